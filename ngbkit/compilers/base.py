@@ -1,0 +1,196 @@
+"""One small protocol for every graph compiler: a record that says what it is and how it compiles.
+
+A compiler is a value, not a class to inherit from::
+
+    COMPILER = Compiler(name="mine", summary="…", forms={"onnx": ("my_runtime",)}, packages=("my-runtime",),
+                        install="pip install my-runtime", compile=compile)
+
+    def compile(task: Task) -> Program: ...
+
+`ngbkit.testing.CompilerConformance` is the suite that each one passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from ngbkit.errors import UnknownNameError, UsageError
+from ngbkit.records import Contract
+from ngbkit.workloads.base import TensorSpec
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+Form = Literal["module", "onnx"]
+Scalar = str | int | float | bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One option of a compiler.
+
+    Parameters
+    ----------
+    default
+        Its value where none is given; its type is the type that is asked for.
+    help
+        One line.
+    choices
+        The only valid values; empty where any value of the type will do.
+    """
+
+    default: Scalar
+    help: str
+    choices: tuple[Scalar, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """What a compiler is given, in a child process of its own.
+
+    Parameters
+    ----------
+    form
+        Which of the compiler's forms this is: a torch module, or an ONNX file.
+    module
+        The module in ``eval()``, on the CPU; only with the form ``"module"``.
+    onnx
+        The ONNX file at this very batch size, static in every dimension; only with the form ``"onnx"``.
+    inputs
+        What the network is fed, in order.
+    arrays
+        The values, one array an input, each of shape ``(batch_size, *shape)``, C-contiguous. Bind them before the first
+        call.
+    batch_size
+        Samples in a call.
+    options
+        Every option of the compiler, defaults filled in.
+    threads
+        How many worker threads to use.
+    cache
+        A folder of this workload's own on this device, for what may be kept between runs.
+    """
+
+    form: Form
+    module: torch.nn.Module | None
+    onnx: Path | None
+    inputs: Sequence[TensorSpec]
+    arrays: Sequence[np.ndarray]
+    batch_size: int
+    options: Mapping[str, Any]
+    threads: int
+    cache: Path
+
+
+@dataclass(slots=True, kw_only=True)
+class Program:
+    """A compiled network, ready to be called.
+
+    Parameters
+    ----------
+    run
+        One inference of the batch with the bound inputs. This, and nothing else, is timed; it returns when the outputs
+        are ready. With ``contract.overlap = n`` it is n inferences in flight at once.
+    fetch
+        Turns what `run` returned into NumPy arrays, one an output, in the network's own order.
+    contract
+        What `run` includes.
+    facts
+        What the compiler did, as plain JSON.
+    """
+
+    run: Callable[[], Any]
+    fetch: Callable[[Any], list[np.ndarray]]
+    contract: Contract
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+def _always() -> str:
+    return ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compiler:
+    """A graph compiler or runtime.
+
+    Parameters
+    ----------
+    name, summary
+        What it is called, and one line on what it is.
+    forms
+        What it can compile from, best first, each with the modules that a fork server should import for it.
+    packages
+        The distributions that it needs, the one whose version names it first.
+    install
+        The command that brings them.
+    compile
+        Makes a `Program` of a `Task`. The whole call counts as compile time, so build nothing lazily.
+        Raises `ngbkit.errors.UnsupportedError` for a network it cannot do; anything else that it raises is a failure.
+    probe
+        Why it cannot work on this machine although its packages are installed (no GPU, no driver), or ``""``.
+    options
+        Its options by name.
+    refusals
+        Regular expressions: an error whose ``Type: message`` matches one is an `unsupported`, not a failure.
+    """
+
+    name: str
+    summary: str
+    forms: Mapping[Form, tuple[str, ...]]
+    packages: tuple[str, ...]
+    install: str
+    compile: Callable[[Task], Program]
+    probe: Callable[[], str] = _always
+    options: Mapping[str, Option] = field(default_factory=dict)
+    refusals: tuple[str, ...] = ()
+
+    def missing(self) -> list[str]:
+        """Its packages that are not installed here."""
+        return [package for package in self.packages if version(package) is None]
+
+    def unavailable(self) -> str:
+        """Why it cannot be used here, with the way out, or ``""`` where it can."""
+        missing = self.missing()
+        if missing:
+            return f"{', '.join(missing)} not installed; get it by: {self.install}"
+        return self.probe()
+
+    def settle(self, options: Mapping[str, Any]) -> dict[str, Scalar]:
+        """Those `options`, checked, with the defaults of all others.
+
+        Raises
+        ------
+        UnknownNameError, UsageError
+            An option that the compiler does not have, or a value that does not fit.
+        """
+        settled: dict[str, Scalar] = {name: option.default for name, option in self.options.items()}
+        for name, value in options.items():
+            if name not in self.options:
+                raise UnknownNameError(f"option of {self.name}", name, self.options)
+            settled[name] = self._checked(name, value)
+        return settled
+
+    def _checked(self, name: str, value: Any) -> Scalar:
+        option = self.options[name]
+        kind = type(option.default)
+        fits = isinstance(value, kind) and not (kind is int and isinstance(value, bool))
+        if kind is float and isinstance(value, int) and not isinstance(value, bool):
+            value, fits = float(value), True
+        if not fits or (option.choices and value not in option.choices):
+            valid = " or ".join(repr(choice) for choice in option.choices) or f"a value of type {kind.__name__}"
+            raise UsageError(f"{self.name} option {name}={value!r} does not fit; valid: {valid} ({option.help}).")
+        settled: Scalar = value
+        return settled
+
+
+def version(package: str) -> str | None:
+    """The installed version of a distribution, or None."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

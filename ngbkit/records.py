@@ -1,0 +1,172 @@
+"""What a trial leaves behind: a measurement or a failure, to and from plain JSON.
+
+Format history
+--------------
+1
+    The first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, get_args
+
+from ngbkit.errors import JournalError
+
+FORMAT = 1
+
+FailureStatus = Literal["failed", "timeout", "crashed", "out-of-memory", "not-equivalent", "unsupported"]
+Status = Literal["ok", "failed", "timeout", "crashed", "out-of-memory", "not-equivalent", "unsupported", "pending"]
+STATUSES: tuple[str, ...] = get_args(Status)
+Stage = Literal["export", "build", "compile", "check", "measure", "engine"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contract:
+    """What is inside a timed call. Columns of different contracts are not to be compared as if they were alike.
+
+    Parameters
+    ----------
+    runtime
+        What executes: ``"torch eager"``, ``"onnxruntime CPUExecutionProvider"``.
+    precision
+        The effective one, read from the runtime where it tells: ``"f32"``.
+    threads
+        Worker threads of the runtime.
+    transfers
+        Whether copying inputs to the chip and outputs back is timed; on a CPU there is nothing to copy.
+    synchronised
+        Whether a call waits until the outputs are ready.
+    overlap
+        Requests in flight at once; above 1 a sample is the time of that many requests over their number.
+    notes
+        Anything else that a reader must know: ``"untuned"``.
+    """
+
+    runtime: str
+    precision: str = "f32"
+    threads: int = 1
+    transfers: Literal["none", "included", "excluded"] = "none"
+    synchronised: bool = True
+    overlap: int = 1
+    notes: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """A trial that was measured, with every sample kept.
+
+    Parameters
+    ----------
+    trial_id
+        The content hash of the trial.
+    latency_s
+        Seconds, one a timed inference of the whole batch, in the order in which they were taken.
+    rounds
+        For each sample, the interleaving round that it is from.
+    compile_time_s
+        Conversion and compilation, from the built module or the ONNX file to a callable, in seconds.
+    first_call_time_s
+        The first call after it, in seconds.
+    contract
+        What was timed.
+    rmse, baseline_rmse
+        Root-mean-square error against the reference, over the reference's own root mean square: of this compiler's outputs,
+        and of the baseline's.
+    max_abs_error
+        The largest absolute error of any output element.
+    cpu_percent
+        Of the whole machine while this trial's calls ran, in percent.
+    peak_memory_bytes
+        The child's peak resident memory.
+    gpu_percent, energy_j
+        Of the accelerator while this trial's calls ran; None where there is none.
+    facts
+        What the compiler did, as plain JSON; what is worth keeping but has no variable of its own.
+    started_at
+        Seconds since the epoch.
+    """
+
+    trial_id: str
+    latency_s: tuple[float, ...]
+    rounds: tuple[int, ...]
+    compile_time_s: float
+    first_call_time_s: float
+    contract: Contract
+    rmse: float
+    baseline_rmse: float
+    max_abs_error: float
+    cpu_percent: float | None = None
+    peak_memory_bytes: int | None = None
+    gpu_percent: float | None = None
+    energy_j: float | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    started_at: float = 0.0
+
+    status = "ok"
+    error = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """A trial that was tried and did not give a measurement.
+
+    Parameters
+    ----------
+    trial_id
+        The content hash of the trial.
+    status
+        How it failed.
+    stage
+        Where it failed.
+    error
+        One line: type and message.
+    detail
+        The traceback, or the last lines of the child's log.
+    facts
+        What was learnt before it failed (``compile_time_s``, ``rmse``).
+    started_at
+        Seconds since the epoch.
+    """
+
+    trial_id: str
+    status: FailureStatus
+    stage: Stage
+    error: str
+    detail: str = ""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    started_at: float = 0.0
+
+
+Record = Measurement | Failure
+
+
+def to_json(record: Record) -> dict[str, Any]:
+    """The record as plain JSON values, with the format's version."""
+    kind = "measurement" if isinstance(record, Measurement) else "failure"
+    return {"format": FORMAT, "kind": kind, **asdict(record)}
+
+
+def from_json(data: Mapping[str, Any]) -> Record:
+    """The record that `to_json` wrote.
+
+    Raises
+    ------
+    JournalError
+        It is of a newer format, or it is not a record.
+    """
+    fields = dict(data)
+    version, kind = fields.pop("format", None), fields.pop("kind", None)
+    if version != FORMAT:
+        raise JournalError(f"a record of format {version!r} came; this ngbkit reads format {FORMAT}. Install a newer ngbkit.")
+    try:
+        if kind == "failure":
+            return Failure(**fields)
+        if kind == "measurement":
+            fields["contract"] = Contract(**fields["contract"])
+            fields["latency_s"], fields["rounds"] = tuple(fields["latency_s"]), tuple(fields["rounds"])
+            return Measurement(**fields)
+    except (TypeError, KeyError) as error:
+        raise JournalError(f"a record of kind {kind!r} does not read: {error}.") from error
+    raise JournalError(f"a record of kind {kind!r} came; valid are 'measurement' and 'failure'.")

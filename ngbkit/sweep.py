@@ -1,0 +1,336 @@
+"""The grid of trials that a user asks for: validated, expanded, identified."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+from ngbkit import options, registry
+from ngbkit.errors import UnknownNameError, UsageError
+from ngbkit.workloads.base import Number, Source, Workload, content_hash
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from ngbkit.compilers.base import Compiler, Scalar
+    from ngbkit.runs import Run
+
+BASELINE = "identity"
+# A device's label names a folder on it.
+_LABEL = re.compile(r"\w[\w.-]*", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """A compiler with the options that were chosen for it: one column of the results."""
+
+    compiler: str
+    options: Mapping[str, Scalar] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        """How the results call it: ``openvino``, ``openvino{"hint":"throughput"}``."""
+        if not self.options:
+            return self.compiler
+        return self.compiler + json.dumps(dict(self.options), sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def parse(cls, text: str) -> Choice:
+        """The choice that a label stands for.
+
+        Raises
+        ------
+        UnknownNameError, UsageError
+            No such compiler or option, or options that are not a JSON object.
+        """
+        name, brace, rest = text.strip().partition("{")
+        compiler: Compiler = registry.load(registry.COMPILERS, name.strip())
+        if not brace:
+            return cls(compiler=compiler.name)
+        try:
+            chosen = json.loads(brace + rest)
+        except json.JSONDecodeError as error:
+            raise UsageError(
+                f"the options of {text!r} are not JSON: {error}. Write them as {name}{{\"option\":\"value\"}}."
+            ) from None
+        settled = compiler.settle(chosen)
+        return cls(compiler=compiler.name, options={key: settled[key] for key in chosen})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """One (workload, factors, compiler with its options, device, batch size)."""
+
+    workload: str
+    workload_id: str
+    factors: tuple[tuple[str, Number], ...]
+    compiler: str
+    device: str
+    batch_size: int
+
+    @property
+    def id(self) -> str:
+        """A content hash of all that identifies the trial."""
+        text = f"{self.workload}\0{self.workload_id}\0{self.factors}\0{self.compiler}\0{self.device}\0{self.batch_size}"
+        return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+
+    def __str__(self) -> str:
+        factors = "".join(f" {name}={value:g}" for name, value in self.factors)
+        return f"{self.workload}{factors} batch {self.batch_size} {self.compiler} on {self.device}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """The trials of one (workload, factors, device, batch size), which are measured against each other."""
+
+    workload: Workload
+    factors: Mapping[str, Number]
+    device: str
+    batch_size: int
+    trials: tuple[Trial, ...]
+
+
+@dataclass(frozen=True, init=False)
+class Sweep:
+    """The grid of trials to measure.
+
+    Parameters
+    ----------
+    workloads
+        Networks: names (``"resnet18"``, ``"blocks.conv"``, ``"net.onnx"``) or `Workload` objects.
+    compilers
+        Labels: ``"onnxruntime"``, ``'openvino{"hint":"throughput"}'``. `identity`, the baseline of every ratio, comes first
+        in each group where it is among them.
+    batch_sizes
+        Samples in one call, each at least 1.
+    factors
+        Values to sweep of factors that workloads take, such as ``{"width": [64, 96], "depth": range(1, 7)}``.
+    devices
+        Labels of the devices to measure on.
+    repeats
+        Samples a trial. Default: the option `repeats`, 100.
+    threads
+        Worker threads of every runtime. Default: one a core that the device's engine may use.
+    timeout_s
+        How long one step of a child may take, in seconds. Default: the option `timeout_s`, 600.
+    seed
+        Seeds weights, inputs and the order of measuring. Default: the option `seed`, 0.
+
+    Examples
+    --------
+    >>> from ngbkit import Sweep
+    >>> sweep = Sweep(workloads=["resnet18"], compilers=["identity", "openvino"], batch_sizes=[1, 4])
+    >>> len(sweep.trials())
+    4
+    """
+
+    workloads: tuple[Workload, ...]
+    compilers: tuple[str, ...]
+    batch_sizes: tuple[int, ...]
+    factors: Mapping[str, tuple[Number, ...]]
+    devices: tuple[str, ...]
+    repeats: int
+    threads: int | None
+    timeout_s: float
+    seed: int
+
+    def __init__(
+        self,
+        workloads: str | Workload | Iterable[str | Workload],
+        compilers: str | Iterable[str] = (BASELINE,),
+        batch_sizes: int | Iterable[int] = (1,),
+        factors: Mapping[str, Iterable[Number]] | None = None,
+        devices: str | Iterable[str] = ("cpu",),
+        repeats: int | None = None,
+        threads: int | None = None,
+        timeout_s: float | None = None,
+        seed: int | None = None,
+    ) -> None:
+        defaults = options.get_options()
+        checked_factors = {name: _numbers(f"factor {name}", values) for name, values in (factors or {}).items()}
+        put = lambda name, value: object.__setattr__(self, name, value)  # noqa: E731  a frozen record fills itself
+        put("workloads", _workloads(workloads, checked_factors))
+        put("compilers", _compilers(compilers))
+        put("batch_sizes", _counts("batch size", batch_sizes))
+        put("factors", checked_factors)
+        put("devices", _labels("device", devices))
+        put("repeats", _count("repeats", defaults["repeats"] if repeats is None else repeats))
+        put("threads", None if threads is None else _count("threads", threads))
+        put("timeout_s", _seconds("timeout_s", defaults["timeout_s"] if timeout_s is None else timeout_s))
+        put("seed", defaults["seed"] if seed is None else _count("seed", seed, least=0))
+
+    def groups(self, device: str | None = None) -> Iterator[Group]:
+        """The groups in the order in which they are measured, of one device or of all, one at a time."""
+        for label in self.devices if device is None else [device]:
+            for workload in self.workloads:
+                for values in product(*workload.factors.values()):
+                    factors = tuple(zip(workload.factors, values, strict=True))
+                    for batch_size in self.batch_sizes:
+                        trials = tuple(
+                            Trial(
+                                workload=workload.name,
+                                workload_id=workload.id,
+                                factors=factors,
+                                compiler=compiler,
+                                device=label,
+                                batch_size=batch_size,
+                            )
+                            for compiler in self.compilers
+                        )
+                        yield Group(
+                            workload=workload, factors=dict(factors), device=label, batch_size=batch_size, trials=trials
+                        )
+
+    def trials(self, device: str | None = None) -> list[Trial]:
+        """Every trial, in the order in which they are measured."""
+        return [trial for group in self.groups(device) for trial in group.trials]
+
+    def __len__(self) -> int:
+        per_device = sum(_product(len(values) for values in workload.factors.values()) for workload in self.workloads)
+        return per_device * len(self.batch_sizes) * len(self.compilers) * len(self.devices)
+
+    @property
+    def id(self) -> str:
+        """A content hash of the whole request."""
+        return content_hash(self.to_json())
+
+    def to_json(self) -> dict[str, Any]:
+        """The sweep as plain JSON values."""
+        return {
+            "workloads": [workload.to_json() for workload in self.workloads],
+            "compilers": list(self.compilers),
+            "batch_sizes": list(self.batch_sizes),
+            "factors": {name: list(values) for name, values in self.factors.items()},
+            "devices": list(self.devices),
+            "repeats": self.repeats,
+            "threads": self.threads,
+            "timeout_s": self.timeout_s,
+            "seed": self.seed,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any], **locate: Any) -> Sweep:
+        """The sweep that `to_json` described; ``locate=`` is passed on to `Workload.from_json`."""
+        fields = dict(data)
+        fields["workloads"] = [Workload.from_json(workload, **locate) for workload in data["workloads"]]
+        return cls(**fields)
+
+    def start(self, **how: Any) -> Run:
+        """Start measuring in the background and return the live `Run`; the arguments are those of `ngbkit.runs.start`."""
+        from ngbkit.runs import start
+
+        return start(self, **how)
+
+    def run(self, **how: Any) -> xr.Dataset | xr.DataTree:
+        """Measure, wait for the end and return the dataset; the arguments are those of `ngbkit.runs.start`.
+
+        Ctrl-C stops the run cleanly; what was measured stays in its journal (`ngbkit.runs.resume`).
+        """
+        return self.start(**how).result()
+
+
+def facts_key(workload: str, factors: Mapping[str, Any]) -> str:
+    """Under which key a run keeps the facts of a workload at one value of each factor."""
+    return json.dumps([workload, dict(factors)], sort_keys=True)
+
+
+def split_labels(text: str) -> list[str]:
+    """``'identity,openvino{"hint":"throughput","streams":2}'`` as its two labels: a comma inside braces separates nothing."""
+    return [part.strip() for part in re.split(r",(?![^{]*\})", text) if part.strip()]
+
+
+def _workloads(given: Any, factors: Mapping[str, Sequence[Number]]) -> tuple[Workload, ...]:
+    items = [given] if isinstance(given, (str, Workload)) else list(given)
+    if not items:
+        raise UsageError("a sweep needs at least one workload: a timm name, 'blocks.conv', an ONNX file, or a Workload.")
+    found = [(item if isinstance(item, Workload) else parse_workload(item)).with_factors(factors) for item in items]
+    names = [workload.name for workload in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"{names.count(name)} workloads are named {name!r}; give each a name of its own.")
+    taken = {name for workload in found for name in workload.takes}
+    for name in factors:
+        if name not in taken:
+            raise UnknownNameError("factor", name, taken, "It must be an argument that a workload takes.")
+    return tuple(found)
+
+
+def parse_workload(text: str) -> Workload:
+    """The workload that a word on a command line names: each source is asked in turn.
+
+    Raises
+    ------
+    UnknownNameError
+        No source knows it; the error offers the nearest names that any source could complete.
+    """
+    sources: dict[str, Source] = registry.load_all(registry.WORKLOADS)
+    for source in sources.values():
+        workload = source.parse(text)
+        if workload is not None:
+            return workload
+    known = [name for source in sources.values() for name in source.complete("")]
+    raise UnknownNameError("workload", text, known, "A workload is a timm name, blocks.conv, blocks.mha, or an .onnx or .py file.")
+
+
+def _compilers(given: str | Iterable[str]) -> tuple[str, ...]:
+    texts = split_labels(given) if isinstance(given, str) else list(given)
+    labels = [Choice.parse(text).label for text in texts]
+    if not labels:
+        raise UsageError("a sweep needs at least one compiler, such as 'identity'; `ngbkit compilers` lists them all.")
+    _once("compiler", labels)
+    return tuple(sorted(labels, key=lambda label: label != BASELINE))
+
+
+def _labels(kind: str, given: str | Iterable[str]) -> tuple[str, ...]:
+    labels = split_labels(given) if isinstance(given, str) else list(given)
+    if not labels or not all(isinstance(label, str) and _LABEL.fullmatch(label) for label in labels):
+        raise UsageError(f"a sweep needs at least one {kind}, of letters, digits, '_', '-' and '.'; {labels!r} came.")
+    _once(kind, labels)
+    return tuple(labels)
+
+
+def _once(kind: str, values: Sequence[object]) -> None:
+    twice = sorted({str(value) for value in values if list(values).count(value) > 1})
+    if twice:
+        raise UsageError(f"the {kind} {', '.join(twice)} is asked for twice; name each once.")
+
+
+def _count(kind: str, value: Any, least: int = 1) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise UsageError(f"{kind} {value!r} does not fit; valid is an integer of at least {least}.")
+    return value
+
+
+def _counts(kind: str, given: int | Iterable[int]) -> tuple[int, ...]:
+    values = [given] if isinstance(given, int) else list(given)
+    if not values:
+        raise UsageError(f"a sweep needs at least one {kind}.")
+    counts = tuple(_count(kind, value) for value in values)
+    _once(kind, counts)
+    return counts
+
+
+def _seconds(kind: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+        raise UsageError(f"{kind} {value!r} does not fit; valid is a number of seconds above 0.")
+    return float(value)
+
+
+def _numbers(kind: str, given: Number | Iterable[Number]) -> tuple[Number, ...]:
+    values = [given] if isinstance(given, (int, float)) else list(given)
+    if not values or not all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values):
+        raise UsageError(f"{kind} {values!r} does not fit; valid is one number or more.")
+    _once(kind, values)
+    return tuple(values)
+
+
+def _product(counts: Iterable[int]) -> int:
+    total = 1
+    for count in counts:
+        total *= count
+    return total
