@@ -1,0 +1,215 @@
+"""What a child process does: build or load one network, compile it, check it, and time it when told to.
+
+A child is forked for one trial (`load`, then `warm`, then `turn` after `turn`) or for one preparation (`prepare`), answers one
+message at a time, and blocks in between. Whatever goes wrong inside becomes an answer that says what and where.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import re
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ngbkit import equivalence, registry, resources
+from ngbkit.compilers.base import Compiler, Program, Task
+from ngbkit.device import preparation
+from ngbkit.device.channel import Channel, ChannelClosedError, Message
+from ngbkit.errors import UnsupportedError, WorkloadError
+from ngbkit.records import FailureStatus, Stage
+from ngbkit.sweep import Choice
+from ngbkit.timing.sampling import sample, warm_up
+from ngbkit.workloads import feeds
+from ngbkit.workloads.base import Source, TensorSpec, Workload
+
+_OUT_OF_MEMORY = re.compile(r"bad_alloc|out of memory|not enough memory|can't allocate memory|failed to allocate", re.IGNORECASE)
+
+
+class StageError(Exception):
+    """Carries to the answer in which stage its cause was raised."""
+
+    def __init__(self, stage: Stage, refusals: Sequence[str] = (), facts: dict[str, Any] | None = None) -> None:
+        super().__init__(stage)
+        self.stage, self.refusals, self.facts = stage, refusals, facts or {}
+
+
+class NotEquivalentError(Exception):
+    """The compiled network is another function."""
+
+
+@dataclass(slots=True)
+class Loaded:
+    """The one program that this child holds."""
+
+    program: Program | None = None
+
+    @property
+    def run(self) -> Callable[[], Any]:
+        if self.program is None:
+            raise RuntimeError("nothing is loaded in this child")
+        return self.program.run
+
+    @property
+    def overlap(self) -> int:
+        return self.program.contract.overlap if self.program else 1
+
+
+def serve(channel: Channel) -> None:
+    """Answer messages until the channel closes."""
+    loaded = Loaded()
+    while True:
+        try:
+            message = channel.receive()
+        except ChannelClosedError:
+            return
+        try:
+            reply = _OPERATIONS[message["op"]](loaded, message)
+        except Exception as error:  # noqa: BLE001  a network or a compiler may raise anything: it becomes the answer
+            reply = {"failure": explain(error)}
+        channel.send(reply)
+
+
+def explain(error: BaseException) -> Message:
+    """What went wrong, in the fields of a `Failure`."""
+    stage: Stage = "measure"
+    refusals: Sequence[str] = ()
+    facts: dict[str, Any] = {}
+    if isinstance(error, StageError) and error.__cause__ is not None:
+        stage, refusals, facts, error = error.stage, error.refusals, error.facts, error.__cause__
+    line = one_line(error)
+    detail = error.traceback if isinstance(error, WorkloadError) else ""
+    detail = detail or "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    return {"status": _status(error, line, refusals), "stage": stage, "error": line, "detail": detail[-20000:], "facts": facts}
+
+
+def one_line(error: BaseException) -> str:
+    """The type and the message of an error, in one line of at most 500 characters."""
+    text = " ".join(str(error).split())
+    line = text if isinstance(error, (UnsupportedError, WorkloadError, NotEquivalentError)) else f"{type(error).__name__}: {text}"
+    return line if len(line) <= 500 else line[:499] + "…"
+
+
+def _status(error: BaseException, line: str, refusals: Sequence[str]) -> FailureStatus:
+    if isinstance(error, NotEquivalentError):
+        return "not-equivalent"
+    if isinstance(error, UnsupportedError):
+        return "unsupported"
+    if isinstance(error, MemoryError) or _OUT_OF_MEMORY.search(line):
+        return "out-of-memory"
+    if any(re.search(refusal, line) for refusal in refusals):
+        return "unsupported"
+    return "failed"
+
+
+def _load(loaded: Loaded, message: Message) -> Message:
+    began = time.perf_counter()
+    try:
+        choice = Choice.parse(message["compiler"])
+        compiler: Compiler = registry.load(registry.COMPILERS, choice.compiler)
+        task = _task(message, compiler, choice)
+    except Exception as error:
+        raise StageError("build") from error
+    built_s = time.perf_counter() - began
+    try:
+        began = time.perf_counter()
+        loaded.program = compiler.compile(task)
+        compile_time_s = time.perf_counter() - began
+        began = time.perf_counter()
+        outputs = loaded.program.run()
+        first_call_time_s = (time.perf_counter() - began) / loaded.overlap
+        fetched = loaded.program.fetch(outputs)
+    except Exception as error:
+        raise StageError("compile", compiler.refusals) from error
+    check = _check(fetched, message["reference"], str(task.options.get("precision", "f32")))
+    facts = {**loaded.program.facts, "build_time_s": built_s}
+    if check is not None and check.problem:
+        facts |= {"rmse": check.rmse, "max_abs_error": check.max_abs_error, "compile_time_s": compile_time_s}
+        raise StageError("check", facts=_finite(facts)) from NotEquivalentError(check.problem)
+    # What is alive now stays alive: the collector need not look at it again between timed calls.
+    gc.collect()
+    gc.freeze()
+    return {
+        "compile_time_s": compile_time_s,
+        "first_call_time_s": first_call_time_s,
+        "contract": asdict(loaded.program.contract),
+        "rmse": check.rmse if check else None,
+        "max_abs_error": check.max_abs_error if check else None,
+        "facts": facts,
+    }
+
+
+def _task(message: Message, compiler: Compiler, choice: Choice) -> Task:
+    module, onnx = None, None
+    if message["form"] == "module":
+        workload = Workload.from_json(message["workload"], preparation.locator(message["artifacts"]))
+        source: Source = registry.load(registry.WORKLOADS, workload.source)
+        network = source.build(workload, message["factors"])
+        module, inputs, examples = network.module, network.inputs, network.examples
+    else:
+        onnx = Path(message["onnx"])
+        inputs = [TensorSpec.from_json(spec) for spec in message["inputs"]]
+        examples = preparation.read_arrays(message["examples"])
+    return Task(
+        form=message["form"],
+        module=module,
+        onnx=onnx,
+        inputs=tuple(inputs),
+        arrays=tuple(feeds.draw(inputs, examples, message["batch_size"], message["seed"])),
+        batch_size=message["batch_size"],
+        options=compiler.settle(choice.options),
+        threads=message["threads"],
+        cache=Path(message["cache"]),
+    )
+
+
+def _check(outputs: list[np.ndarray], reference: str | None, precision: str) -> equivalence.Check | None:
+    if reference is None:
+        return None
+    arrays = preparation.read_arrays(reference)
+    baseline_rmse = float(arrays.pop("baseline_rmse"))
+    return equivalence.compare(outputs, list(arrays.values()), baseline_rmse=baseline_rmse, precision=precision)
+
+
+def _warm(loaded: Loaded, message: Message) -> Message:
+    durations = warm_up(loaded.run, seconds=message["seconds"], most=message["most"])
+    settled = sorted(durations[-3:])[len(durations[-3:]) // 2]
+    return {"calls": len(durations), "latency_s": settled * 1e-9 / loaded.overlap}
+
+
+def _turn(loaded: Loaded, message: Message) -> Message:
+    durations = sample(loaded.run, message["calls"], settle=message["settle"])
+    return {"latency_s": [duration * 1e-9 / loaded.overlap for duration in durations]}
+
+
+def _usage(loaded: Loaded, message: Message) -> Message:
+    del loaded, message
+    return {"peak_memory_bytes": resources.peak_memory_bytes()}
+
+
+def _prepare(loaded: Loaded, message: Message) -> Message:
+    del loaded
+    try:
+        return preparation.prepare(message)
+    except Exception as error:
+        raise StageError("build") from error
+
+
+def _finite(facts: dict[str, Any]) -> dict[str, Any]:
+    """JSON has no infinity: what is not finite is written as text."""
+    return {key: value if json.dumps(value) != "Infinity" else "inf" for key, value in facts.items()}
+
+
+_OPERATIONS: dict[str, Callable[[Loaded, Message], Message]] = {
+    "load": _load,
+    "warm": _warm,
+    "turn": _turn,
+    "usage": _usage,
+    "prepare": _prepare,
+}

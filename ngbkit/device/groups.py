@@ -1,0 +1,282 @@
+"""How a group is measured: prepare its workload, load each compiler into a lane of its own, take rounds, write records."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ngbkit import environment, registry
+from ngbkit import records as record_format
+from ngbkit.compilers.base import Compiler, Form
+from ngbkit.device import preparation
+from ngbkit.device.lane import Lane, LaneFailedError
+from ngbkit.device.servers import ForkServer, Servers
+from ngbkit.journal import Journal
+from ngbkit.records import Failure, Record
+from ngbkit.sweep import Choice, Group, Trial, facts_key
+from ngbkit.timing import rounds
+from ngbkit.workloads.base import Source
+
+if TYPE_CHECKING:
+    from ngbkit.device.plan import Spec
+
+# Progress within a group is told at most this often.
+_TELL_EVERY_S = 0.25
+# A trial whose process ended this often in the same phase is not tried again.
+_MOST_ATTEMPTS = 2
+# Rounds of one attempt at a group never carry the numbers of another's: they did not run side by side.
+_ATTEMPT_STRIDE = 1_000_000
+
+# Prepared workloads (mostly weights, once a batch size) are kept up to this much.
+_CACHE_BYTES = 20_000_000_000
+
+_servers: dict[int, Servers] = {}
+
+
+@dataclass(slots=True, kw_only=True)
+class Bench:
+    """Where the groups of one plan are measured, one after the other.
+
+    Parameters
+    ----------
+    spec
+        What the plan was told.
+    journal
+        Where records go before anyone is told of them.
+    interrupt
+        A file descriptor that becomes readable when the run is to stop: whatever waits then raises InterruptedError.
+    publish
+        Takes the events.
+    """
+
+    spec: Spec
+    journal: Journal
+    interrupt: int
+    publish: Callable[[dict[str, Any]], None]
+    _compilers: dict[str, Compiler] = field(default_factory=dict)
+
+    @property
+    def threads(self) -> int:
+        return self.spec.sweep.threads or environment.cores_usable()
+
+    def warm_servers(self) -> None:
+        """Make room in the cache, and start every fork server that the sweep needs, so that their imports overlap."""
+        preparation.evict(self.spec.state_dir / "cache", _CACHE_BYTES)
+        for workload in self.spec.sweep.workloads:
+            source: Source = registry.load(registry.WORKLOADS, workload.source)
+            self._server(source.preload)
+            for label in self.spec.sweep.compilers:
+                compiler = self._compiler(label)
+                form = _form(compiler, workload.source)
+                if form is not None and not compiler.unavailable():
+                    self._server(_preload(compiler, form, source))
+
+    def measure(self, group: Group) -> None:
+        """Bring every trial of a group that has no record to a record.
+
+        Raises
+        ------
+        InterruptedError
+            The run is to stop. What was in flight has no record and does not count as an attempt.
+        """
+        finished = self.journal.statuses()
+        todo = self._give_up([trial for trial in group.trials if trial.id not in finished])
+        if not todo:
+            return
+        try:
+            prepared = self._prepare(group, todo)
+        except LaneFailedError as error:
+            self._finish([replace(error.failure, trial_id=trial.id) for trial in todo])
+            return
+        ended = max(self.journal.unfinished("measure")[trial.id] for trial in todo)
+        # A group whose engine ended twice while it was measured is measured one by one, to find out which of them does it.
+        batches = [[trial] for trial in todo] if ended >= _MOST_ATTEMPTS else [todo]
+        attempts = len(group.trials) - len(todo) + ended
+        for index, batch in enumerate(batches):
+            with self._loaded(group, batch, prepared) as lanes:
+                self._take_rounds(group, lanes, prepared, (attempts + index) * _ATTEMPT_STRIDE)
+
+    def note(self, kind: str, key: str, value: Mapping[str, Any]) -> None:
+        """Keep, and tell of, something about the run that is not a record."""
+        self.journal.note(kind, key, value)
+        self._tell(kind, key=key, value=value)
+
+    def _give_up(self, todo: list[Trial]) -> list[Trial]:
+        """Record trials that ended their engine too often as crashed; the others."""
+        loads, measures = self.journal.unfinished("load"), self.journal.unfinished("measure")
+        ended = {trial.id: max(loads[trial.id], measures[trial.id] - 1) for trial in todo}
+        gone = [trial for trial in todo if ended[trial.id] >= _MOST_ATTEMPTS]
+        line = "its engine ended {} times while it was tried; it is not tried again"
+        self._finish([_failure(trial, "crashed", "engine", line.format(ended[trial.id])) for trial in gone])
+        return [trial for trial in todo if trial not in gone]
+
+    def _prepare(self, group: Group, todo: Sequence[Trial]) -> Mapping[str, Any]:
+        """Facts, reference and ONNX file of the group's workload: from the cache, or made in a child now."""
+        wants_onnx = any(_form(self._compiler(trial.compiler), group.workload.source) == "onnx" for trial in todo)
+        seed = self.spec.sweep.seed
+        folder = self.spec.state_dir / "cache" / preparation.key(group.workload, group.factors, seed, self.spec.run_id)
+        message = {
+            "op": "prepare",
+            **self._built_from(group),
+            "threads": self.threads,
+            "folder": str(folder),
+            # All at once: the export, which is what takes long, is the same for each.
+            "batch_sizes": list(self.spec.sweep.batch_sizes) if wants_onnx else [],
+        }
+        prepared = preparation.ready(folder, message["batch_sizes"])
+        if prepared is None:
+            self._tell("stage", text=f"preparing {group.workload.name}")
+            source: Source = registry.load(registry.WORKLOADS, group.workload.source)
+            with self._lane(todo[0], self._server(source.preload)) as lane:
+                prepared = lane.prepare(message)
+        self.note("facts", facts_key(group.workload.name, group.factors), prepared["facts"])
+        return {**prepared, "folder": str(folder)}
+
+    @contextmanager
+    def _loaded(self, group: Group, batch: list[Trial], prepared: Mapping[str, Any]) -> Iterator[list[Lane]]:
+        """A lane, ready to be timed, for each trial of the batch that did not fail before that; ended when the block ends."""
+        lanes: list[Lane] = []
+        try:
+            for trial in batch:
+                self._tell("stage", trial_id=trial.id, text=f"compiling {trial}")
+                try:
+                    lanes.append(self._load(trial, group, prepared))
+                except LaneFailedError as error:
+                    self._finish([error.failure])
+            yield lanes
+        except InterruptedError:
+            for phase in ("load", "measure"):
+                self.journal.passed([trial.id for trial in batch], phase)
+            raise
+        finally:
+            for lane in lanes:
+                lane.end()
+
+    def _load(self, trial: Trial, group: Group, prepared: Mapping[str, Any]) -> Lane:
+        task = self._task(trial, group, prepared)
+        source: Source = registry.load(registry.WORKLOADS, group.workload.source)
+        server = self._server(_preload(self._compiler(trial.compiler), task["form"], source))
+        self.journal.start([trial.id], "load")
+        lane = Lane(trial, server.fork(), self.spec.sweep.timeout_s, self.interrupt)
+        try:
+            lane.load(task)
+        except BaseException:
+            lane.end()
+            raise
+        self.journal.passed([trial.id], "load")
+        return lane
+
+    def _task(self, trial: Trial, group: Group, prepared: Mapping[str, Any]) -> dict[str, Any]:
+        """What the lane's child is told to load."""
+        compiler = self._compiler(trial.compiler)
+        form = _form(compiler, group.workload.source)
+        size = str(group.batch_size)
+        reason = compiler.unavailable()
+        if not reason and form is None:
+            reason = f"{compiler.name} takes a torch module; {group.workload.name} is an ONNX file"
+        if not reason and prepared["batch_size"] not in (None, group.batch_size):
+            reason = f"{group.workload.name} takes batch size {prepared['batch_size']} only"
+        if not reason and form == "onnx" and size not in prepared["onnx"]:
+            reason = prepared["refused"].get(size, "there is no ONNX file of it")
+        if reason:
+            raise LaneFailedError(_failure(trial, "unsupported", "compile", reason))
+        return {
+            **self._built_from(group),
+            "compiler": trial.compiler,
+            "form": form,
+            "onnx": prepared["onnx"].get(size),
+            "inputs": prepared["inputs"],
+            "examples": prepared["examples"],
+            "reference": prepared["reference"],
+            "batch_size": group.batch_size,
+            "threads": self.threads,
+            "cache": prepared["folder"],
+        }
+
+    def _built_from(self, group: Group) -> dict[str, Any]:
+        """What building the group's network takes."""
+        return {
+            "workload": group.workload.to_json(),
+            "factors": dict(group.factors),
+            "seed": self.spec.sweep.seed,
+            "artifacts": str(self.spec.state_dir / "artifacts"),
+        }
+
+    def _take_rounds(self, group: Group, lanes: list[Lane], prepared: Mapping[str, Any], first_round: int) -> None:
+        if not lanes:
+            return
+        self.journal.start([lane.trial.id for lane in lanes], "measure")
+        turns = rounds.turns(self.spec.sweep.repeats, min(lane.settled_call_s for lane in lanes))
+        told = 0.0
+        for number, turn in enumerate(turns):
+            if time.monotonic() - told > _TELL_EVERY_S:
+                told = time.monotonic()
+                self._tell("round", text=f"measuring {describe(group)}", done=number, total=len(turns))
+            for lane in rounds.shuffled(lanes, self.spec.sweep.seed, number):
+                try:
+                    lane.turn(first_round + number, turn)
+                except LaneFailedError as error:
+                    lanes.remove(lane)
+                    self._finish([error.failure])
+        self._finish([lane.finish(prepared["baseline_rmse"]) for lane in lanes])
+
+    @contextmanager
+    def _lane(self, trial: Trial, server: ForkServer) -> Iterator[Lane]:
+        lane = Lane(trial, server.fork(), self.spec.sweep.timeout_s, self.interrupt)
+        try:
+            yield lane
+        finally:
+            lane.end()
+
+    def _compiler(self, label: str) -> Compiler:
+        if label not in self._compilers:
+            self._compilers[label] = registry.load(registry.COMPILERS, Choice.parse(label).compiler)
+        return self._compilers[label]
+
+    def _server(self, preload: tuple[str, ...]) -> ForkServer:
+        return servers(self.threads).get(preload)
+
+    def _finish(self, finished: Sequence[Record]) -> None:
+        """Durable before visible."""
+        if finished:
+            self.journal.finish(finished)
+        for record in finished:
+            self._tell("record", record=record_format.to_json(record))
+
+    def _tell(self, kind: str, **what: Any) -> None:
+        self.publish({"kind": kind, "device": self.spec.device, **what})
+
+
+def servers(threads: int) -> Servers:
+    """This engine's fork servers for that number of threads; they outlive a plan, so that the next one starts warm."""
+    if threads not in _servers:
+        # OpenMP and BLAS read their settings when they are loaded, so the server that loads them must have them.
+        settings = {"OMP_NUM_THREADS": str(threads), "TVM_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": "1"}
+        _servers[threads] = Servers({**os.environ, **settings})
+    return _servers[threads]
+
+
+def describe(group: Group) -> str:
+    """A group in a few words: ``conv width=64 depth=2 batch 8``."""
+    factors = "".join(f" {name}={value:g}" for name, value in group.factors.items())
+    return f"{group.workload.name}{factors} batch {group.batch_size}"
+
+
+def _form(compiler: Compiler, source: str) -> Form | None:
+    """What the compiler is given of a workload: the module where there is one and the compiler takes it, else its ONNX graph."""
+    offered: tuple[Form, ...] = ("onnx",) if source == "onnx" else ("module", "onnx")
+    return next((form for form in compiler.forms if form in offered), None)
+
+
+def _preload(compiler: Compiler, form: Form, source: Source) -> tuple[str, ...]:
+    """A torch child builds the network itself, so it is forked where the workload's source has its imports."""
+    return source.preload if form == "module" else compiler.forms[form]
+
+
+def _failure(trial: Trial, status: record_format.FailureStatus, stage: record_format.Stage, error: str) -> Failure:
+    return Failure(trial_id=trial.id, status=status, stage=stage, error=error, started_at=time.time())

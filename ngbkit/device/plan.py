@@ -1,0 +1,205 @@
+"""What an engine is asked to do: carry out a sweep's trials on this device, and hand over what its journal holds.
+
+The client calls `hello`, `run` and `collect` by reference, with one JSON string, and gets one back, so that no function and no object
+crosses between Python versions::
+
+    view.apply_async(ipp.Reference("__import__('ngbkit.device.plan',fromlist=['_']).run"), spec_json)
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ngbkit import environment, options
+from ngbkit import records as record_format
+from ngbkit.artifacts import Store
+from ngbkit.device.groups import Bench
+from ngbkit.device.interrupt import Interrupt
+from ngbkit.errors import NgbkitError
+from ngbkit.journal import Journal
+from ngbkit.sweep import Sweep
+
+EVENT_MIME = "application/vnd.ngbkit.event+json"
+FORMAT = 1
+Publish = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spec:
+    """What a plan is told.
+
+    Parameters
+    ----------
+    run_id, device
+        Which run this is part of, and what the client calls this device.
+    state_dir
+        Where this device keeps journals, artifacts and prepared workloads.
+    sweep
+        The whole sweep; the plan carries out the trials of `device`.
+    retry
+        Trials whose record has one of these statuses are run again.
+    """
+
+    run_id: str
+    device: str
+    state_dir: Path
+    sweep: Sweep
+    retry: frozenset[str] = frozenset()
+
+    def to_json(self) -> str:
+        return json.dumps(
+            {
+                "run_id": self.run_id,
+                "device": self.device,
+                "state_dir": str(self.state_dir),
+                "sweep": self.sweep.to_json(),
+                "retry": sorted(self.retry),
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> Spec:
+        data = json.loads(text)
+        state_dir = Path(data["state_dir"])
+        return cls(
+            run_id=data["run_id"],
+            device=data["device"],
+            state_dir=state_dir,
+            sweep=Sweep.from_json(data["sweep"], locate=Store(state_dir / "artifacts").path),
+            retry=frozenset(data["retry"]),
+        )
+
+
+def hello(spec_json: str = "{}") -> str:
+    """Who answers: the handshake before a plan. The reply's formats must be the client's own."""
+    del spec_json
+    about = {"format": FORMAT, "record_format": record_format.FORMAT, "state_dir": str(options.state_dir()), "pid": os.getpid()}
+    return json.dumps({**about, "environment": environment.describe()})
+
+
+def run(spec_json: str) -> str:
+    """Carry out the trials of a sweep that this device's journal has no record of.
+
+    Parameters
+    ----------
+    spec_json
+        A `Spec`, as JSON.
+
+    Returns
+    -------
+    str
+        JSON: ``state`` is ``"finished"``, ``"stopped"`` or ``"error"``; ``error`` and ``kind`` say what went wrong.
+    """
+    try:
+        return json.dumps({"state": carry_out(Spec.from_json(spec_json), _numbered(_publisher()))})
+    except NgbkitError as error:
+        return json.dumps({"state": "error", "kind": type(error).__name__, "error": str(error)})
+
+
+def carry_out(spec: Spec, publish: Publish) -> str:
+    """Carry out a plan in this process, telling `publish` of every event; ``"finished"`` or ``"stopped"``."""
+    with Journal(journal_path(spec.state_dir, spec.device, spec.run_id)) as journal, Interrupt() as interrupt:
+        if journal.salvaged is not None:
+            publish({"kind": "salvaged", "device": spec.device, "records": journal.salvaged, "journal": str(journal.path)})
+        if spec.retry:
+            found = journal.statuses()
+            journal.forget([trial_id for trial_id, status in found.items() if status in spec.retry])
+        bench = Bench(spec=spec, journal=journal, interrupt=interrupt.descriptor, publish=publish)
+        bench.note("environment", spec.device, environment.describe())
+        try:
+            bench.warm_servers()
+            for group in spec.sweep.groups(spec.device):
+                bench.measure(group)
+        except InterruptedError:
+            return "stopped"
+    return "finished"
+
+
+def collect(spec_json: str) -> str:
+    """Records of a run that the client does not have yet.
+
+    Parameters
+    ----------
+    spec_json
+        ``run_id``, ``device``, ``state_dir``; ``have``: the ids of the trials that the client has; ``most``: how many to hand over.
+
+    Returns
+    -------
+    str
+        JSON: ``records``; ``more`` is true where others are left; ``facts`` and ``environment`` of the run.
+    """
+    data = json.loads(spec_json)
+    path = journal_path(Path(data["state_dir"]), data["device"], data["run_id"])
+    if not path.exists():
+        return json.dumps({"records": [], "more": False, "facts": {}, "environment": {}})
+    have, most = set(data["have"]), int(data["most"])
+    with Journal(path, writable=False) as journal:
+        missing = [trial_id for trial_id in journal.statuses() if trial_id not in have]
+        wanted = set(missing[:most])
+        found = [record_format.to_json(record) for record in journal.records() if record.trial_id in wanted]
+        notes = {kind: journal.notes(kind) for kind in ("facts", "environment")}
+    return json.dumps({"records": found, "more": len(missing) > most, **notes})
+
+
+def missing(spec_json: str) -> str:
+    """Which artifacts are not on this device: ``state_dir`` and ``digests`` in, ``missing`` out."""
+    data = json.loads(spec_json)
+    store = Store(Path(data["state_dir"]) / "artifacts")
+    return json.dumps({"missing": [digest for digest in data["digests"] if not store.have(digest)]})
+
+
+def receive(spec_json: str, chunk: bytes) -> str:
+    """Take in a piece of an artifact, number 0 first: ``state_dir``, ``digest``, ``number``."""
+    data = json.loads(spec_json)
+    part = _part(data)
+    part.parent.mkdir(parents=True, exist_ok=True)
+    with open(part, "wb" if data["number"] == 0 else "ab") as write:
+        write.write(chunk)
+    return "{}"
+
+
+def received(spec_json: str) -> str:
+    """Put an artifact whose pieces have all come in its place, if it has the hash it was announced with."""
+    data = json.loads(spec_json)
+    part = _part(data)
+    with open(part, "rb") as read:
+        Store(Path(data["state_dir"]) / "artifacts").receive(data["digest"], iter(lambda: read.read(1 << 20), b""))
+    part.unlink()
+    return "{}"
+
+
+def _part(data: dict[str, Any]) -> Path:
+    return Store(Path(data["state_dir"]) / "incoming").path(data["digest"])
+
+
+def journal_path(state_dir: Path, device: str, run_id: str) -> Path:
+    """Where a device keeps its journal of a run."""
+    return state_dir / "devices" / device / f"{run_id}.sqlite"
+
+
+def _publisher() -> Publish:
+    """How events leave this process: as display data of the engine's kernel; nowhere outside one."""
+    try:
+        from ipykernel.zmqshell import ZMQInteractiveShell
+    except ImportError:
+        return lambda event: None
+    if not ZMQInteractiveShell.initialized():
+        return lambda event: None
+    display = ZMQInteractiveShell.instance().display_pub
+    return lambda event: display.publish({EVENT_MIME: event})
+
+
+def _numbered(publish: Publish) -> Publish:
+    count = 0
+
+    def numbered(event: dict[str, Any]) -> None:
+        nonlocal count
+        publish({"n": count, **event})
+        count += 1
+
+    return numbered

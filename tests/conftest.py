@@ -1,0 +1,63 @@
+"""What every test shares: a state folder of its own, small networks, and the plugin whose compilers go wrong."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from ngbkit import registry
+from ngbkit.workloads import onnx as onnx_source
+from ngbkit.workloads.base import Workload
+
+PLUGINS = Path(__file__).parent / "plugins"
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _plugins() -> Iterator[None]:
+    """The faulty compilers are installed, as far as Python can tell, in this process and in those that it starts."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(PLUGINS)
+        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(PLUGINS), os.environ.get("PYTHONPATH")])))
+        registry.refresh()
+        yield
+    registry.refresh()
+
+
+@pytest.fixture(autouse=True)
+def state_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Nothing that a test does shows in the user's own state folder."""
+    folder = tmp_path / "state"
+    monkeypatch.setenv("NGBKIT_STATE_DIR", str(folder))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def mlp_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small ONNX network with a dynamic batch, 16 numbers in and 4 out."""
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    generator = np.random.default_rng(0)
+    weights = [generator.standard_normal(shape).astype(np.float32) for shape in ((16, 32), (32, 4))]
+    graph = helper.make_graph(
+        [
+            helper.make_node("MatMul", ["x", "w0"], ["h"]),
+            helper.make_node("Relu", ["h"], ["r"]),
+            helper.make_node("MatMul", ["r", "w1"], ["y"]),
+        ],
+        "mlp",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 16])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 4])],
+        [numpy_helper.from_array(weight, f"w{index}") for index, weight in enumerate(weights)],
+    )
+    path = tmp_path_factory.mktemp("onnx") / "mlp.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), path)
+    return path
+
+
+@pytest.fixture
+def mlp(mlp_file: Path) -> Workload:
+    return onnx_source.file(mlp_file)

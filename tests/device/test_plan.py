@@ -1,0 +1,253 @@
+"""A plan on a device: every trial ends in a record, whatever its compiler does."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from ngbkit import options, records
+from ngbkit.artifacts import Store
+from ngbkit.device import groups, plan
+from ngbkit.device.plan import Spec
+from ngbkit.errors import FencedError
+from ngbkit.journal import Journal
+from ngbkit.records import Failure, Measurement, Record
+from ngbkit.sweep import Sweep
+from ngbkit.workloads.base import Workload
+
+
+@pytest.fixture(autouse=True)
+def _cold_servers() -> Any:
+    """Fork servers end with the test that started them."""
+    yield
+    for servers in groups._servers.values():
+        servers.close()
+    groups._servers.clear()
+
+
+def spec(sweep: Sweep, **more: Any) -> Spec:
+    store = Store(options.state_dir() / "artifacts")
+    for workload in sweep.workloads:
+        for path in workload.artifacts.values():
+            store.push(path)
+    return Spec(run_id="run", device="cpu", state_dir=options.state_dir(), sweep=sweep, **more)
+
+
+def carry_out(sweep: Sweep, **more: Any) -> tuple[dict[tuple[str, int], Record], list[dict[str, Any]]]:
+    """The records of a plan by compiler and batch size, and its events."""
+    events: list[dict[str, Any]] = []
+    assert plan.carry_out(spec(sweep, **more), events.append) == "finished"
+    trials = {trial.id: (trial.compiler, trial.batch_size) for trial in sweep.trials()}
+    with Journal(plan.journal_path(options.state_dir(), "cpu", "run"), writable=False) as journal:
+        return {trials[record.trial_id]: record for record in journal.records()}, events
+
+
+def test_every_compiler_of_a_group_is_measured_in_the_same_rounds(mlp: Workload) -> None:
+    """Samples are kept, as many as asked for, and each compiler has its share of every round."""
+    found, _ = carry_out(Sweep(mlp, ["identity", "onnxruntime"], [1, 3], repeats=12, threads=1))
+
+    assert {("identity", 1), ("onnxruntime", 1), ("identity", 3), ("onnxruntime", 3)} == set(found)
+    for record in found.values():
+        assert isinstance(record, Measurement)
+        assert 12 == len(record.latency_s)
+        assert all(sample > 0 for sample in record.latency_s)
+        assert (0,) * 5 + (1,) * 5 + (2,) * 2 == record.rounds
+        assert record.compile_time_s > 0
+        assert record.peak_memory_bytes is not None
+        assert 1e-4 > record.rmse
+
+
+# What goes wrong: the status, the stage, and what the error says.
+FAULTS = {
+    "segfault": ("crashed", "compile", "SIGSEGV"),
+    "hang": ("timeout", "compile", "no answer to 'load' within 3 s"),
+    "hang-later": ("timeout", "measure", "no answer to 'turn' within 3 s"),
+    "hungry": ("out-of-memory", "compile", "another 1 TiB"),
+    "killed": ("crashed", "compile", "SIGKILL"),
+    "wrong": ("not-equivalent", "check", "relative RMSE 0.01"),
+    "refusing": ("unsupported", "compile", "no such chip here"),
+    "raising": ("failed", "compile", "RuntimeError: it fell over"),
+    'raising{"kind":"refusal"}': ("unsupported", "compile", "no kernel for Frobnicate"),
+}
+
+
+def test_whatever_a_compiler_does_the_sweep_goes_on(mlp: Workload) -> None:
+    """Each fault is a failure with its own status, stage and reason, and the sound compilers are measured all the same."""
+    sweep = Sweep(mlp, ["identity", *FAULTS, "onnxruntime"], [2], repeats=40, threads=1, timeout_s=3)
+    found, events = carry_out(sweep)
+    failures = {label: found[label, 2] for label in FAULTS}
+
+    assert {"identity", "onnxruntime"} == {label for (label, _), record in found.items() if record.status == "ok"}
+    for label, (status, stage, text) in FAULTS.items():
+        failure = failures[label]
+        assert isinstance(failure, Failure)
+        assert (label, status, stage) == (label, failure.status, failure.stage), failure
+        assert text in failure.error
+        assert "\n" not in failure.error
+    assert len(found) == len([event for event in events if event["kind"] == "record"])
+
+
+def test_no_child_outlives_the_plan(mlp: Workload) -> None:
+    """After a plan the fork servers are left, warm, and nothing else."""
+    carry_out(Sweep(mlp, ["identity", "segfault", "hang"], [1], repeats=5, threads=1, timeout_s=2))
+    left = [process.cmdline() for process in psutil.Process().children(recursive=True)]
+
+    assert left
+    assert all("ngbkit.device.forkserver" in command for command in left)
+    assert all(not server.children() for server in psutil.Process().children())
+
+
+def test_a_record_is_in_the_journal_before_anyone_is_told(mlp: Workload) -> None:
+    """Durable before visible."""
+    sweep = Sweep(mlp, ["identity", "refusing"], [1], repeats=5, threads=1)
+    unseen = []
+
+    def publish(event: dict[str, Any]) -> None:
+        if event["kind"] == "record":
+            path = plan.journal_path(options.state_dir(), "cpu", "run")
+            with Journal(path, writable=False) as journal:
+                if event["record"]["trial_id"] not in journal.statuses():
+                    unseen.append(event)
+
+    plan.carry_out(spec(sweep), publish)
+
+    assert [] == unseen
+
+
+def test_what_has_a_record_is_not_run_again(mlp: Workload) -> None:
+    """A plan that is sent again measures only what is missing."""
+    first, _ = carry_out(Sweep(mlp, ["identity", "refusing"], [1], repeats=5, threads=1))
+    second, events = carry_out(Sweep(mlp, ["identity", "refusing", "onnxruntime"], [1], repeats=5, threads=1))
+
+    assert first.items() <= second.items()
+    assert 1 == len([event for event in events if event["kind"] == "record"])
+
+
+def test_rounds_of_another_session_carry_other_numbers(mlp: Workload) -> None:
+    """Samples that were not taken side by side are never paired."""
+    carry_out(Sweep(mlp, ["identity"], [1], repeats=5, threads=1))
+    found, _ = carry_out(Sweep(mlp, ["identity", "onnxruntime"], [1], repeats=5, threads=1))
+    one, other = found["identity", 1], found["onnxruntime", 1]
+
+    assert isinstance(one, Measurement)
+    assert isinstance(other, Measurement)
+    assert not set(one.rounds) & set(other.rounds)
+
+
+def test_statuses_that_are_retried_are_run_again(mlp: Workload) -> None:
+    """Asking to retry `unsupported` runs those trials and no others."""
+    sweep = Sweep(mlp, ["identity", "refusing", "hungry"], [1], repeats=5, threads=1)
+    first, _ = carry_out(sweep)
+    second, events = carry_out(sweep, retry=frozenset({"unsupported"}))
+
+    assert first["identity", 1] == second["identity", 1]
+    assert first["hungry", 1] == second["hungry", 1]
+    assert first["refusing", 1].started_at < second["refusing", 1].started_at
+    assert 1 == len([event for event in events if event["kind"] == "record"])
+
+
+def test_an_interrupt_stops_cleanly_and_keeps_what_was_measured(mlp: Workload) -> None:
+    """SIGINT ends the plan within the group in flight, which does not count as an attempt."""
+    sweep = Sweep(mlp, ["identity", 'slow{"seconds":0.01}'], [1, 2], repeats=200, threads=1)
+    told = threading.Event()
+
+    def publish(event: dict[str, Any]) -> None:
+        if event["kind"] == "record":
+            told.set()
+            threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+    state = plan.carry_out(spec(sweep), publish)
+    with Journal(plan.journal_path(options.state_dir(), "cpu", "run"), writable=False) as journal:
+        statuses = journal.statuses()
+        unfinished = {**journal.unfinished("measure"), **journal.unfinished("load")}
+
+    assert "stopped" == state
+    assert told.is_set()
+    assert 2 == len(statuses)
+    assert {} == unfinished
+
+
+def test_a_trial_that_ended_its_engine_twice_is_recorded_as_crashed(mlp: Workload) -> None:
+    """Two starts and no result: it is not tried a third time, and the others are."""
+    sweep = Sweep(mlp, ["identity", "onnxruntime"], [1], repeats=5, threads=1)
+    guilty = sweep.trials()[1].id
+    with Journal(plan.journal_path(options.state_dir(), "cpu", "run")) as journal:
+        journal.start([guilty], "load")
+        journal.start([guilty], "load")
+    found, _ = carry_out(sweep)
+
+    assert "ok" == found["identity", 1].status
+    assert "crashed" == found["onnxruntime", 1].status
+    assert "2 times" in found["onnxruntime", 1].error
+
+
+def test_a_group_that_ended_its_engine_twice_is_measured_one_by_one(mlp: Workload) -> None:
+    """When nobody knows which of them did it, each gets a turn alone before any is given up."""
+    sweep = Sweep(mlp, ["identity", "onnxruntime"], [1], repeats=5, threads=1)
+    with Journal(plan.journal_path(options.state_dir(), "cpu", "run")) as journal:
+        for _ in range(2):
+            journal.start([trial.id for trial in sweep.trials()], "measure")
+    found, _ = carry_out(sweep)
+    one, other = found["identity", 1], found["onnxruntime", 1]
+
+    assert isinstance(one, Measurement)
+    assert isinstance(other, Measurement)
+    assert not set(one.rounds) & set(other.rounds)
+
+
+def test_two_plans_of_one_run_do_not_measure_side_by_side(mlp: Workload) -> None:
+    """The journal is a fence."""
+    told = spec(Sweep(mlp, ["identity"], [1], repeats=5, threads=1))
+    with Journal(plan.journal_path(options.state_dir(), "cpu", "run")), pytest.raises(FencedError):
+        plan.carry_out(told, lambda event: None)
+
+
+def test_collect_hands_over_what_the_client_does_not_have(mlp: Workload) -> None:
+    """Records come in parts, without those that the client names."""
+    sweep = Sweep(mlp, ["identity", "refusing", "hungry"], [1], repeats=5, threads=1)
+    found, _ = carry_out(sweep)
+    ids = {trial.compiler: trial.id for trial in sweep.trials()}
+    asked = {"run_id": "run", "device": "cpu", "state_dir": str(options.state_dir()), "most": 1}
+    first = json.loads(plan.collect(json.dumps({**asked, "have": [ids["identity"]]})))
+    got = [record["trial_id"] for record in first["records"]]
+    second = json.loads(plan.collect(json.dumps({**asked, "have": [ids["identity"], *got]})))
+
+    assert first["more"]
+    assert not second["more"]
+    assert {ids["refusing"], ids["hungry"]} == {*got, second["records"][0]["trial_id"]}
+    assert found["refusing", 1] in [records.from_json(part["records"][0]) for part in (first, second)]
+    assert "cpu" in first["environment"]
+
+
+def test_the_answer_to_the_client_says_what_went_wrong() -> None:
+    """A plan that cannot be carried out is told in JSON, since an exception might not come through."""
+    reply = json.loads(plan.run(json.dumps({
+        "run_id": "run", "device": "cpu", "state_dir": str(options.state_dir()), "retry": [],
+        "sweep": {"workloads": [], "compilers": ["identity"], "batch_sizes": [1], "factors": {}, "devices": ["cpu"],
+                  "repeats": 1, "threads": 1, "timeout_s": 1.0, "seed": 0},
+    })))
+
+    assert "error" == reply["state"]
+    assert "at least one workload" in reply["error"]
+
+
+def test_artifacts_arrive_whole_or_not_at_all(tmp_path: Path) -> None:
+    """Pieces make a file only if it has the hash that was announced."""
+    file = tmp_path / "file"
+    file.write_bytes(b"abc" * 1000)
+    digest = Store(tmp_path / "mine").push(file)
+    there = {"state_dir": str(tmp_path / "device"), "digest": digest}
+    before = json.loads(plan.missing(json.dumps({**there, "digests": [digest]})))
+    plan.receive(json.dumps({**there, "number": 0}), b"abc" * 500)
+    plan.receive(json.dumps({**there, "number": 1}), b"abc" * 500)
+    plan.received(json.dumps(there))
+    after = json.loads(plan.missing(json.dumps({**there, "digests": [digest]})))
+
+    assert ([digest], []) == (before["missing"], after["missing"])
+    assert file.read_bytes() == Store(tmp_path / "device" / "artifacts").path(digest).read_bytes()
