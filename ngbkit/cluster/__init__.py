@@ -1,0 +1,8 @@
+"""The client's way to its devices: engines started or attached, plans sent, events passed on.
+
+    runs.Run -> dispatch.Dispatch -> local.engine() or attach.attach() -> engine.Engine -> (ngbkit.device.plan, on the device)
+"""
+
+from ngbkit.cluster.attach import attach
+
+__all__ = ["attach"]

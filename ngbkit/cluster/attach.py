@@ -1,0 +1,56 @@
+"""An engine of the user's own ipyparallel cluster, in the place of one that ngbkit would start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ngbkit.cluster.engine import Engine
+from ngbkit.errors import DeviceError, UsageError
+
+
+def attach(cluster: Any, device: str = "cpu", *, target: int | None = None) -> Engine:
+    """Use an engine that runs already.
+
+    Parameters
+    ----------
+    cluster
+        An ``ipyparallel.Client``, a ``Cluster``, a view of one engine, the id of a cluster of the default profile, or the path of a
+        connection file (``ipcontroller-client.json``).
+    device
+        The label that its results are to have.
+    target
+        Which engine, by its number; the first one by default.
+
+    Raises
+    ------
+    DeviceError
+        The cluster does not answer, or has no such engine.
+    """
+    client = _client(cluster)
+    if isinstance(getattr(cluster, "targets", None), int):
+        return Engine(device=device, view=cluster)
+    if not client.ids:
+        raise DeviceError("the cluster has no engine: start one (`ipcluster engines`), then try again.")
+    if target is not None and target not in client.ids:
+        raise UsageError(f"the cluster has no engine {target}; it has {', '.join(map(str, client.ids))}.")
+    return Engine(device=device, view=client[client.ids[0] if target is None else target])
+
+
+def _client(cluster: Any) -> Any:
+    import ipyparallel
+
+    if isinstance(cluster, ipyparallel.Client):
+        return cluster
+    if isinstance(cluster, ipyparallel.Cluster):
+        return cluster.connect_client_sync()
+    if isinstance(getattr(cluster, "client", None), ipyparallel.Client):
+        return cluster.client
+    if not isinstance(cluster, (str, Path)):
+        raise UsageError(f"{type(cluster).__name__} is no cluster; give a Client, a Cluster, a view of one engine, an id or a connection file.")
+    try:
+        if Path(cluster).is_file():
+            return ipyparallel.Client(connection_info=str(cluster))
+        return ipyparallel.Cluster.from_file(cluster_id=str(cluster)).connect_client_sync()
+    except (OSError, TimeoutError) as error:
+        raise DeviceError(f"the cluster {cluster} does not answer: {error}. Is it running? (`ipcluster list`)") from error

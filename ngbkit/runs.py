@@ -1,0 +1,370 @@
+"""One execution of a sweep: start it, watch it, stop it, resume it, list those there were."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from ngbkit import options, records
+from ngbkit.artifacts import Store, replacing
+from ngbkit.errors import DeviceError, JournalError, NgbkitError, RunNotFoundError, UsageError, nearest
+from ngbkit.journal import Journal
+from ngbkit.records import STATUSES
+from ngbkit.sweep import Sweep, Trial
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from ngbkit.cluster.engine import Engine
+
+State = Literal["starting", "running", "stopping", "finished", "stopped", "failed"]
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a run is.
+
+    Parameters
+    ----------
+    done, total
+        Trials with a record, and trials in all.
+    statuses
+        How many records there are of each status.
+    text
+        What is being done now.
+    remaining_s
+        Expected seconds until the end; None before there is anything to tell it from.
+    """
+
+    done: int
+    total: int
+    statuses: Mapping[str, int]
+    text: str
+    remaining_s: float | None
+
+
+class Run:
+    """One execution of a sweep, driven by a thread of its own. Make one by `start` or `resume`.
+
+    Attributes
+    ----------
+    id : str
+        Names the run, in every list and for `resume`.
+    sweep : Sweep
+        What is measured.
+    state : str
+        ``"starting"``, ``"running"``, ``"stopping"``; at the end ``"finished"``, ``"stopped"`` or ``"failed"``.
+    error : Exception or None
+        Why it failed.
+    """
+
+    def __init__(
+        self, sweep: Sweep, run_id: str, folder: Path, retry: Collection[str], engines: Mapping[str, Engine]
+    ) -> None:
+        self.sweep, self.id, self.folder = sweep, run_id, folder
+        self.state: State = "starting"
+        self.error: Exception | None = None
+        self._retry, self._engines = frozenset(retry), dict(engines)
+        self._trials = {trial.id: trial for trial in sweep.trials()}
+        self._journal = Journal(folder / "journal.sqlite")
+        self._journal.forget([key for key, status in self._journal.statuses().items() if status in self._retry])
+        self._statuses = self._journal.statuses()
+        self._clock = _Clock(self._trials, done=self._statuses)
+        self._text = "starting"
+        self._stop, self._ended = threading.Event(), threading.Event()
+        self._changed = threading.Condition()
+        self._listeners: list[Callable[[Run], None]] = []
+        self._thread = threading.Thread(target=self._drive, name=f"ngbkit-{run_id}", daemon=True)
+
+    def result(self) -> xr.Dataset | xr.DataTree:
+        """Wait for the end; the dataset. Ctrl-C stops the run cleanly and raises KeyboardInterrupt.
+
+        Raises
+        ------
+        NgbkitError
+            The run failed; what it had measured before is in `dataset`.
+        """
+        try:
+            self.wait()
+        except KeyboardInterrupt:
+            self.stop()
+            self.wait()
+            raise
+        if self.error is not None:
+            raise self.error
+        return self.dataset()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait for the end, at most so many seconds; whether it has come."""
+        return self._ended.wait(timeout_s)
+
+    def wait_for_change(self, timeout_s: float) -> None:
+        """Wait until something has happened, at most so many seconds."""
+        with self._changed:
+            self._changed.wait(timeout_s)
+
+    def stop(self) -> None:
+        """Ask the run to stop; what is in flight is dropped and everything measured is kept. Returns at once."""
+        if not self.ended:
+            self.state = "stopping"
+        self._stop.set()
+
+    @property
+    def ended(self) -> bool:
+        return self._ended.is_set()
+
+    def subscribe(self, listener: Callable[[Run], None]) -> None:
+        """Have `listener` called with the run, on the run's own thread, whenever something has happened."""
+        self._listeners.append(listener)
+
+    @property
+    def progress(self) -> Progress:
+        """How far it is, at this moment."""
+        statuses = dict(self._statuses)
+        return Progress(
+            done=len(statuses),
+            total=len(self._trials),
+            statuses=Counter(statuses.values()),
+            text=self._text,
+            remaining_s=self._clock.remaining_s(),
+        )
+
+    def dataset(self) -> xr.Dataset | xr.DataTree:
+        """Everything measured so far; trials without a record are ``pending``."""
+        return load_dataset(self.folder)
+
+    def failures(self) -> list[records.Failure]:
+        """What the trials that failed left behind."""
+        with Journal(self.folder / "journal.sqlite", writable=False) as journal:
+            return [record for record in journal.records() if isinstance(record, records.Failure)]
+
+    def trial(self, trial_id: str) -> Trial:
+        """The trial of that id."""
+        return self._trials[trial_id]
+
+    def _begin(self) -> Run:
+        self._thread.start()
+        return self
+
+    def _drive(self) -> None:
+        from ngbkit.cluster.dispatch import Dispatch
+
+        dispatch = Dispatch(run_id=self.id, sweep=self.sweep, retry=self._retry, on_event=self._on_event, stop=self._stop)
+        try:
+            missing = set(self._trials) - set(self._statuses)
+            state = dispatch.carry_out(self._engines, have=set(self._statuses)) if missing else "finished"
+            self.state = "finished" if state == "finished" else "stopped"
+        except Exception as error:  # noqa: BLE001  whatever ends the thread must reach whoever waits for it
+            self.error = error if isinstance(error, NgbkitError) else DeviceError(f"the run ended by {error!r}")
+            self.error.__cause__ = error if self.error is not error else error.__cause__
+            self.state = "failed"
+        finally:
+            self._text = self.state
+            self._journal.close()
+            self._ended.set()
+            self._tell()
+
+    def _on_event(self, event: Mapping[str, Any]) -> None:
+        """Take in an event of a device: first the journal, then the eyes."""
+        kind = event["kind"]
+        if kind == "record":
+            record = records.from_json(event["record"])
+            if record.trial_id not in self._trials:
+                raise JournalError(f"device {event['device']} sent a record of a trial that this run does not have.")
+            self._journal.finish([record])
+            self._statuses[record.trial_id] = record.status
+            self._clock.finished(record.trial_id)
+        elif kind in ("facts", "environment"):
+            self._journal.note(kind, event["key"], event["value"])
+        elif kind == "salvaged":
+            self._text = f"the journal of {event['device']} was damaged; {event['records']} of its records were saved"
+        elif kind == "round":
+            self._text = f"{event['text']}, round {event['done'] + 1} of {event['total']}"
+        elif kind == "stage":
+            self._text = event["text"]
+        if self.state == "starting":
+            self.state = "running"
+        self._tell()
+
+    def _tell(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+        for listener in self._listeners:
+            listener(self)
+
+    def __repr__(self) -> str:
+        now = self.progress
+        return f"<Run {self.id} {self.state}: {now.done} of {now.total} trials>"
+
+
+def start(sweep: Sweep, *, engines: Mapping[str, Engine] | None = None) -> Run:
+    """Start measuring a sweep, in the background.
+
+    Parameters
+    ----------
+    sweep
+        What to measure.
+    engines
+        An engine by device label, for devices that are not to be started here: see `ngbkit.cluster.attach`.
+
+    Returns
+    -------
+    Run
+        Live; `Run.result` waits for the dataset.
+    """
+    run_id = time.strftime("%Y%m%d-%H%M%S-") + secrets.token_hex(2)
+    folder = _runs_folder() / run_id
+    store = Store(options.state_dir() / "artifacts")
+    for workload in sweep.workloads:
+        for digest, path in workload.artifacts.items():
+            if not store.have(digest):
+                store.push(path)
+    folder.mkdir(parents=True, mode=0o700)
+    with replacing(folder / "run.json") as temporary:
+        about = {"format": FORMAT, "id": run_id, "created": time.time(), "sweep": sweep.to_json()}
+        temporary.write_text(json.dumps(about))
+    return Run(sweep, run_id, folder, (), engines or {})._begin()
+
+
+def resume(run_id: str, *, retry: Collection[str] = (), engines: Mapping[str, Engine] | None = None) -> Run:
+    """Go on with a run: only trials without a record are measured.
+
+    Parameters
+    ----------
+    run_id
+        Its id, or the beginning of one that no other run shares.
+    retry
+        Statuses of trials to run again although they have a record, such as ``["timeout", "crashed"]``.
+    engines
+        As for `start`.
+
+    Raises
+    ------
+    RunNotFoundError, UsageError, FencedError
+        No such run; not a status that can be retried; the run is still driven by another process.
+    """
+    valid = [status for status in STATUSES if status != "pending"]
+    for status in retry:
+        if status not in valid:
+            raise UsageError(f"retry {status!r} is not a status; valid are {', '.join(valid)}.")
+    folder = find(run_id)
+    sweep = read_sweep(folder)
+    return Run(sweep, folder.name, folder, retry, engines or {})._begin()
+
+
+def find(run_id: str) -> Path:
+    """The folder of a run.
+
+    Raises
+    ------
+    RunNotFoundError
+        No run, or more than one, has an id that begins so.
+    """
+    known = [folder.name for folder in _folders()]
+    found = [name for name in known if name == run_id] or [name for name in known if name.startswith(run_id)]
+    if len(found) == 1:
+        return _runs_folder() / found[0]
+    if found:
+        raise RunNotFoundError(f"{len(found)} runs begin with {run_id!r}: {', '.join(found)}. Give more of the id.")
+    near = nearest(run_id, known)
+    hint = f" Did you mean {near[0]}?" if near else " `ngbkit runs` lists them all."
+    raise RunNotFoundError(f"there is no run {run_id!r}.{hint}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """A run in a line.
+
+    Parameters
+    ----------
+    id
+        Its id.
+    created
+        Seconds since the epoch.
+    sweep
+        What it measures.
+    statuses
+        How many of its trials have each status, ``pending`` among them.
+    """
+
+    id: str
+    created: float
+    sweep: Sweep
+    statuses: Mapping[str, int]
+
+
+def summaries() -> Iterator[Summary]:
+    """Every run of this user, the latest first. A folder that does not read as one is passed over."""
+    for folder in sorted(_folders(), reverse=True):
+        try:
+            about = _about(folder)
+            with Journal(folder / "journal.sqlite", writable=False) as journal:
+                statuses = Counter(journal.statuses().values())
+            sweep = read_sweep(folder)
+        except (NgbkitError, OSError, KeyError, ValueError):
+            continue
+        statuses["pending"] = len(sweep) - sum(statuses.values())
+        yield Summary(id=folder.name, created=about["created"], sweep=sweep, statuses=+statuses)
+
+
+def read_sweep(folder: Path) -> Sweep:
+    """The sweep of the run in that folder."""
+    return Sweep.from_json(_about(folder)["sweep"], locate=Store(options.state_dir() / "artifacts").path)
+
+
+def load_dataset(folder: Path) -> xr.Dataset | xr.DataTree:
+    """The dataset of the run in that folder, as far as it has come."""
+    from ngbkit.dataset import assemble_rows
+
+    with Journal(folder / "journal.sqlite", writable=False) as journal:
+        return assemble_rows(
+            read_sweep(folder),
+            journal.rows(),
+            environments=journal.notes("environment"),
+            facts=journal.notes("facts"),
+            run_id=folder.name,
+        )
+
+
+class _Clock:
+    """How long the rest will take, told from how long what is done took."""
+
+    def __init__(self, trials: Mapping[str, Trial], done: Collection[str]) -> None:
+        # Compiling costs about the same at any batch size; timing grows with it.
+        self._weights = {key: 4.0 + trial.batch_size for key, trial in trials.items()}
+        self._left = sum(weight for key, weight in self._weights.items() if key not in set(done))
+        self._spent = 0.0
+        self._began = self._told = time.monotonic()
+
+    def finished(self, trial_id: str) -> None:
+        weight = self._weights[trial_id]
+        self._spent, self._left, self._told = self._spent + weight, self._left - weight, time.monotonic()
+
+    def remaining_s(self) -> float | None:
+        if not self._spent:
+            return None
+        return max(0.0, (self._told - self._began) * self._left / self._spent - (time.monotonic() - self._told))
+
+
+def _about(folder: Path) -> dict[str, Any]:
+    about: dict[str, Any] = json.loads((folder / "run.json").read_text())
+    if about["format"] != FORMAT:
+        raise JournalError(f"run {folder.name} has format {about['format']}; this ngbkit reads {FORMAT}. Install a newer ngbkit.")
+    return about
+
+
+def _runs_folder() -> Path:
+    return options.state_dir() / "runs"
+
+
+def _folders() -> list[Path]:
+    folder = _runs_folder()
+    return [run for run in folder.iterdir() if (run / "run.json").is_file()] if folder.is_dir() else []
