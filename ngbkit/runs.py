@@ -157,7 +157,9 @@ class Run:
     def _drive(self) -> None:
         from ngbkit.cluster.dispatch import Dispatch
 
-        dispatch = Dispatch(run_id=self.id, sweep=self.sweep, retry=self._retry, on_event=self._on_event, stop=self._stop)
+        dispatch = Dispatch(
+            run_id=self.id, sweep=self.sweep, retry=self._retry, on_event=self._on_event, stop=self._stop
+        )
         try:
             missing = set(self._trials) - set(self._statuses)
             state = dispatch.carry_out(self._engines, have=set(self._statuses)) if missing else "finished"
@@ -219,7 +221,13 @@ def start(sweep: Sweep, *, engines: Mapping[str, Engine] | None = None) -> Run:
     -------
     Run
         Live; `Run.result` waits for the dataset.
+
+    Raises
+    ------
+    UnknownNameError
+        A device that there is not.
     """
+    _check_devices(sweep, engines)
     run_id = time.strftime("%Y%m%d-%H%M%S-") + secrets.token_hex(2)
     folder = _runs_folder() / run_id
     store = Store(options.state_dir() / "artifacts")
@@ -257,6 +265,7 @@ def resume(run_id: str, *, retry: Collection[str] = (), engines: Mapping[str, En
             raise UsageError(f"retry {status!r} is not a status; valid are {', '.join(valid)}.")
     folder = find(run_id)
     sweep = read_sweep(folder)
+    _check_devices(sweep, engines)
     return Run(sweep, folder.name, folder, retry, engines or {})._begin()
 
 
@@ -354,10 +363,18 @@ class _Clock:
         return max(0.0, (self._told - self._began) * self._left / self._spent - (time.monotonic() - self._told))
 
 
+def _check_devices(sweep: Sweep, engines: Mapping[str, Engine] | None) -> None:
+    from ngbkit.cluster.dispatch import check_devices
+
+    check_devices(device for device in sweep.devices if device not in (engines or {}))
+
+
 def _about(folder: Path) -> dict[str, Any]:
     about: dict[str, Any] = json.loads((folder / "run.json").read_text())
     if about["format"] != FORMAT:
-        raise JournalError(f"run {folder.name} has format {about['format']}; this ngbkit reads {FORMAT}. Install a newer ngbkit.")
+        raise JournalError(
+            f"run {folder.name} has format {about['format']}; this ngbkit reads {FORMAT}. Install a newer ngbkit."
+        )
     return about
 
 

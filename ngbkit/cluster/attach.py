@@ -15,8 +15,8 @@ def attach(cluster: Any, device: str = "cpu", *, target: int | None = None) -> E
     Parameters
     ----------
     cluster
-        An ``ipyparallel.Client``, a ``Cluster``, a view of one engine, the id of a cluster of the default profile, or the path of a
-        connection file (``ipcontroller-client.json``).
+        An ``ipyparallel.Client``, a ``Cluster``, a view of one engine, the id of a cluster of the default profile, or
+        the path of a connection file (``ipcontroller-client.json``).
     device
         The label that its results are to have.
     target
@@ -47,10 +47,15 @@ def _client(cluster: Any) -> Any:
     if isinstance(getattr(cluster, "client", None), ipyparallel.Client):
         return cluster.client
     if not isinstance(cluster, (str, Path)):
-        raise UsageError(f"{type(cluster).__name__} is no cluster; give a Client, a Cluster, a view of one engine, an id or a connection file.")
+        raise UsageError(
+            f"{type(cluster).__name__} is no cluster; give a Client, a Cluster, a view of one engine, an id, "
+            "or a connection file."
+        )
     try:
         if Path(cluster).is_file():
             return ipyparallel.Client(connection_info=str(cluster))
         return ipyparallel.Cluster.from_file(cluster_id=str(cluster)).connect_client_sync()
     except (OSError, TimeoutError) as error:
-        raise DeviceError(f"the cluster {cluster} does not answer: {error}. Is it running? (`ipcluster list`)") from error
+        raise DeviceError(
+            f"the cluster {cluster} does not answer: {error}. Is it running? (`ipcluster list`)"
+        ) from error

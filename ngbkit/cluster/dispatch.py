@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -64,7 +64,9 @@ class Dispatch:
                 self.stop.set()  # a journal that cannot be written: nothing more may be measured
                 raise
             self._pass_on(0)
-        return "finished" if all([future.result() == "finished" for future in waiting]) else "stopped"
+        return (
+            "finished" if all(state == "finished" for state in [future.result() for future in waiting]) else "stopped"
+        )
 
     def _pass_on(self, timeout_s: float) -> None:
         """Hand over the events that have come; waits for the first."""
@@ -81,7 +83,7 @@ class Dispatch:
         losses = 0
         retry = self.retry
         while True:
-            engine = given or _launch(device)
+            engine = given or local.engine(device)
             before = len(self._have)
             try:
                 return self._plan(engine, retry)
@@ -93,7 +95,9 @@ class Dispatch:
                 if self.stop.is_set():
                     return "stopped"
                 if given is not None or losses >= _MOST_LOSSES:
-                    raise DeviceError(f"{error}. What it measured is kept: `ngbkit resume {self.run_id}` goes on.") from error
+                    raise DeviceError(
+                        f"{error}. What it measured is kept: `ngbkit resume {self.run_id}` goes on."
+                    ) from error
                 self._put({"kind": "stage", "device": device, "text": f"{error}; starting another"})
 
     def _plan(self, engine: Engine, retry: frozenset[str]) -> str:
@@ -102,9 +106,7 @@ class Dispatch:
         engine.push({digest: path for workload in self.sweep.workloads for digest, path in workload.artifacts.items()})
         if not retry:
             self._collect(engine)
-        spec = Spec(
-            run_id=self.run_id, device=engine.device, state_dir=engine.state_dir, sweep=self.sweep, retry=retry
-        )
+        spec = Spec(run_id=self.run_id, device=engine.device, state_dir=engine.state_dir, sweep=self.sweep, retry=retry)
         plan = engine.submit(spec)
         asked_since: float | None = None
         while not plan.done:
@@ -143,20 +145,22 @@ class Dispatch:
         self._events.put(event)
 
 
-def _launch(device: str) -> Engine:
-    if device not in known_devices():
-        raise UnknownNameError("device", device, known_devices(), "Without a devices file there is one, this machine's CPU.")
-    return local.engine(device)
-
-
 def known_devices() -> dict[str, str]:
     """The devices that can be named, each with what it is."""
     return {"cpu": "this machine's CPU"}
 
 
+def check_devices(labels: Iterable[str]) -> None:
+    """Raise UnknownNameError for the first label that no device has."""
+    known = known_devices()
+    for label in labels:
+        if label not in known:
+            raise UnknownNameError("device", label, known, "Without a devices file there is one, this machine's CPU.")
+
+
 def _raised(device: str, outcome: Mapping[str, Any]) -> NgbkitError:
     kind = getattr(errors, str(outcome["kind"]), DeviceError)
     message = f"device {device}: {outcome['error']}"
-    return kind(message) if kind in (errors.JournalError, errors.FencedError, errors.UsageError) else DeviceError(message)
-
-
+    return (
+        kind(message) if kind in (errors.JournalError, errors.FencedError, errors.UsageError) else DeviceError(message)
+    )

@@ -58,7 +58,8 @@ class Engine:
         about = self._call("hello", "{}")
         if about["format"] != FORMAT:
             raise DeviceError(
-                f"device {self.device} speaks format {about['format']}, this ngbkit {FORMAT}: install the same version on both."
+                f"device {self.device} speaks format {about['format']}, this ngbkit {FORMAT}: "
+                "install the same version on both."
             )
         self.state_dir = self.state_dir or Path(about["state_dir"])
         return about
@@ -112,6 +113,8 @@ class Engine:
         try:
             reply: dict[str, Any] = json.loads(self.view.apply_sync(_reference(function), *arguments))
         except ipyparallel.error.IPythonError as error:
+            if _is_loss(error):
+                raise EngineLostError(f"the engine of device {self.device} was lost") from error
             raise _explain(self.device, error) from error
         return reply
 
@@ -148,9 +151,9 @@ class Plan:
         """
         try:
             outcome: dict[str, Any] = json.loads(_first(self.result.get(timeout=5)))
-        except (ipyparallel.error.EngineError, ipyparallel.error.NoEnginesRegistered) as error:
-            raise EngineLostError(f"the engine of device {self.engine.device} was lost: {error}") from error
         except ipyparallel.error.IPythonError as error:
+            if _is_loss(error):
+                raise EngineLostError(f"the engine of device {self.engine.device} was lost") from error
             raise _explain(self.engine.device, error) from error
         return outcome
 
@@ -179,8 +182,16 @@ def _first(value: Any) -> str:
     return str(value[0] if isinstance(value, list) else value)
 
 
+def _is_loss(error: Exception) -> bool:
+    # The controller reports a lost engine as if the engine itself had raised.
+    lost = (ipyparallel.error.EngineError, ipyparallel.error.NoEnginesRegistered)
+    return isinstance(error, lost) or getattr(error, "ename", "") == "EngineError"
+
+
 def _explain(device: str, error: Exception) -> DeviceError:
     text = str(error)
     if "No module named 'ngbkit'" in text:
-        return DeviceError(f"the engine of device {device} has no ngbkit: pip install ngbkit in its Python, and start it again.")
+        return DeviceError(
+            f"the engine of device {device} has no ngbkit: pip install ngbkit in its Python, and start it again."
+        )
     return DeviceError(f"device {device} answered with an error: {text}")

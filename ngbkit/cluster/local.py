@@ -15,13 +15,13 @@ from typing import Any
 
 import psutil
 
-from ngbkit import options
+from ngbkit import options, scratch
 from ngbkit.cluster.engine import Engine
 from ngbkit.errors import DeviceError
 
 START_S = 60.0
 _lock = threading.Lock()
-_engines: dict[str, Engine] = {}
+_engines: dict[tuple[str, Path], Engine] = {}
 
 
 def engine(device: str = "cpu", cores: Sequence[int] | None = None) -> Engine:
@@ -39,14 +39,15 @@ def engine(device: str = "cpu", cores: Sequence[int] | None = None) -> Engine:
     DeviceError
         It did not come up; the message holds its log.
     """
+    key = device, options.state_dir()
     with _lock:
-        running = _engines.get(device)
+        running = _engines.get(key)
         if running is not None and running.alive():
             return running
         if running is not None:
             running.close()
-        _engines[device] = _start(device, cores)
-        return _engines[device]
+        _engines[key] = _start(device, cores)
+        return _engines[key]
 
 
 def close() -> None:
@@ -60,10 +61,7 @@ def close() -> None:
 def _start(device: str, cores: Sequence[int] | None) -> Engine:
     import ipyparallel
 
-    home = options.state_dir() / "clusters"
-    home.mkdir(parents=True, exist_ok=True, mode=0o700)
-    _remove_stale(home)
-    profile = home / f"{os.getpid()}-{secrets.token_hex(4)}"
+    profile = scratch.make(options.state_dir() / "clusters")
     environment = {"NGBKIT_WATCH": str(os.getpid()), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     if cores is not None:
         environment["NGBKIT_CORES"] = ",".join(map(str, cores))
@@ -128,11 +126,3 @@ def _pids(launcher: Any) -> list[int]:
 
 def _logs(profile: Path) -> str:
     return "\n".join(file.read_text(errors="replace")[-2000:] for file in sorted(profile.glob("log/*.log")))
-
-
-def _remove_stale(home: Path) -> None:
-    """Remove the connection files of clients that were killed before they could."""
-    for folder in home.iterdir():
-        owner = folder.name.partition("-")[0]
-        if owner.isdigit() and not psutil.pid_exists(int(owner)):
-            shutil.rmtree(folder, ignore_errors=True)

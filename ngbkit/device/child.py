@@ -1,7 +1,8 @@
 """What a child process does: build or load one network, compile it, check it, and time it when told to.
 
-A child is forked for one trial (`load`, then `warm`, then `turn` after `turn`) or for one preparation (`prepare`), answers one
-message at a time, and blocks in between. Whatever goes wrong inside becomes an answer that says what and where.
+A child is forked for one trial (`load`, then `warm`, then `turn` after `turn`) or for one preparation (`prepare`),
+answers one message at a time, and blocks in between. Whatever goes wrong inside becomes an answer that says what and
+where.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ from ngbkit.timing.sampling import sample, warm_up
 from ngbkit.workloads import feeds
 from ngbkit.workloads.base import Source, TensorSpec, Workload
 
-_OUT_OF_MEMORY = re.compile(r"bad_alloc|out of memory|not enough memory|can't allocate memory|failed to allocate", re.IGNORECASE)
+_OUT_OF_MEMORY = re.compile(
+    r"bad_alloc|out of memory|not enough memory|can't allocate memory|failed to allocate", re.IGNORECASE
+)
 
 
 class StageError(Exception):
@@ -86,13 +89,23 @@ def explain(error: BaseException) -> Message:
     line = one_line(error)
     detail = error.traceback if isinstance(error, WorkloadError) else ""
     detail = detail or "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    return {"status": _status(error, line, refusals), "stage": stage, "error": line, "detail": detail[-20000:], "facts": facts}
+    return {
+        "status": _status(error, line, refusals),
+        "stage": stage,
+        "error": line,
+        "detail": detail[-20000:],
+        "facts": facts,
+    }
 
 
 def one_line(error: BaseException) -> str:
     """The type and the message of an error, in one line of at most 500 characters."""
     text = " ".join(str(error).split())
-    line = text if isinstance(error, (UnsupportedError, WorkloadError, NotEquivalentError)) else f"{type(error).__name__}: {text}"
+    line = (
+        text
+        if isinstance(error, (UnsupportedError, WorkloadError, NotEquivalentError))
+        else f"{type(error).__name__}: {text}"
+    )
     return line if len(line) <= 500 else line[:499] + "…"
 
 

@@ -1,6 +1,7 @@
-"""The process that an engine is: ipyparallel's engine, on the cores of its device, ending with the client that started it.
+"""The process that an engine is: ipyparallel's, on the cores of its device, ending with the client that started it.
 
-Run as ``python -m ngbkit.device.engine``; ``NGBKIT_WATCH`` names the process to end with, ``NGBKIT_CORES`` the cores ("0,2").
+Run as ``python -m ngbkit.device.engine``; ``NGBKIT_WATCH`` names the process to end with, ``NGBKIT_CORES`` the cores
+("0,2").
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The process that children are forked from, with the heavy imports already done.
 
-Run as ``python -m ngbkit.device.forkserver CONTROL_FD MODULE,MODULE``. It blocks on its control socket and ends when that closes;
-its children are killed by the kernel when it ends.
+Run as ``python -m ngbkit.device.forkserver CONTROL_FD MODULE,MODULE``. It blocks on its control socket and ends when
+that closes; its children are killed by the kernel when it ends.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 import traceback
+from pathlib import Path
 from typing import Any
 
 from ngbkit.device import child
@@ -44,7 +46,7 @@ def _fork(control: socket.socket, descriptor: int, log: str) -> dict[str, Any]:
         control.close()
         _become_child(server, log)
         child.serve(Channel(socket.socket(fileno=descriptor)))
-    except BaseException:
+    except BaseException:  # noqa: BLE001  a child must never return into the server's loop
         traceback.print_exc()
         sys.stderr.flush()
         os._exit(1)
@@ -57,6 +59,7 @@ def _become_child(server: int, log: str) -> None:
     if os.getppid() != server:
         os._exit(0)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    tempfile.tempdir = str(Path(log).parent)  # what a child leaves there goes with the server
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(output, 1)
     os.dup2(output, 2)

@@ -1,4 +1,4 @@
-"""How a group is measured: prepare its workload, load each compiler into a lane of its own, take rounds, write records."""
+"""How a group is measured: prepare the workload, load each compiler into a lane, take rounds, write records."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ngbkit import environment, registry
+from ngbkit import environment, registry, scratch
 from ngbkit import records as record_format
 from ngbkit.compilers.base import Compiler, Form
 from ngbkit.device import preparation
@@ -94,7 +94,8 @@ class Bench:
             self._finish([replace(error.failure, trial_id=trial.id) for trial in todo])
             return
         ended = max(self.journal.unfinished("measure")[trial.id] for trial in todo)
-        # A group whose engine ended twice while it was measured is measured one by one, to find out which of them does it.
+        # A group whose engine ended twice while it was measured is measured one by one, to find out which of them
+        # does it.
         batches = [[trial] for trial in todo] if ended >= _MOST_ATTEMPTS else [todo]
         attempts = len(group.trials) - len(todo) + ended
         for index, batch in enumerate(batches):
@@ -139,7 +140,7 @@ class Bench:
 
     @contextmanager
     def _loaded(self, group: Group, batch: list[Trial], prepared: Mapping[str, Any]) -> Iterator[list[Lane]]:
-        """A lane, ready to be timed, for each trial of the batch that did not fail before that; ended when the block ends."""
+        """A lane, ready to be timed, for each trial that did not fail before that; they end with the block."""
         lanes: list[Lane] = []
         try:
             for trial in batch:
@@ -239,7 +240,7 @@ class Bench:
         return self._compilers[label]
 
     def _server(self, preload: tuple[str, ...]) -> ForkServer:
-        return servers(self.threads).get(preload)
+        return servers(self.threads, self.spec.state_dir).get(preload)
 
     def _finish(self, finished: Sequence[Record]) -> None:
         """Durable before visible."""
@@ -252,12 +253,12 @@ class Bench:
         self.publish({"kind": kind, "device": self.spec.device, **what})
 
 
-def servers(threads: int) -> Servers:
+def servers(threads: int, state_dir: Path) -> Servers:
     """This engine's fork servers for that number of threads; they outlive a plan, so that the next one starts warm."""
     if threads not in _servers:
         # OpenMP and BLAS read their settings when they are loaded, so the server that loads them must have them.
         settings = {"OMP_NUM_THREADS": str(threads), "TVM_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": "1"}
-        _servers[threads] = Servers({**os.environ, **settings})
+        _servers[threads] = Servers({**os.environ, **settings}, scratch.make(state_dir / "scratch"))
     return _servers[threads]
 
 
@@ -268,14 +269,15 @@ def describe(group: Group) -> str:
 
 
 def _form(compiler: Compiler, source: str) -> Form | None:
-    """What the compiler is given of a workload: the module where there is one and the compiler takes it, else its ONNX graph."""
+    """What the compiler is given of a workload: the first of its forms that the workload has."""
     offered: tuple[Form, ...] = ("onnx",) if source == "onnx" else ("module", "onnx")
     return next((form for form in compiler.forms if form in offered), None)
 
 
 def _preload(compiler: Compiler, form: Form, source: Source) -> tuple[str, ...]:
     """A torch child builds the network itself, so it is forked where the workload's source has its imports."""
-    return source.preload if form == "module" else compiler.forms[form]
+    built = source.preload if form == "module" else ()
+    return tuple(dict.fromkeys((*built, *compiler.forms[form])))
 
 
 def _failure(trial: Trial, status: record_format.FailureStatus, stage: record_format.Stage, error: str) -> Failure:

@@ -1,7 +1,7 @@
 """What an engine is asked to do: carry out a sweep's trials on this device, and hand over what its journal holds.
 
-The client calls `hello`, `run` and `collect` by reference, with one JSON string, and gets one back, so that no function and no object
-crosses between Python versions::
+The client calls `hello`, `run` and `collect` by reference, with one JSON string, and gets one back, so that no
+function and no object crosses between Python versions::
 
     view.apply_async(ipp.Reference("__import__('ngbkit.device.plan',fromlist=['_']).run"), spec_json)
 """
@@ -78,7 +78,12 @@ class Spec:
 def hello(spec_json: str = "{}") -> str:
     """Who answers: the handshake before a plan. The reply's formats must be the client's own."""
     del spec_json
-    about = {"format": FORMAT, "record_format": record_format.FORMAT, "state_dir": str(options.state_dir()), "pid": os.getpid()}
+    about = {
+        "format": FORMAT,
+        "record_format": record_format.FORMAT,
+        "state_dir": str(options.state_dir()),
+        "pid": os.getpid(),
+    }
     return json.dumps({**about, "environment": environment.describe()})
 
 
@@ -105,7 +110,9 @@ def carry_out(spec: Spec, publish: Publish) -> str:
     """Carry out a plan in this process, telling `publish` of every event; ``"finished"`` or ``"stopped"``."""
     with Journal(journal_path(spec.state_dir, spec.device, spec.run_id)) as journal, Interrupt() as interrupt:
         if journal.salvaged is not None:
-            publish({"kind": "salvaged", "device": spec.device, "records": journal.salvaged, "journal": str(journal.path)})
+            publish(
+                {"kind": "salvaged", "device": spec.device, "records": journal.salvaged, "journal": str(journal.path)}
+            )
         if spec.retry:
             found = journal.statuses()
             journal.forget([trial_id for trial_id, status in found.items() if status in spec.retry])
@@ -126,7 +133,8 @@ def collect(spec_json: str) -> str:
     Parameters
     ----------
     spec_json
-        ``run_id``, ``device``, ``state_dir``; ``have``: the ids of the trials that the client has; ``most``: how many to hand over.
+        ``run_id``, ``device``, ``state_dir``; ``have``: the ids of the trials that the client has; ``most``: how many
+        to hand over.
 
     Returns
     -------
@@ -187,11 +195,15 @@ def _publisher() -> Publish:
     try:
         from ipykernel.zmqshell import ZMQInteractiveShell
     except ImportError:
-        return lambda event: None
+        return _drop
     if not ZMQInteractiveShell.initialized():
-        return lambda event: None
+        return _drop
     display = ZMQInteractiveShell.instance().display_pub
     return lambda event: display.publish({EVENT_MIME: event})
+
+
+def _drop(event: dict[str, Any]) -> None:
+    del event
 
 
 def _numbered(publish: Publish) -> Publish:

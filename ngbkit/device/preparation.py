@@ -1,4 +1,4 @@
-"""What a workload needs before its trials: its facts, a float64 reference, and ONNX files, made once and kept by content.
+"""What a workload needs before its trials: its facts, a float64 reference, and ONNX files, made once and kept.
 
 Runs in a child process; what it writes into the preparation's folder is what trials of that workload load.
 
@@ -63,13 +63,14 @@ def prepare(message: Mapping[str, Any]) -> dict[str, Any]:
     Parameters
     ----------
     message
-        ``workload``, ``factors``, ``seed``, ``threads``, ``folder``, ``artifacts``, and ``batch_sizes``: those that an ONNX file is wanted for.
+        ``workload``, ``factors``, ``seed``, ``threads``, ``folder``, ``artifacts``, and ``batch_sizes``: those that
+        an ONNX file is wanted for.
 
     Returns
     -------
     dict
-        The content of ``prepared.json``, the paths of ``reference`` and ``examples`` or None; ``onnx``: file by batch size, as text;
-        ``refused``: why there is none, by batch size.
+        The content of ``prepared.json``, the paths of ``reference`` and ``examples`` or None; ``onnx``: file by batch
+        size, as text; ``refused``: why there is none, by batch size.
     """
     folder = Path(message["folder"])
     folder.mkdir(parents=True, exist_ok=True)
@@ -96,7 +97,9 @@ def ready(folder: Path, batch_sizes: Sequence[int]) -> dict[str, Any] | None:
 
 def evict(cache: Path, keep_bytes: int) -> None:
     """Delete the preparations that were used longest ago until at most `keep_bytes` are left."""
-    sizes = {folder: sum(file.stat().st_size for file in folder.iterdir()) for folder in cache.glob("*") if folder.is_dir()}
+    sizes = {
+        folder: sum(file.stat().st_size for file in folder.iterdir()) for folder in cache.glob("*") if folder.is_dir()
+    }
     total = sum(sizes.values())
     for folder in sorted(sizes, key=lambda folder: folder.stat().st_mtime):
         if total <= keep_bytes:
@@ -116,7 +119,7 @@ def _read(folder: Path) -> dict[str, Any]:
 
 
 def _refused(folder: Path) -> dict[str, str]:
-    """Why there is no ONNX file, by batch size; what it depends on is in the folder's name, so it need not be tried again."""
+    """Why there is no ONNX file, by batch size. All it depends on is in the folder's name, so it stays true."""
     file = folder / "refused.json"
     refused: dict[str, str] = json.loads(file.read_text()) if file.exists() else {}
     return refused
@@ -145,7 +148,11 @@ def _batch_file(folder: Path, batch_size: int) -> Path:
 
 
 def _describe(network: Network, folder: Path, seed: int, threads: int) -> None:
-    reference = _module_reference(network, seed) if network.module is not None else _onnx_reference(network, folder, seed, threads)
+    reference = (
+        _module_reference(network, seed)
+        if network.module is not None
+        else _onnx_reference(network, folder, seed, threads)
+    )
     if network.examples:
         _write_arrays(folder / "examples.npz", dict(network.examples))
     if reference is not None:
@@ -186,8 +193,10 @@ def _module_reference(network: Network, seed: int) -> tuple[dict[str, np.ndarray
     return _reference(exact, error), name
 
 
-def _onnx_reference(network: Network, folder: Path, seed: int, threads: int) -> tuple[dict[str, np.ndarray], str] | None:
-    """The outputs of ONNX Runtime with every graph optimisation off; None where it cannot run the file, whose trials say why."""
+def _onnx_reference(
+    network: Network, folder: Path, seed: int, threads: int
+) -> tuple[dict[str, np.ndarray], str] | None:
+    """The outputs of ONNX Runtime with every graph optimisation off; None where it cannot run the file."""
     compiler: Compiler = registry.load(registry.COMPILERS, "identity")
     rows = network.batch_size or REFERENCE_ROWS
     arrays = feeds.draw(network.inputs, network.examples, rows, seed)
@@ -238,5 +247,7 @@ def _export(network: Network, folder: Path, batch_sizes: Sequence[int], seed: in
         if network.batch_size in (None, batch_size):
             export.specialise(network.onnx, batch_size, _batch_file(folder, batch_size), fold=False)
         else:
-            refused[str(batch_size)] = f"the file takes batch size {network.batch_size} only: its first dimension is fixed"
+            refused[str(batch_size)] = (
+                f"the file takes batch size {network.batch_size} only: its first dimension is fixed"
+            )
     return refused

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -98,12 +99,12 @@ class Child:
         self.ended = True
         self.channel.close()
         code = self.server.reap(self.pid)["exit"]
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         now = out_of_memory_kills()
-        starved = code == -signal.SIGKILL and now is not None and self.kills_before is not None and now > self.kills_before
+        starved = (
+            code == -signal.SIGKILL and now is not None and self.kills_before is not None and now > self.kills_before
+        )
         return ChildEndedError(code, starved, self.tail())
 
 
@@ -192,19 +193,26 @@ class ForkServer:
             reason = ""
         if not data:
             tail = self._log.read_text(errors="replace")[-_LOG_TAIL:].strip()
-            raise DeviceError(f"the fork server of {', '.join(self.preload) or 'plain Python'} ended{reason}: {tail or 'it printed nothing'}")
+            name = ", ".join(self.preload) or "plain Python"
+            raise DeviceError(f"the fork server of {name} ended{reason}: {tail or 'it printed nothing'}")
         message: Message = json.loads(data)
         return message
 
 
 @dataclass(slots=True)
 class Servers:
-    """The fork servers of one engine, started when they are first needed and warm from then on."""
+    """The fork servers of one engine, started when they are first needed and warm from then on.
+
+    Parameters
+    ----------
+    environment
+        Of the servers and so of their children.
+    folder
+        For logs and whatever children put into a temporary folder; removed at the end.
+    """
 
     environment: Mapping[str, str]
-    _folder: tempfile.TemporaryDirectory[str] = field(
-        default_factory=lambda: tempfile.TemporaryDirectory(prefix="ngbkit-")
-    )
+    folder: Path
     _servers: dict[tuple[str, ...], ForkServer] = field(default_factory=dict)
 
     def get(self, preload: Iterable[str]) -> ForkServer:
@@ -212,7 +220,7 @@ class Servers:
         key = tuple(preload)
         server = self._servers.get(key)
         if server is None or not server.alive:
-            folder = Path(self._folder.name) / f"{len(self._servers)}-{time.monotonic_ns()}"
+            folder = self.folder / f"server-{time.monotonic_ns()}"
             folder.mkdir()
             server = self._servers[key] = ForkServer(preload=key, environment=self.environment, folder=folder)
         return server
@@ -221,7 +229,7 @@ class Servers:
         for server in self._servers.values():
             server.close()
         self._servers.clear()
-        self._folder.cleanup()
+        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def _how_it_ended(code: int | None) -> str:

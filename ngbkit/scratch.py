@@ -1,0 +1,22 @@
+"""Folders that go with the process that made them; where it was killed, the next one to make a folder removes them."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from pathlib import Path
+
+import psutil
+
+
+def make(home: Path) -> Path:
+    """A new folder below `home`, which only its owner can read; those of processes that have ended are removed."""
+    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for folder in home.iterdir():
+        owner = folder.name.partition("-")[0]
+        if owner.isdigit() and not psutil.pid_exists(int(owner)):
+            shutil.rmtree(folder, ignore_errors=True)
+    folder = home / f"{os.getpid()}-{secrets.token_hex(4)}"
+    folder.mkdir(mode=0o700)
+    return folder
