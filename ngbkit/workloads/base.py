@@ -64,7 +64,8 @@ class Workload:
     optional
         Which of `takes` may be left without a value.
     artifacts
-        Content hash to local path of every file that must be on the device first. The path stays here; only hashes travel.
+        Content hash to local path of every file that must be on the device first. The path stays here; only hashes
+        travel.
     """
 
     name: str
@@ -157,8 +158,8 @@ class Source:
     build
         ``build(workload, factors)`` makes the `Network`, in a child process on the device.
     parse
-        ``parse(text)`` gives the workload that a word on a command line names, or None where the word is not this source's.
-        Raises `UsageError` where it is, and is wrong.
+        ``parse(text)`` gives the workload that a word on a command line names, or None where the word is not this
+        source's. Raises `UsageError` where it is, and is wrong.
     complete
         ``complete(prefix)`` gives the words that could follow, for Tab.
     preload

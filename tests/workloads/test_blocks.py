@@ -1,0 +1,96 @@
+"""Block stacks: table V's counts, swept width and depth, words of a command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from ngbkit.errors import UnknownNameError, UsageError, WorkloadError
+from ngbkit.workloads import blocks
+from ngbkit.workloads.base import Workload
+
+# Table V of the paper: parameters of one block at each width.
+TABLE_V = {
+    ("conv", 64): 37056,
+    ("conv", 96): 83232,
+    ("conv", 128): 147840,
+    ("conv", 256): 590592,
+    ("mha", 128): 66048,
+    ("mha", 256): 263168,
+    ("mha", 384): 591360,
+    ("mha", 512): 1050624,
+}
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+@pytest.mark.parametrize(("block", "width"), TABLE_V)
+def test_a_block_has_table_vs_parameters(block: str, width: int, depth: int) -> None:
+    """Each block of a stack has the parameters that table V states for its width."""
+    network = blocks.build(getattr(blocks, block)(), {"width": width, "depth": depth})
+
+    assert depth * TABLE_V[block, width] == sum(parameter.numel() for parameter in network.module.parameters())
+
+
+@pytest.mark.parametrize(
+    ("workload", "shape"), [(blocks.conv(size=(12, 8)), (8, 12, 8)), (blocks.mha(heads=2, sequence=5), (5, 8))]
+)
+def test_a_stack_keeps_the_shape_of_its_input(workload: Workload, shape: tuple[int, ...]) -> None:
+    """Blocks can be stacked to any depth, as what comes out is as large as what went in."""
+    network = blocks.build(workload, {"width": 8, "depth": 2})
+
+    with torch.no_grad():
+        output = network.module(torch.ones(3, *shape))
+
+    assert shape == network.inputs[0].shape
+    assert (3, *shape) == output.shape
+
+
+def test_the_defaults_are_table_vs() -> None:
+    """Images of 244 x 244, sequences of 10."""
+    conv = blocks.build(blocks.conv(), {"width": 4, "depth": 1})
+    mha = blocks.build(blocks.mha(), {"width": 16, "depth": 1})
+
+    assert (4, 244, 244) == conv.inputs[0].shape
+    assert (10, 16) == mha.inputs[0].shape
+
+
+def test_values_of_its_own_win_over_the_sweeps() -> None:
+    """What a maker was given is swept; what it was not comes from the sweep."""
+    workload = blocks.mha(embed=[128, 256]).with_factors({"width": [64], "depth": range(1, 3)})
+
+    assert {"width": (128, 256), "depth": (1, 2)} == workload.factors
+
+
+def test_a_stack_without_values_asks_for_them() -> None:
+    """Width and depth come from somewhere, or the error says how to give them."""
+    with pytest.raises(UsageError, match="conv needs a value of width and depth"):
+        blocks.conv().with_factors({})
+
+
+def test_a_word_names_a_stack() -> None:
+    """Bare, or with arguments in braces; values of factors are not part of the label."""
+    assert blocks.conv() == blocks.parse("blocks.conv")
+    assert blocks.mha(128, heads=4, name='mha{"heads":4}') == blocks.parse('blocks.mha{"heads": 4, "embed": 128}')
+    assert blocks.parse("resnet18") is None
+    assert ["blocks.conv"] == list(blocks.complete("blocks.c"))
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: blocks.conv(0), WorkloadError, "width 0 does not fit a block"),
+        (lambda: blocks.conv(8, 1.5), WorkloadError, "depth 1.5 does not fit a block"),
+        (lambda: blocks.conv(size=8), WorkloadError, "a height and a width"),
+        (lambda: blocks.conv([]), WorkloadError, "width has no value"),
+        (lambda: blocks.mha(100), WorkloadError, "8 heads do not divide an embedding of 100"),
+        (lambda: blocks.build(blocks.mha(), {"width": 100, "depth": 1}), WorkloadError, "8 heads do not divide"),
+        (lambda: blocks.parse("blocks.cnov"), UnknownNameError, r"Did you mean blocks\.conv"),
+        (lambda: blocks.parse('blocks.mha{"head":4}'), UnknownNameError, "Did you mean heads"),
+    ],
+)
+def test_values_that_do_not_fit_are_refused(make: Callable[[], object], error: type[Exception], message: str) -> None:
+    """The error says what came and what is valid."""
+    with pytest.raises(error, match=message):
+        make()

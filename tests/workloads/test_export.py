@@ -1,0 +1,163 @@
+"""Networks as ONNX: named inputs, ordered outputs, static at every batch size."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from torch import nn
+
+from ngbkit.errors import UnsupportedError
+from ngbkit.workloads import blocks, export, feeds, timm
+from ngbkit.workloads import onnx as onnx_source
+from ngbkit.workloads.base import Network, TensorSpec
+
+LINE = [TensorSpec(name="values", shape=(4,))]
+
+
+class Several(nn.Module):
+    """Two inputs, and outputs in a nest whose order shows in their shapes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 3)
+
+    def forward(self, left: torch.Tensor, ids: torch.Tensor) -> dict[str, object]:
+        return {"z": self.linear(left), "a": [left * ids, (left.sum(1),)]}
+
+
+class Fixed(nn.Module):
+    """Bakes its batch size in, by a loop over the rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 2)
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        return torch.stack([self.linear(values[row]) for row in range(int(values.shape[0]))])
+
+
+class Foreign(nn.Module):
+    """Uses an operator that ONNX does not have."""
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        return torch.special.bessel_j0(values)
+
+
+def shapes(path: Path) -> list[list[int | str]]:
+    return [
+        [one.dim_value or one.dim_param for one in value.type.tensor_type.shape.dim]
+        for value in onnx.load(path).graph.input
+    ]
+
+
+def run(path: Path, network: Network, batch_size: int) -> list[np.ndarray]:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    arrays = feeds.draw(network.inputs, network.examples, batch_size, 0)
+    fed = {spec.name: array for spec, array in zip(network.inputs, arrays, strict=True)}
+    return session.run(None, fed)
+
+
+def expect(network: Network, batch_size: int) -> list[np.ndarray]:
+    arrays = feeds.draw(network.inputs, network.examples, batch_size, 0)
+    with torch.no_grad():
+        return [one.numpy() for one in export.flatten(network.module(*map(torch.from_numpy, arrays)))]
+
+
+NETWORKS = {
+    "convolution": lambda: blocks.build(blocks.conv(size=(8, 8)), {"width": 4, "depth": 2}),
+    "attention": lambda: blocks.build(blocks.mha(heads=2), {"width": 8, "depth": 2}),
+    "transformer": lambda: timm.build(timm.model("test_vit", img_size=64), {}),
+    "several": lambda: Network(
+        inputs=[TensorSpec(name="first", shape=(4,)), TensorSpec(name="second", shape=(4,), dtype="int64")],
+        module=Several().eval(),
+    ),
+    "fixed": lambda: Network(inputs=LINE, module=Fixed().eval()),
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_file_for_every_batch_size_computes_the_network(name: str, tmp_path: Path) -> None:
+    """Static in every dimension, inputs under their names, outputs in flatten()'s order; one batch size is 1."""
+    network = NETWORKS[name]()
+
+    paths = export.export_for(network, tmp_path, [1, 3], 0)
+
+    assert [1, 3] == list(paths)
+    for batch_size, path in paths.items():
+        assert [[batch_size, *spec.shape] for spec in network.inputs] == shapes(path)
+        for expected, actual in zip(expect(network, batch_size), run(path, network, batch_size), strict=True):
+            np.testing.assert_allclose(actual, expected, rtol=1e-3, atol=1e-5)
+
+
+def test_arithmetic_on_shapes_is_folded_away(tmp_path: Path) -> None:
+    """A bound file holds no operator that only looks at shapes."""
+    network = NETWORKS["transformer"]()
+
+    bound = export.export_for(network, tmp_path, [4], 0)[4]
+
+    assert "Shape" in {node.op_type for node in onnx.load(tmp_path / "batch-any.onnx").graph.node}
+    assert "Shape" not in {node.op_type for node in onnx.load(bound).graph.node}
+
+
+def test_a_batch_that_cannot_be_dynamic_says_so(tmp_path: Path) -> None:
+    """The dynamic export of a module that bakes its batch in is refused rather than wrong."""
+    with pytest.raises(UnsupportedError, match="to ONNX with a dynamic batch: "):
+        export.export(Network(inputs=LINE, module=Fixed().eval()), tmp_path / "fixed.onnx", seed=0)
+
+
+def test_an_operator_that_onnx_lacks_is_unsupported(tmp_path: Path) -> None:
+    """The reason names the operator."""
+    with pytest.raises(UnsupportedError, match=r"to ONNX at batch size 2: .*bessel_j0"):
+        export.export_for(Network(inputs=LINE, module=Foreign().eval()), tmp_path, [2], 0)
+
+
+def test_exporting_prints_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """The exporter's own chatter stays out of the notebook."""
+    export.export(Network(inputs=LINE, module=nn.Linear(4, 2).eval()), tmp_path / "line.onnx", seed=0)
+
+    assert ("", "") == capfd.readouterr()
+
+
+def test_weights_too_large_for_one_file_lie_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large weights go to files of their own, from the export to the bound file, in another folder too."""
+    monkeypatch.setattr(export, "EMBEDDED_BYTES", 100)
+    network = Network(inputs=[TensorSpec(name="x", shape=(64,))], module=nn.Linear(64, 64).eval())
+    dynamic, bound = tmp_path / "a" / "big.onnx", tmp_path / "b" / "big-3.onnx"
+    dynamic.parent.mkdir()
+    bound.parent.mkdir()
+    export.export(network, dynamic, seed=0)
+
+    export.specialise(dynamic, 3, bound)
+
+    assert {"big.onnx.data": 64 * 64 * 4} == {
+        name: size - size % 4096
+        for name, size in export.external_files(onnx.load(bound, load_external_data=False)).items()
+    }
+    np.testing.assert_allclose(run(bound, network, 3)[0], expect(network, 3)[0], rtol=1e-4, atol=1e-5)
+
+
+def test_a_file_of_a_fixed_batch_takes_that_batch_only(tmp_path: Path, mlp_file: Path) -> None:
+    """Another batch size is unsupported, and the error names the one that is."""
+    fixed = export.specialise(mlp_file, 3, tmp_path / "fixed.onnx")
+    network = onnx_source.build(onnx_source.file(fixed), {})
+
+    assert [3] == list(export.export_for(network, tmp_path, [3], 0))
+    with pytest.raises(UnsupportedError, match=r"takes batch size 3 only.*; 4 was asked. Sweep batch size 3"):
+        export.export_for(network, tmp_path, [4], 0)
+    with pytest.raises(UnsupportedError, match="takes batch size 3 only"):
+        export.specialise(fixed, 4, tmp_path / "four.onnx")
+
+
+def test_outputs_are_flattened_in_the_order_of_their_nest() -> None:
+    """Tensors only, depth first, a dict in the order of its insertion."""
+    one, two, three = (torch.full((1,), float(index)) for index in range(3))
+
+    assert [one, two, three] == export.flatten({"z": one, "a": [two, (None, 5, three)]})
+    assert [one] == export.flatten(one)

@@ -1,0 +1,164 @@
+"""ONNX files: what they must be, what they may be, and that they travel whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from ngbkit.errors import WorkloadError
+from ngbkit.workloads import files
+from ngbkit.workloads import onnx as onnx_source
+from ngbkit.workloads.base import TensorSpec, Workload
+
+
+def write(
+    path: Path, dims: list[object] | None = None, dtype: int = TensorProto.FLOAT, domain: str = "", op: str = "MatMul"
+) -> Path:
+    """A product with an 8 x 8 matrix."""
+    weight = numpy_helper.from_array(np.eye(8, dtype=np.float32), "w")
+    graph = helper.make_graph(
+        [helper.make_node(op, ["x", "w"], ["y"], domain=domain)],
+        "product",
+        [helper.make_tensor_value_info("x", dtype, ["batch", 8] if dims is None else dims)],
+        [helper.make_tensor_value_info("y", dtype, ["batch", 8])],
+        [weight],
+    )
+    opsets = [helper.make_opsetid("", 20), *([helper.make_opsetid(domain, 1)] if domain else [])]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), path)
+    return path
+
+
+def write_external(path: Path) -> Path:
+    model = onnx.load(write(path))
+    (path.parent / "weights").mkdir()
+    onnx.save(model, path, save_as_external_data=True, location="weights/w.bin", size_threshold=0)
+    return path
+
+
+@pytest.mark.parametrize(("dims", "batch_size"), [(["batch", 8], None), ([None, 8], None), ([1, 8], 1), ([16, 8], 16)])
+def test_the_first_dimension_is_the_batch(tmp_path: Path, dims: list[object], batch_size: int | None) -> None:
+    """A symbol, or nothing, takes any batch size; a number takes that one."""
+    network = onnx_source.build(onnx_source.file(write(tmp_path / "net.onnx", dims)), {})
+
+    assert [TensorSpec(name="x", shape=(8,))] == network.inputs
+    assert batch_size == network.batch_size
+    assert "onnxruntime, graph optimisations off" == network.baseline
+
+
+def test_a_file_is_what_it_holds_and_not_where_it_lies(tmp_path: Path) -> None:
+    """The id is the content's; the label is the file's name, or another."""
+    (tmp_path / "other").mkdir()
+    one, two = write(tmp_path / "net.onnx"), write(tmp_path / "other" / "net.onnx")
+
+    assert onnx_source.file(one).id == onnx_source.file(two).id
+    assert "net" == onnx_source.file(one).name
+    assert "mine" == onnx_source.file(one, name="mine").name
+
+
+def test_external_data_travels_and_is_laid_out_again(tmp_path: Path) -> None:
+    """From a store where files lie under their hashes, the network loads with its weights, links or no links."""
+    workload = onnx_source.file(write_external(tmp_path / "net.onnx"))
+    store = tmp_path / "store"
+    for digest, path in workload.artifacts.items():
+        files.copy(path, store / digest)
+    arrived = Workload.from_json(workload.to_json(), store.joinpath)
+
+    built = [onnx_source.build(arrived, {}).onnx for _ in range(2)]
+
+    assert 2 == len(workload.artifacts)
+    assert built[0] == built[1]
+    loaded = onnx.load(built[0])
+    np.testing.assert_array_equal(np.eye(8), numpy_helper.to_array(loaded.graph.initializer[0]))
+
+
+def test_a_file_on_the_machine_that_described_it_is_used_where_it_lies(tmp_path: Path) -> None:
+    """Nothing is copied that is in its place already."""
+    path = write_external(tmp_path / "net.onnx")
+
+    assert path == onnx_source.build(onnx_source.file(path), {}).onnx
+
+
+@pytest.mark.parametrize("domain", ["my.company", ""])
+def test_an_operator_that_nobody_knows_is_left_to_the_compilers(tmp_path: Path, domain: str) -> None:
+    """Describing a file does not judge its operators."""
+    path = write(tmp_path / "net.onnx", domain=domain, op="Frobnicate")
+
+    assert "net" == onnx_source.file(path).name
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-40])
+
+
+def forget_weights(path: Path) -> None:
+    write_external(path)
+    (path.parent / "weights" / "w.bin").unlink()
+
+
+def cut_weights(path: Path) -> None:
+    write_external(path)
+    (path.parent / "weights" / "w.bin").write_bytes(b"short")
+
+
+def point_outside(path: Path) -> None:
+    write_external(path)
+    model = onnx.load(path, load_external_data=False)
+    model.graph.initializer[0].external_data[0].value = "../w.bin"
+    path.write_bytes(model.SerializeToString())
+
+
+def disconnect(path: Path) -> None:
+    model = onnx.load(path)
+    model.graph.node[0].input[0] = "nowhere"
+    onnx.save(model, path)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (Path.unlink, "there is no file .*net.onnx"),
+        (truncate, "truncated or damaged ONNX .*export it again"),
+        (lambda path: path.write_text("<html>404</html>"), "is not an ONNX file"),
+        (lambda path: path.write_bytes(b""), "holds no ONNX graph"),
+        (lambda path: path.write_text("version https://git-lfs.github.com/spec/v1\n"), "git lfs pull"),
+        (forget_weights, "keeps weights in weights/w.bin, which is not beside it"),
+        (cut_weights, "w.bin is truncated: 256 bytes are needed, it has 5"),
+        (point_outside, r"keeps weights in \.\./w.bin, outside its own folder"),
+        (disconnect, "is not valid ONNX: .*nowhere"),
+        (
+            lambda path: write(path, ["batch", "seq"]),
+            "dimension 1 of input x .* open .*--dim_param seq --dim_value 128",
+        ),
+        (lambda path: write(path, ["batch", None]), "open .unnamed.*--input_name x --input_shape"),
+        (lambda path: write(path, []), "input x .* is a scalar"),
+        (lambda path: write(path, dtype=TensorProto.BFLOAT16), "input x .* is of dtype bfloat16, which cannot be fed"),
+        (lambda path: write(path, dtype=TensorProto.STRING), "input x .* which cannot be fed"),
+    ],
+)
+def test_a_file_that_cannot_be_measured_says_why(tmp_path: Path, spoil: Callable[[Path], object], message: str) -> None:
+    """The error names the file, what is wrong with it and the way out."""
+    path = write(tmp_path / "net.onnx")
+    spoil(path)
+
+    with pytest.raises(WorkloadError, match=message):
+        onnx_source.file(path)
+
+
+def test_a_word_that_ends_in_onnx_is_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Relative to the current folder, and completed from it; no other word is claimed."""
+    write(tmp_path / "net.onnx")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "net.txt").touch()
+    monkeypatch.chdir(tmp_path)
+
+    assert "net" == onnx_source.parse("net.onnx").name
+    assert onnx_source.parse("resnet18") is None
+    assert ["net.onnx"] == list(onnx_source.complete(""))
+    assert ["folder/"] == list(onnx_source.complete("f"))
+    assert [f"{tmp_path}/net.onnx"] == list(onnx_source.complete(f"{tmp_path}/n"))
+    assert [] == list(onnx_source.complete("nowhere/"))

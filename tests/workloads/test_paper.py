@@ -1,0 +1,58 @@
+"""The paper's fifteen networks are table IV's, to the last parameter."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from ngbkit.workloads import paper, timm
+from ngbkit.workloads.base import Network, TensorSpec
+from ngbkit.workloads.counts import count
+
+# Table IV of the paper: parameters, and mult-adds as torchinfo counts them. True MACs beside them, from
+# torch.utils.flop_counter: known figures of ResNet-50 (4.09 G) and DeiT-Base (17.6 G) are among them.
+TABLE_IV = {
+    "resnet18": (11689512, 1814083944, 1814073344),
+    "resnet50": (25557032, 4089238376, 4089184256),
+    "resnet101": (44549160, 7801511784, 7801405440),
+    "efficientnet_b3": (12233232, 962729320, 962708240),
+    "efficientnet_b4": (19341616, 1503740472, 1503710432),
+    "efficientnet_b5": (30389784, 2356534504, 2356493184),
+    "deit3_small_patch16_224": (22059496, 79557352, 4598882304),
+    "deit3_medium_patch16_224": (38849512, 115513320, 7990968320),
+    "deit3_base_patch16_224": (86585320, 201581032, 17563828224),
+    "swin_s3_tiny_224": (28328674, 52152040, 4623332352),
+    "swin_s3_small_224": (49737298, 66312424, 9404703744),
+    "swin_s3_base_224": (71125762, 94739176, 13655012352),
+    "convnext_tiny": (28589128, 322371592, 4455531264),
+    "convnext_small": (50223688, 411391240, 8683712256),
+    "convnext_base": (88591464, 646530408, 15354729472),
+}
+
+
+def test_the_zoo_is_in_table_ivs_order() -> None:
+    """Fifteen networks, labelled by their timm names, which are those of the families."""
+    names = [workload.name for workload in paper.zoo()]
+
+    assert list(TABLE_IV) == names
+    assert names == [name for family in paper.FAMILIES.values() for name in family]
+
+
+def test_a_network_of_the_zoo_takes_224_pixels() -> None:
+    """EfficientNet too, which timm published for other sizes."""
+    workload = paper.zoo()[3]
+
+    assert [224, 224] == workload.spec["img_size"]
+    assert (3, 224, 224) == timm.build(workload, {}).inputs[0].shape
+
+
+@pytest.mark.parametrize("name", TABLE_IV)
+def test_a_network_of_the_zoo_has_table_ivs_counts(name: str) -> None:
+    """Parameters and torchinfo's mult-adds are the paper's, and true MACs stand beside them."""
+    import timm as timm_library
+
+    with torch.device("meta"):  # shapes only: weights would take most of the time
+        module = timm_library.create_model(name).eval()
+    counts = count(Network(inputs=[TensorSpec(name="input", shape=(3, 224, 224))], module=module))
+
+    assert TABLE_IV[name] == (counts.parameters, counts.mult_adds, counts.macs)

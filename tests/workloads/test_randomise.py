@@ -1,0 +1,135 @@
+"""Fresh values for blank tensors: what a network computes shows in what it returns."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+import timm as timm_library
+import torch
+from torch import nn
+
+from ngbkit.workloads import blocks, timm
+from ngbkit.workloads.base import Workload
+from ngbkit.workloads.randomise import randomise, seeded
+
+
+def effect_of_zeroing_a_middle_weight(module: nn.Module) -> float:
+    """How far the output moves, over its own spread, when a convolution in the middle is zeroed."""
+    images = torch.randn(1, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        before = module(images)
+        module.layer3[1].conv1.weight.zero_()
+        moved = module(images) - before
+    return (moved.std() / before.std()).item()
+
+
+def test_a_weight_in_the_middle_of_a_network_reaches_its_output() -> None:
+    """Untrained, resnet18 returns the same without a convolution; randomised, it does not."""
+    with seeded(0):
+        blind, seeing = (timm_library.create_model("resnet18").eval() for _ in range(2))
+
+    randomise(seeing, 0)
+
+    assert 0 == effect_of_zeroing_a_middle_weight(blind)
+    assert effect_of_zeroing_a_middle_weight(seeing) > 0.01
+
+
+def test_trained_values_are_not_touched() -> None:
+    """Only a tensor of one repeated value is blank; whatever varies, and single values, stay."""
+    module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.BatchNorm2d(1))
+    with torch.no_grad():
+        module[1].weight.copy_(torch.tensor([1.0, 1.0, 1.0, 1.1]))
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+
+    randomise(module, 0)
+
+    changed = {name for name, value in module.state_dict().items() if not torch.equal(before[name], value)}
+    assert {"1.bias", "1.running_mean", "1.running_var"} == changed
+
+
+def test_values_depend_on_the_seed_and_the_name_only() -> None:
+    """The same seed gives the same values in any order; another seed, or another name, gives others."""
+
+    def draw(seed: int, *names: str) -> nn.ModuleDict:
+        module = nn.ModuleDict({name: nn.BatchNorm1d(8) for name in names})
+        randomise(module, seed)
+        return module
+
+    one, other = draw(0, "a", "b"), draw(0, "b", "a")
+
+    assert torch.equal(one["a"].weight, other["a"].weight)
+    assert not torch.equal(one["a"].weight, one["b"].weight)
+    assert not torch.equal(one["a"].weight, draw(1, "a")["a"].weight)
+
+
+@pytest.mark.parametrize(
+    ("name", "blank", "least", "most"),
+    [
+        ("weight", torch.ones(64), 0.5, 1.0),
+        ("running_var", torch.ones(64), 0.5, 1.0),
+        ("logit_scale", torch.full((64,), -4.0), -4.0, -2.0),
+        ("gamma", torch.full((64,), 1e-6), 0.1, 0.5),
+        ("weight", torch.zeros(64), 0.1, 0.5),
+        ("bias", torch.zeros(64), -0.1, 0.1),
+        ("weight", torch.zeros(4, 12), -0.5, 0.5),
+    ],
+)
+def test_a_draw_is_of_the_kind_of_what_was_blank(name: str, blank: torch.Tensor, least: float, most: float) -> None:
+    """Scales stay scales with their sign, tiny ones become visible, shifts stay small, matrices keep the variance."""
+    module = nn.Module()
+    module.register_buffer(name, blank.clone())
+
+    randomise(module, 0)
+
+    drawn = module.get_buffer(name)
+    assert len(drawn.unique()) > 1
+    assert least <= drawn.min()
+    assert drawn.max() <= most
+
+
+def test_what_cannot_be_drawn_is_left_alone() -> None:
+    """Integers, infinities, expanded views, lazy and empty tensors are none of its business."""
+    module = nn.Module()
+    module.register_buffer("index", torch.zeros(4, dtype=torch.int64))
+    module.register_buffer("mask", torch.full((4,), float("-inf")))
+    module.register_buffer("view", torch.zeros(1).expand(4))
+    module.register_buffer("empty", torch.zeros(0))
+    module.lazy = nn.LazyLinear(4)
+
+    randomise(module, 0)
+
+    assert [0, 0, 0, 0] == module.get_buffer("index").tolist()
+    assert [float("-inf")] * 4 == module.get_buffer("mask").tolist()
+    assert [0, 0, 0, 0] == module.get_buffer("view").tolist()
+
+
+@pytest.mark.parametrize(("workload", "shape"), [(blocks.conv(size=(16, 16)), (64, 16, 16)), (blocks.mha(), (10, 64))])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_a_deep_stack_stays_within_half_precision(
+    workload: Workload, shape: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    """Six blocks neither overflow nor fade away."""
+    module = blocks.build(workload, {"width": 64, "depth": 6}).module.to(dtype)
+
+    with torch.no_grad():
+        output = module(torch.randn(2, *shape, generator=torch.Generator().manual_seed(0)).to(dtype)).float()
+
+    assert output.isfinite().all()
+    assert 0.01 < output.std() < 10
+
+
+def test_building_draws_from_the_seed_and_leaves_the_users_generators_alone() -> None:
+    """Two builds of a workload have equal weights, and nothing that the user draws changes."""
+    torch.manual_seed(1)
+    random.seed(1)
+    np.random.seed(1)
+    expected = torch.rand(1), random.random(), np.random.rand()
+    torch.manual_seed(1)
+    random.seed(1)
+    np.random.seed(1)
+    one, two = (timm.build(timm.model("test_resnet"), {}).module.state_dict() for _ in range(2))
+
+    assert expected == (torch.rand(1), random.random(), np.random.rand())
+    assert all(torch.equal(value, two[name]) for name, value in one.items())

@@ -1,0 +1,36 @@
+"""The package: its rooms open without the libraries that they use."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from ngbkit import registry
+from ngbkit.workloads.base import Source
+
+LOOK = """
+import sys
+from ngbkit.workloads import blocks, cell, module, onnx, paper, timm
+import ngbkit.workloads
+assert "resnet18" in timm.complete("resnet18")
+assert ngbkit.workloads.counts.__name__ == "ngbkit.workloads.counts"
+blocks.conv([8], [1]), paper.zoo(), timm.SOURCE.parse("resnet18")
+print(sorted({"torch", "timm", "onnx"} & sys.modules.keys()))
+"""
+
+
+def test_makers_import_none_of_the_heavy_libraries() -> None:
+    """Describing a workload, unlike building it, needs neither torch nor timm nor onnx."""
+    done = subprocess.run([sys.executable, "-W", "error", "-c", LOOK], capture_output=True, text=True, check=False)
+
+    assert ("[]\n", "") == (done.stdout, done.stderr)
+
+
+def test_every_source_is_found_by_its_entry_point() -> None:
+    """Each entry point of ngbkit's own holds a source of that name."""
+    names = ["blocks", "onnx", "cell", "module", "timm"]
+
+    sources = [registry.load(registry.WORKLOADS, name) for name in names]
+
+    assert all(isinstance(source, Source) for source in sources)
+    assert names == [source.name for source in sources]
