@@ -1,0 +1,32 @@
+"""What the author of a compiler needs to hold it to the protocol: seeded networks, and the suite for all compilers.
+
+    from ngbkit.testing import CompilerConformance
+
+    class TestMine(CompilerConformance):
+        compiler = "mine"      # its entry point, or "my_package.compiler:COMPILER"
+
+networks.py makes what is compiled, child.py compiles it, observation.py runs the children, conformance.py asserts.
+"""
+
+from ngbkit.testing.conformance import CompilerConformance
+from ngbkit.testing.networks import (
+    NETWORKS,
+    relative_rmse,
+    run_reference,
+    small_attention,
+    small_conv,
+    two_outputs,
+)
+from ngbkit.testing.observation import Attempt, observe
+
+__all__ = [
+    "NETWORKS",
+    "Attempt",
+    "CompilerConformance",
+    "observe",
+    "relative_rmse",
+    "run_reference",
+    "small_attention",
+    "small_conv",
+    "two_outputs",
+]

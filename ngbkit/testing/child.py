@@ -1,0 +1,140 @@
+"""What a child process of the suite does: prepare the cases, or compile and call each of them."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from importlib import metadata
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from ngbkit import registry
+from ngbkit.compilers.base import Compiler, Form, Program, Task
+from ngbkit.errors import UnsupportedError
+from ngbkit.testing.networks import NETWORKS, run_reference
+from ngbkit.workloads import feeds
+from ngbkit.workloads.base import TensorSpec
+from ngbkit.workloads.export import export_for
+
+BATCH_SIZES = (1, 3)
+THREADS = 2
+UNKNOWN_OPERATOR = "unknown_operator"
+
+
+def resolve(reference: str) -> Compiler:
+    """The compiler of that entry point, or of ``"package.module:ATTRIBUTE"``."""
+    if ":" in reference:
+        found = metadata.EntryPoint(name=reference, value=reference, group=registry.COMPILERS).load()
+    else:
+        found = registry.load(registry.COMPILERS, reference)
+    return cast(Compiler, found)
+
+
+def load_arrays(cases: Path, network: str, batch_size: int, kind: str) -> list[np.ndarray]:
+    """The arrays of one case whose names begin with `kind`, ``"input"`` or ``"output"``, in order."""
+    with np.load(_case_path(cases, network, batch_size, ".npz")) as stored:
+        return [stored[name] for name in stored.files if name.startswith(kind)]
+
+
+def prepare(folder: str) -> None:
+    """Write ``<network>/batch-<size>`` as .onnx and .npz for every case."""
+    for name, build in NETWORKS.items():
+        network, place = build(), Path(folder, name)
+        place.mkdir()
+        export_for(network, place, BATCH_SIZES, seed=0)
+        for batch_size in BATCH_SIZES:
+            arrays = feeds.draw(network.inputs, network.examples, batch_size, seed=0)
+            _save(
+                _case_path(folder, name, batch_size, ".npz"),
+                {"input": arrays, "output": run_reference(network, arrays)},
+            )
+    _write_unknown_operator(folder)
+
+
+def compile_all(reference: str, form: Form, cases: str, out: str) -> None:
+    """Compile and call every case of one form, and leave ``found.json`` and the outputs of each."""
+    compiler = resolve(reference)
+    found = []
+    for index, (name, batch_size, options) in enumerate(_list_cases(compiler, form)):
+        case = {"network": name, "batch_size": batch_size, "form": form, "options": options}
+        found.append({**case, **_attempt(compiler, case, Path(cases), Path(out, str(index)))})
+    for attempt in found:
+        attempt["torch_imported"] = "torch" in sys.modules
+    Path(out, "found.json").write_text(json.dumps(found))
+
+
+def _case_path(cases: str | Path, network: str, batch_size: int, suffix: str) -> Path:
+    return Path(cases, network, f"batch-{batch_size}{suffix}")
+
+
+def _save(path: Path, groups: Mapping[str, Sequence[np.ndarray]]) -> None:
+    named = {f"{group}.{index}": array for group, arrays in groups.items() for index, array in enumerate(arrays)}
+    np.savez(path, **cast("dict[str, Any]", named))
+
+
+def _write_unknown_operator(folder: str) -> None:
+    import onnx
+
+    values = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, 4]) for name in ("input", "output")]
+    node = onnx.helper.make_node("Frobnicate", ["input"], ["output"], domain="nobody")
+    graph = onnx.helper.make_graph([node], "unknown", values[:1], values[1:])
+    opsets = [onnx.helper.make_opsetid("", 20), onnx.helper.make_opsetid("nobody", 1)]
+    Path(folder, UNKNOWN_OPERATOR).mkdir()
+    model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    onnx.save(model, _case_path(folder, UNKNOWN_OPERATOR, 1, ".onnx"))
+    _save(_case_path(folder, UNKNOWN_OPERATOR, 1, ".npz"), {"input": [np.ones((1, 4), np.float32)]})
+
+
+def _list_cases(compiler: Compiler, form: Form) -> Iterator[tuple[str, int, dict[str, Any]]]:
+    for name in NETWORKS:
+        for batch_size in BATCH_SIZES:
+            yield name, batch_size, {}
+    for option_name, option in compiler.options.items():
+        for choice in option.choices:
+            if choice != option.default:
+                yield "small_conv", 1, {option_name: choice}
+    if form == "onnx":
+        yield UNKNOWN_OPERATOR, 1, {}
+
+
+def _attempt(compiler: Compiler, case: Mapping[str, Any], cases: Path, out: Path) -> dict[str, Any]:
+    try:
+        program = compiler.compile(_task(compiler, case, cases, out))
+        calls = {str(call): program.fetch(program.run()) for call in range(2)}
+    except Exception as error:  # noqa: BLE001  a compiler may raise anything, and the suite tells what
+        message = f"{type(error).__name__}: {error}"
+        known = any(re.search(pattern, message) for pattern in compiler.refusals)
+        refused = known or isinstance(error, UnsupportedError)
+        return {"error": message, "refused": refused, "detail": traceback.format_exc()}
+    _save(out.with_suffix(".npz"), calls)
+    return {"contract": asdict(program.contract), **_checked_facts(program)}
+
+
+def _checked_facts(program: Program) -> dict[str, Any]:
+    try:
+        return {"facts": json.loads(json.dumps(program.facts, allow_nan=False))}
+    except (TypeError, ValueError) as error:
+        return {"facts_problem": str(error)}
+
+
+def _task(compiler: Compiler, case: Mapping[str, Any], cases: Path, cache: Path) -> Task:
+    cache.mkdir()
+    name, batch_size, form = case["network"], case["batch_size"], case["form"]
+    arrays = load_arrays(cases, name, batch_size, "input")
+    return Task(
+        form=form,
+        module=NETWORKS[name]().module if form == "module" else None,
+        onnx=_case_path(cases, name, batch_size, ".onnx") if form == "onnx" else None,
+        inputs=[TensorSpec(name="input", shape=array.shape[1:], dtype=str(array.dtype)) for array in arrays],
+        arrays=arrays,
+        batch_size=batch_size,
+        options=compiler.settle(case["options"]),
+        threads=THREADS,
+        cache=cache,
+    )

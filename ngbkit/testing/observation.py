@@ -1,0 +1,136 @@
+"""What happens when a compiler is given every case, seen from child processes.
+
+One child a compiler and form compiles them, as when it is measured: runtimes that share a process slow each other
+down, and some pairs crash. A child leaves JSON and NumPy files in a folder, so that nothing is pickled.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ngbkit.compilers.base import Form
+from ngbkit.records import Contract
+from ngbkit.testing.child import load_arrays, resolve
+from ngbkit.testing.networks import relative_rmse
+
+CHILD_TIMEOUT_S = 300.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """What a child found when it compiled one case.
+
+    Parameters
+    ----------
+    network, batch_size, form, options
+        What was compiled.
+    expected
+        The outputs of the float64 reference.
+    outputs
+        The outputs of the first call, fetched at once, and of the second; empty where it did not come so far.
+    contract, facts, facts_problem
+        Of the program; `facts_problem` says why its facts are not plain JSON.
+    error, refused
+        ``Type: message`` of what was raised, and whether the protocol makes that an `unsupported`.
+    detail
+        The traceback.
+    torch_imported
+        Whether the child had torch in it at the end.
+    """
+
+    network: str
+    batch_size: int
+    form: Form
+    options: Mapping[str, Any]
+    expected: Sequence[np.ndarray] = ()
+    outputs: Sequence[Sequence[np.ndarray]] = ()
+    contract: Contract | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts_problem: str = ""
+    error: str = ""
+    refused: bool = False
+    detail: str = ""
+    torch_imported: bool = False
+
+    def __str__(self) -> str:
+        options = json.dumps(dict(self.options)) if self.options else ""
+        return f"{self.network} batch {self.batch_size} from {self.form} {options}".strip()
+
+    @property
+    def rmse(self) -> float:
+        """The largest relative RMSE of an output of the first call; infinite where outputs are missing or too many."""
+        first = self.outputs[0] if self.outputs else ()
+        if not first or len(first) != len(self.expected):
+            return float("inf")
+        return max(map(relative_rmse, self.expected, first))
+
+
+@cache
+def observe(reference: str) -> tuple[Attempt, ...]:
+    """Compile every case with that compiler, in child processes, once in this process.
+
+    The cases are three networks at batch sizes 1 and 3 in every form of the compiler, every other choice of every
+    option on one of them, and an ONNX graph with an operator that nobody knows.
+
+    Raises
+    ------
+    AssertionError
+        A child crashed or hung; the message carries the end of its log.
+    """
+    cases = _prepared()
+    return tuple(attempt for form in resolve(reference).forms for attempt in _observed(reference, form, cases))
+
+
+def _observed(reference: str, form: Form, cases: Path) -> Iterator[Attempt]:
+    with tempfile.TemporaryDirectory(prefix="ngbkit-observed-") as out:
+        _run_child("compile_all", reference, form, str(cases), out)
+        for index, found in enumerate(json.loads(Path(out, "found.json").read_text())):
+            if "contract" in found:
+                found["contract"] = Contract(**found["contract"])
+                found["outputs"] = _load_calls(Path(out, f"{index}.npz"))
+            yield Attempt(expected=load_arrays(cases, found["network"], found["batch_size"], "output"), **found)
+
+
+def _load_calls(path: Path) -> list[list[np.ndarray]]:
+    with np.load(path) as stored:
+        return [[stored[name] for name in stored.files if name.startswith(f"{call}.")] for call in range(2)]
+
+
+@cache
+def _prepared() -> Path:
+    """The folder of the cases: their ONNX files, inputs and reference outputs, made once in this process."""
+    folder = tempfile.mkdtemp(prefix="ngbkit-cases-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    _run_child("prepare", folder)
+    return Path(folder)
+
+
+def _run_child(verb: str, *arguments: str) -> None:
+    program = f"import sys; from ngbkit.testing.child import {verb}; {verb}(*sys.argv[1:])"
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", program, *arguments],
+            # A compiler that a test module defines must be found there too.
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            capture_output=True,
+            text=True,
+            timeout=CHILD_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise AssertionError(f"{verb} {' '.join(arguments[:2])} did not end within {CHILD_TIMEOUT_S:g} s") from None
+    if done.returncode:
+        raise AssertionError(f"{verb} {' '.join(arguments[:2])} ended with {done.returncode}:\n{done.stderr[-4000:]}")

@@ -1,0 +1,35 @@
+"""TVM, held to the protocol."""
+
+import re
+
+import pytest
+
+from ngbkit.compilers.tvm import COMPILER
+from ngbkit.testing import CompilerConformance, observe
+
+
+class TestTvm(CompilerConformance):
+    compiler = "tvm"
+
+
+def test_its_numbers_are_labelled_untuned() -> None:
+    """Every program says that it was not tuned, and for which target it was built."""
+    attempts = [attempt for attempt in observe("tvm") if attempt.contract]
+
+    assert {attempt.contract.notes for attempt in attempts if attempt.contract} == {"untuned"}
+    assert all('"mcpu"' in attempt.facts["target"] for attempt in attempts)
+
+
+@pytest.mark.parametrize(
+    ("error", "refused"),
+    [
+        ("OpNotImplemented: The following operators are not supported for frontend ONNX: Foo", True),
+        ("ValueError: Dynamic pads are not supported yet.", True),
+        ("ValueError: Unsupported approximate mode for Gelu: fast", True),
+        ("InternalError: Check failed: (false) is false", False),
+        ("RuntimeError: could not load a library", False),
+    ],
+)
+def test_refusals_are_told_from_failures(error: str, refused: bool) -> None:
+    """What the importer cannot do is a refusal; what breaks is a failure."""
+    assert any(re.search(pattern, error) for pattern in COMPILER.refusals) is refused
