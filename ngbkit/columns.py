@@ -1,0 +1,187 @@
+"""Where records become flat columns, one value a trial, before `dataset` folds them into a grid."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from ngbkit import records as formats
+from ngbkit.errors import JournalError, UsageError
+from ngbkit.records import Measurement, Record
+
+Row = tuple[str, str, bytes, bytes]
+"""``(trial id, record as JSON without its samples, latencies as <f8, rounds as <i4)``: how a journal keeps a record."""
+
+Entry = tuple[Record, "Sequence[float] | np.ndarray", "Sequence[int] | np.ndarray"]
+"""A record, its latencies and its rounds; those two are in the record itself only where it did not come from a row."""
+
+NO_ROUND = -1
+"""Stands in `round` where there is no sample: an integer survives a file unchanged, and NaN would make it a float."""
+
+# column: the field of a measurement, or the fact of a failure, that it holds
+_FIELDS = {
+    "compile_time": "compile_time_s",
+    "first_call_time": "first_call_time_s",
+    "cpu_percent": "cpu_percent",
+    "peak_memory": "peak_memory_bytes",
+    "gpu_percent": "gpu_percent",
+    "energy": "energy_j",
+    "max_abs_error": "max_abs_error",
+    "rmse": "rmse",
+    "baseline_rmse": "baseline_rmse",
+}
+
+
+def to_row(record: Record) -> Row:
+    """The record as a journal keeps it: see `Row`."""
+    data = formats.to_json(record)
+    latency, rounds = data.pop("latency_s", ()), data.pop("rounds", ())
+    return record.trial_id, json.dumps(data), np.array(latency, "<f8").tobytes(), np.array(rounds, "<i4").tobytes()
+
+
+def from_row(row: Row) -> Entry:
+    """The record of a journal's row, its samples left as arrays beside it.
+
+    Raises
+    ------
+    JournalError
+        The row was cut short, or is no record.
+    """
+    trial_id, text, latency, rounds = row
+    try:
+        data = json.loads(text)
+        samples, numbers = np.frombuffer(latency or b"", "<f8"), np.frombuffer(rounds or b"", "<i4")
+    except ValueError as error:
+        raise JournalError(
+            f"the record of trial {trial_id} does not read: {error}. Measure that trial again."
+        ) from error
+    if data.get("kind") == "measurement":
+        data["latency_s"] = data["rounds"] = ()
+    return formats.from_json(data), samples, numbers
+
+
+def from_record(record: Record) -> Entry:
+    """The record with its samples beside it."""
+    return (record, record.latency_s, record.rounds) if isinstance(record, Measurement) else (record, (), ())
+
+
+def spread(entries: Iterable[Entry], places: Mapping[str, int], repeats: int) -> dict[str, np.ndarray]:
+    """Every variable as a column over all trials; of two records of one trial the later counts.
+
+    Parameters
+    ----------
+    entries
+        What was recorded, in any order.
+    places
+        Where each trial, by its id, is in a column.
+    repeats
+        How many samples a trial was meant to have, at least.
+
+    Returns
+    -------
+    dict
+        By variable: `latency` and `round` of shape ``(trials, samples)``, everything else of shape ``(trials,)``;
+        `median` is the median latency in seconds.
+
+    Raises
+    ------
+    UsageError
+        A record is of a trial that has no place.
+    JournalError
+        A trial has not as many rounds as samples.
+    """
+    found, samples, rounds = _unzip(entries)
+    strays = [record.trial_id for record in found if record.trial_id not in places]
+    if strays:
+        raise UsageError(
+            f"{len(strays)} of {len(found)} records are of no trial of this sweep (the first: {strays[0]}). "
+            "Pass the sweep that they were measured for."
+        )
+    at = np.array([places[record.trial_id] for record in found], dtype=np.intp)
+    latency, numbers = _padded(found, samples, rounds, repeats)
+    columns = {
+        "latency": _put(latency, at, len(places), np.nan),
+        "round": _put(numbers, at, len(places), NO_ROUND),
+        "median": _put(_medians(latency), at, len(places), np.nan),
+    }
+    for column, field in _FIELDS.items():
+        columns[column] = _put(_numbers(found, field), at, len(places), np.nan)
+    columns["rmse_ratio"] = _rmse_ratio(columns.pop("rmse"), columns.pop("baseline_rmse"))
+    for column, texts in _texts(found).items():
+        columns[column] = _put(texts, at, len(places), "pending" if column == "status" else "")
+    return columns
+
+
+def _unzip(entries: Iterable[Entry]) -> tuple[list[Record], list[Any], list[Any]]:
+    found: list[Record] = []
+    samples: list[Any] = []
+    rounds: list[Any] = []
+    for record, latency, numbers in entries:
+        found.append(record)
+        samples.append(latency)
+        rounds.append(numbers)
+    return found, samples, rounds
+
+
+def _put(values: np.ndarray, at: np.ndarray, length: int, fill: Any) -> np.ndarray:
+    column = np.full((length, *values.shape[1:]), fill, dtype=values.dtype)
+    column[at] = values
+    return column
+
+
+def _padded(
+    found: Sequence[Record], samples: Sequence[Any], rounds: Sequence[Any], least: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Samples and their rounds, one line a record, as wide as the longest and at least as `least`."""
+    lengths = np.array([len(each) for each in samples], dtype=np.intp)
+    unlike = np.flatnonzero(lengths != np.array([len(each) for each in rounds], dtype=np.intp))
+    if len(unlike):
+        first = unlike[0]
+        raise JournalError(
+            f"trial {found[first].trial_id} has {lengths[first]} samples and {len(rounds[first])} rounds; "
+            "there must be one round a sample. Measure that trial again."
+        )
+    filled = np.arange(max(least, lengths.max(initial=0))) < lengths[:, None]
+    latency, numbers = np.full(filled.shape, np.nan), np.full(filled.shape, NO_ROUND, dtype=np.int32)
+    if filled.any():
+        latency[filled] = np.concatenate(samples)
+        numbers[filled] = np.concatenate([each for each in rounds if len(each)])
+    return latency, numbers
+
+
+def _medians(latency: np.ndarray) -> np.ndarray:
+    medians = np.full(len(latency), np.nan)
+    measured = np.isfinite(latency).any(axis=1)
+    medians[measured] = np.nanmedian(latency[measured], axis=1)
+    return medians
+
+
+def _numbers(found: Sequence[Record], field: str) -> np.ndarray:
+    values = [
+        getattr(record, field) if isinstance(record, Measurement) else record.facts.get(field) for record in found
+    ]
+    return np.array([value if isinstance(value, (int, float)) else None for value in values], dtype=float)
+
+
+def _rmse_ratio(rmse: np.ndarray, baseline: np.ndarray) -> np.ndarray:
+    ratio: np.ndarray = rmse / np.where(baseline == 0, 2.0**-24, baseline)
+    ratio[(rmse == 0) & (baseline == 0)] = 1.0
+    return ratio
+
+
+def _texts(found: Sequence[Record]) -> dict[str, np.ndarray]:
+    contracts: dict[Any, str] = {None: ""}
+    for record in found:
+        if isinstance(record, Measurement) and record.contract not in contracts:
+            contracts[record.contract] = json.dumps(asdict(record.contract))
+    texts = {
+        "contract": [contracts[getattr(record, "contract", None)] for record in found],
+        "status": [record.status for record in found],
+        "error": [record.error for record in found],
+    }
+    # dtype object: neither netCDF nor zarr changes the values, and one long message does not widen every other.
+    return {name: np.array(values, dtype=object) for name, values in texts.items()}

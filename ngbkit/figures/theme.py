@@ -1,0 +1,100 @@
+"""How every figure looks: one colour a compiler wherever it appears, told apart by the colour-blind too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+from zlib import crc32
+
+COLOURS = {
+    "identity": "#555555",
+    "torchscript": "#E69F00",
+    "inductor": "#D55E00",
+    "onnxruntime": "#0072B2",
+    "openvino": "#009E73",
+    "tvm": "#CC79A7",
+    "tensorrt": "#56B4E9",
+}
+"""By compiler: the palette of Okabe and Ito (https://jfly.uni-koeln.de/color/), the baseline in grey."""
+
+OTHERS = ("#332288", "#882255", "#999933", "#AA4499", "#661100", "#6699CC", "#117733")
+"""For compilers of other packages: Paul Tol's muted palette (https://sronpersonalpages.nl/~pault/)."""
+
+DASHES = ((1, 0), (6, 3), (2, 2), (8, 3, 2, 3))
+"""A compiler with other options keeps its colour and changes its dash."""
+
+STATUS_SHAPES = {
+    "failed": "cross",
+    "timeout": "triangle-up",
+    "crashed": "diamond",
+    "out-of-memory": "square",
+    "not-equivalent": "triangle-down",
+    "unsupported": "triangle-right",
+}
+"""By the status of a trial that gave no number."""
+
+FONT = "system-ui, 'Helvetica Neue', Arial, sans-serif"
+
+
+def colours(labels: Iterable[str]) -> dict[str, str]:
+    """The colour of each compiler's label, by label; options do not change it.
+
+    A compiler that `COLOURS` does not know takes one of `OTHERS` by its name, so that it is the same in every figure
+    unless two of the same colour meet.
+    """
+    wanted = list(labels)
+    chosen = dict(COLOURS)
+    for name in sorted({_compiler(label) for label in wanted} - set(COLOURS)):
+        start = crc32(name.encode()) % len(OTHERS)
+        turned = OTHERS[start:] + OTHERS[:start]
+        chosen[name] = next((colour for colour in turned if colour not in chosen.values()), turned[0])
+    return {label: chosen[_compiler(label)] for label in wanted}
+
+
+def dashes(labels: Iterable[str]) -> dict[str, list[int]]:
+    """The dash of each compiler's label, by label: a full line for the first of a compiler's labels."""
+    seen: dict[str, int] = {}
+    found: dict[str, list[int]] = {}
+    for label in labels:
+        number = seen.setdefault(_compiler(label), 0)
+        found[label] = list(DASHES[number % len(DASHES)])
+        seen[_compiler(label)] = number + 1
+    return found
+
+
+def _compiler(label: str) -> str:
+    return label.partition("{")[0]
+
+
+CONFIG: Mapping[str, Any] = {
+    "background": "white",  # a dark page must not swallow dark axes
+    "font": FONT,
+    "view": {"stroke": None},
+    "axis": {
+        "domainColor": "#888888",
+        "gridColor": "#E6E6E6",
+        "labelColor": "#444444",
+        "labelFontSize": 11,
+        "tickColor": "#888888",
+        "titleColor": "#333333",
+        "titleFontSize": 11,
+        "titleFontWeight": "normal",
+        "titlePadding": 8,
+    },
+    "axisY": {"minExtent": 34},  # rows whose numbers are of unlike lengths stay under each other
+    "legend": {
+        "labelFontSize": 11,
+        "labelLimit": 260,
+        "symbolSize": 70,
+        "titleFontSize": 11,
+        "titleFontWeight": "bold",
+    },
+    "title": {
+        "anchor": "start",
+        "color": "#222222",
+        "fontSize": 13,
+        "subtitleColor": "#666666",
+        "subtitleFontSize": 11,
+    },
+}
+"""The `config` of every chart."""

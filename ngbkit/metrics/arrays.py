@@ -1,0 +1,132 @@
+"""The metrics as arithmetic on NumPy arrays: no names, no files, NaN in and NaN out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Floats = NDArray[np.floating[Any]]
+
+
+def ratio(numerator: ArrayLike, denominator: ArrayLike) -> Floats:
+    """`numerator` over `denominator`; NaN where either is NaN, or where the denominator is 0."""
+    above, below = np.broadcast_arrays(np.asarray(numerator, float), np.asarray(denominator, float))
+    quotient: Floats = np.divide(above, below, out=np.full(above.shape, np.nan), where=below != 0)
+    return quotient
+
+
+def median(samples: ArrayLike, axis: int = -1) -> Floats:
+    """The median along `axis` of the samples that there are; NaN where there is none.
+
+    Much faster than `numpy.nanmedian` on many short rows, and without its warning about empty ones.
+    """
+    ordered = np.moveaxis(np.sort(np.asarray(samples, float), axis=axis), axis, -1)  # NaN sorts last
+    if not ordered.shape[-1]:
+        return np.full(ordered.shape[:-1], np.nan)
+    count = np.count_nonzero(~np.isnan(ordered), axis=-1)[..., None]
+    lower = np.take_along_axis(ordered, np.maximum(count - 1, 0) // 2, axis=-1)
+    upper = np.take_along_axis(ordered, np.minimum(count // 2, ordered.shape[-1] - 1), axis=-1)
+    return np.asarray(((lower + upper) / 2)[..., 0])
+
+
+def mean_std(samples: ArrayLike, axis: int = -1) -> tuple[Floats, Floats]:
+    """Mean and sample standard deviation (n - 1) along `axis` of the samples that there are.
+
+    NaN where there is no sample; the deviation of a single one is NaN too.
+    """
+    values = np.asarray(samples, float)
+    there = ~np.isnan(values)
+    count = there.sum(axis=axis)
+    mean = ratio(np.where(there, values, 0).sum(axis=axis), count)
+    squares = np.where(there, (values - np.expand_dims(mean, axis)) ** 2, 0).sum(axis=axis)
+    return mean, np.sqrt(ratio(squares, np.where(count > 1, count - 1, 0)))
+
+
+def throughput(latency: ArrayLike, batch_size: ArrayLike, axis: int = -1) -> Floats:
+    """Samples a second: `batch_size` over the median along `axis` of `latency`, in seconds."""
+    return ratio(batch_size, median(latency, axis))
+
+
+def round_medians(latency: ArrayLike, rounds: ArrayLike) -> Floats:
+    """The median latency of each interleaving round.
+
+    Parameters
+    ----------
+    latency
+        Seconds, of shape ``(..., samples)``.
+    rounds
+        Of the same shape: which round, from 0 up, each sample is from; negative or NaN where there is no sample.
+
+    Returns
+    -------
+    array
+        Of shape ``(..., rounds)``; NaN where a round holds no sample.
+    """
+    values = np.asarray(latency, float)
+    numbers = np.nan_to_num(np.asarray(rounds, float), nan=-1).astype(np.intp)
+    lead, width = values.shape[:-1], values.shape[-1]
+    values, numbers = values.reshape(-1, width), numbers.reshape(-1, width)
+    total = int(numbers.max(initial=-1)) + 1
+    row, column = np.nonzero((numbers >= 0) & ~np.isnan(values))
+    cell = row * total + numbers[row, column]
+    if np.any(np.diff(cell) < 0):
+        order = np.argsort(cell, kind="stable")
+        row, column, cell = row[order], column[order], cell[order]
+    starts = np.flatnonzero(np.diff(cell, prepend=-1))
+    sizes = np.diff(starts, append=len(cell))
+    within = np.arange(len(cell)) - np.repeat(starts, sizes)
+    grid = np.full((len(values) * total, int(sizes.max(initial=1))), np.nan)
+    grid[cell, within] = values[row, column]
+    return median(grid).reshape(*lead, total)
+
+
+def paired_speedup(latency: ArrayLike, baseline: ArrayLike) -> Floats:
+    """The median over rounds of the baseline's latency over the compiler's, round by round.
+
+    Drift from round to round hits both alike and cancels in each ratio.
+
+    Parameters
+    ----------
+    latency, baseline
+        `round_medians` of both, of shape ``(..., rounds)``.
+
+    Returns
+    -------
+    array
+        Of shape ``(...)``. Where the two share no round, the ratio of their medians over rounds.
+    """
+    above, below = np.broadcast_arrays(np.asarray(baseline, float), np.asarray(latency, float))
+    paired = median(ratio(above, below))
+    return np.where(np.isnan(paired), ratio(median(above), median(below)), paired)
+
+
+def ase(throughput: ArrayLike, single: ArrayLike, batch_size: ArrayLike) -> Floats:
+    """T(b) / (b T(1)): the share of perfect scaling with the batch that is reached."""
+    return ratio(throughput, np.asarray(batch_size, float) * np.asarray(single, float))
+
+
+def slope(y: ArrayLike, x: ArrayLike, axis: int = -1) -> Floats:
+    """The least-squares slope of `y` over `x` along `axis`, of the points where `y` is finite; NaN with fewer than two.
+
+    Parameters
+    ----------
+    y
+        Values.
+    x
+        One-dimensional, as long as that axis.
+    """
+    values = np.moveaxis(np.asarray(y, float), axis, -1)
+    there = np.isfinite(values)
+    count = there.sum(axis=-1, keepdims=True)
+    places = np.where(there, np.asarray(x, float), 0)
+    heights = np.where(there, values, 0)
+    across = np.where(there, places - ratio(places.sum(axis=-1, keepdims=True), count), 0)
+    up = np.where(there, heights - ratio(heights.sum(axis=-1, keepdims=True), count), 0)
+    return ratio((across * up).sum(axis=-1), (across**2).sum(axis=-1))
+
+
+def tcr(throughput: ArrayLike, raw_bytes: ArrayLike, compressed_bytes: ArrayLike) -> Floats:
+    """Bytes saved a second: what compressing a sample saves, times `throughput`."""
+    return np.asarray((np.asarray(raw_bytes, float) - np.asarray(compressed_bytes, float)) * np.asarray(throughput))

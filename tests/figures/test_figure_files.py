@@ -1,0 +1,105 @@
+"""Figures in files: each format, without a network."""
+
+import json
+from html.parser import HTMLParser
+from xml.etree import ElementTree
+
+import pytest
+
+from ngbkit import figures, synthetic
+from ngbkit.errors import UsageError
+from ngbkit.sweep import Sweep
+from ngbkit.workloads.base import Workload
+
+
+@pytest.fixture(scope="module")
+def chart():
+    network = Workload(name="net</script><b>", source="timm", spec={})
+    return figures.overview(synthetic.dataset(Sweep([network], ["identity", "openvino"], [1, 4], repeats=5)))
+
+
+class Page(HTMLParser):
+    """What a browser finds in a page: its tags with their attributes, and its texts by tag."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict]] = []
+        self.texts: list[tuple[str, str]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data):
+        self.texts.append((self.tags[-1][0] if self.tags else "", data))
+
+
+@pytest.fixture(scope="module")
+def page(chart, tmp_path_factory) -> Page:
+    return Page(figures.save(chart, tmp_path_factory.mktemp("pages") / "deep" / "figure.html").read_text())
+
+
+def test_a_page_needs_no_network(page):
+    """The page holds its scripts, and no tag of it loads anything."""
+    attributes = {(tag, name) for tag, attrs in page.tags for name in attrs}
+
+    assert not {name for _, name in attributes} & {"src", "href", "srcset", "data", "action"}
+    assert not any("@import" in text or "url(" in text for tag, text in page.texts if tag == "style")
+    bundle, call = (text for tag, text in page.texts if tag == "script" and text.strip())
+    assert "window.vegaEmbed=" in bundle
+    assert call.startswith('window.vegaEmbed("#figure", {')
+
+
+def test_a_page_holds_the_figure(chart, page):
+    """The specification in the page is the chart's, and the title is the figure's."""
+    call = next(text for tag, text in page.texts if text.startswith("window.vegaEmbed("))
+
+    spec, _ = json.JSONDecoder().raw_decode(call[call.index("{") :])
+    assert chart.to_dict() == spec
+    assert ("title", "Throughput and speed-up") in page.texts
+
+
+def test_a_label_cannot_end_the_script(page):
+    """A network named like a tag stays text: the page has two scripts, as always."""
+    assert 2 == sum(tag == "script" for tag, _ in page.tags)
+    assert "b" not in {tag for tag, _ in page.tags}
+
+
+def test_an_svg_is_a_picture_with_its_titles(chart, tmp_path):
+    """The SVG is well-formed and holds the texts of the figure."""
+    root = ElementTree.fromstring(figures.save(chart, tmp_path / "figure.svg").read_text())
+
+    texts = {element.text for element in root.iter("{http://www.w3.org/2000/svg}text")}
+    assert {"net</script><b>", "batch size", "openvino", "throughput (samples/s)"} <= texts
+
+
+def test_a_png_is_a_png(chart, tmp_path):
+    """The PNG has its signature and a width of more than a thumbnail."""
+    content = figures.save(chart, tmp_path / "figure.png").read_bytes()
+
+    assert b"\x89PNG\r\n\x1a\n" == content[:8]
+    assert int.from_bytes(content[16:20], "big") > 600
+
+
+def test_a_figure_is_replaced_and_nothing_is_left_beside_it(chart, tmp_path):
+    """Saving again writes over the older figure."""
+    path = tmp_path / "figure.svg"
+    path.write_text("older")
+
+    assert path == figures.save(chart, path)
+    assert "older" != path.read_text()
+    assert [path] == list(tmp_path.iterdir())
+
+
+def test_an_unknown_suffix_is_refused(chart, tmp_path):
+    """The error names the formats that there are."""
+    with pytest.raises(UsageError, match=r"saved as \.html, \.svg, \.png; 'figure\.pdf' came"):
+        figures.save(chart, tmp_path / "figure.pdf")
+
+
+def test_a_place_that_cannot_be_written_is_refused(chart, tmp_path):
+    """A file where a folder should be is told apart from a fault of ours."""
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(UsageError, match="cannot be written"):
+        figures.save(chart, tmp_path / "file" / "figure.svg")

@@ -1,0 +1,192 @@
+"""The overview: what is drawn, what is marked, what is said."""
+
+import altair as alt
+import pytest
+
+from ngbkit import dataset as datasets
+from ngbkit import synthetic
+from ngbkit.figures import theme
+from ngbkit.figures.overview import NETWORKS, overview
+from ngbkit.records import Failure
+from ngbkit.sweep import Sweep
+from ngbkit.workloads.base import Workload
+
+
+def network(name: str, **factors: tuple[float, ...]) -> Workload:
+    return Workload(name=name, source="timm", spec={"name": name}, takes=tuple(factors), factors=factors)
+
+
+def sweep(*workloads: Workload, compilers=("identity", "openvino"), batch_sizes=(1, 4), **more) -> Sweep:
+    return Sweep(list(workloads) or [network("net")], compilers, batch_sizes, repeats=10, **more)
+
+
+def drawn(data: datasets.Data) -> dict:
+    """The specification, which altair has checked against Vega-Lite's schema."""
+    return overview(data).to_dict()
+
+
+def titles(spec: dict) -> list[str]:
+    return [row["title"]["text"] for row in spec["concat"]]
+
+
+def panels(spec: dict, row: int = 0) -> list[dict]:
+    return spec["concat"][row]["hconcat"]
+
+
+def rows(spec: dict, layer: int) -> list[dict]:
+    """The data of a layer of the first panel; altair moves up what layers share."""
+    panel = panels(spec)[0]
+    owner = next(part for part in (panel["layer"][layer], panel, spec["concat"][0], spec) if "data" in part)
+    return spec["datasets"][owner["data"]["name"]]
+
+
+def test_a_row_a_network_with_the_speedup_beside():
+    """Each network has a row of two panels, whose axes say what they are."""
+    spec = drawn(synthetic.dataset(sweep(network("a"), network("b"))))
+
+    assert ["a", "b"] == titles(spec)
+    for row in (0, 1):
+        axes = [panel["layer"][0]["encoding"]["y"]["title"] for panel in panels(spec, row)]
+        assert ["throughput (samples/s)", "speed-up over identity"] == axes
+
+
+def test_every_trial_is_in_its_panel():
+    """The lines hold every compiler at every batch size, with the dataset's own numbers."""
+    data = synthetic.dataset(sweep())
+    spec = drawn(data)
+
+    found = {(row["compiler"], row["batch_size"]): row["value"] for row in rows(spec, 0)}
+
+    expected = data["throughput"].sel(device="cpu", workload="net").to_series().to_dict()
+    assert expected == pytest.approx(found)
+
+
+def test_colours_are_those_of_the_theme():
+    """The scale maps each compiler to its fixed colour."""
+    scale = panels(drawn(synthetic.dataset(sweep())))[0]["layer"][0]["encoding"]["color"]["scale"]
+
+    assert ["identity", "openvino"] == scale["domain"]
+    assert [theme.COLOURS["identity"], theme.COLOURS["openvino"]] == scale["range"]
+
+
+@pytest.fixture
+def crashed() -> datasets.Data:
+    """openvino crashed at batch size 4."""
+    asked = sweep(batch_sizes=(1, 4, 8))
+    trial = next(t for t in asked.trials() if (t.compiler, t.batch_size) == ("openvino", 4))
+    failure = Failure(trial_id=trial.id, status="crashed", stage="measure", error="signal 11")
+    return datasets.assemble(asked, [*synthetic.records(asked), failure])
+
+
+def test_a_failed_trial_is_marked(crashed):
+    """A failure is drawn at its batch size inside the panel, in a shape that the legend names, and breaks its line."""
+    spec = drawn(crashed)
+    failed = panels(spec)[0]["layer"][2]
+
+    (mark,) = rows(spec, 2)
+    assert ("openvino", 4, "crashed", "signal 11") == tuple(
+        mark[name] for name in ("compiler", "batch_size", "status", "error")
+    )
+    low, high = failed["encoding"]["y"]["scale"]["domain"]
+    assert low < mark["value"] < high
+    assert ["crashed"] == failed["encoding"]["shape"]["scale"]["domain"]
+    missing = [row for row in rows(spec, 0) if row["value"] is None]
+    assert [("openvino", 4)] == [(row["compiler"], row["batch_size"]) for row in missing]
+
+
+def test_failures_of_one_batch_size_do_not_cover_each_other():
+    """Marks at the same place of the x axis have places of their own on the y axis."""
+    compilers = ["identity", "openvino", "tvm"]
+    spec = drawn(synthetic.dataset(sweep(compilers=compilers), failures=1.0))
+
+    marks = rows(spec, 2)
+
+    assert 6 == len({(row["batch_size"], row["value"]) for row in marks})
+
+
+def test_one_batch_size_is_bars():
+    """With a single batch size there is no line to draw: bars stand for compilers, and failures are written out."""
+    spec = drawn(synthetic.dataset(sweep(batch_sizes=[8]), failures=1.0))
+    layers = panels(spec)[0]["layer"]
+
+    assert ["bar", "text", "text"] == [layer["mark"]["type"] for layer in layers]
+    assert {row["why"] for row in rows(spec, 2)} <= set(theme.STATUS_SHAPES)
+    assert "batch size 8" in spec["title"]["subtitle"]
+
+
+def test_throughput_starts_at_zero_unless_it_spans_much():
+    """The axis is linear from zero; where values differ 50-fold it is logarithmic."""
+    near = panels(drawn(synthetic.dataset(sweep())))[0]["layer"][0]["encoding"]["y"]["scale"]
+    far = drawn(synthetic.dataset(sweep(network("b", width=(8, 512)), batch_sizes=(1, 256, 4096))))
+
+    assert ("linear", 0.0) == (near["type"], near["domain"][0])
+    assert "log" == panels(far)[0]["layer"][0]["encoding"]["y"]["scale"]["type"]
+
+
+def test_without_identity_there_is_no_speedup():
+    """The figure leaves the panel out and says why."""
+    spec = drawn(synthetic.dataset(sweep(compilers=["openvino"])))
+
+    assert 1 == len(panels(spec))
+    assert any("no speed-up" in line for line in spec["title"]["subtitle"])
+
+
+def test_the_subtitle_says_where_it_comes_from():
+    """Samples, device and run are named, and what is synthetic says so."""
+    data = synthetic.dataset(sweep(), run_id="r42")
+
+    assert [
+        "median of 10 samples a trial · device cpu · run r42",
+        "synthetic: nothing was measured",
+    ] == drawn(data)["title"]["subtitle"]
+
+
+def test_pending_trials_are_counted():
+    """A figure of a run that goes on says how many trials are still to come."""
+    asked = sweep()
+    half = datasets.assemble(asked, synthetic.records(asked)[:1])
+
+    assert "3 trials are pending" in drawn(half)["title"]["subtitle"]
+
+
+def test_nothing_measured_yet_is_drawn_too():
+    """A dataset of pending trials alone gives an empty figure, not an error."""
+    assert ["net"] == titles(drawn(datasets.assemble(sweep(), [])))
+
+
+def test_factors_are_drawn_at_their_extremes():
+    """Of each factor the smallest and the largest value is drawn, and the subtitle says so."""
+    spec = drawn(synthetic.dataset(sweep(network("c", width=(8, 16), depth=(2, 1, 6)))))
+
+    assert {f"c, width {width}, depth {depth}" for width in (8, 16) for depth in (1, 6)} == set(titles(spec))
+    assert "of depth only the smallest and the largest are drawn" in spec["title"]["subtitle"]
+
+
+def test_devices_and_nodes_have_rows_of_their_own():
+    """A tree is drawn whole, and the device is named where there is more than one."""
+    asked = sweep(network("a"), network("c", depth=(1, 2)), devices=["cpu", "orin"])
+
+    assert [
+        "a on cpu",
+        "a on orin",
+        "c, depth 1 on cpu",
+        "c, depth 2 on cpu",
+        "c, depth 1 on orin",
+        "c, depth 2 on orin",
+    ] == sorted(titles(drawn(synthetic.dataset(asked))), key=lambda title: (title[0], title[-4:] != " cpu", title))
+
+
+def test_a_figure_does_not_grow_without_end():
+    """Networks beyond the sixteenth are not drawn, and the subtitle says so."""
+    spec = drawn(synthetic.dataset(sweep(*[network(f"n{at}") for at in range(18)])))
+
+    assert NETWORKS == len(titles(spec))
+    assert "2 more networks are not drawn, from n16 on" in spec["title"]["subtitle"]
+
+
+def test_the_data_is_inside():
+    """The chart refers to no file and no address for its data."""
+    chart = overview(synthetic.dataset(sweep()))
+
+    assert isinstance(chart, alt.ConcatChart)
+    assert '"url"' not in chart.to_json()

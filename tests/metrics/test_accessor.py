@@ -1,0 +1,65 @@
+"""The metrics as methods of datasets and trees."""
+
+import pytest
+import xarray as xr
+
+from ngbkit import metrics
+from ngbkit.errors import MetricError
+
+NAMES = ("throughput", "speedup", "rtr", "ase", "bsr")
+
+
+@pytest.fixture
+def tree(scaling, deepening) -> xr.DataTree:
+    return xr.DataTree.from_dict({"/networks": scaling, "/blocks": deepening})
+
+
+@pytest.mark.parametrize("name", [*NAMES, "summary"])
+def test_a_method_is_its_function(scaling, name):
+    """Each method of a dataset gives what the function of that name gives."""
+    xr.testing.assert_identical(getattr(metrics, name)(scaling), getattr(scaling.ngb, name)())
+
+
+def test_methods_with_arguments(scaling, deepening):
+    """Arguments are passed on."""
+    sizes = {"raw_bytes": 100, "compressed_bytes": 40}
+
+    xr.testing.assert_identical(metrics.tcr(scaling, **sizes), scaling.ngb.tcr(**sizes))
+    wide = deepening.rename(depth="width")
+    xr.testing.assert_identical(metrics.depth_slope(wide, dim="width"), wide.ngb.depth_slope(dim="width"))
+    xr.testing.assert_identical(metrics.retention(wide, dim="width"), wide.ngb.retention(dim="width"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_tree_gives_a_tree(tree, name):
+    """On a tree each node has the metric of its own dataset."""
+    found = getattr(tree.ngb, name)()
+
+    assert ["networks", "blocks"] == list(found.children)
+    for node in tree.children:
+        xr.testing.assert_identical(
+            getattr(metrics, name)(tree[node].to_dataset()).to_dataset(), found[node].to_dataset()
+        )
+
+
+def test_nodes_without_the_factor_are_left_out(tree):
+    """A depth slope is of the nodes that have depths."""
+    assert ["blocks"] == list(tree.ngb.depth_slope().children)
+
+
+def test_a_tree_that_lacks_it_everywhere_says_so(tree):
+    """Where no node has what a metric is relative to, the error of the first is raised."""
+    with pytest.raises(MetricError, match="needs at least two values of it"):
+        tree.ngb.retention(dim="kernel")
+
+
+def test_failures_of_a_tree_are_one_table(measured):
+    """The failures of all nodes come in one frame; a factor that a node does not have is NaN."""
+    labels = {"device": ["cpu"], "workload": ["net"], "compiler": ["identity"], "batch_size": [1]}
+    failed, nan = [[[[[float("nan")]]]]], float("nan")
+    deep = measured({"depth": [3], **labels}, [[[[[[nan]]]]]])
+
+    found = xr.DataTree.from_dict({"/a": measured(labels, failed), "/b": deep}).ngb.failures()
+
+    assert 2 == len(found)
+    assert [False, True] == found["depth"].notna().tolist()

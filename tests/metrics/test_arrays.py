@@ -1,0 +1,141 @@
+"""The arithmetic of the metrics, by hand and by property."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays as anything
+
+from ngbkit.metrics import arrays
+
+nan = np.nan
+latencies = st.floats(1e-5, 1e3)
+
+
+def test_a_ratio_over_nothing_is_nan():
+    """A zero or missing denominator gives NaN, without a warning."""
+    found = arrays.ratio([6.0, 1.0, nan, 1.0], [3.0, 0.0, 1.0, nan])
+
+    np.testing.assert_array_equal([2.0, nan, nan, nan], found)
+
+
+def test_the_median_leaves_out_what_is_missing():
+    """The median is of the samples that there are, and NaN where there is none."""
+    found = arrays.median([[3.0, 1.0, nan], [4.0, 1.0, 2.0], [nan, nan, nan]])
+
+    np.testing.assert_array_equal([2.0, 2.0, nan], found)  # (1 + 3) / 2; 2 of 1, 2, 4
+
+
+def test_the_median_of_no_samples_at_all_is_nan():
+    """An axis without any length gives NaN."""
+    np.testing.assert_array_equal([nan, nan], arrays.median(np.empty((2, 0))))
+
+
+@given(anything(float, (3, 5), elements=st.floats(-1e6, 1e6) | st.just(nan)), st.integers(0, 1))
+def test_the_median_is_numpys(samples, axis):
+    """It is numpy.nanmedian along any axis, where that has a value."""
+    found = arrays.median(samples, axis)
+
+    for column, value in zip(np.moveaxis(samples, axis, -1), found, strict=True):
+        there = column[~np.isnan(column)]
+        np.testing.assert_allclose(np.median(there) if len(there) else nan, value)
+
+
+def test_mean_and_deviation_are_of_the_samples_that_there_are():
+    """The deviation is the sample one (n - 1), and NaN for a single sample."""
+    mean, deviation = arrays.mean_std([[1.0, 3.0, nan], [5.0, nan, nan], [nan, nan, nan]])
+
+    np.testing.assert_array_equal([2.0, 5.0, nan], mean)
+    np.testing.assert_allclose([np.sqrt(2.0), nan, nan], deviation)  # ((1-2)^2 + (3-2)^2) / (2-1) = 2
+
+
+def test_throughput_is_batch_over_median_latency():
+    """Eight samples in a median of 0.25 s are 32 a second."""
+    assert 32.0 == arrays.throughput([0.5, 0.25, 0.2], 8)
+
+
+def test_each_round_has_its_median():
+    """Samples are gathered by round, in whatever order they came, and a round without a sample is NaN."""
+    latency = [[1.0, 3.0, 5.0, 9.0], [7.0, 2.0, 4.0, nan], [nan, nan, nan, nan]]
+    rounds = [[0, 0, 1, 1], [2, 0, 0, -1], [-1, -1, -1, -1]]
+
+    found = arrays.round_medians(latency, rounds)
+
+    # (1 + 3) / 2 and (5 + 9) / 2; (2 + 4) / 2 and 7; nothing
+    np.testing.assert_array_equal([[2.0, 7.0, nan], [3.0, nan, 7.0], [nan, nan, nan]], found)
+
+
+def test_nothing_measured_has_no_rounds():
+    """Where no sample has a round there is none, and the lead dims stay."""
+    assert (2, 3, 0) == arrays.round_medians(np.full((2, 3, 4), nan), np.full((2, 3, 4), -1)).shape
+
+
+def test_rounds_of_a_joined_dataset_may_be_floats():
+    """NaN stands for no round too, as xarray puts it there when it joins datasets."""
+    np.testing.assert_array_equal([[4.0]], arrays.round_medians([[4.0, nan]], [[0.0, nan]]))
+
+
+def test_drift_between_rounds_cancels_in_a_paired_speedup():
+    """A machine that slows down from round to round changes no ratio: it is 2 in each."""
+    found = arrays.paired_speedup([1.0, 2.0, 8.0], [2.0, 4.0, 16.0])
+
+    assert 2.0 == found
+
+
+def test_a_paired_speedup_leaves_out_rounds_of_only_one():
+    """A round in which one of the two has no sample does not count."""
+    found = arrays.paired_speedup([1.0, nan, 4.0], [3.0, 50.0, 4.0])
+
+    assert 2.0 == found  # the median of 3/1 and 4/4
+
+
+def test_without_a_common_round_the_medians_are_compared():
+    """Two trials that share no round are compared by their medians over rounds."""
+    assert 3.0 == arrays.paired_speedup([2.0, nan], [nan, 6.0])
+
+
+@given(anything(float, 6, elements=latencies), st.floats(0.1, 10), anything(float, 6, elements=st.floats(0.1, 10)))
+def test_a_constant_gain_is_the_paired_speedup_whatever_the_drift(latency, gain, drift):
+    """If the baseline takes `gain` times as long in every round, that is the speed-up, however the rounds drift."""
+    found = arrays.paired_speedup(latency * drift, latency * gain * drift)
+
+    np.testing.assert_allclose(gain, found)
+
+
+def test_the_slope_is_the_least_squares_one():
+    """Over depths 1, 2, 4 the speed-ups 2, 3, 6 have the slope 19/14."""
+    # mean depth 7/3, mean speed-up 11/3; sum of products 19/3, sum of squares 14/3
+    np.testing.assert_allclose(19 / 14, arrays.slope([2.0, 3.0, 6.0], [1, 2, 4]))
+
+
+def test_the_slope_leaves_out_what_is_missing():
+    """A failed depth does not count; one point, or none, has no slope."""
+    found = arrays.slope([[2.0, nan, 5.0], [nan, 3.0, nan], [nan, nan, nan]], [1, 2, 4])
+
+    np.testing.assert_array_equal([1.0, nan, nan], found)  # (5 - 2) / (4 - 1)
+
+
+@given(st.floats(0.1, 10), st.lists(st.integers(1, 100), min_size=2, max_size=6, unique=True))
+def test_a_constant_speedup_has_no_slope(speedup, depths):
+    """A speed-up that is the same at all depths has the slope 0."""
+    np.testing.assert_allclose(0.0, arrays.slope(np.full(len(depths), speedup), depths), atol=1e-12)
+
+
+@given(anything(float, (2, 5), elements=st.floats(0.01, 100)))
+def test_the_slope_is_numpys(speedup):
+    """It is the first coefficient of numpy.polyfit."""
+    depths = np.array([1.0, 2.0, 3.0, 5.0, 8.0])
+
+    expected = [np.polyfit(depths, line, 1)[0] for line in speedup]
+
+    np.testing.assert_allclose(expected, arrays.slope(speedup, depths), atol=1e-9)
+
+
+def test_ase_is_the_share_of_perfect_scaling():
+    """4 times the batch and 2 times the throughput is an efficiency of a half."""
+    assert 0.5 == arrays.ase(10.0, 5.0, 4)
+
+
+def test_tcr_is_bytes_saved_a_second():
+    """100 bytes compressed to 40, 5 samples a second: 300 bytes a second."""
+    assert pytest.approx(300.0) == arrays.tcr(5.0, 100, 40)

@@ -1,0 +1,295 @@
+"""The metrics on labelled data: by hand, by property, and what they say when a baseline is missing."""
+
+import numpy as np
+import pytest
+import xarray as xr
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays as anything
+
+from ngbkit import metrics
+from ngbkit.errors import MetricError, UsageError
+from ngbkit.metrics.labelled import METRICS
+
+COMPILERS = ["identity", "a", "b"]
+BATCHES = [1, 2, 8]
+latencies = anything(float, (3, 3, 4), elements=st.floats(1e-4, 1e2))
+
+
+def values(found: xr.DataArray) -> list:
+    return np.round(found.values, 12).tolist()
+
+
+def grid(latency: np.ndarray, rounds: bool = False) -> xr.Dataset:
+    dims = ("compiler", "batch_size", "repeat")
+    found = xr.Dataset({"latency": (dims, latency)}, {"compiler": COMPILERS, "batch_size": BATCHES})
+    if rounds:
+        found["round"] = (dims, np.broadcast_to([0, 0, 1, 1], latency.shape))
+    return found
+
+
+# By hand; `scaling` has throughputs of 2 and 4 (identity), 5 and 8 (fast) at batches 1 and 4.
+
+
+def test_throughput(scaling):
+    """Batch size over latency."""
+    assert [[2.0, 4.0], [5.0, 8.0]] == values(metrics.throughput(scaling))
+
+
+def test_speedup(scaling):
+    """5/2 and 8/4; identity is 1."""
+    assert [[1.0, 1.0], [2.5, 2.0]] == values(metrics.speedup(scaling))
+
+
+def test_rtr(scaling):
+    """4/2 for identity, 8/5 for the other; 1 at batch 1."""
+    assert [[1.0, 2.0], [1.0, 1.6]] == values(metrics.rtr(scaling))
+
+
+def test_ase(scaling):
+    """4/(4*2) and 8/(4*5)."""
+    assert [[1.0, 0.5], [1.0, 0.4]] == values(metrics.ase(scaling))
+
+
+def test_bsr(scaling):
+    """0.4/0.5, which is 2/2.5."""
+    assert [[1.0, 1.0], [1.0, 0.8]] == values(metrics.bsr(scaling))
+
+
+def test_depth_slope(deepening):
+    """Speed-ups 2, 3, 5 at depths 1, 2, 4 are on a line of slope 1; identity has none."""
+    assert [[0.0], [1.0]] == values(metrics.depth_slope(deepening))
+
+
+def test_retention(deepening):
+    """The deepest has 5, the shallowest 2."""
+    found = metrics.retention(deepening)
+
+    assert [[1.0], [2.5]] == values(found)
+    assert "speed-up at depth 4 over that at 1" == found.attrs["long_name"]
+
+
+def test_the_order_of_depths_does_not_matter(deepening):
+    """Deepest and shallowest are found by value, not by place."""
+    shuffled = deepening.isel(depth=[1, 2, 0])
+
+    assert [[1.0], [2.5]] == values(metrics.retention(shuffled))
+    assert [[0.0], [1.0]] == values(metrics.depth_slope(shuffled))
+
+
+def test_slope_and_retention_over_another_factor(deepening):
+    """Any factor will do; the result is called after it."""
+    wide = deepening.rename(depth="width")
+
+    assert [[0.0], [1.0]] == values(metrics.depth_slope(wide, dim="width"))
+    assert "width_slope" == metrics.depth_slope(wide, dim="width").name
+    assert [[1.0], [2.5]] == values(metrics.retention(wide, dim="width"))
+
+
+def test_tcr(scaling):
+    """60 bytes saved a sample."""
+    found = metrics.tcr(scaling, raw_bytes=100, compressed_bytes=40)
+
+    assert [[120.0, 240.0], [300.0, 480.0]] == values(found)
+
+
+def test_tcr_takes_sizes_along_a_dim(scaling):
+    """Sizes that differ from network to network are arrays along their dim."""
+    both = xr.concat([scaling, scaling], xr.Variable("workload", ["x", "y"]))
+
+    found = metrics.tcr(both, raw_bytes=100, compressed_bytes=xr.DataArray([40, 90], {"workload": ["x", "y"]}))
+
+    assert [120.0, 20.0] == values(found.sel(compiler="identity", batch_size=1))
+
+
+def test_tcr_is_not_negative(scaling):
+    """A compressed sample larger than a raw one is refused: it would be a negative rate of saving."""
+    with pytest.raises(UsageError, match="larger than a raw one"):
+        metrics.tcr(scaling, raw_bytes=10, compressed_bytes=20)
+    with pytest.raises(UsageError, match="at least 0"):
+        metrics.tcr(scaling, raw_bytes=10, compressed_bytes=-20)
+
+
+def test_summary(measured):
+    """Latencies 1, 2, 6 s: median 2, mean 3, deviation sqrt(7); at batch 6 the rates are 6, 3, 1."""
+    found = metrics.summary(measured({"compiler": ["identity"], "batch_size": [6]}, [[[2.0, 1.0, 6.0, np.nan]]]))
+
+    row = {name: round(float(found[name].item()), 12) for name in found if name != "status"}
+    assert {
+        "latency_median": 2.0,
+        "latency_mean": 3.0,
+        "latency_std": round(7**0.5, 12),  # (1 + 4 + 9) / 2
+        "throughput_median": 3.0,
+        "throughput_mean": round(10 / 3, 12),
+        "throughput_std": round((19 / 3) ** 0.5, 12),  # ((8/3)^2 + (1/3)^2 + (7/3)^2) / 2 = 114/9/2
+        "samples": 3.0,
+    } == row
+    assert "ok" == found["status"].item()
+
+
+def test_failures_are_a_table(measured):
+    """Trials that are not ok are listed with their labels, status and error."""
+    labels = {"device": ["cpu"], "workload": ["net"], "compiler": ["identity", "a"], "batch_size": [1]}
+
+    found = metrics.failures(measured(labels, [[[[[1.0]], [[np.nan]]]]]))
+
+    assert [("net", "cpu", "a", 1, "failed", "boom")] == list(found.itertuples(index=False, name=None))
+    assert ["workload", "device", "compiler", "batch_size", "status", "error"] == list(found.columns)
+
+
+# By property.
+
+
+@given(latencies, st.booleans())
+def test_identities_of_the_definitions(latency, rounds):
+    """BSR of identity is 1, RTR(1) is 1, ASE(b) is RTR(b)/b, and every metric is what its units say."""
+    found = grid(latency, rounds)
+    rtr, ase, bsr = metrics.rtr(found), metrics.ase(found), metrics.bsr(found)
+
+    np.testing.assert_allclose(1.0, bsr.sel(compiler="identity"))
+    np.testing.assert_allclose(1.0, bsr.sel(batch_size=1))
+    np.testing.assert_allclose(1.0, rtr.sel(batch_size=1))
+    np.testing.assert_allclose(rtr / rtr["batch_size"], ase)
+
+
+@given(latencies)
+def test_both_forms_of_bsr_agree(latency):
+    """Without rounds to pair, ASE_c/ASE_identity and speedup_c(b)/speedup_c(1) are the same number."""
+    found = grid(latency)
+    ase = metrics.ase(found)
+
+    np.testing.assert_allclose(ase / ase.sel(compiler="identity"), metrics.bsr(found))
+
+
+@given(anything(float, (3, 3), elements=st.floats(1e-4, 1e2)))
+def test_pairing_changes_nothing_on_clean_data(latency):
+    """Where every sample of a trial is the same, paired and plain speed-ups agree, and so do both forms of BSR."""
+    steady = np.repeat(latency[..., None], 4, axis=-1)
+    ase = metrics.ase(grid(steady, rounds=True))
+
+    np.testing.assert_allclose(metrics.speedup(grid(steady)), metrics.speedup(grid(steady, rounds=True)))
+    np.testing.assert_allclose(ase / ase.sel(compiler="identity"), metrics.bsr(grid(steady, rounds=True)))
+
+
+@given(latencies, st.floats(0.01, 100), st.booleans())
+def test_a_slower_machine_changes_no_ratio(latency, factor, rounds):
+    """Scaling all latencies scales throughput the other way and leaves every ratio as it was."""
+    before, after = grid(latency, rounds), grid(latency * factor, rounds)
+
+    np.testing.assert_allclose(metrics.throughput(before) / factor, metrics.throughput(after))
+    for metric in (metrics.speedup, metrics.rtr, metrics.ase, metrics.bsr):
+        np.testing.assert_allclose(metric(before), metric(after))
+
+
+@given(latencies, st.permutations(COMPILERS), st.booleans())
+def test_the_order_of_compilers_does_not_matter(latency, order, rounds):
+    """Each compiler has the same numbers wherever it stands."""
+    found = grid(latency, rounds)
+
+    for metric in (metrics.speedup, metrics.rtr, metrics.ase, metrics.bsr):
+        xr.testing.assert_allclose(metric(found).sel(compiler=order), metric(found.sel(compiler=order)))
+
+
+def test_drift_cancels_in_speedup_and_bsr(measured):
+    """A group that drifts by the round keeps its speed-up of 2, although plain medians would say otherwise."""
+    drift = np.array([1.0, 1.0, 5.0])
+    latency = [[2.0 * drift], [[1.0, np.nan, 5.0]]]  # the second has no sample in round 1
+
+    found = measured({"compiler": ["identity", "a"], "batch_size": [1]}, latency, [[[0, 1, 2]], [[0, -1, 2]]])
+
+    assert [[1.0], [2.0]] == values(metrics.speedup(found))
+    assert [[1.0], [round(2 / 3, 12)]] == values(metrics.speedup(found.drop_vars("round")))
+
+
+# What is missing.
+
+
+def test_a_failed_trial_stays_nan(scaling):
+    """A trial that failed is NaN, and what is relative to it too; the rest is not touched."""
+    scaling["latency"].loc[{"compiler": "fast", "batch_size": 4}] = np.nan
+
+    np.testing.assert_array_equal([[1.0, 1.0], [2.5, np.nan]], metrics.speedup(scaling))
+    np.testing.assert_array_equal([[1.0, 1.0], [1.0, np.nan]], metrics.bsr(scaling))
+
+
+def test_a_failed_baseline_leaves_nothing_to_compare_with(scaling):
+    """Where identity failed at batch 4, speed-ups at 4 are NaN; RTR of the other compiler is not."""
+    scaling["latency"].loc[{"compiler": "identity", "batch_size": 4}] = np.nan
+
+    np.testing.assert_array_equal([[1.0, np.nan], [2.5, np.nan]], metrics.speedup(scaling))
+    np.testing.assert_allclose([[1.0, np.nan], [1.0, 1.6]], metrics.rtr(scaling))
+
+
+def test_a_failed_depth_is_left_out_of_the_slope_but_not_of_the_retention(deepening):
+    """The slope is of the depths that there are; a retention needs its deepest."""
+    deepening["latency"].loc[{"compiler": "fast", "depth": 4}] = np.nan
+
+    np.testing.assert_allclose([[0.0], [1.0]], metrics.depth_slope(deepening), atol=1e-12)
+    np.testing.assert_array_equal([[1.0], [np.nan]], metrics.retention(deepening))
+
+
+@pytest.mark.parametrize("name", ["rtr", "ase", "bsr"])
+def test_a_missing_batch_size_names_the_trials_to_add(scaling, name):
+    """Without batch size 1 the error says what the sweep has and what to add, in Python and in a shell."""
+    with pytest.raises(MetricError) as raised:
+        getattr(metrics, name)(scaling.sel(batch_size=[4]))
+
+    expected = f"{name}() is relative to batch size 1; the sweep has 4. Add batch_sizes=[1, …] or -b 1,4."
+    assert expected == str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["speedup", "bsr", "depth_slope", "retention"])
+def test_a_missing_identity_names_the_trials_to_add(deepening, name):
+    """Without identity the error says what the sweep has and what to add, in Python and in a shell."""
+    with pytest.raises(MetricError) as raised:
+        getattr(metrics, name)(deepening.sel(compiler=["fast"]))
+
+    expected = (
+        f"{name}() is relative to the compiler 'identity'; the sweep has fast. "
+        "Add compilers=['identity', …] or -c identity,fast."
+    )
+    assert expected == str(raised.value)
+
+
+def test_a_selection_without_its_baseline_says_to_select_later(scaling):
+    """A label that was selected before the metric is told to be selected after it."""
+    with pytest.raises(MetricError, match=r"only 4\. Compute it first .* ds\.ngb\.bsr\(\)\.sel\(batch_size=4\)"):
+        metrics.bsr(scaling.sel(batch_size=4))
+    with pytest.raises(MetricError, match=r"ds\.ngb\.speedup\(\)\.sel\(compiler='fast'\)"):
+        metrics.speedup(scaling.sel(compiler="fast"))
+
+
+def test_a_selection_of_the_baseline_itself_is_1(scaling):
+    """Selecting identity, or batch size 1, still has its baseline: itself."""
+    assert [1.0, 1.0] == values(metrics.speedup(scaling.sel(compiler="identity")))
+    assert [1.0, 1.0] == values(metrics.bsr(scaling.sel(batch_size=1)))
+
+
+@pytest.mark.parametrize("name", ["depth_slope", "retention"])
+def test_one_depth_is_not_enough(deepening, name):
+    """With one depth, or none, the error says which factor to sweep."""
+    with pytest.raises(MetricError, match=r"the sweep has only depth 2\. Add factors=.* --factor depth=2,…"):
+        getattr(metrics, name)(deepening.sel(depth=2))
+    with pytest.raises(MetricError, match=r"it varies depth\. Add .* --factor width="):
+        getattr(metrics, name)(deepening, dim="width")
+    with pytest.raises(MetricError, match=r"the sweep has no factor 'depth'"):
+        getattr(metrics, name)(deepening.isel(depth=0, drop=True))
+
+
+# Labels.
+
+
+def test_every_metric_has_its_name_and_unit(scaling):
+    """Name, units and long_name are set on each."""
+    for name in ("throughput", "speedup", "rtr", "ase", "bsr"):
+        found = getattr(metrics, name)(scaling)
+
+        assert (name, METRICS[name]) == (found.name, (found.attrs["units"], found.attrs["long_name"]))
+        assert ("compiler", "batch_size") == found.dims
+
+
+def test_throughput_alone_will_do(scaling):
+    """A dataset whose samples were dropped has the same ratios, from its throughput."""
+    lean = xr.Dataset({"throughput": metrics.throughput(scaling)})
+
+    xr.testing.assert_identical(metrics.bsr(scaling), metrics.bsr(lean))
