@@ -21,6 +21,24 @@ if TYPE_CHECKING:
     from ngbkit.runs import Run
 
 BASELINE = "identity"
+# A factor is a dim of the dataset beside these, which are its other dims, its variables and its coordinates.
+RESERVED = frozenset(
+    {
+        *("device", "workload", "compiler", "batch_size", "repeat"),
+        *(
+            "latency",
+            "round",
+            "throughput",
+            "compile_time",
+            "first_call_time",
+            "cpu_percent",
+            "peak_memory",
+            "gpu_percent",
+        ),
+        *("energy", "max_abs_error", "rmse_ratio", "contract", "status", "error"),
+        *("parameters", "mult_adds", "macs", "baseline"),
+    }
+)
 # A device's label names a folder on it.
 _LABEL = re.compile(r"\w[\w.-]*", re.ASCII)
 
@@ -56,7 +74,7 @@ class Choice:
             chosen = json.loads(brace + rest)
         except json.JSONDecodeError as error:
             raise UsageError(
-                f"the options of {text!r} are not JSON: {error}. Write them as {name}{{\"option\":\"value\"}}."
+                f'the options of {text!r} are not JSON: {error}. Write them as {name}{{"option":"value"}}.'
             ) from None
         settled = compiler.settle(chosen)
         return cls(compiler=compiler.name, options={key: settled[key] for key in chosen})
@@ -104,8 +122,8 @@ class Sweep:
     workloads
         Networks: names (``"resnet18"``, ``"blocks.conv"``, ``"net.onnx"``) or `Workload` objects.
     compilers
-        Labels: ``"onnxruntime"``, ``'openvino{"hint":"throughput"}'``. `identity`, the baseline of every ratio, comes first
-        in each group where it is among them.
+        Labels: ``"onnxruntime"``, ``'openvino{"hint":"throughput"}'``. `identity`, the baseline of every ratio, comes
+        first in each group where it is among them.
     batch_sizes
         Samples in one call, each at least 1.
     factors
@@ -168,13 +186,14 @@ class Sweep:
         """The groups in the order in which they are measured, of one device or of all, one at a time."""
         for label in self.devices if device is None else [device]:
             for workload in self.workloads:
+                workload_id = workload.id
                 for values in product(*workload.factors.values()):
                     factors = tuple(zip(workload.factors, values, strict=True))
                     for batch_size in self.batch_sizes:
                         trials = tuple(
                             Trial(
                                 workload=workload.name,
-                                workload_id=workload.id,
+                                workload_id=workload_id,
                                 factors=factors,
                                 compiler=compiler,
                                 device=label,
@@ -221,7 +240,7 @@ class Sweep:
         return cls(**fields)
 
     def start(self, **how: Any) -> Run:
-        """Start measuring in the background and return the live `Run`; the arguments are those of `ngbkit.runs.start`."""
+        """Start measuring in the background; the live `Run`. The arguments are those of `ngbkit.runs.start`."""
         from ngbkit.runs import start
 
         return start(self, **how)
@@ -240,20 +259,24 @@ def facts_key(workload: str, factors: Mapping[str, Any]) -> str:
 
 
 def split_labels(text: str) -> list[str]:
-    """``'identity,openvino{"hint":"throughput","streams":2}'`` as its two labels: a comma inside braces separates nothing."""
+    """The labels in ``'identity,openvino{"hint":"throughput"}'``; a comma inside braces separates nothing."""
     return [part.strip() for part in re.split(r",(?![^{]*\})", text) if part.strip()]
 
 
 def _workloads(given: Any, factors: Mapping[str, Sequence[Number]]) -> tuple[Workload, ...]:
     items = [given] if isinstance(given, (str, Workload)) else list(given)
     if not items:
-        raise UsageError("a sweep needs at least one workload: a timm name, 'blocks.conv', an ONNX file, or a Workload.")
+        raise UsageError(
+            "a sweep needs at least one workload: a timm name, 'blocks.conv', an ONNX file, or a Workload."
+        )
     found = [(item if isinstance(item, Workload) else parse_workload(item)).with_factors(factors) for item in items]
     names = [workload.name for workload in found]
     for name in names:
         if names.count(name) > 1:
             raise UsageError(f"{names.count(name)} workloads are named {name!r}; give each a name of its own.")
     taken = {name for workload in found for name in workload.takes}
+    for name in sorted(taken & RESERVED):
+        raise UsageError(f"a factor cannot be called {name!r}, which the dataset needs: call it {name}_factor.")
     for name in factors:
         if name not in taken:
             raise UnknownNameError("factor", name, taken, "It must be an argument that a workload takes.")
@@ -274,7 +297,9 @@ def parse_workload(text: str) -> Workload:
         if workload is not None:
             return workload
     known = [name for source in sources.values() for name in source.complete("")]
-    raise UnknownNameError("workload", text, known, "A workload is a timm name, blocks.conv, blocks.mha, or an .onnx or .py file.")
+    raise UnknownNameError(
+        "workload", text, known, "A workload is a timm name, blocks.conv, blocks.mha, or an .onnx or .py file."
+    )
 
 
 def _compilers(given: str | Iterable[str]) -> tuple[str, ...]:

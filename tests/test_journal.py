@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from ngbkit.errors import FencedError, JournalError
 from ngbkit.journal import Journal
 from ngbkit.records import Contract, Failure, Measurement

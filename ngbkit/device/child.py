@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ngbkit import equivalence, registry, resources
+from ngbkit import equivalence, options, registry, resources
 from ngbkit.compilers.base import Compiler, Program, Task
 from ngbkit.device import preparation
 from ngbkit.device.channel import Channel, ChannelClosedError, Message
@@ -163,7 +163,8 @@ def _task(message: Message, compiler: Compiler, choice: Choice) -> Task:
     if message["form"] == "module":
         workload = Workload.from_json(message["workload"], preparation.locator(message["artifacts"]))
         source: Source = registry.load(registry.WORKLOADS, workload.source)
-        network = source.build(workload, message["factors"])
+        with options.set_options(seed=message["seed"]):
+            network = source.build(workload, message["factors"])
         module, inputs, examples = network.module, network.inputs, network.examples
     else:
         onnx = Path(message["onnx"])

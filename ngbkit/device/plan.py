@@ -8,6 +8,7 @@ function and no object crosses between Python versions::
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from ngbkit import records as record_format
 from ngbkit.artifacts import Store
 from ngbkit.device.groups import Bench
 from ngbkit.device.interrupt import Interrupt
-from ngbkit.errors import NgbkitError
+from ngbkit.errors import FencedError, NgbkitError
 from ngbkit.journal import Journal
 from ngbkit.sweep import Sweep
 
@@ -146,6 +147,8 @@ def collect(spec_json: str) -> str:
     if not path.exists():
         return json.dumps({"records": [], "more": False, "facts": {}, "environment": {}})
     have, most = set(data["have"]), int(data["most"])
+    with contextlib.suppress(FencedError):
+        Journal(path).close()  # opened for writing, a damaged journal is repaired
     with Journal(path, writable=False) as journal:
         missing = [trial_id for trial_id in journal.statuses() if trial_id not in have]
         wanted = set(missing[:most])

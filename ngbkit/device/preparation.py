@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from ngbkit import registry
+from ngbkit import options, registry
 from ngbkit.artifacts import Store, replacing
 from ngbkit.compilers.base import Compiler, Task, version
 from ngbkit.equivalence import relative_rmse
@@ -76,7 +76,8 @@ def prepare(message: Mapping[str, Any]) -> dict[str, Any]:
     folder.mkdir(parents=True, exist_ok=True)
     workload = Workload.from_json(message["workload"], locator(message["artifacts"]))
     source: Source = registry.load(registry.WORKLOADS, workload.source)
-    network = source.build(workload, message["factors"])
+    with options.set_options(seed=message["seed"]):
+        network = source.build(workload, message["factors"])
     if not (folder / "prepared.json").exists():
         _describe(network, folder, message["seed"], message["threads"])
     wanted = _missing(folder, message["batch_sizes"])

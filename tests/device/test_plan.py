@@ -11,6 +11,7 @@ from typing import Any
 
 import psutil
 import pytest
+
 from ngbkit import options, records
 from ngbkit.artifacts import Store
 from ngbkit.device import groups, plan
@@ -78,7 +79,7 @@ FAULTS = {
 
 
 def test_whatever_a_compiler_does_the_sweep_goes_on(mlp: Workload) -> None:
-    """Each fault is a failure with its own status, stage and reason, and the sound compilers are measured all the same."""
+    """Each fault is a failure with its own status, stage and reason, and sound compilers are measured all the same."""
     sweep = Sweep(mlp, ["identity", *FAULTS, "onnxruntime"], [2], repeats=40, threads=1, timeout_s=3)
     found, events = carry_out(sweep)
     failures = {label: found[label, 2] for label in FAULTS}
@@ -227,11 +228,29 @@ def test_collect_hands_over_what_the_client_does_not_have(mlp: Workload) -> None
 
 def test_the_answer_to_the_client_says_what_went_wrong() -> None:
     """A plan that cannot be carried out is told in JSON, since an exception might not come through."""
-    reply = json.loads(plan.run(json.dumps({
-        "run_id": "run", "device": "cpu", "state_dir": str(options.state_dir()), "retry": [],
-        "sweep": {"workloads": [], "compilers": ["identity"], "batch_sizes": [1], "factors": {}, "devices": ["cpu"],
-                  "repeats": 1, "threads": 1, "timeout_s": 1.0, "seed": 0},
-    })))
+    reply = json.loads(
+        plan.run(
+            json.dumps(
+                {
+                    "run_id": "run",
+                    "device": "cpu",
+                    "state_dir": str(options.state_dir()),
+                    "retry": [],
+                    "sweep": {
+                        "workloads": [],
+                        "compilers": ["identity"],
+                        "batch_sizes": [1],
+                        "factors": {},
+                        "devices": ["cpu"],
+                        "repeats": 1,
+                        "threads": 1,
+                        "timeout_s": 1.0,
+                        "seed": 0,
+                    },
+                }
+            )
+        )
+    )
 
     assert "error" == reply["state"]
     assert "at least one workload" in reply["error"]

@@ -1,0 +1,57 @@
+"""Messages between the engine and its children."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+
+import pytest
+
+from ngbkit.device.channel import Channel, ChannelClosedError
+
+
+@pytest.fixture
+def ends() -> tuple[Channel, Channel]:
+    one, other = socket.socketpair()
+    return Channel(one), Channel(other)
+
+
+def test_messages_arrive_whole_and_in_order(ends: tuple[Channel, Channel]) -> None:
+    """Also one that is larger than any buffer."""
+    large = {"text": "ü" * 3_000_000}
+    sender = threading.Thread(target=lambda: [ends[0].send(message) for message in ({"n": 1}, large)])
+    sender.start()
+    got = [ends[1].receive(10), ends[1].receive(10)]
+    sender.join()
+
+    assert [{"n": 1}, large] == got
+    for end in ends:
+        end.close()
+
+
+def test_waiting_ends_with_the_time_the_other_side_or_an_interrupt(ends: tuple[Channel, Channel]) -> None:
+    """Each by an error of its own."""
+    read, write = os.pipe()
+    with pytest.raises(TimeoutError):
+        ends[0].receive(0.01)
+    os.write(write, b"x")
+    with pytest.raises(InterruptedError):
+        ends[0].receive(10, interrupt=read)
+    ends[1].close()
+    with pytest.raises(ChannelClosedError):
+        ends[0].receive(10)
+
+    assert -1 == ends[1].socket.fileno()
+    ends[0].close()
+    os.close(read)
+    os.close(write)
+
+
+def test_sending_to_a_side_that_is_gone_is_seen(ends: tuple[Channel, Channel]) -> None:
+    """As the same error that reading gives."""
+    ends[1].close()
+    with pytest.raises(ChannelClosedError):
+        ends[0].send({"x": "y" * 1_000_000})
+
+    ends[0].close()
