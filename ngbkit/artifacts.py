@@ -71,7 +71,9 @@ class Store:
 
     def evict(self, keep_bytes: int) -> list[str]:
         """Delete the files that were used longest ago until at most `keep_bytes` are left; their hashes."""
-        files = sorted((file for file in self.root.glob("??/*") if file.is_file()), key=lambda file: file.stat().st_atime)
+        files = sorted(
+            (file for file in self.root.glob("??/*") if file.is_file()), key=lambda file: file.stat().st_atime
+        )
         total = sum(file.stat().st_size for file in files)
         gone = []
         for file in files:
@@ -92,7 +94,7 @@ def replacing(path: Path) -> Iterator[Path]:
     temporary = Path(name)
     try:
         yield temporary
-        os.replace(temporary, path)
+        temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -74,7 +74,7 @@ def cpu_flags() -> set[str]:
 
 
 def commit() -> str:
-    """The commit of the checkout that ngbkit runs from, ``-dirty`` where it was changed; ``""`` for an installed one."""
+    """The commit of the checkout that ngbkit runs from, ``-dirty`` where it was changed; else ``""``."""
     root = Path(__file__).parents[1]
     if not (root / ".git").exists():
         return ""

@@ -1,8 +1,8 @@
 """Is the compiled output the same function? Root-mean-square error against a float64 run of the uncompiled network.
 
-The scheme is that of PyTorch's ``benchmarks/dynamo`` (``same()``): a compiled output passes if its error is at most `factor` times
-the error that the uncompiled float32 network itself makes, plus a tolerance. Here both are relative to the reference's own root
-mean square, so that the scale of a network's outputs does not matter.
+The scheme is that of PyTorch's ``benchmarks/dynamo`` (``same()``): a compiled output passes if its error is at most
+`factor` times the error that the uncompiled float32 network itself makes, plus a tolerance. Here both are relative to
+the reference's own root mean square, so that the scale of a network's outputs does not matter.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ class Tolerance:
     absolute: float
 
 
-# By the precision that the user asked for. 1e-4 lies between what float32 kernels of different summation order differ by (1e-6 to 1e-5)
-# and what TF32 (5e-4) and bfloat16 (4e-3) cost, so that a precision lowered in silence is seen.
+# By the precision that the user asked for. 1e-4 lies between what float32 kernels of different summation order differ
+# by (1e-6 to 1e-5) and what TF32 (5e-4) and bfloat16 (4e-3) cost, so that a precision lowered in silence is seen.
 TOLERANCES = {
     "f32": Tolerance(factor=2.0, absolute=1e-4),
     "f16": Tolerance(factor=3.0, absolute=1e-2),
@@ -63,15 +63,17 @@ def compare(
     outputs
         What the compiled network gave, one array an output, of shape ``(batch, …)``.
     reference
-        What it should give for the first samples, one float64 array an output, of shape ``(rows, …)``. The rows that both have are
-        compared, whatever the batch.
+        What it should give for the first samples, one float64 array an output, of shape ``(rows, …)``. The rows that
+        both have are compared, whatever the batch.
     baseline_rmse
         The relative error that the uncompiled network itself makes.
     precision
         Which tolerance applies, one of `TOLERANCES`.
     """
     if len(outputs) != len(reference):
-        return Check(rmse=np.inf, max_abs_error=np.inf, problem=f"{len(outputs)} outputs came, {len(reference)} were expected")
+        return Check(
+            rmse=np.inf, max_abs_error=np.inf, problem=f"{len(outputs)} outputs came, {len(reference)} were expected"
+        )
     worst, largest = 0.0, 0.0
     for index, (output, expected) in enumerate(zip(outputs, reference, strict=True)):
         got, want = _same_rows(np.asarray(output), np.asarray(expected))
@@ -79,7 +81,9 @@ def compare(
             problem = f"output {index} has shape {np.shape(output)}, which does not go with {np.shape(expected)}"
             return Check(rmse=np.inf, max_abs_error=np.inf, problem=problem)
         if not np.array_equal(np.isfinite(got), np.isfinite(want)):
-            return Check(rmse=np.inf, max_abs_error=np.inf, problem=f"output {index} is not finite where the reference is")
+            return Check(
+                rmse=np.inf, max_abs_error=np.inf, problem=f"output {index} is not finite where the reference is"
+            )
         rmse, error = relative_rmse(got, want)
         worst, largest = max(worst, rmse), max(largest, error)
     tolerance = TOLERANCES[precision]
@@ -91,7 +95,7 @@ def compare(
 
 
 def relative_rmse(got: np.ndarray, want: np.ndarray) -> tuple[float, float]:
-    """Root-mean-square error over the root mean square of `want`, and the largest absolute error; non-finite elements do not count."""
+    """The RMSE of `got` over the root mean square of `want`, and the largest absolute error, over finite elements."""
     finite = np.isfinite(want)
     expected = want[finite].astype(np.float64)
     if not expected.size:

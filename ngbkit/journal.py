@@ -1,8 +1,8 @@
 """The durable record of a run on one device: append, replay, fence.
 
-A journal is an SQLite file. A trial's `start` is committed before it is tried and its record before anyone is told of it, so
-a kill at any moment loses what was in flight and no more. Whoever writes holds a lock beside it, the fence: an engine that
-was only thought dead cannot measure beside its successor.
+A journal is an SQLite file. A trial's `start` is committed before it is tried and its record before anyone is told of
+it, so a kill at any moment loses what was in flight and no more. Whoever writes holds a lock beside it, the fence: an
+engine that was only thought dead cannot measure beside its successor.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Journal:
         return connection
 
     def start(self, trial_ids: Iterable[str], phase: str) -> None:
-        """Commit that these trials are about to enter a phase: ``"load"`` (one at a time) or ``"measure"`` (a group together)."""
+        """Commit that these trials enter a phase: ``"load"`` (one at a time) or ``"measure"`` (a group together)."""
         now = time.time()
         self._write(("INSERT INTO starts VALUES (?, ?, ?)", [(trial_id, phase, now) for trial_id in trial_ids]))
 
@@ -135,7 +135,9 @@ class Journal:
 
     def unfinished(self, phase: str) -> Mapping[str, int]:
         """How often each trial entered that phase and its process ended within it; 0 for all others."""
-        return Counter(dict(self._read("SELECT trial_id, count(*) FROM starts WHERE phase = ? GROUP BY trial_id", (phase,))))
+        return Counter(
+            dict(self._read("SELECT trial_id, count(*) FROM starts WHERE phase = ? GROUP BY trial_id", (phase,)))
+        )
 
     def rows(self) -> Iterator[Row]:
         """Every record as it is stored: trial id, JSON without the samples, samples as float64, rounds as int32."""
@@ -208,13 +210,15 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
-    os.chmod(path, 0o600)
+    path.chmod(0o600)
     mode = "DELETE" if _file_system(path) in _NETWORK_FILE_SYSTEMS else "WAL"
     connection.execute(f"PRAGMA journal_mode={mode}")
     connection.execute("PRAGMA synchronous=FULL")
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     if version > FORMAT:
-        raise JournalError(f"{path} has journal format {version}; this ngbkit reads up to {FORMAT}. Install a newer ngbkit.")
+        raise JournalError(
+            f"{path} has journal format {version}; this ngbkit reads up to {FORMAT}. Install a newer ngbkit."
+        )
     with connection:
         connection.executescript(_SCHEMA)
         connection.execute(f"PRAGMA user_version={FORMAT}")
@@ -253,27 +257,29 @@ def _is_damage(error: sqlite3.DatabaseError) -> bool:
 
 
 def _salvage(path: Path) -> int:
-    """Set a damaged file aside and save every row of it that can still be read into a new one; how many results were saved."""
+    """Set a damaged file aside and save what can be read of it into a new one; how many results were saved."""
     damaged = path.with_name(path.name + ".damaged")
-    os.replace(path, damaged)
+    path.replace(damaged)
     for rest in ("-wal", "-shm"):
         remains = path.with_name(path.name + rest)
         if remains.exists():
-            os.replace(remains, damaged.with_name(damaged.name + rest))
+            remains.replace(damaged.with_name(damaged.name + rest))
     fresh = _connect(path)
     _prepare(fresh, path)
     old = _connect(damaged)
     with contextlib.suppress(sqlite3.DatabaseError):
         # Lets a file be read that is shorter than its header says.
         old.execute("PRAGMA writable_schema=ON")
-    saved = {table: _save_rows(old, fresh, table, width) for table, width in {"starts": 3, "results": 6, "notes": 3}.items()}
+    saved = {
+        table: _save_rows(old, fresh, table, width) for table, width in {"starts": 3, "results": 6, "notes": 3}.items()
+    }
     old.close()
     fresh.close()
     return saved["results"]
 
 
 def _save_rows(old: sqlite3.Connection, fresh: sqlite3.Connection, table: str, width: int) -> int:
-    """Copy row by row from either end: a page that is gone ends a scan, and the scan from the other end gets what lies behind."""
+    """Copy row by row, from either end: a page that is gone ends a scan, and the other scan gets what lies behind."""
     places = ", ".join("?" * width)
     saved = 0
     for order in ("ASC", "DESC"):
@@ -294,6 +300,7 @@ def _explain(error: sqlite3.Error, path: Path) -> JournalError:
     text = str(error)
     if "full" in text or "disk I/O" in text:
         return JournalError(
-            f"the disk that holds {path} is full or failing ({text}). Nothing that was committed is lost: free some space, then resume."
+            f"the disk that holds {path} is full or failing ({text}). Nothing that was committed is lost: "
+            "free some space, then resume."
         )
     return JournalError(f"the journal {path} cannot be used: {text}.")

@@ -72,7 +72,8 @@ class Measurement:
     contract
         What was timed.
     rmse, baseline_rmse
-        Root-mean-square error against the reference, over the reference's own root mean square: of this compiler's outputs,
+        Root-mean-square error against the reference, over the reference's own root mean square: of this compiler's
+        outputs,
         and of the baseline's.
     max_abs_error
         The largest absolute error of any output element.
@@ -159,7 +160,9 @@ def from_json(data: Mapping[str, Any]) -> Record:
     fields = dict(data)
     version, kind = fields.pop("format", None), fields.pop("kind", None)
     if version != FORMAT:
-        raise JournalError(f"a record of format {version!r} came; this ngbkit reads format {FORMAT}. Install a newer ngbkit.")
+        raise JournalError(
+            f"a record of format {version!r} came; this ngbkit reads format {FORMAT}. Install a newer ngbkit."
+        )
     try:
         if kind == "failure":
             return Failure(**fields)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cache
 from importlib import metadata
 from typing import Any
 
@@ -21,7 +21,7 @@ WORKLOADS = "ngbkit.workloads"
 
 
 def names(group: str) -> list[str]:
-    """The names that the entry points of `group` offer, ours first and in the order we list them; nothing is imported."""
+    """The names that the entry points of `group` offer; nothing is imported."""
     return list(_entry_points(group))
 
 
@@ -41,7 +41,7 @@ def load(group: str, name: str) -> Any:
 
 
 def load_all(group: str) -> dict[str, Any]:
-    """Every object of `group` by name. One that does not import is left out with a warning: it must not break the rest."""
+    """Every object of `group` by name; one that does not import is left out with a warning."""
     found: dict[str, Any] = {}
     for name, entry_point in _entry_points(group).items():
         try:
@@ -57,12 +57,12 @@ def refresh() -> None:
     _load.cache_clear()
 
 
-@lru_cache(maxsize=None)
+@cache
 def _entry_points(group: str) -> Mapping[str, metadata.EntryPoint]:
     return unique(metadata.entry_points(group=group))
 
 
-@lru_cache(maxsize=None)
+@cache
 def _load(entry_point: metadata.EntryPoint) -> Any:
     return entry_point.load()
 

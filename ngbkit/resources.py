@@ -1,4 +1,4 @@
-"""CPU, memory and the end of a process, read while something runs. (GPU and power join here behind the same records.)"""
+"""CPU and memory, read while something runs."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from ngbkit import registry
 from ngbkit.workloads import onnx as onnx_source
 from ngbkit.workloads.base import Workload

@@ -9,7 +9,8 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-# A call this short is cheaper than what its caches lose to the other compilers between two turns, so its turn holds several.
+# A call this short is cheaper than what its caches lose to the other compilers between two turns, so its turn holds
+# several.
 SHORT_CALL_S = 0.05
 CALLS_OF_SHORT = 5
 

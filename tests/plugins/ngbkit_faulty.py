@@ -1,4 +1,4 @@
-"""Compilers that go wrong, each in its own way, over ONNX Runtime: a plugin as a stranger would write one, in one file."""
+"""Compilers that go wrong, each in its own way: a plugin as a stranger would write one, in one file."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 import psutil
+
 from ngbkit.compilers.base import Compiler, Option, Program, Task
 from ngbkit.compilers.onnxruntime import COMPILER as SOUND
 from ngbkit.errors import UnsupportedError
@@ -102,6 +103,8 @@ HUNGRY = _compiler("hungry", _hungry)
 KILLED = _compiler("killed", _killed)
 WRONG = _compiler("wrong", _wrong)
 REFUSING = _compiler("refusing", _refusing)
-RAISING = _compiler("raising", _raising, kind=Option(default="error", help="how it raises", choices=("error", "refusal")))
+RAISING = _compiler(
+    "raising", _raising, kind=Option(default="error", help="how it raises", choices=("error", "refusal"))
+)
 SLOW = _compiler("slow", _slow, seconds=Option(default=0.05, help="how long a call takes at least"))
 ENGINE_KILLER = _compiler("engine-killer", _engine_killer)
