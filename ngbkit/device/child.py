@@ -194,12 +194,14 @@ def _check(outputs: list[np.ndarray], reference: str | None, precision: str) -> 
 def _warm(loaded: Loaded, message: Message) -> Message:
     durations = warm_up(loaded.run, seconds=message["seconds"], most=message["most"])
     settled = sorted(durations[-3:])[len(durations[-3:]) // 2]
-    return {"calls": len(durations), "latency_s": settled * 1e-9 / loaded.overlap}
+    return {"calls": len(durations), "latency_s": settled * 1e-9 / loaded.overlap, "spent_s": sum(durations) * 1e-9}
 
 
 def _turn(loaded: Loaded, message: Message) -> Message:
+    began = time.perf_counter()
     durations = sample(loaded.run, message["calls"], settle=message["settle"])
-    return {"latency_s": [duration * 1e-9 / loaded.overlap for duration in durations]}
+    spent_s = time.perf_counter() - began
+    return {"latency_s": [duration * 1e-9 / loaded.overlap for duration in durations], "spent_s": spent_s}
 
 
 def _usage(loaded: Loaded, message: Message) -> Message:

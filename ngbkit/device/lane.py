@@ -54,12 +54,14 @@ class Lane:
     _latency_s: list[float] = field(default_factory=list)
     _rounds: list[int] = field(default_factory=list)
     _cpu: CpuUse = field(default_factory=CpuUse)
+    _called_s: float = 0.0
 
     def load(self, task: Mapping[str, Any]) -> None:
         """Build or read the network, compile it, hold it against the reference, and warm it up."""
         self._loaded = self._ask({"op": "load", **task}, "compile")
         warm = self._ask({"op": "warm", "seconds": WARM_UP_S, "most": WARM_UP_CALLS}, "measure")
         self.settled_call_s = float(warm["latency_s"])
+        self._called_s += warm["spent_s"]
         self._loaded["facts"]["warm_up_calls"] = warm["calls"]
 
     def prepare(self, message: Message) -> Message:
@@ -71,6 +73,7 @@ class Lane:
         before = CpuClock.read()
         reply = self._ask({"op": "turn", "calls": turn.calls, "settle": turn.settle}, "measure")
         self._cpu.add(before, CpuClock.read())
+        self._called_s += reply["spent_s"]
         self._latency_s += reply["latency_s"]
         self._rounds += [round_number] * len(reply["latency_s"])
 
@@ -93,7 +96,8 @@ class Lane:
             max_abs_error=_number(self._loaded["max_abs_error"]),
             cpu_percent=self._cpu.percent,
             peak_memory_bytes=usage["peak_memory_bytes"],
-            facts=self._loaded["facts"],
+            # Seconds within calls of the network, timed or not: the rest of a trial's time is the harness's own.
+            facts={**self._loaded["facts"], "called_s": self._called_s},
             started_at=self.started_at,
         )
 

@@ -62,10 +62,10 @@ def round_medians(latency: ArrayLike, rounds: ArrayLike) -> Floats:
     Returns
     -------
     array
-        Of shape ``(..., rounds)``; NaN where a round holds no sample.
+        Of shape ``(..., rounds)``, a column a round that occurs, in order; NaN where a round holds no sample.
     """
     values = np.asarray(latency, float)
-    numbers = np.nan_to_num(np.asarray(rounds, float), nan=-1).astype(np.intp)
+    numbers = _columns(np.nan_to_num(np.asarray(rounds, float), nan=-1).astype(np.intp))
     lead, width = values.shape[:-1], values.shape[-1]
     values, numbers = values.reshape(-1, width), numbers.reshape(-1, width)
     total = int(numbers.max(initial=-1)) + 1
@@ -80,6 +80,14 @@ def round_medians(latency: ArrayLike, rounds: ArrayLike) -> Floats:
     grid = np.full((len(values) * total, int(sizes.max(initial=1))), np.nan)
     grid[cell, within] = values[row, column]
     return median(grid).reshape(*lead, total)
+
+
+def _columns(numbers: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Round numbers as column numbers: the rounds of a second session start at a million."""
+    if numbers.size and numbers.max() < 2 * numbers.shape[-1]:
+        return numbers
+    occurring, columns = np.unique(numbers, return_inverse=True)
+    return columns.reshape(numbers.shape) - np.count_nonzero(occurring < 0)
 
 
 def paired_speedup(latency: ArrayLike, baseline: ArrayLike) -> Floats:

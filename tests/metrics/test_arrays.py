@@ -139,3 +139,11 @@ def test_ase_is_the_share_of_perfect_scaling():
 def test_tcr_is_bytes_saved_a_second():
     """100 bytes compressed to 40, 5 samples a second: 300 bytes a second."""
     assert pytest.approx(300.0) == arrays.tcr(5.0, 100, 40)
+
+
+def test_rounds_of_a_second_session_take_no_more_room_than_they_are():
+    """Their numbers start at a million, so that they are never paired with those of the first."""
+    medians = arrays.round_medians([[1.0, 2.0, np.nan], [3.0, 4.0, 5.0]], [[0, 1, -1], [0, 1_000_000, 2_000_000]])
+
+    assert (2, 4) == medians.shape
+    np.testing.assert_array_equal([[1, 2, np.nan, np.nan], [3, np.nan, 4, 5]], medians)
