@@ -116,7 +116,7 @@ def _lines(look: _Look, frame: pd.DataFrame, figure: str) -> alt.LayerChart:
     x = alt.X("batch_size:Q", title="batch size").scale(type="log", base=2, nice=False, padding=14)
     x = x.axis(values=look.batch_sizes, format="d", grid=False, labelOverlap="greedy", labelSeparation=5)
     kind: Literal["log", "linear"] = "log" if look.logarithmic[figure] else "linear"
-    axis = alt.Axis(tickCount=5, format="~s" if domain[1] >= 10_000 else "~g")
+    axis = alt.Axis(tickCount=5, format="~s" if domain[1] >= 10_000 else ",.3~r")
     y = alt.Y("value:Q", title=_TITLES[figure], axis=axis).scale(type=kind, domain=domain, nice=False)
     base = alt.Chart(_inline(_points(frame, figure))).encode(x, y, look.colour(), tooltip=_TOOLTIP)
     lines = base.mark_line(strokeWidth=2, invalid="break-paths-filter-domains").encode(look.dash())
@@ -143,7 +143,7 @@ def _bars(look: _Look, frame: pd.DataFrame, figure: str) -> alt.LayerChart:
     base = alt.Chart(_inline(_points(frame, figure))).encode(x, y, tooltip=_TOOLTIP)
     there, missing = base.transform_filter("isValid(datum.value)"), base.transform_filter("!isValid(datum.value)")
     bars = there.mark_bar(height=13).encode(look.colour().legend(None))
-    number = alt.Text("value:Q", format=".4g" if figure == "speedup" else ".4s")
+    number = alt.Text("value:Q", format=".4g" if figure == "speedup" else ",.4~r")
     numbers = there.mark_text(align="left", dx=4, fontSize=10, color="#444444").encode(number)
     why = missing.mark_text(align="left", dx=4, fontSize=10, color="#B3261E").encode(x=alt.datum(0), text="why:N")
     return alt.LayerChart(layer=[bars, numbers, why], width=270, height=alt.Step(20))
