@@ -116,6 +116,21 @@ def spread(entries: Iterable[Entry], places: Mapping[str, int], repeats: int) ->
     return columns
 
 
+def spread_anchors(
+    entries: Iterable[Entry], places: Mapping[str, int], shape: tuple[int, int]
+) -> dict[str, np.ndarray]:
+    """The samples of anchors, as `anchor_latency` and `anchor_round`: columns of that shape, each anchor at its place."""
+    found, samples, rounds = _unzip(entry for entry in entries if entry[0].trial_id in places)
+    latency, numbers = _padded(
+        found, [each[: shape[1]] for each in samples], [each[: shape[1]] for each in rounds], shape[1]
+    )
+    at = np.array([places[record.trial_id] for record in found], dtype=np.intp)
+    return {
+        "anchor_latency": _put(latency, at, shape[0], np.nan),
+        "anchor_round": _put(numbers, at, shape[0], NO_ROUND),
+    }
+
+
 def _unzip(entries: Iterable[Entry]) -> tuple[list[Record], list[Any], list[Any]]:
     found: list[Record] = []
     samples: list[Any] = []

@@ -20,10 +20,9 @@ import xarray as xr
 
 from ngbkit import columns
 from ngbkit.columns import NO_ROUND, Entry, Row, to_row
-from ngbkit.errors import UsageError
 from ngbkit.records import STATUSES, Record
 from ngbkit.storage import Data, load, save
-from ngbkit.sweep import Sweep, facts_key
+from ngbkit.sweep import ANCHOR, Sweep, facts_key
 from ngbkit.workloads.base import Number, Workload
 
 __all__ = [
@@ -47,6 +46,12 @@ Known = Mapping[str, Mapping[str, Any]]
 VARIABLES: Mapping[str, tuple[str, str, str]] = {
     "latency": ("s", "latency of one inference of the whole batch", "NaN where there is no sample"),
     "round": ("1", "interleaving round of a sample", f"{NO_ROUND} where there is no sample"),
+    "anchor_latency": (
+        "s",
+        "latency of identity at batch size 1, in the same rounds as the compilers of this batch size",
+        "ties together what was measured at different times",
+    ),
+    "anchor_round": ("1", "interleaving round of a sample of the anchor", f"{NO_ROUND} where there is no sample"),
     "throughput": ("samples/s", "throughput", "batch size over the median latency"),
     "compile_time": ("s", "conversion and compilation time", ""),
     "first_call_time": ("s", "time of the first call after compilation", ""),
@@ -108,7 +113,7 @@ def assemble(
     Raises
     ------
     UsageError
-        A record is of no trial of the sweep, or a factor has a name that the dataset needs itself.
+        A record is of no trial of the sweep.
     JournalError
         A record has not as many rounds as samples.
     """
@@ -184,11 +189,21 @@ def _assemble(sweep: Sweep, entries: Iterable[Entry], environments: Known, run_i
         "facts": json.dumps(facts),
     }
     parts = _nodes(sweep)
-    flat = columns.spread(entries, _places(sweep, parts), sweep.repeats)
+    places = _places(sweep, parts)
+    found = list(entries)
+    flat = columns.spread((one for one in found if not _is_anchor(one)), places, sweep.repeats)
+    anchors = [one for one in found if _is_anchor(one)]
+    if anchors:
+        beside = {group.anchor.id: places[group.trials[0].id] for group in sweep.groups() if group.anchor is not None}
+        flat |= columns.spread_anchors(anchors, beside, flat["latency"].shape)
     datasets = {node.name: _dataset(node, flat, facts).assign_attrs(attributes) for node in parts}
     if len(datasets) == 1:
         return datasets.popitem()[1]
     return xr.DataTree.from_dict({"/": xr.Dataset(attrs=attributes), **datasets})
+
+
+def _is_anchor(entry: Entry) -> bool:
+    return entry[0].trial_id.startswith(ANCHOR)
 
 
 def _nodes(sweep: Sweep) -> list[_Node]:
@@ -199,7 +214,6 @@ def _nodes(sweep: Sweep) -> list[_Node]:
     start = 0
     for workloads in sets.values():
         factors = workloads[0].factors
-        _check_factors(factors)
         coords: dict[str, Sequence[Any]] = {
             "device": sweep.devices,
             "workload": [workload.name for workload in workloads],
@@ -211,15 +225,6 @@ def _nodes(sweep: Sweep) -> list[_Node]:
         found.append(_Node(name=name, workloads=workloads, factors=factors, coords=coords, start=start))
         start += math.prod(found[-1].shape)
     return found
-
-
-def _check_factors(factors: Iterable[str]) -> None:
-    taken = sorted({*_DIMS, *VARIABLES, *_FACTS}.intersection(factors))
-    if taken:
-        raise UsageError(
-            f"the factor {' and '.join(taken)} has a name that the dataset needs for itself. "
-            f"Call it something else, such as {taken[0]}_factor."
-        )
 
 
 def _node_name(workloads: Sequence[Workload], taken: Sequence[str]) -> str:
@@ -255,7 +260,14 @@ def _dataset(node: _Node, flat: Mapping[str, np.ndarray], facts: Known) -> xr.Da
     variables = {
         name: ((*dims, "repeat") if grids[name].ndim > len(dims) else dims, grids[name], describe(*about))
         for name, about in VARIABLES.items()
+        if name in grids
     }
+    for name in ("anchor_latency", "anchor_round"):
+        if name in variables:
+            # An anchor stands where the baseline of its group does, which is the first compiler.
+            full, grid, about = variables[name]
+            rest = tuple(dim for dim in full if dim != "compiler")
+            variables[name] = (rest, grid.take(0, axis=full.index("compiler")), about)
     coords = {dim: (dim, _labels(values)) for dim, values in node.coords.items()}
     return xr.Dataset(variables, {**coords, **_fact_coords(node, facts)})
 

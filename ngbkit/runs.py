@@ -17,7 +17,7 @@ from ngbkit.artifacts import Store, replacing
 from ngbkit.errors import DeviceError, JournalError, NgbkitError, RunNotFoundError, UsageError, nearest
 from ngbkit.journal import Journal
 from ngbkit.records import STATUSES
-from ngbkit.sweep import Sweep, Trial
+from ngbkit.sweep import ANCHOR, Sweep, Trial
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -74,9 +74,11 @@ class Run:
         self.error: Exception | None = None
         self._retry, self._engines = frozenset(retry), dict(engines)
         self._trials = {trial.id: trial for trial in sweep.trials()}
+        self._anchors = {group.anchor.id for group in sweep.groups() if group.anchor is not None}
         self._journal = Journal(folder / "journal.sqlite")
         self._journal.forget([key for key, status in self._journal.statuses().items() if status in self._retry])
-        self._statuses = self._journal.statuses()
+        self._have = set(self._journal.statuses())
+        self._statuses = {key: status for key, status in self._journal.statuses().items() if key in self._trials}
         self._clock = _Clock(self._trials, done=self._statuses)
         self._text = "starting"
         self._stop, self._ended = threading.Event(), threading.Event()
@@ -144,7 +146,8 @@ class Run:
     def failures(self) -> list[records.Failure]:
         """What the trials that failed left behind."""
         with Journal(self.folder / "journal.sqlite", writable=False) as journal:
-            return [record for record in journal.records() if isinstance(record, records.Failure)]
+            failed = [record for record in journal.records() if isinstance(record, records.Failure)]
+        return [record for record in failed if record.trial_id in self._trials]
 
     def trial(self, trial_id: str) -> Trial:
         """The trial of that id."""
@@ -162,7 +165,7 @@ class Run:
         )
         try:
             missing = set(self._trials) - set(self._statuses)
-            state = dispatch.carry_out(self._engines, have=set(self._statuses)) if missing else "finished"
+            state = dispatch.carry_out(self._engines, have=self._have) if missing else "finished"
             self.state = "finished" if state == "finished" else "stopped"
         except Exception as error:  # noqa: BLE001  whatever ends the thread must reach whoever waits for it
             self.error = error if isinstance(error, NgbkitError) else DeviceError(f"the run ended by {error!r}")
@@ -179,11 +182,12 @@ class Run:
         kind = event["kind"]
         if kind == "record":
             record = records.from_json(event["record"])
-            if record.trial_id not in self._trials:
+            if record.trial_id not in self._trials and record.trial_id not in self._anchors:
                 raise JournalError(f"device {event['device']} sent a record of a trial that this run does not have.")
             self._journal.finish([record])
-            self._statuses[record.trial_id] = record.status
-            self._clock.finished(record.trial_id)
+            if record.trial_id in self._trials:
+                self._statuses[record.trial_id] = record.status
+                self._clock.finished(record.trial_id)
         elif kind in ("facts", "environment"):
             self._journal.note(kind, event["key"], event["value"])
         elif kind == "salvaged":
@@ -316,7 +320,8 @@ def summaries() -> Iterator[Summary]:
         try:
             about = _about(folder)
             with Journal(folder / "journal.sqlite", writable=False) as journal:
-                statuses = Counter(journal.statuses().values())
+                found = journal.statuses().items()
+            statuses = Counter(status for trial_id, status in found if not trial_id.startswith(ANCHOR))
             sweep = read_sweep(folder)
         except (NgbkitError, OSError, KeyError, ValueError):
             continue

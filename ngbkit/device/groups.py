@@ -85,6 +85,7 @@ class Bench:
             The run is to stop. What was in flight has no record and does not count as an attempt.
         """
         finished = self.journal.statuses()
+        anchors = [group.anchor] if group.anchor is not None and group.anchor.id not in finished else []
         todo = self._give_up([trial for trial in group.trials if trial.id not in finished])
         if not todo:
             return
@@ -96,7 +97,7 @@ class Bench:
         ended = max(self.journal.unfinished("measure")[trial.id] for trial in todo)
         # A group whose engine ended twice while it was measured is measured one by one, to find out which of them
         # does it.
-        batches = [[trial] for trial in todo] if ended >= _MOST_ATTEMPTS else [todo]
+        batches = [[trial] for trial in todo] if ended >= _MOST_ATTEMPTS else [todo + anchors]
         attempts = len(group.trials) - len(todo) + ended
         for index, batch in enumerate(batches):
             with self._loaded(group, batch, prepared) as lanes:
@@ -176,11 +177,11 @@ class Bench:
         """What the lane's child is told to load."""
         compiler = self._compiler(trial.compiler)
         form = _form(compiler, group.workload.source)
-        size = str(group.batch_size)
+        size = str(trial.batch_size)
         reason = compiler.unavailable()
         if not reason and form is None:
             reason = f"{compiler.name} takes a torch module; {group.workload.name} is an ONNX file"
-        if not reason and prepared["batch_size"] not in (None, group.batch_size):
+        if not reason and prepared["batch_size"] not in (None, trial.batch_size):
             reason = f"{group.workload.name} takes batch size {prepared['batch_size']} only"
         if not reason and form == "onnx" and size not in prepared["onnx"]:
             reason = prepared["refused"].get(size, "there is no ONNX file of it")
@@ -194,7 +195,7 @@ class Bench:
             "inputs": prepared["inputs"],
             "examples": prepared["examples"],
             "reference": prepared["reference"],
-            "batch_size": group.batch_size,
+            "batch_size": trial.batch_size,
             "threads": self.threads,
             "cache": prepared["folder"],
         }
@@ -212,7 +213,8 @@ class Bench:
         if not lanes:
             return
         self.journal.start([lane.trial.id for lane in lanes], "measure")
-        turns = rounds.turns(self.spec.sweep.repeats, min(lane.settled_call_s for lane in lanes))
+        own = [lane for lane in lanes if not lane.trial.beside] or lanes
+        turns = rounds.turns(self.spec.sweep.repeats, min(lane.settled_call_s for lane in own))
         told = 0.0
         for number, turn in enumerate(turns):
             if time.monotonic() - told > _TELL_EVERY_S:

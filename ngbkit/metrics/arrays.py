@@ -110,11 +110,6 @@ def paired_speedup(latency: ArrayLike, baseline: ArrayLike) -> Floats:
     return np.where(np.isnan(paired), ratio(median(above), median(below)), paired)
 
 
-def ase(throughput: ArrayLike, single: ArrayLike, batch_size: ArrayLike) -> Floats:
-    """T(b) / (b T(1)): the share of perfect scaling with the batch that is reached."""
-    return ratio(throughput, np.asarray(batch_size, float) * np.asarray(single, float))
-
-
 def slope(y: ArrayLike, x: ArrayLike, axis: int = -1) -> Floats:
     """The least-squares slope of `y` over `x` along `axis`, of the points where `y` is finite; NaN with fewer than two.
 

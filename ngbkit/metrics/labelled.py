@@ -19,6 +19,9 @@ from ngbkit.sweep import BASELINE
 if TYPE_CHECKING:
     import pandas as pd
 
+# No compiler can be called so.
+_ANCHOR = "\0anchor"
+
 # metric: (units, long_name)
 METRICS: Mapping[str, tuple[str, str]] = {
     "throughput": ("samples/s", "throughput"),
@@ -52,26 +55,28 @@ def speedup(dataset: xr.Dataset) -> xr.DataArray:
 def rtr(dataset: xr.Dataset) -> xr.DataArray:
     """T_c(b) / T_c(1), the relative throughput rate (the paper, section V-A4); below 1 batching costs throughput.
 
+    Batch sizes are measured one after the other, so where the dataset has anchors, both rates are taken relative to
+    `identity` at batch size 1 in the very rounds that they are from, and drift in between cancels.
+
     Raises
     ------
     MetricError
         There is no batch size 1.
     """
-    rates = throughput(dataset)
-    return _named(_ratio(rates, _at(rates, "rtr", "batch_size", 1)), "rtr")
+    return _named(_scaling(dataset, "rtr"), "rtr")
 
 
 def ase(dataset: xr.Dataset) -> xr.DataArray:
     """T_c(b) / (b T_c(1)), the absolute scaling efficiency (section V-A4): 1 is perfect scaling with the batch.
 
+    Tied by anchors as `rtr` is.
+
     Raises
     ------
     MetricError
         There is no batch size 1.
     """
-    rates = throughput(dataset)
-    single = _at(rates, "ase", "batch_size", 1)
-    return _named(xr.apply_ufunc(arrays.ase, rates, single, rates["batch_size"]), "ase")
+    return _named(_ratio(_scaling(dataset, "ase"), dataset["batch_size"]), "ase")
 
 
 def bsr(dataset: xr.Dataset) -> xr.DataArray:
@@ -176,6 +181,33 @@ def _spread(values: xr.DataArray, name: str, units: str) -> dict[str, xr.DataArr
         f"{name}_mean": _described(mean, f"{name}_mean", units, f"mean {name}"),
         f"{name}_std": _described(deviation, f"{name}_std", units, f"standard deviation of the {name}"),
     }
+
+
+def _scaling(dataset: xr.Dataset, metric: str) -> xr.DataArray:
+    """T_c(b) / T_c(1), tied by anchors where there are any."""
+    rates = throughput(dataset)
+    plain = _ratio(rates, _at(rates, metric, "batch_size", 1))
+    if not {"anchor_latency", "round", "latency"} <= set(dataset.variables) or BASELINE not in dataset["compiler"]:
+        return plain
+    latency, rounds = (
+        xr.concat([dataset[own], _anchor(dataset, own).expand_dims(compiler=[_ANCHOR])], "compiler", join="override")
+        for own in ("latency", "round")
+    )
+    each, out = ["repeat"], ["rounds"]
+    medians = xr.apply_ufunc(
+        arrays.round_medians, latency, rounds, input_core_dims=[each, each], output_core_dims=[out]
+    )
+    own, anchor = medians.drop_sel(compiler=_ANCHOR), medians.sel(compiler=_ANCHOR, drop=True)
+    tied = xr.apply_ufunc(arrays.paired_speedup, own, anchor, input_core_dims=[out, out]) * dataset["batch_size"]
+    scaled = _ratio(tied, tied.sel(batch_size=1, drop=True))
+    return scaled.where(scaled.notnull(), plain).transpose(*rates.dims)
+
+
+def _anchor(dataset: xr.Dataset, name: str) -> xr.DataArray:
+    """`latency` or `round` of the anchors; in the groups of batch size 1 the baseline is its own anchor."""
+    beside = dataset[f"anchor_{name}"]
+    baseline = dataset[name].sel(compiler=BASELINE, drop=True)
+    return beside.where(dataset["batch_size"] != 1, baseline)
 
 
 def _speedup(dataset: xr.Dataset, metric: str) -> xr.DataArray:

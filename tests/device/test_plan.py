@@ -19,7 +19,7 @@ from ngbkit.device.plan import Spec
 from ngbkit.errors import FencedError
 from ngbkit.journal import Journal
 from ngbkit.records import Failure, Measurement, Record
-from ngbkit.sweep import Sweep
+from ngbkit.sweep import ANCHOR, Sweep
 from ngbkit.workloads.base import Workload
 
 
@@ -46,7 +46,8 @@ def carry_out(sweep: Sweep, **more: Any) -> tuple[dict[tuple[str, int], Record],
     assert plan.carry_out(spec(sweep, **more), events.append) == "finished"
     trials = {trial.id: (trial.compiler, trial.batch_size) for trial in sweep.trials()}
     with Journal(plan.journal_path(options.state_dir(), "cpu", "run"), writable=False) as journal:
-        return {trials[record.trial_id]: record for record in journal.records()}, events
+        found = {trials[record.trial_id]: record for record in journal.records() if record.trial_id in trials}
+    return found, events
 
 
 def test_every_compiler_of_a_group_is_measured_in_the_same_rounds(mlp: Workload) -> None:
@@ -62,6 +63,23 @@ def test_every_compiler_of_a_group_is_measured_in_the_same_rounds(mlp: Workload)
         assert record.compile_time_s > 0
         assert record.peak_memory_bytes is not None
         assert 1e-4 > record.rmse
+
+
+def test_a_group_of_another_batch_size_carries_an_anchor(mlp: Workload) -> None:
+    """The baseline at batch size 1 takes its turn in the same rounds; without a batch size 1 there is none."""
+    sweep = Sweep(mlp, ["identity", "onnxruntime"], [1, 3], repeats=10, threads=1)
+    carry_out(sweep)
+    anchors = [group.anchor for group in sweep.groups()]
+    with Journal(plan.journal_path(options.state_dir(), "cpu", "run"), writable=False) as journal:
+        found = {record.trial_id: record for record in journal.records()}
+    assert anchors[1] is not None
+    anchor = found[anchors[1].id]
+
+    assert anchors[0] is None
+    assert 5 == len(found)
+    assert isinstance(anchor, Measurement)
+    assert (0,) * 5 + (1,) * 5 == anchor.rounds
+    assert [None] == [group.anchor for group in Sweep(mlp, ["identity"], [3]).groups()]
 
 
 # What goes wrong: the status, the stage, and what the error says.
@@ -165,7 +183,7 @@ def test_an_interrupt_stops_cleanly_and_keeps_what_was_measured(mlp: Workload) -
 
     state = plan.carry_out(spec(sweep), publish)
     with Journal(plan.journal_path(options.state_dir(), "cpu", "run"), writable=False) as journal:
-        statuses = journal.statuses()
+        statuses = {key for key in journal.statuses() if not key.startswith(ANCHOR)}
         unfinished = {**journal.unfinished("measure"), **journal.unfinished("load")}
 
     assert "stopped" == state

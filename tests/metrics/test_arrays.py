@@ -131,11 +131,6 @@ def test_the_slope_is_numpys(speedup):
     np.testing.assert_allclose(expected, arrays.slope(speedup, depths), atol=1e-9)
 
 
-def test_ase_is_the_share_of_perfect_scaling():
-    """4 times the batch and 2 times the throughput is an efficiency of a half."""
-    assert 0.5 == arrays.ase(10.0, 5.0, 4)
-
-
 def test_tcr_is_bytes_saved_a_second():
     """100 bytes compressed to 40, 5 samples a second: 300 bytes a second."""
     assert pytest.approx(300.0) == arrays.tcr(5.0, 100, 40)

@@ -1,0 +1,86 @@
+"""Anchors: what was measured at different times is tied together by the baseline that ran beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import ngbkit.metrics  # noqa: F401  gives datasets their `ngb`
+from ngbkit import dataset as datasets
+from ngbkit.records import Contract, Measurement
+from ngbkit.sweep import Sweep, Trial
+from ngbkit.workloads.base import Workload
+
+NET = Workload(name="net", source="timm", spec={"model": "resnet18"})
+SWEEP = Sweep(NET, ["identity", "openvino"], [1, 4], repeats=6)
+# Seconds a call on a quiet machine. Openvino: T(4) / T(1) = (4 / 0.100) / (1 / 0.050) = 2; identity: 1.6 / 1 = 1.6.
+QUIET = {("identity", 1): 0.1, ("identity", 4): 0.25, ("openvino", 1): 0.05, ("openvino", 4): 0.1}
+
+
+def measurement(trial: Trial, slowness: float, first_round: int = 0) -> Measurement:
+    """Six samples in three rounds; `slowness` is how much the machine was slowed while they were taken."""
+    drift = slowness * np.array([1, 1, 1.5, 1.5, 1.2, 1.2])
+    return Measurement(
+        trial_id=trial.id,
+        latency_s=tuple(QUIET[trial.compiler, trial.batch_size] * drift),
+        rounds=tuple(first_round + number for number in (0, 0, 1, 1, 2, 2)),
+        compile_time_s=1.0,
+        first_call_time_s=1.0,
+        contract=Contract(runtime=trial.compiler),
+        rmse=0.0,
+        baseline_rmse=0.0,
+        max_abs_error=0.0,
+    )
+
+
+def measured(slowness_of_four: float, anchored: bool = True) -> xr.Dataset:
+    """A sweep whose group of batch size 4 was measured while the machine was slowed."""
+    found = []
+    for group in SWEEP.groups():
+        slowness = slowness_of_four if group.batch_size == 4 else 1.0
+        beside = [group.anchor] if group.anchor is not None and anchored else []
+        found += [measurement(trial, slowness) for trial in [*group.trials, *beside]]
+    assembled = datasets.assemble(SWEEP, found)
+    assert isinstance(assembled, xr.Dataset)
+    return assembled
+
+
+@pytest.mark.parametrize("slowness", [1.0, 3.0, 0.5])
+def test_drift_between_groups_cancels_in_rtr_and_ase(slowness: float) -> None:
+    """Whatever the machine did meanwhile, the rates are those of a quiet one."""
+    found = measured(slowness)
+
+    np.testing.assert_allclose([[1, 1.6], [1, 2]], found.ngb.rtr().values.squeeze())
+    np.testing.assert_allclose([[1, 0.4], [1, 0.5]], found.ngb.ase().values.squeeze())
+
+
+def test_without_anchors_the_rates_are_compared_as_they_are() -> None:
+    """Then a machine that was three times slower shows."""
+    found = measured(3.0, anchored=False)
+
+    assert "anchor_latency" not in found
+    np.testing.assert_allclose([[1, 1.6 / 3], [1, 2 / 3]], found.ngb.rtr().values.squeeze())
+
+
+def test_a_missing_anchor_leaves_its_group_untied() -> None:
+    """Only that group falls back."""
+    found = measured(3.0)
+    found["anchor_latency"][:] = np.nan
+
+    np.testing.assert_allclose([[1, 1.6 / 3], [1, 2 / 3]], found.ngb.rtr().values.squeeze())
+
+
+def test_an_anchor_is_no_trial_of_the_dataset(tmp_path: Path) -> None:
+    """It has its own variables, along all dims but the compiler, and survives a file."""
+    found = measured(3.0)
+    datasets.save(found, tmp_path / "a.nc")
+    back = datasets.load(tmp_path / "a.nc")
+
+    assert (1, 1, 2, 2) == found["status"].shape
+    assert ("device", "workload", "batch_size", "repeat") == found["anchor_latency"].dims
+    assert [0, 6] == found["anchor_latency"].notnull().sum("repeat").values.ravel().tolist()
+    assert {-1, 0, 1, 2} == set(found["anchor_round"].values.ravel().tolist())
+    xr.testing.assert_identical(found, back)

@@ -1,0 +1,305 @@
+"""The command line: what it prints where, what it keeps, and what it exits with."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ngbkit import cli, runs, storage, tables
+from ngbkit.cluster import local
+from ngbkit.errors import DeviceError, UsageError
+from ngbkit.runs import Summary
+
+NewRuns = Callable[[], list[Summary]]
+SLOW = 'slow{"seconds":0.05}'
+
+
+@pytest.fixture(autouse=True, scope="module")
+def state_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """One state folder, and so one engine, for all tests of this module."""
+    folder = tmp_path_factory.mktemp("state")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NGBKIT_STATE_DIR", str(folder))
+        yield folder
+        local.close()
+
+
+@pytest.fixture
+def new_runs(state_dir: Path) -> NewRuns:
+    """Gives the runs that this test has started."""
+    known = {summary.id for summary in runs.summaries()}
+    return lambda: [summary for summary in runs.summaries() if summary.id not in known]
+
+
+@pytest.fixture
+def measured(mlp_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    """A file that `ngbkit run` wrote."""
+    out = tmp_path / "measured.nc"
+    words = ["run", str(mlp_file), "-c", "identity,onnxruntime", "-b", "1,2", "-r", "3", "-o", str(out)]
+
+    assert cli.OK == cli.main([*words, "--threads", "1"])
+    capsys.readouterr()
+    return out
+
+
+def test_run_prints_a_table_and_writes_the_dataset(
+    new_runs: NewRuns, mlp_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The table goes to stdout and the progress to stderr, so that either can be kept."""
+    out = tmp_path / "new" / "out.nc"
+    code = cli.main(["run", str(mlp_file), "-c", "identity,onnxruntime{optimization:basic}", "-r", "3", "-o", str(out)])
+    printed = capsys.readouterr()
+
+    assert cli.OK == code
+    assert {"ok"} == set(storage.load(out)["status"].values.ravel())
+    assert "throughput (samples/s)" in printed.out
+    assert 'onnxruntime{"optimization":"basic"}' in printed.out
+    assert new_runs()[0].id in printed.out
+    assert "2 of 2 trials" in printed.err
+
+
+def test_json_is_one_list_of_trials(mlp_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every figure of a trial, and null where there is none."""
+    code = cli.main(["run", str(mlp_file), "-c", "onnxruntime,raising", "-b", "1,2", "-r", "3", "--json", "--quiet"])
+    printed = capsys.readouterr()
+    trials: list[dict[str, Any]] = json.loads(printed.out)
+    good, bad = trials[0], trials[-1]
+
+    assert (cli.OK, "", 4) == (code, printed.err, len(trials))
+    assert ("onnxruntime", "ok", None, 1.0) == (good["compiler"], good["status"], good["speedup"], good["ase"])
+    assert good["throughput"] == pytest.approx(1 / good["latency"])
+    assert ("raising", "failed", None) == (bad["compiler"], bad["status"], bad["throughput"])
+    assert bad["error"]
+
+
+def test_show_prints_a_file_and_a_run(new_runs: NewRuns, measured: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Any figure of either."""
+    of_file = cli.main(["show", str(measured), "--figure", "bsr"]), capsys.readouterr().out
+    of_run = cli.main(["show", new_runs()[0].id, "--figure", "bsr"]), capsys.readouterr().out
+    cli.main(["show", str(measured), "--json"])
+
+    assert of_file == of_run
+    assert cli.OK == of_file[0]
+    assert "batch scaling resilience" in of_file[1]
+    assert 4 == len(json.loads(capsys.readouterr().out))
+
+
+def test_resume_measures_what_is_asked_for_again(
+    new_runs: NewRuns, mlp_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run goes on by its id; with --retry also trials that have a record."""
+    cli.main(["run", str(mlp_file), "-c", "identity,raising", "-r", "3", "--quiet"])
+    began = new_runs()[0].id
+    capsys.readouterr()
+    code = cli.main(["resume", began, "--retry", "failed,timeout", "--json", "--quiet"])
+    statuses = [trial["status"] for trial in json.loads(capsys.readouterr().out)]
+
+    assert (cli.OK, began) == (code, new_runs()[0].id)
+    assert ["ok", "failed"] == statuses
+
+
+def test_lists_are_printed_as_tables_and_as_json(measured: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What there is, for people and for programs."""
+    for verb, key in (("runs", "run"), ("devices", "device"), ("compilers", "compiler")):
+        codes = cli.main([verb]), cli.main([verb, "--json"])
+        table, _, rows = capsys.readouterr().out.partition("\n[")
+
+        assert (cli.OK, cli.OK) == codes
+        assert table.startswith(key)
+        assert key in json.loads(f"[{rows}")[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["run", "resnet81"], "Did you mean resnet18"),
+        (["run", "resnet18", "-c", "opnvino"], "Did you mean openvino"),
+        (["run", "resnet18", "-b", "0"], "batch size 0 does not fit"),
+        (["run", "resnet18", "-d", "orin"], "unknown device 'orin'"),
+        (["run", "resnet18", "--batchsize", "1"], "Did you mean --batch-sizes"),
+        (["run", "resnet18", "-r", "many"], "invalid int value: 'many'. `ngbkit run --help`"),
+        (["run", "none.onnx"], "there is no file none.onnx"),
+        (["run", "resnet18", "-o", "."], "is a folder"),
+        (["resume", "2099"], "there is no run '2099'"),
+        (["show", "none.nc"], "there is no file none.nc"),
+        (["fly"], "invalid choice: 'fly'"),
+        ([], "required: COMMAND"),
+    ],
+)
+def test_what_is_not_valid_is_told_in_a_paragraph(
+    new_runs: NewRuns, words: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On stderr, without a traceback, and before anything is measured."""
+    code = cli.main(words)
+    printed = capsys.readouterr()
+
+    assert (cli.INVALID, "") == (code, printed.out)
+    assert told in printed.err
+    assert printed.err.startswith("ngbkit: ")
+    assert "Traceback" not in printed.err
+    assert [] == new_runs()
+
+
+def test_a_file_that_exists_is_refused_before_measuring(
+    new_runs: NewRuns, measured: Path, mlp_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And replaced where that is asked for."""
+    before, known = measured.read_bytes(), len(new_runs())
+    refused = cli.main(["run", str(mlp_file), "-r", "3", "-o", str(measured)])
+    told, unchanged = capsys.readouterr().err, measured.read_bytes()
+    replaced = cli.main(["run", str(mlp_file), "-r", "3", "-o", str(measured), "--overwrite", "--quiet"])
+
+    assert (cli.INVALID, cli.OK) == (refused, replaced)
+    assert "--overwrite" in told
+    assert before == unchanged
+    assert (known + 1, ["identity"]) == (len(new_runs()), list(storage.load(measured)["compiler"].values))
+
+
+def test_measurements_outlive_a_full_disk(
+    new_runs: NewRuns,
+    mlp_file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The message says which run holds them, and that run can be shown and written elsewhere."""
+    out = tmp_path / "other.nc"
+
+    def full(*_: Any, **__: Any) -> None:
+        raise UsageError("out.nc cannot be written: there is no room.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "save", full)
+        code = cli.main(["run", str(mlp_file), "-r", "3", "-o", str(tmp_path / "out.nc"), "--quiet"])
+    told = capsys.readouterr().err
+
+    assert cli.FAILED == code
+    assert f"no room. Nothing is lost, run {new_runs()[0].id} holds it: `ngbkit show {new_runs()[0].id}`" in told
+    assert cli.OK == cli.main(["resume", new_runs()[0].id, "-o", str(out), "--quiet"])
+    assert {"ok"} == set(storage.load(out)["status"].values.ravel())
+
+
+def test_a_run_without_any_result_fails(mlp_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The table is printed all the same, and the reason after it."""
+    code = cli.main(["run", str(mlp_file), "-c", "raising", "-r", "3", "--quiet"])
+    printed = capsys.readouterr()
+
+    assert cli.FAILED == code
+    assert "failed" in printed.out
+    assert printed.err.startswith("ngbkit: no trial gave a result. failed: ")
+
+
+def test_a_run_that_fails_keeps_what_it_measured(
+    new_runs: NewRuns,
+    mlp_file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The dataset is written with what is missing as pending."""
+
+    def lost(*_: Any, **__: Any) -> None:
+        raise DeviceError("the engine did not come up.")
+
+    monkeypatch.setattr(local, "engine", lost)
+    out = tmp_path / "out.nc"
+    code = cli.main(["run", str(mlp_file), "-r", "3", "-o", str(out), "--quiet"])
+    told = capsys.readouterr().err
+
+    assert cli.FAILED == code
+    assert f"run {new_runs()[0].id} failed" in told
+    assert "the engine did not come up." in told
+    assert {"pending"} == set(storage.load(out)["status"].values.ravel())
+
+
+def test_a_missing_package_is_named_before_measuring(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the command that brings it."""
+    monkeypatch.setitem(sys.modules, "xarray", None)
+    code = cli.main(["run", "resnet18"])
+
+    assert cli.INVALID == code
+    assert (
+        "ngbkit: xarray is not installed. Install it with: pip install 'ngbkit[notebook]'\n" == capsys.readouterr().err
+    )
+
+
+def test_demo_prints_four_tables_and_keeps_a_page(
+    mlp_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A demo that was run before is replaced, for its files are its own."""
+    monkeypatch.setattr(cli, "_DEMO", f"{mlp_file} -b 1,2 -c identity,onnxruntime")
+    (tmp_path / "demo.nc").write_text("an older one")
+    code = cli.main(["demo", "-r", "3", "-o", str(tmp_path), "--quiet"])
+    printed = capsys.readouterr().out
+    page = (tmp_path / "demo.html").read_text()
+    found = storage.load(tmp_path / "demo.nc")
+    titles = [tables.compact(found, figure).attrs["title"] for figure in ("throughput", "speedup", "ase", "bsr")]
+
+    assert cli.OK == code
+    assert titles == [title for title in titles if title in " ".join(printed.split())]
+    assert 4 == printed.count("┏")
+    assert (1, 1, 2, 2, 3) == found["latency"].shape
+    assert "vega" in page
+    assert 'src="http' not in page
+
+
+def shell(state_dir: Path, *words: str, **options: Any) -> subprocess.Popen[str]:
+    environment = {**os.environ, "NGBKIT_STATE_DIR": str(state_dir)}
+    command = [sys.executable, "-m", "ngbkit", *words]
+    return subprocess.Popen(command, env=environment, text=True, stderr=subprocess.PIPE, **options)
+
+
+def test_an_interrupt_keeps_what_was_measured(
+    new_runs: NewRuns, mlp_file: Path, tmp_path: Path, state_dir: Path
+) -> None:
+    """It exits with 130, says how to go on, and the file holds the trials until then."""
+    out = tmp_path / "out.nc"
+    words = ["run", str(mlp_file), "-c", f"identity,{SLOW}", "-b", "1:8", "-r", "20", "-o", str(out)]
+    with shell(state_dir, *words, stdout=subprocess.DEVNULL) as process:
+        deadline = time.monotonic() + 60
+        while not any(summary.statuses.get("ok", 0) >= 2 for summary in new_runs()):
+            assert time.monotonic() < deadline, "nothing was measured in time"
+            time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=60)
+    statuses = list(storage.load(out)["status"].values.ravel())
+
+    assert cli.INTERRUPTED == process.returncode
+    assert f"Go on with: ngbkit resume {new_runs()[0].id}" in told
+    assert "Traceback" not in told
+    assert {"ok", "pending"} == set(statuses)
+
+
+def test_a_reader_that_leaves_is_no_error(state_dir: Path) -> None:
+    """As with `ngbkit compilers | head -1`: no traceback, and the exit status of a broken pipe."""
+    with shell(state_dir, "compilers", stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        told = process.stderr.read() if process.stderr else ""
+
+    assert (cli.BROKEN_PIPE, "") == (process.returncode, told)
+
+
+def test_help_and_version_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    """They go to stdout, and are no error."""
+    codes = []
+    for words in (["--version"], ["run", "--help"]):
+        with pytest.raises(SystemExit) as left:
+            cli.main(words)
+        codes.append(left.value.code)
+    printed = capsys.readouterr().out
+
+    assert [0, 0] == codes
+    assert printed.startswith("ngbkit ")
+    assert "--batch-sizes" in printed

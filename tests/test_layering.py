@@ -1,0 +1,113 @@
+"""Imports run one way down a list, and the device side stays without the client's packages."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+import ngbkit
+
+ROOT = Path(ngbkit.__file__).parent
+DEVICE_SIDE = (
+    *("errors", "options", "registry", "scratch", "workloads", "sweep", "records", "compilers", "environment"),
+    *("timing", "equivalence", "resources", "artifacts", "journal", "device"),
+)
+CLIENT_SIDE = (
+    *("cluster", "storage", "columns", "dataset", "metrics", "tables", "synthetic", "testing", "runs", "figures"),
+    *("arguments", "inventory", "progress", "notebook", "cli", "__main__"),
+)
+ORDER = (*DEVICE_SIDE, *CLIENT_SIDE)
+CLIENT_PACKAGES = {
+    "xarray",
+    "altair",
+    "ipywidgets",
+    "ipyparallel",
+    "pandas",
+    "IPython",
+    "ipykernel",
+    "rich",
+    "h5netcdf",
+}
+# The engine is ipyparallel's, and events leave it by ipykernel's publisher.
+EXCEPTIONS = {("device/plan.py", "ipykernel"), ("device/engine.py", "ipyparallel")}
+
+FILES = {path.relative_to(ROOT).as_posix(): path for path in sorted(ROOT.rglob("*.py"))}
+MODULES = {name.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for name in FILES}
+
+
+def unit(name: str) -> str:
+    """The entry of `ORDER` that a file or a module belongs to."""
+    return name.replace("/", ".").removesuffix(".py").split(".")[0]
+
+
+def imports(nodes: Sequence[ast.AST], inside_functions: bool) -> Iterator[str]:
+    """The modules that a piece of code imports when it runs, by full name."""
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            yield from imports(node.orelse, inside_functions)
+        elif inside_functions or not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            yield from imports(list(ast.iter_child_nodes(node)), inside_functions)
+
+
+def imports_of(name: str, inside_functions: bool) -> list[str]:
+    return list(imports(ast.parse(FILES[name].read_text(encoding="utf-8")).body, inside_functions))
+
+
+def test_every_module_has_a_place() -> None:
+    """A new module is given its place in the order, and one that is gone loses it."""
+    found = {unit(name) for name in FILES} - {"__init__"}
+
+    assert set(ORDER) == found
+    assert len(set(ORDER)) == len(ORDER)
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if name != "__init__.py"])
+def test_imports_run_one_way(name: str) -> None:
+    """What a module imports when it is imported stands before it in the order."""
+    inner = [found.removeprefix("ngbkit.") for found in imports_of(name, False) if found.startswith("ngbkit.")]
+    used = {unit(found) for found in inner if found in MODULES or found.rpartition(".")[0] in MODULES}
+
+    assert [] == [one for one in sorted(used) if ORDER.index(one) > ORDER.index(unit(name))]
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if unit(name) in DEVICE_SIDE])
+def test_the_device_side_imports_nothing_of_the_client(name: str) -> None:
+    """Not even inside a function: a Jetson has none of it."""
+    used = {found.split(".")[0] for found in imports_of(name, True)} & CLIENT_PACKAGES
+
+    assert set() == {package for package in used if (name, package) not in EXCEPTIONS}
+
+
+def test_the_package_itself_imports_nothing() -> None:
+    """Its exports are looked up when they are asked for."""
+    outer = [
+        found for found in imports_of("__init__.py", False) if not found.startswith(("importlib", "typing", "__fut"))
+    ]
+
+    assert [] == outer
+
+
+def test_the_reader_of_imports_sees_them() -> None:
+    """Inside functions only where asked for, and never what is there for types alone."""
+    code = """
+import a
+if TYPE_CHECKING:
+    import b
+try:
+    from c import d
+except ImportError:
+    d = None
+def f():
+    import e
+"""
+    body = ast.parse(code).body
+
+    assert ["a", "c.d"] == list(imports(body, False))
+    assert ["a", "c.d", "e"] == list(imports(body, True))
