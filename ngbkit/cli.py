@@ -1,0 +1,322 @@
+"""The shell: the same verbs as the magics, as ``ngbkit run | resume | runs | show | devices | compilers | demo``.
+
+Tables go to stdout, progress and messages to stderr. It exits with 0; 1 where a run failed or no trial gave a result;
+2 where what was asked for is not valid; 130 after Ctrl-C, which keeps what was measured; 141 where its reader left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ngbkit import __version__, arguments, inventory
+from ngbkit.arguments import Argument, Parser
+from ngbkit.errors import MissingDependencyError, NgbkitError, UsageError
+from ngbkit.progress import describe, watch
+
+if TYPE_CHECKING:
+    from ngbkit.runs import Run
+    from ngbkit.storage import Data
+
+OK, FAILED, INVALID, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 130, 141
+# A log that is no terminal gets a line this often.
+_LOG_EVERY_S = 10.0
+_DEMO_FIGURES = ("throughput", "speedup", "ase", "bsr")
+_DEMO = "resnet18 deit3_small_patch16_224 -b 1,2,4 -c identity,torchscript,onnxruntime,openvino"
+
+
+def _argument(*flags: str, help: str, **settings: Any) -> Argument:
+    return Argument(flags=flags, help=help, settings=settings)
+
+
+_JSON = _argument("--json", action="store_true", help="print JSON, for programs")
+_QUIET = _argument("--quiet", action="store_true", help="show no progress")
+_OVERWRITE = _argument("--overwrite", action="store_true", help="replace the file if it exists")
+_RUN_ID = _argument("run", metavar="RUN", help="its id, or how its id begins")
+_SOURCE = _argument("source", metavar="FILE_OR_RUN", help="a file that `run -o` wrote, or the id of a run")
+_FIGURE = _argument(
+    "--figure",
+    metavar="NAME",
+    default="throughput",
+    help="throughput, speedup, rtr, ase, bsr, latency, … (default: throughput)",
+)
+_FOLDER = _argument(
+    "-o", "--out", metavar="DIR", default="results", help="where demo.nc and demo.html go (default: results)"
+)
+_DEMO_REPEATS = _argument(
+    "-r", "--repeats", metavar="N", type=int, default=50, help="timed samples a trial (default: 50)"
+)
+_OUTCOME = (arguments.FILE, _OVERWRITE, _JSON, _QUIET)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Carry out one command line.
+
+    Parameters
+    ----------
+    argv
+        Its words. Default: those of this process.
+
+    Returns
+    -------
+    int
+        What the process is to exit with.
+    """
+    try:
+        asked = arguments.parse(_parser(), sys.argv[1:] if argv is None else argv)
+        code: int = asked.command(asked)
+        sys.stdout.flush()
+    except (UsageError, MissingDependencyError) as error:
+        return _complain(str(error), INVALID)
+    except NgbkitError as error:
+        return _complain(str(error), FAILED)
+    except BrokenPipeError:
+        # Or Python would complain once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except KeyboardInterrupt as interrupt:
+        return _complain(str(interrupt) or "stopped.", INTERRUPTED)
+    return code
+
+
+def _parser() -> Parser:
+    parser = Parser(prog="ngbkit", description=str(import_module("ngbkit").__doc__).partition("\n")[0])
+    parser.add_argument("--version", action="version", version=f"ngbkit {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for name, (command, table) in _COMMANDS.items():
+        summary = str(command.__doc__).partition("\n")[0]
+        own = commands.add_parser(name, help=summary, description=summary)
+        for argument in table:
+            own.add_argument(*argument.flags, **argument.keywords)
+        own.set_defaults(command=command, parser=own)
+    return parser
+
+
+def _run(asked: argparse.Namespace) -> int:
+    """Measure networks with several compilers."""
+    from ngbkit.runs import start
+
+    _require_client_side()
+    _check_target(asked)
+    sweep = arguments.to_sweep(asked)
+    return _carry_out(start(sweep, engines=arguments.to_engines(asked.cluster, sweep.devices)), asked)
+
+
+def _resume(asked: argparse.Namespace) -> int:
+    """Go on with a run: only what is missing is measured."""
+    from ngbkit.runs import find, read_sweep, resume
+
+    _require_client_side()
+    _check_target(asked)
+    engines = arguments.to_engines(asked.cluster, read_sweep(find(asked.run)).devices)
+    return _carry_out(resume(asked.run, retry=arguments.read_statuses(asked.retry), engines=engines), asked)
+
+
+def _list(asked: argparse.Namespace, rows: list[inventory.Row], empty: str) -> int:
+    print(json.dumps(rows, indent=2) if asked.json else inventory.to_text(rows, empty))
+    return OK
+
+
+def _runs(asked: argparse.Namespace) -> int:
+    """List the runs there were."""
+    return _list(asked, inventory.list_runs(), "There is no run yet; `ngbkit run` starts one.")
+
+
+def _devices(asked: argparse.Namespace) -> int:
+    """List the devices that can be measured on."""
+    return _list(asked, inventory.list_devices(), "There is no device.")
+
+
+def _compilers(asked: argparse.Namespace) -> int:
+    """List the compilers: what is here, and what is missing and the command for it."""
+    return _list(asked, inventory.list_compilers(), "There is no compiler.")
+
+
+def _show(asked: argparse.Namespace) -> int:
+    """Print the results of a file or of a run."""
+    _require_client_side()
+    from ngbkit import runs, storage
+
+    is_file = asked.source.endswith(".nc") or Path(asked.source).is_file()
+    data = storage.load(asked.source) if is_file else runs.load_dataset(runs.find(asked.source))
+    _print(data, asked.json, [asked.figure])
+    return OK
+
+
+def _demo(asked: argparse.Namespace) -> int:
+    """Measure a ResNet and a DeiT with four compilers on this machine, and keep the results and a figure."""
+    _require_client_side("altair", "vl_convert")
+    from ngbkit import figures, storage
+    from ngbkit.runs import start
+
+    words = ["run", *_DEMO.split(), "-r", str(asked.repeats)]
+    run = start(arguments.to_sweep(arguments.parse(_parser(), words)))
+    data = _finish(run, asked.quiet)
+    folder = Path(asked.out)
+    with _naming(run):
+        kept = storage.save(data, folder / "demo.nc", overwrite=True)
+        drawn = figures.save(figures.overview(data), folder / "demo.html")
+    _print(data, False, _DEMO_FIGURES)
+    print(f"\n{kept} holds the dataset, {drawn} the figure.")
+    return _code(run)
+
+
+_COMMANDS: dict[str, tuple[Callable[[argparse.Namespace], int], tuple[Argument, ...]]] = {
+    "run": (_run, (arguments.WORKLOADS, *arguments.SWEEP, *_OUTCOME)),
+    "resume": (_resume, (_RUN_ID, *arguments.RESUME, *_OUTCOME)),
+    "runs": (_runs, (_JSON,)),
+    "show": (_show, (_SOURCE, _FIGURE, _JSON)),
+    "devices": (_devices, (_JSON,)),
+    "compilers": (_compilers, (_JSON,)),
+    "demo": (_demo, (_DEMO_REPEATS, _FOLDER, _QUIET)),
+}
+
+
+def _carry_out(run: Run, asked: argparse.Namespace) -> int:
+    """Wait for a run; write and print what it measured, also where it was stopped or failed."""
+    try:
+        data = _finish(run, asked.quiet)
+    except (KeyboardInterrupt, NgbkitError):
+        _write(run, asked)
+        raise
+    _write(run, asked)
+    _print(data, asked.json, ["throughput"])
+    if not asked.json:
+        print(f"run {run.id}" + (f", in {asked.out}" if asked.out else ""))
+    return _code(run)
+
+
+def _finish(run: Run, quiet: bool) -> Data:
+    """Wait for the end of a run, showing how far it is; its dataset.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        Ctrl-C stopped it; the message says how to go on.
+    NgbkitError
+        It failed.
+    """
+    try:
+        with _progress(quiet) as show:
+            watch(run, show)
+    except KeyboardInterrupt:
+        now = run.progress
+        raise KeyboardInterrupt(
+            f"stopped after {now.done} of {now.total} trials, which are kept. Go on with: ngbkit resume {run.id}"
+        ) from None
+    if run.error is not None:
+        print(f"ngbkit: run {run.id} failed; what it measured is kept.", file=sys.stderr)
+        raise run.error
+    return run.dataset()
+
+
+def _write(run: Run, asked: argparse.Namespace) -> None:
+    if asked.out is None:
+        return
+    from ngbkit import storage
+
+    with _naming(run):
+        storage.save(run.dataset(), asked.out, overwrite=asked.overwrite)
+
+
+@contextmanager
+def _naming(run: Run) -> Iterator[None]:
+    """Say where the measurements are when the file that was to hold them cannot be written."""
+    try:
+        yield
+    except NgbkitError as error:
+        raise NgbkitError(
+            f"{error} Nothing is lost, run {run.id} holds it: `ngbkit show {run.id}` prints it, "
+            f"`ngbkit resume {run.id} -o other.nc` writes it."
+        ) from error
+
+
+def _code(run: Run) -> int:
+    now = run.progress
+    if now.statuses.get("ok"):
+        return OK
+    reasons = {failure.error: failure.status for failure in run.failures()}
+    told = "; ".join(f"{status}: {error}" for error, status in list(reasons.items())[:3])
+    return _complain(f"no trial gave a result. {told}", FAILED)
+
+
+def _check_target(asked: argparse.Namespace) -> None:
+    """Refuse, before anything is measured, a file that could not be written after it."""
+    if asked.out is None:
+        return
+    target = Path(asked.out)
+    if target.is_dir():
+        raise UsageError(f"{target} is a folder; name a file in it, such as {target / 'out.nc'}.")
+    if target.exists() and not asked.overwrite:
+        raise UsageError(f"{target} exists. Choose another name, or replace it with --overwrite.")
+
+
+def _require_client_side(*more: str) -> None:
+    """Refuse, before anything is measured, to go on without what shows and keeps the results."""
+    for package in ("xarray", "pandas", "h5netcdf", "h5py", "rich", *more):
+        try:
+            import_module(package)
+        except ImportError as error:
+            raise MissingDependencyError(package, "notebook") from error
+
+
+def _print(data: Data, as_json: bool, figures: Sequence[str]) -> None:
+    from ngbkit import tables
+
+    if as_json:
+        rows = tables.trial_table(data).to_dict(orient="records")
+        print(json.dumps([{name: _plain(value) for name, value in row.items()} for row in rows], indent=2))
+        return
+    print("\n\n".join(tables.to_text(tables.compact(data, figure)) for figure in figures))
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it: no NaN, no NumPy."""
+    value = value.item() if hasattr(value, "item") else value
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+@contextmanager
+def _progress(quiet: bool) -> Iterator[Callable[[Run], None]]:
+    """What shows a run on stderr: a bar that moves in a terminal, now and then a line in a log."""
+    if quiet:
+        yield lambda _run: None
+    elif not sys.stderr.isatty():
+        yield _logger()
+    else:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn
+
+        columns = (BarColumn(), TextColumn("{task.description}", markup=False))
+        # Drawn when something has happened, not by a thread that takes time from what is measured.
+        with Progress(*columns, console=Console(stderr=True), auto_refresh=False) as bar:
+            task = bar.add_task("")
+            yield lambda run: bar.update(
+                task, completed=run.progress.done, total=run.progress.total, description=describe(run), refresh=True
+            )
+
+
+def _logger() -> Callable[[Run], None]:
+    logged = -math.inf
+
+    def log(run: Run) -> None:
+        nonlocal logged
+        if run.ended or time.monotonic() - logged >= _LOG_EVERY_S:
+            logged = time.monotonic()
+            print(describe(run), file=sys.stderr, flush=True)
+
+    return log
+
+
+def _complain(message: str, code: int) -> int:
+    print(f"ngbkit: {message}", file=sys.stderr)
+    return code

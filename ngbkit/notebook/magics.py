@@ -1,0 +1,287 @@
+"""The magics: each reads its line, calls what `ngbkit` offers in Python, and shows what comes of it."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from IPython.core import error as ipython
+from IPython.core import magic_arguments
+from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class, no_var_expand
+
+from ngbkit import arguments, inventory
+from ngbkit.arguments import Argument
+from ngbkit.errors import NgbkitError, UsageError, WorkloadError
+from ngbkit.notebook.display import Drawing, Listing, when_ended
+from ngbkit.progress import common_failure, watch
+
+if TYPE_CHECKING:
+    import torch
+    from IPython.core.interactiveshell import InteractiveShell
+
+    from ngbkit.runs import Run
+    from ngbkit.storage import Data
+    from ngbkit.workloads.base import Workload
+
+#: The arguments of each magic, for its parser, its help and its completion.
+TABLES: Mapping[str, tuple[Argument, ...]] = {
+    "ngbench": (arguments.WORKLOADS, *arguments.SWEEP, *arguments.MODULE, arguments.OUT, arguments.BACKGROUND),
+    "ngruns": (arguments.RUN, *arguments.RESUME, arguments.OUT, arguments.BACKGROUND),
+    "ngdevices": (),
+    "ngcompilers": (),
+}
+_VARIABLE = re.compile(r"\$(\w+)|\{([A-Za-z_]\w*)\}")
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+def register(shell: InteractiveShell) -> None:
+    """Give the magics to a shell."""
+    shell.register_magics(Benchmarks)
+
+
+def unregister(shell: InteractiveShell) -> None:
+    """Take them away."""
+    for kind in shell.magics_manager.magics.values():
+        for name in TABLES:
+            kind.pop(name, None)
+
+
+def find_modules(namespace: Mapping[str, Any]) -> dict[str, torch.nn.Module]:
+    """The variables that hold a torch module. Without torch there is none, and it is not imported to find that out."""
+    torch = sys.modules.get("torch")
+    if torch is None or not hasattr(torch, "nn"):
+        return {}
+    modules = {name: value for name, value in namespace.items() if isinstance(value, torch.nn.Module)}
+    return {name: value for name, value in modules.items() if not name.startswith("_")}
+
+
+def _magic(mark: Callable[..., Any]) -> Callable[[_Method], _Method]:
+    """A method as a magic with the parser of its table, whose help becomes its docstring: ``%ngbench?``."""
+
+    def decorate(method: _Method) -> _Method:
+        for argument in reversed(TABLES[method.__name__]):
+            magic_arguments.argument(*argument.flags, **argument.keywords)(method)  # type: ignore[no-untyped-call]
+        magic_arguments.magic_arguments()(method)  # type: ignore[no-untyped-call]  # IPython's own, both
+        no_var_expand(method)  # which would read the braces of compiler options; `_expand` takes its place
+        mark(method)
+        return method
+
+    return decorate
+
+
+class RunInterruptedError(KeyboardInterrupt):
+    """Ctrl-C stopped a run, and later cells must not run as if it had ended. Shown in a line, without a traceback."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [f"KeyboardInterrupt: {self}"]
+
+
+@magics_class
+class Benchmarks(Magics):
+    """``%ngbench``, ``%ngruns``, ``%ngdevices`` and ``%ngcompilers``."""
+
+    @_magic(line_cell_magic)
+    def ngbench(self, line: str, cell: str | None = None) -> Any:
+        """Measure networks with several compilers, and bind what was measured as one labelled dataset.
+
+        In a cell, `model` (a torch module, or a function of the factors that returns one) and `input_shape` (of one
+        sample) or `inputs` define a network; the cell runs on the device, once for each value of each factor.
+
+        ::
+
+            %ngbench resnet18 deit3_small_patch16_224 -c identity,onnxruntime,openvino -b 1,2,4,8 -r 50 -o ds
+
+            %%ngbench -c identity,inductor,openvino -b 1,8 --factor width=64,96 --factor depth=1:6 -o ds
+            import torch
+            def model(width, depth):
+                return torch.nn.Sequential(*[torch.nn.Conv2d(width, width, 3) for _ in range(depth)])
+            input_shape = lambda width: (width, 56, 56)
+
+        $name and {name} stand for the user's variables. Without -o the dataset is the value of the magic. Ctrl-C stops
+        the run and keeps what was measured.
+        """
+        from ngbkit.runs import start
+
+        with _short_errors():
+            asked = self._read(self.ngbench, line)
+            workloads = [self._workload(word, asked) for word in asked.workloads]
+            if cell is not None:
+                workloads += _read_cell(cell, asked)
+            sweep = arguments.to_sweep(asked, workloads)
+            run = start(sweep, engines=arguments.to_engines(asked.cluster, sweep.devices))
+            return self._carry_out(run, asked)
+
+    @_magic(line_magic)
+    def ngruns(self, line: str) -> Any:
+        """List the runs there were, or go on with one that was stopped: only what is missing is measured."""
+        from ngbkit.runs import find, read_sweep, resume
+
+        with _short_errors():
+            asked = self._read(self.ngruns, line)
+            if asked.resume is None:
+                return Listing(inventory.list_runs(), "There is no run yet; %ngbench starts one.")
+            engines = arguments.to_engines(asked.cluster, read_sweep(find(asked.resume)).devices)
+            run = resume(asked.resume, retry=arguments.read_statuses(asked.retry), engines=engines)
+            return self._carry_out(run, asked)
+
+    @_magic(line_magic)
+    def ngdevices(self, line: str) -> Listing:
+        """List the devices that can be measured on."""
+        with _short_errors():
+            self._read(self.ngdevices, line)
+            return Listing(inventory.list_devices(), "There is no device.")
+
+    @_magic(line_magic)
+    def ngcompilers(self, line: str) -> Listing:
+        """List the compilers: what is here, its version and options, and what is missing and the command for it."""
+        with _short_errors():
+            self._read(self.ngcompilers, line)
+            return Listing(inventory.list_compilers(), "There is no compiler.")
+
+    @property
+    def _user_ns(self) -> dict[str, Any]:
+        assert self.shell is not None
+        namespace: dict[str, Any] = self.shell.user_ns
+        return namespace
+
+    def _read(self, magic: Any, line: str) -> argparse.Namespace:
+        words = [self._expand(word) for word in arguments.split_words(line)]
+        asked = arguments.parse(magic.parser, words)
+        out = getattr(asked, "out", None)
+        if out is not None and not out.isidentifier():
+            raise UsageError(
+                f"-o {out!r} is no name of a variable; `ngbkit.save(ds, 'out.nc')` writes a dataset to a file."
+            )
+        return asked
+
+    def _expand(self, word: str) -> str:
+        """The word with the user's variables filled in, for ``$name`` and ``{name}``; a list is joined by commas."""
+
+        def fill(found: re.Match[str]) -> str:
+            name = found[1] or found[2]
+            if name not in self._user_ns:
+                return found[0]
+            value = self._user_ns[name]
+            return ",".join(map(str, value)) if isinstance(value, (list, tuple, range)) else str(value)
+
+        return _VARIABLE.sub(fill, word)
+
+    def _workload(self, word: str, asked: argparse.Namespace) -> str | Workload:
+        module = find_modules(self._user_ns).get(word)
+        if module is None:
+            return word
+        return _export(asked.name or word, module, self._example_inputs(word, asked), asked)
+
+    def _example_inputs(self, name: str, asked: argparse.Namespace) -> Any:
+        """Example tensors for a module of the notebook: what the options say, else what the notebook's variables do."""
+        namespace = self._user_ns
+        if asked.inputs is not None:
+            if asked.inputs not in namespace:
+                raise UsageError(f"--inputs {asked.inputs}: there is no variable of that name.")
+            return namespace[asked.inputs]
+        if asked.input_shape is not None:
+            return _draw([arguments.read_shape(text) for text in asked.input_shape])
+        if "inputs" in namespace:
+            return namespace["inputs"]
+        if "input_shape" in namespace:
+            return _draw(_shapes(namespace["input_shape"]))
+        raise UsageError(
+            f"what {name} takes is not known. Give the shape of one sample by --input-shape 3,224,224, or example "
+            "tensors by --inputs NAME (or define a variable `inputs` or `input_shape`)."
+        )
+
+    def _carry_out(self, run: Run, asked: argparse.Namespace) -> Run | Data | None:
+        """Wait for a run, drawing it, and bind its dataset; or, in the background, let that happen by itself."""
+        if asked.background:
+            when_ended(run, lambda run: self._bind(run, asked.out))
+            return run
+        assert self.shell is not None
+        try:
+            watch(run, Drawing(self.shell).show)
+        except KeyboardInterrupt:
+            self._bind(run, asked.out)
+            now = run.progress
+            kept = f"`{asked.out}` holds them" if asked.out else "they are kept"
+            raise RunInterruptedError(
+                f"stopped after {now.done} of {now.total} trials; {kept}. Go on with: %ngruns --resume {run.id}"
+            ) from None
+        data = self._bind(run, asked.out)
+        _raise_failure(run)
+        return None if asked.out else data
+
+    def _bind(self, run: Run, name: str | None) -> Data:
+        import ngbkit.metrics  # noqa: F401  gives the dataset its `ds.ngb`
+
+        data = run.dataset()
+        if name is not None:
+            self._user_ns[name] = data
+        return data
+
+
+def _raise_failure(run: Run) -> None:
+    """Say that a run failed, or that all its trials did for one reason, with the traceback of the user's own code."""
+    if run.error is not None:
+        raise run.error
+    failure = common_failure(run)
+    if failure is not None:
+        files = [workload.spec.get("filename") for workload in run.sweep.workloads]
+        own = failure.detail if any(file and file in failure.detail for file in files) else ""
+        raise WorkloadError(f"no trial gave a result, all are {failure.status}: {failure.error}", own)
+
+
+def _read_cell(source: str, asked: argparse.Namespace) -> list[Workload]:
+    from ngbkit.workloads import cell
+
+    named = {} if asked.name is None else {"name": asked.name}
+    factors = list(arguments.read_factors(asked.factor or ()))
+    # The user sees the magic's own line as the first of the cell, and tracebacks should name the lines that they see.
+    return cell.from_source(f"\n{source}", factors=factors, **named)
+
+
+def _export(name: str, module: torch.nn.Module, example_inputs: Any, asked: argparse.Namespace) -> Workload:
+    """The module as a workload for any batch size; where that cannot be exported, for those that are asked for."""
+    from ngbkit.workloads.module import from_module
+
+    try:
+        return from_module(name, module, example_inputs)
+    except WorkloadError:
+        if asked.batch_sizes is None:
+            raise
+    sizes = [size for text in asked.batch_sizes for size in arguments.read_numbers("batch size", text)]
+    return from_module(name, module, example_inputs, batch_sizes=[int(size) for size in sizes])
+
+
+def _draw(shapes: list[tuple[int, ...]]) -> Any:
+    """Two rows of noise an input, from a generator of its own."""
+    import torch
+
+    generator = torch.Generator().manual_seed(0)
+    drawn = tuple(torch.randn(2, *shape, generator=generator) for shape in shapes)
+    return drawn[0] if len(drawn) == 1 else drawn
+
+
+def _shapes(given: Any) -> list[tuple[int, ...]]:
+    try:
+        several = isinstance(given[0], (tuple, list))
+        return [tuple(map(int, shape)) for shape in (given if several else [given])]
+    except (TypeError, ValueError, IndexError, KeyError):
+        raise UsageError(
+            f"the variable input_shape is {given!r}; valid is the shape of one sample such as (3, 224, 224), "
+            "or a list of them."
+        ) from None
+
+
+@contextmanager
+def _short_errors() -> Iterator[None]:
+    """Errors as IPython shows wrong use: in a line, after the traceback of the user's own code where there is one."""
+    try:
+        yield
+    except NgbkitError as error:
+        own: str = getattr(error, "traceback", "")
+        if own:
+            sys.stderr.write(own if own.endswith("\n") else f"{own}\n")
+        raise ipython.UsageError(str(error)) from None

@@ -1,0 +1,109 @@
+"""What Tab offers on a magic's line, through the completer of a real shell."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from IPython.core.completer import provisionalcompleter
+from IPython.core.interactiveshell import InteractiveShell
+
+from ngbkit import registry
+from ngbkit.journal import Journal
+from ngbkit.notebook import completion, magics
+from ngbkit.sweep import Sweep
+
+
+def press_tab(shell: InteractiveShell, text: str) -> list[str]:
+    """The texts that Tab would leave at the ``|``, the whole of what stands before it included."""
+    cursor = text.index("|")
+    with provisionalcompleter():
+        offered = list(shell.Completer.completions(text.replace("|", ""), cursor))
+    return [text[: one.start] + one.text for one in offered]
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("%ngbench --de|", "%ngbench --devices"),
+        ("r = %ngbench --de|", "r = %ngbench --devices"),
+        ("a, b = %ngbench --ba|", "a, b = %ngbench --batch-sizes"),
+        ("%%ngbench --de|\nmodel = 1", "%%ngbench --devices"),
+        ("x = 1\n%ngbench --de|", "x = 1\n%ngbench --devices"),
+        ("%ngbench resnet18 -c ident|", "%ngbench resnet18 -c identity"),
+        ("%ngbench resnet18 -c identity,onnxr|", "%ngbench resnet18 -c identity,onnxruntime"),
+        ("%ngbench --compilers=identity,onnxr|", "%ngbench --compilers=identity,onnxruntime"),
+        ("%%ngbench -c ident|\nmodel = 1", "%%ngbench -c identity"),
+        ("%ngbench -d c|", "%ngbench -d cpu"),
+        ("%ngbench deit3_sm|", "%ngbench deit3_small_patch16_224"),
+        ("%ngbench resnet18 blocks.c|", "%ngbench resnet18 blocks.conv"),
+        ("%ngbench --background resnet5|", "%ngbench --background resnet50"),
+        ("%ngbench blocks.conv --factor wi|", "%ngbench blocks.conv --factor width="),
+        ("%ngruns --retry timeout,cra|", "%ngruns --retry timeout,crashed"),
+        ("%ngruns --res|", "%ngruns --resume"),
+    ],
+)
+def test_every_kind_of_value_completes(shell: InteractiveShell, typed: str, offered: str) -> None:
+    """Options and their values, on a line, in an assignment and on the first line of a cell."""
+    assert offered in press_tab(shell, typed)
+
+
+def test_only_what_fits_is_offered(shell: InteractiveShell) -> None:
+    """No Python name, no file and no keyword stands among the compilers."""
+    found = press_tab(shell, "%ngbench resnet18 -c |")
+
+    assert registry.names(registry.COMPILERS) == [text.rpartition(" ")[2] for text in found]
+
+
+@pytest.mark.parametrize("name", [name for name in magics.TABLES if magics.TABLES[name]])
+def test_every_option_completes(shell: InteractiveShell, name: str) -> None:
+    """There is none that must be known by heart."""
+    flags = {flag for argument in magics.TABLES[name] for flag in argument.flags if flag.startswith("-")}
+
+    assert {f"%{name} {flag}" for flag in flags} == set(press_tab(shell, f"%{name} -|"))
+
+
+def test_files_and_variables_complete(shell: InteractiveShell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Networks in files, modules of the notebook, and names for -o."""
+    import torch
+
+    for name in ("net.onnx", "net.py", "notes.txt"):
+        (tmp_path / name).touch()
+    (tmp_path / "nested").mkdir()
+    monkeypatch.chdir(tmp_path)
+    shell.user_ns.update(network=torch.nn.Linear(2, 2), nearly=3)
+    names = [text.rpartition(" ")[2] for text in press_tab(shell, "%ngbench ne|")]
+
+    assert ["network", "nested/", "net.onnx", "net.py"] == sorted(
+        {"network", "nested/", "net.onnx", "net.py", "notes.txt", "nearly"} & set(names),
+        key=["network", "nested/", "net.onnx", "net.py"].index,
+    )
+    assert {"%ngbench x -o network", "%ngbench x -o nearly"} <= set(press_tab(shell, "%ngbench x -o ne|"))
+
+
+def test_runs_complete(shell: InteractiveShell, state_dir: Path) -> None:
+    """A run is resumed by the id that Tab gives."""
+    sweep = Sweep(["resnet18"])
+    folder = state_dir / "runs" / "20300101-000000-abcd"
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text(
+        json.dumps({"format": 1, "id": folder.name, "created": 0, "sweep": sweep.to_json()})
+    )
+    Journal(folder / "journal.sqlite").close()
+
+    assert [f"%ngruns --resume {folder.name}"] == press_tab(shell, "%ngruns --resume 2030|")
+
+
+def test_factors_of_a_workload_on_the_line_complete() -> None:
+    """Also where the line holds words that name none."""
+    assert ("wi", ["width="]) == completion.complete("ngbench", "resnet81 blocks.mha --factor wi", {})
+
+
+@pytest.mark.parametrize("typed", ["x = 5; resn|", "%timeit -|", "print('%ngbench -|"])
+def test_other_lines_are_left_alone(shell: InteractiveShell, typed: str) -> None:
+    """Nothing of ours is offered outside our own magics."""
+    found = " ".join(press_tab(shell, typed))
+
+    assert "resnet18" not in found
+    assert "--batch-sizes" not in found

@@ -1,0 +1,65 @@
+"""The magics in a real kernel, as a notebook drives it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jupyter_client.blocking import BlockingKernelClient
+from jupyter_client.manager import KernelManager
+
+Kernel = tuple[KernelManager, BlockingKernelClient]
+
+
+@pytest.fixture
+def kernel(state_dir: Path, tmp_path: Path) -> Iterator[Kernel]:
+    manager = KernelManager(kernel_name="python3", transport="ipc", ip=str(tmp_path / "kernel"))
+    manager.start_kernel(env={**os.environ, "NGBKIT_STATE_DIR": str(state_dir)}, cwd=str(tmp_path))
+    client = manager.blocking_client()
+    client.start_channels()
+    client.wait_for_ready(timeout=60)
+    yield manager, client
+    client.stop_channels()
+    manager.shutdown_kernel(now=True)
+
+
+def messages(client: BlockingKernelClient, cell: str, seconds: float = 90) -> Iterator[dict[str, Any]]:
+    """What the kernel publishes while it runs a cell, and its reply at the end."""
+    asked = client.execute(cell)
+    deadline = time.monotonic() + seconds
+    while True:
+        message = client.get_iopub_msg(timeout=deadline - time.monotonic())
+        if message["parent_header"].get("msg_id") != asked:
+            continue
+        if message["msg_type"] == "status" and message["content"]["execution_state"] == "idle":
+            break
+        yield message
+    yield client.get_shell_msg(timeout=deadline - time.monotonic())
+
+
+def test_interrupting_a_cell_stops_the_run_and_keeps_what_was_measured(kernel: Kernel, mlp_file: Path) -> None:
+    """As the stop button does it: one display that ends as the table, and an error reply, so that "Run All" ends."""
+    manager, client = kernel
+    list(messages(client, "%load_ext ngbkit"))
+    cell = f"%ngbench {mlp_file} -c identity,onnxruntime -b 1:200 -r 50 -o ds"
+    found: list[dict[str, Any]] = []
+    pressed = False
+    for message in messages(client, cell):
+        found.append(message)
+        text = str(message["content"].get("data", {}).get("text/plain", ""))
+        if not pressed and message["msg_type"] == "update_display_data" and not text.startswith("0 of"):
+            manager.interrupt_kernel()
+            pressed = True
+    reply, drawn = found[-1]["content"], [one for one in found if "display_data" in one["msg_type"]]
+    told = list(messages(client, "print(*sorted(set(ds['status'].values.ravel())), hasattr(ds, 'ngb'))"))
+
+    assert pressed
+    assert ["display_data"] == [one["msg_type"] for one in drawn if one["msg_type"] == "display_data"]
+    assert "<table" in drawn[-1]["content"]["data"]["text/html"]
+    assert ("error", "RunInterruptedError") == (reply["status"], reply["ename"])
+    assert "%ngruns --resume" in reply["traceback"][-1]
+    assert "ok pending True\n" == "".join(one["content"]["text"] for one in told if one["msg_type"] == "stream")

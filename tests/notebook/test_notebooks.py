@@ -1,0 +1,48 @@
+"""Every notebook of the documentation runs, and is small, valid and without outputs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import nbclient
+import nbformat
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "notebooks"
+NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+MOST_BYTES = 1_000_000
+
+
+def test_there_are_notebooks() -> None:
+    """They are numbered, and the first is the quick start."""
+    assert "01-quickstart.ipynb" == NOTEBOOKS[0].name
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebook_is_valid_small_and_without_outputs(path: Path) -> None:
+    """What a reader sees is made where it is read."""
+    notebook: Any = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+    assert path.stat().st_size < MOST_BYTES
+    assert [] == [cell.id for cell in code if cell.outputs or cell.execution_count is not None]
+    assert "python3" == notebook.metadata.kernelspec.name
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebook_runs(path: Path, tmp_path: Path, state_dir: Path) -> None:
+    """From the first cell to the last, without an error, and within its size budget even with its outputs."""
+    notebook: Any = nbformat.read(path, as_version=4)
+    (tmp_path / "notebooks").mkdir()
+    client = nbclient.NotebookClient(
+        notebook, timeout=500, kernel_name="python3", resources={"metadata": {"path": str(tmp_path / "notebooks")}}
+    )
+    client.execute(env={**os.environ, "NGBKIT_STATE_DIR": str(state_dir)})
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+
+    assert [] == [output for output in outputs if output.output_type == "error"]
+    assert [] == [output.text for output in outputs if output.get("name") == "stderr"]
+    assert len(nbformat.writes(notebook).encode()) < MOST_BYTES
