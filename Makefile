@@ -18,7 +18,7 @@ lint: $(READY) ## ruff and mypy
 	$(BIN)/mypy
 
 lab: $(READY) ## JupyterLab on the quick start
-	$(BIN)/jupyter lab notebooks/01-quickstart.ipynb
+	$(BIN)/jupyter lab notebooks/01-quickstart.ipynb $(ARGS)
 
 bench: $(READY) ## how fast ngbkit itself is; run it on a quiet machine
 	$(BIN)/python tests/benchmarks/speed.py

@@ -119,7 +119,7 @@ def spread(entries: Iterable[Entry], places: Mapping[str, int], repeats: int) ->
 def spread_anchors(
     entries: Iterable[Entry], places: Mapping[str, int], shape: tuple[int, int]
 ) -> dict[str, np.ndarray]:
-    """The samples of anchors, as `anchor_latency` and `anchor_round`: columns of that shape, each anchor at its place."""
+    """The samples of anchors: `anchor_latency` and `anchor_round`, columns of that shape, each anchor at its place."""
     found, samples, rounds = _unzip(entry for entry in entries if entry[0].trial_id in places)
     latency, numbers = _padded(
         found, [each[: shape[1]] for each in samples], [each[: shape[1]] for each in rounds], shape[1]

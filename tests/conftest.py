@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+from watching import Processes, find_processes
 
 from ngbkit import registry
 from ngbkit.workloads import onnx as onnx_source
@@ -33,6 +35,12 @@ def state_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "state"
     monkeypatch.setenv("NGBKIT_STATE_DIR", str(folder))
     return folder
+
+
+@pytest.fixture
+def processes(state_dir: Path) -> Processes:
+    """Finds the processes that work for this test's state folder: see `find_processes`."""
+    return partial(find_processes, state_dir)
 
 
 @pytest.fixture(scope="session")

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
+from watching import Processes
 
 from ngbkit import runs
 from ngbkit.cluster import attach, local
@@ -27,29 +27,15 @@ SLOW = 'slow{"seconds":0.02}'
 
 
 @pytest.fixture(autouse=True)
-def _no_process_left(state_dir: Path) -> Iterator[None]:
+def _no_process_left(processes: Processes) -> Iterator[None]:
     """Every process that a test started for its state folder is gone once its engines are closed."""
     yield
     local.close()
     deadline = time.monotonic() + 10
-    while processes(state_dir) and time.monotonic() < deadline:
+    while processes() and time.monotonic() < deadline:
         time.sleep(0.05)
 
-    assert [] == [process.cmdline() for process in processes(state_dir)]
-
-
-def processes(state_dir: Path, *words: str) -> list[psutil.Process]:
-    """The other live processes that work for that state folder, those with all the words in their command line."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            ours = process.environ().get("NGBKIT_STATE_DIR") == str(state_dir) and process.pid != os.getpid()
-            alive = process.status() != psutil.STATUS_ZOMBIE
-            if ours and alive and all(word in " ".join(process.cmdline()) for word in words):
-                found.append(process)
-        except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
-            continue
-    return found
+    assert [] == [process.cmdline() for process in processes()]
 
 
 def records_of(run: Run) -> dict[tuple[str, int], Record]:
@@ -66,8 +52,8 @@ def wait_until(true: Callable[[], Any], seconds: float = 60) -> None:
 
 
 def measuring(run: Run) -> bool:
-    """Whether a group is being timed and an earlier one is recorded."""
-    return run.progress.done >= 2 and run.progress.text.startswith("measuring")
+    """Whether the second group is being timed and the first one is recorded."""
+    return run.progress.done >= 2 and run.progress.text.startswith("measuring mlp batch 2")
 
 
 def test_a_sweep_becomes_a_dataset(mlp: Workload) -> None:
@@ -81,12 +67,12 @@ def test_a_sweep_becomes_a_dataset(mlp: Workload) -> None:
     assert "onnxruntime, graph optimisations off" in found.coords["baseline"].values
 
 
-def test_a_killed_engine_costs_what_was_in_flight(mlp: Workload, state_dir: Path) -> None:
+def test_a_killed_engine_costs_what_was_in_flight(mlp: Workload, processes: Processes) -> None:
     """Another engine is started, goes on, and runs nothing again that was finished."""
     run = Sweep(mlp, ["identity", SLOW], [1, 2, 3], repeats=60, threads=1).start()
     wait_until(lambda: measuring(run))
     before = records_of(run)
-    for process in processes(state_dir, "ngbkit.device.engine"):
+    for process in processes("ngbkit.device.engine"):
         process.kill()
     run.result()
     after = records_of(run)
@@ -96,14 +82,14 @@ def test_a_killed_engine_costs_what_was_in_flight(mlp: Workload, state_dir: Path
     assert {"ok"} == {record.status for record in after.values()}
 
 
-def test_a_killed_child_costs_its_own_trial(mlp: Workload, state_dir: Path) -> None:
+def test_a_killed_child_costs_its_own_trial(mlp: Workload, processes: Processes) -> None:
     """It is a failure with a reason; the others of its group are measured to the end."""
-    run = Sweep(mlp, ["identity", SLOW], [1, 2], repeats=80, threads=1).start()
+    run = Sweep(mlp, ["identity", SLOW], [1, 2], repeats=200, threads=1).start()
     wait_until(lambda: measuring(run))
-    servers = processes(state_dir, "ngbkit.device.forkserver")
+    servers = processes("ngbkit.device.forkserver")
     children = [child for server in servers for child in server.children()]
-    youngest = max(children, key=lambda child: child.pid)
-    youngest.kill()
+    # Forked in the order of the compilers, the anchor last: the last but one is the slow compiler's.
+    sorted(children, key=lambda child: child.create_time())[-2].kill()
     run.result()
     statuses = {key: record.status for key, record in records_of(run).items()}
 
@@ -121,7 +107,7 @@ run.wait()
 """
 
 
-def test_a_killed_client_leaves_nothing_behind_and_its_run_can_be_resumed(mlp_file: Path, state_dir: Path) -> None:
+def test_a_killed_client_leaves_nothing_behind_and_its_run_can_be_resumed(mlp_file: Path, processes: Processes) -> None:
     """`kill -9` of the process that a notebook runs in ends its engines; resuming runs only what is missing."""
     client = subprocess.Popen([sys.executable, "-c", CLIENT, str(mlp_file)], stdout=subprocess.PIPE, text=True)
     assert client.stdout is not None
@@ -130,10 +116,10 @@ def test_a_killed_client_leaves_nothing_behind_and_its_run_can_be_resumed(mlp_fi
         for line in lines:
             if int(line.split()[0]) >= 2 and "measuring" in line:
                 break
-        started = processes(state_dir)
+        started = processes()
         client.kill()
         client.wait()
-    wait_until(lambda: not processes(state_dir), seconds=10)
+    wait_until(lambda: not processes(), seconds=10)
     with Journal(runs.find(run_id) / "journal.sqlite", writable=False) as journal:
         before = [key for key in journal.statuses() if not key.startswith(ANCHOR)]
         known = {record.trial_id: record for record in journal.records()}
@@ -201,7 +187,7 @@ def test_a_trial_that_kills_its_engine_twice_is_given_up(mlp: Workload) -> None:
 
 
 def test_an_engine_of_the_users_own_cluster_is_used_and_left_alone(
-    mlp: Workload, state_dir: Path, tmp_path: Path
+    mlp: Workload, processes: Processes, tmp_path: Path
 ) -> None:
     """A plain ipyparallel cluster does, and is still there afterwards."""
     import ipyparallel
@@ -213,7 +199,7 @@ def test_an_engine_of_the_users_own_cluster_is_used_and_left_alone(
 
         assert {"ok"} == set(found["status"].values.ravel())
         assert [0] == client.ids
-        assert [] == processes(state_dir, "ngbkit.device.engine")
+        assert [] == processes("ngbkit.device.engine")
         client[:].apply_sync(os.kill, os.getpid(), 0)
         with pytest.raises(UsageError, match="no engine 7; it has 0"):
             attach(client, target=7)

@@ -62,9 +62,13 @@ def _start(device: str, cores: Sequence[int] | None) -> Engine:
     import ipyparallel
 
     profile = scratch.make(options.state_dir() / "clusters")
-    environment = {"NGBKIT_WATCH": str(os.getpid()), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    if cores is not None:
-        environment["NGBKIT_CORES"] = ",".join(map(str, cores))
+    pinned = os.sched_getaffinity(0) if cores is None else cores
+    environment = {
+        "NGBKIT_WATCH": str(os.getpid()),
+        "NGBKIT_CORES": ",".join(map(str, sorted(pinned))),
+        # What this process can import its engine can import too: plugins beside a notebook, a checkout.
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+    }
     cluster = ipyparallel.Cluster(
         n=0,
         profile_dir=str(profile),

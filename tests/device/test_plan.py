@@ -112,6 +112,26 @@ def test_whatever_a_compiler_does_the_sweep_goes_on(mlp: Workload) -> None:
     assert len(found) == len([event for event in events if event["kind"] == "record"])
 
 
+def test_an_operator_that_no_compiler_knows_is_named_by_each(tmp_path: Path) -> None:
+    """Every trial is `unsupported`, and its error names the operator."""
+    import onnx
+    from onnx import TensorProto, helper
+
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 4]) for name in ("x", "y")]
+    graph = helper.make_graph(
+        [helper.make_node("Frobnicate", ["x"], ["y"], domain="strange")], "g", *[[v] for v in values]
+    )
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid("strange", 1)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), tmp_path / "strange.onnx")
+    compilers = ["identity", "onnxruntime", "openvino", "tvm", "torchscript"]
+    found, _ = carry_out(Sweep(str(tmp_path / "strange.onnx"), compilers, [1], repeats=5, threads=1))
+
+    assert {"unsupported"} == {record.status for record in found.values()}
+    for compiler in compilers[:-1]:
+        assert "Frobnicate" in found[compiler, 1].error
+    assert "takes a torch module" in found["torchscript", 1].error
+
+
 def test_no_child_outlives_the_plan(mlp: Workload) -> None:
     """After a plan the fork servers are left, warm, and nothing else."""
     carry_out(Sweep(mlp, ["identity", "segfault", "hang"], [1], repeats=5, threads=1, timeout_s=2))

@@ -81,6 +81,28 @@ def test_how_a_child_ended_is_told(servers: Servers) -> None:
     assert not caught.value.out_of_memory
 
 
+def test_a_kill_for_want_of_memory_is_told_from_any_other(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel counts those, and the count has gone up."""
+    counts = iter([3, 4])
+    monkeypatch.setattr("ngbkit.device.servers.out_of_memory_kills", lambda: next(counts))
+    child = servers.get([]).fork()
+    os.kill(child.pid, signal.SIGKILL)
+    with pytest.raises(ChildEndedError, match="SIGKILL") as caught:
+        child.ask({"op": "usage"}, 30)
+
+    assert caught.value.out_of_memory
+
+
+def test_the_kernel_takes_a_child_before_anyone_else(servers: Servers) -> None:
+    """When memory runs out, the trial goes, and neither the engine nor the notebook."""
+    child = servers.get([]).fork()
+    child.ask({"op": "usage"}, 30)
+    score = Path(f"/proc/{child.pid}/oom_score_adj").read_text().strip()
+    child.end()
+
+    assert "1000" == score
+
+
 def test_children_end_with_their_server(servers: Servers) -> None:
     """Also when it is killed."""
     server = servers.get([])

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from jupyter_client.blocking import BlockingKernelClient
 from jupyter_client.manager import KernelManager
+from watching import Processes
+
+from ngbkit import runs
+from ngbkit.cluster import local
 
 Kernel = tuple[KernelManager, BlockingKernelClient]
 
@@ -63,3 +68,59 @@ def test_interrupting_a_cell_stops_the_run_and_keeps_what_was_measured(kernel: K
     assert ("error", "RunInterruptedError") == (reply["status"], reply["ename"])
     assert "%ngruns --resume" in reply["traceback"][-1]
     assert "ok pending True\n" == "".join(one["content"]["text"] for one in told if one["msg_type"] == "stream")
+
+
+def execute(client: BlockingKernelClient, cell: str) -> str:
+    """What a cell printed and displayed; it must end well."""
+    *published, reply = list(messages(client, cell))
+    assert reply["content"]["status"] == "ok", reply["content"]
+    contents = [message["content"] for message in published]
+    return "\n".join(content.get("text", "") or content.get("data", {}).get("text/plain", "") for content in contents)
+
+
+def wait_until(true: Callable[[], Any], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.05)
+
+
+def test_a_killed_kernel_takes_its_engines_along_and_its_run_resumes(
+    kernel: Kernel, mlp_file: Path, processes: Processes
+) -> None:
+    """`kill -9` in the middle of a sweep leaves no process and loses what was in flight; the rest is not run again."""
+    manager, client = kernel
+    execute(client, "%load_ext ngbkit")
+    slow = 'slow{"seconds":0.02}'
+    execute(client, f"run = %ngbench {mlp_file} -c identity,{slow} -b 1,2,3 -r 100 --threads 1 --background")
+    wait_until(lambda: "True" in execute(client, "print('measuring mlp batch 2' in run.progress.text)"))
+    run_id = execute(client, "print(run.id)").strip()
+    pid = manager.provisioner.pid
+    before = processes(but=pid)
+    psutil.Process(pid).kill()
+    wait_until(lambda: not processes(but=pid), seconds=15)
+    run = runs.resume(run_id)
+    done = run.progress.done
+    run.result()
+    local.close()
+
+    assert len(before) >= 4
+    assert done >= 2
+    assert {"ok": 6} == dict(run.progress.statuses)
+
+
+def test_a_kernel_that_shuts_down_leaves_no_process(
+    kernel: Kernel, mlp_file: Path, state_dir: Path, processes: Processes
+) -> None:
+    """Engines are torn down with the kernel, and the files of their connections with them."""
+    manager, client = kernel
+    execute(client, "%load_ext ngbkit")
+    shown = execute(client, f"%ngbench {mlp_file} -c identity,onnxruntime -b 1 -r 5 --threads 1 -o ds")
+    bound = execute(client, "print(ds.ngb.speedup().sizes)")
+    pid = manager.provisioner.pid
+    manager.shutdown_kernel()
+    wait_until(lambda: not processes(but=pid), seconds=15)
+
+    assert "throughput" in shown
+    assert "'compiler': 2" in bound
+    assert [] == list((state_dir / "clusters").iterdir())
