@@ -214,15 +214,15 @@ class Bench:
             return
         self.journal.start([lane.trial.id for lane in lanes], "measure")
         own = [lane for lane in lanes if not lane.trial.beside] or lanes
-        turns = rounds.turns(self.spec.sweep.repeats, min(lane.settled_call_s for lane in own))
+        turns = rounds.plan_turns(self.spec.sweep.repeats, min(lane.settled_call_s for lane in own))
         told = 0.0
-        for number, turn in enumerate(turns):
+        for number, calls in enumerate(turns):
             if time.monotonic() - told > _TELL_EVERY_S:
                 told = time.monotonic()
                 self._tell("round", text=f"measuring {describe(group)}", done=number, total=len(turns))
             for lane in rounds.shuffled(lanes, self.spec.sweep.seed, number):
                 try:
-                    lane.turn(first_round + number, turn)
+                    lane.turn(first_round + number, calls)
                 except LaneFailedError as error:
                     lanes.remove(lane)
                     self._finish([error.failure])

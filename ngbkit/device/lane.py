@@ -13,7 +13,7 @@ from ngbkit.errors import DeviceError
 from ngbkit.records import Contract, Failure, FailureStatus, Measurement, Stage
 from ngbkit.resources import CpuClock, CpuUse
 from ngbkit.sweep import Trial
-from ngbkit.timing.rounds import Turn
+from ngbkit.timing.rounds import settling_calls
 
 # Warm-up lasts this long, and never more calls than this.
 WARM_UP_S = 0.25
@@ -68,10 +68,11 @@ class Lane:
         """Make what the trial's workload needs before any of its trials."""
         return self._ask(message, "export")
 
-    def turn(self, round_number: int, turn: Turn) -> None:
+    def turn(self, round_number: int, calls: int) -> None:
         """Take this lane's samples of one round."""
         before = CpuClock.read()
-        reply = self._ask({"op": "turn", "calls": turn.calls, "settle": turn.settle}, "measure")
+        settle = settling_calls(self.settled_call_s)
+        reply = self._ask({"op": "turn", "calls": calls, "settle": settle}, "measure")
         self._cpu.add(before, CpuClock.read())
         self._called_s += reply["spent_s"]
         self._latency_s += reply["latency_s"]

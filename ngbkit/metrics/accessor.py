@@ -37,13 +37,13 @@ class Metrics:
         """See `ngbkit.metrics.speedup`."""
         return _each(labelled.speedup, self._data)
 
-    def rtr(self) -> Labelled:
+    def rtr(self, *, tied: bool = True) -> Labelled:
         """See `ngbkit.metrics.rtr`."""
-        return _each(labelled.rtr, self._data)
+        return _each(labelled.rtr, self._data, tied=tied)
 
-    def ase(self) -> Labelled:
+    def ase(self, *, tied: bool = True) -> Labelled:
         """See `ngbkit.metrics.ase`."""
-        return _each(labelled.ase, self._data)
+        return _each(labelled.ase, self._data, tied=tied)
 
     def bsr(self) -> Labelled:
         """See `ngbkit.metrics.bsr`."""

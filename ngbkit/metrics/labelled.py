@@ -52,31 +52,41 @@ def speedup(dataset: xr.Dataset) -> xr.DataArray:
     return _speedup(dataset, "speedup")
 
 
-def rtr(dataset: xr.Dataset) -> xr.DataArray:
+def rtr(dataset: xr.Dataset, *, tied: bool = True) -> xr.DataArray:
     """T_c(b) / T_c(1), the relative throughput rate (the paper, section V-A4); below 1 batching costs throughput.
 
-    Batch sizes are measured one after the other, so where the dataset has anchors, both rates are taken relative to
-    `identity` at batch size 1 in the very rounds that they are from, and drift in between cancels.
+    Parameters
+    ----------
+    dataset
+        With batch size 1.
+    tied
+        Batch sizes are measured one after the other. Where the dataset has anchors, both rates are taken relative to
+        `identity` at batch size 1 in the very rounds that they are from, so that drift in between cancels; the price is
+        the noise of `identity`, which more repeats make small, as they never do drift. False compares the rates as
+        they are.
 
     Raises
     ------
     MetricError
         There is no batch size 1.
     """
-    return _named(_scaling(dataset, "rtr"), "rtr")
+    return _named(_scaling(dataset, "rtr", tied), "rtr")
 
 
-def ase(dataset: xr.Dataset) -> xr.DataArray:
+def ase(dataset: xr.Dataset, *, tied: bool = True) -> xr.DataArray:
     """T_c(b) / (b T_c(1)), the absolute scaling efficiency (section V-A4): 1 is perfect scaling with the batch.
 
-    Tied by anchors as `rtr` is.
+    Parameters
+    ----------
+    dataset, tied
+        As for `rtr`.
 
     Raises
     ------
     MetricError
         There is no batch size 1.
     """
-    return _named(_ratio(_scaling(dataset, "ase"), dataset["batch_size"]), "ase")
+    return _named(_ratio(_scaling(dataset, "ase", tied), dataset["batch_size"]), "ase")
 
 
 def bsr(dataset: xr.Dataset) -> xr.DataArray:
@@ -183,11 +193,15 @@ def _spread(values: xr.DataArray, name: str, units: str) -> dict[str, xr.DataArr
     }
 
 
-def _scaling(dataset: xr.Dataset, metric: str) -> xr.DataArray:
-    """T_c(b) / T_c(1), tied by anchors where there are any."""
+def _scaling(dataset: xr.Dataset, metric: str, tied: bool) -> xr.DataArray:
+    """T_c(b) / T_c(1), tied by anchors where there are any and that is wanted."""
     rates = throughput(dataset)
     plain = _ratio(rates, _at(rates, metric, "batch_size", 1))
-    if not {"anchor_latency", "round", "latency"} <= set(dataset.variables) or BASELINE not in dataset["compiler"]:
+    if (
+        not tied
+        or not {"anchor_latency", "round", "latency"} <= set(dataset.variables)
+        or BASELINE not in dataset["compiler"]
+    ):
         return plain
     latency, rounds = (
         xr.concat([dataset[own], _anchor(dataset, own).expand_dims(compiler=[_ANCHOR])], "compiler", join="override")
@@ -198,8 +212,8 @@ def _scaling(dataset: xr.Dataset, metric: str) -> xr.DataArray:
         arrays.round_medians, latency, rounds, input_core_dims=[each, each], output_core_dims=[out]
     )
     own, anchor = medians.drop_sel(compiler=_ANCHOR), medians.sel(compiler=_ANCHOR, drop=True)
-    tied = xr.apply_ufunc(arrays.paired_speedup, own, anchor, input_core_dims=[out, out]) * dataset["batch_size"]
-    scaled = _ratio(tied, tied.sel(batch_size=1, drop=True))
+    beside = xr.apply_ufunc(arrays.paired_speedup, own, anchor, input_core_dims=[out, out]) * dataset["batch_size"]
+    scaled = _ratio(beside, beside.sel(batch_size=1, drop=True))
     return scaled.where(scaled.notnull(), plain).transpose(*rates.dims)
 
 

@@ -57,6 +57,14 @@ def test_drift_between_groups_cancels_in_rtr_and_ase(slowness: float) -> None:
     np.testing.assert_allclose([[1, 0.4], [1, 0.5]], found.ngb.ase().values.squeeze())
 
 
+def test_rates_can_be_compared_untied() -> None:
+    """For whoever wants to see what the anchors change."""
+    found = measured(3.0)
+
+    np.testing.assert_allclose([[1, 1.6 / 3], [1, 2 / 3]], found.ngb.rtr(tied=False).values.squeeze())
+    np.testing.assert_allclose([[1, 0.4 / 3], [1, 0.5 / 3]], found.ngb.ase(tied=False).values.squeeze())
+
+
 def test_without_anchors_the_rates_are_compared_as_they_are() -> None:
     """Then a machine that was three times slower shows."""
     found = measured(3.0, anchored=False)

@@ -5,21 +5,19 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ngbkit.timing.rounds import shuffled, turns
+from ngbkit.timing.rounds import plan_turns, settling_calls, shuffled
 
 
 @given(repeats=st.integers(1, 500), call_s=st.floats(1e-6, 10))
 def test_the_turns_of_a_group_take_as_many_samples_as_asked(repeats: int, call_s: float) -> None:
     """No more and no fewer, whatever a call takes."""
-    assert repeats == sum(turn.calls for turn in turns(repeats, call_s))
+    assert repeats == sum(plan_turns(repeats, call_s))
 
 
 def test_a_short_call_settles_first_and_a_long_one_does_not() -> None:
     """What settling gives back is a few milliseconds of cold caches; a long call would not notice."""
-    short, long = turns(100, 0.001), turns(100, 0.2)
-
-    assert (20, 1, 5) == (len(short), short[0].settle, short[0].calls)
-    assert (100, 0, 1) == (len(long), long[0].settle, long[0].calls)
+    assert ([5] * 20, 1) == (plan_turns(100, 0.001), settling_calls(0.001))
+    assert ([1] * 100, 0) == (plan_turns(100, 2.0), settling_calls(2.0))
 
 
 def test_the_order_changes_with_the_round_and_follows_from_the_seed() -> None:
