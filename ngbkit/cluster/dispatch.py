@@ -12,7 +12,7 @@ from typing import Any
 from ngbkit import errors
 from ngbkit.cluster import local
 from ngbkit.cluster.engine import Engine, EngineLostError, Event
-from ngbkit.device.plan import Spec
+from ngbkit.device.spec import Spec
 from ngbkit.errors import DeviceError, NgbkitError, UnknownNameError
 from ngbkit.sweep import Sweep
 

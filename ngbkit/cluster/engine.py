@@ -13,7 +13,7 @@ from typing import Any
 
 import ipyparallel
 
-from ngbkit.device.plan import EVENT_MIME, FORMAT, Spec
+from ngbkit.device.spec import EVENT_MIME, FORMAT, Spec
 from ngbkit.errors import DeviceError
 
 Event = dict[str, Any]

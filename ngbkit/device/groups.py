@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ngbkit import environment, registry, scratch
 from ngbkit import records as record_format
@@ -16,14 +16,12 @@ from ngbkit.compilers.base import Compiler, Form
 from ngbkit.device import preparation
 from ngbkit.device.lane import Lane, LaneFailedError
 from ngbkit.device.servers import ForkServer, Servers
+from ngbkit.device.spec import Spec
 from ngbkit.journal import Journal
 from ngbkit.records import Failure, Record
 from ngbkit.sweep import Choice, Group, Trial, facts_key
 from ngbkit.timing import rounds
 from ngbkit.workloads.base import Source
-
-if TYPE_CHECKING:
-    from ngbkit.device.plan import Spec
 
 # Progress within a group is told at most this often.
 _TELL_EVERY_S = 0.25

@@ -12,7 +12,6 @@ import contextlib
 import json
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,59 +20,11 @@ from ngbkit import records as record_format
 from ngbkit.artifacts import Store
 from ngbkit.device.groups import Bench
 from ngbkit.device.interrupt import Interrupt
+from ngbkit.device.spec import EVENT_MIME, FORMAT, Spec
 from ngbkit.errors import FencedError, NgbkitError
 from ngbkit.journal import Journal
-from ngbkit.sweep import Sweep
 
-EVENT_MIME = "application/vnd.ngbkit.event+json"
-FORMAT = 1
 Publish = Callable[[dict[str, Any]], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spec:
-    """What a plan is told.
-
-    Parameters
-    ----------
-    run_id, device
-        Which run this is part of, and what the client calls this device.
-    state_dir
-        Where this device keeps journals, artifacts and prepared workloads.
-    sweep
-        The whole sweep; the plan carries out the trials of `device`.
-    retry
-        Trials whose record has one of these statuses are run again.
-    """
-
-    run_id: str
-    device: str
-    state_dir: Path
-    sweep: Sweep
-    retry: frozenset[str] = frozenset()
-
-    def to_json(self) -> str:
-        return json.dumps(
-            {
-                "run_id": self.run_id,
-                "device": self.device,
-                "state_dir": str(self.state_dir),
-                "sweep": self.sweep.to_json(),
-                "retry": sorted(self.retry),
-            }
-        )
-
-    @classmethod
-    def from_json(cls, text: str) -> Spec:
-        data = json.loads(text)
-        state_dir = Path(data["state_dir"])
-        return cls(
-            run_id=data["run_id"],
-            device=data["device"],
-            state_dir=state_dir,
-            sweep=Sweep.from_json(data["sweep"], locate=Store(state_dir / "artifacts").path),
-            retry=frozenset(data["retry"]),
-        )
 
 
 def hello(spec_json: str = "{}") -> str:

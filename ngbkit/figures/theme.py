@@ -69,6 +69,8 @@ def _compiler(label: str) -> str:
 CONFIG: Mapping[str, Any] = {
     "background": "white",  # a dark page must not swallow dark axes
     "font": FONT,
+    # Wherever an SVG is shown, its text may be set in a wider font than it was measured in.
+    "padding": {"left": 5, "top": 5, "right": 24, "bottom": 5},
     "view": {"stroke": None},
     "axis": {
         "domainColor": "#888888",

@@ -15,7 +15,7 @@ import pytest
 from ngbkit import options, records
 from ngbkit.artifacts import Store
 from ngbkit.device import groups, plan
-from ngbkit.device.plan import Spec
+from ngbkit.device.spec import Spec
 from ngbkit.errors import FencedError
 from ngbkit.journal import Journal
 from ngbkit.records import Failure, Measurement, Record

@@ -1,0 +1,59 @@
+"""What client and device agree on: the spec of a plan, the format that both speak, the type of an event."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from ngbkit.artifacts import Store
+from ngbkit.sweep import Sweep
+
+EVENT_MIME = "application/vnd.ngbkit.event+json"
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spec:
+    """What a plan is told.
+
+    Parameters
+    ----------
+    run_id, device
+        Which run this is part of, and what the client calls this device.
+    state_dir
+        Where this device keeps journals, artifacts and prepared workloads.
+    sweep
+        The whole sweep; the plan carries out the trials of `device`.
+    retry
+        Trials whose record has one of these statuses are run again.
+    """
+
+    run_id: str
+    device: str
+    state_dir: Path
+    sweep: Sweep
+    retry: frozenset[str] = frozenset()
+
+    def to_json(self) -> str:
+        return json.dumps(
+            {
+                "run_id": self.run_id,
+                "device": self.device,
+                "state_dir": str(self.state_dir),
+                "sweep": self.sweep.to_json(),
+                "retry": sorted(self.retry),
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> Spec:
+        data = json.loads(text)
+        state_dir = Path(data["state_dir"])
+        return cls(
+            run_id=data["run_id"],
+            device=data["device"],
+            state_dir=state_dir,
+            sweep=Sweep.from_json(data["sweep"], locate=Store(state_dir / "artifacts").path),
+            retry=frozenset(data["retry"]),
+        )
