@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ngbkit import options, records
 from ngbkit.artifacts import Store, replacing
+from ngbkit.clock import Clock
 from ngbkit.errors import DeviceError, JournalError, NgbkitError, RunNotFoundError, UsageError, nearest
 from ngbkit.journal import Journal
 from ngbkit.records import STATUSES
@@ -79,7 +80,7 @@ class Run:
         self._journal.forget([key for key, status in self._journal.statuses().items() if status in self._retry])
         self._have = set(self._journal.statuses())
         self._statuses = {key: status for key, status in self._journal.statuses().items() if key in self._trials}
-        self._clock = _Clock(self._trials, done=self._statuses)
+        self._clock = Clock(self._trials, done=self._statuses)
         self._text = "starting"
         self._stop, self._ended = threading.Event(), threading.Event()
         self._changed = threading.Condition()
@@ -194,6 +195,7 @@ class Run:
             self._text = f"the journal of {event['device']} was damaged; {event['records']} of its records were saved"
         elif kind == "round":
             self._text = f"{event['text']}, round {event['done'] + 1} of {event['total']}"
+            self._clock.advanced(event["trial_ids"], event["done"] / event["total"])
         elif kind == "stage":
             self._text = event["text"]
         if self.state == "starting":
@@ -346,26 +348,6 @@ def load_dataset(folder: Path) -> xr.Dataset | xr.DataTree:
             facts=journal.notes("facts"),
             run_id=folder.name,
         )
-
-
-class _Clock:
-    """How long the rest will take, told from how long what is done took."""
-
-    def __init__(self, trials: Mapping[str, Trial], done: Collection[str]) -> None:
-        # Compiling costs about the same at any batch size; timing grows with it.
-        self._weights = {key: 4.0 + trial.batch_size for key, trial in trials.items()}
-        self._left = sum(weight for key, weight in self._weights.items() if key not in set(done))
-        self._spent = 0.0
-        self._began = self._told = time.monotonic()
-
-    def finished(self, trial_id: str) -> None:
-        weight = self._weights[trial_id]
-        self._spent, self._left, self._told = self._spent + weight, self._left - weight, time.monotonic()
-
-    def remaining_s(self) -> float | None:
-        if not self._spent:
-            return None
-        return max(0.0, (self._told - self._began) * self._left / self._spent - (time.monotonic() - self._told))
 
 
 def _check_devices(sweep: Sweep, engines: Mapping[str, Engine] | None) -> None:

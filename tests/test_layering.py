@@ -16,7 +16,19 @@ DEVICE_SIDE = (
     *("timing", "equivalence", "resources", "artifacts", "journal", "device"),
 )
 CLIENT_SIDE = (
-    *("cluster", "storage", "columns", "dataset", "metrics", "tables", "synthetic", "testing", "runs", "figures"),
+    *(
+        "cluster",
+        "storage",
+        "columns",
+        "dataset",
+        "metrics",
+        "tables",
+        "synthetic",
+        "testing",
+        "clock",
+        "runs",
+        "figures",
+    ),
     *("arguments", "inventory", "progress", "notebook", "cli", "__main__"),
 )
 ORDER = (*DEVICE_SIDE, *CLIENT_SIDE)

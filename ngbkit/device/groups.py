@@ -217,7 +217,8 @@ class Bench:
         for number, calls in enumerate(turns):
             if time.monotonic() - told > _TELL_EVERY_S:
                 told = time.monotonic()
-                self._tell("round", text=f"measuring {describe(group)}", done=number, total=len(turns))
+                ids = [lane.trial.id for lane in own]
+                self._tell("round", text=f"measuring {describe(group)}", done=number, total=len(turns), trial_ids=ids)
             for lane in rounds.shuffled(lanes, self.spec.sweep.seed, number):
                 try:
                     lane.turn(first_round + number, calls)
