@@ -259,3 +259,14 @@ def test_a_device_journal_that_was_cut_costs_what_lay_behind_the_cut(mlp: Worklo
 
     assert before.items() <= after.items()
     assert len(resumed.sweep) == len(after)
+
+
+@pytest.mark.parametrize("after_s", [0.0, 1.5, 2.6, 2.9])
+def test_a_run_can_be_stopped_while_it_starts(mlp: Workload, after_s: float) -> None:
+    """Before its engine is up, before its plan is there, or in the first moments of it."""
+    run = Sweep(mlp, ["identity", 'slow{"seconds":0.5}'], [1, 2, 3], repeats=100, threads=1).start()
+    time.sleep(after_s)
+    run.stop()
+
+    assert run.wait(15)
+    assert ("stopped", None) == (run.state, run.error)

@@ -83,6 +83,8 @@ class Dispatch:
         losses = 0
         retry = self.retry
         while True:
+            if self.stop.is_set():
+                return "stopped"
             engine = given or local.engine(device)
             before = len(self._have)
             try:
@@ -92,8 +94,6 @@ class Dispatch:
                 # What was to be run again has been taken out of the journal, or will be found there.
                 retry = frozenset()
                 losses = losses + 1 if len(self._have) == before else 1
-                if self.stop.is_set():
-                    return "stopped"
                 if given is not None or losses >= _MOST_LOSSES:
                     raise DeviceError(
                         f"{error}. What it measured is kept: `ngbkit resume {self.run_id}` goes on."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import queue
 import signal
 import time
@@ -126,7 +127,7 @@ class Plan:
     engine: Engine
     result: Any
     events: queue.SimpleQueue[Event]
-    _stopping_since: float | None = None
+    _asked_at: float = -math.inf
 
     def next_event(self, timeout_s: float) -> Event | None:
         """The next event; None when none came in that time."""
@@ -154,13 +155,18 @@ class Plan:
         except ipyparallel.error.IPythonError as error:
             if _is_loss(error):
                 raise EngineLostError(f"the engine of device {self.engine.device} was lost") from error
+            if getattr(error, "ename", "") == "KeyboardInterrupt":
+                return {"state": "stopped"}  # the signal came before the plan was ready for it
             raise _explain(self.engine.device, error) from error
         return outcome
 
     def interrupt(self) -> None:
-        """Ask the plan to stop; it kills what is in flight and returns."""
-        if self._stopping_since is None:
-            self._stopping_since = time.monotonic()
+        """Ask the plan to stop; it kills what is in flight and returns. To be called until it has.
+
+        An engine that has not begun with the plan yet ignores the signal, so it is sent again every second.
+        """
+        if time.monotonic() - self._asked_at > 1:
+            self._asked_at = time.monotonic()
             self.engine.view.client.send_signal(signal.SIGINT, targets=_targets(self.engine.view), block=False)
 
 
