@@ -90,6 +90,7 @@ def test_a_file_is_replaced_only_when_asked(tmp_path):
 FULL_DISK = """
 import resource, sys
 from ngbkit import dataset, synthetic
+from ngbkit.errors import UsageError
 from ngbkit.sweep import Sweep
 from ngbkit.workloads.base import Workload
 
@@ -98,7 +99,7 @@ data = synthetic.dataset(asked)
 resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, resource.RLIM_INFINITY))
 try:
     dataset.save(data, sys.argv[1], overwrite=True)
-except dataset.UsageError as error:
+except UsageError as error:
     sys.stdout.write(str(error))
 """
 
