@@ -1,0 +1,44 @@
+"""The README: what it says can be done can be done."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from ngbkit import cli
+from ngbkit.notebook.magics import TABLES
+
+TEXT = (Path(__file__).parents[1] / "README.md").read_text()
+
+
+def test_the_two_commands_come_first() -> None:
+    """Whoever has a minute sees them without scrolling."""
+    head = TEXT.splitlines()[:15]
+
+    assert [True, True] == [any(command in line for line in head) for command in ("make demo", "make test")]
+
+
+def test_every_option_of_a_magic_is_explained() -> None:
+    """By its long name."""
+    flags = {flag for table in TABLES.values() for argument in table for flag in argument.flags}
+
+    assert [] == sorted(flag for flag in flags if flag.startswith("--") and flag not in TEXT)
+
+
+@pytest.mark.parametrize("block", re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL))
+def test_python_runs(block: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each block as it stands."""
+    exec(compile(block, "README.md", "exec"), {})
+
+    assert capsys.readouterr().out
+
+
+def test_every_command_of_the_shell_exists() -> None:
+    """Those in the list of verbs, and in the examples."""
+    named = set(re.search(r"`ngbkit ((?:\w+ \| )+\w+)`", TEXT)[1].split(" | "))  # type: ignore[index]
+    used = set(re.findall(r"^    ngbkit (\w+)", TEXT, re.MULTILINE))
+
+    assert set(cli._COMMANDS) == named
+    assert used <= named
