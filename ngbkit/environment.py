@@ -45,7 +45,6 @@ def describe(packages: Iterable[str] = PACKAGES) -> dict[str, Any]:
         "hypervisor": "hypervisor" in cpu_flags(),
         "governor": _read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         "load_1min": os.getloadavg()[0],
-        "openmp_wait_policy": os.environ.get("OMP_WAIT_POLICY", "default"),
         "python": platform.python_version(),
         "packages": {package: found for package in packages if (found := version(package)) is not None},
         "ngbkit_commit": commit(),

@@ -18,7 +18,7 @@ from typing import Any
 from ngbkit import environment, options
 from ngbkit import records as record_format
 from ngbkit.artifacts import Store
-from ngbkit.device.groups import Bench
+from ngbkit.device.groups import Bench, child_settings
 from ngbkit.device.interrupt import Interrupt
 from ngbkit.device.spec import EVENT_MIME, FORMAT, Spec
 from ngbkit.errors import FencedError, NgbkitError
@@ -69,7 +69,8 @@ def carry_out(spec: Spec, publish: Publish) -> str:
             found = journal.statuses()
             journal.forget([trial_id for trial_id, status in found.items() if status in spec.retry])
         bench = Bench(spec=spec, journal=journal, interrupt=interrupt.descriptor, publish=publish)
-        bench.note("environment", spec.device, environment.describe())
+        about = {**environment.describe(), "child_settings": child_settings(bench.threads)}
+        bench.note("environment", spec.device, about)
         try:
             bench.warm_servers()
             for group in spec.sweep.groups(spec.device):

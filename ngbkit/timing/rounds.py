@@ -13,6 +13,8 @@ T = TypeVar("T")
 # single call that settles it was 0.5 % and 3 %. A call longer than this is taken not to notice.
 SETTLING_CALL_S = 0.5
 CALLS_A_TURN = 5
+# In a single round, whatever disturbs it would hit one compiler and not the others.
+LEAST_ROUNDS = 5
 
 
 def plan_turns(repeats: int, fastest_call_s: float) -> list[int]:
@@ -27,8 +29,9 @@ def plan_turns(repeats: int, fastest_call_s: float) -> list[int]:
     """
     if fastest_call_s >= SETTLING_CALL_S:
         return [1] * repeats
-    whole, rest = divmod(repeats, CALLS_A_TURN)
-    return [CALLS_A_TURN] * whole + ([rest] if rest else [])
+    calls = max(1, min(CALLS_A_TURN, repeats // LEAST_ROUNDS))
+    whole, rest = divmod(repeats, calls)
+    return [calls] * whole + ([rest] if rest else [])
 
 
 def settling_calls(call_s: float) -> int:

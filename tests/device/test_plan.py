@@ -59,10 +59,26 @@ def test_every_compiler_of_a_group_is_measured_in_the_same_rounds(mlp: Workload)
         assert isinstance(record, Measurement)
         assert 12 == len(record.latency_s)
         assert all(sample > 0 for sample in record.latency_s)
-        assert (0,) * 5 + (1,) * 5 + (2,) * 2 == record.rounds
+        assert tuple(number // 2 for number in range(12)) == record.rounds
         assert record.compile_time_s > 0
         assert record.peak_memory_bytes is not None
         assert 1e-4 > record.rmse
+
+
+@pytest.mark.parametrize("chosen", [{}, {"OMP_WAIT_POLICY": "PASSIVE"}])
+def test_the_openmp_wait_policy_is_fixed_and_recorded(
+    mlp: Workload, chosen: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ours by default, the user's own where there is one, and in both cases a part of the environment."""
+    for name, value in chosen.items():
+        monkeypatch.setenv(name, value)
+    _, events = carry_out(Sweep(mlp, ["identity"], [1], repeats=5, threads=1))
+    (environment,) = [event["value"] for event in events if event["kind"] == "environment"]
+    settings = environment["child_settings"]
+
+    assert "1" == settings["OMP_NUM_THREADS"]
+    assert (chosen or {"GOMP_SPINCOUNT": "10000"}).items() <= settings.items()
+    assert ("GOMP_SPINCOUNT" in settings) == (not chosen)
 
 
 def test_a_group_of_another_batch_size_carries_an_anchor(mlp: Workload) -> None:
@@ -78,7 +94,7 @@ def test_a_group_of_another_batch_size_carries_an_anchor(mlp: Workload) -> None:
     assert anchors[0] is None
     assert 5 == len(found)
     assert isinstance(anchor, Measurement)
-    assert (0,) * 5 + (1,) * 5 == anchor.rounds
+    assert tuple(number // 2 for number in range(10)) == anchor.rounds
     assert [None] == [group.anchor for group in Sweep(mlp, ["identity"], [3]).groups()]
 
 

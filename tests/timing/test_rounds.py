@@ -14,6 +14,11 @@ def test_the_turns_of_a_group_take_as_many_samples_as_asked(repeats: int, call_s
     assert repeats == sum(plan_turns(repeats, call_s))
 
 
+def test_few_samples_are_spread_over_rounds_all_the_same() -> None:
+    """At least five rounds, as far as there are samples."""
+    assert ([2] * 5, [1, 1, 1]) == (plan_turns(10, 0.001), plan_turns(3, 0.001))
+
+
 def test_a_short_call_settles_first_and_a_long_one_does_not() -> None:
     """What settling gives back is a few milliseconds of cold caches; a long call would not notice."""
     assert ([5] * 20, 1) == (plan_turns(100, 0.001), settling_calls(0.001))
