@@ -98,9 +98,8 @@ def ready(folder: Path, batch_sizes: Sequence[int]) -> dict[str, Any] | None:
 
 def evict(cache: Path, keep_bytes: int) -> None:
     """Delete the preparations that were used longest ago until at most `keep_bytes` are left."""
-    sizes = {
-        folder: sum(file.stat().st_size for file in folder.iterdir()) for folder in cache.glob("*") if folder.is_dir()
-    }
+    folders = [folder for folder in cache.glob("*") if folder.is_dir()]
+    sizes = {folder: sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) for folder in folders}
     total = sum(sizes.values())
     for folder in sorted(sizes, key=lambda folder: folder.stat().st_mtime):
         if total <= keep_bytes:
@@ -246,7 +245,9 @@ def _export(network: Network, folder: Path, batch_sizes: Sequence[int], seed: in
         return refused
     for batch_size in batch_sizes:
         if network.batch_size in (None, batch_size):
-            export.specialise(network.onnx, batch_size, _batch_file(folder, batch_size), fold=False)
+            # A file of the user's own is measured as it came.
+            fold = network.module is not None
+            export.specialise(network.onnx, batch_size, _batch_file(folder, batch_size), fold=fold)
         else:
             refused[str(batch_size)] = (
                 f"the file takes batch size {network.batch_size} only: its first dimension is fixed"
