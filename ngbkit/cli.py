@@ -165,8 +165,9 @@ def _demo(asked: argparse.Namespace) -> int:
     with _naming(run):
         kept = storage.save(data, folder / "demo.nc", overwrite=True)
         drawn = figures.save(figures.overview(data), folder / "demo.html")
-    _print(data, False, _DEMO_FIGURES)
-    print(f"\n{kept} holds the dataset, {drawn} the figure.")
+    _print(data, asked.json, _DEMO_FIGURES)
+    if not asked.json:
+        print(f"\n{kept} holds the dataset, {drawn} the figure.")
     return _code(run)
 
 
@@ -177,7 +178,7 @@ _COMMANDS: dict[str, tuple[Callable[[argparse.Namespace], int], tuple[Argument, 
     "show": (_show, (_SOURCE, _FIGURE, _JSON)),
     "devices": (_devices, (_JSON,)),
     "compilers": (_compilers, (_JSON,)),
-    "demo": (_demo, (_DEMO_REPEATS, _FOLDER, _QUIET)),
+    "demo": (_demo, (_DEMO_REPEATS, _FOLDER, _JSON, _QUIET)),
 }
 
 

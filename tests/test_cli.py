@@ -254,6 +254,12 @@ def test_demo_prints_four_tables_and_keeps_a_page(
     assert 'src="http' not in page
 
 
+@pytest.mark.parametrize("name", ["run", "resume", "runs", "show", "devices", "compilers", "demo"])
+def test_every_command_that_prints_figures_prints_json_too(name: str) -> None:
+    """For programs."""
+    assert cli._JSON in cli._COMMANDS[name][1]
+
+
 def shell(state_dir: Path, *words: str, **options: Any) -> subprocess.Popen[str]:
     environment = {**os.environ, "NGBKIT_STATE_DIR": str(state_dir)}
     command = [sys.executable, "-m", "ngbkit", *words]
