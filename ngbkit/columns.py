@@ -11,10 +11,8 @@ import numpy as np
 
 from ngbkit import records as formats
 from ngbkit.errors import JournalError, UsageError
+from ngbkit.journal import Row
 from ngbkit.records import Measurement, Record
-
-Row = tuple[str, str, bytes, bytes]
-"""``(trial id, record as JSON without its samples, latencies as <f8, rounds as <i4)``: how a journal keeps a record."""
 
 Entry = tuple[Record, "Sequence[float] | np.ndarray", "Sequence[int] | np.ndarray"]
 """A record, its latencies and its rounds; those two are in the record itself only where it did not come from a row."""
@@ -34,13 +32,6 @@ _FIELDS = {
     "rmse": "rmse",
     "baseline_rmse": "baseline_rmse",
 }
-
-
-def to_row(record: Record) -> Row:
-    """The record as a journal keeps it: see `Row`."""
-    data = formats.to_json(record)
-    latency, rounds = data.pop("latency_s", ()), data.pop("rounds", ())
-    return record.trial_id, json.dumps(data), np.array(latency, "<f8").tobytes(), np.array(rounds, "<i4").tobytes()
 
 
 def from_row(row: Row) -> Entry:

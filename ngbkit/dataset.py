@@ -19,7 +19,8 @@ import numpy as np
 import xarray as xr
 
 from ngbkit import columns
-from ngbkit.columns import NO_ROUND, Entry, Row, to_row
+from ngbkit.columns import NO_ROUND, Entry
+from ngbkit.journal import Row
 from ngbkit.records import STATUSES, Record
 from ngbkit.storage import Data, load, save
 from ngbkit.sweep import ANCHOR, Sweep, facts_key
@@ -28,7 +29,6 @@ from ngbkit.workloads.base import Number, Workload
 __all__ = [
     "VARIABLES",
     "Data",
-    "Row",
     "assemble",
     "assemble_rows",
     "describe",
@@ -37,7 +37,6 @@ __all__ = [
     "load",
     "nodes",
     "save",
-    "to_row",
 ]
 
 Known = Mapping[str, Mapping[str, Any]]

@@ -28,6 +28,7 @@ from ngbkit.records import Record
 
 FORMAT = 1
 Row = tuple[str, str, bytes, bytes]
+"""``(trial id, record as JSON without its samples, latencies as <f8, rounds as <i4)``: how a journal keeps a record."""
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS starts (trial_id TEXT NOT NULL, phase TEXT NOT NULL, at REAL NOT NULL);
@@ -109,7 +110,7 @@ class Journal:
 
     def finish(self, finished: Iterable[Record]) -> None:
         """Commit what trials left behind, all in one transaction. A record that is here already is replaced."""
-        rows = [encode(record) for record in finished]
+        rows = [(record.trial_id, record.status, *encode(record)[1:]) for record in finished]
         self._write(
             ("INSERT OR REPLACE INTO results VALUES (?, ?, ?, ?, ?, ?)", [(*row, _checksum(row)) for row in rows]),
             ("DELETE FROM starts WHERE trial_id = ?", [row[:1] for row in rows]),
@@ -140,7 +141,7 @@ class Journal:
         )
 
     def rows(self) -> Iterator[Row]:
-        """Every record as it is stored: trial id, JSON without the samples, samples as float64, rounds as int32."""
+        """Every record as it is stored: see `Row`."""
         yield from self._read("SELECT trial_id, record, latency, rounds FROM results")
 
     def records(self) -> Iterator[Record]:
@@ -182,12 +183,12 @@ class Journal:
         self.close()
 
 
-def encode(record: Record) -> tuple[str, str, str, bytes, bytes]:
-    """A record as a row of the table ``results``."""
+def encode(record: Record) -> Row:
+    """A record as a journal keeps it."""
     data = records.to_json(record)
     latency = np.asarray(data.pop("latency_s", ()), dtype="<f8").tobytes()
     rounds = np.asarray(data.pop("rounds", ()), dtype="<i4").tobytes()
-    return record.trial_id, record.status, json.dumps(data, separators=(",", ":")), latency, rounds
+    return record.trial_id, json.dumps(data, separators=(",", ":")), latency, rounds
 
 
 def decode(row: Row) -> Record:

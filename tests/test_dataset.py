@@ -7,7 +7,7 @@ import pytest
 import xarray as xr
 
 from ngbkit import dataset as datasets
-from ngbkit import synthetic
+from ngbkit import journal, synthetic
 from ngbkit.errors import JournalError, UsageError
 from ngbkit.records import Contract, Failure, Measurement
 from ngbkit.sweep import Sweep, Trial
@@ -166,7 +166,7 @@ def test_rows_of_a_journal_give_the_same_dataset_as_records():
     asked = sweep(network("a"), network("c", depth=(1, 2)))
     records = synthetic.records(asked, seed=3, failures=0.3)
 
-    rows = datasets.assemble_rows(asked, map(datasets.to_row, records), run_id="r")
+    rows = datasets.assemble_rows(asked, map(journal.encode, records), run_id="r")
 
     for path, node in datasets.nodes(datasets.assemble(asked, records, run_id="r")).items():
         xr.testing.assert_equal(node, datasets.nodes(rows)[path])
@@ -176,7 +176,7 @@ def test_rows_of_a_journal_give_the_same_dataset_as_records():
 def test_a_row_that_was_cut_short_is_an_error(cut):
     """A row that was cut in the middle names its trial and says what to do."""
     asked = sweep()
-    trial_id, text, latency, rounds = datasets.to_row(measurement(asked.trials()[0]))
+    trial_id, text, latency, rounds = journal.encode(measurement(asked.trials()[0]))
     row = (trial_id, text[:40], latency, rounds) if cut == "text" else (trial_id, text, latency[:-3], rounds)
 
     with pytest.raises(JournalError, match=f"{trial_id} does not read.*Measure that trial again"):
