@@ -57,6 +57,10 @@ class Bench:
     interrupt: int
     publish: Callable[[dict[str, Any]], None]
     _compilers: dict[str, Compiler] = field(default_factory=dict)
+    _finished: set[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._finished = set(self.journal.statuses())
 
     @property
     def threads(self) -> int:
@@ -82,9 +86,8 @@ class Bench:
         InterruptedError
             The run is to stop. What was in flight has no record and does not count as an attempt.
         """
-        finished = self.journal.statuses()
-        anchors = [group.anchor] if group.anchor is not None and group.anchor.id not in finished else []
-        todo = self._give_up([trial for trial in group.trials if trial.id not in finished])
+        anchors = [group.anchor] if group.anchor is not None and group.anchor.id not in self._finished else []
+        todo = self._give_up([trial for trial in group.trials if trial.id not in self._finished])
         if not todo:
             return
         try:
@@ -247,6 +250,7 @@ class Bench:
         """Durable before visible."""
         if finished:
             self.journal.finish(finished)
+        self._finished |= {record.trial_id for record in finished}
         for record in finished:
             self._tell("record", record=record_format.to_json(record))
 
