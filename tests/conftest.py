@@ -9,9 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from state import NewRuns
 from watching import Processes, find_processes
 
-from ngbkit import registry
+from ngbkit import registry, runs
 from ngbkit.workloads import onnx as onnx_source
 from ngbkit.workloads.base import Workload
 
@@ -35,6 +36,13 @@ def state_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "state"
     monkeypatch.setenv("NGBKIT_STATE_DIR", str(folder))
     return folder
+
+
+@pytest.fixture
+def new_runs(state_dir: Path) -> NewRuns:
+    """Gives the runs that this test has started."""
+    known = {summary.id for summary in runs.summaries()}
+    return lambda: [summary for summary in runs.summaries() if summary.id not in known]
 
 
 @pytest.fixture

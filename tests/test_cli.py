@@ -8,36 +8,20 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from state import NewRuns, share_state_dir
 
-from ngbkit import cli, runs, storage, tables
+from ngbkit import cli, storage, tables
 from ngbkit.cluster import local
 from ngbkit.errors import DeviceError, UsageError
-from ngbkit.runs import Summary
 
-NewRuns = Callable[[], list[Summary]]
 SLOW = 'slow{"seconds":0.05}'
 
 
-@pytest.fixture(autouse=True, scope="module")
-def state_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """One state folder, and so one engine, for all tests of this module."""
-    folder = tmp_path_factory.mktemp("state")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("NGBKIT_STATE_DIR", str(folder))
-        yield folder
-        local.close()
-
-
-@pytest.fixture
-def new_runs(state_dir: Path) -> NewRuns:
-    """Gives the runs that this test has started."""
-    known = {summary.id for summary in runs.summaries()}
-    return lambda: [summary for summary in runs.summaries() if summary.id not in known]
+state_dir = pytest.fixture(autouse=True, scope="module")(share_state_dir)
 
 
 @pytest.fixture

@@ -2,33 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
+from state import share_state_dir
 from traitlets.config import Config
 
-from ngbkit import runs
-from ngbkit.cluster import local
-from ngbkit.runs import Summary
-
-
-@pytest.fixture(autouse=True, scope="module")
-def state_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Nothing that a test does shows in the user's own state folder."""
-    folder = tmp_path_factory.mktemp("state")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("NGBKIT_STATE_DIR", str(folder))
-        yield folder
-        local.close()
-
-
-@pytest.fixture
-def new_runs(state_dir: Path) -> Callable[[], list[Summary]]:
-    """Gives the runs that this test has started."""
-    known = {summary.id for summary in runs.summaries()}
-    return lambda: [summary for summary in runs.summaries() if summary.id not in known]
+state_dir = pytest.fixture(autouse=True, scope="module")(share_state_dir)
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
@@ -16,13 +15,12 @@ import xarray as xr
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
+from state import NewRuns
 
 from ngbkit.errors import DeviceError
 from ngbkit.notebook import magics
-from ngbkit.runs import Run, Summary
+from ngbkit.runs import Run
 from ngbkit.workloads.base import Workload
-
-NewRuns = Callable[[], list[Summary]]
 
 CELL = """
 import torch
