@@ -58,6 +58,8 @@ class Bench:
     publish: Callable[[dict[str, Any]], None]
     _compilers: dict[str, Compiler] = field(default_factory=dict)
     _finished: set[str] = field(init=False)
+    # Why an export ended its child, by the folder of the preparation: this plan does not try it again.
+    _unexportable: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._finished = set(self.journal.statuses())
@@ -123,22 +125,34 @@ class Bench:
         wants_onnx = any(_form(self._compiler(trial.compiler), group.workload.source) == "onnx" for trial in todo)
         seed = self.spec.sweep.seed
         folder = self.spec.state_dir / "cache" / preparation.key(group.workload, group.factors, seed, self.spec.run_id)
+        failed = str(folder) in self._unexportable
         message = {
             "op": "prepare",
             **self._built_from(group),
             "threads": self.threads,
             "folder": str(folder),
             # All at once: the export, which is what takes long, is the same for each.
-            "batch_sizes": list(self.spec.sweep.batch_sizes) if wants_onnx else [],
+            "batch_sizes": list(self.spec.sweep.batch_sizes) if wants_onnx and not failed else [],
         }
         prepared = preparation.ready(folder, message["batch_sizes"])
         if prepared is None:
             self._tell("stage", text=f"preparing {group.workload.name}")
-            source: Source = registry.load(registry.WORKLOADS, group.workload.source)
-            with self._lane(todo[0], self._server(source.preload)) as lane:
-                prepared = lane.prepare(message)
+            prepared = self._prepare_in_child(group, todo[0], message)
         self.note("facts", facts_key(group.workload.name, group.factors), prepared["facts"])
-        return {**prepared, "folder": str(folder)}
+        return {**prepared, "folder": str(folder), "unexportable": self._unexportable.get(str(folder), "")}
+
+    def _prepare_in_child(self, group: Group, trial: Trial, message: dict[str, Any]) -> dict[str, Any]:
+        """A preparation, made in a child. An export that ends its child costs the ONNX graph, and not all compilers."""
+        source: Source = registry.load(registry.WORKLOADS, group.workload.source)
+        try:
+            with self._lane(trial, self._server(source.preload)) as lane:
+                return lane.prepare(message)
+        except LaneFailedError as error:
+            if error.failure.status not in ("crashed", "timeout", "out-of-memory") or not message["batch_sizes"]:
+                raise
+            self._unexportable[message["folder"]] = f"the export to ONNX: {error.failure.status}, {error.failure.error}"
+        with self._lane(trial, self._server(source.preload)) as lane:
+            return lane.prepare({**message, "batch_sizes": []})
 
     @contextmanager
     def _loaded(self, group: Group, batch: list[Trial], prepared: Mapping[str, Any]) -> Iterator[list[Lane]]:
@@ -185,7 +199,7 @@ class Bench:
         if not reason and prepared["batch_size"] not in (None, trial.batch_size):
             reason = f"{group.workload.name} takes batch size {prepared['batch_size']} only"
         if not reason and form == "onnx" and size not in prepared["onnx"]:
-            reason = prepared["refused"].get(size, "there is no ONNX file of it")
+            reason = prepared["refused"].get(size) or prepared["unexportable"] or "there is no ONNX file of it"
         if reason:
             raise LaneFailedError(_failure(trial, "unsupported", "compile", reason))
         return {

@@ -20,6 +20,7 @@ from ngbkit.errors import FencedError
 from ngbkit.journal import Journal
 from ngbkit.records import Failure, Measurement, Record
 from ngbkit.sweep import ANCHOR, Sweep
+from ngbkit.workloads import cell
 from ngbkit.workloads.base import Workload
 
 
@@ -146,6 +147,31 @@ def test_an_operator_that_no_compiler_knows_is_named_by_each(tmp_path: Path) -> 
     for compiler in compilers[:-1]:
         assert "Frobnicate" in found[compiler, 1].error
     assert "takes a torch module" in found["torchscript", 1].error
+
+
+EXPORT_KILLER = """
+import os, signal, torch
+
+class Net(torch.nn.Linear):
+    def forward(self, x):
+        if torch.compiler.is_compiling():
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().forward(x)
+
+model = Net(4, 2)
+input_shape = (4,)
+"""
+
+
+def test_an_export_that_ends_its_child_costs_only_what_needs_the_graph() -> None:
+    """Eager is measured; the compilers that take ONNX are told why there is none."""
+    (net,) = cell.from_source(EXPORT_KILLER, name="net")
+    found, _ = carry_out(Sweep(net, ["identity", "onnxruntime"], [1, 2], repeats=5, threads=1))
+
+    assert {"ok"} == {found["identity", size].status for size in (1, 2)}
+    assert {"unsupported"} == {found["onnxruntime", size].status for size in (1, 2)}
+    assert "the export to ONNX: crashed" in found["onnxruntime", 1].error
+    assert "SIGKILL" in found["onnxruntime", 2].error
 
 
 def test_no_child_outlives_the_plan(mlp: Workload) -> None:
