@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from IPython.core.magic_arguments import MagicArgumentParser
 
-from ngbkit import arguments
+from ngbkit import arguments, words
 from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.sweep import Sweep
 
@@ -23,7 +23,7 @@ def parser(kind: type[argparse.ArgumentParser] = arguments.Parser) -> argparse.A
 
 
 def sweep_of(line: str) -> Sweep:
-    return arguments.to_sweep(arguments.parse(parser(), arguments.split_words(line)))
+    return arguments.to_sweep(arguments.parse(parser(), words.split_words(line)))
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def sweep_of(line: str) -> Sweep:
 )
 def test_numbers_are_lists_and_ranges_with_both_ends(text: str, numbers: list[float]) -> None:
     """As people write them; whole numbers stay whole."""
-    found = arguments.read_numbers("depth", text)
+    found = words.read_numbers("depth", text)
 
     assert numbers == found
     assert [type(number) for number in found] == [float if "." in text else int] * len(found)
@@ -52,12 +52,12 @@ def test_numbers_are_lists_and_ranges_with_both_ends(text: str, numbers: list[fl
 def test_numbers_that_do_not_read_are_refused(text: str) -> None:
     """The error says what came, what it was for, and how to write it."""
     with pytest.raises(UsageError, match=r"depth .* does not read; write values as 64,96, or a range"):
-        arguments.read_numbers("depth", text)
+        words.read_numbers("depth", text)
 
 
 def test_factors_are_read_by_name() -> None:
     """One NAME=VALUES a factor."""
-    found = arguments.read_factors(["width=64,96", "depth = 1:3"])
+    found = words.read_factors(["width=64,96", "depth = 1:3"])
 
     assert {"width": [64, 96], "depth": [1, 2, 3]} == found
 
@@ -66,24 +66,24 @@ def test_factors_are_read_by_name() -> None:
 def test_factors_that_do_not_read_are_refused(given: list[str], told: str) -> None:
     """Nothing is guessed, and no value is silently dropped."""
     with pytest.raises(UsageError, match=told):
-        arguments.read_factors(given)
+        words.read_factors(given)
 
 
 @pytest.mark.parametrize(("text", "shape"), [("3,224,224", (3, 224, 224)), ("(16,)", (16,)), ("4", (4,))])
 def test_shapes_are_read(text: str, shape: tuple[int, ...]) -> None:
     """With or without the brackets of Python."""
-    assert shape == arguments.read_shape(text)
+    assert shape == words.read_shape(text)
 
 
 @pytest.mark.parametrize("text", ["", "3,0", "3,-1", "3x224", "a"])
 def test_shapes_that_do_not_read_are_refused(text: str) -> None:
     """A shape is of one sample, and positive."""
     with pytest.raises(UsageError, match="valid is the shape of one sample"):
-        arguments.read_shape(text)
+        words.read_shape(text)
 
 
 @pytest.mark.parametrize(
-    ("line", "words"),
+    ("line", "expected"),
     [
         ("resnet18  -b 1", ["resnet18", "-b", "1"]),
         ('-c a,openvino{"hint":"throughput"}', ["-c", 'a,openvino{"hint":"throughput"}']),
@@ -94,16 +94,16 @@ def test_shapes_that_do_not_read_are_refused(text: str) -> None:
         ("", []),
     ],
 )
-def test_a_line_is_split_into_words(line: str, words: list[str]) -> None:
+def test_a_line_is_split_into_words(line: str, expected: list[str]) -> None:
     """Options in braces need no quotes, and bear those of a shell."""
-    assert words == arguments.split_words(line)
+    assert expected == words.split_words(line)
 
 
 @pytest.mark.parametrize("line", ["resnet18 'a", 'x "', 'openvino{"hint"'])
 def test_a_quote_that_is_not_closed_is_refused(line: str) -> None:
     """Nothing of the line is dropped silently."""
     with pytest.raises(UsageError, match=r"is opened in .* and not closed"):
-        arguments.split_words(line)
+        words.split_words(line)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_a_quote_that_is_not_closed_is_refused(line: str) -> None:
 )
 def test_quotes_that_a_shell_took_are_put_back(came: str, label: str) -> None:
     """What bash makes of the natural spelling is understood."""
-    assert label == arguments.restore_quotes(came)
+    assert label == words.restore_quotes(came)
 
 
 def test_a_line_becomes_a_sweep() -> None:
@@ -229,3 +229,21 @@ def test_unknown_options_name_the_nearest() -> None:
         arguments.parse(parser(), ["--repeat-s=3"])
 
     assert ("option", "--repeat-s") == (raised.value.kind, raised.value.name)
+
+
+def test_how_long_to_measure_is_said_by_repeats_or_by_a_precision() -> None:
+    """And comes back in the words that ask for the sweep again."""
+    line = "blocks.conv --factor width=8 --factor depth=1 --precision 2% --min-rounds 12 --max-seconds 30 --sequential"
+    sweep = sweep_of(line)
+
+    assert (None, 0.02, 12, 30.0, False) == (
+        sweep.repeats,
+        sweep.precision,
+        sweep.min_rounds,
+        sweep.max_seconds,
+        sweep.interleave,
+    )
+    assert "--precision 0.02 --min-rounds 12 --max-seconds 30 --sequential" in " ".join(arguments.to_words(sweep))
+    assert sweep == sweep_of("blocks.conv " + " ".join(arguments.to_words(sweep)))
+    with pytest.raises(UsageError, match="the one says how many samples to take, the other when to stop"):
+        sweep_of("resnet18 -r 10 --precision 2%")
