@@ -1,51 +1,53 @@
-"""Timed calls: warm-up, then samples, with the garbage collector held off."""
+"""Timed calls: samples of one call, or of a block of short ones, with the garbage collector held off."""
 
 from __future__ import annotations
 
 import gc
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import repeat
 from typing import Any
 
 Clock = Callable[[], int]
 
+# Shorter calls are timed in blocks that last about this long, so that the timer (some 50 ns a reading) costs 0.001 % of
+# a sample, and so that a sample spans what a scheduler does to a single short call.
+SAMPLE_S = 0.005
 
-def sample(run: Callable[[], Any], calls: int, *, settle: int = 0, clock: Clock = time.perf_counter_ns) -> list[int]:
-    """Time `calls` calls of `run`, one by one, after `settle` calls that are not timed.
+
+def sample(
+    run: Callable[[], Any], samples: int, *, block: int = 1, settle: int = 0, clock: Clock = time.perf_counter_ns
+) -> list[float]:
+    """Time `samples` blocks of `block` calls of `run` each, after `settle` calls that are not timed.
 
     Returns
     -------
-    list of int
-        Nanoseconds, one a call.
+    list of float
+        Nanoseconds a call, one a sample: where a block has several calls, their mean.
     """
     durations = []
     with collector_off():
-        for _ in range(settle):
+        for _ in repeat(None, settle):
             run()
-        for _ in range(calls):
+        if block == 1:
+            for _ in repeat(None, samples):
+                before = clock()
+                run()
+                durations.append(float(clock() - before))
+            return durations
+        for _ in repeat(None, samples):
             before = clock()
-            run()
-            durations.append(clock() - before)
+            for _ in repeat(None, block):
+                run()
+            durations.append((clock() - before) / block)
     return durations
 
 
-def warm_up(
-    run: Callable[[], Any], *, seconds: float, most: int, least: int = 1, clock: Clock = time.perf_counter_ns
-) -> list[int]:
-    """Call `run` until `seconds` have passed, at least `least` and at most `most` times.
-
-    Returns
-    -------
-    list of int
-        Nanoseconds, one a call: the last ones say how long a settled call takes.
-    """
-    durations: list[int] = []
-    spent = 0.0
-    while len(durations) < least or (spent < seconds * 1e9 and len(durations) < most):
-        durations += sample(run, 1, clock=clock)
-        spent += durations[-1]
-    return durations
+def block_size(call_s: float, sample_s: float = SAMPLE_S) -> int:
+    """How many calls a sample takes in, by how long a settled call takes, in seconds."""
+    return max(1, math.ceil(sample_s / call_s)) if call_s > 0 else 1
 
 
 @contextmanager

@@ -5,24 +5,37 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ngbkit.timing.rounds import plan_turns, settling_calls, shuffled
+from ngbkit.timing.rounds import plan_turns, settling_calls, shuffled, turns_without_end
+from ngbkit.timing.sampling import SAMPLE_S, block_size
 
 
-@given(repeats=st.integers(1, 500), call_s=st.floats(1e-6, 10))
-def test_the_turns_of_a_group_take_as_many_samples_as_asked(repeats: int, call_s: float) -> None:
-    """No more and no fewer, whatever a call takes."""
-    assert repeats == sum(plan_turns(repeats, call_s))
+@given(repeats=st.integers(1, 500), call_s=st.floats(1e-6, 10), least=st.integers(1, 40))
+def test_the_turns_of_a_group_take_as_many_samples_as_asked(repeats: int, call_s: float, least: int) -> None:
+    """No more and no fewer, whatever a call takes, and in as many rounds as wanted where there are samples for them."""
+    turns = plan_turns(repeats, call_s, least)
+
+    assert repeats == sum(turns)
+    assert len(turns) >= min(repeats, least)
 
 
 def test_few_samples_are_spread_over_rounds_all_the_same() -> None:
-    """At least five rounds, as far as there are samples."""
-    assert ([2] * 5, [1, 1, 1]) == (plan_turns(10, 0.001), plan_turns(3, 0.001))
+    """As far as there are samples; and many are not all taken in a few."""
+    assert ([2] * 10, [1, 1, 1], [8] * 12 + [4]) == tuple(plan_turns(repeats, 0.001, 10) for repeats in (20, 3, 100))
 
 
 def test_a_short_call_settles_first_and_a_long_one_does_not() -> None:
     """What settling gives back is a few milliseconds of cold caches; a long call would not notice."""
-    assert ([5] * 20, 1) == (plan_turns(100, 0.001), settling_calls(0.001))
-    assert ([1] * 100, 0) == (plan_turns(100, 2.0), settling_calls(2.0))
+    short = SAMPLE_S / 10
+
+    assert (block_size(short), 1, 0) == (settling_calls(short), settling_calls(0.1), settling_calls(2.0))
+    assert [1] * 100 == plan_turns(100, 2.0, 10)
+
+
+def test_where_something_else_says_when_to_stop_turns_go_on() -> None:
+    """With few samples in each, so that it can be soon; a single short one would be too little."""
+    assert ([4, 4, 4], [1, 1, 1]) == tuple(
+        [samples for samples, _ in zip(turns_without_end(call_s), range(3), strict=False)] for call_s in (0.001, 0.1)
+    )
 
 
 def test_the_order_changes_with_the_round_and_follows_from_the_seed() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 
-from ngbkit.timing.sampling import collector_off, sample, warm_up
+import pytest
+
+from ngbkit.timing.sampling import SAMPLE_S, block_size, collector_off, sample
 
 
 class Clock:
@@ -30,10 +32,24 @@ def test_each_sample_is_one_call() -> None:
     assert 5 == clock.calls
 
 
+def test_a_block_is_one_sample() -> None:
+    """The mean of its calls: of the second and third, and of the fourth and fifth."""
+    clock = Clock()
+
+    assert [2_500_000, 4_500_000] == sample(clock.run, 2, block=2, settle=1, clock=clock)
+
+
+@pytest.mark.parametrize(("call_s", "calls"), [(SAMPLE_S * 2, 1), (SAMPLE_S, 1), (SAMPLE_S / 2.5, 3), (0.0, 1)])
+def test_only_short_calls_are_timed_in_blocks(call_s: float, calls: int) -> None:
+    """A clock that saw nothing pass says nothing about how many calls a block needs."""
+    assert calls == block_size(call_s)
+
+
 def test_the_collector_is_off_within_and_as_before_afterwards() -> None:
     """Also where it had been off before."""
     seen = []
     sample(lambda: seen.append(gc.isenabled()), 1)
+    sample(lambda: seen.append(gc.isenabled()), 1, block=2)
     after = gc.isenabled()
     gc.disable()
     try:
@@ -43,13 +59,4 @@ def test_the_collector_is_off_within_and_as_before_afterwards() -> None:
     finally:
         gc.enable()
 
-    assert ([False], True, False) == (seen, after, off)
-
-
-def test_warming_up_ends_by_time_or_by_count() -> None:
-    """Whichever comes first, but not before the least."""
-    by_time, by_count, at_least = Clock(), Clock(), Clock()
-
-    assert 4 == len(warm_up(by_time.run, seconds=0.01, most=100, clock=by_time))
-    assert 3 == len(warm_up(by_count.run, seconds=10, most=3, clock=by_count))
-    assert 2 == len(warm_up(at_least.run, seconds=0, most=5, least=2, clock=at_least))
+    assert ([False] * 3, True, False) == (seen, after, off)
