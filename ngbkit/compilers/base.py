@@ -13,6 +13,7 @@ A compiler is a value, not a class to inherit from::
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -73,7 +74,8 @@ class Task:
     threads
         How many worker threads to use.
     cache
-        A folder of this workload's own on this device, for what may be kept between runs.
+        A folder of this workload's own on this device, for what may be kept between runs. Whatever a compiler keeps, it
+        keeps below this folder and nowhere else, so that a compile with an empty one is a cold compile.
     """
 
     form: Form
@@ -85,6 +87,10 @@ class Task:
     options: Mapping[str, Any]
     threads: int
     cache: Path
+
+
+def _unexplained() -> dict[str, Any]:
+    return {}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -101,13 +107,26 @@ class Program:
     contract
         What `run` includes.
     facts
-        What the compiler did, as plain JSON.
+        What the compiler did, as plain JSON, where it costs next to nothing to know. ``cache`` is ``"hit"`` or
+        ``"miss"`` where the compiler keeps something and can tell whether it was used.
+    explain
+        More of what the compiler did, as plain JSON, found out when asked; it may take seconds and memory (a second
+        session), so ask when everything is timed and the peak memory is read. Names that mean the same everywhere,
+        each left out where it cannot be known: ``nodes_before`` (operators of the graph that came), ``nodes_after``
+        (what is executed in a call), ``nodes_fused`` (executed nodes that do the work of more than one),
+        ``fallbacks`` (executed nodes that run on another provider or device than was asked for), ``graph_breaks``, and
+        ``precision`` (what the convolutions and matrix products really compute in, where only a look tells).
+    within
+        Makes a context that saves time in each call where `run` is called inside it: enter it once, in the thread that
+        calls, before the first timed call. `run` is right outside it as well.
     """
 
     run: Callable[[], Any]
     fetch: Callable[[Any], list[np.ndarray]]
     contract: Contract
     facts: dict[str, Any] = field(default_factory=dict)
+    explain: Callable[[], dict[str, Any]] = _unexplained
+    within: Callable[[], AbstractContextManager[Any]] = nullcontext
 
 
 def _always() -> str:
@@ -137,6 +156,8 @@ class Compiler:
         Its options by name.
     refusals
         Regular expressions: an error whose ``Type: message`` matches one is an `unsupported`, not a failure.
+    caches
+        Whether `compile` keeps something below ``task.cache`` that makes the next compile of the same task faster.
     """
 
     name: str
@@ -148,6 +169,7 @@ class Compiler:
     probe: Callable[[], str] = _always
     options: Mapping[str, Option] = field(default_factory=dict)
     refusals: tuple[str, ...] = ()
+    caches: bool = False
 
     def missing(self) -> list[str]:
         """Its packages that are not installed here."""

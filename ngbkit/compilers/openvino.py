@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ngbkit.compilers import onnx_graph
 from ngbkit.compilers.base import Compiler, Option, Program, Task
 from ngbkit.records import Contract
 
@@ -12,19 +15,14 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-def compile(task: Task) -> Program:
-    """Compile the ONNX file of `task` for the CPU plugin and create its requests, inputs filled in."""
-    from ngbkit.compilers.openvino_runtime import openvino
+# What OpenVINO's CPU plugin calls the layers that a network spends its time in.
+_HEAVY = {"Convolution", "Deconvolution", "FullyConnected", "GatherMatMul", "MatMul", "ScaledDotProductAttention"}
+_PRECISIONS = {"f32", "bf16", "f16", "f64"}
 
-    compiled = openvino.Core().compile_model(
-        str(task.onnx),
-        "CPU",
-        {
-            "PERFORMANCE_HINT": str(task.options["hint"]).upper(),
-            "INFERENCE_NUM_THREADS": task.threads,
-            "INFERENCE_PRECISION_HINT": task.options["precision"],
-        },
-    )
+
+def compile(task: Task) -> Program:
+    """Compile the ONNX file of `task` for the CPU plugin, or load what is kept of it, and create its requests."""
+    compiled = _compile_model(task, {"CACHE_DIR": str(_cache(task))})
     requests = _create_requests(task, compiled)
     return Program(
         run=_alone(requests[0]) if len(requests) == 1 else _overlapped(requests),
@@ -35,8 +33,34 @@ def compile(task: Task) -> Program:
             threads=compiled.get_property("INFERENCE_NUM_THREADS"),
             overlap=len(requests),
         ),
-        facts={"streams": compiled.get_property("NUM_STREAMS"), "requests": len(requests), **_graph_facts(compiled)},
+        facts={
+            "streams": compiled.get_property("NUM_STREAMS"),
+            "requests": len(requests),
+            "cpu_pinning": compiled.get_property("ENABLE_CPU_PINNING"),
+            "cache": "hit" if compiled.get_property("LOADED_FROM_CACHE") else "miss",
+        },
+        explain=lambda: _explain(task, compiled),
     )
+
+
+def _compile_model(task: Task, properties: Mapping[str, Any]) -> Any:
+    from ngbkit.compilers.openvino_runtime import openvino
+
+    return openvino.Core().compile_model(
+        str(task.onnx),
+        "CPU",
+        {
+            "PERFORMANCE_HINT": str(task.options["hint"]).upper(),
+            "INFERENCE_NUM_THREADS": task.threads,
+            "INFERENCE_PRECISION_HINT": task.options["precision"],
+            **properties,
+        },
+    )
+
+
+def _cache(task: Task) -> Path:
+    """A folder for these very options: OpenVINO names a blob alike whatever the precision."""
+    return task.cache / "openvino" / f"{task.options['hint']}-{task.options['precision']}-{task.threads}"
 
 
 def _create_requests(task: Task, compiled: Any) -> list[Any]:
@@ -72,15 +96,35 @@ def _fetch(request: Any, outputs: int) -> list[np.ndarray]:
     return [request.get_output_tensor(index).data.copy() for index in range(outputs)]
 
 
-def _graph_facts(compiled: Any) -> dict[str, Any]:
+def _explain(task: Task, compiled: Any) -> dict[str, Any]:
     """What the plugin really executes, which after its fusions is far from the ONNX graph."""
-    infos = [node.get_rt_info() for node in compiled.get_runtime_model().get_ordered_ops()]
-    nodes = [info for info in infos if info["layerType"].value not in {"Const", "Input", "Output"}]
-    return {
-        "nodes": len(nodes),
-        "layers": dict(Counter(info["layerType"].value for info in nodes)),
-        "primitives": dict(Counter(info["primitiveType"].value for info in nodes)),
+    if compiled.get_property("LOADED_FROM_CACHE"):
+        compiled = _compile_model(task, {})  # a blob has lost the names of what was fused
+    assert task.onnx is not None
+    nodes = list(_executed(compiled.get_runtime_model()))
+    heavy = {info["runtimePrecision"] for info in nodes if info["layerType"] in _HEAVY} & _PRECISIONS
+    found = {
+        "nodes_before": len(onnx_graph.read_operators(task.onnx)),
+        "nodes_after": len(nodes),
+        "nodes_fused": sum("," in info["originalLayersNames"] for info in nodes),
+        "layers": dict(Counter(info["layerType"] for info in nodes)),
+        "primitives": dict(Counter(info["primitiveType"] for info in nodes)),
     }
+    if compiled.get_property("EXECUTION_DEVICES") == ["CPU"]:
+        found["fallbacks"] = 0
+    return found | ({"precision": "+".join(sorted(heavy))} if heavy else {})
+
+
+def _executed(model: Any) -> Iterator[dict[str, str]]:
+    """What is said of each node that runs in a call: those whose inputs are all constant ran once, at the start."""
+    constant: set[str] = set()
+    for node in model.get_ordered_ops():
+        info = {name: value.value for name, value in node.get_rt_info().items() if hasattr(value, "value")}
+        sources = {value.get_node().get_friendly_name() for value in node.input_values()}
+        if info["layerType"] == "Const" or (sources and sources <= constant):
+            constant.add(node.get_friendly_name())
+        elif info["layerType"] not in {"Input", "Output"}:
+            yield info
 
 
 COMPILER = Compiler(
@@ -90,6 +134,7 @@ COMPILER = Compiler(
     packages=("openvino",),
     install="pip install 'ngbkit[openvino]'",
     compile=compile,
+    caches=True,
     options={
         "hint": Option(
             default="latency",

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import subprocess
 import sys
 from collections.abc import Mapping
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ngbkit.compilers import onnx_graph
 from ngbkit.compilers.base import Compiler, Option, Program, Task
 from ngbkit.errors import UnsupportedError
 from ngbkit.records import Contract
@@ -33,7 +36,9 @@ def compile(task: Task) -> Program:
 
     driver = _Driver()
     logger = trt.Logger(trt.Logger.WARNING)
-    serialized, output_names = _build(trt, logger, str(task.onnx), str(task.options["precision"]))
+    timings = task.cache / "tensorrt" / f"{task.options['precision']}.timings"
+    cached = timings.exists()
+    serialized, output_names = _build(trt, logger, str(task.onnx), str(task.options["precision"]), timings)
     # The runtime must outlive its engine, and the engine its context: `run` holds all three.
     runtime = trt.Runtime(logger)
     engine = runtime.deserialize_cuda_engine(serialized)
@@ -63,12 +68,34 @@ def compile(task: Task) -> Program:
             threads=task.threads,
             transfers="excluded",
         ),
-        facts={"layers": engine.num_layers, "engine_bytes": serialized.nbytes},
+        facts={"engine_bytes": serialized.nbytes, "cache": "hit" if cached else "miss"},
+        explain=lambda: _explain(trt, engine, task),
     )
 
 
-def _build(trt: Any, logger: Any, path: str, precision: str) -> tuple[Any, list[str]]:
-    """A serialised engine, and the names of its outputs in the order of the graph."""
+def _explain(trt: Any, engine: Any, task: Task) -> dict[str, Any]:
+    """The layers of the engine, from its own inspector."""
+    assert task.onnx is not None
+    text = engine.create_engine_inspector().get_engine_information(trt.LayerInformationFormat.JSON)
+    layers = [layer if isinstance(layer, str) else layer["Name"] for layer in json.loads(text)["Layers"]]
+    return {
+        "nodes_before": len(onnx_graph.read_operators(task.onnx)),
+        "nodes_after": len(layers),
+        "nodes_fused": sum(map(_is_fused, layers)),
+        "fallbacks": 0,  # an engine runs on the GPU as a whole, or is not built
+    }
+
+
+def _is_fused(layer: str) -> bool:
+    """Whether the name of a layer says that it is several: ``conv + relu``, ``{ForeignNode[first...last]}``."""
+    return " + " in layer or "..." in layer
+
+
+def _build(trt: Any, logger: Any, path: str, precision: str, timings: Path) -> tuple[Any, list[str]]:
+    """A serialised engine, and the names of its outputs in the order of the graph.
+
+    How long each tactic took is kept in `timings`, so that the next build need not time them again.
+    """
     builder = trt.Builder(logger)
     network = builder.create_network(0)  # explicit batch is the only kind since TensorRT 10
     parser = trt.OnnxParser(network, logger)
@@ -84,9 +111,12 @@ def _build(trt: Any, logger: Any, path: str, precision: str) -> tuple[Any, list[
                 f"TensorRT {trt.__version__} takes the precision from the graph; export it in float16."
             )
         config.set_flag(trt.BuilderFlag.FP16)
+    config.set_timing_cache(config.create_timing_cache(timings.read_bytes() if timings.exists() else b""), False)
     serialized = builder.build_serialized_network(network, config)
     if serialized is None:
         raise RuntimeError("TensorRT built no engine; its own log says why.")
+    timings.parent.mkdir(parents=True, exist_ok=True)
+    timings.write_bytes(memoryview(config.get_timing_cache().serialize()))
     return serialized, [network.get_output(index).name for index in range(network.num_outputs)]
 
 
@@ -203,6 +233,7 @@ COMPILER = Compiler(
     install="pip install 'ngbkit[tensorrt]' with NVIDIA's own package index; a Jetson has it in its JetPack",
     compile=compile,
     probe=probe,
+    caches=True,
     options={
         "precision": Option(
             default="f32",

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from ngbkit.compilers import identity
 from ngbkit.compilers.base import Compiler, Program, Task
+
+# To read a constant or an attribute, to pack and unpack, and to ask for a type or a size compute nothing.
+_IDLE = {
+    *("prim::Constant", "prim::ConstantMKLDNNTensor", "prim::GetAttr"),
+    *("prim::ListConstruct", "prim::ListUnpack", "prim::TupleConstruct", "prim::TupleUnpack"),
+    *("prim::TypeCheck", "prim::NumToTensor", "aten::Int", "aten::size"),
+}
+_GROUPS = {"prim::TensorExprGroup", "prim::oneDNNFusionGroup", "prim::FusionGroup"}
 
 
 def compile(task: Task) -> Program:
@@ -19,10 +28,10 @@ def compile(task: Task) -> Program:
     with torch.no_grad(), _silenced():
         # The harness checks the outputs itself, and a strict trace refuses a network that returns a dict.
         traced = torch.jit.trace(module, inputs, check_trace=False, strict=False)  # type: ignore[no-untyped-call]
-        frozen = torch.jit.freeze(traced)
-        before = _count_nodes(traced.inlined_graph)
-        optimised = torch.jit.optimize_for_inference(frozen)
-    run = identity.without_gradients(optimised, inputs)
+        graph = traced.graph  # holds none of the weights
+        optimised = torch.jit.optimize_for_inference(torch.jit.freeze(traced))
+    # Called by way of the module, Python would look the method up in every call, for 1 µs.
+    run = identity.without_gradients(optimised.forward, inputs)
     # The executor profiles the first call and specialises the graph to it in the second.
     run()
     run()
@@ -30,8 +39,25 @@ def compile(task: Task) -> Program:
         run=run,
         fetch=identity.fetch,
         contract=identity.contract(module, "TorchScript, frozen and optimised for inference"),
-        facts={**identity.facts(), "nodes_before": before, "nodes_after": _count_nodes(optimised.graph)},
+        facts=identity.facts(),
+        explain=lambda: _explain(graph, run),
+        within=identity.torch_mode(),
     )
+
+
+def _explain(graph: Any, run: Callable[[], Any]) -> dict[str, Any]:
+    """The graph as it was traced, and as the executor runs it, which it tells after a call."""
+    import torch
+
+    torch._C._jit_pass_inline(graph)
+    run()
+    executed = list(_operators(torch._C._last_executed_optimized_graph()))
+    return {
+        "nodes_before": sum(1 for _ in _operators(graph)),
+        "nodes_after": len(executed),
+        "nodes_fused": sum(map(_is_fused, executed)),
+        "operators": dict(Counter(node.kind() for node in executed)),
+    }
 
 
 @contextmanager
@@ -43,10 +69,18 @@ def _silenced() -> Iterator[None]:
         yield
 
 
-def _count_nodes(graph: Any) -> int:
-    """Operations of a graph: constants and the reading of attributes compute nothing."""
-    idle = {"prim::Constant", "prim::ConstantMKLDNNTensor", "prim::GetAttr"}
-    return sum(node.kind() not in idle for node in graph.nodes())
+def _operators(block: Any) -> Iterator[Any]:
+    """The nodes of a graph or a block that compute something."""
+    for node in block.nodes():
+        if node.kind() == "prim::If":  # the executor's own: a fused group, or without it where a type does not fit
+            yield from _operators(next(node.blocks()))
+        elif node.kind() not in _IDLE:
+            yield node
+
+
+def _is_fused(node: Any) -> bool:
+    """Whether it is a group of operators, or a convolution with the BatchNorm after it in its weights."""
+    return node.kind() in _GROUPS or any("_fused_bn" in value.debugName() for value in node.inputs())
 
 
 COMPILER = Compiler(

@@ -60,6 +60,39 @@ def test_nested_outputs_are_flattened_in_order() -> None:
         assert other.dtype == np.float32
 
 
+def test_the_baseline_fuses_nothing() -> None:
+    """The graph of an ONNX file is executed as it came."""
+    explained = [attempt.explained for attempt in observe("identity") if attempt.form == "onnx" and attempt.contract]
+
+    assert explained
+    assert all(0 == one["nodes_fused"] and one["nodes_before"] == one["nodes_after"] for one in explained)
+
+
+def test_run_records_nothing_for_a_backward_pass_wherever_it_is_called() -> None:
+    """Inside the context that saves time and outside it no gradient is kept, and the caller's mode is left alone."""
+    inputs = (torch.ones(2),)
+    run = identity.without_gradients(torch.nn.Linear(2, 2), inputs)
+    with identity.torch_mode()():
+        inside = run()
+    outside = run()
+
+    assert (True, True) == (inside.is_inference(), outside.is_inference())
+    assert not torch.is_inference_mode_enabled()
+
+
+def test_lowered_matrix_products_are_in_the_contract() -> None:
+    """Where a network's code has let torch multiply in lower precision, the notes of the contract say so."""
+    before = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision("medium")
+        notes = identity.contract(torch.nn.Linear(2, 2), "torch eager").notes
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+    assert "float32 matmul precision medium" == notes
+    assert "" == identity.contract(torch.nn.Linear(2, 2), "torch eager").notes
+
+
 def test_precision_is_that_of_the_weights() -> None:
     """The contract of a module with weights of two precisions names both."""
     module = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2).to(torch.bfloat16))

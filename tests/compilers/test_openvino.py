@@ -2,8 +2,14 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
-from ngbkit.testing import Attempt, CompilerConformance, observe
+import numpy as np
+
+from ngbkit.compilers import openvino
+from ngbkit.compilers.base import Task
+from ngbkit.testing import NETWORKS, Attempt, CompilerConformance, observe
+from ngbkit.workloads.export import export_for
 
 
 class TestOpenVino(CompilerConformance):
@@ -32,12 +38,48 @@ def test_throughput_overlaps_the_requests_it_reports() -> None:
     assert attempt.facts["streams"] >= 1
 
 
-def test_facts_count_what_is_executed() -> None:
-    """The facts count the nodes of the graph that the plugin executes, by layer and by primitive."""
-    facts = _attempt().facts
+def test_what_is_executed_is_counted() -> None:
+    """The nodes that the plugin executes are counted, by layer and by primitive, and so are its fusions."""
+    explained = _attempt().explained
 
-    assert facts["layers"]["Convolution"] == 2
-    assert facts["nodes"] == sum(facts["layers"].values()) == sum(facts["primitives"].values())
+    assert 2 == explained["layers"]["Convolution"]
+    assert explained["nodes_after"] == sum(explained["layers"].values()) == sum(explained["primitives"].values())
+    assert 2 <= explained["nodes_fused"] < explained["nodes_after"]
+    assert 0 == explained["fallbacks"]
+
+
+def test_the_precision_is_that_of_the_heavy_layers() -> None:
+    """The precision in which convolutions and matrix products run is the one that the contract states."""
+    compiled = [attempt for attempt in observe("openvino") if attempt.contract]
+
+    assert compiled
+    for attempt in compiled:
+        assert attempt.contract is not None
+        assert attempt.explained["precision"] == attempt.contract.precision, attempt
+
+
+def test_the_cache_changes_nothing_but_the_time(tmp_path: Path) -> None:
+    """What comes out of the cache is explained like what was compiled, in the same contract."""
+    small = NETWORKS["small_conv"]()
+    export_for(small, tmp_path, [1], seed=0)
+    task = Task(
+        form="onnx",
+        module=None,
+        onnx=tmp_path / "batch-1.onnx",
+        inputs=small.inputs,
+        arrays=[np.ones((1, 3, 16, 16), np.float32)],
+        batch_size=1,
+        options=openvino.COMPILER.settle({}),
+        threads=2,
+        cache=tmp_path / "cache",
+    )
+    cold, warm = openvino.compile(task), openvino.compile(task)
+
+    assert ("miss", "hit") == (cold.facts.pop("cache"), warm.facts.pop("cache"))
+    assert cold.facts == warm.facts
+    assert cold.contract == warm.contract
+    assert cold.explain() == warm.explain()
+    np.testing.assert_array_equal(cold.fetch(cold.run()), warm.fetch(warm.run()))
 
 
 def test_importing_it_asks_nothing_of_the_network() -> None:

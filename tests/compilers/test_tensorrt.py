@@ -13,6 +13,15 @@ class TestTensorRt(CompilerConformance):
     required = False  # its packages are on an index of NVIDIA's own
 
 
+@pytest.mark.parametrize(
+    ("layer", "fused"),
+    [("conv1", False), ("conv1 + relu1", True), ("{ForeignNode[norm.weight...add_3]}", True), ("Reformat(x)", False)],
+)
+def test_fused_layers_are_told_by_their_names(layer: str, fused: bool) -> None:
+    """A layer is several where its name joins them, or gives the first and the last."""
+    assert tensorrt._is_fused(layer) is fused
+
+
 def _counting(count: int):
     return lambda: count
 

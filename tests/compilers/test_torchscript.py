@@ -18,11 +18,35 @@ class TestTorchScript(CompilerConformance):
     compiler = "torchscript"
 
 
-def test_freezing_shrinks_the_graph() -> None:
-    """The facts hold the graph's operations before and after, fewer after: BatchNorm is folded."""
-    facts = next(attempt.facts for attempt in observe("torchscript") if attempt.network == "two_outputs")
+def test_a_folded_batch_norm_is_a_fusion() -> None:
+    """Both convolutions took the BatchNorm after them in, and none is left of the two."""
+    explained = next(attempt.explained for attempt in observe("torchscript") if attempt.network == "small_conv")
 
-    assert 0 < facts["nodes_after"] < facts["nodes_before"]
+    assert 9 == explained["nodes_before"]
+    assert 2 == explained["nodes_fused"]
+    assert "aten::batch_norm" not in explained["operators"]
+
+
+def test_a_group_of_the_executor_is_one_fused_node() -> None:
+    """A fused group counts as one node of its own, and what would run in its place where a type differs as none."""
+    graph = torch._C.parse_ir("""
+graph(%x : Tensor, %fits : bool):
+  %one : int = prim::Constant[value=1]()
+  %y : Tensor = prim::If(%fits)
+    block0():
+      %a : Tensor = prim::TensorExprGroup(%x)
+      -> (%a)
+    block1():
+      %b : Tensor = aten::relu(%x)
+      %c : Tensor = aten::add(%b, %b, %one)
+      -> (%c)
+  %z : Tensor = aten::neg(%y)
+  return (%z)
+""")
+    operators = list(torchscript._operators(graph))
+
+    assert ["prim::TensorExprGroup", "aten::neg"] == [node.kind() for node in operators]
+    assert [True, False] == [torchscript._is_fused(node) for node in operators]
 
 
 def test_only_its_own_deprecation_is_silenced() -> None:

@@ -20,6 +20,13 @@ def test_its_numbers_are_labelled_untuned() -> None:
     assert all('"mcpu"' in attempt.facts["target"] for attempt in attempts)
 
 
+def test_fused_functions_are_counted() -> None:
+    """The calls of the virtual machine are counted: both convolutions took their activation in."""
+    explained = next(attempt.explained for attempt in observe("tvm") if attempt.network == "small_conv")
+
+    assert 2 <= explained["nodes_fused"] <= explained["nodes_after"] < explained["nodes_before"]
+
+
 @pytest.mark.parametrize(
     ("error", "refused"),
     [
