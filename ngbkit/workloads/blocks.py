@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from ngbkit import options
 from ngbkit.errors import UnknownNameError, WorkloadError
-from ngbkit.workloads import labels
+from ngbkit.workloads import feeds, labels
 from ngbkit.workloads.base import Factors, Network, Number, Source, TensorSpec, Workload
-from ngbkit.workloads.randomise import randomise, seeded
+from ngbkit.workloads.randomise import randomise, run, seeded
 
 if TYPE_CHECKING:
     import torch
@@ -95,9 +95,10 @@ def build(workload: Workload, factors: Factors) -> Network:
             _conv_block(width) if spec["block"] == "conv" else _mha_block(width, spec["heads"]) for _ in range(depth)
         ]
     module = torch.nn.Sequential(*blocks).eval()
-    randomise(module, seed)
     shape = (width, *spec["size"]) if spec["block"] == "conv" else (spec["sequence"], width)
-    return Network(inputs=[TensorSpec(name="input", shape=shape)], module=module)
+    inputs = [TensorSpec(name="input", shape=shape)]
+    randomise(module, seed, lambda: run(module, feeds.draw(inputs, {}, 2, seed)))
+    return Network(inputs=inputs, module=module)
 
 
 def parse(text: str) -> Workload | None:

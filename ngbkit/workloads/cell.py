@@ -31,7 +31,7 @@ from ngbkit import options
 from ngbkit.errors import WorkloadError
 from ngbkit.workloads import feeds, files, inputs, signatures
 from ngbkit.workloads.base import Factors, Network, Source, Workload
-from ngbkit.workloads.randomise import randomise, seeded
+from ngbkit.workloads.randomise import randomise, run, seeded
 
 if TYPE_CHECKING:
     import torch
@@ -104,7 +104,8 @@ def build(workload: Workload, factors: Factors) -> Network:
         rows = len(next(iter(network.examples.values()), ())) or 2
         arrays = feeds.draw(network.inputs, network.examples, rows, seed)
         inputs.try_out(workload.name, network.module, network.inputs, arrays)
-    randomise(module, seed)
+    called = network.module
+    randomise(module, seed, lambda: run(called, arrays))
     return network
 
 

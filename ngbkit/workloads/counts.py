@@ -1,17 +1,19 @@
-"""How large a network is: parameters, torchinfo's mult-adds as the paper has them, and true MACs beside them."""
+"""How large a network is: parameters, bytes, torchinfo's mult-adds as the paper has them, and true MACs beside them."""
 
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ngbkit.workloads import feeds
+import numpy as np
+
+from ngbkit.workloads import feeds, onnx_counts
 from ngbkit.workloads.base import Network
-from ngbkit.workloads.export import tensors
+from ngbkit.workloads.export import flatten
 
 if TYPE_CHECKING:
     import torch
@@ -32,45 +34,84 @@ class Counts:
         once, not once a token, so that a transformer looks 60 to 140 times smaller than it is.
     macs
         Multiply-accumulate operations of convolutions, matrix products and attention at batch size 1: half the
-        operations that ``torch.utils.flop_counter`` sees.
+        operations that ``torch.utils.flop_counter`` sees; of an ONNX file, what `onnx_counts` makes of its shapes.
+    weight_bytes
+        Parameters and buffers as they are stored; of an ONNX file, its constants.
+    input_bytes, output_bytes
+        What one sample brings and takes away, in the network's own dtypes.
 
-    Both are None where they cannot be counted: for an ONNX file, or an operator that hides its work.
+    Each is None where it cannot be counted: an operator hides its work, a shape is not known before it runs.
     """
 
     parameters: int
     mult_adds: int | None = None
     macs: int | None = None
+    weight_bytes: int | None = None
+    input_bytes: int | None = None
+    output_bytes: int | None = None
 
 
 def count(network: Network) -> Counts:
     """The size of a network; its module is left as it is.
 
     Modules are counted on torch's meta device, which computes shapes and no values, and for real where they refuse it.
+    A network that takes one batch size only is counted at that one, and the counts are of a sample.
     """
-    if network.module is None:
-        return Counts(parameters=_constants(network.onnx) if network.onnx else 0)
+    input_bytes = sum(math.prod(spec.shape) * np.dtype(spec.dtype).itemsize for spec in network.inputs)
+    module = network.module
+    if module is None:
+        return _count_file(network, input_bytes)
     with _slow_attention():
         return Counts(
-            parameters=sum(parameter.numel() for parameter in network.module.parameters()),
+            parameters=sum(parameter.numel() for parameter in module.parameters()),
             mult_adds=_counted(_mult_adds, network),
             macs=_counted(_macs, network),
+            weight_bytes=sum(tensor.nbytes for tensor in (*module.parameters(), *module.buffers())),
+            input_bytes=input_bytes,
+            output_bytes=_counted(_output_bytes, network),
         )
+
+
+def _count_file(network: Network, input_bytes: int) -> Counts:
+    if network.onnx is None:
+        return Counts(parameters=0, input_bytes=input_bytes)
+    model, rows = onnx_counts.open_file(network.onnx), network.batch_size or 1
+
+    def counted(counter: Callable[[Any], int]) -> int | None:
+        try:
+            return counter(onnx_counts.bind(model, rows)) // rows or None
+        except Exception:  # noqa: BLE001  a size is never worth a failed trial
+            return None
+
+    return Counts(
+        parameters=onnx_counts.parameters(model),
+        macs=counted(onnx_counts.macs),
+        weight_bytes=onnx_counts.weight_bytes(model),
+        input_bytes=input_bytes,
+        output_bytes=counted(onnx_counts.output_bytes),
+    )
 
 
 def _counted(counter: Callable[[torch.nn.Module, _Inputs], int], network: Network) -> int | None:
     import torch
 
     assert network.module is not None
-    arrays = feeds.draw(network.inputs, network.examples, 1, 0)
+    rows = network.batch_size or 1
+    arrays = feeds.draw(network.inputs, network.examples, rows, 0)
     for device in ("meta", "cpu"):
         inputs = [torch.from_numpy(array).to(device) for array in arrays]
         try:
             with torch.no_grad():
                 # An operator that hides its work counts as nothing, and no network does no work.
-                return counter(_weightless(network.module) if device == "meta" else network.module, inputs) or None
+                total = counter(_weightless(network.module) if device == "meta" else network.module, inputs)
+                return total // rows or None
         except Exception:  # noqa: BLE001  the next device, or no count: a size is never worth a failed trial
             continue
     return None
+
+
+def _output_bytes(module: torch.nn.Module, inputs: _Inputs) -> int:
+    return sum(output.nbytes for output in flatten(module(*inputs)))
 
 
 def _mult_adds(module: torch.nn.Module, inputs: _Inputs) -> int:
@@ -110,12 +151,3 @@ def _slow_attention() -> Iterator[None]:
         yield
     finally:
         mha.set_fastpath_enabled(before)
-
-
-def _constants(path: Path) -> int:
-    import math
-
-    import onnx
-
-    graph = onnx.load(path, load_external_data=False).graph
-    return sum(math.prod(tensor.dims) for tensor in tensors(graph) if tensor.data_type != onnx.TensorProto.INT64)

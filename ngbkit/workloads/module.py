@@ -20,7 +20,7 @@ from ngbkit import options
 from ngbkit.errors import UnsupportedError, WorkloadError
 from ngbkit.workloads import export, feeds, files, inputs
 from ngbkit.workloads.base import Factors, Network, Source, TensorSpec, Workload
-from ngbkit.workloads.randomise import randomise
+from ngbkit.workloads.randomise import randomise, run
 
 if TYPE_CHECKING:
     import torch
@@ -128,8 +128,9 @@ def _prepare(name: str, module: Any, example_inputs: Any) -> Network:
     specs, examples = inputs.from_values(example_inputs, own)
     keywords = [one.name for one in specs] if isinstance(example_inputs, Mapping) else None
     flat = inputs.in_order(own, keywords)
-    inputs.try_out(name, flat, specs, [examples[one.name] for one in specs])
-    randomise(own, options.get_options()["seed"])
+    sample = [examples[one.name] for one in specs]
+    inputs.try_out(name, flat, specs, sample)
+    randomise(own, options.get_options()["seed"], lambda: run(flat, sample))
     return Network(inputs=specs, module=flat, examples=examples)
 
 

@@ -3,13 +3,17 @@
 A newly built network is full of constants: BatchNorm statistics of 0 and 1, LayerScale of 1e-6, branches that end in a
 weight of 0. What flows through them does not reach the output: zeroing a convolution in the middle of an untrained
 resnet18 changes nothing at all, and an equivalence check would call that correct.
+
+In training, BatchNorm learns how small its inputs are and makes up for it. With statistics that know nothing of them,
+a network whose gates and activations each halve the signal fades out: efficientnet_b0, at 16 blocks of SiLU and
+squeeze-and-excitation, returned its last biases whatever it was shown, to 1e-5. So BatchNorm is shown a sample.
 """
 
 from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -19,6 +23,8 @@ if TYPE_CHECKING:
     import torch
 
 _SCALES = frozenset({"weight", "gamma", "scale", "ls", "alpha"})
+# A BatchNorm whose inputs have less than this part of the variance that it divides by lets the signal fade.
+_LEAST_SHARE = 0.25
 
 
 @contextmanager
@@ -38,7 +44,7 @@ def seeded(seed: int) -> Iterator[None]:
             np.random.set_state(numpy)
 
 
-def randomise(module: torch.nn.Module, seed: int) -> None:
+def randomise(module: torch.nn.Module, seed: int, probe: Callable[[], object] | None = None) -> None:
     """Re-draw, in place, every floating parameter and buffer whose values are all one constant.
 
     A value depends on the seed and on its tensor's qualified name only. Trained values are not constant and stay as
@@ -50,6 +56,9 @@ def randomise(module: torch.nn.Module, seed: int) -> None:
         On the CPU, every lazy parameter materialised.
     seed
         From 0 up.
+    probe
+        Calls the module on a sample of two rows or more. With it, a BatchNorm whose statistics were drawn here, and
+        that would let the signal fade, gets its variance scaled to what it then sees.
 
     Notes
     -----
@@ -59,10 +68,46 @@ def randomise(module: torch.nn.Module, seed: int) -> None:
     """
     import torch
 
+    blank = {
+        name: tensor for name, tensor in (*module.named_parameters(), *module.named_buffers()) if _is_blank(tensor)
+    }
     with torch.no_grad():
-        for name, tensor in (*module.named_parameters(), *module.named_buffers()):
-            if _is_blank(tensor):
-                tensor.copy_(_draw(name, tensor, seed))
+        for name, tensor in blank.items():
+            tensor.copy_(_draw(name, tensor, seed))
+        if probe is not None:
+            _keep_alive(module, {id(tensor) for tensor in blank.values()}, probe)
+
+
+def _keep_alive(module: torch.nn.Module, drawn: set[int], probe: Callable[[], object]) -> None:
+    """Have each BatchNorm that was `drawn` look at its inputs before it divides them, in one call."""
+    from torch.nn.modules.batchnorm import _BatchNorm
+
+    def look(norm: _BatchNorm, args: tuple[torch.Tensor, ...]) -> None:
+        mean, variance = norm.running_mean, norm.running_var
+        assert mean is not None
+        assert variance is not None
+        inputs = args[0].float()
+        seen = inputs.var([0, *range(2, inputs.ndim)], correction=0).mean() / _LEAST_SHARE
+        share = float(seen / variance.mean())
+        if 0 < share < 1:
+            variance.mul_(share)
+            mean.mul_(share**0.5)
+
+    norms = [one for one in module.modules() if isinstance(one, _BatchNorm) and id(one.running_var) in drawn]
+    handles = [norm.register_forward_pre_hook(look) for norm in norms]
+    try:
+        if norms:
+            probe()
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def run(module: torch.nn.Module, arrays: Sequence[np.ndarray]) -> object:
+    """Call a module on these arrays: a probe for `randomise`."""
+    import torch
+
+    return module(*(torch.from_numpy(array) for array in arrays))
 
 
 def _is_blank(tensor: torch.Tensor) -> bool:

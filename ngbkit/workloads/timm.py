@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from ngbkit import options
 from ngbkit.errors import MissingDependencyError, UnknownNameError, WorkloadError
-from ngbkit.workloads import labels
+from ngbkit.workloads import feeds, labels
 from ngbkit.workloads.base import Factors, Network, Source, TensorSpec, Workload
-from ngbkit.workloads.randomise import randomise, seeded
+from ngbkit.workloads.randomise import randomise, run, seeded
 
 if TYPE_CHECKING:
     import torch
@@ -81,10 +81,11 @@ def build(workload: Workload, factors: Factors) -> Network:  # noqa: ARG001  a t
     spec, seed = workload.spec, options.get_options()["seed"]
     with seeded(seed):
         module = _create(spec["architecture"], spec["img_size"], spec["kwargs"]).eval()
-    randomise(module, seed)
     channels, *published = module.pretrained_cfg["input_size"]
     shape = (spec["kwargs"].get("in_chans", channels), *(spec["img_size"] or published))
-    return Network(inputs=[TensorSpec(name="input", shape=shape)], module=module)
+    inputs = [TensorSpec(name="input", shape=shape)]
+    randomise(module, seed, lambda: run(module, feeds.draw(inputs, {}, 2, seed)))
+    return Network(inputs=inputs, module=module)
 
 
 def parse(text: str) -> Workload | None:

@@ -48,7 +48,10 @@ class Broken(nn.Module):
 @pytest.mark.parametrize("module", [nn.Linear(4, 2), Stubborn()])
 def test_a_linear_layer_is_its_matrix_product(module: nn.Module) -> None:
     """4 x 2 weights and 2 biases; torchinfo counts the bias as work, true MACs do not; on the meta device or off it."""
-    assert Counts(parameters=10, mult_adds=10, macs=8) == counts.count(Network(inputs=LINE, module=module))
+    counted = counts.count(Network(inputs=LINE, module=module))
+
+    assert (10, 10, 8) == (counted.parameters, counted.mult_adds, counted.macs)
+    assert (40, 16, 8) == (counted.weight_bytes, counted.input_bytes, counted.output_bytes)
 
 
 def test_attention_is_counted_in_full() -> None:
@@ -63,7 +66,11 @@ def test_attention_is_counted_in_full() -> None:
 
 
 @pytest.mark.parametrize(
-    ("module", "counted"), [(Hidden(), Counts(parameters=4, mult_adds=4)), (Broken(), Counts(parameters=0))]
+    ("module", "counted"),
+    [
+        (Hidden(), Counts(parameters=4, mult_adds=4, weight_bytes=16, input_bytes=16, output_bytes=16)),
+        (Broken(), Counts(parameters=0, weight_bytes=0, input_bytes=16)),
+    ],
 )
 def test_what_cannot_be_counted_is_none(module: nn.Module, counted: Counts) -> None:
     """An operator that hides its work, or fails, gives no count and no error."""
@@ -81,8 +88,46 @@ def test_counting_leaves_the_module_as_it_is() -> None:
     assert not module._forward_hooks
 
 
-def test_an_onnx_file_has_the_parameters_that_it_holds(mlp_file: Path) -> None:
-    """16 x 32 and 32 x 4 weights; what it computes is not counted."""
-    network = onnx_source.build(onnx_source.file(mlp_file), {})
+def test_bytes_are_those_of_the_types_that_are_stored() -> None:
+    """Half the weights, a buffer of int64 beside them, inputs and every output in types of their own."""
 
-    assert Counts(parameters=16 * 32 + 32 * 4) == counts.count(network)
+    class Typed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(4, 2).half()
+            self.register_buffer("calls", torch.zeros(1, dtype=torch.int64))
+
+        def forward(self, x: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            y = self.linear(x.half())
+            return y, y.double(), mask
+
+    inputs = [*LINE, TensorSpec(name="mask", shape=(3,), dtype="bool")]
+    counted = counts.count(Network(inputs=inputs, module=Typed()))
+
+    assert 2 * 10 + 8 == counted.weight_bytes
+    assert 4 * 4 + 3 == counted.input_bytes
+    assert 2 * 2 + 2 * 8 + 3 == counted.output_bytes
+
+
+def test_a_network_of_one_batch_size_is_counted_by_the_sample() -> None:
+    """What it does with a batch of 4, divided by 4."""
+
+    class Fixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(4, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.linear(x.reshape(4, 4))
+
+    counted = counts.count(Network(inputs=LINE, module=Fixed(), batch_size=4))
+
+    assert (8, 8) == (counted.macs, counted.output_bytes)
+
+
+def test_an_onnx_file_is_counted_too(mlp_file: Path) -> None:
+    """16 x 32 and 32 x 4 weights, each used once; 16 numbers in and 4 out."""
+    counted = counts.count(onnx_source.build(onnx_source.file(mlp_file), {}))
+    values = 16 * 32 + 32 * 4
+
+    assert Counts(parameters=values, macs=values, weight_bytes=4 * values, input_bytes=64, output_bytes=16) == counted

@@ -36,6 +36,39 @@ def test_a_weight_in_the_middle_of_a_network_reaches_its_output() -> None:
     assert effect_of_zeroing_a_middle_weight(seeing) > 0.01
 
 
+@pytest.mark.parametrize("name", ["efficientnet_b0", "mobilenetv3_small_100", "resnet18"])
+def test_every_convolution_of_a_network_reaches_its_output(name: str) -> None:
+    """Gates and activations let no signal fade out: BatchNorm makes up for it, as it does in training."""
+    module = timm.build(timm.model(name, img_size=64), {}).module
+    images = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+    weights = [weight for weight in module.parameters() if weight.ndim == 4]
+    effects = []
+    with torch.no_grad():
+        before = module(images)
+        for weight in weights[:: len(weights) // 8]:
+            kept = weight.clone()
+            weight.zero_()
+            effects.append(((module(images) - before).std() / before.std()).item())
+            weight.copy_(kept)
+
+    assert min(effects) > 1e-3
+    assert before.abs().max() < 100
+
+
+def test_statistics_of_a_trained_batch_norm_stay() -> None:
+    """Only what was drawn here is scaled, and only where the signal would fade; the hooks are gone after it."""
+    faint = nn.Sequential(nn.BatchNorm1d(4), nn.BatchNorm1d(4)).eval()
+    with torch.no_grad():
+        faint[0].running_var.copy_(torch.arange(1.0, 5.0))
+    images = 1e-3 * torch.randn(8, 4, generator=torch.Generator().manual_seed(0))
+
+    randomise(faint, 0, lambda: faint(images))
+
+    assert [1, 2, 3, 4] == faint[0].running_var.tolist()
+    assert faint[1].running_var.max() < 1e-4
+    assert not any(one._forward_pre_hooks for one in faint)
+
+
 def test_trained_values_are_not_touched() -> None:
     """Only a tensor of one repeated value is blank; whatever varies, and single values, stay."""
     module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.BatchNorm2d(1))
