@@ -4,6 +4,9 @@ Format history
 --------------
 1
     The first.
+2
+    ``compile_time_warm_s``, ``disturbed_rounds``, ``calls_per_sample``, ``process_cpu_percent``, ``interleaved``,
+    ``looks``. A record of format 1 reads as one of a trial that had nothing to say about them.
 """
 
 from __future__ import annotations
@@ -14,7 +17,8 @@ from typing import Any, Literal, get_args
 
 from ngbkit.errors import JournalError
 
-FORMAT = 1
+FORMAT = 2
+_READABLE = (1, 2)
 
 FailureStatus = Literal["failed", "timeout", "crashed", "out-of-memory", "not-equivalent", "unsupported"]
 Status = Literal["ok", "failed", "timeout", "crashed", "out-of-memory", "not-equivalent", "unsupported", "pending"]
@@ -62,23 +66,34 @@ class Measurement:
     trial_id
         The content hash of the trial.
     latency_s
-        Seconds, one a timed inference of the whole batch, in the order in which they were taken.
+        Seconds, one a sample, in the order in which they were taken: the time of an inference of the whole batch, or
+        the mean of `calls_per_sample` of them in a row.
     rounds
         For each sample, the interleaving round that it is from.
     compile_time_s
-        Conversion and compilation, from the built module or the ONNX file to a callable, in seconds.
+        Conversion and compilation, from the built module or the ONNX file to a callable, in seconds, with empty caches.
     first_call_time_s
         The first call after it, in seconds.
     contract
         What was timed.
     rmse, baseline_rmse
         Root-mean-square error against the reference, over the reference's own root mean square: of this compiler's
-        outputs,
-        and of the baseline's.
+        outputs, and of the baseline's.
     max_abs_error
         The largest absolute error of any output element.
-    cpu_percent
-        Of the whole machine while this trial's calls ran, in percent.
+    compile_time_warm_s
+        Compilation once more, in a new process and with the cache that the first one left; None where the compiler
+        keeps none.
+    calls_per_sample
+        Calls that a sample is the mean of: above 1 for short calls, which are timed in blocks.
+    disturbed_rounds
+        Rounds in which something else had the cores for a part of this trial's turn.
+    interleaved
+        Whether it was measured in turns with the others of its group. False where memory did not hold them all.
+    looks
+        How often the stopping rule had looked at the interval when it was tight enough; 0 with fixed repeats.
+    cpu_percent, process_cpu_percent
+        Of all cores, while this trial's calls ran, in percent: by the whole machine, and by this trial alone.
     peak_memory_bytes
         The child's peak resident memory.
     gpu_percent, energy_j
@@ -98,7 +113,13 @@ class Measurement:
     rmse: float
     baseline_rmse: float
     max_abs_error: float
+    compile_time_warm_s: float | None = None
+    calls_per_sample: int = 1
+    disturbed_rounds: tuple[int, ...] = ()
+    interleaved: bool = True
+    looks: int = 0
     cpu_percent: float | None = None
+    process_cpu_percent: float | None = None
     peak_memory_bytes: int | None = None
     gpu_percent: float | None = None
     energy_j: float | None = None
@@ -159,16 +180,17 @@ def from_json(data: Mapping[str, Any]) -> Record:
     """
     fields = dict(data)
     version, kind = fields.pop("format", None), fields.pop("kind", None)
-    if version != FORMAT:
+    if version not in _READABLE:
         raise JournalError(
-            f"a record of format {version!r} came; this ngbkit reads format {FORMAT}. Install a newer ngbkit."
+            f"a record of format {version!r} came; this ngbkit reads up to format {FORMAT}. Install a newer ngbkit."
         )
     try:
         if kind == "failure":
             return Failure(**fields)
         if kind == "measurement":
             fields["contract"] = Contract(**fields["contract"])
-            fields["latency_s"], fields["rounds"] = tuple(fields["latency_s"]), tuple(fields["rounds"])
+            for name in {"latency_s", "rounds", "disturbed_rounds"} & set(fields):
+                fields[name] = tuple(fields[name])
             return Measurement(**fields)
     except (TypeError, KeyError) as error:
         raise JournalError(f"a record of kind {kind!r} does not read: {error}.") from error

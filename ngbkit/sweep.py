@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from ngbkit import options, registry
+from ngbkit import options, registry, validate
 from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.workloads.base import Number, Source, Workload, content_hash
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 BASELINE = "identity"
 ANCHOR = "anchor-"
+MIN_ROUNDS = 10
+MAX_SECONDS = 60.0
 # A factor is a dim of the dataset beside these, which are its other dims, its variables and its coordinates.
 RESERVED = frozenset(
     {
@@ -30,16 +33,18 @@ RESERVED = frozenset(
         *(
             "latency",
             "round",
-            "throughput",
-            "compile_time",
-            "first_call_time",
-            "cpu_percent",
-            "peak_memory",
-            "gpu_percent",
+            "disturbed",
+            "anchor_latency",
+            "anchor_round",
+            "calls_per_sample",
+            "interleaved",
+            "looks",
         ),
-        *("anchor_latency", "anchor_round"),
+        *("throughput", "compile_time", "compile_time_warm", "first_call_time"),
+        *("cpu_percent", "process_cpu_percent", "peak_memory", "gpu_percent"),
         *("energy", "max_abs_error", "rmse_ratio", "contract", "status", "error"),
-        *("parameters", "mult_adds", "macs", "baseline"),
+        *("nodes_before", "nodes_after", "nodes_fused", "fallbacks", "graph_breaks", "facts"),
+        *("parameters", "mult_adds", "macs", "weight_bytes", "input_bytes", "output_bytes", "baseline"),
     }
 )
 # A device's label names a folder on it.
@@ -145,6 +150,18 @@ class Sweep:
         Labels of the devices to measure on.
     repeats
         Samples a trial. Default: the option `repeats`, 100.
+    precision
+        In the place of `repeats`: measure until the 95 % interval of each speed-up over the baseline has a half width
+        of this share of it, such as 0.01 or ``"1%"``. The interval is corrected for being looked at time and again. It
+        is of the rounds; what two processes of the same thing differ by (`ngbkit selfcheck`) no round makes smaller.
+    min_rounds
+        Interleaving rounds that a trial takes at least. Default: 10. With fewer repeats there are as many as repeats.
+    max_seconds
+        A group is not timed for longer than this, whatever `repeats` and `precision` ask for, as soon as it has
+        `min_rounds`. Default: none; 60 with `precision`.
+    interleave
+        Whether the compilers of a group take turns. False measures one after the other, as most benchmarks do: for
+        a device that cannot hold them all, and to see what difference it makes.
     threads
         Worker threads of every runtime. Default: one a core that the device's engine may use.
     timeout_s
@@ -165,7 +182,11 @@ class Sweep:
     batch_sizes: tuple[int, ...]
     factors: Mapping[str, tuple[Number, ...]]
     devices: tuple[str, ...]
-    repeats: int
+    repeats: int | None
+    precision: float | None
+    min_rounds: int
+    max_seconds: float | None
+    interleave: bool
     threads: int | None
     timeout_s: float
     seed: int
@@ -178,25 +199,41 @@ class Sweep:
         factors: Mapping[str, Iterable[Number]] | None = None,
         devices: str | Iterable[str] = ("cpu",),
         repeats: int | None = None,
+        precision: float | str | None = None,
+        min_rounds: int | None = None,
+        max_seconds: float | None = None,
+        interleave: bool = True,
         threads: int | None = None,
         timeout_s: float | None = None,
         seed: int | None = None,
     ) -> None:
         defaults = options.get_options()
-        checked_factors = {name: _numbers(f"factor {name}", values) for name, values in (factors or {}).items()}
+        checked_factors = {name: validate.numbers(f"factor {name}", values) for name, values in (factors or {}).items()}
 
         def put(name: str, value: Any) -> None:
             object.__setattr__(self, name, value)  # a frozen record fills itself
 
         put("workloads", _workloads(workloads, checked_factors))
         put("compilers", _compilers(compilers))
-        put("batch_sizes", _counts("batch size", batch_sizes))
+        put("batch_sizes", validate.counts("batch size", batch_sizes))
         put("factors", checked_factors)
         put("devices", _labels("device", devices))
-        put("repeats", _count("repeats", defaults["repeats"] if repeats is None else repeats))
-        put("threads", None if threads is None else _count("threads", threads))
-        put("timeout_s", _seconds("timeout_s", defaults["timeout_s"] if timeout_s is None else timeout_s))
-        put("seed", defaults["seed"] if seed is None else _count("seed", seed, least=0))
+        if repeats is not None and precision is not None:
+            raise UsageError(
+                f"repeats={repeats!r} and precision={precision!r} came; the one says how many samples to take, the "
+                "other when to stop: give one of them."
+            )
+        put("precision", None if precision is None else validate.precision(precision))
+        wanted = defaults["repeats"] if repeats is None else repeats
+        put("repeats", validate.count("repeats", wanted) if precision is None else None)
+        put("min_rounds", validate.count("min_rounds", MIN_ROUNDS if min_rounds is None else min_rounds))
+        # A rule that stops when something is precise enough needs an end where it never is.
+        most = MAX_SECONDS if max_seconds is None and precision is not None else max_seconds
+        put("max_seconds", None if most is None else validate.seconds("max_seconds", most))
+        put("interleave", validate.flag("interleave", interleave))
+        put("threads", None if threads is None else validate.count("threads", threads))
+        put("timeout_s", validate.seconds("timeout_s", defaults["timeout_s"] if timeout_s is None else timeout_s))
+        put("seed", defaults["seed"] if seed is None else validate.count("seed", seed, least=0))
 
     def groups(self, device: str | None = None) -> Iterator[Group]:
         """The groups in the order in which they are measured, of one device or of all, one at a time."""
@@ -226,7 +263,7 @@ class Sweep:
         return [trial for group in self.groups(device) for trial in group.trials]
 
     def __len__(self) -> int:
-        per_device = sum(_product(len(values) for values in workload.factors.values()) for workload in self.workloads)
+        per_device = sum(math.prod(map(len, workload.factors.values())) for workload in self.workloads)
         return per_device * len(self.batch_sizes) * len(self.compilers) * len(self.devices)
 
     @property
@@ -243,6 +280,10 @@ class Sweep:
             "factors": {name: list(values) for name, values in self.factors.items()},
             "devices": list(self.devices),
             "repeats": self.repeats,
+            "precision": self.precision,
+            "min_rounds": self.min_rounds,
+            "max_seconds": self.max_seconds,
+            "interleave": self.interleave,
             "threads": self.threads,
             "timeout_s": self.timeout_s,
             "seed": self.seed,
@@ -323,7 +364,7 @@ def _compilers(given: str | Iterable[str]) -> tuple[str, ...]:
     labels = [Choice.parse(text).label for text in texts]
     if not labels:
         raise UsageError("a sweep needs at least one compiler, such as 'identity'; `ngbkit compilers` lists them all.")
-    _once("compiler", labels)
+    validate.once("compiler", labels)
     return tuple(sorted(labels, key=lambda label: label != BASELINE))
 
 
@@ -331,47 +372,5 @@ def _labels(kind: str, given: str | Iterable[str]) -> tuple[str, ...]:
     labels = split_labels(given) if isinstance(given, str) else list(given)
     if not labels or not all(isinstance(label, str) and _LABEL.fullmatch(label) for label in labels):
         raise UsageError(f"a sweep needs at least one {kind}, of letters, digits, '_', '-' and '.'; {labels!r} came.")
-    _once(kind, labels)
+    validate.once(kind, labels)
     return tuple(labels)
-
-
-def _once(kind: str, values: Sequence[object]) -> None:
-    twice = sorted({str(value) for value in values if list(values).count(value) > 1})
-    if twice:
-        raise UsageError(f"the {kind} {', '.join(twice)} is asked for twice; name each once.")
-
-
-def _count(kind: str, value: Any, least: int = 1) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise UsageError(f"{kind} {value!r} does not fit; valid is an integer of at least {least}.")
-    return value
-
-
-def _counts(kind: str, given: int | Iterable[int]) -> tuple[int, ...]:
-    values = [given] if isinstance(given, int) else list(given)
-    if not values:
-        raise UsageError(f"a sweep needs at least one {kind}.")
-    counts = tuple(_count(kind, value) for value in values)
-    _once(kind, counts)
-    return counts
-
-
-def _seconds(kind: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
-        raise UsageError(f"{kind} {value!r} does not fit; valid is a number of seconds above 0.")
-    return float(value)
-
-
-def _numbers(kind: str, given: Number | Iterable[Number]) -> tuple[Number, ...]:
-    values = [given] if isinstance(given, (int, float)) else list(given)
-    if not values or not all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values):
-        raise UsageError(f"{kind} {values!r} does not fit; valid is one number or more.")
-    _once(kind, values)
-    return tuple(values)
-
-
-def _product(counts: Iterable[int]) -> int:
-    total = 1
-    for count in counts:
-        total *= count
-    return total

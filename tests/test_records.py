@@ -22,6 +22,11 @@ MEASUREMENT = Measurement(
     baseline_rmse=1e-7,
     max_abs_error=1e-6,
     energy_j=1.5,
+    compile_time_warm_s=0.5,
+    calls_per_sample=4,
+    disturbed_rounds=(1,),
+    interleaved=False,
+    looks=2,
     facts={"nodes": {"before": 3}},
 )
 FAILURE = Failure(trial_id="b", status="unsupported", stage="compile", error="no", detail="why", facts={"x": 1})
@@ -36,7 +41,7 @@ def test_a_record_survives_json(record: Record) -> None:
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"format": 2}, "format 2 came; this ngbkit reads format 1. Install a newer ngbkit"),
+        ({"format": 3}, "format 3 came; this ngbkit reads up to format 2. Install a newer ngbkit"),
         ({"kind": "guess"}, "kind 'guess' came"),
         ({"surprise": 1}, "does not read"),
     ],
@@ -45,3 +50,19 @@ def test_what_is_no_record_is_refused(change: dict[str, Any], text: str) -> None
     """A stranger's JSON does not become a measurement."""
     with pytest.raises(JournalError, match=text):
         records.from_json({**records.to_json(FAILURE), **change})
+
+
+def test_a_record_of_the_first_format_reads() -> None:
+    """What it does not say is as it was then: nothing was looked at, kept or marked."""
+    old = records.to_json(MEASUREMENT)
+    for name in ("compile_time_warm_s", "calls_per_sample", "disturbed_rounds", "interleaved", "looks"):
+        del old[name]
+    read = records.from_json({**old, "format": 1})
+
+    assert isinstance(read, Measurement)
+    assert (MEASUREMENT.latency_s, (), True, 1) == (
+        read.latency_s,
+        read.disturbed_rounds,
+        read.interleaved,
+        read.calls_per_sample,
+    )

@@ -1,8 +1,8 @@
 """What a child process does: build or load one network, compile it, check it, and time it when told to.
 
-A child is forked for one trial (`load`, then `warm`, then `turn` after `turn`) or for one preparation (`prepare`),
-answers one message at a time, and blocks in between. Whatever goes wrong inside becomes an answer that says what and
-where.
+A child is forked for one trial (`load`, `warm`, then `turn` after `turn`, at the end `usage` and `explain`) or for one
+preparation (`prepare`), answers one message at a time, and blocks in between. Whatever goes wrong inside becomes an
+answer that says what and where.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import re
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,13 @@ import numpy as np
 
 from ngbkit import equivalence, options, registry, resources
 from ngbkit.compilers.base import Compiler, Program, Task
-from ngbkit.device import preparation
+from ngbkit.device import preparation, reference
 from ngbkit.device.channel import Channel, ChannelClosedError, Message
 from ngbkit.errors import UnsupportedError, WorkloadError
 from ngbkit.records import FailureStatus, Stage
 from ngbkit.sweep import Choice
-from ngbkit.timing.sampling import sample, warm_up
+from ngbkit.timing.sampling import sample
+from ngbkit.timing.warming import warm_up
 from ngbkit.workloads import feeds
 from ngbkit.workloads.base import Source, TensorSpec, Workload
 
@@ -52,6 +54,8 @@ class Loaded:
     """The one program that this child holds."""
 
     program: Program | None = None
+    # What the program is called within, from its first call to the child's end.
+    within: ExitStack = field(default_factory=ExitStack)
 
     @property
     def run(self) -> Callable[[], Any]:
@@ -134,6 +138,7 @@ def _load(loaded: Loaded, message: Message) -> Message:
         began = time.perf_counter()
         loaded.program = compiler.compile(task)
         compile_time_s = time.perf_counter() - began
+        loaded.within.enter_context(loaded.program.within())
         began = time.perf_counter()
         outputs = loaded.program.run()
         first_call_time_s = (time.perf_counter() - began) / loaded.overlap
@@ -183,30 +188,40 @@ def _task(message: Message, compiler: Compiler, choice: Choice) -> Task:
     )
 
 
-def _check(outputs: list[np.ndarray], reference: str | None, precision: str) -> equivalence.Check | None:
-    if reference is None:
+def _check(outputs: list[np.ndarray], path: str | None, precision: str) -> equivalence.Check | None:
+    if path is None:
         return None
-    arrays = preparation.read_arrays(reference)
-    baseline_rmse = float(arrays.pop("baseline_rmse"))
-    return equivalence.compare(outputs, list(arrays.values()), baseline_rmse=baseline_rmse, precision=precision)
+    expected = reference.read(path)
+    return equivalence.compare(outputs, expected.outputs, baseline_rmse=expected.errors, precision=precision)
 
 
 def _warm(loaded: Loaded, message: Message) -> Message:
-    durations = warm_up(loaded.run, seconds=message["seconds"], most=message["most"])
-    settled = sorted(durations[-3:])[len(durations[-3:]) // 2]
-    return {"calls": len(durations), "latency_s": settled * 1e-9 / loaded.overlap, "spent_s": sum(durations) * 1e-9}
+    del message
+    warm = asdict(warm_up(loaded.run))
+    return {**warm, "peak_memory_bytes": resources.peak_memory_bytes()}
 
 
 def _turn(loaded: Loaded, message: Message) -> Message:
-    began = time.perf_counter()
-    durations = sample(loaded.run, message["calls"], settle=message["settle"])
-    spent_s = time.perf_counter() - began
-    return {"latency_s": [duration * 1e-9 / loaded.overlap for duration in durations], "spent_s": spent_s}
+    cpu, began = time.process_time(), time.perf_counter()
+    durations = sample(loaded.run, message["samples"], block=message["block"], settle=message["settle"])
+    spent_s, cpu_s = time.perf_counter() - began, time.process_time() - cpu
+    timed_s = sum(durations) * message["block"] * 1e-9
+    latency_s = [duration * 1e-9 / loaded.overlap for duration in durations]
+    return {"latency_s": latency_s, "spent_s": spent_s, "timed_s": timed_s, "cpu_s": cpu_s}
 
 
 def _usage(loaded: Loaded, message: Message) -> Message:
     del loaded, message
     return {"peak_memory_bytes": resources.peak_memory_bytes()}
+
+
+def _explain(loaded: Loaded, message: Message) -> Message:
+    """What the compiler can tell of its work; that it cannot is no reason to lose what was measured."""
+    del message
+    try:
+        return {"facts": _finite(loaded.program.explain() if loaded.program else {})}
+    except Exception as error:  # noqa: BLE001  it looks into a runtime's inner life, which differs by version
+        return {"facts": {"explain_error": one_line(error)}}
 
 
 def _prepare(loaded: Loaded, message: Message) -> Message:
@@ -227,5 +242,6 @@ _OPERATIONS: dict[str, Callable[[Loaded, Message], Message]] = {
     "warm": _warm,
     "turn": _turn,
     "usage": _usage,
+    "explain": _explain,
     "prepare": _prepare,
 }

@@ -10,21 +10,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ngbkit import environment, registry, scratch
+from ngbkit import environment, registry, resources, scratch
 from ngbkit import records as record_format
 from ngbkit.compilers.base import Compiler, Form
 from ngbkit.device import preparation
+from ngbkit.device.compiled import Compiled
 from ngbkit.device.lane import Lane, LaneFailedError
 from ngbkit.device.servers import ForkServer, Servers
+from ngbkit.device.settings import child_settings
 from ngbkit.device.spec import Spec
+from ngbkit.device.turns import Rounds
 from ngbkit.journal import Journal
 from ngbkit.records import Failure, Record
 from ngbkit.sweep import Choice, Group, Trial, facts_key
-from ngbkit.timing import rounds
 from ngbkit.workloads.base import Source
 
-# Progress within a group is told at most this often.
-_TELL_EVERY_S = 0.25
 # A trial whose process ended this often in the same phase is not tried again.
 _MOST_ATTEMPTS = 2
 # Rounds of one attempt at a group never carry the numbers of another's: they did not run side by side.
@@ -32,6 +32,9 @@ _ATTEMPT_STRIDE = 1_000_000
 
 # Prepared workloads (mostly weights, once a batch size) are kept up to this much.
 _CACHE_BYTES = 20_000_000_000
+
+# A lane is loaded beside others while this many times the largest of them is free.
+_HEADROOM = 1.5
 
 _servers: dict[int, Servers] = {}
 
@@ -98,13 +101,19 @@ class Bench:
             self._finish([replace(error.failure, trial_id=trial.id) for trial in todo])
             return
         ended = max(self.journal.unfinished("measure")[trial.id] for trial in todo)
+        first = (len(group.trials) - len(todo) + ended) * _ATTEMPT_STRIDE
         # A group whose engine ended twice while it was measured is measured one by one, to find out which of them
         # does it.
-        batches = [[trial] for trial in todo] if ended >= _MOST_ATTEMPTS else [todo + anchors]
-        attempts = len(group.trials) - len(todo) + ended
-        for index, batch in enumerate(batches):
-            with self._loaded(group, batch, prepared) as lanes:
-                self._take_rounds(group, lanes, prepared, (attempts + index) * _ATTEMPT_STRIDE)
+        together = self.spec.sweep.interleave and ended < _MOST_ATTEMPTS
+        apart = [] if together else todo
+        if together:
+            with self._loaded(group, todo + anchors, prepared, apart) as lanes:
+                self._take_rounds(group, lanes, prepared, first)
+        for index, trial in enumerate(apart, start=int(together)):
+            with self._loaded(group, [trial], prepared, []) as lanes:
+                for lane in lanes:
+                    lane.interleaved = len(group.trials) == 1
+                self._take_rounds(group, lanes, prepared, first + index * _ATTEMPT_STRIDE)
 
     def note(self, kind: str, key: str, value: Mapping[str, Any]) -> None:
         """Keep, and tell of, something about the run that is not a record."""
@@ -155,16 +164,28 @@ class Bench:
             return lane.prepare({**message, "batch_sizes": []})
 
     @contextmanager
-    def _loaded(self, group: Group, batch: list[Trial], prepared: Mapping[str, Any]) -> Iterator[list[Lane]]:
-        """A lane, ready to be timed, for each trial that did not fail before that; they end with the block."""
+    def _loaded(
+        self, group: Group, batch: list[Trial], prepared: Mapping[str, Any], apart: list[Trial]
+    ) -> Iterator[list[Lane]]:
+        """A lane, ready to be timed, for each trial that did not fail before that; they end with the block.
+
+        Trials that memory does not hold beside the others are added to `apart`, anchors left out.
+        """
         lanes: list[Lane] = []
         try:
             for trial in batch:
                 self._tell("stage", trial_id=trial.id, text=f"compiling {trial}")
                 try:
-                    lanes.append(self._load(trial, group, prepared))
+                    if self._has_room(lanes):
+                        lanes.append(self._load(trial, group, prepared))
+                        continue
                 except LaneFailedError as error:
-                    self._finish([error.failure])
+                    if error.failure.status != "out-of-memory" or not lanes:
+                        self._finish([error.failure])
+                        continue
+                    self.journal.passed([trial.id], "load")
+                if not trial.beside:
+                    apart.append(trial)
             yield lanes
         except InterruptedError:
             for phase in ("load", "measure"):
@@ -174,19 +195,46 @@ class Bench:
             for lane in lanes:
                 lane.end()
 
+    def _has_room(self, lanes: Sequence[Lane]) -> bool:
+        """Whether one more is likely to fit beside the lanes that are alive: the largest of them is its measure."""
+        largest = max((lane.peak_memory_bytes for lane in lanes), default=0)
+        return resources.available_memory_bytes() >= _HEADROOM * largest
+
     def _load(self, trial: Trial, group: Group, prepared: Mapping[str, Any]) -> Lane:
         task = self._task(trial, group, prepared)
-        source: Source = registry.load(registry.WORKLOADS, group.workload.source)
-        server = self._server(_preload(self._compiler(trial.compiler), task["form"], source))
         self.journal.start([trial.id], "load")
-        lane = Lane(trial, server.fork(), self.spec.sweep.timeout_s, self.interrupt)
+        kept = Compiled.of(Path(prepared["folder"]), trial.compiler, trial.batch_size, self.threads)
+        cold_s = self._compile_cold(trial, group, task, kept) if self._compiler(trial.compiler).caches else None
+        lane = self._new_lane(trial, group, task)
         try:
-            lane.load(task)
+            lane.load({**task, "cache": str(kept.folder)})
+            if cold_s is not None:
+                lane.compiled_cold(cold_s)
+            lane.warm_up()
         except BaseException:
             lane.end()
             raise
         self.journal.passed([trial.id], "load")
         return lane
+
+    def _compile_cold(self, trial: Trial, group: Group, task: Mapping[str, Any], kept: Compiled) -> float:
+        """How long compiling takes with an empty cache, in seconds; the cache is full after it."""
+        cold_s = kept.cold_s()
+        if cold_s is not None:
+            return cold_s
+        kept.empty()
+        lane = self._new_lane(trial, group, task)
+        try:
+            lane.load({**task, "cache": str(kept.folder)})
+        finally:
+            lane.end()
+        kept.filled(lane.compile_time_s)
+        return lane.compile_time_s
+
+    def _new_lane(self, trial: Trial, group: Group, task: Mapping[str, Any]) -> Lane:
+        source: Source = registry.load(registry.WORKLOADS, group.workload.source)
+        server = self._server(_preload(self._compiler(trial.compiler), task["form"], source))
+        return Lane(trial, server.fork(), self.spec.sweep.timeout_s, self.interrupt)
 
     def _task(self, trial: Trial, group: Group, prepared: Mapping[str, Any]) -> dict[str, Any]:
         """What the lane's child is told to load."""
@@ -212,7 +260,6 @@ class Bench:
             "reference": prepared["reference"],
             "batch_size": trial.batch_size,
             "threads": self.threads,
-            "cache": prepared["folder"],
         }
 
     def _built_from(self, group: Group) -> dict[str, Any]:
@@ -228,21 +275,17 @@ class Bench:
         if not lanes:
             return
         self.journal.start([lane.trial.id for lane in lanes], "measure")
-        own = [lane for lane in lanes if not lane.trial.beside] or lanes
-        turns = rounds.plan_turns(self.spec.sweep.repeats, min(lane.settled_call_s for lane in own))
-        told = 0.0
-        for number, calls in enumerate(turns):
-            if time.monotonic() - told > _TELL_EVERY_S:
-                told = time.monotonic()
-                ids = [lane.trial.id for lane in own]
-                self._tell("round", text=f"measuring {describe(group)}", done=number, total=len(turns), trial_ids=ids)
-            for lane in rounds.shuffled(lanes, self.spec.sweep.seed, number):
-                try:
-                    lane.turn(first_round + number, calls)
-                except LaneFailedError as error:
-                    lanes.remove(lane)
-                    self._finish([error.failure])
-        self._finish([lane.finish(prepared["baseline_rmse"]) for lane in lanes])
+        ids = [lane.trial.id for lane in lanes if not lane.trial.beside]
+        rounds = Rounds(
+            sweep=self.spec.sweep,
+            first=first_round,
+            lost=self._finish,
+            finished=lambda done: self._finish([lane.finish(prepared["baseline_rmse"]) for lane in done]),
+            tell=lambda done, total: self._tell(
+                "round", text=f"measuring {describe(group)}", done=done, total=total, trial_ids=ids
+            ),
+        )
+        rounds.take(lanes)
 
     @contextmanager
     def _lane(self, trial: Trial, server: ForkServer) -> Iterator[Lane]:
@@ -277,19 +320,6 @@ def servers(threads: int, state_dir: Path) -> Servers:
     if threads not in _servers:
         _servers[threads] = Servers({**os.environ, **child_settings(threads)}, scratch.make(state_dir / "scratch"))
     return _servers[threads]
-
-
-def child_settings(threads: int) -> dict[str, str]:
-    """What every child's environment is set to; OpenMP and BLAS read it when they are loaded, so servers must have it.
-
-    An OpenMP wait policy of the user's own is left as it is. Without one, libgomp spins 300,000 times before a thread
-    sleeps, and as soon as anything else runs on its cores it spins away the time of the thread that it waits for. Eager
-    resnet18 on two cores: 31 ms a call on a quiet machine and 948 ms beside one busy process. With a spin count of
-    10,000 it is 30 and 115 ms, with the policy PASSIVE 40 and 53 ms.
-    """
-    settings = {"OMP_NUM_THREADS": str(threads), "TVM_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": "1"}
-    chosen = {name: os.environ[name] for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT") if name in os.environ}
-    return {**settings, **(chosen or {"GOMP_SPINCOUNT": "10000"})}
 
 
 def describe(group: Group) -> str:

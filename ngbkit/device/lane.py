@@ -7,6 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
+from ngbkit import environment
+from ngbkit.conditions import Watch
 from ngbkit.device.channel import Message
 from ngbkit.device.servers import Child, ChildEndedError, ChildTimeoutError
 from ngbkit.errors import DeviceError
@@ -14,10 +18,7 @@ from ngbkit.records import Contract, Failure, FailureStatus, Measurement, Stage
 from ngbkit.resources import CpuClock, CpuUse
 from ngbkit.sweep import Trial
 from ngbkit.timing.rounds import settling_calls
-
-# Warm-up lasts this long, and never more calls than this.
-WARM_UP_S = 0.25
-WARM_UP_CALLS = 50
+from ngbkit.timing.sampling import block_size
 
 
 class LaneFailedError(DeviceError):
@@ -42,6 +43,15 @@ class Lane:
         How long one answer of the child may take.
     interrupt
         A file descriptor that becomes readable when the run is to stop.
+
+    Attributes
+    ----------
+    settled_call_s
+        How long a call takes after warm-up, in seconds.
+    peak_memory_bytes
+        Of the child, once it is warm.
+    looks
+        How often the stopping rule has looked at this lane.
     """
 
     trial: Trial
@@ -50,33 +60,66 @@ class Lane:
     interrupt: int
     started_at: float = field(default_factory=time.time)
     settled_call_s: float = 0.0
+    peak_memory_bytes: int = 0
+    looks: int = 0
+    interleaved: bool = True
     _loaded: Message = field(default_factory=dict)
+    _warm_s: float | None = None
+    _watch: Watch = field(init=False)
     _latency_s: list[float] = field(default_factory=list)
     _rounds: list[int] = field(default_factory=list)
+    _disturbed: list[int] = field(default_factory=list)
     _cpu: CpuUse = field(default_factory=CpuUse)
-    _called_s: float = 0.0
+    _warm_up_s: float = 0.0
+    _turns_s: float = 0.0
+    _timed_s: float = 0.0
+    _turns_cpu_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._watch = Watch(self.child.pid)
 
     def load(self, task: Mapping[str, Any]) -> None:
-        """Build or read the network, compile it, hold it against the reference, and warm it up."""
+        """Build or read the network, compile it and hold it against the reference."""
         self._loaded = self._ask({"op": "load", **task}, "compile")
-        warm = self._ask({"op": "warm", "seconds": WARM_UP_S, "most": WARM_UP_CALLS}, "measure")
-        self.settled_call_s = float(warm["latency_s"])
-        self._called_s += warm["spent_s"]
-        self._loaded["facts"]["warm_up_calls"] = warm["calls"]
+
+    @property
+    def compile_time_s(self) -> float:
+        return float(self._loaded["compile_time_s"])
+
+    def compiled_cold(self, seconds: float) -> None:
+        """What `load` did found a cache; with an empty one it had taken so long."""
+        self._warm_s, self._loaded["compile_time_s"] = self.compile_time_s, seconds
+
+    def warm_up(self) -> None:
+        """Call it until calls no longer get faster."""
+        warm = self._ask({"op": "warm"}, "measure")
+        self.settled_call_s, self.peak_memory_bytes = float(warm["call_s"]), int(warm["peak_memory_bytes"])
+        self._warm_up_s = float(warm["spent_s"])
+        self._loaded["facts"] |= {"warm_up_calls": warm["calls"], "warm_up_steady": warm["steady"]}
 
     def prepare(self, message: Message) -> Message:
         """Make what the trial's workload needs before any of its trials."""
         return self._ask(message, "export")
 
-    def turn(self, round_number: int, calls: int) -> None:
+    def turn(self, round_number: int, samples: int) -> None:
         """Take this lane's samples of one round."""
+        block, settle = block_size(self.settled_call_s), settling_calls(self.settled_call_s)
         before = CpuClock.read()
-        settle = settling_calls(self.settled_call_s)
-        reply = self._ask({"op": "turn", "calls": calls, "settle": settle}, "measure")
+        self._watch.mark()
+        reply = self._ask({"op": "turn", "samples": samples, "block": block, "settle": settle}, "measure")
+        if self._watch.since().disturbed:
+            self._disturbed.append(round_number)
         self._cpu.add(before, CpuClock.read())
-        self._called_s += reply["spent_s"]
+        self._turns_s += reply["spent_s"]
+        self._timed_s += reply["timed_s"]
+        self._turns_cpu_s += reply["cpu_s"]
         self._latency_s += reply["latency_s"]
         self._rounds += [round_number] * len(reply["latency_s"])
+
+    def round_medians(self) -> dict[int, float]:
+        """The median latency of each round so far, in seconds."""
+        rounds, latency = np.array(self._rounds), np.array(self._latency_s)
+        return {int(number): float(np.median(latency[rounds == number])) for number in np.unique(rounds)}
 
     def finish(self, baseline_rmse: float) -> Measurement | Failure:
         """End the child; the measurement that it made, or how it failed at the last moment."""
@@ -84,23 +127,48 @@ class Lane:
             usage = self._ask({"op": "usage"}, "measure")
         except LaneFailedError as error:
             return error.failure
+        explained, precision = self._explain(), self._loaded["contract"]["precision"]
         self.child.end()
         return Measurement(
             trial_id=self.trial.id,
             latency_s=tuple(self._latency_s),
             rounds=tuple(self._rounds),
-            compile_time_s=self._loaded["compile_time_s"],
+            compile_time_s=self.compile_time_s,
+            compile_time_warm_s=self._warm_s,
             first_call_time_s=self._loaded["first_call_time_s"],
-            contract=Contract(**self._loaded["contract"]),
+            # Some runtimes tell only afterwards what their heavy operators really computed in.
+            contract=Contract(**{**self._loaded["contract"], "precision": explained.get("precision") or precision}),
             rmse=_number(self._loaded["rmse"]),
             baseline_rmse=baseline_rmse,
             max_abs_error=_number(self._loaded["max_abs_error"]),
+            calls_per_sample=block_size(self.settled_call_s),
+            disturbed_rounds=tuple(self._disturbed),
+            interleaved=self.interleaved,
+            looks=self.looks,
             cpu_percent=self._cpu.percent,
+            process_cpu_percent=self._process_cpu_percent(),
             peak_memory_bytes=usage["peak_memory_bytes"],
-            # Seconds within calls of the network, timed or not: the rest of a trial's time is the harness's own.
-            facts={**self._loaded["facts"], "called_s": self._called_s},
+            # Seconds within calls of the network, and within those that were timed: the rest is the harness's own.
+            facts={
+                **self._loaded["facts"],
+                **explained,
+                "called_s": self._warm_up_s + self._turns_s,
+                "timed_s": self._timed_s,
+            },
             started_at=self.started_at,
         )
+
+    def _explain(self) -> Mapping[str, Any]:
+        """What the compiler can tell of its work, when nothing is left to be timed."""
+        try:
+            facts: Mapping[str, Any] = self._ask({"op": "explain"}, "measure")["facts"]
+        except LaneFailedError as error:
+            return {"explain_error": error.failure.error}
+        return facts
+
+    def _process_cpu_percent(self) -> float | None:
+        cores_s = self._turns_s * environment.cores_usable()
+        return 100 * self._turns_cpu_s / cores_s if cores_s else None
 
     def end(self) -> None:
         """End the child; what it measured is dropped."""

@@ -12,16 +12,18 @@ import contextlib
 import json
 import os
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ngbkit import environment, options
+from ngbkit import conditions, environment, options, peaks
 from ngbkit import records as record_format
 from ngbkit.artifacts import Store
-from ngbkit.device.groups import Bench, child_settings
+from ngbkit.device.groups import Bench
 from ngbkit.device.interrupt import Interrupt
+from ngbkit.device.settings import child_settings
 from ngbkit.device.spec import EVENT_MIME, FORMAT, Spec
-from ngbkit.errors import FencedError, NgbkitError
+from ngbkit.errors import DeviceError, FencedError, NgbkitError
 from ngbkit.journal import Journal
 
 Publish = Callable[[dict[str, Any]], None]
@@ -60,7 +62,8 @@ def run(spec_json: str) -> str:
 
 def carry_out(spec: Spec, publish: Publish) -> str:
     """Carry out a plan in this process, telling `publish` of every event; ``"finished"`` or ``"stopped"``."""
-    with Journal(journal_path(spec.state_dir, spec.device, spec.run_id)) as journal, Interrupt() as interrupt:
+    # First: an interrupt while the journal is made would leave one without its tables, and its fence held.
+    with Interrupt() as interrupt, Journal(journal_path(spec.state_dir, spec.device, spec.run_id)) as journal:
         if journal.salvaged is not None:
             publish(
                 {"kind": "salvaged", "device": spec.device, "records": journal.salvaged, "journal": str(journal.path)}
@@ -69,14 +72,15 @@ def carry_out(spec: Spec, publish: Publish) -> str:
             found = journal.statuses()
             journal.forget([trial_id for trial_id, status in found.items() if status in spec.retry])
         bench = Bench(spec=spec, journal=journal, interrupt=interrupt.descriptor, publish=publish)
-        about = {**environment.describe(), "child_settings": child_settings(bench.threads)}
-        bench.note("environment", spec.device, about)
+        surroundings = _surroundings(spec, bench.threads)
+        bench.note("environment", spec.device, surroundings)
         try:
             bench.warm_servers()
             for group in spec.sweep.groups(spec.device):
                 bench.measure(group)
         except InterruptedError:
             return "stopped"
+        bench.note("environment", spec.device, {**surroundings, "conditions_after": conditions.look()})
     return "finished"
 
 
@@ -134,6 +138,36 @@ def received(spec_json: str) -> str:
         Store(Path(data["state_dir"]) / "artifacts").receive(data["digest"], iter(lambda: read.read(1 << 20), b""))
     part.unlink()
     return "{}"
+
+
+def _surroundings(spec: Spec, threads: int) -> dict[str, Any]:
+    """What is measured on, and under what conditions: all that a reader of the numbers would ask."""
+    about = environment.describe()
+    looked = conditions.look()
+    return {
+        **about,
+        "child_settings": child_settings(threads),
+        "conditions": {**looked, "warnings": conditions.warnings(looked, threads)},
+        "peaks": _peaks(spec, threads),
+        "selfcheck": _selfcheck(spec, about["chip"], threads),
+    }
+
+
+def _peaks(spec: Spec, threads: int) -> dict[str, Any]:
+    """The most that this device can do, measured once; without it there is no roofline, and everything else."""
+    try:
+        return asdict(peaks.load_or_measure(spec.state_dir, threads))
+    except (DeviceError, OSError):
+        return {}
+
+
+def _selfcheck(spec: Spec, chip: str, threads: int) -> dict[str, Any]:
+    """The last self-check of this device; empty where there was none, or it was of another chip or other threads."""
+    try:
+        found: dict[str, Any] = json.loads((spec.state_dir / "selfcheck" / f"{spec.device}.json").read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if (found.get("chip"), found.get("threads")) == (chip, threads) else {}
 
 
 def _part(data: dict[str, Any]) -> Path:

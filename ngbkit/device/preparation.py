@@ -3,7 +3,7 @@
 Runs in a child process; what it writes into the preparation's folder is what trials of that workload load.
 
     prepared.json       inputs, facts, baseline; whether there is a reference
-    reference.npz       the reference's outputs for the first samples, and the baseline's own error
+    reference.npz       the reference's outputs for the first samples, and the baseline's own error of each
     examples.npz        rows to feed, where the workload came with some
     batch-any.onnx, batch-4.onnx
     refused.json        why there is no ONNX file, by batch size
@@ -11,11 +11,9 @@ Runs in a child process; what it writes into the preparation's folder is what tr
 
 from __future__ import annotations
 
-import copy
 import json
 import os
 import shutil
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -25,17 +23,15 @@ import numpy as np
 
 from ngbkit import options, registry
 from ngbkit.artifacts import Store, replacing
-from ngbkit.compilers.base import Compiler, Task, version
-from ngbkit.equivalence import relative_rmse
+from ngbkit.compilers.base import version
+from ngbkit.device import reference
 from ngbkit.errors import UnsupportedError
-from ngbkit.workloads import counts, export, feeds
+from ngbkit.workloads import counts, export
 from ngbkit.workloads.base import Network, Source, Workload, content_hash
 
-# Samples that the reference is computed for, whatever the batch size of a trial.
-REFERENCE_ROWS = 2
 # What the outcome depends on, besides the workload itself.
 _PACKAGES = ("torch", "timm", "torchvision", "onnx", "onnxscript", "onnxruntime")
-_LAYOUT = 1
+_LAYOUT = 3
 # Keeps an input that is called `file` from being taken for an argument of numpy.savez.
 _MARK = "="
 
@@ -148,90 +144,35 @@ def _batch_file(folder: Path, batch_size: int) -> Path:
 
 
 def _describe(network: Network, folder: Path, seed: int, threads: int) -> None:
-    reference = (
-        _module_reference(network, seed)
-        if network.module is not None
-        else _onnx_reference(network, folder, seed, threads)
-    )
+    made = reference.of(network, seed, threads=threads, onnx=lambda rows: _bound(network, folder, rows))
     if network.examples:
         _write_arrays(folder / "examples.npz", dict(network.examples))
-    if reference is not None:
-        _write_arrays(folder / "reference.npz", reference[0])
+    if made.outputs:
+        made.write(folder / "reference.npz")
     prepared = {
         "inputs": [spec.to_json() for spec in network.inputs],
         "batch_size": network.batch_size,
-        "baseline_rmse": float(reference[0]["baseline_rmse"]) if reference else 0.0,
+        "baseline_rmse": made.baseline_rmse,
         "facts": {
             **asdict(counts.count(network)),
             "baseline": network.baseline,
-            "reference": reference[1] if reference else "none",
+            "reference": made.name,
         },
     }
     with replacing(folder / "prepared.json") as temporary:
         temporary.write_text(json.dumps(prepared))
 
 
-def _module_reference(network: Network, seed: int) -> tuple[dict[str, np.ndarray], str]:
-    """The outputs of a float64 copy of the module, and how far float32 is from them."""
-    import torch
-
-    rows = network.batch_size or REFERENCE_ROWS
-    arrays = feeds.draw(network.inputs, network.examples, rows, seed)
-    module = network.module
-    assert module is not None
-    with torch.inference_mode():
-        single = [value.numpy() for value in export.flatten(module(*(torch.from_numpy(array) for array in arrays)))]
-        try:
-            double = copy.deepcopy(module).double()
-            fed = [torch.from_numpy(array.astype(np.float64) if array.dtype.kind == "f" else array) for array in arrays]
-            exact = [value.numpy() for value in export.flatten(double(*fed))]
-            name = "torch eager, float64"
-        except (RuntimeError, TypeError, NotImplementedError):
-            # An operator or a buffer without float64: the float32 outputs are then held against themselves.
-            exact, name = single, "torch eager, float32"
-    error = max((relative_rmse(one, two)[0] for one, two in zip(single, exact, strict=True)), default=0.0)
-    return _reference(exact, error), name
-
-
-def _onnx_reference(
-    network: Network, folder: Path, seed: int, threads: int
-) -> tuple[dict[str, np.ndarray], str] | None:
-    """The outputs of ONNX Runtime with every graph optimisation off; None where it cannot run the file."""
-    compiler: Compiler = registry.load(registry.COMPILERS, "identity")
-    rows = network.batch_size or REFERENCE_ROWS
-    arrays = feeds.draw(network.inputs, network.examples, rows, seed)
-    assert network.onnx is not None
-    file = _batch_file(folder, rows)
-    try:
-        if not file.exists():
-            export.specialise(network.onnx, rows, file, fold=False)
-        task = Task(
-            form="onnx",
-            module=None,
-            onnx=file,
-            inputs=tuple(network.inputs),
-            arrays=tuple(arrays),
-            batch_size=rows,
-            options=compiler.settle({}),
-            threads=threads,
-            cache=folder,
-        )
-        program = compiler.compile(task)
-        outputs = program.fetch(program.run())
-    except Exception as error:  # noqa: BLE001  the trials themselves will show what is wrong with the file
-        warnings.warn(f"no reference: {error!r}", stacklevel=2)
-        return None
-    return _reference(outputs, 0.0), "onnxruntime, graph optimisations off"
-
-
-def _reference(outputs: Sequence[np.ndarray], baseline_rmse: float) -> dict[str, np.ndarray]:
-    named = {f"output_{index:04d}": np.asarray(output, np.float64) for index, output in enumerate(outputs)}
-    return {"baseline_rmse": np.asarray(baseline_rmse), **named}
-
-
 def _write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     with replacing(path) as temporary, open(temporary, "wb") as write:
         np.savez(write, **{_MARK + name: array for name, array in arrays.items()})  # type: ignore[arg-type]
+
+
+def _bound(network: Network, folder: Path, rows: int) -> Path:
+    """A file of the user's own at a batch of `rows`, which a trial may find there and measure: as it came."""
+    assert network.onnx is not None
+    file = _batch_file(folder, rows)
+    return file if file.exists() else export.specialise(network.onnx, rows, file, fold=False)
 
 
 def _export(network: Network, folder: Path, batch_sizes: Sequence[int], seed: int) -> dict[str, str]:

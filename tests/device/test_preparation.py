@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ngbkit.device import preparation
+from ngbkit.artifacts import Store
+from ngbkit.device import preparation, reference
 from ngbkit.workloads import blocks, cell
 from ngbkit.workloads.base import Workload
 
@@ -49,14 +50,29 @@ def test_a_workload_is_prepared_once_and_found_ready(tmp_path: Path) -> None:
 def test_the_reference_is_exact_and_tells_the_baselines_own_error(tmp_path: Path) -> None:
     """float64 outputs of the first samples, and what float32 makes of them."""
     made = preparation.prepare(message(tmp_path, []))
-    arrays = preparation.read_arrays(made["reference"])
+    read = reference.read(made["reference"])
 
-    assert np.float64 is arrays["output_0000"].dtype.type
-    assert (preparation.REFERENCE_ROWS, 4, 8, 8) == arrays["output_0000"].shape
+    assert np.float64 is read.outputs[0].dtype.type
+    assert (reference.ROWS, 4, 8, 8) == read.outputs[0].shape
     assert 0 < made["baseline_rmse"] < 1e-5
-    assert made["baseline_rmse"] == float(arrays["baseline_rmse"])
+    assert (made["baseline_rmse"],) == read.errors
     assert ("torch eager", "torch eager, float64") == (made["facts"]["baseline"], made["facts"]["reference"])
     assert 2 * (4 * 4 * 9 + 4 + 2 * 4) == made["facts"]["parameters"]
+    assert (4 * 4 * 64, 4 * 4 * 64) == (made["facts"]["input_bytes"], made["facts"]["output_bytes"])
+
+
+def test_an_onnx_file_is_prepared_as_a_module_is(mlp: Workload, tmp_path: Path) -> None:
+    """With a reference in float64, its own error, and its size."""
+    store = Store(tmp_path / "artifacts")
+    for path in mlp.artifacts.values():
+        store.push(path)
+    asked = {**message(tmp_path / "prepared", [1, 2]), "workload": mlp.to_json(), "factors": {}}
+    made = preparation.prepare({**asked, "artifacts": str(tmp_path / "artifacts")})
+
+    assert "onnx, float64" == made["facts"]["reference"]
+    assert 0 < made["baseline_rmse"] < 1e-6
+    assert 16 * 32 + 32 * 4 == made["facts"]["macs"]
+    assert {"1", "2"} == set(made["onnx"])
 
 
 def test_the_folder_is_named_by_all_that_its_content_depends_on() -> None:
@@ -80,13 +96,14 @@ def test_an_input_may_have_any_name(tmp_path: Path, name: str) -> None:
 
 def test_what_was_used_longest_ago_is_evicted(tmp_path: Path) -> None:
     """Subfolders, where compilers keep their own caches, count."""
+    cache = tmp_path / "cache"
     for age, name in enumerate(["new", "old", "oldest"]):
-        (tmp_path / name / "inductor").mkdir(parents=True)
-        (tmp_path / name / "inductor" / "kernel").write_bytes(b"x" * 1000)
-        os.utime(tmp_path / name, (10_000 - age, 10_000 - age))
-    preparation.evict(tmp_path, 1500)
+        (cache / name / "inductor").mkdir(parents=True)
+        (cache / name / "inductor" / "kernel").write_bytes(b"x" * 1000)
+        os.utime(cache / name, (10_000 - age, 10_000 - age))
+    preparation.evict(cache, 1500)
 
-    assert ["new"] == [folder.name for folder in tmp_path.iterdir()]
+    assert ["new"] == [folder.name for folder in cache.iterdir()]
 
 
 def test_a_workload_reads_back_with_its_artifacts_located() -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 
 from ngbkit.compilers.base import Compiler, Option, Program, Task
@@ -21,7 +24,7 @@ def _compiler(name: str, compile: Callable[[Task], Program], **options: Option) 
     return Compiler(
         name=name,
         summary=f"goes wrong: {name}",
-        forms={"onnx": ("onnxruntime",)},
+        forms=SOUND.forms,
         packages=("onnxruntime",),
         install="pip install onnxruntime",
         compile=compile,
@@ -69,6 +72,47 @@ def _wrong(task: Task) -> Program:
     return replace(program, fetch=lambda outputs: [array * 1.01 for array in program.fetch(outputs)])
 
 
+def _zeroed(task: Task) -> Program:
+    """Forgets the weights of one layer in the middle of the network."""
+
+    def forget(weights: list[np.ndarray]) -> list[np.ndarray]:
+        layers = [index for index, array in enumerate(weights) if array.ndim > 1]
+        middle = layers[len(layers) // 2]
+        return [array * (index != middle) for index, array in enumerate(weights)]
+
+    return _with_weights(task, forget)
+
+
+def _lowered(task: Task) -> Program:
+    """Rounds every weight to bfloat16, and claims single precision."""
+    return _with_weights(task, lambda weights: [_round_to_bfloat16(array) for array in weights])
+
+
+def _with_weights(task: Task, change: Callable[[list[np.ndarray]], list[np.ndarray]]) -> Program:
+    """ONNX Runtime on the graph of `task` with its float32 weights changed."""
+    import onnx
+    from onnx import numpy_helper
+
+    assert task.onnx is not None
+    model = onnx.load(str(task.onnx))
+    stored = [one for one in model.graph.initializer if one.data_type == onnx.TensorProto.FLOAT]
+    changed = change([numpy_helper.to_array(one) for one in stored])
+    for one, array in zip(stored, changed, strict=True):
+        one.CopyFrom(numpy_helper.from_array(array, one.name))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "changed.onnx")
+        onnx.save(model, path)
+        # What would explain it opens a file that is gone by then.
+        return replace(_sound(replace(task, onnx=path)), explain=dict)
+
+
+def _round_to_bfloat16(array: np.ndarray) -> np.ndarray:
+    """The nearest number with 8 bits of mantissa, ties to even."""
+    bits = array.astype(np.float32).view(np.uint32).astype(np.uint64)
+    bits += 0x7FFF + ((bits >> 16) & 1)
+    return ((bits >> 16) << 16).astype(np.uint32).view(np.float32)
+
+
 def _refusing(task: Task) -> Program:
     raise UnsupportedError("there is no such chip here")
 
@@ -102,6 +146,8 @@ HANG_LATER = _compiler("hang-later", _hang_later)
 HUNGRY = _compiler("hungry", _hungry)
 KILLED = _compiler("killed", _killed)
 WRONG = _compiler("wrong", _wrong)
+ZEROED = _compiler("zeroed", _zeroed)
+LOWERED = _compiler("lowered", _lowered)
 REFUSING = _compiler("refusing", _refusing)
 RAISING = _compiler(
     "raising", _raising, kind=Option(default="error", help="how it raises", choices=("error", "refusal"))
