@@ -20,11 +20,18 @@ Entry = tuple[Record, "Sequence[float] | np.ndarray", "Sequence[int] | np.ndarra
 NO_ROUND = -1
 """Stands in `round` where there is no sample: an integer survives a file unchanged, and NaN would make it a float."""
 
+# What a compiler says of its work, under the names that mean the same of each.
+_WHY = ("nodes_before", "nodes_after", "nodes_fused", "fallbacks", "graph_breaks")
 # column: the field of a measurement, or the fact of a failure, that it holds
 _FIELDS = {
     "compile_time": "compile_time_s",
+    "compile_time_warm": "compile_time_warm_s",
     "first_call_time": "first_call_time_s",
+    "calls_per_sample": "calls_per_sample",
+    "interleaved": "interleaved",
+    "looks": "looks",
     "cpu_percent": "cpu_percent",
+    "process_cpu_percent": "process_cpu_percent",
     "peak_memory": "peak_memory_bytes",
     "gpu_percent": "gpu_percent",
     "energy": "energy_j",
@@ -76,7 +83,7 @@ def spread(entries: Iterable[Entry], places: Mapping[str, int], repeats: int) ->
     -------
     dict
         By variable: `latency` and `round` of shape ``(trials, samples)``, everything else of shape ``(trials,)``;
-        `median` is the median latency in seconds.
+        `median` is the median latency in seconds. `disturbed` has the shape of `round`.
 
     Raises
     ------
@@ -97,10 +104,13 @@ def spread(entries: Iterable[Entry], places: Mapping[str, int], repeats: int) ->
     columns = {
         "latency": _put(latency, at, len(places), np.nan),
         "round": _put(numbers, at, len(places), NO_ROUND),
+        "disturbed": _put(_disturbed(found, numbers), at, len(places), 0),
         "median": _put(_medians(latency), at, len(places), np.nan),
     }
     for column, field in _FIELDS.items():
         columns[column] = _put(_numbers(found, field), at, len(places), np.nan)
+    for fact in _WHY:
+        columns[fact] = _put(_fact(found, fact), at, len(places), np.nan)
     columns["rmse_ratio"] = _rmse_ratio(columns.pop("rmse"), columns.pop("baseline_rmse"))
     for column, texts in _texts(found).items():
         columns[column] = _put(texts, at, len(places), "pending" if column == "status" else "")
@@ -173,6 +183,20 @@ def _numbers(found: Sequence[Record], field: str) -> np.ndarray:
     return np.array([value if isinstance(value, (int, float)) else None for value in values], dtype=float)
 
 
+def _fact(found: Sequence[Record], name: str) -> np.ndarray:
+    values = [record.facts.get(name) for record in found]
+    return np.array([value if isinstance(value, (int, float)) else None for value in values], dtype=float)
+
+
+def _disturbed(found: Sequence[Record], rounds: np.ndarray) -> np.ndarray:
+    """1 where a sample is of a round that is marked as disturbed, of the shape of `rounds`."""
+    marked = np.zeros(rounds.shape, dtype=np.int8)
+    for at, record in enumerate(found):
+        if isinstance(record, Measurement) and record.disturbed_rounds:
+            marked[at] = np.isin(rounds[at], record.disturbed_rounds)
+    return marked
+
+
 def _rmse_ratio(rmse: np.ndarray, baseline: np.ndarray) -> np.ndarray:
     ratio: np.ndarray = rmse / np.where(baseline == 0, 2.0**-24, baseline)
     ratio[(rmse == 0) & (baseline == 0)] = 1.0
@@ -188,6 +212,7 @@ def _texts(found: Sequence[Record]) -> dict[str, np.ndarray]:
         "contract": [contracts[getattr(record, "contract", None)] for record in found],
         "status": [record.status for record in found],
         "error": [record.error for record in found],
+        "facts": [json.dumps(dict(record.facts)) if record.facts else "" for record in found],
     }
     # dtype object: neither netCDF nor zarr changes the values, and one long message does not widen every other.
     return {name: np.array(values, dtype=object) for name, values in texts.items()}

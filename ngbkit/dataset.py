@@ -43,8 +43,13 @@ Known = Mapping[str, Mapping[str, Any]]
 
 # variable: (units, long_name, comment)
 VARIABLES: Mapping[str, tuple[str, str, str]] = {
-    "latency": ("s", "latency of one inference of the whole batch", "NaN where there is no sample"),
+    "latency": (
+        "s",
+        "latency of one inference of the whole batch",
+        "NaN where there is no sample; the mean of calls_per_sample calls in a row",
+    ),
     "round": ("1", "interleaving round of a sample", f"{NO_ROUND} where there is no sample"),
+    "disturbed": ("1", "whether something else had the cores for a part of that round", "1 where it had, else 0"),
     "anchor_latency": (
         "s",
         "latency of identity at batch size 1, in the same rounds as the compilers of this batch size",
@@ -52,9 +57,18 @@ VARIABLES: Mapping[str, tuple[str, str, str]] = {
     ),
     "anchor_round": ("1", "interleaving round of a sample of the anchor", f"{NO_ROUND} where there is no sample"),
     "throughput": ("samples/s", "throughput", "batch size over the median latency"),
-    "compile_time": ("s", "conversion and compilation time", ""),
+    "calls_per_sample": ("1", "calls in a row that a sample is the mean of", "above 1 for short calls"),
+    "interleaved": ("1", "whether the compilers of the group took turns", "0 where memory did not hold them all"),
+    "looks": ("1", "how often the stopping rule looked at the interval", "0 with fixed repeats"),
+    "compile_time": ("s", "conversion and compilation time with empty caches", ""),
+    "compile_time_warm": (
+        "s",
+        "compilation time in a new process with what the first left in the compiler's cache",
+        "NaN where the compiler keeps none",
+    ),
     "first_call_time": ("s", "time of the first call after compilation", ""),
-    "cpu_percent": ("%", "CPU use of the machine while measuring", ""),
+    "cpu_percent": ("%", "CPU use of the machine while measuring", "of all cores"),
+    "process_cpu_percent": ("%", "CPU use of the measuring process alone", "of all cores"),
     "peak_memory": ("B", "peak resident memory of the measuring process", ""),
     "gpu_percent": ("%", "use of the accelerator while measuring", "NaN where there is none"),
     "energy": ("J", "energy that the accelerator used while measuring", "NaN where there is none"),
@@ -64,9 +78,15 @@ VARIABLES: Mapping[str, tuple[str, str, str]] = {
         "error against the float64 reference, over the baseline's own",
         "an exact baseline counts as one rounding of float32 (2^-24); 1 where both are exact",
     ),
+    "nodes_before": ("1", "operators of the graph that the compiler was given", "NaN where it does not tell"),
+    "nodes_after": ("1", "operators that are executed in a call", "NaN where it does not tell"),
+    "nodes_fused": ("1", "executed operators that do the work of more than one", "NaN where it does not tell"),
+    "fallbacks": ("1", "executed operators that run elsewhere than asked for", "NaN where it does not tell"),
+    "graph_breaks": ("1", "breaks of the captured graph", "NaN where there is no such thing"),
     "contract": ("", "what a timed call includes, as JSON", ""),
     "status": ("", "what became of the trial", f"one of {', '.join(STATUSES)}"),
     "error": ("", "type and message of a failure", ""),
+    "facts": ("", "what else the trial left behind, as JSON", ""),
 }
 
 # coordinate: (units, long_name)
@@ -74,6 +94,9 @@ _FACTS = {
     "parameters": ("1", "number of parameters"),
     "mult_adds": ("1", "mult-adds of one sample as torchinfo counts them: a linear layer once, not once a token"),
     "macs": ("1", "multiply-accumulate operations of one sample"),
+    "weight_bytes": ("B", "parameters and buffers"),
+    "input_bytes": ("B", "inputs of one sample"),
+    "output_bytes": ("B", "outputs of one sample"),
     "baseline": ("", "what identity means"),
 }
 
@@ -101,7 +124,7 @@ def assemble(
     run_id
         Of the run that measured.
     facts
-        What is known of each network, by `facts_key`: ``parameters``, ``mult_adds``, ``macs``, ``baseline``.
+        What is known of each network, by `facts_key`: ``parameters``, ``macs``, ``weight_bytes`` and the like.
 
     Returns
     -------
@@ -190,7 +213,7 @@ def _assemble(sweep: Sweep, entries: Iterable[Entry], environments: Known, run_i
     parts = _nodes(sweep)
     places = _places(sweep, parts)
     found = list(entries)
-    flat = columns.spread((one for one in found if not _is_anchor(one)), places, sweep.repeats)
+    flat = columns.spread((one for one in found if not _is_anchor(one)), places, sweep.repeats or 0)
     anchors = [one for one in found if _is_anchor(one)]
     if anchors:
         beside = {group.anchor.id: places[group.trials[0].id] for group in sweep.groups() if group.anchor is not None}

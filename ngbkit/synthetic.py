@@ -21,6 +21,9 @@ from ngbkit.sweep import BASELINE, Group, Sweep, Trial
 ROUNDS = 10
 """Interleaving rounds that the samples of a trial are spread over."""
 
+SAMPLES = 30
+"""Samples of a trial of a sweep that asks for a precision: as if the rule had stopped at its first look."""
+
 _MARK = {"synthetic": True}
 _ERRORS: dict[FailureStatus, str] = {
     "failed": "RuntimeError: the fusion pass found a cycle (synthetic)",
@@ -73,18 +76,19 @@ def _group(group: Group, sweep: Sweep, seed: int, failures: float) -> list[Recor
     first = group.trials[0]
     name = f"{first.workload}\0{first.factors}\0{first.device}\0{first.batch_size}"
     generator = np.random.default_rng([seed, crc32(name.encode())])
-    rounds = np.arange(sweep.repeats) * ROUNDS // sweep.repeats
+    samples = sweep.repeats or SAMPLES
+    rounds = np.arange(samples) * ROUNDS // samples
     drift = np.exp(generator.normal(0, 0.02, ROUNDS).cumsum())[rounds]
     return [
         _failure(trial, generator)
         if generator.random() < failures
-        else _measurement(trial, sweep.threads or 1, drift, rounds, generator)
+        else _measurement(trial, sweep, drift, rounds, generator)
         for trial in group.trials
     ]
 
 
 def _measurement(
-    trial: Trial, threads: int, drift: np.ndarray, rounds: np.ndarray, generator: np.random.Generator
+    trial: Trial, sweep: Sweep, drift: np.ndarray, rounds: np.ndarray, generator: np.random.Generator
 ) -> Measurement:
     cost = _cost(trial)
     noise = np.exp(generator.normal(0, 0.01, len(drift))) + (generator.random(len(drift)) < 0.01) * 0.5
@@ -96,10 +100,11 @@ def _measurement(
         rounds=tuple(rounds.tolist()),
         compile_time_s=cost.compiling,
         first_call_time_s=float(latency[0] * 3),
-        contract=Contract(runtime=trial.compiler, threads=threads, notes="synthetic"),
+        contract=Contract(runtime=trial.compiler, threads=sweep.threads or 1, notes="synthetic"),
         rmse=2e-7 * precise,
         baseline_rmse=2e-7,
         max_abs_error=1e-6 * precise,
+        looks=0 if sweep.repeats else 1,
         cpu_percent=float(generator.uniform(85, 100)),
         peak_memory_bytes=int(2e8 + 1e7 * trial.batch_size),
         facts=_MARK,

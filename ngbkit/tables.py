@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from html import escape
 from io import StringIO
 from typing import TYPE_CHECKING, Any
@@ -14,20 +15,23 @@ import xarray as xr
 
 from ngbkit.dataset import VARIABLES, factor_dims, nodes
 from ngbkit.errors import MetricError, UnknownNameError
-from ngbkit.metrics import arrays, labelled
+from ngbkit.metrics import arrays, contracts, labelled
 from ngbkit.records import STATUSES
 from ngbkit.storage import Data
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_METRICS: dict[str, Callable[[xr.Dataset], xr.DataArray]] = {
+# What is unlike the column that it would be compared with is left empty, and a note says so.
+_METRICS: dict[str, Callable[[xr.Dataset], Any]] = {
     "throughput": labelled.throughput,
-    "speedup": labelled.speedup,
-    "rtr": labelled.rtr,
-    "ase": labelled.ase,
-    "bsr": labelled.bsr,
+    "speedup": partial(labelled.speedup, unlike="mask"),
+    "rtr": partial(labelled.rtr, unlike="mask"),
+    "ase": partial(labelled.ase, unlike="mask"),
+    "bsr": partial(labelled.bsr, unlike="mask"),
 }
+# With what each is compared.
+_AGAINST = {"speedup": ("compiler",), "rtr": ("batch_size",), "ase": ("batch_size",), "bsr": ("compiler",)}
 _VARIABLES = ("compile_time", "first_call_time", "cpu_percent", "peak_memory", "rmse_ratio")
 
 FIGURES = ("latency", *_METRICS, *_VARIABLES)
@@ -42,7 +46,8 @@ def trial_table(data: Data) -> pd.DataFrame:
     Columns are ``workload, <factors>, device, compiler, batch_size``; ``latency`` (the median, s), ``throughput``
     (samples/s), ``speedup, rtr, ase, bsr`` (NaN throughout where the dataset lacks what they are relative to),
     ``compile_time`` (s), ``status`` and ``error``. A tree gives the rows of all its nodes; a factor that a workload
-    does not take is NaN.
+    does not take is NaN. ``attrs["notes"]`` says, a line each, which columns are not compared since they were timed
+    under another contract; they are NaN too.
     """
     import pandas as pd
 
@@ -50,14 +55,17 @@ def trial_table(data: Data) -> pd.DataFrame:
     factors = list(dict.fromkeys(name for node in found for name in factor_dims(node)))
     frame = pd.concat([_rows(node) for node in found], ignore_index=True)
     first = ["workload", *factors, "device", "compiler", "batch_size"]
-    return frame[[*first, "latency", *_METRICS, "compile_time", "status", "error"]]
+    table = frame[[*first, "latency", *_METRICS, "compile_time", "status", "error"]]
+    table.attrs["notes"] = contracts.remarks(data, ("compiler", "batch_size"))
+    return table
 
 
 def compact(data: Data, figure: str = "throughput") -> pd.DataFrame:
     """One row a workload, its factors and a batch size; one column a compiler.
 
     A cell is a number, or the status of a trial that gave none. The device is in the rows where there is more than one.
-    ``attrs["title"]`` says what the numbers are, with their unit.
+    ``attrs["title"]`` says what the numbers are, with their unit, and ``attrs["notes"]``, a line each, which columns
+    are not compared since they were timed under another contract.
 
     Parameters
     ----------
@@ -87,6 +95,7 @@ def compact(data: Data, figure: str = "throughput") -> pd.DataFrame:
         table[name] = table[name].where(table[name].notna(), "")  # a network that does not take it
     table = table.set_index(keys)
     table.attrs["title"] = _title(figure)
+    table.attrs["notes"] = contracts.remarks(data, _AGAINST.get(figure, ()))
     return table
 
 
@@ -105,7 +114,7 @@ def to_text(frame: pd.DataFrame, width: int | None = None) -> str:
     from rich.table import Table
     from rich.text import Text
 
-    title = frame.attrs.get("title")
+    title, notes = frame.attrs.get("title"), frame.attrs.get("notes", [])
     table = Table(title=Text(title) if title else None, title_justify="left", title_style="bold")
     terminal = sys.stdout.isatty()
     header, rows = _written(frame)
@@ -115,9 +124,12 @@ def to_text(frame: pd.DataFrame, width: int | None = None) -> str:
         table.add_row(*(Text(cell, style="red" if cell in STATUSES and cell != "ok" else "") for cell in row))
     console = Console(file=StringIO(), force_terminal=terminal, force_jupyter=False, width=width)
     if width is None and not terminal:
-        console.width = Measurement.get(console, console.options.update(max_width=100_000), table).maximum
+        needed = Measurement.get(console, console.options.update(max_width=100_000), table).maximum
+        console.width = max([needed, *map(len, notes)])
     with console.capture() as captured:
         console.print(table)
+        for note in notes:
+            console.print(Text(note))
     return "\n".join(line.rstrip() for line in captured.get().splitlines())
 
 
@@ -133,9 +145,14 @@ def to_html(frame: pd.DataFrame) -> str:
     )
     title = frame.attrs.get("title")
     caption = f'<caption style="text-align: left; font-weight: bold;">{escape(title)}</caption>' if title else ""
+    notes = "".join(
+        f'<tr><td colspan="{len(header)}" style="{line}">{escape(note)}</td></tr>'
+        for note in frame.attrs.get("notes", [])
+    )
+    foot = f"<tfoot>{notes}</tfoot>" if notes else ""
     return (
         '<table style="border-collapse: collapse; font-variant-numeric: tabular-nums; color: inherit;">'
-        f"{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        f"{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody>{foot}</table>"
     )
 
 

@@ -45,6 +45,17 @@ def test_the_compilers_of_a_group_drift_together():
     assert np.std(np.log(np.sort(base / other)[2:-2])) < np.std(np.log(base))
 
 
+def test_a_sweep_that_asks_for_a_precision_has_records_too():
+    """They look as if the rule had stopped at its first look."""
+    asked = Sweep(sweep().workloads, ["identity", "openvino"], [1], precision=0.01)
+
+    found = synthetic.records(asked)
+
+    assert {(synthetic.SAMPLES, synthetic.ROUNDS, 1)} == {
+        (len(one.latency_s), len(set(one.rounds)), one.looks) for one in found
+    }
+
+
 @pytest.mark.parametrize("depths", [(), (1, 2)])
 def test_a_dataset_and_all_its_nodes_are_marked(depths):
     """The attribute `synthetic` is on a dataset, and on a tree and each of its nodes."""

@@ -1,6 +1,7 @@
 """The results as frames, as text and as HTML."""
 
 import math
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pandas as pd
@@ -160,6 +161,53 @@ def test_text_fits_a_width():
     found = tables.to_text(tables.trial_table(measured()), width=60)
 
     assert max(map(len, found.splitlines())) <= 60
+
+
+UNLIKE = 'openvino{"precision":"bf16"}: not compared, precision bf16 instead of f32'
+
+
+@pytest.fixture
+def unlike() -> datasets.Data:
+    """Openvino in two precisions, and at batch size 4 with more threads."""
+    asked = Sweep([network("net")], ["identity", "openvino", 'openvino{"precision":"bf16"}'], [1, 4], repeats=1)
+    precisions = {'openvino{"precision":"bf16"}': "bf16"}
+
+    def measure(trial: Trial) -> Measurement:
+        contract = Contract(
+            runtime=trial.compiler,
+            precision=precisions.get(trial.compiler, "f32"),
+            threads=2 if (trial.compiler, trial.batch_size) == ("openvino", 4) else 1,
+        )
+        taken = record(trial)
+        timed = taken if isinstance(taken, Measurement) else record(replace(trial, batch_size=1))
+        return replace(timed, trial_id=trial.id, contract=contract)
+
+    return datasets.assemble(asked, map(measure, asked.trials()))
+
+
+def test_unlike_columns_are_not_compared_and_a_note_says_so(unlike):
+    """The number is left out where it would be of two contracts, and stays where it is of one."""
+    found = tables.compact(unlike, "speedup")
+
+    assert [[1.0, 2.0], [1.0]] == [found.iloc[0, :2].tolist(), found.iloc[1, :1].tolist()]
+    assert found.iloc[:, 2].isna().all()
+    assert ["openvino: not compared, threads 2 instead of 1", UNLIKE] == sorted(found.attrs["notes"])
+    assert [] == tables.compact(unlike)["identity"].attrs.get("notes", [])
+    assert [] == tables.compact(unlike).attrs["notes"]
+    over_batches = ["openvino: not compared over batch sizes, threads 2 instead of 1"]
+    assert over_batches == tables.compact(unlike, "rtr").attrs["notes"]
+    assert 3 == len(tables.trial_table(unlike).attrs["notes"])
+
+
+def test_notes_stand_below_the_table(unlike):
+    """In text as lines of their own, in HTML as the table's foot."""
+    found = tables.compact(unlike, "speedup")
+
+    assert set(found.attrs["notes"]) == set(tables.to_text(found).splitlines()[-2:])
+    assert all(len(line) <= 40 for line in tables.to_text(found, width=40).splitlines())
+    page = Tags(tables.to_html(found))
+    assert "tfoot" in page.tags
+    assert found.attrs["notes"] == page.texts[-2:]
 
 
 class Tags(HTMLParser):

@@ -11,6 +11,7 @@ import xarray as xr
 
 from ngbkit.dataset import factor_dims, nodes
 from ngbkit.figures import theme
+from ngbkit.metrics import contracts
 from ngbkit.storage import Data
 from ngbkit.tables import trial_table
 
@@ -157,7 +158,7 @@ def _points(frame: pd.DataFrame, figure: str) -> list[dict[str, Any]]:
     rows = _records(frame)
     for row, value in zip(rows, frame[figure].tolist(), strict=True):
         row["value"] = value if np.isfinite(value) else None
-        row["why"] = "no baseline" if row["status"] == "ok" and row["value"] is None else row["status"]
+        row["why"] = "not compared" if row["status"] == "ok" and row["value"] is None else row["status"]
     return rows
 
 
@@ -252,7 +253,9 @@ def _remarks(data: Data, frame: pd.DataFrame, left_out: Sequence[str]) -> list[s
         remarks.append(f"of {' and '.join(cut)} only the smallest and the largest are drawn")
     if left_out:
         remarks.append(f"{len(left_out)} more networks are not drawn, from {left_out[0]} on")
-    if not frame["speedup"].notna().any():
+    unlike = contracts.remarks(data)
+    remarks += unlike
+    if not frame["speedup"].notna().any() and not unlike:
         remarks.append("no speed-up: there is no identity that it could be relative to")
     pending = int((frame["status"] == "pending").sum())
     if pending:

@@ -1,29 +1,29 @@
 """What the measurements mean: on pure arrays, on labelled ones, and as ``ds.ngb``, which importing this registers."""
 
 from ngbkit.metrics.accessor import Metrics
-from ngbkit.metrics.labelled import (
-    ase,
-    bsr,
-    depth_slope,
-    failures,
-    retention,
-    rtr,
-    speedup,
-    summary,
-    tcr,
-    throughput,
-)
+from ngbkit.metrics.economy import break_even
+from ngbkit.metrics.factors import depth_slope, friction, retention
+from ngbkit.metrics.labelled import ase, bsr, rtr, speedup, tcr, throughput
+from ngbkit.metrics.rankings import reversals
+from ngbkit.metrics.roofline import roofline
+from ngbkit.metrics.trials import failures, summary, undisturbed, why
 
 __all__ = [
     "Metrics",
     "ase",
+    "break_even",
     "bsr",
     "depth_slope",
     "failures",
+    "friction",
     "retention",
+    "reversals",
+    "roofline",
     "rtr",
     "speedup",
     "summary",
     "tcr",
     "throughput",
+    "undisturbed",
+    "why",
 ]

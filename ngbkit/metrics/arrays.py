@@ -133,3 +133,12 @@ def slope(y: ArrayLike, x: ArrayLike, axis: int = -1) -> Floats:
 def tcr(throughput: ArrayLike, raw_bytes: ArrayLike, compressed_bytes: ArrayLike) -> Floats:
     """Bytes saved a second: what compressing a sample saves, times `throughput`."""
     return np.asarray((np.asarray(raw_bytes, float) - np.asarray(compressed_bytes, float)) * np.asarray(throughput))
+
+
+def contradict(slope: ArrayLike, retention: ArrayLike) -> NDArray[np.bool_]:
+    """Whether a slope over the depth and a retention say opposite things: one that the speed-up grows, one that not.
+
+    Then the curve is not monotone; tables VII and VIII of the paper hold such rows.
+    """
+    grows, kept = np.asarray(slope, float), np.asarray(retention, float)
+    return np.asarray(((grows > 0) & (kept < 1)) | ((grows < 0) & (kept > 1)))

@@ -1,5 +1,7 @@
 """The overview: what is drawn, what is marked, what is said."""
 
+from dataclasses import replace
+
 import altair as alt
 import pytest
 
@@ -129,6 +131,21 @@ def test_without_identity_there_is_no_speedup():
 
     assert 1 == len(panels(spec))
     assert any("no speed-up" in line for line in spec["title"]["subtitle"])
+
+
+def test_unlike_columns_are_named():
+    """A column of another contract has its throughput and no speed-up, and the subtitle says why."""
+    asked = sweep(compilers=["identity", "openvino"])
+    found = [
+        replace(one, contract=replace(one.contract, precision="bf16")) if trial.compiler == "openvino" else one
+        for trial, one in zip(asked.trials(), synthetic.records(asked), strict=True)
+    ]
+
+    spec = drawn(datasets.assemble(asked, found))
+
+    assert "openvino: not compared, precision bf16 instead of f32" in spec["title"]["subtitle"]
+    assert not any("no speed-up" in line for line in spec["title"]["subtitle"])
+    assert {True} == {row["value"] is not None for row in rows(spec, 0)}
 
 
 def test_the_subtitle_says_where_it_comes_from():

@@ -1,0 +1,121 @@
+"""Columns that were timed under different contracts are not compared without being asked to."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from ngbkit import metrics
+from ngbkit.errors import MetricError, UsageError
+from ngbkit.metrics import contracts
+
+COMPILERS = ["identity", "a", "low"]
+BUILT_ON_SPEEDUP = ("speedup", "bsr", "break_even", "depth_slope", "retention", "reversals")
+
+
+def contract(**fields: object) -> str:
+    return json.dumps({"runtime": "r", "precision": "f32", "threads": 2, "transfers": "none", "overlap": 1, **fields})
+
+
+@pytest.fixture
+def unlike() -> xr.Dataset:
+    """`a` is like identity but for what does not count; `low` is bf16. Speed-ups are 2 and 4."""
+    dims = ("workload", "depth", "compiler", "batch_size")
+    coords = {"workload": ["net", "other"], "depth": [1, 2], "compiler": COMPILERS, "batch_size": [1, 4]}
+    latency = np.broadcast_to(np.array([4.0, 2.0, 1.0])[:, None], (2, 2, 3, 2)).copy()
+    texts = [contract(), contract(runtime="s", notes="n"), contract(precision="bf16")]
+    found = xr.Dataset({"latency": ((*dims, "repeat"), latency[..., None])}, coords)
+    found["contract"] = (dims, np.broadcast_to(np.array(texts, dtype=object)[:, None], (2, 2, 3, 2)).copy())
+    found["compile_time"] = (dims, np.zeros((2, 2, 3, 2)))
+    found["status"] = (dims, np.full((2, 2, 3, 2), "ok", dtype=object))
+    return found
+
+
+@pytest.mark.parametrize("name", BUILT_ON_SPEEDUP)
+def test_unlike_columns_are_refused(unlike, name):
+    """The error names the column, what differs with both values, and every way out."""
+    with pytest.raises(MetricError) as raised:
+        getattr(unlike.ngb, name)()
+
+    expected = (
+        f"{name}() compares with identity, and these columns were timed under another contract: "
+        "low: precision bf16 instead of f32. Leave them out by .sel(compiler=['identity', 'a']), "
+        'have NaN there by unlike="mask", or compare them all the same by unlike="allow".'
+    )
+    assert expected == str(raised.value)
+
+
+def test_the_ways_out_work(unlike):
+    """Left out, masked or allowed, each as it says."""
+    chosen = {"workload": "net", "depth": 1, "batch_size": 1}
+
+    assert [1, 2] == metrics.speedup(unlike.sel(compiler=["identity", "a"])).sel(chosen).values.tolist()
+    np.testing.assert_array_equal([1, 2, np.nan], metrics.speedup(unlike, unlike="mask").sel(chosen))
+    assert [1, 2, 4] == metrics.speedup(unlike, unlike="allow").sel(chosen).values.tolist()
+
+
+@pytest.mark.parametrize("fields", [{"threads": 4}, {"transfers": "included"}, {"overlap": 8}])
+def test_every_field_that_counts_is_compared(unlike, fields):
+    """Threads, transfers and overlapped requests make columns unlike as precision does."""
+    unlike["contract"].loc[{"compiler": "low"}] = contract(**fields)
+    (name,) = fields
+
+    with pytest.raises(MetricError, match=f"low: {name} {fields[name]} instead of"):
+        metrics.speedup(unlike)
+
+
+def test_synchronisation_is_compared_where_both_say(unlike):
+    """A field that one of the two does not know decides nothing."""
+    unlike["contract"].loc[{"compiler": "low"}] = contract(synchronised=False)
+    assert metrics.speedup(unlike).notnull().all()
+
+    unlike["contract"].loc[{"compiler": "identity"}] = contract(synchronised=True)
+    with pytest.raises(MetricError, match="low: synchronised no instead of yes"):
+        metrics.speedup(unlike)
+
+
+def test_a_column_that_changed_between_batch_sizes_is_refused_where_it_is_compared_with_itself(unlike):
+    """RTR and ASE do not mind what identity is, but a column that is two things at two batch sizes they do."""
+    assert metrics.rtr(unlike).notnull().all()
+
+    unlike["contract"].loc[{"compiler": "a", "batch_size": 4}] = contract(threads=4)
+    for name in ("rtr", "ase"):
+        with pytest.raises(MetricError, match=r"the same column at batch size 1, .* a: threads 4 instead of 2"):
+            getattr(metrics, name)(unlike)
+        masked = getattr(metrics, name)(unlike, unlike="mask")
+        assert masked.sel(compiler="a", batch_size=4).isnull().all()
+        assert masked.sel(compiler="low").notnull().all()
+
+
+def test_a_wrong_answer_to_unlike_is_refused(unlike):
+    """The error lists the three that there are."""
+    with pytest.raises(UsageError, match="unlike='ignore'; valid are 'error', 'mask', 'allow'"):
+        metrics.speedup(unlike, unlike="ignore")
+
+
+def test_what_was_not_measured_differs_from_nothing(unlike):
+    """A failed trial has no contract, and a dataset of an older ngbkit has none at all."""
+    unlike["contract"].loc[{"compiler": "low"}] = ""
+
+    assert metrics.speedup(unlike).notnull().all()
+    assert metrics.speedup(unlike.drop_vars("contract")).notnull().all()
+
+
+def test_a_node_that_is_refused_stops_the_tree(unlike):
+    """Leaving it out silently, as nodes without a baseline are, would hide it."""
+    tree = xr.DataTree.from_dict({"/a": unlike.sel(compiler=["identity", "a"]), "/b": unlike})
+
+    with pytest.raises(MetricError, match="low: precision bf16"):
+        tree.ngb.speedup()
+    assert ["a", "b"] == list(tree.ngb.speedup(unlike="mask").children)
+
+
+def test_a_remark_a_column(unlike):
+    """What tables and figures say: once for each column, whatever it differs in."""
+    unlike["contract"].loc[{"compiler": "low", "batch_size": 4}] = contract(precision="bf16", threads=4)
+
+    assert ["low: not compared, precision bf16 instead of f32, threads 4 instead of 2"] == contracts.remarks(unlike)
+    assert ["low: not compared over batch sizes, threads 4 instead of 2"] == contracts.remarks(unlike, ["batch_size"])

@@ -1,0 +1,157 @@
+"""Reversals: which pairs, in which columns, how probable."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from ngbkit import metrics
+from ngbkit.errors import UsageError
+
+NETS, COMPILERS = ["p", "q", "r"], ["identity", "a"]
+# Seconds a call: p is the fastest of all for identity, and slower than q for `a`; r is the slowest everywhere.
+CALL_S = {"p": (1.0, 0.9), "q": (2.0, 0.45), "r": (4.0, 3.0)}
+
+
+def measured(
+    calls: dict[str, tuple[float, ...]] = CALL_S, *, noise: float = 0.02, rounds: int = 20, devices=("cpu",), **factors
+) -> xr.Dataset:
+    """One sample a round, at batch sizes 1 and 4; batching changes nothing."""
+    generator = np.random.default_rng(0)
+    quiet = np.array(list(calls.values()))
+    coords = {"device": list(devices), "workload": list(calls), **factors, "compiler": COMPILERS, "batch_size": [1, 4]}
+    shape = tuple(map(len, coords.values()))
+    middle = [1] * len(factors)
+    latency = np.broadcast_to(quiet.reshape(1, len(calls), *middle, 2, 1), shape)[..., None]
+    latency = latency * np.exp(generator.normal(0, noise, (*shape, rounds)))
+    dims = (*coords, "repeat")
+    found = xr.Dataset({"latency": (dims, latency)}, coords)
+    found["round"] = (dims, np.broadcast_to(np.arange(rounds, dtype=np.int32), latency.shape).copy())
+    return found
+
+
+COLUMNS = ["workload_a", "workload_b", "batch_size", "device_1", "compiler_1", "device_2", "compiler_2"]
+
+
+def test_pairs_whose_order_differs():
+    """p beats q with identity and loses to it with `a`, at each batch size; r changes places with no one."""
+    found = metrics.reversals(measured())
+
+    assert [*COLUMNS, "ratio_1", "ratio_2", "probability"] == list(found.columns)
+    expected = {("p", "q", size, "cpu", "identity", "cpu", "a") for size in (1, 4)}
+    assert expected == set(found[COLUMNS].itertuples(index=False, name=None))
+    np.testing.assert_allclose(2, found["ratio_1"], rtol=0.05)
+    np.testing.assert_allclose(0.5, found["ratio_2"], rtol=0.05)
+    assert [1.0, 1.0] == found["probability"].tolist()
+
+
+def test_devices_are_columns_too():
+    """Two devices that agree with each other: every order of one compiler differs from that of the other."""
+    found = measured(devices=("cpu", "orin")).sel(batch_size=[4]).ngb.reversals()
+
+    columns = [(row.device_1, row.compiler_1, row.device_2, row.compiler_2) for row in found.itertuples()]
+    assert {(one, "identity", other, "a") for one in ("cpu", "orin") for other in ("cpu", "orin")} == {
+        columns if columns[1] == "identity" else (*columns[2:], *columns[:2]) for columns in columns
+    }
+
+
+def test_a_reversal_within_the_noise_is_improbable():
+    """Two networks that are alike change places by chance, and the probability says so; a real one comes first."""
+    alike = {"p": (1.0, 0.9), "q": (2.0, 0.45), "s": (1.0001, 0.9), "t": (1.0, 0.9001)}
+
+    found = metrics.reversals(measured(alike, noise=0.1))
+
+    real = found["workload_a"].isin(["p", "s", "t"]) & (found["workload_b"] == "q") | (found["workload_a"] == "q")
+    assert (found.loc[real, "probability"] > 0.99).all()
+    assert (found.loc[~real, "probability"] < 0.99).all()
+    assert found["probability"].is_monotonic_decreasing
+    assert 6 == real.sum()
+
+
+def test_improbable_ones_can_be_left_out():
+    """Only those at least as probable as asked for are listed."""
+    data = measured({"p": (1.0, 0.9), "q": (1.01, 0.89)}, noise=0.1)
+    found = metrics.reversals(data)
+
+    kept = metrics.reversals(data, probability=0.5)
+
+    assert (found["probability"] >= 0.5).sum() == len(kept)
+    with pytest.raises(UsageError, match="from 0 to 1"):
+        metrics.reversals(data, probability=95)
+
+
+def drifting(deviation: float, networks: int) -> xr.Dataset:
+    """Pairs of networks 10 % apart, each group measured on a machine that is faster or slower by chance."""
+    calls = {f"n{at}": ((1.0, 1.1), (1.1, 1.0))[at % 2] for at in range(networks)}
+    data = measured(calls, noise=0.01)
+    drift = xr.DataArray(
+        np.exp(np.random.default_rng(1).normal(0, deviation, (networks, 2))), dims=("workload", "batch_size")
+    )
+    latency = data["latency"] * drift
+    anchor = data["latency"].sel(compiler="identity", batch_size=1, drop=True) * drift
+    first = anchor["repeat"] < 0  # at batch size 1 identity is the anchor
+    rounds = data["round"].sel(compiler="identity", drop=True)
+    return data.assign(
+        latency=latency.transpose(*data["latency"].dims),
+        anchor_latency=anchor.where(~first).transpose("device", "workload", "batch_size", "repeat"),
+        anchor_round=rounds.transpose("device", "workload", "batch_size", "repeat"),
+    )
+
+
+def test_drift_between_groups_makes_a_reversal_less_probable():
+    """Ten percent are much beside rounds that scatter by one, and little beside groups that drift by twenty."""
+    calm, wild = (drifting(deviation, 12).sel(batch_size=[1, 4]) for deviation in (0.001, 0.2))
+
+    assert 0.99 < metrics.reversals(calm)["probability"].median()
+    assert metrics.reversals(wild)["probability"].median() < 0.9
+    without = wild.drop_vars(["anchor_latency", "anchor_round"])
+    assert 0.99 < metrics.reversals(without)["probability"].median()
+
+
+def test_processes_that_differ_make_a_reversal_less_probable():
+    """What the self-check found goes into the replicates too."""
+    data = measured({"p": (1.0, 1.1), "q": (1.1, 1.0)})
+    aware = data.assign_attrs(environments=json.dumps({"cpu": {"selfcheck": {"process_sd": 0.2}}}))
+
+    assert 0.99 < metrics.reversals(data)["probability"].min()
+    assert metrics.reversals(aware)["probability"].max() < 0.8
+
+
+def test_without_rounds_nothing_is_said_of_probability():
+    """The pairs are there, and the probability is NaN, also where a threshold is given."""
+    found = metrics.reversals(measured().drop_vars("round"), probability=0.5)
+
+    assert 2 == len(found)
+    assert found["probability"].isna().all()
+
+
+def test_factors_are_compared_at_equal_values_across_a_tree():
+    """Blocks of two nodes that share a depth are compared at that depth, and at no other."""
+    conv = measured({"conv": (1.0, 0.9)}, depth=[1, 2]).sel(batch_size=[1])
+    mha = measured({"mha": (2.0, 0.45)}, depth=[2, 3]).sel(batch_size=[1])
+    nets = measured().sel(batch_size=[1])
+    tree = xr.DataTree.from_dict({"/conv": conv, "/mha": mha, "/nets": nets})
+
+    found = tree.ngb.reversals()
+
+    rows = found.fillna({"depth": 0})[["workload_a", "workload_b", "depth"]]
+    assert {("conv", "mha", 2), ("p", "q", 0)} == set(rows.itertuples(index=False, name=None))
+
+
+def test_a_selection_can_be_ranked():
+    """A batch size and a device that were selected stay in their columns; nothing to compare is an empty frame."""
+    found = metrics.reversals(measured().sel(device="cpu", batch_size=4))
+
+    assert [("cpu", 4)] == list(found[["device_1", "batch_size"]].itertuples(index=False, name=None))
+    assert 0 == len(metrics.reversals(measured().sel(compiler=["a"])))
+    assert list(found.columns) == list(metrics.reversals(measured().sel(compiler="a")).columns)
+
+
+def test_the_same_data_has_the_same_probabilities():
+    """Chance is seeded."""
+    data = drifting(0.2, 6)
+
+    assert metrics.reversals(data).equals(metrics.reversals(data))
