@@ -1,5 +1,7 @@
 """The conformance suite must itself be able to fail."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -9,14 +11,19 @@ from ngbkit.testing import Attempt, CompilerConformance, observe, relative_rmse
 
 
 def _compile_wrongly(task: Task) -> Program:
-    """Answers with outputs of its own, states a thread too many, and keeps an array as a fact."""
+    """Answers with outputs of its own, states a thread too many, keeps an array as a fact, and a file in the home."""
     if task.batch_size == 3:
         raise OSError("no room for three")
+    Path("~/left.txt").expanduser().touch()
+    compiled_before = task.cache / "compiled"
+    value = float(compiled_before.exists())
+    compiled_before.touch()
     return Program(
         run=lambda: None,
-        fetch=lambda _: [np.zeros((1, 5), np.float32)],
+        fetch=lambda _: [np.full((1, 5), value, np.float32)],
         contract=Contract(runtime="wrong", threads=task.threads + 1),
         facts={"array": np.zeros(1)},
+        explain=lambda: {"nodes_before": 2, "nodes_after": 1, "nodes_fused": 3},
     )
 
 
@@ -27,6 +34,7 @@ WRONG = Compiler(
     packages=("numpy",),
     install="pip install numpy",
     compile=_compile_wrongly,
+    caches=True,
 )
 ABSENT = Compiler(
     name="absent",
@@ -46,6 +54,9 @@ SUITE = type("SuiteOfWrong", (CompilerConformance,), {"compiler": f"{__name__}:W
         ("program_can_be_called_again", "OSError: no room for three"),
         ("program_states_its_contract", "threads=3"),
         ("program_tells_plain_facts", "ndarray is not JSON serializable"),
+        ("program_explains_itself", "'nodes_fused': 3"),
+        ("again_gives_the_same", "Not equal to tolerance"),
+        ("networks_leave_nothing_elsewhere", "left.txt"),
         ("unknown_operator_is_refused", "it compiled"),
     ],
 )

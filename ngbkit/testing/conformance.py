@@ -17,6 +17,7 @@ from ngbkit.testing.observation import Attempt, observe
 TOLERANCE = 1e-4
 # bf16 keeps 8 bits; a reordered output or a dropped weight is an error of order 1.
 LOW_PRECISION_TOLERANCE = 5e-2
+COUNTS = ("nodes_before", "nodes_after", "nodes_fused", "fallbacks", "graph_breaks")
 
 
 class CompilerConformance:
@@ -140,6 +141,39 @@ class CompilerConformance:
         problems = {str(attempt): attempt.facts_problem for attempt in self.attempts if attempt.facts_problem}
 
         assert not problems, problems
+
+    def test_compiled_program_explains_itself(self) -> None:
+        """What a program explains is plain JSON; counts that go by a common name are whole, and fit together."""
+        problems = {str(attempt): attempt.explained_problem for attempt in self.attempts if attempt.explained_problem}
+
+        assert not problems, problems
+        for attempt in self.attempts:
+            counts = {name: attempt.explained[name] for name in COUNTS if name in attempt.explained}
+            said = f"{attempt}: {counts}"
+
+            assert all(type(count) is int and count >= 0 for count in counts.values()), said
+            assert counts.get("nodes_before", 1) > 0, said
+            assert counts.get("nodes_after", 1) > 0, said
+            if "nodes_after" in counts:
+                assert counts.get("nodes_fused", 0) <= counts["nodes_after"], said
+                assert counts.get("fallbacks", 0) <= counts["nodes_after"], said
+
+    def test_compiled_again_gives_the_same(self) -> None:
+        """Another process that compiles with the cache of the first gets the same outputs, and says that it hit."""
+        kept = [attempt for attempt in self.attempts if attempt.again or attempt.again_error]
+
+        assert bool(kept) == self.record.caches
+        for attempt in kept:
+            assert not attempt.again_error, f"{attempt}: {attempt.again_error}"
+            assert attempt.again_facts.get("cache", "hit") == "hit", f"{attempt}: {attempt.again_facts}"
+            for first, second in zip(attempt.outputs[0], attempt.again, strict=True):
+                np.testing.assert_allclose(second, first, rtol=1e-5, atol=1e-6, err_msg=str(attempt))
+
+    def test_compiled_networks_leave_nothing_elsewhere(self) -> None:
+        """What a compiler keeps is in its cache: its children leave no file in their home or among temporary files."""
+        stray = {path for attempt in self.attempts for path in attempt.stray}
+
+        assert not stray, sorted(stray)
 
     def test_compiled_unknown_operator_is_refused(self) -> None:
         """An ONNX operator that the compiler does not know makes the trial unsupported, and not failed."""

@@ -23,7 +23,7 @@ import numpy as np
 
 from ngbkit.compilers.base import Form
 from ngbkit.records import Contract
-from ngbkit.testing.child import load_arrays, resolve
+from ngbkit.testing.child import FOUND, FOUND_AGAIN, load_arrays, resolve
 from ngbkit.testing.networks import relative_rmse
 
 CHILD_TIMEOUT_S = 300.0
@@ -43,6 +43,13 @@ class Attempt:
         The outputs of the first call, fetched at once, and of the second; empty where it did not come so far.
     contract, facts, facts_problem
         Of the program; `facts_problem` says why its facts are not plain JSON.
+    explained, explained_problem
+        What the program told when it was asked to explain itself, or why that is not plain JSON.
+    again, again_facts, again_error
+        Outputs of the first call, facts and error of a second compile, in a new process, with the cache that the first
+        one left; only for the plain cases at the first batch size of a compiler that caches.
+    stray
+        Files that the children left in their home and their folder for temporary files: none of them is in the cache.
     error, refused
         ``Type: message`` of what was raised, and whether the protocol makes that an `unsupported`.
     detail
@@ -60,6 +67,12 @@ class Attempt:
     contract: Contract | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
     facts_problem: str = ""
+    explained: Mapping[str, Any] = field(default_factory=dict)
+    explained_problem: str = ""
+    again: Sequence[np.ndarray] = ()
+    again_facts: Mapping[str, Any] = field(default_factory=dict)
+    again_error: str = ""
+    stray: Sequence[str] = ()
     error: str = ""
     refused: bool = False
     detail: str = ""
@@ -83,7 +96,8 @@ def observe(reference: str) -> tuple[Attempt, ...]:
     """Compile every case with that compiler, in child processes, once in this process.
 
     The cases are three networks at batch sizes 1 and 3 in every form of the compiler, every other choice of every
-    option on one of them, and an ONNX graph with an operator that nobody knows.
+    option on one of them, and an ONNX graph with an operator that nobody knows. A compiler that caches gets
+    another child, which compiles the plain ones once more.
 
     Raises
     ------
@@ -95,13 +109,29 @@ def observe(reference: str) -> tuple[Attempt, ...]:
 
 
 def _observed(reference: str, form: Form, cases: Path) -> Iterator[Attempt]:
-    with tempfile.TemporaryDirectory(prefix="ngbkit-observed-") as out:
-        _run_child("compile_all", reference, form, str(cases), out)
-        for index, found in enumerate(json.loads(Path(out, "found.json").read_text())):
+    with tempfile.TemporaryDirectory(prefix="ngbkit-observed-") as folder:
+        out, home = Path(folder, "out"), Path(folder, "home")
+        out.mkdir()
+        home.mkdir()
+        verbs = ("compile_all", "compile_again") if resolve(reference).caches else ("compile_all",)
+        for verb in verbs:
+            _run_child(verb, reference, form, str(cases), str(out), home=home)
+        again = json.loads((out / FOUND_AGAIN).read_text()) if (out / FOUND_AGAIN).exists() else {}
+        stray = sorted(str(path.relative_to(home)) for path in home.rglob("*") if path.is_file())
+        for index, found in enumerate(json.loads((out / FOUND).read_text())):
             if "contract" in found:
                 found["contract"] = Contract(**found["contract"])
-                found["outputs"] = _load_calls(Path(out, f"{index}.npz"))
-            yield Attempt(expected=load_arrays(cases, found["network"], found["batch_size"], "output"), **found)
+                found["outputs"] = _load_calls(out / f"{index}.npz")
+            if str(index) in again:
+                found |= _found_again(again[str(index)], out / f"{index}-again.npz")
+            expected = load_arrays(cases, found["network"], found["batch_size"], "output")
+            yield Attempt(expected=expected, stray=stray, **found)
+
+
+def _found_again(found: Mapping[str, Any], outputs: Path) -> dict[str, Any]:
+    if "error" in found:
+        return {"again_error": found["error"]}
+    return {"again": _load_calls(outputs)[0], "again_facts": found.get("facts", {})}
 
 
 def _load_calls(path: Path) -> list[list[np.ndarray]]:
@@ -118,13 +148,15 @@ def _prepared() -> Path:
     return Path(folder)
 
 
-def _run_child(verb: str, *arguments: str) -> None:
+def _run_child(verb: str, *arguments: str, home: Path | None = None) -> None:
+    # What is left in a home of its own can be seen, and so can temporary files, for which there is a variable as well.
+    places = {} if home is None else dict.fromkeys(("HOME", "XDG_CACHE_HOME", "TMPDIR"), str(home))
     program = f"import sys; from ngbkit.testing.child import {verb}; {verb}(*sys.argv[1:])"
     try:
         done = subprocess.run(
             [sys.executable, "-c", program, *arguments],
             # A compiler that a test module defines must be found there too.
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            env={**os.environ, **places, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             capture_output=True,
             text=True,
             timeout=CHILD_TIMEOUT_S,
