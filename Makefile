@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint lab bench pins clean
+.PHONY: demo test lint lab bench efficiency pins clean
 
 demo: $(READY) ## the main job on this machine's CPU: a table, results/demo.nc and results/demo.html
 	$(BIN)/ngbkit demo
@@ -22,6 +22,9 @@ lab: $(READY) ## JupyterLab on the quick start
 
 bench: $(READY) ## how fast ngbkit itself is; run it on a quiet machine
 	$(BIN)/python tests/benchmarks/speed.py
+
+efficiency: $(READY) ## how much of a sweep's time is timed calls, and what --precision saves; on a quiet machine
+	$(BIN)/python tests/benchmarks/efficiency.py $(ARGS)
 
 pins: ## renew binder/requirements.txt
 	$(PYTHON) -m venv $(VENV)-pins && $(VENV)-pins/bin/pip install -q uv

@@ -1,4 +1,6 @@
-"""The shell: the same verbs as the magics, as ``ngbkit run | resume | runs | show | devices | compilers | demo``.
+"""The shell, with the same verbs as the magics.
+
+``ngbkit run | resume | runs | show | devices | compilers | selfcheck | demo``.
 
 Tables go to stdout, progress and messages to stderr. It exits with 0; 1 where a run failed or no trial gave a result;
 2 where what was asked for is not valid; 130 after Ctrl-C, which keeps what was measured; 141 where its reader left.
@@ -18,10 +20,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ngbkit import __version__, arguments, inventory
+from ngbkit import __version__, arguments, inventory, words
 from ngbkit.arguments import Argument, Parser
 from ngbkit.errors import MissingDependencyError, NgbkitError, UsageError
-from ngbkit.progress import describe, watch
+from ngbkit.progress import describe, remarks, watch
+from ngbkit.selfcheck import arguments as selfcheck_arguments
 
 if TYPE_CHECKING:
     from ngbkit.runs import Run
@@ -55,6 +58,7 @@ _FOLDER = _argument(
 _DEMO_REPEATS = _argument(
     "-r", "--repeats", metavar="N", type=int, default=50, help="timed samples a trial (default: 50)"
 )
+_REPORT = " and then: ngbkit selfcheck --run {run}"
 _OUTCOME = (arguments.FILE, _OVERWRITE, _JSON, _QUIET)
 
 
@@ -118,7 +122,7 @@ def _resume(asked: argparse.Namespace) -> int:
     _require_client_side()
     _check_target(asked)
     engines = arguments.to_engines(asked.cluster, read_sweep(find(asked.run)).devices)
-    return _carry_out(resume(asked.run, retry=arguments.read_statuses(asked.retry), engines=engines), asked)
+    return _carry_out(resume(asked.run, retry=words.read_statuses(asked.retry), engines=engines), asked)
 
 
 def _list(asked: argparse.Namespace, rows: list[inventory.Row], empty: str) -> int:
@@ -152,14 +156,31 @@ def _show(asked: argparse.Namespace) -> int:
     return OK
 
 
+def _selfcheck(asked: argparse.Namespace) -> int:
+    """Say whether this machine is fit to measure on: its noise, and what can be told apart in it."""
+    _require_client_side()
+    from ngbkit import selfcheck
+    from ngbkit.selfcheck import disturbances
+
+    tell = None if asked.quiet else _tell
+    if asked.disturbances:
+        effects = disturbances.measure(**selfcheck_arguments.to_disturbances(asked), tell=tell)
+        print(disturbances.to_json(effects) if asked.json else disturbances.to_text(effects))
+        return OK
+    wanted = selfcheck_arguments.to_call(asked)
+    found = selfcheck.run(**wanted, wait=lambda run: _finish(run, asked.quiet, _REPORT), tell=tell)
+    print(json.dumps(found.to_json(), indent=2) if asked.json else found.to_text())
+    return OK
+
+
 def _demo(asked: argparse.Namespace) -> int:
     """Measure a ResNet and a DeiT with four compilers on this machine, and keep the results and a figure."""
     _require_client_side("altair", "vl_convert")
     from ngbkit import figures, storage
     from ngbkit.runs import start
 
-    words = ["run", *_DEMO.split(), "-r", str(asked.repeats)]
-    run = start(arguments.to_sweep(arguments.parse(_parser(), words)))
+    line = ["run", *_DEMO.split(), "-r", str(asked.repeats)]
+    run = start(arguments.to_sweep(arguments.parse(_parser(), line)))
     data = _finish(run, asked.quiet)
     folder = Path(asked.out)
     with _naming(run):
@@ -178,6 +199,7 @@ _COMMANDS: dict[str, tuple[Callable[[argparse.Namespace], int], tuple[Argument, 
     "show": (_show, (_SOURCE, _FIGURE, _JSON)),
     "devices": (_devices, (_JSON,)),
     "compilers": (_compilers, (_JSON,)),
+    "selfcheck": (_selfcheck, (*selfcheck_arguments.TABLE, _JSON, _QUIET)),
     "demo": (_demo, (_DEMO_REPEATS, _FOLDER, _JSON, _QUIET)),
 }
 
@@ -190,14 +212,16 @@ def _carry_out(run: Run, asked: argparse.Namespace) -> int:
         _write(run, asked)
         raise
     _write(run, asked)
+    for remark in [] if asked.quiet else remarks(run):
+        print(f"ngbkit: {remark}", file=sys.stderr)
     _print(data, asked.json, ["throughput"])
     if not asked.json:
         print(f"run {run.id}" + (f", in {asked.out}" if asked.out else ""))
     return _code(run)
 
 
-def _finish(run: Run, quiet: bool) -> Data:
-    """Wait for the end of a run, showing how far it is; its dataset.
+def _finish(run: Run, quiet: bool, then: str = "") -> Data:
+    """Wait for the end of a run, showing how far it is; its dataset. `then` is what else to say where it is stopped.
 
     Raises
     ------
@@ -213,6 +237,7 @@ def _finish(run: Run, quiet: bool) -> Data:
         now = run.progress
         raise KeyboardInterrupt(
             f"stopped after {now.done} of {now.total} trials, which are kept. Go on with: ngbkit resume {run.id}"
+            f"{then.format(run=run.id)}"
         ) from None
     if run.error is not None:
         print(f"ngbkit: run {run.id} failed; what it measured is kept.", file=sys.stderr)
@@ -316,6 +341,10 @@ def _logger() -> Callable[[Run], None]:
             print(describe(run), file=sys.stderr, flush=True)
 
     return log
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def _complain(message: str, code: int) -> int:

@@ -69,6 +69,15 @@ def watch(run: Run, show: Callable[[Run], None]) -> None:
         raise interrupt
 
 
+def remarks(run: Run) -> list[str]:
+    """What disturbs the devices of a run, a line each.
+
+    >>> remarks(run)  # doctest: +SKIP
+    ['cpu: other work takes 46 % of all cores (python): end it, or wait until it has ended']
+    """
+    return [f"{device}: {line}" for device, lines in sorted(run.warnings.items()) for line in lines]
+
+
 def common_failure(run: Run) -> Failure | None:
     """What every single trial of a run failed with, where it is the same for all; else None."""
     now = run.progress

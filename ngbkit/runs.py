@@ -65,6 +65,8 @@ class Run:
         ``"starting"``, ``"running"``, ``"stopping"``; at the end ``"finished"``, ``"stopped"`` or ``"failed"``.
     error : Exception or None
         Why it failed.
+    warnings : dict
+        What disturbed each device when its plan began, in sentences.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class Run:
         self._statuses = {key: status for key, status in self._journal.statuses().items() if key in self._trials}
         self._clock = Clock(self._trials, done=self._statuses)
         self._text = "starting"
+        self.warnings: dict[str, list[str]] = {}
         self._stop, self._ended = threading.Event(), threading.Event()
         self._changed = threading.Condition()
         self._listeners: list[Callable[[Run], None]] = []
@@ -191,6 +194,8 @@ class Run:
                 self._clock.finished(record.trial_id)
         elif kind in ("facts", "environment"):
             self._journal.note(kind, event["key"], event["value"])
+            if kind == "environment":
+                self.warnings[event["key"]] = event["value"].get("conditions", {}).get("warnings", [])
         elif kind == "salvaged":
             self._text = f"the journal of {event['device']} was damaged; {event['records']} of its records were saved"
         elif kind == "round":

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -12,7 +14,7 @@ import pytest
 from state import NewRuns
 from watching import Processes, find_processes
 
-from ngbkit import registry, runs
+from ngbkit import environment, peaks, registry, runs
 from ngbkit.workloads import onnx as onnx_source
 from ngbkit.workloads.base import Workload
 
@@ -30,10 +32,25 @@ def _plugins() -> Iterator[None]:
     registry.refresh()
 
 
+@pytest.fixture(scope="session")
+def _peaks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """This machine's peaks, which a state folder keeps: measured once, and not by each test that runs a plan."""
+    folder = tmp_path_factory.mktemp("peaks")
+    peaks.load_or_measure(folder, environment.cores_usable())
+    file = folder / "peaks.json"
+    measured = json.loads(file.read_text())
+    (own,) = measured.values()
+    for threads in range(1, environment.cores_usable() + 1):
+        measured[peaks._key(threads)] = {**own, "quiet": True}
+    file.write_text(json.dumps(measured))
+    return file
+
+
 @pytest.fixture(autouse=True)
-def state_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def state_dir(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, _peaks: Path) -> Path:
     """Nothing that a test does shows in the user's own state folder."""
-    folder = tmp_path / "state"
+    folder = tmp_path_factory.mktemp("state")
+    shutil.copy(_peaks, folder)
     monkeypatch.setenv("NGBKIT_STATE_DIR", str(folder))
     return folder
 

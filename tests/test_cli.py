@@ -115,6 +115,12 @@ def test_lists_are_printed_as_tables_and_as_json(measured: Path, capsys: pytest.
         (["run", "resnet18", "-o", "."], "is a folder"),
         (["resume", "2099"], "there is no run '2099'"),
         (["show", "none.nc"], "there is no file none.nc"),
+        (["selfcheck", "--groups", "1"], "groups 1 does not fit; valid is an integer of at least 2"),
+        (["selfcheck", "--precision", "1%", "-r", "5"], "give one of them"),
+        (["selfcheck", "--run", "2099"], "there is no run '2099'"),
+        (["selfcheck", "--run", "2099", "--hog"], "--hog is about measuring; give one of them"),
+        (["selfcheck", "--rounds", "3"], "add --full"),
+        (["selfcheck", "--full", "--rounds", "0"], "rounds 0 does not fit"),
         (["fly"], "invalid choice: 'fly'"),
         ([], "required: COMMAND"),
     ],
@@ -238,7 +244,20 @@ def test_demo_prints_four_tables_and_keeps_a_page(
     assert 'src="http' not in page
 
 
-@pytest.mark.parametrize("name", ["run", "resume", "runs", "show", "devices", "compilers", "demo"])
+def test_selfcheck_prints_a_table_and_json(new_runs: NewRuns, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a run that it starts, or of one that there was; the figures are the same."""
+    measured = cli.main(["selfcheck", "--groups", "2", "-r", "12", "--threads", "1"]), capsys.readouterr()
+    shown = cli.main(["selfcheck", "--run", new_runs()[0].id, "--json"]), capsys.readouterr()
+    found = json.loads(shown[1].out)
+
+    assert (cli.OK, cli.OK) == (measured[0], shown[0])
+    assert "identity against identity" in measured[1].out
+    assert "4 of 4 trials" in measured[1].err
+    assert (2, 12, new_runs()[0].id, None) == (found["groups"], found["samples"], found["run"], found["disturbed"])
+    assert f"{found['smallest_speedup']:.4f}" in measured[1].out
+
+
+@pytest.mark.parametrize("name", ["run", "resume", "runs", "show", "devices", "compilers", "selfcheck", "demo"])
 def test_every_command_that_prints_figures_prints_json_too(name: str) -> None:
     """For programs."""
     assert cli._JSON in cli._COMMANDS[name][1]

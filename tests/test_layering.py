@@ -12,8 +12,8 @@ import ngbkit
 
 ROOT = Path(ngbkit.__file__).parent
 DEVICE_SIDE = (
-    *("errors", "options", "registry", "scratch", "workloads", "sweep", "records", "compilers", "environment"),
-    *("timing", "equivalence", "resources", "artifacts", "journal", "device"),
+    *("errors", "options", "validate", "registry", "scratch", "workloads", "sweep", "records", "compilers"),
+    *("environment", "resources", "conditions", "peaks", "timing", "equivalence", "artifacts", "journal", "device"),
 )
 CLIENT_SIDE = (
     *(
@@ -29,7 +29,7 @@ CLIENT_SIDE = (
         "runs",
         "figures",
     ),
-    *("arguments", "inventory", "progress", "notebook", "cli", "__main__"),
+    *("words", "arguments", "inventory", "progress", "selfcheck", "notebook", "cli", "__main__"),
 )
 ORDER = (*DEVICE_SIDE, *CLIENT_SIDE)
 CLIENT_PACKAGES = {

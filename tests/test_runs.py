@@ -32,10 +32,10 @@ def _no_process_left(processes: Processes) -> Iterator[None]:
     yield
     local.close()
     deadline = time.monotonic() + 10
-    while processes() and time.monotonic() < deadline:
+    while (left := processes()) and time.monotonic() < deadline:
         time.sleep(0.05)
 
-    assert [] == [process.cmdline() for process in processes()]
+    assert [] == left
 
 
 def records_of(run: Run) -> dict[tuple[str, int], Record]:

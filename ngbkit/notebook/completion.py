@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ngbkit import inventory, registry
-from ngbkit.arguments import WORKLOADS, Argument, restore_quotes
+from ngbkit.arguments import WORKLOADS, Argument
 from ngbkit.errors import NgbkitError
 from ngbkit.notebook.magics import TABLES, find_modules
 from ngbkit.records import STATUSES
 from ngbkit.sweep import parse_workload
+from ngbkit.words import restore_quotes
 from ngbkit.workloads import files
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from ngbkit import inventory
-from ngbkit.progress import PAUSE_S, describe, duration
+from ngbkit.progress import PAUSE_S, describe, duration, remarks
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -79,14 +79,15 @@ class Moment:
             return f'<progress value="{now.done}" max="{now.total}" style="vertical-align: middle"></progress> {line}'
         from ngbkit.tables import compact, to_html
 
-        return f"{to_html(compact(self.data))}<p><small>{line}</small></p>"
+        below = "<br>".join([line, *map(escape, remarks(self.run))])
+        return f"{to_html(compact(self.data))}<p><small>{below}</small></p>"
 
     def __repr__(self) -> str:
         if self.data is None:
             return self._line()
         from ngbkit.tables import compact, to_text
 
-        return f"{to_text(compact(self.data))}\n{self._line()}"
+        return "\n".join([to_text(compact(self.data)), self._line(), *remarks(self.run)])
 
     def _line(self) -> str:
         line = describe(self.run)
@@ -95,26 +96,57 @@ class Moment:
         return f"{line}, {self.run.state} after {duration(self.took_s)}; run {self.run.id}"
 
 
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of text on how far something is."""
+
+    text: str
+
+    def _repr_html_(self) -> str:
+        return escape(self.text)
+
+    def __repr__(self) -> str:
+        return self.text
+
+
 @dataclass(slots=True)
 class Drawing:
     """One place in the notebook where a run is drawn, and drawn again.
 
     A kernel replaces what it drew. A terminal cannot: there the line of progress overwrites itself, and the table
     follows.
+
+    Parameters
+    ----------
+    shell
+        The notebook's.
+    with_table
+        Whether a run that has ended is drawn as its table; else as the line that it was.
     """
 
     shell: InteractiveShell
+    with_table: bool = True
     _handle: Any = None
     _began: float = field(default_factory=time.monotonic)
 
     def show(self, run: Run) -> None:
         """Draw the run as it is now."""
-        if run.ended:
+        if run.ended and self.with_table:
             self._put(Moment(run, run.dataset(), time.monotonic() - self._began), last=True)
         else:
             self._put(Moment(run, None, 0.0), last=False)
 
-    def _put(self, moment: Moment, last: bool) -> None:
+    def write(self, line: str) -> None:
+        """Have a line of text in the place of what was drawn."""
+        self._put(Line(line), last=False)
+
+    def clear(self) -> None:
+        """Leave an empty place, where anything was drawn."""
+        if self._handle is not None:
+            self._handle.update(Line(""))
+        _overwrite("")
+
+    def _put(self, moment: Moment | Line, last: bool) -> None:
         from IPython.display import DisplayHandle
 
         in_terminal = getattr(self.shell, "kernel", None) is None

@@ -13,17 +13,20 @@ from IPython.core import error as ipython
 from IPython.core import magic_arguments
 from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class, no_var_expand
 
-from ngbkit import arguments, inventory
+from ngbkit import arguments, inventory, words
 from ngbkit.arguments import Argument
 from ngbkit.errors import NgbkitError, UsageError, WorkloadError
 from ngbkit.notebook.display import Drawing, Listing, when_ended
 from ngbkit.progress import common_failure, watch
+from ngbkit.selfcheck import arguments as selfcheck_arguments
 
 if TYPE_CHECKING:
+    import pandas as pd
     import torch
     from IPython.core.interactiveshell import InteractiveShell
 
     from ngbkit.runs import Run
+    from ngbkit.selfcheck import SelfCheck
     from ngbkit.storage import Data
     from ngbkit.workloads.base import Workload
 
@@ -33,6 +36,7 @@ TABLES: Mapping[str, tuple[Argument, ...]] = {
     "ngruns": (arguments.RUN, *arguments.RESUME, arguments.OUT, arguments.BACKGROUND),
     "ngdevices": (),
     "ngcompilers": (),
+    "ngselfcheck": selfcheck_arguments.TABLE,
 }
 _VARIABLE = re.compile(r"\$(\w+)|\{([A-Za-z_]\w*)\}")
 _Method = TypeVar("_Method", bound=Callable[..., Any])
@@ -82,7 +86,7 @@ class RunInterruptedError(KeyboardInterrupt):
 
 @magics_class
 class Benchmarks(Magics):
-    """``%ngbench``, ``%ngruns``, ``%ngdevices`` and ``%ngcompilers``."""
+    """``%ngbench``, ``%ngruns``, ``%ngdevices``, ``%ngcompilers`` and ``%ngselfcheck``."""
 
     @_magic(line_cell_magic)
     def ngbench(self, line: str, cell: str | None = None) -> Any:
@@ -125,7 +129,7 @@ class Benchmarks(Magics):
             if asked.resume is None:
                 return Listing(inventory.list_runs(), "There is no run yet; %ngbench starts one.")
             engines = arguments.to_engines(asked.cluster, read_sweep(find(asked.resume)).devices)
-            run = resume(asked.resume, retry=arguments.read_statuses(asked.retry), engines=engines)
+            run = resume(asked.resume, retry=words.read_statuses(asked.retry), engines=engines)
             return self._carry_out(run, asked)
 
     @_magic(line_magic)
@@ -142,6 +146,50 @@ class Benchmarks(Magics):
             self._read(self.ngcompilers, line)
             return Listing(inventory.list_compilers(), "There is no compiler.")
 
+    @_magic(line_magic)
+    def ngselfcheck(self, line: str) -> SelfCheck | pd.DataFrame:
+        """Say whether this machine is fit to measure on: its noise, and what can be told apart in it.
+
+        A small block is measured against itself, in two processes a group, as two compilers would be. What is found is
+        the value of the magic, and is stored with every later run.
+
+        ::
+
+            %ngselfcheck
+            %ngselfcheck --groups 200 --hog
+            %ngselfcheck --disturbances
+        """
+        from ngbkit import selfcheck
+        from ngbkit.selfcheck import disturbances
+
+        with _short_errors():
+            asked = self._read(self.ngselfcheck, line)
+            assert self.shell is not None
+            drawing = Drawing(self.shell, with_table=False)
+            try:
+                if asked.disturbances:
+                    told = selfcheck_arguments.to_disturbances(asked)
+                    return disturbances.table(disturbances.measure(**told, tell=drawing.write))
+                wanted = selfcheck_arguments.to_call(asked)
+                return selfcheck.run(**wanted, wait=lambda run: self._wait(run, drawing), tell=drawing.write)
+            except KeyboardInterrupt as interrupt:
+                raise RunInterruptedError(str(interrupt)) from None
+            finally:
+                drawing.clear()
+
+    def _wait(self, run: Run, drawing: Drawing) -> Data:
+        """Wait for a run, drawing how far it is; its dataset."""
+        try:
+            watch(run, drawing.show)
+        except KeyboardInterrupt:
+            now = run.progress
+            raise KeyboardInterrupt(
+                f"stopped after {now.done} of {now.total} trials; they are kept. Go on with: %ngruns --resume {run.id} "
+                f"and then: %ngselfcheck --run {run.id}"
+            ) from None
+        _raise_failure(run)
+        return run.dataset()
+
     @property
     def _user_ns(self) -> dict[str, Any]:
         assert self.shell is not None
@@ -149,8 +197,7 @@ class Benchmarks(Magics):
         return namespace
 
     def _read(self, magic: Any, line: str) -> argparse.Namespace:
-        words = [self._expand(word) for word in arguments.split_words(line)]
-        asked = arguments.parse(magic.parser, words)
+        asked = arguments.parse(magic.parser, [self._expand(word) for word in words.split_words(line)])
         out = getattr(asked, "out", None)
         if out is not None and not out.isidentifier():
             raise UsageError(
@@ -184,7 +231,7 @@ class Benchmarks(Magics):
                 raise UsageError(f"--inputs {asked.inputs}: there is no variable of that name.")
             return namespace[asked.inputs]
         if asked.input_shape is not None:
-            return _draw([arguments.read_shape(text) for text in asked.input_shape])
+            return _draw([words.read_shape(text) for text in asked.input_shape])
         if "inputs" in namespace:
             return namespace["inputs"]
         if "input_shape" in namespace:
@@ -237,7 +284,7 @@ def _read_cell(source: str, asked: argparse.Namespace) -> list[Workload]:
     from ngbkit.workloads import cell
 
     named = {} if asked.name is None else {"name": asked.name}
-    factors = list(arguments.read_factors(asked.factor or ()))
+    factors = list(words.read_factors(asked.factor or ()))
     # The user sees the magic's own line as the first of the cell, and tracebacks should name the lines that they see.
     return cell.from_source(f"\n{source}", factors=factors, **named)
 
@@ -251,7 +298,7 @@ def _export(name: str, module: torch.nn.Module, example_inputs: Any, asked: argp
     except WorkloadError:
         if asked.batch_sizes is None:
             raise
-    sizes = [size for text in asked.batch_sizes for size in arguments.read_numbers("batch size", text)]
+    sizes = [size for text in asked.batch_sizes for size in words.read_numbers("batch size", text)]
     return from_module(name, module, example_inputs, batch_sizes=[int(size) for size in sizes])
 
 

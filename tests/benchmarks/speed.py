@@ -144,6 +144,32 @@ def assembling() -> None:
         found.ngb.bsr()
 
 
+def estimating() -> None:
+    """Five metrics with intervals, one call each, of 10,000 trials of 100 samples; and the memory that they take."""
+    import tracemalloc
+
+    import ngbkit.metrics  # noqa: F401  gives datasets their `ngb`
+    from ngbkit import synthetic
+    from ngbkit.sweep import Sweep
+    from ngbkit.workloads.base import Workload
+
+    networks = [Workload(name=f"net{index}", source="timm", spec={"model": str(index)}) for index in range(250)]
+    compilers = ["identity", "torchscript", "inductor", "onnxruntime", "openvino"]
+    found = synthetic.dataset(Sweep(networks, compilers, [1, 2, 4, 8, 16, 32, 64, 128], repeats=100))
+
+    def estimate() -> None:
+        for name in ("throughput", "speedup", "rtr", "ase", "bsr"):
+            getattr(found.ngb, name)(ci=0.95)
+
+    estimate()  # imports what pandas and xarray import late
+    with clocked(f"throughput, speedup, rtr, ase, bsr with intervals, {found['status'].size:,} trials", 5):
+        estimate()
+    tracemalloc.start()
+    estimate()
+    tell("memory beyond the dataset while they are computed", tracemalloc.get_traced_memory()[1] / 2**20, "MB", 500)
+    tracemalloc.stop()
+
+
 @contextmanager
 def clocked(what: str, target: float) -> Iterator[None]:
     """Tell how long the block took."""
@@ -190,6 +216,7 @@ FIGURES: dict[str, Callable[[], None]] = {
     "harness": harness,
     "idling": idling,
     "assembling": assembling,
+    "estimating": estimating,
 }
 
 if __name__ == "__main__":

@@ -57,10 +57,10 @@ def test_unloading_takes_the_magics_away(shell: InteractiveShell) -> None:
     matchers = len(shell.Completer.custom_matchers)
     shell.run_line_magic("load_ext", "ngbkit")
 
-    assert [(True, True), (True, False), (True, False), (True, False)] == [
+    assert [(True, True), *[(True, False)] * 4] == [
         (line is not None, cell is not None) for line, cell in kinds.values()
     ]
-    assert [None] * 4 == gone
+    assert [None] * 5 == gone
     assert (0, 1) == (matchers, len(shell.Completer.custom_matchers))
 
 
@@ -71,7 +71,7 @@ def test_every_option_is_in_the_help(shell: InteractiveShell, name: str) -> None
 
     for argument in magics.TABLES[name]:
         assert [] == [flag for flag in argument.flags if flag.startswith("-") and flag not in help_text]
-        assert argument.help in help_text
+        assert argument.help.replace("%%", "%") in help_text
 
 
 def test_a_line_binds_a_dataset_and_shows_one_table(shell: InteractiveShell, mlp_file: Path) -> None:
@@ -196,6 +196,9 @@ def test_a_module_without_inputs_is_a_usage_error(
         ("%ngbench none.onnx", "there is no file none.onnx"),
         ("%ngruns --resume 2099", "there is no run '2099'"),
         ("%ngdevices cpu", "takes no such word"),
+        ("%ngselfcheck --groups 1", "groups 1 does not fit"),
+        ("%ngselfcheck --run 2099", "there is no run '2099'"),
+        ("%ngselfcheck --grups 3", "Did you mean --groups"),
         ("%%ngbench -o ds\nx = 1", "neither `model` nor `models`"),
         ("%%ngbench -o ds\nimport torch\nmodel = (", "does not parse"),
     ],
@@ -295,3 +298,24 @@ def test_lists_are_tables(shell: InteractiveShell, mlp_file: Path) -> None:
     assert "openvino" in repr(listings["ngcompilers"])
     assert shell.user_ns["ds"].attrs["run_id"] in repr(listings["ngruns"])
     assert [True] * 3 == [listing._repr_html_().startswith("<table") for listing in listings.values()]
+
+
+def test_a_selfcheck_is_a_table(shell: InteractiveShell, new_runs: NewRuns) -> None:
+    """It is the value of the magic, and a later line reports on it again."""
+    found, shown = run_cell(shell, "%ngselfcheck --groups 2 -r 12 --threads 1")
+    again, _ = run_cell(shell, f"check = %ngselfcheck --run {new_runs()[0].id}\ncheck")
+
+    assert (2, None) == (found.quiet.groups, found.disturbed)
+    assert found.quiet == again.quiet
+    assert "identity against identity" in shown
+    assert found._repr_html_().startswith(("<table", "<p>"))
+
+
+def test_a_selfcheck_that_is_interrupted_says_how_to_go_on(shell: InteractiveShell, new_runs: NewRuns) -> None:
+    """What was measured is kept, and can be resumed and reported on."""
+    interrupt_when_measured(new_runs, 2)
+    error, shown = fail(shell, "%ngselfcheck --groups 30 -r 12 --threads 1")
+    (run,) = new_runs()
+
+    assert isinstance(error, KeyboardInterrupt)
+    assert f"Go on with: %ngruns --resume {run.id} and then: %ngselfcheck --run {run.id}" in shown

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ def test_notebook_is_valid_small_and_without_outputs(path: Path) -> None:
 def test_notebook_runs(path: Path, tmp_path: Path, state_dir: Path) -> None:
     """From the first cell to the last, without an error, and within its size budget even with its outputs."""
     notebook: Any = nbformat.read(path, as_version=4)
-    (tmp_path / "notebooks").mkdir()
+    shutil.copytree(FOLDER / "data", tmp_path / "notebooks" / "data")
     client = nbclient.NotebookClient(
         notebook, timeout=500, kernel_name="python3", resources={"metadata": {"path": str(tmp_path / "notebooks")}}
     )
