@@ -207,7 +207,7 @@ def _fastest(call: Work, seconds: float) -> float:
 
 
 def _openvino(channels: int, side: int, kernel: int, threads: int) -> Work:
-    from ngbkit.compilers.openvino_runtime import openvino
+    from ngbkit.compilers.openvino_runtime import core, openvino
 
     opset13 = openvino.opset13
 
@@ -216,7 +216,7 @@ def _openvino(channels: int, side: int, kernel: int, threads: int) -> Work:
     network = opset13.convolution(x, _weights(channels, kernel), [1, 1], pads, pads, [1, 1])
     # bf16 would be another peak.
     settings = {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32"}
-    request = openvino.Core().compile_model(openvino.Model([network], [x]), "CPU", settings).create_infer_request()
+    request = core().compile_model(openvino.Model([network], [x]), "CPU", settings).create_infer_request()
     request.set_input_tensor(openvino.Tensor(_image(channels, side)))
     return lambda: (request.infer(), None)[1]
 

@@ -44,9 +44,9 @@ def compile(task: Task) -> Program:
 
 
 def _compile_model(task: Task, properties: Mapping[str, Any]) -> Any:
-    from ngbkit.compilers.openvino_runtime import openvino
+    from ngbkit.compilers.openvino_runtime import core
 
-    return openvino.Core().compile_model(
+    return core().compile_model(
         str(task.onnx),
         "CPU",
         {

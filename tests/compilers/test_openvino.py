@@ -1,5 +1,9 @@
 """OpenVINO, held to the protocol."""
 
+import faulthandler
+import gc
+import multiprocessing
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -58,21 +62,25 @@ def test_the_precision_is_that_of_the_heavy_layers() -> None:
         assert attempt.explained["precision"] == attempt.contract.precision, attempt
 
 
-def test_the_cache_changes_nothing_but_the_time(tmp_path: Path) -> None:
-    """What comes out of the cache is explained like what was compiled, in the same contract."""
+def _task(folder: Path) -> Task:
     small = NETWORKS["small_conv"]()
-    export_for(small, tmp_path, [1], seed=0)
-    task = Task(
+    export_for(small, folder, [1], seed=0)
+    return Task(
         form="onnx",
         module=None,
-        onnx=tmp_path / "batch-1.onnx",
+        onnx=folder / "batch-1.onnx",
         inputs=small.inputs,
         arrays=[np.ones((1, 3, 16, 16), np.float32)],
         batch_size=1,
         options=openvino.COMPILER.settle({}),
         threads=2,
-        cache=tmp_path / "cache",
+        cache=folder / "cache",
     )
+
+
+def test_the_cache_changes_nothing_but_the_time(tmp_path: Path) -> None:
+    """What comes out of the cache is explained like what was compiled, in the same contract."""
+    task = _task(tmp_path)
     cold, warm = openvino.compile(task), openvino.compile(task)
 
     assert ("miss", "hit") == (cold.facts.pop("cache"), warm.facts.pop("cache"))
@@ -80,6 +88,31 @@ def test_the_cache_changes_nothing_but_the_time(tmp_path: Path) -> None:
     assert cold.contract == warm.contract
     assert cold.explain() == warm.explain()
     np.testing.assert_array_equal(cold.fetch(cold.run()), warm.fetch(warm.run()))
+
+
+def test_a_signal_after_two_programs_is_survived(tmp_path: Path) -> None:
+    """Programs that come and go leave the thread a signal stack that is there."""
+    task = _task(tmp_path)
+    done = multiprocessing.get_context("spawn").Process(target=_compile_twice_and_signal, args=(task,))
+    done.start()
+    done.join()
+
+    assert 0 == done.exitcode
+
+
+def _compile_twice_and_signal(task: Task) -> None:
+    faulthandler.enable()  # it is what needs a signal stack, and what OpenVINO then takes the place of
+    seen: list[int] = []
+    signal.signal(signal.SIGUSR1, lambda number, frame: seen.append(number))
+    first = openvino.compile(task)
+    second = openvino.compile(task)
+    second.explain()
+    del first
+    gc.collect()
+    del second
+    gc.collect()
+    signal.raise_signal(signal.SIGUSR1)
+    sys.exit(seen != [signal.SIGUSR1])
 
 
 def test_importing_it_asks_nothing_of_the_network() -> None:
