@@ -12,7 +12,6 @@ import importlib.util
 import itertools
 import json
 import os
-import subprocess
 import sys
 import threading
 import time
@@ -25,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ngbkit import conditions, environment
+from ngbkit import conditions, environment, subprocesses
 from ngbkit.compilers.base import version
 from ngbkit.conditions.machine import others
 from ngbkit.errors import DeviceError
@@ -270,15 +269,9 @@ def _in_child(what: str, threads: int, seconds: float) -> dict[str, float]:
     command = [sys.executable, "-m", "ngbkit.peaks", what, str(threads), str(seconds)]
     variables = {**os.environ, "OMP_NUM_THREADS": str(threads), **settings}
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_LIMIT_S, check=True, env=variables)
-        measured: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    except subprocess.TimeoutExpired:
-        raise DeviceError(f"measuring the peak with {what} did not end within {_LIMIT_S:.0f} s") from None
-    except (subprocess.CalledProcessError, OSError, ValueError, IndexError) as error:
-        told = (getattr(error, "stderr", "") or str(error)).strip().splitlines()[-1:]
-        raise DeviceError(
-            f"measuring the peak with {what} failed: {' '.join(told)}; try `{' '.join(command)}`"
-        ) from None
+        measured: dict[str, float] = subprocesses.answer(command, environment=variables, timeout_s=_LIMIT_S)
+    except DeviceError as error:
+        raise DeviceError(f"measuring the peak with {what} failed: {error}; try `{' '.join(command)}`") from None
     return measured
 
 

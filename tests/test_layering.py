@@ -12,7 +12,18 @@ import ngbkit
 
 ROOT = Path(ngbkit.__file__).parent
 DEVICE_SIDE = (
-    *("errors", "options", "validate", "registry", "scratch", "workloads", "sweep", "records", "compilers"),
+    *(
+        "errors",
+        "options",
+        "validate",
+        "registry",
+        "scratch",
+        "subprocesses",
+        "workloads",
+        "sweep",
+        "records",
+        "compilers",
+    ),
     *("environment", "resources", "conditions", "peaks", "timing", "equivalence", "artifacts", "journal", "device"),
 )
 CLIENT_SIDE = (

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ngbkit import environment, options, validate
+from ngbkit import environment, options, subprocesses, validate
 from ngbkit.device.settings import child_settings
-from ngbkit.errors import NgbkitError
+from ngbkit.errors import DeviceError
 from ngbkit.selfcheck.prepared import prepare
 from ngbkit.sweep import BASELINE
 from ngbkit.timing import intervals
@@ -208,7 +208,7 @@ def _take(turn: Disturbance, network: str, spec: Mapping[str, Any]) -> Numbers:
     if turn.naive is not None:
         told = json.dumps({**spec, **turn.naive})
         environ = {**settings, **child_settings(spec["threads"]), **turn.environment}
-        latency_s = json.loads(_printed([sys.executable, "-m", "ngbkit.selfcheck.naive", told], environ))
+        latency_s = _answer([sys.executable, "-m", "ngbkit.selfcheck.naive", told], environ)
         return {
             name: latency_s[BASELINE] if name == BASELINE else latency_s[BASELINE] / latency_s[name]
             for name in latency_s
@@ -217,7 +217,7 @@ def _take(turn: Disturbance, network: str, spec: Mapping[str, Any]) -> Numbers:
     with tempfile.TemporaryDirectory(prefix="ngbkit-") as folder:
         words = ["run", network, "-c", ",".join(labels.values()), "-r", str(spec["repeats"]), "--json", "--quiet"]
         words += ["--threads", str(spec["threads"]), "-o", str(Path(folder) / "out.nc"), *turn.words]
-        _printed([sys.executable, "-m", "ngbkit", *words], {**settings, **turn.environment})
+        _answer([sys.executable, "-m", "ngbkit", *words], {**settings, **turn.environment})
         from ngbkit import metrics, storage
 
         dataset: Any = storage.load(Path(folder) / "out.nc")
@@ -228,21 +228,11 @@ def _take(turn: Disturbance, network: str, spec: Mapping[str, Any]) -> Numbers:
         }
 
 
-def _printed(command: list[str], environ: Mapping[str, str]) -> str:
-    """The last line that a command prints."""
-    done = subprocess.run(
-        command,
-        env=dict(environ),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=_TIMEOUT_S,
-        check=False,
-    )
-    if done.returncode or not done.stdout.strip():
-        said = (done.stderr.strip() or done.stdout.strip()).splitlines()
-        raise NgbkitError(f"{' '.join(command[1:4])} … ended with {done.returncode}: {said[-1] if said else 'nothing'}")
-    return done.stdout.strip().splitlines()[-1]
+def _answer(command: list[str], environment: Mapping[str, str]) -> Any:
+    try:
+        return subprocesses.answer(command, environment=environment, timeout_s=_TIMEOUT_S)
+    except DeviceError as error:
+        raise DeviceError(f"`{' '.join(command[1:4])} …` failed: {error}") from error
 
 
 def _effects(turn: Disturbance, beside: str, found: Mapping[tuple[str, str], list[Numbers]]) -> Iterator[Effect]:

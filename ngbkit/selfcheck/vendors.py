@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ngbkit import options, registry
+from ngbkit import options, registry, subprocesses
 from ngbkit.compilers.base import Compiler
 from ngbkit.device import preparation
-from ngbkit.errors import NgbkitError
+from ngbkit.errors import DeviceError, NgbkitError
 from ngbkit.workloads import feeds
 from ngbkit.workloads.base import Source, TensorSpec, Workload
 
@@ -80,24 +80,11 @@ def run(tool: str, spec: Mapping[str, Any], environment: Mapping[str, str]) -> f
         The tool failed, or printed no latency.
     """
     command = [sys.executable, "-m", "ngbkit.selfcheck.vendors", tool, json.dumps(spec)]
+    places = {**environment, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     try:
-        done = subprocess.run(
-            command,
-            env={**environment, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_TIMEOUT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise VendorError(f"{TOOLS[tool].name} did not end within {_TIMEOUT_S:g} s") from None
-    lines = done.stdout.splitlines()
-    try:
-        return float(json.loads(lines[-1])["latency_s"])
-    except (IndexError, ValueError, KeyError, TypeError):
-        said = (done.stderr.strip() or done.stdout.strip()).splitlines()
-        raise VendorError(f"{TOOLS[tool].name} gave no latency: {said[-1] if said else 'it printed nothing'}") from None
+        return float(subprocesses.answer(command, environment=places, timeout_s=_TIMEOUT_S)["latency_s"])
+    except (DeviceError, KeyError, TypeError) as error:
+        raise VendorError(f"{TOOLS[tool].name} gave no latency: {error}") from None
 
 
 def _torch_timer(spec: Mapping[str, Any]) -> float:

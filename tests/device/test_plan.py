@@ -1,55 +1,24 @@
-"""A plan on a device: every trial ends in a record, whatever its compiler does."""
+"""A plan on a device: what is measured, recorded, and not measured again."""
 
 from __future__ import annotations
 
 import json
-import signal
-import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
+from plans import carry_out, spec
 
 from ngbkit import options, records
 from ngbkit.artifacts import Store
 from ngbkit.device import groups, plan
 from ngbkit.device.settings import KEPT_MEMORY, SPIN_COUNT
-from ngbkit.device.spec import Spec
 from ngbkit.errors import FencedError
 from ngbkit.journal import Journal
-from ngbkit.records import Failure, Measurement, Record
+from ngbkit.records import Measurement
 from ngbkit.sweep import ANCHOR, Sweep
-from ngbkit.workloads import cell
 from ngbkit.workloads.base import Workload
-
-
-@pytest.fixture(autouse=True)
-def _cold_servers() -> Any:
-    """Fork servers end with the test that started them."""
-    yield
-    for servers in groups._servers.values():
-        servers.close()
-    groups._servers.clear()
-
-
-def spec(sweep: Sweep, **more: Any) -> Spec:
-    store = Store(options.state_dir() / "artifacts")
-    for workload in sweep.workloads:
-        for path in workload.artifacts.values():
-            store.push(path)
-    return Spec(run_id="run", device="cpu", state_dir=options.state_dir(), sweep=sweep, **more)
-
-
-def carry_out(sweep: Sweep, **more: Any) -> tuple[dict[tuple[str, int], Record], list[dict[str, Any]]]:
-    """The records of a plan by compiler and batch size, and its events."""
-    events: list[dict[str, Any]] = []
-    assert plan.carry_out(spec(sweep, **more), events.append) == "finished"
-    trials = {trial.id: (trial.compiler, trial.batch_size) for trial in sweep.trials()}
-    with Journal(plan.journal_path(options.state_dir(), "cpu", "run"), writable=False) as journal:
-        found = {trials[record.trial_id]: record for record in journal.records() if record.trial_id in trials}
-    return found, events
 
 
 def test_every_compiler_of_a_group_is_measured_in_the_same_rounds(mlp: Workload) -> None:
@@ -129,16 +98,6 @@ def test_what_memory_does_not_hold_is_measured_apart(mlp: Workload, monkeypatch:
         assert set() == set(record.rounds) & set(apart.rounds)
 
 
-def test_running_out_of_memory_beside_others_is_tried_again_alone(mlp: Workload) -> None:
-    """And is a failure only where it happens there too; the others have kept their turns."""
-    found, events = carry_out(Sweep(mlp, ["identity", "hungry"], [1], repeats=12, threads=1))
-    tried = [event for event in events if event["kind"] == "stage" and "hungry" in event["text"]]
-
-    assert 2 == len(tried)
-    assert "out-of-memory" == found["hungry", 1].status
-    assert getattr(found["identity", 1], "interleaved", False)
-
-
 def test_compile_time_is_told_apart_cold_and_warm(mlp: Workload) -> None:
     """A compiler that keeps a cache has both, and the cold one is known again in the next run; others have one."""
     sweep = Sweep(mlp, ["onnxruntime", "openvino"], [1], repeats=5, threads=1)
@@ -169,100 +128,6 @@ def test_a_compiler_tells_what_it_did(mlp: Workload) -> None:
         assert record.facts["called_s"] > record.facts["timed_s"] > 0
         assert record.process_cpu_percent is not None
         assert record.calls_per_sample > 1
-
-
-@pytest.mark.parametrize("spoilt", ["zeroed", "lowered"])
-def test_weights_that_were_tampered_with_are_seen(spoilt: str) -> None:
-    """One tensor in the middle of a network set to zero, or all of them rounded to bfloat16 under the label f32."""
-    found, _ = carry_out(Sweep("resnet18", ["onnxruntime", spoilt], [1], repeats=5))
-
-    assert ("ok", "not-equivalent") == (found["onnxruntime", 1].status, found[spoilt, 1].status)
-
-
-# What goes wrong: the status, the stage, and what the error says.
-FAULTS = {
-    "segfault": ("crashed", "compile", "SIGSEGV"),
-    "hang": ("timeout", "compile", "no answer to 'load' within 3 s"),
-    "hang-later": ("timeout", "measure", "no answer to 'turn' within 3 s"),
-    "hungry": ("out-of-memory", "compile", "another 1 TiB"),
-    "killed": ("crashed", "compile", "SIGKILL"),
-    "wrong": ("not-equivalent", "check", "relative RMSE 0.01"),
-    "refusing": ("unsupported", "compile", "no such chip here"),
-    "raising": ("failed", "compile", "RuntimeError: it fell over"),
-    'raising{"kind":"refusal"}': ("unsupported", "compile", "no kernel for Frobnicate"),
-}
-
-
-def test_whatever_a_compiler_does_the_sweep_goes_on(mlp: Workload) -> None:
-    """Each fault is a failure with its own status, stage and reason, and sound compilers are measured all the same."""
-    sweep = Sweep(mlp, ["identity", *FAULTS, "onnxruntime"], [2], repeats=40, threads=1, timeout_s=3)
-    found, events = carry_out(sweep)
-    failures = {label: found[label, 2] for label in FAULTS}
-
-    assert {"identity", "onnxruntime"} == {label for (label, _), record in found.items() if record.status == "ok"}
-    for label, (status, stage, text) in FAULTS.items():
-        failure = failures[label]
-        assert isinstance(failure, Failure)
-        assert (label, status, stage) == (label, failure.status, failure.stage), failure
-        assert text in failure.error
-        assert "\n" not in failure.error
-    assert len(found) == len([event for event in events if event["kind"] == "record"])
-
-
-def test_an_operator_that_no_compiler_knows_is_named_by_each(tmp_path: Path) -> None:
-    """Every trial is `unsupported`, and its error names the operator."""
-    import onnx
-    from onnx import TensorProto, helper
-
-    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 4]) for name in ("x", "y")]
-    graph = helper.make_graph(
-        [helper.make_node("Frobnicate", ["x"], ["y"], domain="strange")], "g", *[[v] for v in values]
-    )
-    opsets = [helper.make_opsetid("", 20), helper.make_opsetid("strange", 1)]
-    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), tmp_path / "strange.onnx")
-    compilers = ["identity", "onnxruntime", "openvino", "tvm", "torchscript"]
-    found, _ = carry_out(Sweep(str(tmp_path / "strange.onnx"), compilers, [1], repeats=5, threads=1))
-
-    assert {"unsupported"} == {record.status for record in found.values()}
-    for compiler in compilers[:-1]:
-        assert "Frobnicate" in found[compiler, 1].error
-    assert "takes a torch module" in found["torchscript", 1].error
-
-
-EXPORT_KILLER = """
-import os, signal, torch
-
-class Net(torch.nn.Linear):
-    def forward(self, x):
-        if torch.compiler.is_compiling():
-            os.kill(os.getpid(), signal.SIGKILL)
-        return super().forward(x)
-
-model = Net(4, 2)
-input_shape = (4,)
-"""
-
-
-def test_an_export_that_ends_its_child_costs_only_what_needs_the_graph() -> None:
-    """Eager is measured; the compilers that take ONNX are told why there is none."""
-    (net,) = cell.from_source(EXPORT_KILLER, name="net")
-    found, _ = carry_out(Sweep(net, ["identity", "onnxruntime"], [1, 2], repeats=5, threads=1))
-
-    assert {"ok"} == {found["identity", size].status for size in (1, 2)}
-    assert {"unsupported"} == {found["onnxruntime", size].status for size in (1, 2)}
-    assert "the export to ONNX: crashed" in found["onnxruntime", 1].error
-    assert "SIGKILL" in found["onnxruntime", 2].error
-
-
-def test_no_child_outlives_the_plan(mlp: Workload) -> None:
-    """After a plan the fork servers are left, warm, and nothing else."""
-    before = set(psutil.Process().children(recursive=True))
-    carry_out(Sweep(mlp, ["identity", "segfault", "hang"], [1], repeats=5, threads=1, timeout_s=2))
-    left = set(psutil.Process().children(recursive=True)) - before
-
-    assert left
-    assert all("ngbkit.device.forkserver" in server.cmdline() for server in left)
-    assert all(not server.children() for server in left)
 
 
 def test_a_record_is_in_the_journal_before_anyone_is_told(mlp: Workload) -> None:
@@ -312,56 +177,6 @@ def test_statuses_that_are_retried_are_run_again(mlp: Workload) -> None:
     assert first["hungry", 1] == second["hungry", 1]
     assert first["refusing", 1].started_at < second["refusing", 1].started_at
     assert 1 == len([event for event in events if event["kind"] == "record"])
-
-
-def test_an_interrupt_stops_cleanly_and_keeps_what_was_measured(mlp: Workload) -> None:
-    """SIGINT ends the plan within the group in flight, which does not count as an attempt."""
-    sweep = Sweep(mlp, ["identity", 'slow{"seconds":0.01}'], [1, 2], repeats=200, threads=1)
-    told = threading.Event()
-
-    def publish(event: dict[str, Any]) -> None:
-        if event["kind"] == "record":
-            told.set()
-            # To the main thread, as in an engine: other threads here are of runtimes that an engine never loads.
-            threading.Timer(0.5, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start()
-
-    state = plan.carry_out(spec(sweep), publish)
-    with Journal(plan.journal_path(options.state_dir(), "cpu", "run"), writable=False) as journal:
-        statuses = {key for key in journal.statuses() if not key.startswith(ANCHOR)}
-        unfinished = {**journal.unfinished("measure"), **journal.unfinished("load")}
-
-    assert "stopped" == state
-    assert told.is_set()
-    assert 2 == len(statuses)
-    assert {} == unfinished
-
-
-def test_a_trial_that_ended_its_engine_twice_is_recorded_as_crashed(mlp: Workload) -> None:
-    """Two starts and no result: it is not tried a third time, and the others are."""
-    sweep = Sweep(mlp, ["identity", "onnxruntime"], [1], repeats=5, threads=1)
-    guilty = sweep.trials()[1].id
-    with Journal(plan.journal_path(options.state_dir(), "cpu", "run")) as journal:
-        journal.start([guilty], "load")
-        journal.start([guilty], "load")
-    found, _ = carry_out(sweep)
-
-    assert "ok" == found["identity", 1].status
-    assert "crashed" == found["onnxruntime", 1].status
-    assert "2 times" in found["onnxruntime", 1].error
-
-
-def test_a_group_that_ended_its_engine_twice_is_measured_one_by_one(mlp: Workload) -> None:
-    """When nobody knows which of them did it, each gets a turn alone before any is given up."""
-    sweep = Sweep(mlp, ["identity", "onnxruntime"], [1], repeats=5, threads=1)
-    with Journal(plan.journal_path(options.state_dir(), "cpu", "run")) as journal:
-        for _ in range(2):
-            journal.start([trial.id for trial in sweep.trials()], "measure")
-    found, _ = carry_out(sweep)
-    one, other = found["identity", 1], found["onnxruntime", 1]
-
-    assert isinstance(one, Measurement)
-    assert isinstance(other, Measurement)
-    assert not set(one.rounds) & set(other.rounds)
 
 
 def test_two_plans_of_one_run_do_not_measure_side_by_side(mlp: Workload) -> None:

@@ -1,0 +1,18 @@
+"""Plans carried out here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ngbkit.device import groups
+
+
+@pytest.fixture(autouse=True)
+def _cold_servers() -> Any:
+    """Fork servers end with the test that started them."""
+    yield
+    for servers in groups._servers.values():
+        servers.close()
+    groups._servers.clear()
