@@ -1,4 +1,4 @@
-"""Programs of ours run in a process of their own, whose answer is the last line that they print, as JSON."""
+"""Programs that are run to their end in a process of their own, and what they say."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 from ngbkit.errors import DeviceError
 
 
-def answer(command: Sequence[str], *, environment: Mapping[str, str], timeout_s: float) -> Any:
-    """What a program answers.
+def run(command: Sequence[str], *, environment: Mapping[str, str], timeout_s: float) -> str:
+    """What a program prints.
 
     Parameters
     ----------
@@ -25,7 +25,7 @@ def answer(command: Sequence[str], *, environment: Mapping[str, str], timeout_s:
     Raises
     ------
     DeviceError
-        It failed, took longer, or its last line is no JSON; the message holds what it said last.
+        It failed or took longer; the message holds what it said last.
     """
     try:
         done = subprocess.run(
@@ -41,11 +41,16 @@ def answer(command: Sequence[str], *, environment: Mapping[str, str], timeout_s:
         raise DeviceError(f"it did not end within {timeout_s:g} s") from None
     except OSError as error:
         raise DeviceError(f"it did not start: {error}") from error
-    said = (done.stderr.strip() or done.stdout.strip()).splitlines()
-    last = said[-1] if said else "it printed nothing"
     if done.returncode:
-        raise DeviceError(f"it ended with {done.returncode}: {last}")
+        said = (done.stderr.strip() or done.stdout.strip() or "it said nothing").splitlines()
+        raise DeviceError(f"it ended with {done.returncode}: {said[-1]}")
+    return done.stdout
+
+
+def answer(command: Sequence[str], *, environment: Mapping[str, str], timeout_s: float) -> Any:
+    """What a program answers: the JSON on the last line that it prints. Parameters and errors are those of `run`."""
+    printed = run(command, environment=environment, timeout_s=timeout_s).strip()
     try:
-        return json.loads(done.stdout.strip().splitlines()[-1])
+        return json.loads(printed.splitlines()[-1])
     except (IndexError, ValueError):
-        raise DeviceError(f"it gave no answer: {last}") from None
+        raise DeviceError(f"its last line is no JSON: {printed[-200:] or 'it printed nothing'}") from None

@@ -20,7 +20,6 @@ import numpy as np
 
 from ngbkit import environment, options, subprocesses, validate
 from ngbkit.device.settings import child_settings
-from ngbkit.errors import DeviceError
 from ngbkit.selfcheck.prepared import prepare
 from ngbkit.sweep import BASELINE
 from ngbkit.timing import intervals
@@ -208,16 +207,18 @@ def _take(turn: Disturbance, network: str, spec: Mapping[str, Any]) -> Numbers:
     if turn.naive is not None:
         told = json.dumps({**spec, **turn.naive})
         environ = {**settings, **child_settings(spec["threads"]), **turn.environment}
-        latency_s = _answer([sys.executable, "-m", "ngbkit.selfcheck.naive", told], environ)
+        command = [sys.executable, "-m", "ngbkit.selfcheck.naive", told]
+        latency_s = subprocesses.answer(command, environment=environ, timeout_s=_TIMEOUT_S)
         return {
             name: latency_s[BASELINE] if name == BASELINE else latency_s[BASELINE] / latency_s[name]
             for name in latency_s
         }
     labels = {name: turn.compilers.get(name, name) for name in COMPILERS}
     with tempfile.TemporaryDirectory(prefix="ngbkit-") as folder:
-        words = ["run", network, "-c", ",".join(labels.values()), "-r", str(spec["repeats"]), "--json", "--quiet"]
+        words = ["run", network, "-c", ",".join(labels.values()), "-r", str(spec["repeats"]), "--quiet"]
         words += ["--threads", str(spec["threads"]), "-o", str(Path(folder) / "out.nc"), *turn.words]
-        _answer([sys.executable, "-m", "ngbkit", *words], {**settings, **turn.environment})
+        command = [sys.executable, "-m", "ngbkit", *words]
+        subprocesses.run(command, environment={**settings, **turn.environment}, timeout_s=_TIMEOUT_S)
         from ngbkit import metrics, storage
 
         dataset: Any = storage.load(Path(folder) / "out.nc")
@@ -226,13 +227,6 @@ def _take(turn: Disturbance, network: str, spec: Mapping[str, Any]) -> Numbers:
         return {
             name: (latency if name == BASELINE else gains).sel(compiler=label).item() for name, label in labels.items()
         }
-
-
-def _answer(command: list[str], environment: Mapping[str, str]) -> Any:
-    try:
-        return subprocesses.answer(command, environment=environment, timeout_s=_TIMEOUT_S)
-    except DeviceError as error:
-        raise DeviceError(f"`{' '.join(command[1:4])} …` failed: {error}") from error
 
 
 def _effects(turn: Disturbance, beside: str, found: Mapping[tuple[str, str], list[Numbers]]) -> Iterator[Effect]:
