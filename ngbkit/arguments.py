@@ -247,7 +247,7 @@ def to_engines(cluster: str | None, devices: Sequence[str]) -> dict[str, Engine]
     """
     if not cluster:
         return {}
-    from ngbkit.cluster import attach
+    from ngbkit.cluster.attach import attach
 
     first = attach(cluster, devices[0])
     client = first.view.client

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +81,34 @@ def describe(packages: Iterable[str] = PACKAGES, root: Path = ROOT) -> dict[str,
         "blas": blas(),
         "ngbkit_commit": commit(),
     }
+
+
+# What makes two machines, or two states of one, unlike to whoever compares their numbers.
+_IDENTITY = ("chip", "architecture", "threads", "cores_usable", "accelerator")
+_MEMORY_SHARE = 0.02
+# They carry the measurement and have no part in what is measured; their formats are checked elsewhere.
+_CARRIERS = {"ngbkit", "ipyparallel"}
+
+
+def unlike(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """In what two descriptions are of different devices, or of one whose libraries have changed: a sentence each.
+
+    What only one of them tells is not compared: an older ngbkit told less.
+    """
+    found = [
+        f"{name} was {one[name]} and is {other[name]}"
+        for name in _IDENTITY
+        if name in one and name in other and one[name] != other[name]
+    ]
+    before, after = one.get("memory_bytes"), other.get("memory_bytes")
+    if before and after and abs(before - after) > _MEMORY_SHARE * before:
+        found.append(f"memory was {before:,} bytes and is {after:,}")
+    packages, now = one.get("packages", {}), other.get("packages", {})
+    return found + [
+        f"{name} was {packages.get(name, 'not there')} and is {now.get(name, 'not there')}"
+        for name in sorted({*packages, *now} - _CARRIERS)
+        if packages and now and packages.get(name) != now.get(name)
+    ]
 
 
 def cores_usable() -> int:

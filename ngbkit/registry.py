@@ -1,4 +1,4 @@
-"""What is installed: compilers and workload sources, found by entry point, with a hint for what is missing.
+"""What is installed: compilers, workload sources and launchers, found by entry point, with a hint for what is missing.
 
 A package adds a compiler by an entry point of its own, and nothing of ngbkit changes::
 
@@ -18,6 +18,7 @@ from ngbkit.errors import UnknownNameError
 
 COMPILERS = "ngbkit.compilers"
 WORKLOADS = "ngbkit.workloads"
+LAUNCHERS = "ngbkit.launchers"
 
 
 def names(group: str) -> list[str]:
@@ -35,7 +36,7 @@ def load(group: str, name: str) -> Any:
     """
     found = _entry_points(group)
     if name not in found:
-        kind = {COMPILERS: "compiler", WORKLOADS: "workload source"}.get(group, group)
+        kind = {COMPILERS: "compiler", WORKLOADS: "workload source", LAUNCHERS: "launcher"}.get(group, group)
         raise UnknownNameError(kind, name, found, "`ngbkit compilers` lists them all." if group == COMPILERS else "")
     return _load(found[name])
 

@@ -7,7 +7,7 @@ import secrets
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -165,7 +165,12 @@ class Run:
         from ngbkit.cluster.dispatch import Dispatch
 
         dispatch = Dispatch(
-            run_id=self.id, sweep=self.sweep, retry=self._retry, on_event=self._on_event, stop=self._stop
+            run_id=self.id,
+            sweep=self.sweep,
+            retry=self._retry,
+            environments=self._journal.notes("environment"),
+            on_events=self._on_events,
+            stop=self._stop,
         )
         try:
             missing = set(self._trials) - set(self._statuses)
@@ -181,18 +186,29 @@ class Run:
             self._ended.set()
             self._tell()
 
+    def _on_events(self, events: Sequence[Mapping[str, Any]]) -> None:
+        """Take in what devices tell: first the journal, then the eyes."""
+        finished = [records.from_json(event["record"]) for event in events if event["kind"] == "record"]
+        if finished:
+            self._journal.finish(finished)
+        came = iter(finished)
+        for event in events:
+            if event["kind"] == "record":
+                self._on_record(next(came))
+            else:
+                self._on_event(event)
+        if self.state == "starting":
+            self.state = "running"
+        self._tell()
+
+    def _on_record(self, record: records.Record) -> None:
+        if record.trial_id in self._trials:
+            self._statuses[record.trial_id] = record.status
+            self._clock.finished(record.trial_id)
+
     def _on_event(self, event: Mapping[str, Any]) -> None:
-        """Take in an event of a device: first the journal, then the eyes."""
         kind = event["kind"]
-        if kind == "record":
-            record = records.from_json(event["record"])
-            if record.trial_id not in self._trials and record.trial_id not in self._anchors:
-                raise JournalError(f"device {event['device']} sent a record of a trial that this run does not have.")
-            self._journal.finish([record])
-            if record.trial_id in self._trials:
-                self._statuses[record.trial_id] = record.status
-                self._clock.finished(record.trial_id)
-        elif kind in ("facts", "environment"):
+        if kind in ("facts", "environment"):
             self._journal.note(kind, event["key"], event["value"])
             if kind == "environment":
                 self.warnings[event["key"]] = event["value"].get("conditions", {}).get("warnings", [])
@@ -203,9 +219,6 @@ class Run:
             self._clock.advanced(event["trial_ids"], event["done"] / event["total"])
         elif kind == "stage":
             self._text = event["text"]
-        if self.state == "starting":
-            self.state = "running"
-        self._tell()
 
     def _tell(self) -> None:
         with self._changed:
@@ -226,7 +239,7 @@ def start(sweep: Sweep, *, engines: Mapping[str, Engine] | None = None) -> Run:
     sweep
         What to measure.
     engines
-        An engine by device label, for devices that are not to be started here: see `ngbkit.cluster.attach`.
+        An engine by device label, for devices that are not to be started here: see `ngbkit.attach`.
 
     Returns
     -------

@@ -13,10 +13,15 @@ import psutil
 def make(home: Path) -> Path:
     """A new folder below `home`, which only its owner can read; those of processes that have ended are removed."""
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
-    for folder in home.iterdir():
-        owner = folder.name.partition("-")[0]
-        if owner.isdigit() and not psutil.pid_exists(int(owner)):
-            shutil.rmtree(folder, ignore_errors=True)
+    clean(home)
     folder = home / f"{os.getpid()}-{secrets.token_hex(4)}"
     folder.mkdir(mode=0o700)
     return folder
+
+
+def clean(home: Path, ending: int | None = None) -> None:
+    """Remove the folders of processes that have ended, and those of the one that is `ending`."""
+    for folder in home.iterdir() if home.is_dir() else ():
+        owner = folder.name.partition("-")[0]
+        if owner.isdigit() and (int(owner) == ending or not psutil.pid_exists(int(owner))):
+            shutil.rmtree(folder, ignore_errors=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ngbkit.cluster import local
+from ngbkit.cluster import engines
 from ngbkit.runs import Summary
 
 NewRuns = Callable[[], list[Summary]]
@@ -19,4 +19,4 @@ def share_state_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NGBKIT_STATE_DIR", str(folder))
         yield folder
-        local.close()
+        engines.close()

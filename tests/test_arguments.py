@@ -207,7 +207,7 @@ def test_each_device_gets_an_engine_of_the_users_cluster(monkeypatch: pytest.Mon
     def attach(cluster: Any, device: str, *, target: int | None = None) -> SimpleNamespace:
         return SimpleNamespace(view=SimpleNamespace(client=client), device=device, target=target)
 
-    monkeypatch.setattr("ngbkit.cluster.attach", attach)
+    monkeypatch.setattr("ngbkit.cluster.attach.attach", attach)
     found = arguments.to_engines("mine", ["a", "b"])
 
     assert {"a": None, "b": 7} == {label: engine.target for label, engine in found.items()}

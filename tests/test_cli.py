@@ -15,7 +15,7 @@ import pytest
 from state import NewRuns, share_state_dir
 
 from ngbkit import cli, storage, tables
-from ngbkit.cluster import local
+from ngbkit.cluster import engines
 from ngbkit.errors import DeviceError, UsageError
 
 SLOW = 'slow{"seconds":0.05}'

@@ -15,7 +15,8 @@ import pytest
 from watching import Processes
 
 from ngbkit import runs
-from ngbkit.cluster import attach, local
+from ngbkit.cluster import engines
+from ngbkit.cluster.attach import attach
 from ngbkit.errors import DeviceError, FencedError, RunNotFoundError, UnknownNameError, UsageError
 from ngbkit.journal import Journal
 from ngbkit.records import Measurement, Record
@@ -30,7 +31,7 @@ SLOW = 'slow{"seconds":0.02}'
 def _no_process_left(processes: Processes) -> Iterator[None]:
     """Every process that a test started for its state folder is gone once its engines are closed."""
     yield
-    local.close()
+    engines.close()
     deadline = time.monotonic() + 10
     while (left := processes()) and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -249,7 +250,7 @@ def test_a_device_journal_that_was_cut_costs_what_lay_behind_the_cut(mlp: Worklo
     wait_until(lambda: measuring(run))
     run.stop()
     run.wait(10)
-    local.close()
+    engines.close()
     before = records_of(run)
     (journal,) = (state_dir / "devices" / "cpu").glob("*.sqlite")
     os.truncate(journal, journal.stat().st_size // 2)

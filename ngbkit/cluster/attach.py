@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ngbkit.cluster.engine import Engine
+from ngbkit.cluster.guard import GuardedClient
 from ngbkit.errors import DeviceError, UsageError
 
 
@@ -27,14 +28,26 @@ def attach(cluster: Any, device: str = "cpu", *, target: int | None = None) -> E
     DeviceError
         The cluster does not answer, or has no such engine.
     """
-    client = _client(cluster)
-    if isinstance(getattr(cluster, "targets", None), int):
-        return Engine(device=device, view=cluster)
+    client = _guarded(cluster)
+    targets = getattr(cluster, "targets", None)
+    if isinstance(targets, int):
+        target = targets
     if not client.ids:
         raise DeviceError("the cluster has no engine: start one (`ipcluster engines`), then try again.")
     if target is not None and target not in client.ids:
         raise UsageError(f"the cluster has no engine {target}; it has {', '.join(map(str, client.ids))}.")
     return Engine(device=device, view=client[client.ids[0] if target is None else target])
+
+
+def _guarded(cluster: Any) -> GuardedClient:
+    """A client of that cluster which takes no code from its engines."""
+    client = _client(cluster)
+    if isinstance(client, GuardedClient):
+        return client
+    config = dict(client._config)
+    # A client keeps addresses in the place of ports.
+    ports = ("control", "task", "mux", "iopub", "notification", "registration", "broadcast")
+    return GuardedClient({**config, **{name: int(str(config[name]).rpartition(":")[2]) for name in ports}})
 
 
 def _client(cluster: Any) -> Any:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
 from ngbkit import errors
-from ngbkit.cluster import local
-from ngbkit.cluster.engine import Engine, EngineLostError, Event
+from ngbkit.cluster import devices, engines, replies
+from ngbkit.cluster.engine import Engine, EngineLostError, Plan
+from ngbkit.cluster.launchers.base import Starter
+from ngbkit.cluster.replies import Event
 from ngbkit.device.spec import Spec
+from ngbkit.environment import unlike
 from ngbkit.errors import DeviceError, NgbkitError, UnknownNameError
 from ngbkit.sweep import Sweep
 
@@ -21,6 +25,10 @@ _MOST_LOSSES = 4
 # A plan that was asked to stop kills what is in flight; one that has not returned by then is killed itself.
 _STOP_S = 15.0
 _POLL_S = 0.1
+# How often the way to an engine is looked at.
+_LOOK_S = 1.0
+# So many events are written in one transaction; those who watch are told once.
+_MOST_AT_ONCE = 500
 
 
 @dataclass(slots=True, kw_only=True)
@@ -31,8 +39,10 @@ class Dispatch:
     ----------
     run_id, sweep, retry
         What the plans are told.
-    on_event
-        Takes every event, on the thread that called `carry_out`.
+    environments
+        What each device was when this run measured on it before.
+    on_events
+        Takes the events that have come, on the thread that called `carry_out`.
     stop
         Set by whoever wants the run to stop.
     """
@@ -40,7 +50,8 @@ class Dispatch:
     run_id: str
     sweep: Sweep
     retry: frozenset[str]
-    on_event: Callable[[Event], None]
+    environments: Mapping[str, Mapping[str, Any]]
+    on_events: Callable[[Sequence[Event]], None]
     stop: threading.Event
     _events: queue.SimpleQueue[Event] = field(default_factory=queue.SimpleQueue)
     _have: set[str] = field(default_factory=set)
@@ -54,9 +65,9 @@ class Dispatch:
             A device failed. The others have been carried to their end first.
         """
         self._have = set(have)
-        devices = self.sweep.devices
-        with ThreadPoolExecutor(max_workers=len(devices), thread_name_prefix="ngbkit-device") as pool:
-            waiting = [pool.submit(self._device, device, engines.get(device)) for device in devices]
+        labels = self.sweep.devices
+        with ThreadPoolExecutor(max_workers=len(labels), thread_name_prefix="ngbkit-device") as pool:
+            waiting = [pool.submit(self._device, label, engines.get(label)) for label in labels]
             try:
                 while not all(future.done() for future in waiting):
                     self._pass_on(_POLL_S)
@@ -64,77 +75,141 @@ class Dispatch:
                 self.stop.set()  # a journal that cannot be written: nothing more may be measured
                 raise
             self._pass_on(0)
-        return (
-            "finished" if all(state == "finished" for state in [future.result() for future in waiting]) else "stopped"
-        )
+        states = {future.result() for future in waiting}
+        return "finished" if states == {"finished"} else "stopped"
 
     def _pass_on(self, timeout_s: float) -> None:
-        """Hand over the events that have come; waits for the first."""
+        """Hand over the events that have come, all at once; waits for the first."""
+        found: list[Event] = []
         try:
-            event = self._events.get(timeout=timeout_s) if timeout_s else self._events.get_nowait()
-            while True:
-                self.on_event(event)
-                event = self._events.get_nowait()
+            found.append(self._events.get(timeout=timeout_s) if timeout_s else self._events.get_nowait())
+            while len(found) < _MOST_AT_ONCE:
+                found.append(self._events.get_nowait())
         except queue.Empty:
-            return
+            pass
+        if found:
+            self.on_events(found)
+            if not timeout_s:
+                self._pass_on(0)
 
-    def _device(self, device: str, given: Engine | None) -> str:
+    def _device(self, label: str, given: Engine | None) -> str:
         """One device's plan, on as many engines as it takes."""
         losses = 0
         retry = self.retry
+        trial_ids = {trial.id for group in self.sweep.groups(label) for trial in (*group.trials, group.anchor) if trial}
+        starter = Starter(
+            say=lambda text: self._put({"kind": "stage", "device": label, "text": text}), stopped=self.stop.is_set
+        )
         while True:
             if self.stop.is_set():
                 return "stopped"
-            engine = given or local.engine(device)
-            before = len(self._have)
+            before = len(self._have & trial_ids)
+            engine: Engine | None = None
             try:
-                return self._plan(engine, retry)
+                if given is None:
+                    starter.say(f"starting the engine of {label}")
+                engine = given or engines.engine(label, starter)
+                return self._plan(engine, retry, trial_ids)
+            except InterruptedError:
+                return "stopped"
             except EngineLostError as error:
-                engine.close()
+                if engine is not None:
+                    engine.close()
                 # What was to be run again has been taken out of the journal, or will be found there.
                 retry = frozenset()
-                losses = losses + 1 if len(self._have) == before else 1
+                losses = losses + 1 if len(self._have & trial_ids) == before else 1
                 if given is not None or losses >= _MOST_LOSSES:
                     raise DeviceError(
                         f"{error}. What it measured is kept: `ngbkit resume {self.run_id}` goes on."
                     ) from error
-                self._put({"kind": "stage", "device": device, "text": f"{error}; starting another"})
+                starter.say(f"{error}; starting another")
 
-    def _plan(self, engine: Engine, retry: frozenset[str]) -> str:
-        engine.hello()
+    def _plan(self, engine: Engine, retry: frozenset[str], trial_ids: Collection[str]) -> str:
+        label = engine.device
+        self._check_same(label, engine.hello())
         assert engine.state_dir is not None
         engine.push({digest: path for workload in self.sweep.workloads for digest, path in workload.artifacts.items()})
         if not retry:
-            self._collect(engine)
-        spec = Spec(run_id=self.run_id, device=engine.device, state_dir=engine.state_dir, sweep=self.sweep, retry=retry)
+            self._collect(engine, trial_ids)
+        device = devices.load().get(label)
+        spec = Spec(
+            run_id=self.run_id,
+            device=label,
+            state_dir=engine.state_dir,
+            sweep=self.sweep,
+            retry=retry,
+            threads=device.threads if device else None,
+            accelerator=device.accelerator if device else "cpu",
+        )
         plan = engine.submit(spec)
-        asked_since: float | None = None
-        while not plan.done:
-            event = plan.next_event(_POLL_S)
-            if event is not None:
-                self._put(event)
-            if self.stop.is_set():
-                asked_since = (asked_since or 0.0) + (_POLL_S if event is None else 0.0)
-                plan.interrupt()
-                if asked_since > _STOP_S:
-                    engine.close()
-                    return "stopped"
-        while (event := plan.next_event(0.01)) is not None:
-            self._put(event)
+        self._follow(plan, trial_ids)
+        if not plan.done:
+            engine.close()
+            return "stopped"
         outcome = plan.outcome()
-        self._collect(engine)
+        self._collect(engine, trial_ids)
         if outcome["state"] == "error":
-            raise _raised(engine.device, outcome)
+            raise _raised(label, outcome)
         return str(outcome["state"])
 
-    def _collect(self, engine: Engine) -> None:
+    def _follow(self, plan: Plan, trial_ids: Collection[str]) -> None:
+        """Take in a plan's events until it is done, or until it was asked to stop and does not.
+
+        Raises
+        ------
+        EngineLostError
+            There is no way to the engine any more.
+        """
+        label = plan.engine.device
+        asked_at = looked_at = time.monotonic()
+        trouble = ""
+        while not plan.done:
+            self._take(label, plan.next_event(_POLL_S), trial_ids)
+            now = time.monotonic()
+            if not self.stop.is_set():
+                asked_at = now
+            else:
+                plan.interrupt()
+                if now - asked_at > _STOP_S:
+                    return
+            if now - looked_at > _LOOK_S:
+                looked_at = now
+                if not plan.engine.alive() and not plan.done:
+                    raise EngineLostError(f"the engine of device {label} was lost")
+                if (now_wrong := plan.engine.trouble()) != trouble:
+                    trouble = now_wrong
+                    text = (
+                        f"the link to {label} is down ({replies.plain(trouble)}); trying again"
+                        if trouble
+                        else "the link is back"
+                    )
+                    self._put({"kind": "stage", "device": label, "text": text})
+        while self._take(label, plan.next_event(0.01), trial_ids):
+            continue
+
+    def _take(self, label: str, came: Mapping[str, Any] | None, trial_ids: Collection[str]) -> bool:
+        """Take in an event, if one has come; whether one has."""
+        if came is None:
+            return False
+        found = replies.event(label, came, trial_ids)
+        if found is not None:
+            self._put(found)
+        return True
+
+    def _check_same(self, label: str, environment: Mapping[str, Any]) -> None:
+        """One label is one device, in one state: numbers of two are not to be compared unknowingly."""
+        before = self.environments.get(label)
+        changes = unlike(before, environment) if before else []
+        if changes:
+            raise DeviceError(
+                f"device {label} is not what it was when run {self.run_id} measured on it: {'; '.join(changes)}. "
+                "Start a new run, or give what is there now a label of its own."
+            )
+
+    def _collect(self, engine: Engine, trial_ids: Collection[str]) -> None:
         """Fetch what the device has and the client has not: records whose event was lost, or of an earlier session."""
-        for part in engine.collect(self.run_id, self._have):
-            for kind in ("environment", "facts"):
-                for key, value in part[kind].items():
-                    self._put({"kind": kind, "device": engine.device, "key": key, "value": value})
-            for record in part["records"]:
-                self._put({"kind": "record", "device": engine.device, "record": record})
+        for event in engine.collect(self.run_id, self._have & set(trial_ids), trial_ids):
+            self._put(event)
 
     def _put(self, event: Event) -> None:
         if event["kind"] == "record":
@@ -147,7 +222,7 @@ class Dispatch:
 
 def known_devices() -> dict[str, str]:
     """The devices that can be named, each with what it is."""
-    return {"cpu": "this machine's CPU"}
+    return {label: device.what for label, device in devices.load().items()}
 
 
 def check_devices(labels: Iterable[str]) -> None:
@@ -155,7 +230,9 @@ def check_devices(labels: Iterable[str]) -> None:
     known = known_devices()
     for label in labels:
         if label not in known:
-            raise UnknownNameError("device", label, known, "Without a devices file there is one, this machine's CPU.")
+            file = devices.find()
+            hint = "Without a devices file there is one, this machine's CPU; `ngbkit devices init` writes such a file."
+            raise UnknownNameError("device", label, known, hint if file is None else f"They are those of {file}.")
 
 
 def _raised(device: str, outcome: Mapping[str, Any]) -> NgbkitError:

@@ -5,29 +5,40 @@ from __future__ import annotations
 import json
 import math
 import queue
+import secrets
 import signal
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import ipyparallel
 
-from ngbkit.device.spec import EVENT_MIME, FORMAT, Spec
+from ngbkit import records
+from ngbkit.cluster import replies
+from ngbkit.cluster.guard import REFUSED, Events
+from ngbkit.cluster.replies import Event, ReplyError
+from ngbkit.device.spec import FORMAT, Spec
 from ngbkit.errors import DeviceError
 
-Event = dict[str, Any]
 _CHUNK_BYTES = 8 << 20
 # Records in one answer: a hundred samples each, they are a few hundred kilobytes.
 _COLLECT_AT_ONCE = 200
+# What is not a plan answers at once; an engine that has just begun with a plan of another's answers after it.
+_ANSWER_S = 120.0
 
 
 class EngineLostError(DeviceError):
     """The engine is gone; what its device's journal holds is not."""
 
 
-@dataclass(slots=True)
+def identity(label: str) -> str:
+    """What an engine of that device is called by its controller, who refuses a name that was used before."""
+    return f"ngb.{label}.{secrets.token_hex(4)}"
+
+
+@dataclass(slots=True, eq=False)
 class Engine:
     """A connection to the engine of one device.
 
@@ -36,40 +47,51 @@ class Engine:
     device
         The label of the device that it is bound to.
     view
-        ipyparallel's view of that one engine.
+        The view of that one engine by a `GuardedClient`.
     state_dir
-        Where the device keeps its files; None until the handshake, which asks the device.
+        Where the device keeps its files, in its own words; None until the handshake, which asks the device.
     stop
         Ends the engine and all that was started for it; None for an engine of the user's own, which is left alone.
+    alive_too
+        Whether what the way to the engine is made of is still there.
+    trouble
+        What is wrong with the way to it at this moment; ``""`` for nothing.
     """
 
     device: str
     view: Any
     state_dir: Path | None = None
     stop: Callable[[], None] | None = None
+    alive_too: Callable[[], bool] = lambda: True
+    trouble: Callable[[], str] = lambda: ""
 
     def hello(self) -> dict[str, Any]:
-        """The handshake, before anything else.
+        """The handshake, before anything else: what the device is, as `ngbkit.environment.describe` tells it.
 
         Raises
         ------
         DeviceError
             The engine has no ngbkit, or one that speaks another format.
         """
-        about = self._call("hello", "{}")
-        if about["format"] != FORMAT:
-            raise DeviceError(
-                f"device {self.device} speaks format {about['format']}, this ngbkit {FORMAT}: "
-                "install the same version on both."
-            )
+        kinds = {"format": int, "record_format": int, "state_dir": str, "environment": dict}
+        about = replies.take(self.device, self._call("hello", "{}"), kinds)
+        for name, own in (("format", FORMAT), ("record_format", records.FORMAT)):
+            if about[name] != own:
+                raise DeviceError(
+                    f"device {self.device} speaks {name.replace('_', ' ')} {about[name]}, this ngbkit {own}: install "
+                    f"the same version on both (`ngbkit deploy {self.device}`)."
+                )
         self.state_dir = self.state_dir or Path(about["state_dir"])
-        return about
+        environment: dict[str, Any] = replies.note(self.device, "environment", self.device, about["environment"])[
+            "value"
+        ]
+        return environment
 
     def alive(self) -> bool:
         """Whether the engine still answers to its controller."""
         client = self.view.client
         try:
-            return not client._closed and set(_targets(self.view)) <= set(client.ids)
+            return not client._closed and self.alive_too() and set(_targets(self.view)) <= set(client.ids)
         except (OSError, ipyparallel.error.IPythonError):
             return False
 
@@ -78,8 +100,10 @@ class Engine:
         if not artifacts:
             return
         where = {"state_dir": str(self.state_dir)}
-        missing = self._call("missing", json.dumps({**where, "digests": sorted(artifacts)}))["missing"]
-        for digest in missing:
+        reply = self._call("missing", json.dumps({**where, "digests": sorted(artifacts)}))
+        for digest in replies.take(self.device, reply, {"missing": list})["missing"]:
+            if digest not in artifacts:
+                raise ReplyError(f"device {self.device} asks for a file that it was not offered: {str(digest)[:80]!r}.")
             with open(artifacts[digest], "rb") as read:
                 for number, chunk in enumerate(iter(lambda read=read: read.read(_CHUNK_BYTES), b"")):  # type: ignore[misc]
                     self._call("receive", json.dumps({**where, "digest": digest, "number": number}), chunk)
@@ -87,50 +111,69 @@ class Engine:
 
     def submit(self, spec: Spec) -> Plan:
         """Start a plan; at once."""
-        events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         result = self.view.apply_async(_reference("run"), spec.to_json())
-        for child in result._children:
-            child.iopub_callbacks.append(lambda message: _take(message, events))
-        return Plan(engine=self, result=result, events=events)
+        return Plan(engine=self, result=result, events=self.view.client.events(result.msg_ids[0]))
 
-    def collect(self, run_id: str, have: Iterable[str]) -> Iterable[dict[str, Any]]:
-        """What the device's journal holds of a run and the client does not, a part at a time."""
+    def collect(self, run_id: str, have: Iterable[str], trial_ids: Collection[str]) -> Iterator[Event]:
+        """What the device's journal holds of a run and the client does not, as events, a part at a time."""
         known = set(have)
+        kinds = {"records": list, "more": bool, "facts": dict, "environment": dict}
         while True:
             spec = {"run_id": run_id, "device": self.device, "state_dir": str(self.state_dir)}
-            part = self._call("collect", json.dumps({**spec, "have": sorted(known), "most": _COLLECT_AT_ONCE}))
-            yield part
+            asked = json.dumps({**spec, "have": sorted(known), "most": _COLLECT_AT_ONCE})
+            part = replies.take(self.device, self._call("collect", asked), kinds)
+            for kind in ("environment", "facts"):
+                for key, value in part[kind].items():
+                    yield {"kind": kind, "device": self.device, **replies.note(self.device, kind, key, value)}
+            found = [replies.record(self.device, came, trial_ids) for came in part["records"]]
+            for record in found:
+                yield {"kind": "record", "device": self.device, "record": record}
+            fresh = {record["trial_id"] for record in found} - known
+            if part["more"] and not fresh:
+                raise ReplyError(f"device {self.device} says that it has more records, and sends none.")
             if not part["more"]:
                 return
-            known |= {record["trial_id"] for record in part["records"]}
+            known |= fresh
 
     def close(self) -> None:
         """End an engine that was started for the user."""
         if self.stop is not None:
-            self.stop()
-            self.stop = None
+            stop, self.stop = self.stop, None
+            stop()
 
     def _call(self, function: str, *arguments: Any) -> dict[str, Any]:
+        result = self.view.apply_async(_reference(function), *arguments)
         try:
-            reply: dict[str, Any] = json.loads(self.view.apply_sync(_reference(function), *arguments))
+            return replies.read(self.device, self._wait(result))
         except ipyparallel.error.IPythonError as error:
-            if _is_loss(error):
-                raise EngineLostError(f"the engine of device {self.device} was lost") from error
             raise _explain(self.device, error) from error
-        return reply
+        finally:
+            for msg_id in result.msg_ids:
+                self.view.client.forget(msg_id)
+
+    def _wait(self, result: Any) -> str:
+        """The answer of a short call, as long as there is someone to give it."""
+        ends = time.monotonic() + _ANSWER_S
+        while not result.done():
+            result.wait(0.2)
+            if not self.alive():
+                raise EngineLostError(f"the engine of device {self.device} was lost")
+            if time.monotonic() > ends:
+                raise EngineLostError(f"the engine of device {self.device} did not answer within {_ANSWER_S:g} s")
+        return _first(result.get(timeout=1))
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Plan:
     """A plan under way on an engine."""
 
     engine: Engine
     result: Any
-    events: queue.SimpleQueue[Event]
+    events: Events
     _asked_at: float = -math.inf
 
-    def next_event(self, timeout_s: float) -> Event | None:
-        """The next event; None when none came in that time."""
+    def next_event(self, timeout_s: float) -> dict[str, Any] | None:
+        """The next event, as it came; None when none came in that time."""
         try:
             return self.events.get(timeout=timeout_s)
         except queue.Empty:
@@ -150,15 +193,18 @@ class Plan:
         DeviceError
             The plan raised.
         """
+        device = self.engine.device
         try:
-            outcome: dict[str, Any] = json.loads(_first(self.result.get(timeout=5)))
+            reply = replies.read(device, _first(self.result.get(timeout=5)))
+            kinds = {"state": str} if reply.get("state") != "error" else {"state": str, "kind": str, "error": str}
+            return {name: replies.plain(text) for name, text in replies.take(device, reply, kinds).items()}
         except ipyparallel.error.IPythonError as error:
-            if _is_loss(error):
-                raise EngineLostError(f"the engine of device {self.engine.device} was lost") from error
             if getattr(error, "ename", "") == "KeyboardInterrupt":
                 return {"state": "stopped"}  # the signal came before the plan was ready for it
-            raise _explain(self.engine.device, error) from error
-        return outcome
+            raise _explain(device, error) from error
+        finally:
+            for msg_id in self.result.msg_ids:
+                self.engine.view.client.forget(msg_id)
 
     def interrupt(self) -> None:
         """Ask the plan to stop; it kills what is in flight and returns. To be called until it has.
@@ -168,12 +214,6 @@ class Plan:
         if time.monotonic() - self._asked_at > 1:
             self._asked_at = time.monotonic()
             self.engine.view.client.send_signal(signal.SIGINT, targets=_targets(self.engine.view), block=False)
-
-
-def _take(message: Mapping[str, Any], events: queue.SimpleQueue[Event]) -> None:
-    event = message["content"].get("data", {}).get(EVENT_MIME)
-    if isinstance(event, dict):
-        events.put(event)
 
 
 def _reference(function: str) -> Any:
@@ -188,16 +228,17 @@ def _first(value: Any) -> str:
     return str(value[0] if isinstance(value, list) else value)
 
 
-def _is_loss(error: Exception) -> bool:
-    # The controller reports a lost engine as if the engine itself had raised.
-    lost = (ipyparallel.error.EngineError, ipyparallel.error.NoEnginesRegistered)
-    return isinstance(error, lost) or getattr(error, "ename", "") == "EngineError"
-
-
 def _explain(device: str, error: Exception) -> DeviceError:
-    text = str(error)
+    name, text = getattr(error, "ename", ""), str(error)
+    # The controller reports a lost engine as if the engine itself had raised.
+    if name == "EngineError" or isinstance(
+        error, (ipyparallel.error.EngineError, ipyparallel.error.NoEnginesRegistered)
+    ):
+        return EngineLostError(f"the engine of device {device} was lost")
+    if name == REFUSED:
+        return ReplyError(f"device {device}: {replies.plain(text)}")
     if "No module named 'ngbkit'" in text:
         return DeviceError(
             f"the engine of device {device} has no ngbkit: pip install ngbkit in its Python, and start it again."
         )
-    return DeviceError(f"device {device} answered with an error: {text}")
+    return DeviceError(f"device {device} answered with an error: {replies.plain(text)}")

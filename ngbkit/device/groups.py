@@ -69,7 +69,7 @@ class Bench:
 
     @property
     def threads(self) -> int:
-        return self.spec.sweep.threads or environment.cores_usable()
+        return self.spec.sweep.threads or self.spec.threads or environment.cores_usable()
 
     def warm_servers(self) -> None:
         """Make room in the cache, and start every fork server that the sweep needs, so that their imports overlap."""
@@ -114,6 +114,10 @@ class Bench:
                 for lane in lanes:
                     lane.interleaved = len(group.trials) == 1
                 self._take_rounds(group, lanes, prepared, first + index * _ATTEMPT_STRIDE)
+
+    def wait_for(self, holder: str) -> None:
+        """Tell that the device is not free."""
+        self._tell("stage", text=f"{self.spec.device} is taken by {holder}; waiting until it is free")
 
     def note(self, kind: str, key: str, value: Mapping[str, Any]) -> None:
         """Keep, and tell of, something about the run that is not a record."""

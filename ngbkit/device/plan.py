@@ -21,6 +21,7 @@ from ngbkit import records as record_format
 from ngbkit.artifacts import Store
 from ngbkit.device.groups import Bench
 from ngbkit.device.interrupt import Interrupt
+from ngbkit.device.occupancy import occupied
 from ngbkit.device.settings import child_settings
 from ngbkit.device.spec import EVENT_MIME, FORMAT, Spec
 from ngbkit.errors import DeviceError, FencedError, NgbkitError
@@ -72,16 +73,21 @@ def carry_out(spec: Spec, publish: Publish) -> str:
             found = journal.statuses()
             journal.forget([trial_id for trial_id, status in found.items() if status in spec.retry])
         bench = Bench(spec=spec, journal=journal, interrupt=interrupt.descriptor, publish=publish)
-        surroundings = _surroundings(spec, bench.threads)
-        bench.note("environment", spec.device, surroundings)
         try:
-            bench.warm_servers()
-            for group in spec.sweep.groups(spec.device):
-                bench.measure(group)
+            with occupied(lock_path(spec.state_dir, spec.device), spec.run_id, interrupt.descriptor, bench.wait_for):
+                _measure(spec, bench)
         except InterruptedError:
             return "stopped"
-        bench.note("environment", spec.device, {**surroundings, "conditions_after": conditions.look()})
     return "finished"
+
+
+def _measure(spec: Spec, bench: Bench) -> None:
+    surroundings = _surroundings(spec, bench.threads)
+    bench.note("environment", spec.device, surroundings)
+    bench.warm_servers()
+    for group in spec.sweep.groups(spec.device):
+        bench.measure(group)
+    bench.note("environment", spec.device, {**surroundings, "conditions_after": conditions.look()})
 
 
 def collect(spec_json: str) -> str:
@@ -137,6 +143,8 @@ def received(spec_json: str) -> str:
     with open(part, "rb") as read:
         Store(Path(data["state_dir"]) / "artifacts").receive(data["digest"], iter(lambda: read.read(1 << 20), b""))
     part.unlink()
+    with contextlib.suppress(OSError):  # another is on its way
+        part.parent.rmdir()
     return "{}"
 
 
@@ -146,6 +154,7 @@ def _surroundings(spec: Spec, threads: int) -> dict[str, Any]:
     looked = conditions.look()
     return {
         **about,
+        "accelerator": spec.accelerator,
         "child_settings": child_settings(threads),
         "conditions": {**looked, "warnings": conditions.warnings(looked, threads)},
         "peaks": _peaks(spec, threads),
@@ -177,6 +186,11 @@ def _part(data: dict[str, Any]) -> Path:
 def journal_path(state_dir: Path, device: str, run_id: str) -> Path:
     """Where a device keeps its journal of a run."""
     return state_dir / "devices" / device / f"{run_id}.sqlite"
+
+
+def lock_path(state_dir: Path, device: str) -> Path:
+    """What a plan holds while it measures on a device."""
+    return state_dir / "devices" / device / "lock"
 
 
 def _publisher() -> Publish:

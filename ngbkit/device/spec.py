@@ -10,7 +10,7 @@ from ngbkit.artifacts import Store
 from ngbkit.sweep import Sweep
 
 EVENT_MIME = "application/vnd.ngbkit.event+json"
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +27,11 @@ class Spec:
         The whole sweep; the plan carries out the trials of `device`.
     retry
         Trials whose record has one of these statuses are run again.
+    threads
+        Worker threads where the sweep does not say: the devices file's choice. None: a core that the engine may use
+        each.
+    accelerator
+        What the device measures on: ``"cpu"``, or ``"cuda:0"``.
     """
 
     run_id: str
@@ -34,6 +39,8 @@ class Spec:
     state_dir: Path
     sweep: Sweep
     retry: frozenset[str] = frozenset()
+    threads: int | None = None
+    accelerator: str = "cpu"
 
     def to_json(self) -> str:
         return json.dumps(
@@ -43,6 +50,8 @@ class Spec:
                 "state_dir": str(self.state_dir),
                 "sweep": self.sweep.to_json(),
                 "retry": sorted(self.retry),
+                "threads": self.threads,
+                "accelerator": self.accelerator,
             }
         )
 
@@ -56,4 +65,6 @@ class Spec:
             state_dir=state_dir,
             sweep=Sweep.from_json(data["sweep"], locate=Store(state_dir / "artifacts").path),
             retry=frozenset(data["retry"]),
+            threads=data["threads"],
+            accelerator=data["accelerator"],
         )

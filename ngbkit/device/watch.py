@@ -8,15 +8,24 @@ import select
 import signal
 import threading
 import time
+from collections.abc import Callable
 
 import psutil
 
 _PR_SET_PDEATHSIG = 1
 
 
-def end_with(pid: int) -> None:
-    """Kill this process and its whole group as soon as process `pid` has ended; waiting for that costs no CPU time."""
-    threading.Thread(target=_wait_and_end, args=(pid,), name="ngbkit-watch", daemon=True).start()
+def end_with(pid: int, before: Callable[[], None] | None = None) -> None:
+    """End this process and its whole group as soon as process `pid` has ended; waiting for that costs no CPU time.
+
+    Parameters
+    ----------
+    pid
+        The process to end with; it need not be a parent.
+    before
+        Called first, on a thread of its own: removes what this process leaves.
+    """
+    threading.Thread(target=_wait_and_end, args=(pid, before), name="ngbkit-watch", daemon=True).start()
 
 
 def end_with_parent() -> None:
@@ -24,8 +33,8 @@ def end_with_parent() -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
-def _wait_and_end(pid: int) -> None:
-    wait(pid)
+def end_group() -> None:
+    """Kill this process, and with it its group where it leads one."""
     if os.getpgrp() == os.getpid():
         os.killpg(os.getpgrp(), signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)
@@ -45,3 +54,10 @@ def wait(pid: int) -> None:
         select.select([handle], [], [])
     finally:
         os.close(handle)
+
+
+def _wait_and_end(pid: int, before: Callable[[], None] | None) -> None:
+    wait(pid)
+    if before is not None:
+        before()
+    end_group()

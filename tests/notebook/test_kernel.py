@@ -15,7 +15,7 @@ from jupyter_client.manager import KernelManager
 from watching import Processes
 
 from ngbkit import runs
-from ngbkit.cluster import local
+from ngbkit.cluster import engines
 
 Kernel = tuple[KernelManager, BlockingKernelClient]
 
@@ -102,7 +102,7 @@ def test_a_killed_kernel_takes_its_engines_along_and_its_run_resumes(
     run = runs.resume(run_id)
     done = run.progress.done
     run.result()
-    local.close()
+    engines.close()
 
     assert len(before) >= 4
     assert done >= 2

@@ -235,7 +235,7 @@ def test_a_run_that_fails_is_a_usage_error(
     def lost(*_: Any) -> None:
         raise DeviceError("the engine did not come up.")
 
-    monkeypatch.setattr("ngbkit.cluster.local.engine", lost)
+    monkeypatch.setattr("ngbkit.cluster.engines.engine", lost)
     error, _ = fail(shell, f"%ngbench {mlp_file} -r 3 -o ds")
 
     assert (UsageError, "the engine did not come up.") == (type(error), str(error))
