@@ -209,7 +209,9 @@ def to_sweep(asked: argparse.Namespace, workloads: Iterable[str | Workload] | No
         **{name: value for name, value in wanted.items() if value is not None},
     )
     if not asked.cluster:
-        _check_devices(sweep.devices)
+        from ngbkit.cluster import devices
+
+        devices.check(sweep.devices)
     return sweep
 
 
@@ -273,12 +275,3 @@ def _read_compilers(text: str) -> list[str]:
             """Put it in quotes: -c 'openvino{"hint":"latency","precision":"f32"}'."""
         )
     return labels
-
-
-def _check_devices(devices: Iterable[str]) -> None:
-    from ngbkit.cluster.dispatch import known_devices
-
-    known = known_devices()
-    for device in devices:
-        if device not in known:
-            raise UnknownNameError("device", device, known, "`ngbkit devices` lists them all.")

@@ -1,6 +1,6 @@
 """The shell, with the same verbs as the magics.
 
-``ngbkit run | resume | runs | show | devices | compilers | selfcheck | demo``.
+``ngbkit run | resume | runs | show | devices | deploy | undeploy | compilers | selfcheck | demo``.
 
 Tables go to stdout, progress and messages to stderr. It exits with 0; 1 where a run failed or no trial gave a result;
 2 where what was asked for is not valid; 130 after Ctrl-C, which keeps what was measured; 141 where its reader left.
@@ -58,6 +58,20 @@ _FOLDER = _argument(
 _DEMO_REPEATS = _argument(
     "-r", "--repeats", metavar="N", type=int, default=50, help="timed samples a trial (default: 50)"
 )
+_DEVICE = _argument("device", metavar="DEVICE", help="its label in the devices file: `ngbkit devices` lists them")
+_EXTRAS = _argument(
+    "--extras", metavar="NAMES", help="compilers to bring: torch,onnxruntime,openvino,tvm,tensorrt, or '' for none"
+)
+_WHEELHOUSE = _argument(
+    "--wheelhouse",
+    metavar="DIR",
+    nargs="?",
+    default=False,
+    const=True,
+    help="for a device without a network: send it wheels, those in DIR, or those that are fetched here for it",
+)
+_PYTHON = _argument("--python", metavar="PYTHON", help="the Python over there to use, 3.10 or newer")
+_DISCARD = _argument("--discard", action="store_true", help="also where it holds records that are not here")
 _REPORT = " and then: ngbkit selfcheck --run {run}"
 _OUTCOME = (arguments.FILE, _OVERWRITE, _JSON, _QUIET)
 
@@ -136,8 +150,10 @@ def _runs(asked: argparse.Namespace) -> int:
 
 
 def _devices(asked: argparse.Namespace) -> int:
-    """List the devices that can be measured on."""
-    return _list(asked, inventory.list_devices(), "There is no device.")
+    """List the devices that can be measured on, check them, or write a devices file to begin with."""
+    rows = inventory.see_to_devices(asked.action, asked.names)
+    _list(asked, rows, "There is no device.")
+    return OK if all(row.get("fit", True) for row in rows) else FAILED
 
 
 def _compilers(asked: argparse.Namespace) -> int:
@@ -192,12 +208,41 @@ def _demo(asked: argparse.Namespace) -> int:
     return _code(run)
 
 
+def _deploy(asked: argparse.Namespace) -> int:
+    """Install ngbkit on a device, in an environment of its own there."""
+    from ngbkit.cluster import devices
+    from ngbkit.cluster.deploy import deploy
+    from ngbkit.cluster.errand import nobody
+    from ngbkit.sweep import split_labels
+
+    done = deploy(
+        devices.get(asked.device),
+        extras=None if asked.extras is None else split_labels(asked.extras),
+        wheels=Path(asked.wheelhouse) if isinstance(asked.wheelhouse, str) else asked.wheelhouse,
+        python=asked.python,
+        say=_tell if sys.stderr.isatty() else nobody,
+    )
+    print(json.dumps(done.to_json(), indent=2) if asked.json else done.to_text())
+    return OK
+
+
+def _undeploy(asked: argparse.Namespace) -> int:
+    """Remove from a device all that ngbkit has put there."""
+    from ngbkit.cluster import devices
+    from ngbkit.cluster.undeploy import undeploy
+
+    print(undeploy(devices.get(asked.device), discard=asked.discard).to_text())
+    return OK
+
+
 _COMMANDS: dict[str, tuple[Callable[[argparse.Namespace], int], tuple[Argument, ...]]] = {
     "run": (_run, (arguments.WORKLOADS, *arguments.SWEEP, *_OUTCOME)),
     "resume": (_resume, (_RUN_ID, *arguments.RESUME, *_OUTCOME)),
     "runs": (_runs, (_JSON,)),
     "show": (_show, (_SOURCE, _FIGURE, _JSON)),
-    "devices": (_devices, (_JSON,)),
+    "devices": (_devices, (*inventory.DEVICES, _JSON)),
+    "deploy": (_deploy, (_DEVICE, _EXTRAS, _WHEELHOUSE, _PYTHON, _JSON)),
+    "undeploy": (_undeploy, (_DEVICE, _DISCARD)),
     "compilers": (_compilers, (_JSON,)),
     "selfcheck": (_selfcheck, (*selfcheck_arguments.TABLE, _JSON, _QUIET)),
     "demo": (_demo, (_DEMO_REPEATS, _FOLDER, _JSON, _QUIET)),

@@ -84,6 +84,14 @@ def set_options(**options: Any) -> Any:
     return _restoring(before)
 
 
+def make_state_dir() -> Path:
+    """The state folder, made where there is none, for its owner alone: whatever lies in it is out of others' reach."""
+    folder = state_dir()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(exist_ok=True, mode=0o700)
+    return folder
+
+
 def state_dir() -> Path:
     """The folder that holds runs, journals and cached artifacts (not created here)."""
     chosen = _current["state_dir"] or os.environ.get("NGBKIT_STATE_DIR")

@@ -254,7 +254,7 @@ def start(sweep: Sweep, *, engines: Mapping[str, Engine] | None = None) -> Run:
     _check_devices(sweep, engines)
     run_id = time.strftime("%Y%m%d-%H%M%S-") + secrets.token_hex(2)
     folder = _runs_folder() / run_id
-    store = Store(options.state_dir() / "artifacts")
+    store = Store(options.make_state_dir() / "artifacts")
     for workload in sweep.workloads:
         for digest, path in workload.artifacts.items():
             if not store.have(digest):
@@ -369,9 +369,9 @@ def load_dataset(folder: Path) -> xr.Dataset | xr.DataTree:
 
 
 def _check_devices(sweep: Sweep, engines: Mapping[str, Engine] | None) -> None:
-    from ngbkit.cluster.dispatch import check_devices
+    from ngbkit.cluster import devices
 
-    check_devices(device for device in sweep.devices if device not in (engines or {}))
+    devices.check(device for device in sweep.devices if device not in (engines or {}))
 
 
 def _about(folder: Path) -> dict[str, Any]:

@@ -55,6 +55,14 @@ def state_dir(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     return folder
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _config_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The user's own devices are not those of a test."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NGBKIT_CONFIG_DIR", str(tmp_path_factory.mktemp("config")))
+        yield
+
+
 @pytest.fixture
 def new_runs(state_dir: Path) -> NewRuns:
     """Gives the runs that this test has started."""

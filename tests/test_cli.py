@@ -200,7 +200,7 @@ def test_a_run_that_fails_keeps_what_it_measured(
     def lost(*_: Any, **__: Any) -> None:
         raise DeviceError("the engine did not come up.")
 
-    monkeypatch.setattr(local, "engine", lost)
+    monkeypatch.setattr(engines, "engine", lost)
     out = tmp_path / "out.nc"
     code = cli.main(["run", str(mlp_file), "-r", "3", "-o", str(out), "--quiet"])
     told = capsys.readouterr().err

@@ -56,3 +56,12 @@ def test_the_state_folder_is_the_option_then_the_variable_then_the_users(
     third = options.state_dir()
 
     assert [tmp_path / "option", tmp_path / "variable", tmp_path / "xdg" / "ngbkit"] == [first, second, third]
+
+
+def test_the_state_folder_is_its_owners_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is there is left as it is."""
+    monkeypatch.setenv("NGBKIT_STATE_DIR", str(tmp_path / "some" / "state"))
+
+    assert 0o700 == options.make_state_dir().stat().st_mode & 0o777
+    options.state_dir().chmod(0o750)
+    assert 0o750 == options.make_state_dir().stat().st_mode & 0o777

@@ -271,3 +271,21 @@ def test_a_run_can_be_stopped_while_it_starts(mlp: Workload, after_s: float) -> 
 
     assert run.wait(15)
     assert ("stopped", None) == (run.state, run.error)
+
+
+def test_a_device_that_has_become_another_is_not_measured_on(mlp: Workload) -> None:
+    """One label, one device, in one state; what it has measured stays as it is."""
+    run = Sweep(mlp, ["identity", SLOW], [1, 2], repeats=60, threads=1).start()
+    wait_until(lambda: measuring(run))
+    run.stop()
+    run.wait(20)
+    before = records_of(run)
+    with Journal(run.folder / "journal.sqlite") as journal:
+        known = journal.notes("environment")["cpu"]
+        changed = {**known, "chip": "Another", "packages": {**known["packages"], "numpy": "0.1"}}
+        journal.note("environment", "cpu", changed)
+    resumed = runs.resume(run.id)
+    with pytest.raises(DeviceError, match=r"cpu is not what it was .*chip was Another and is .*; numpy was 0\.1"):
+        resumed.result()
+
+    assert before == records_of(resumed)

@@ -41,34 +41,37 @@ def attach(cluster: Any, device: str = "cpu", *, target: int | None = None) -> E
 
 def _guarded(cluster: Any) -> GuardedClient:
     """A client of that cluster which takes no code from its engines."""
-    client = _client(cluster)
-    if isinstance(client, GuardedClient):
-        return client
-    config = dict(client._config)
-    # A client keeps addresses in the place of ports.
-    ports = ("control", "task", "mux", "iopub", "notification", "registration", "broadcast")
-    return GuardedClient({**config, **{name: int(str(config[name]).rpartition(":")[2]) for name in ports}})
-
-
-def _client(cluster: Any) -> Any:
     import ipyparallel
 
-    if isinstance(cluster, ipyparallel.Client):
-        return cluster
-    if isinstance(cluster, ipyparallel.Cluster):
-        return cluster.connect_client_sync()
-    if isinstance(getattr(cluster, "client", None), ipyparallel.Client):
-        return cluster.client
-    if not isinstance(cluster, (str, Path)):
+    given = getattr(cluster, "client", cluster)
+    if isinstance(given, GuardedClient):
+        return given
+    if isinstance(given, ipyparallel.Client):
+        return _beside(given)
+    if not isinstance(cluster, (str, Path, ipyparallel.Cluster)):
         raise UsageError(
             f"{type(cluster).__name__} is no cluster; give a Client, a Cluster, a view of one engine, an id, "
             "or a connection file."
         )
     try:
-        if Path(cluster).is_file():
-            return ipyparallel.Client(connection_info=str(cluster))
-        return ipyparallel.Cluster.from_file(cluster_id=str(cluster)).connect_client_sync()
+        if isinstance(cluster, (str, Path)):
+            if Path(cluster).is_file():
+                return GuardedClient(str(cluster))
+            cluster = ipyparallel.Cluster.from_file(cluster_id=str(cluster))
+        plain = cluster.connect_client_sync()
     except (OSError, TimeoutError) as error:
         raise DeviceError(
             f"the cluster {cluster} does not answer: {error}. Is it running? (`ipcluster list`)"
         ) from error
+    try:
+        return _beside(plain)
+    finally:
+        plain.close()
+
+
+def _beside(client: Any) -> GuardedClient:
+    """A client of the same cluster."""
+    config = dict(client._config)
+    # A client keeps addresses in the place of ports.
+    ports = ("control", "task", "mux", "iopub", "notification", "registration", "broadcast")
+    return GuardedClient({**config, **{name: int(str(config[name]).rpartition(":")[2]) for name in ports}})

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from ngbkit.device.watch import end_with
+from ngbkit.device.watch import end_with, end_with_parent
 
 
 def main() -> None:
@@ -16,6 +16,8 @@ def main() -> None:
 
     if watched := os.environ.get("NGBKIT_WATCH"):
         end_with(int(watched))
+    # Its schedulers are forked, and would outlive it where it is killed itself.
+    os.register_at_fork(after_in_child=end_with_parent)
     be_controller()
 
 

@@ -16,7 +16,7 @@ import os
 import shlex
 import stat
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -212,6 +212,28 @@ def load(path: Path | None = None) -> dict[str, Device]:
     if faults:
         raise _together(file, faults)
     return found
+
+
+def get(label: str) -> Device:
+    """The device of that label.
+
+    Raises
+    ------
+    UnknownNameError
+        There is none; the error offers those there are.
+    """
+    found = load()
+    if label not in found:
+        file = find()
+        alone = "Without a devices file there is one, this machine's CPU; `ngbkit devices init` writes such a file."
+        raise UnknownNameError("device", label, found, alone if file is None else f"They are those of {file}.")
+    return found[label]
+
+
+def check(labels: Iterable[str]) -> None:
+    """Raise UnknownNameError for the first label that no device has."""
+    for label in labels:
+        get(label)
 
 
 def init(path: Path) -> Path:

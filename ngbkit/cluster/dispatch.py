@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +17,7 @@ from ngbkit.cluster.launchers.base import Starter
 from ngbkit.cluster.replies import Event
 from ngbkit.device.spec import Spec
 from ngbkit.environment import unlike
-from ngbkit.errors import DeviceError, NgbkitError, UnknownNameError
+from ngbkit.errors import DeviceError, NgbkitError
 from ngbkit.sweep import Sweep
 
 # An engine that is lost this often without a single record in between is not started again.
@@ -218,21 +218,6 @@ class Dispatch:
                 return
             self._have.add(trial_id)
         self._events.put(event)
-
-
-def known_devices() -> dict[str, str]:
-    """The devices that can be named, each with what it is."""
-    return {label: device.what for label, device in devices.load().items()}
-
-
-def check_devices(labels: Iterable[str]) -> None:
-    """Raise UnknownNameError for the first label that no device has."""
-    known = known_devices()
-    for label in labels:
-        if label not in known:
-            file = devices.find()
-            hint = "Without a devices file there is one, this machine's CPU; `ngbkit devices init` writes such a file."
-            raise UnknownNameError("device", label, known, hint if file is None else f"They are those of {file}.")
 
 
 def _raised(device: str, outcome: Mapping[str, Any]) -> NgbkitError:

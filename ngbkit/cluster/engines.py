@@ -13,7 +13,6 @@ from ngbkit.cluster import devices
 from ngbkit.cluster.devices import Device
 from ngbkit.cluster.engine import Engine
 from ngbkit.cluster.launchers.base import NOBODY, Starter
-from ngbkit.errors import UnknownNameError
 
 _Key = tuple[str, Path]
 _engines: dict[_Key, tuple[Device, Engine]] = {}
@@ -38,10 +37,7 @@ def engine(label: str = "cpu", starter: Starter = NOBODY) -> Engine:
     DeviceError
         It did not come up; the message holds its log, or says what to do.
     """
-    known_devices = devices.load()
-    if label not in known_devices:
-        raise UnknownNameError("device", label, known_devices, "`ngbkit devices` lists them all.")
-    device = known_devices[label]
+    device = devices.get(label)
     key = label, options.state_dir()
     with _locks[key]:
         known, running = _engines.get(key, (None, None))

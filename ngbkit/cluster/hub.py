@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,7 +62,7 @@ class Hub:
         DeviceError
             It did not come up; the message holds its log.
         """
-        folder = scratch.make(options.state_dir() / "clusters")
+        folder = scratch.make(options.make_state_dir() / "clusters")
         command = [sys.executable, "-m", "ngbkit.cluster.controller", f"--profile-dir={folder}"]
         command += [f"--HeartMonitor.period={HEARTBEAT_MS}", f"--HeartMonitor.max_heartmonitor_misses={MOST_SILENT}"]
         # What was measured is kept in journals; a controller that keeps every message grows with each.
@@ -96,14 +97,17 @@ class Hub:
             raise DeviceError(f"the controller did not come up: {error}\n{said}") from error
         return cls(folder, process, client, connection)
 
-    def wait_for(self, identity: str, timeout_s: float) -> Any:
-        """The view of the engine of that identity, as soon as it has registered; None where it has not in that time."""
+    def wait_for(self, identity: str, timeout_s: float, lives: Callable[[], bool] = lambda: True) -> Any:
+        """The view of the engine of that identity, as soon as it has registered.
+
+        None where it has not in that time, or will not: the controller, or the engine itself, does not live any more.
+        """
         ends = time.monotonic() + timeout_s
         while True:
             found = [number for number in self.client.ids if self.client._engines.get(number) == identity]
             if found:
                 return self.client[found[0]]
-            if time.monotonic() > ends:
+            if time.monotonic() > ends or not self.alive or not lives():
                 return None
             time.sleep(_POLL_S)
 

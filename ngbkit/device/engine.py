@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -90,6 +91,8 @@ def be(settings: Settings, folder: Path, ready: int | None = None) -> None:
         end_with(settings.watch, before=lambda: tidy(folder, os.getpid()))
     if settings.lifeline is not None:
         settings.lifeline.follow(lambda: _leave(folder))
+    # How a batch system ends a job; with SIGKILL a little later.
+    signal.signal(signal.SIGTERM, lambda *_: _leave(folder))
     _be_engine(settings, folder, ready)
 
 

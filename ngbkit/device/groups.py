@@ -73,7 +73,7 @@ class Bench:
 
     def warm_servers(self) -> None:
         """Make room in the cache, and start every fork server that the sweep needs, so that their imports overlap."""
-        preparation.evict(self.spec.state_dir / "cache", _CACHE_BYTES)
+        preparation.evict(preparation.cache(self.spec.state_dir, self.spec.device), _CACHE_BYTES)
         for workload in self.spec.sweep.workloads:
             source: Source = registry.load(registry.WORKLOADS, workload.source)
             self._server(source.preload)
@@ -137,7 +137,8 @@ class Bench:
         """Facts, reference and ONNX file of the group's workload: from the cache, or made in a child now."""
         wants_onnx = any(_form(self._compiler(trial.compiler), group.workload.source) == "onnx" for trial in todo)
         seed = self.spec.sweep.seed
-        folder = self.spec.state_dir / "cache" / preparation.key(group.workload, group.factors, seed, self.spec.run_id)
+        kept = preparation.cache(self.spec.state_dir, self.spec.device)
+        folder = kept / preparation.key(group.workload, group.factors, seed, self.spec.run_id)
         failed = str(folder) in self._unexportable
         message = {
             "op": "prepare",

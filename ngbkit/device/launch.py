@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import secrets
 import select
 import shutil
@@ -33,6 +34,7 @@ from ngbkit.errors import DeviceError
 
 START_S = 60.0
 _LOG_BYTES = 4000
+_END_S = 2.0
 # Engines that this very process has started, by their folder: it is the one to ask what became of them.
 _children: dict[Path, subprocess.Popen[bytes]] = {}
 
@@ -67,6 +69,7 @@ def launch(settings: Settings) -> Launched:
     folder.mkdir(mode=0o700)
     log = folder / "engine.log"
     heard, ready = os.pipe()
+    process = None
     try:
         with open(os.open(log, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as written:
             process = subprocess.Popen(
@@ -86,6 +89,9 @@ def launch(settings: Settings) -> Launched:
             process.stdin.write(settings.to_json().encode())
         registered = _hears(heard)
     except BaseException:
+        if process is not None:
+            _kill(process.pid)
+            process.wait()
         shutil.rmtree(folder, ignore_errors=True)
         raise
     finally:
@@ -95,6 +101,8 @@ def launch(settings: Settings) -> Launched:
     if registered:
         _children[folder] = process
         return Launched(pid=process.pid, folder=folder)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(_END_S)  # it lets go of its pipe a little before it has ended
     ended = process.poll()
     _kill(process.pid)
     process.wait()
@@ -102,6 +110,12 @@ def launch(settings: Settings) -> Launched:
     shutil.rmtree(folder, ignore_errors=True)
     how = f"ended with {ended}" if ended is not None else f"did not reach its controller in {START_S:g} s"
     raise DeviceError(f"the engine {how}; its log says:\n{said or '(nothing)'}")
+
+
+def lives(folder: Path) -> bool:
+    """Whether the engine that keeps its files in `folder` runs."""
+    about = _about(folder)
+    return about is not None and _process(about) is not None
 
 
 def stop(folder: Path) -> None:
@@ -117,16 +131,20 @@ def stop(folder: Path) -> None:
 
 
 def clean(home: Path) -> None:
-    """Remove what engines have left that are gone, and engines whose client is gone; leave those of living clients."""
+    """Remove what engines have left that are gone, and engines whose client is gone; leave those of living clients.
+
+    Of a folder that several machines share, each sees to its own.
+    """
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     for folder in home.iterdir():
-        about = _about(folder)
-        if about is None:
-            # Being made by another launch at this moment, or left by one that was killed.
-            if time.time() - folder.stat().st_mtime > START_S:
-                shutil.rmtree(folder, ignore_errors=True)
-        elif _process(about) is None or not _wanted(about):
-            stop(folder)
+        with suppress(FileNotFoundError):  # another launch cleans at the same moment
+            about = _about(folder)
+            if about is None:
+                # Being made by another launch, or left by one that was killed; or the file of a job that waits.
+                if folder.is_dir() and time.time() - folder.stat().st_mtime > START_S:
+                    shutil.rmtree(folder, ignore_errors=True)
+            elif about.get("host") == platform.node() and (_process(about) is None or not _wanted(about)):
+                stop(folder)
 
 
 def _home(settings: Settings) -> Path:
@@ -144,6 +162,7 @@ def _note(folder: Path, pid: int, settings: Settings) -> None:
     """Whose engine it is, for whoever comes after; the key is not part of it."""
     line = settings.lifeline
     about = {
+        "host": platform.node(),
         "pid": pid,
         "started": psutil.Process(pid).create_time(),
         "label": settings.label,
@@ -197,7 +216,7 @@ def _attach(told: Path) -> None:
     told.unlink()
     home = _home(settings)
     clean(home)
-    folder = home / secrets.token_hex(8)
+    folder = home / told.stem
     folder.mkdir(mode=0o700)
     _note(folder, os.getpid(), settings)
     os.environ.update(_environment(settings, folder))

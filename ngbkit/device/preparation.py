@@ -36,6 +36,11 @@ _LAYOUT = 3
 _MARK = "="
 
 
+def cache(state_dir: Path, device: str) -> Path:
+    """Where a device keeps its preparations. Two of one machine would else find each other's compiles, and be warm."""
+    return state_dir / "cache" / device
+
+
 def key(workload: Workload, factors: Mapping[str, Any], seed: int, run_id: str) -> str:
     """The name of a preparation's folder: a hash of all that its outcome depends on.
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ngbkit import inventory, registry
-from ngbkit.arguments import WORKLOADS, Argument
+from ngbkit.arguments import Argument
 from ngbkit.errors import NgbkitError
 from ngbkit.notebook.magics import TABLES, find_modules
 from ngbkit.records import STATUSES
@@ -81,7 +81,9 @@ def _asked_for(table: Sequence[Argument], before: Sequence[str], word: str) -> t
     for argument in table:
         if flag in argument.flags and argument.settings.get("action") != "store_true":
             return (argument if argument.completes else None), value
-    return (WORKLOADS if WORKLOADS in table else None), value
+    # Words without a flag; the last of those arguments takes all that are left.
+    own = [argument for argument in table if not argument.flags[0].startswith("-")]
+    return (own[min(len(before), len(own) - 1)] if own else None), value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,10 +105,15 @@ def _compilers(_place: _Place) -> Iterable[str]:
     return registry.names(registry.COMPILERS)
 
 
-def _devices(_place: _Place) -> Iterable[str]:
-    from ngbkit.cluster.dispatch import known_devices
+def _actions(_place: _Place) -> Iterable[str]:
+    return inventory.ACTIONS
 
-    return known_devices()
+
+def _devices(_place: _Place) -> Iterator[str]:
+    from ngbkit.cluster import devices
+
+    with suppress(NgbkitError):  # a file that is not valid is told about where it is used
+        yield from devices.load()
 
 
 def _factors(place: _Place) -> Iterator[str]:
@@ -136,6 +143,7 @@ def _paths(place: _Place) -> Iterable[str]:
 # What each kind of `Argument.completes` offers.
 _VALUES: Mapping[str, Callable[[_Place], Iterable[str]]] = {
     "workload": _workloads,
+    "action": _actions,
     "compiler": _compilers,
     "device": _devices,
     "factor": _factors,

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 TABLES: Mapping[str, tuple[Argument, ...]] = {
     "ngbench": (arguments.WORKLOADS, *arguments.SWEEP, *arguments.MODULE, arguments.OUT, arguments.BACKGROUND),
     "ngruns": (arguments.RUN, *arguments.RESUME, arguments.OUT, arguments.BACKGROUND),
-    "ngdevices": (),
+    "ngdevices": inventory.DEVICES,
     "ngcompilers": (),
     "ngselfcheck": selfcheck_arguments.TABLE,
 }
@@ -134,10 +134,16 @@ class Benchmarks(Magics):
 
     @_magic(line_magic)
     def ngdevices(self, line: str) -> Listing:
-        """List the devices that can be measured on."""
+        """List the devices that can be measured on, check them, or write a devices file to begin with.
+
+        ::
+
+            %ngdevices
+            %ngdevices check orin
+        """
         with _short_errors():
-            self._read(self.ngdevices, line)
-            return Listing(inventory.list_devices(), "There is no device.")
+            asked = self._read(self.ngdevices, line)
+            return Listing(inventory.see_to_devices(asked.action, asked.names), "There is no device.")
 
     @_magic(line_magic)
     def ngcompilers(self, line: str) -> Listing:

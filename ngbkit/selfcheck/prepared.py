@@ -42,7 +42,8 @@ def prepare(workload: Workload, compilers: Sequence[str], threads: int) -> dict[
     run = runs.start(sweep)
     run.result()
     (group,) = sweep.groups()
-    folder = options.state_dir() / "cache" / preparation.key(group.workload, group.factors, sweep.seed, run.id)
+    key = preparation.key(group.workload, group.factors, sweep.seed, run.id)
+    folder = preparation.cache(options.state_dir(), group.device) / key
     prepared = preparation.ready(folder, [1])
     if prepared is None:
         reason = next((failure.error for failure in run.failures()), "its files are gone")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import signal
 import socket
 import subprocess
@@ -134,9 +135,8 @@ def test_a_process_that_has_the_number_of_an_engine_is_left_alone(tmp_path: Path
     """Numbers are given again; a file that tells of an earlier holder of one does not end the present one."""
     folder = tmp_path / "engines" / "old"
     folder.mkdir(parents=True)
-    (folder / "about.json").write_text(
-        json.dumps({"pid": os.getpid(), "started": 1.0, "watch": None, "lifeline": None})
-    )
+    about = {"host": platform.node(), "pid": os.getpid(), "started": 1.0, "watch": None, "lifeline": None}
+    (folder / "about.json").write_text(json.dumps(about))
     launch.clean(tmp_path / "engines")
 
     assert not folder.exists()

@@ -195,7 +195,7 @@ def test_a_module_without_inputs_is_a_usage_error(
         ("%ngbench", "at least one workload"),
         ("%ngbench none.onnx", "there is no file none.onnx"),
         ("%ngruns --resume 2099", "there is no run '2099'"),
-        ("%ngdevices cpu", "takes no such word"),
+        ("%ngcompilers cpu", "takes no such word"),
         ("%ngselfcheck --groups 1", "groups 1 does not fit"),
         ("%ngselfcheck --run 2099", "there is no run '2099'"),
         ("%ngselfcheck --grups 3", "Did you mean --groups"),

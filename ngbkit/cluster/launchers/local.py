@@ -48,10 +48,11 @@ def start(device: Device, starter: Starter = NOBODY) -> Engine:
     hub, let_go = _borrow(name)
     try:
         launched = _launch(device, settings, hub)
-        view = hub.wait_for(name, START_S)
+        view = hub.wait_for(name, START_S, lambda: launch.lives(launched.folder))
         if view is None:
+            ended = not launch.lives(launched.folder)
             launch.stop(launched.folder)
-            raise DeviceError(f"its engine did not register in {START_S:g} s")
+            raise DeviceError(f"its engine {'ended' if ended else f'did not register in {START_S:g} s'}")
     except Exception as error:
         let_go()
         raise DeviceError(f"the engine of device {device.label} did not come up: {error}") from error

@@ -35,7 +35,7 @@ _REGISTER_S = 180.0
 class _Job:
     device: Device
     number: str
-    log: str
+    files: str
     _looked_at: float = 0.0
     _state: str = field(default="PENDING")
     reason: str = ""
@@ -59,7 +59,7 @@ class _Job:
         ends = time.monotonic() + _GONE_S
         while time.monotonic() < ends and self.state() != "":
             time.sleep(0.5)
-        self.device.shell.run(f"rm -f {self.log}")
+        self.device.shell.run(f"rm -rf {self.files} {self.files}.*")
 
 
 def start(device: Device, starter: Starter = NOBODY) -> Engine:
@@ -134,8 +134,8 @@ def _submit(device: Device, name: str, token: str, hub: Hub) -> _Job:
     number = said.strip().splitlines()[-1].partition(";")[0]
     if not re.fullmatch(r"\d+", number):
         raise DeviceError(f"sbatch answered {said.strip()!r} in the place of the number of a job")
-    return _Job(device, number, log)
+    return _Job(device, number, shlex.quote(f"{folder}/{token}"))
 
 
 def _log(job: _Job) -> str:
-    return job.device.shell.run(f"tail -c 3000 {job.log} 2>/dev/null || true").strip() or "(nothing)"
+    return job.device.shell.run(f"tail -c 3000 {job.files}.log 2>/dev/null || true").strip() or "(nothing)"

@@ -1,0 +1,71 @@
+"""Several devices on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from watching import Processes
+
+from ngbkit.cluster import engines
+from ngbkit.sweep import Sweep
+from ngbkit.workloads.base import Workload
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    yield
+    engines.close()
+
+
+def write(folder: Path, text: str) -> None:
+    """The devices file of that folder."""
+    (folder / "devices.toml").write_text(text)
+    (folder / "devices.toml").chmod(0o600)
+
+
+def test_core_sets_are_devices_of_their_own(
+    mlp: Workload, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: Processes
+) -> None:
+    """Measured at once, each on its cores, with its threads, behind one controller."""
+    monkeypatch.chdir(tmp_path)
+    first, last = min(os.sched_getaffinity(0)), max(os.sched_getaffinity(0))
+    write(
+        tmp_path,
+        f"""
+        [low]
+        launch = "local"
+        cores = [{first}]
+        [high]
+        launch = "local"
+        cores = "{last}"
+        threads = 1
+        env = {{ COLOUR = "blue" }}
+        """,
+    )
+    data = Sweep(mlp, ["onnxruntime"], [1, 2], repeats=10, devices=["low", "high"]).run()
+    environments = json.loads(data.attrs["environments"])
+    found = {engine.environ().get("COLOUR"): engine for engine in processes("ngbkit.device.engine")}
+    leaders = [one for one in processes("ngbkit.cluster.controller") if os.getpgid(one.pid) == one.pid]
+
+    assert {"ok"} == set(data["status"].values.ravel())
+    assert [1, 1] == [environments[label]["cores_usable"] for label in ("low", "high")]
+    assert ([first], [last]) == (found[None].cpu_affinity(), found["blue"].cpu_affinity())
+    assert "-1" == found["blue"].environ()["CUDA_VISIBLE_DEVICES"]
+    assert 1 == len(leaders)
+
+
+def test_a_device_that_is_described_anew_is_started_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And one that is not is used again."""
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, '[own]\nlaunch = "local"')
+    one, same = engines.engine("own"), engines.engine("own")
+    write(tmp_path, '[own]\nlaunch = "local"\nenv = { COLOUR = "red" }')
+    other = engines.engine("own")
+
+    assert one is same
+    assert one is not other
+    assert not one.alive()

@@ -1,0 +1,164 @@
+"""A real Slurm on this machine, of one node, for trying ``launch = "slurm"``; not part of CI.
+
+    apt-get install slurmctld slurmd slurm-client munge
+    python tests/slurm.py                                   # as root: measures in a job, cancels one, leaves nothing
+
+Prints what it sees; exits with 1 where something is not as it should be.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+_CONFIGURATION = """\
+ClusterName=ngbkit
+SlurmctldHost={host}(127.0.0.1)
+SlurmUser=root
+SlurmdUser=root
+SlurmctldPort={controller}
+SlurmdPort={node}
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.socket
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/linear
+ReturnToService=2
+MpiDefault=none
+KillWait=5
+NodeName={host} NodeAddr=127.0.0.1 CPUs={cores} State=UNKNOWN
+PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+"""
+_START_S = 30.0
+
+
+@contextmanager
+def slurm(folder: Path) -> Iterator[Path]:
+    """A Slurm of one node, this machine; `SLURM_CONF` is set while it runs."""
+    missing = [name for name in ("munged", "slurmctld", "slurmd", "sbatch") if shutil.which(name) is None]
+    if missing or os.geteuid() != 0:
+        sys.exit(f"needs root, and {', '.join(missing) or 'nothing else'}: see the top of this file")
+    for name in ("state", "spool"):
+        (folder / name).mkdir(parents=True)
+    key = folder / "munge.key"
+    key.write_bytes(os.urandom(128))
+    key.chmod(0o600)
+    settings = folder / "slurm.conf"
+    ports = {"controller": _free_port(), "node": _free_port()}
+    host = socket.gethostname().partition(".")[0]
+    settings.write_text(_CONFIGURATION.format(folder=folder, host=host, cores=os.cpu_count(), **ports))
+    os.environ["SLURM_CONF"] = str(settings)
+    files = ("key-file", "socket", "pid-file", "log-file", "seed-file")
+    munge = [f"--{name}={folder}/munge.{name.partition('-')[0]}" for name in files]
+    with ExitStack() as ending:
+        for words in (["munged", "--foreground", "--force", *munge], ["slurmctld", "-D", "-c"], ["slurmd", "-D", "-c"]):
+            with open(folder / f"{words[0]}.out", "wb") as out:
+                process = subprocess.Popen(words, stdout=out, stderr=out, start_new_session=True)
+            ending.callback(_end, process)
+            time.sleep(0.5)
+        _wait_for_node()
+        yield settings
+
+
+def _wait_for_node() -> None:
+    ends = time.monotonic() + _START_S
+    while "idle" not in (said := subprocess.run(["sinfo", "-h"], capture_output=True, text=True, check=False).stdout):
+        if time.monotonic() > ends:
+            sys.exit(f"the node did not come up: {said}")
+        time.sleep(0.5)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+def _queue() -> str:
+    return subprocess.run(["squeue", "-h"], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def try_out(folder: Path) -> bool:
+    """Measure in a job, find a job that fails, stop one that waits; whether all was as it should be."""
+    from ngbkit.cluster.devices import Device
+    from ngbkit.cluster.launchers import slurm as launcher
+    from ngbkit.cluster.launchers.base import Starter
+    from ngbkit.errors import DeviceError
+    from ngbkit.sweep import Sweep
+
+    device = Device(
+        label="node",
+        launch="slurm",
+        address="127.0.0.1",
+        python=sys.executable,
+        state_dir=str(folder / "shared"),
+        sbatch=("--time=5", "--chdir=/tmp"),
+    )
+    began = time.monotonic()
+    engine = launcher.start(device)
+    print(f"an engine in a job, ready after {time.monotonic() - began:.1f} s; the queue: {_queue()}")
+    sweep = Sweep("blocks.conv", ["identity"], [1, 2], {"width": [8], "depth": [1]}, repeats=10, devices=["node"])
+    data = sweep.run(engines={"node": engine})
+    statuses = sorted(set(data["status"].values.ravel()))
+    print("measured in it:", statuses)
+    began = time.monotonic()
+    engine.close()
+    print(f"closed after {time.monotonic() - began:.1f} s; the queue: {_queue() or '(empty)'}")
+    left = [str(path) for part in ("engines", "scratch") for path in (folder / "shared" / part).iterdir()]
+    print("left of it:", left or "nothing")
+    good = statuses == ["ok"] and not _queue() and not left
+
+    faulty = {"a Python that fails": replace(device, python="/usr/bin/false")}
+    faulty["a partition that is none"] = replace(device, sbatch=("-p", "none"))
+    for name, wrong in faulty.items():
+        try:
+            launcher.start(wrong).close()
+            good = False
+        except DeviceError as error:
+            print(f"{name}: {error}")
+
+    words = ["sbatch", "--parsable", "--exclusive", "--chdir=/tmp", "--output=/dev/null", "--wrap", "sleep 60"]
+    hold = subprocess.run(words, capture_output=True, text=True, check=True)
+    said: list[str] = []
+    ends = time.monotonic() + 8
+    try:
+        launcher.start(device, Starter(say=said.append, stopped=lambda: time.monotonic() > ends))
+        good = False
+    except InterruptedError as error:
+        print(f"behind another job: {said[0] if said else '(said nothing)'}; {error}")
+    subprocess.run(["scancel", hold.stdout.strip()], check=True)
+    time.sleep(2)
+    print("the queue:", _queue() or "(empty)")
+    return good and bool(said)
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory(prefix="ngbkit-slurm-") as temporary:
+        os.environ["NGBKIT_STATE_DIR"] = f"{temporary}/client"
+        with slurm(Path(temporary) / "slurm"):
+            fine = try_out(Path(temporary))
+    print("all as it should be" if fine else "NOT as it should be")
+    sys.exit(not fine)
