@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from ngbkit import __version__, arguments, inventory, words
 from ngbkit.arguments import Argument, Parser
+from ngbkit.deployment import arguments as deployment_arguments
 from ngbkit.errors import MissingDependencyError, NgbkitError, UsageError
 from ngbkit.progress import describe, remarks, watch
 from ngbkit.selfcheck import arguments as selfcheck_arguments
@@ -58,20 +59,6 @@ _FOLDER = _argument(
 _DEMO_REPEATS = _argument(
     "-r", "--repeats", metavar="N", type=int, default=50, help="timed samples a trial (default: 50)"
 )
-_DEVICE = _argument("device", metavar="DEVICE", help="its label in the devices file: `ngbkit devices` lists them")
-_EXTRAS = _argument(
-    "--extras", metavar="NAMES", help="compilers to bring: torch,onnxruntime,openvino,tvm,tensorrt, or '' for none"
-)
-_WHEELHOUSE = _argument(
-    "--wheelhouse",
-    metavar="DIR",
-    nargs="?",
-    default=False,
-    const=True,
-    help="for a device without a network: send it wheels, those in DIR, or those that are fetched here for it",
-)
-_PYTHON = _argument("--python", metavar="PYTHON", help="the Python over there to use, 3.10 or newer")
-_DISCARD = _argument("--discard", action="store_true", help="also where it holds records that are not here")
 _REPORT = " and then: ngbkit selfcheck --run {run}"
 _OUTCOME = (arguments.FILE, _OVERWRITE, _JSON, _QUIET)
 
@@ -211,8 +198,8 @@ def _demo(asked: argparse.Namespace) -> int:
 def _deploy(asked: argparse.Namespace) -> int:
     """Install ngbkit on a device, in an environment of its own there."""
     from ngbkit.cluster import devices
-    from ngbkit.cluster.deploy import deploy
-    from ngbkit.cluster.errand import nobody
+    from ngbkit.deployment.deploy import deploy
+    from ngbkit.deployment.errand import nobody
     from ngbkit.sweep import split_labels
 
     done = deploy(
@@ -220,6 +207,7 @@ def _deploy(asked: argparse.Namespace) -> int:
         extras=None if asked.extras is None else split_labels(asked.extras),
         wheels=Path(asked.wheelhouse) if isinstance(asked.wheelhouse, str) else asked.wheelhouse,
         python=asked.python,
+        system_site_packages=asked.system_site_packages,
         say=_tell if sys.stderr.isatty() else nobody,
     )
     print(json.dumps(done.to_json(), indent=2) if asked.json else done.to_text())
@@ -229,7 +217,7 @@ def _deploy(asked: argparse.Namespace) -> int:
 def _undeploy(asked: argparse.Namespace) -> int:
     """Remove from a device all that ngbkit has put there."""
     from ngbkit.cluster import devices
-    from ngbkit.cluster.undeploy import undeploy
+    from ngbkit.deployment.undeploy import undeploy
 
     print(undeploy(devices.get(asked.device), discard=asked.discard).to_text())
     return OK
@@ -241,8 +229,8 @@ _COMMANDS: dict[str, tuple[Callable[[argparse.Namespace], int], tuple[Argument, 
     "runs": (_runs, (_JSON,)),
     "show": (_show, (_SOURCE, _FIGURE, _JSON)),
     "devices": (_devices, (*inventory.DEVICES, _JSON)),
-    "deploy": (_deploy, (_DEVICE, _EXTRAS, _WHEELHOUSE, _PYTHON, _JSON)),
-    "undeploy": (_undeploy, (_DEVICE, _DISCARD)),
+    "deploy": (_deploy, (*deployment_arguments.DEPLOY, _JSON)),
+    "undeploy": (_undeploy, deployment_arguments.UNDEPLOY),
     "compilers": (_compilers, (_JSON,)),
     "selfcheck": (_selfcheck, (*selfcheck_arguments.TABLE, _JSON, _QUIET)),
     "demo": (_demo, (_DEMO_REPEATS, _FOLDER, _JSON, _QUIET)),

@@ -20,7 +20,7 @@ from typing import NoReturn
 import psutil
 import pytest
 
-from ngbkit.cluster import wheel
+from ngbkit.deployment import wheel
 
 # A user's PATH is often without the folders of the system's own tools.
 _PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])

@@ -32,6 +32,7 @@ CLIENT_SIDE = (
         "storage",
         "columns",
         "dataset",
+        "merging",
         "metrics",
         "tables",
         "synthetic",
@@ -40,7 +41,7 @@ CLIENT_SIDE = (
         "runs",
         "figures",
     ),
-    *("words", "arguments", "inventory", "progress", "selfcheck", "notebook", "cli", "__main__"),
+    *("words", "arguments", "inventory", "deployment", "progress", "selfcheck", "notebook", "cli", "__main__"),
 )
 ORDER = (*DEVICE_SIDE, *CLIENT_SIDE)
 CLIENT_PACKAGES = {

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import os
 import re
 import shlex
+import signal
 import subprocess
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -18,8 +22,18 @@ SSH = (
     *("-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=4"),
     *("-o", "ForwardAgent=no", "-o", "ForwardX11=no", "-o", "PermitLocalCommand=no"),
 )
-# What ssh itself exits with when it did not get as far as the program.
+# What ssh itself exits with when it did not get as far as the program, or when the link broke.
 SSH_FAILED = 255
+# Over there: the program in $1 ends with its client, which sshd does not see to where there is no terminal; and what it
+# ends with is never what ssh's own failures are told by.
+_THERE = """\
+(while kill -0 "$PPID"; do sleep 1; done; kill -KILL 0) </dev/null >/dev/null 2>&1 &
+sh -c "$1"
+code=$?
+kill "$!"
+[ "$code" -lt 255 ] || code=254
+exit "$code"
+"""
 _HINTS = (
     (r"Could not resolve hostname", "give it a Host entry in ~/.ssh/config, or write its address as `host`"),
     (r"Host key verification failed", "connect once by hand (`ssh {host}`) and look at the key that it shows"),
@@ -47,8 +61,11 @@ class Shell:
     def command(self, program: str) -> list[str]:
         """The words that run a line of ``sh`` over there, in the place of the shell that reads it."""
         script = f"{self.setup}\n{program}" if self.setup else program
-        # A login shell of another kind reads the words first; what it finds in single quotes is left as it is.
-        return [*SSH, self.host, f"exec sh -c {shlex.quote(script)}"] if self.host else ["sh", "-c", script]
+        if not self.host:
+            return ["sh", "-c", script]
+        # A login shell of any kind reads the words first, and tcsh and fish have quotes of their own.
+        sent = base64.b64encode(f"set -- {shlex.quote(script)}\n{_THERE}".encode()).decode()
+        return [*SSH, "--", self.host, f"""exec sh -c 'eval "`echo {sent} | base64 -d`"'"""]
 
     def start(self, program: str, **pipes: Any) -> subprocess.Popen[bytes]:
         """Start a line of ``sh`` over there; `pipes` are those of `subprocess.Popen`."""
@@ -84,14 +101,17 @@ class Shell:
         return self.start(program, stdin=read, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def _finish(self, process: subprocess.Popen[bytes], given: bytes | None, timeout_s: float) -> str:
-        try:
-            out, errors = process.communicate(given, timeout=timeout_s)
-        except subprocess.TimeoutExpired:
-            raise DeviceError(f"{self.where} did not answer within {timeout_s:g} s.") from None
-        finally:
-            if process.poll() is None:
-                process.kill()
-                process.communicate()
+        with process:
+            try:
+                out, errors = process.communicate(given, timeout=timeout_s)
+            except BaseException as error:
+                # What it has started holds its pipes too.
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+                if isinstance(error, subprocess.TimeoutExpired):
+                    raise DeviceError(f"{self.where} did not answer within {timeout_s:g} s.") from None
+                raise
         if process.returncode:
             raise self.explain(process.returncode, errors.decode(errors="replace") or out.decode(errors="replace"))
         return out.decode(errors="replace")

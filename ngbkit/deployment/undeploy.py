@@ -11,7 +11,7 @@ from typing import Any
 from ngbkit import options
 from ngbkit.cluster import replies
 from ngbkit.cluster.devices import Device
-from ngbkit.cluster.errand import carry, settled
+from ngbkit.deployment.errand import carry, settled
 from ngbkit.errors import DeviceError, NgbkitError, UsageError
 from ngbkit.journal import Journal
 

@@ -13,9 +13,9 @@ from hosts import Host, far_python, missing, sshd
 
 from ngbkit import cli, options
 from ngbkit.cluster import engines
-from ngbkit.cluster.deploy import deploy
 from ngbkit.cluster.devices import Device
-from ngbkit.cluster.undeploy import undeploy
+from ngbkit.deployment.deploy import deploy
+from ngbkit.deployment.undeploy import undeploy
 from ngbkit.errors import DeviceError
 from ngbkit.sweep import Sweep
 from ngbkit.workloads.base import Workload

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ngbkit.cluster import wheelhouse
+from ngbkit.deployment import wheelhouse
 from ngbkit.errors import DeviceError, UsageError
 
 ORIN = {

@@ -1,6 +1,6 @@
 """Bring ngbkit to a device, into an environment of its own there, and look at what the device can do with it.
 
-    wheel -> one stream over the device's shell -> `ngbkit.cluster.onsite` over there: venv, pip, a look
+    wheel -> one stream over the device's shell -> `ngbkit.deployment.onsite` over there: venv, pip, a look
 
 Nothing has to be on the device but a Python, and nothing is changed there outside its state folder.
 """
@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from ngbkit import records
-from ngbkit.cluster import replies, wheel, wheelhouse
+from ngbkit.cluster import replies
 from ngbkit.cluster.devices import Device
-from ngbkit.cluster.errand import Say, carry, nobody, own_python, settled
+from ngbkit.deployment import wheel, wheelhouse
+from ngbkit.deployment.errand import Say, carry, nobody, own_python, settled
 from ngbkit.device.spec import FORMAT
 from ngbkit.errors import DeviceError, UnknownNameError
 
@@ -91,6 +92,7 @@ def deploy(
     extras: Sequence[str] | None = None,
     wheels: Path | bool = False,
     python: str | None = None,
+    system_site_packages: bool = False,
     say: Say = nobody,
 ) -> Deployed:
     """Install the ngbkit that runs now on a device, in an environment of its own, and look at what it can do.
@@ -107,6 +109,8 @@ def deploy(
         False: the device fetches what it needs. True: it is fetched here and sent. A folder: what lies there is sent.
     python
         The Python over there that the environment is made of. Default: the device's own, else ``python3``.
+    system_site_packages
+        Whether the environment sees the packages of that Python too, as those of a Jetson's system.
     say
         Takes what is done, and what pip prints, line by line.
 
@@ -122,7 +126,8 @@ def deploy(
     for extra in extras or ():
         if extra not in known:
             raise UnknownNameError("extra", extra, known, "Each brings a compiler and what that needs.")
-    told: dict[str, Any] = {"named": (python or own_python(device)) is not None}
+    named = (python or own_python(device)) is not None
+    told: dict[str, Any] = {"named": named, "system": system_site_packages}
     about = _read_look(device, carry(device, "look", python=python, told=told))
     if extras is None:
         wanted = _DEFAULTS.get(about["markers"]["platform_machine"], _DEFAULT)

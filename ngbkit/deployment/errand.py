@@ -1,4 +1,4 @@
-"""Send `ngbkit.cluster.onsite` to a device, have it do one thing there, and bring back its answer.
+"""Send `ngbkit.deployment.onsite` to a device, have it do one thing there, and bring back its answer.
 
 A Python is all that the device needs: the modules come as text on its standard input, then a question, then files.
 """
@@ -29,7 +29,7 @@ from ngbkit.errors import DeviceError, UsageError
 
 Say = Callable[[str], None]
 
-_PACKAGE = "ngbkit.cluster.onsite"
+_PACKAGE = "ngbkit.deployment.onsite"
 _MODULES = ("folder", "install", "holdings", "program")
 # Read also by Pythons that are too old for the modules, which import each other by the names that they have here.
 _START = """
@@ -102,7 +102,7 @@ def carry(
     device
         Where: see `settled`.
     verb
-        What: see `ngbkit.cluster.onsite.program`.
+        What: see `ngbkit.deployment.onsite.program`.
     python
         By which Python. Default: the one that the devices file names, else that of the environment that was deployed,
         else ``python3``.

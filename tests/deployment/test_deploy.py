@@ -20,14 +20,14 @@ import pytest
 
 import ngbkit
 from ngbkit import cli, options
-from ngbkit.cluster import deploy as deploying
-from ngbkit.cluster import errand, wheel, wheelhouse
-from ngbkit.cluster.deploy import DEVICE_EXTRAS, Deployed, deploy
 from ngbkit.cluster.devices import Device
-from ngbkit.cluster.errand import carry
-from ngbkit.cluster.onsite import folder, install
-from ngbkit.cluster.onsite.folder import LOCK, MARK, Refused
-from ngbkit.cluster.onsite.install import READY
+from ngbkit.deployment import deploy as deploying
+from ngbkit.deployment import errand, wheel, wheelhouse
+from ngbkit.deployment.deploy import DEVICE_EXTRAS, Deployed, deploy
+from ngbkit.deployment.errand import carry
+from ngbkit.deployment.onsite import folder, install
+from ngbkit.deployment.onsite.folder import LOCK, MARK, Refused
+from ngbkit.deployment.onsite.install import READY
 from ngbkit.errors import DeviceError, UnknownNameError, UsageError
 
 # No index and no folder of this machine: what a device gets is what is sent to it.
@@ -41,7 +41,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("client")
     here = Device(label="here", launch="local", state_dir=str(home / "device"), python=sys.executable)
     with options.set_options(state_dir=home):
-        about = carry(here, "look", told={"named": True})
+        about = carry(here, "look", told={"named": True, "system": False})
         return wheelhouse.gather(about, wheel.build(home / "wheel"), (), lambda line: None)
 
 
@@ -110,7 +110,7 @@ def test_what_is_deployed_is_what_runs_here(device: Device, home: Path, wheels: 
     """A wheel that is made over there is the wheel that was sent, byte for byte."""
     here = wheel.build(tmp_path / "here")
     deploy(device, extras=(), wheels=wheels)
-    program = "from pathlib import Path; from ngbkit.cluster import wheel; wheel.build(Path('there'))"
+    program = "from pathlib import Path; from ngbkit.deployment import wheel; wheel.build(Path('there'))"
     subprocess.run([home / "env/bin/python", "-I", "-c", program], check=True, cwd=tmp_path)
 
     assert here.read_bytes() == (tmp_path / "there" / here.name).read_bytes()
@@ -135,14 +135,17 @@ def test_another_python_is_reason_for_another_environment(
 ) -> None:
     """Where one was named; and an environment that does not run any more is none."""
     env = home / "env"
-    stays = [install._stays(env, named) for named in (False, True)]
+    named, nobody, system = (
+        {"named": one, "system": two} for one, two in ((True, False), (False, False), (False, True))
+    )
+    stays = [install._stays(env, asked) for asked in (nobody, named, system)]
     monkeypatch.setattr(sys, "version_info", (3, 99, 0))
-    differs = [install._stays(env, named) for named in (False, True)]
+    differs = [install._stays(env, asked) for asked in (nobody, named, system)]
     (env / "bin/python").rename(env / "bin/gone")
-    broken = install._stays(env, False)
+    broken = install._stays(env, nobody)
     (env / "bin/gone").rename(env / "bin/python")
 
-    assert ([True, True], [True, False], False) == (stays, differs, broken)
+    assert ([True, True, False], [True, False, False], False) == (stays, differs, broken)
 
 
 def test_a_deploy_that_was_killed_leaves_nothing_under_way(fresh: Device, wheels: Path, tmp_path: Path) -> None:
@@ -150,7 +153,7 @@ def test_a_deploy_that_was_killed_leaves_nothing_under_way(fresh: Device, wheels
     home = tmp_path / "fresh"
     program = (
         "import json, sys; from pathlib import Path; from ngbkit.cluster.devices import Device;"
-        "from ngbkit.cluster.deploy import deploy;"
+        "from ngbkit.deployment.deploy import deploy;"
         "deploy(Device(**json.loads(sys.argv[1])), extras=(), wheels=Path(sys.argv[2]))"
     )
     told = {"label": "fresh", "launch": "local", "state_dir": str(home), "python": sys.executable, "env": OFFLINE}
@@ -261,7 +264,7 @@ def test_what_a_shell_says_of_its_own_is_passed_over(fresh: Device) -> None:
     """A greeting of a start-up file, or of a line of `setup`."""
     greeting = replace(fresh, setup="echo welcome; echo 'no mail' >&2")
     said: list[str] = []
-    about = carry(greeting, "look", told={"named": True}, say=said.append)
+    about = carry(greeting, "look", told={"named": True, "system": False}, say=said.append)
 
     assert ["no mail"] == said
     assert ".".join(map(str, sys.version_info[:2])) == about["markers"]["python_version"]
@@ -284,7 +287,7 @@ def test_a_python_without_pip_is_told_what_to_install(monkeypatch: pytest.Monkey
     """Debian ships what makes environments apart."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "ensurepip" else object())
     with pytest.raises(Refused, match=r"since it has no ensurepip: install its venv package .*apt install python3\.\d"):
-        install._make(tmp_path / "env", False)
+        install._make(tmp_path / "env", {"named": False, "system": False})
 
 
 def test_modules_that_hide_what_was_installed_are_told(
@@ -359,3 +362,12 @@ def test_the_shell_deploys_by_label(
     assert "To bring more of them: ngbkit deploy far --extras NAMES\n" in printed.out
     assert "cpu: nothing of ngbkit's was there" in printed.out
     assert "unknown device 'fra'. Did you mean far?" in printed.err
+
+
+def test_an_environment_may_see_the_packages_of_its_system(tmp_path: Path) -> None:
+    """As on a Jetson, whose torch and TensorRT come with it; otherwise it sees its own."""
+    for system in (False, True):
+        install._make(tmp_path / "env", {"named": False, "system": system})
+        (tmp_path / "env" / READY).touch()
+
+        assert system == install._sees_system(tmp_path / "env")

@@ -12,9 +12,9 @@ import signal
 import sys
 from typing import Any
 
-from ngbkit.cluster.onsite.folder import Refused, locate
-from ngbkit.cluster.onsite.holdings import clear, hold
-from ngbkit.cluster.onsite.install import install, look
+from ngbkit.deployment.onsite.folder import Refused, locate
+from ngbkit.deployment.onsite.holdings import clear, hold
+from ngbkit.deployment.onsite.install import install, look
 
 _VERBS = {"look": look, "install": install, "hold": hold, "clear": clear}
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)

@@ -11,8 +11,8 @@ import psutil
 import pytest
 
 from ngbkit.cluster.devices import Device
-from ngbkit.cluster.onsite.folder import MARK, OURS
-from ngbkit.cluster.undeploy import Undeployed, undeploy
+from ngbkit.deployment.onsite.folder import MARK, OURS
+from ngbkit.deployment.undeploy import Undeployed, undeploy
 from ngbkit.errors import DeviceError, UsageError
 from ngbkit.journal import Journal
 from ngbkit.records import Failure

@@ -9,7 +9,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
-from ngbkit.cluster.onsite.folder import CLIENTS, MARK, OURS, Refused, engines, foreign, locked, remove
+from ngbkit.deployment.onsite.folder import CLIENTS, MARK, OURS, Refused, engines, foreign, locked, remove
 
 # The signs of a folder that an engine has used, on a device that nothing was deployed to.
 _SIGNS = ("devices", "engines", "artifacts", "scratch")

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import ngbkit
-from ngbkit.cluster import wheel
+from ngbkit.deployment import wheel
 from ngbkit.errors import UsageError
 
 

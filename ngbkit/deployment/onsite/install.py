@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ngbkit.cluster.onsite.folder import MARK, Refused, engines, foreign, locked, remove, some
+from ngbkit.deployment.onsite.folder import MARK, Refused, engines, foreign, locked, remove, some
 
 READY = ".ready"
 # What pip says of all that it leaves as it is.
@@ -56,7 +56,7 @@ def look(state_dir: Path, request: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "free_threaded": bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
         "glibc": version if library == "glibc" else "",
-        "installed": [path.name for path in _distributions(env)] if _stays(env, request["named"]) else [],
+        "installed": [path.name for path in _distributions(env)] if _stays(env, request) else [],
         # https://packaging.python.org/en/latest/specifications/dependency-specifiers/#environment-markers
         "markers": {
             "implementation_name": sys.implementation.name,
@@ -88,7 +88,7 @@ def install(state_dir: Path, request: Mapping[str, Any]) -> dict[str, Any]:
             threading.Thread(target=_end_with_client, daemon=True).start()
             # Where a device's /tmp is a part of its memory, torch does not fit there.
             os.environ["TMPDIR"] = str(wheels / "tmp")
-            _make(env, request["named"])
+            _make(env, request)
             (env / READY).unlink(missing_ok=True)
             _fill(env, wheels / request["wheel"], request, downloads)
             about = _check(env, state_dir)
@@ -124,9 +124,9 @@ def _unpack(stream: tarfile.TarFile, folder: Path) -> None:
             shutil.copyfileobj(content, write, 1 << 20)
 
 
-def _make(env: Path, named: bool) -> None:
+def _make(env: Path, request: Mapping[str, Any]) -> None:
     """Make the environment, unless one is there that will do."""
-    if _stays(env, named):
+    if _stays(env, request):
         return
     missing = [module for module in ("venv", "ensurepip") if importlib.util.find_spec(module) is None]
     if missing:
@@ -138,19 +138,26 @@ def _make(env: Path, named: bool) -> None:
     remove(env)
     env.mkdir(mode=0o700)
     # It may be the Python of the environment itself that runs here.
-    _show([getattr(sys, "_base_executable", sys.executable), "-I", "-m", "venv", str(env)], "venv")
+    program = [getattr(sys, "_base_executable", sys.executable), "-I", "-m", "venv", str(env)]
+    _show([*program, *(["--system-site-packages"] if request["system"] else [])], "venv")
 
 
-def _stays(env: Path, named: bool) -> bool:
-    """Whether the environment is whole, still runs, and is of this Python where somebody has named this one."""
+def _stays(env: Path, request: Mapping[str, Any]) -> bool:
+    """Whether the environment is whole, still runs, and is what is asked for, where a Python or its packages are."""
     program = "import sys, pip; print(*sys.version_info[:2])"
-    if not (env / READY).is_file():
+    named = request["named"]
+    if not (env / READY).is_file() or (request["system"] and not _sees_system(env)):
         return False
     with suppress(OSError):
         command = [str(env / "bin/python"), "-I", "-c", program]
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         return done.returncode == 0 and (not named or done.stdout.split() == [*map(str, sys.version_info[:2])])
     return False
+
+
+def _sees_system(env: Path) -> bool:
+    settings = (env / "pyvenv.cfg").read_text().replace(" ", "").splitlines()
+    return "include-system-site-packages=true" in settings
 
 
 def _distributions(env: Path) -> list[Path]:
