@@ -22,7 +22,8 @@ class Clock:
     def __init__(self, trials: Mapping[str, Trial], done: Collection[str]) -> None:
         # Compiling costs about the same at any batch size; timing grows with it.
         self._weights = {key: 4.0 + trial.batch_size for key, trial in trials.items()}
-        self._left = sum(weight for key, weight in self._weights.items() if key not in set(done))
+        finished = set(done)
+        self._left = sum(weight for key, weight in self._weights.items() if key not in finished)
         self._spent = self._under_way = 0.0
         self._began = self._told = time.monotonic()
 

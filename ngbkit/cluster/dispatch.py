@@ -79,18 +79,20 @@ class Dispatch:
         return "finished" if states == {"finished"} else "stopped"
 
     def _pass_on(self, timeout_s: float) -> None:
-        """Hand over the events that have come, all at once; waits for the first."""
+        """Hand over the events that have come, many at once; waits for the first, and without a wait takes them all."""
         found: list[Event] = []
         try:
             found.append(self._events.get(timeout=timeout_s) if timeout_s else self._events.get_nowait())
-            while len(found) < _MOST_AT_ONCE:
+            while True:
+                if len(found) == _MOST_AT_ONCE:
+                    self.on_events(found)
+                    found = []
+                    if timeout_s:
+                        return
                 found.append(self._events.get_nowait())
         except queue.Empty:
-            pass
-        if found:
-            self.on_events(found)
-            if not timeout_s:
-                self._pass_on(0)
+            if found:
+                self.on_events(found)
 
     def _device(self, label: str, given: Engine | None) -> str:
         """One device's plan, on as many engines as it takes."""

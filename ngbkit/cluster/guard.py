@@ -78,7 +78,7 @@ class GuardedClient(ipyparallel.Client):  # type: ignore[misc]
         if kind == "display_data":
             data = content.get("data")
             event = data.get(EVENT_MIME) if isinstance(data, dict) else None
-            if isinstance(event, dict) and msg_id in self.outstanding:
+            if isinstance(event, dict) and (msg_id in self.outstanding or msg_id in self._ngbkit_events):
                 self.events(msg_id).put(event)
         elif kind == "status" and content.get("execution_state") == "idle":
             future = self._output_futures.get(msg_id)

@@ -25,7 +25,7 @@ from ngbkit.device.occupancy import occupied
 from ngbkit.device.settings import child_settings
 from ngbkit.device.spec import EVENT_MIME, FORMAT, Spec
 from ngbkit.errors import DeviceError, FencedError, NgbkitError
-from ngbkit.journal import Journal
+from ngbkit.journal import Journal, decode
 
 Publish = Callable[[dict[str, Any]], None]
 
@@ -114,7 +114,7 @@ def collect(spec_json: str) -> str:
     with Journal(path, writable=False) as journal:
         missing = [trial_id for trial_id in journal.statuses() if trial_id not in have]
         wanted = set(missing[:most])
-        found = [record_format.to_json(record) for record in journal.records() if record.trial_id in wanted]
+        found = [record_format.to_json(decode(row)) for row in journal.rows() if row[0] in wanted]
         notes = {kind: journal.notes(kind) for kind in ("facts", "environment")}
     return json.dumps({"records": found, "more": len(missing) > most, **notes})
 

@@ -2,7 +2,7 @@
 
 The controller listens, encrypted, on the address of this machine that compute nodes reach; what the engine is told lies
 in a file of the shared state folder that only the user can read and that is gone once it has been read. An engine whose
-client was killed leaves its job after five minutes of silence.
+client was killed leaves its job after six minutes of silence.
 """
 
 from __future__ import annotations

@@ -217,11 +217,12 @@ def _show(program: Sequence[str], name: str) -> None:
     )
     try:
         assert process.stdout is not None
-        for line in process.stdout:
-            if not line.startswith(_NO_NEWS):
-                sys.stderr.write(line)
-                sys.stderr.flush()
-            last.append(line.rstrip())
+        with process.stdout as lines:
+            for line in lines:
+                if not line.startswith(_NO_NEWS):
+                    sys.stderr.write(line)
+                    sys.stderr.flush()
+                last.append(line.rstrip())
         code = process.wait()
     finally:
         if process.poll() is None:
