@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from ngbkit import runs
     from ngbkit.cluster.attach import attach
+    from ngbkit.merging import merge
     from ngbkit.options import get_options, set_options
     from ngbkit.runs import Run, resume, start
     from ngbkit.storage import load, save
@@ -40,6 +41,7 @@ _EXPORTS = {
     "from_module": ("ngbkit.workloads.module", "from_module"),
     "get_options": ("ngbkit.options", "get_options"),
     "load": ("ngbkit.storage", "load"),
+    "merge": ("ngbkit.merging", "merge"),
     "onnx": ("ngbkit.workloads.onnx", ""),
     "paper": ("ngbkit.workloads.paper", ""),
     "resume": ("ngbkit.runs", "resume"),
@@ -61,6 +63,7 @@ __all__ = [
     "get_options",
     "load",
     "load_ipython_extension",
+    "merge",
     "onnx",
     "paper",
     "resume",
@@ -95,8 +98,8 @@ def __getattr__(name: str) -> Any:
     if name not in _EXPORTS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, attribute = _EXPORTS[name]
-    if module == "ngbkit.storage":
-        import_module("ngbkit.metrics")  # which gives what is loaded its `ds.ngb`
+    if module in ("ngbkit.storage", "ngbkit.merging"):
+        import_module("ngbkit.metrics")  # which gives what is loaded or merged its `ds.ngb`
     found = import_module(module)
     return getattr(found, attribute) if attribute else found
 
