@@ -158,6 +158,9 @@ class Compiler:
         Regular expressions: an error whose ``Type: message`` matches one is an `unsupported`, not a failure.
     caches
         Whether `compile` keeps something below ``task.cache`` that makes the next compile of the same task faster.
+    accelerators
+        The kinds of accelerator that it compiles for: ``"cpu"``, ``"cuda"``. On a device of another kind it is
+        `unsupported`, so that no number of a CPU stands under the label of a GPU.
     """
 
     name: str
@@ -170,6 +173,7 @@ class Compiler:
     options: Mapping[str, Option] = field(default_factory=dict)
     refusals: tuple[str, ...] = ()
     caches: bool = False
+    accelerators: tuple[str, ...] = ("cpu",)
 
     def missing(self) -> list[str]:
         """Its packages that are not installed here."""

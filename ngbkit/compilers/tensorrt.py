@@ -234,6 +234,7 @@ COMPILER = Compiler(
     compile=compile,
     probe=probe,
     caches=True,
+    accelerators=("cuda",),
     options={
         "precision": Option(
             default="f32",

@@ -247,6 +247,12 @@ class Bench:
         form = _form(compiler, group.workload.source)
         size = str(trial.batch_size)
         reason = compiler.unavailable()
+        if not reason and self.spec.accelerator.partition(":")[0] not in compiler.accelerators:
+            able = " and ".join(compiler.accelerators)
+            reason = (
+                f"{compiler.name} measures on {able}, and device {trial.device} is {self.spec.accelerator}: "
+                "name a device with another `accelerator` in the devices file"
+            )
         if not reason and form is None:
             reason = f"{compiler.name} takes a torch module; {group.workload.name} is an ONNX file"
         if not reason and prepared["batch_size"] not in (None, trial.batch_size):
