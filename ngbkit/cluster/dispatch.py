@@ -140,6 +140,7 @@ class Dispatch:
             state_dir=engine.state_dir,
             sweep=self.sweep,
             retry=retry,
+            have=frozenset(self._have & set(trial_ids)),
             threads=device.threads if device else None,
             accelerator=device.accelerator if device else "cpu",
         )

@@ -27,8 +27,8 @@ from ngbkit.errors import DeviceError
 START_S = 60.0
 # An engine is shown after its second heartbeat. It is gone when it has been silent for five minutes, since a link may
 # be down for one, or an engine stopped; what dies before says so itself.
-HEARTBEAT_MS = 100
-MOST_SILENT = 3000
+HEARTBEAT_MS = 250
+MOST_SILENT = 1200
 _POLL_S = 0.02
 
 

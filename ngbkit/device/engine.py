@@ -19,9 +19,9 @@ from ngbkit import scratch
 from ngbkit.device.lifeline import Lifeline
 from ngbkit.device.watch import end_group, end_with
 
-# An engine gives up a controller that has been silent at so many looks, 0.6 s apart: after six minutes where that is
+# An engine gives up a controller that has been silent at so many looks, 0.75 s apart: after minutes where that is
 # all by which it knows of its client, and late where something else ends it.
-_MOST_SILENT, _MOST_SILENT_WATCHED = 600, 3600
+_MOST_SILENT, _MOST_SILENT_WATCHED = 480, 2880
 READY = b"ready\n"
 
 

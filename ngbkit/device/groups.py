@@ -65,7 +65,7 @@ class Bench:
     _unexportable: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._finished = set(self.journal.statuses())
+        self._finished = set(self.journal.statuses()) | self.spec.have
 
     @property
     def threads(self) -> int:

@@ -27,6 +27,8 @@ class Spec:
         The whole sweep; the plan carries out the trials of `device`.
     retry
         Trials whose record has one of these statuses are run again.
+    have
+        Trials whose record the client has: not run again, whatever has become of the device's own journal.
     threads
         Worker threads where the sweep does not say: the devices file's choice. None: a core that the engine may use
         each.
@@ -39,6 +41,7 @@ class Spec:
     state_dir: Path
     sweep: Sweep
     retry: frozenset[str] = frozenset()
+    have: frozenset[str] = frozenset()
     threads: int | None = None
     accelerator: str = "cpu"
 
@@ -50,6 +53,7 @@ class Spec:
                 "state_dir": str(self.state_dir),
                 "sweep": self.sweep.to_json(),
                 "retry": sorted(self.retry),
+                "have": sorted(self.have),
                 "threads": self.threads,
                 "accelerator": self.accelerator,
             }
@@ -65,6 +69,7 @@ class Spec:
             state_dir=state_dir,
             sweep=Sweep.from_json(data["sweep"], locate=Store(state_dir / "artifacts").path),
             retry=frozenset(data["retry"]),
+            have=frozenset(data["have"]),
             threads=data["threads"],
             accelerator=data["accelerator"],
         )

@@ -255,3 +255,12 @@ def test_no_number_of_a_cpu_stands_under_the_label_of_a_gpu(mlp: Workload) -> No
 
     assert "unsupported" == found["identity", 1].status
     assert "identity measures on cpu, and device cpu is cuda:0" in found["identity", 1].error  # type: ignore[union-attr]
+
+
+def test_what_the_client_has_is_not_run_again(mlp: Workload) -> None:
+    """Though this device's own journal has lost it."""
+    sweep = Sweep(mlp, ["identity", "onnxruntime"], [1], repeats=3, threads=1)
+    (had,) = [trial.id for trial in sweep.trials() if trial.compiler == "identity"]
+    found, _ = carry_out(sweep, have=frozenset({had}))
+
+    assert {("onnxruntime", 1)} == set(found)

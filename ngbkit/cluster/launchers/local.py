@@ -50,9 +50,12 @@ def start(device: Device, starter: Starter = NOBODY) -> Engine:
         launched = _launch(device, settings, hub)
         view = hub.wait_for(name, START_S, lambda: launch.lives(launched.folder))
         if view is None:
-            ended = not launch.lives(launched.folder)
+            late = f"its engine did not register in {START_S:g} s"
+            ended = (
+                "its controller ended" if not hub.alive else "it ended" if not launch.lives(launched.folder) else late
+            )
             launch.stop(launched.folder)
-            raise DeviceError(f"its engine {'ended' if ended else f'did not register in {START_S:g} s'}")
+            raise DeviceError(ended)
     except Exception as error:
         let_go()
         raise DeviceError(f"the engine of device {device.label} did not come up: {error}") from error
