@@ -79,8 +79,8 @@ def _warn_of_groups_apart(parts: Sequence[Part], places: Sequence[Place], labels
     apart = np.count_nonzero(np.fmax.reduce(runs, axis) > np.fmin.reduce(runs, axis))
     if apart:
         warnings.warn(
-            f"{apart} group(s) have compilers of different runs, which did not take turns: what drifted from one run to "
-            "the next is in their ratios, and in no interval. Measure them in one sweep to compare them.",
+            f"{apart} group(s) have compilers of different runs, which did not take turns: what drifted from run to run"
+            " is in their ratios, and in no interval. Measure them in one sweep to compare them.",
             stacklevel=5,
         )
 
