@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,9 @@ import pytest
 from watching import Processes
 
 from ngbkit.cluster import engines
+from ngbkit.device import plan
+from ngbkit.device.interrupt import Interrupt
+from ngbkit.device.occupancy import occupied
 from ngbkit.sweep import Sweep
 from ngbkit.workloads.base import Workload
 
@@ -69,3 +73,21 @@ def test_a_device_that_is_described_anew_is_started_anew(tmp_path: Path, monkeyp
     assert one is same
     assert one is not other
     assert not one.alive()
+
+
+def test_a_slow_device_does_not_hold_a_fast_one(
+    mlp: Workload, tmp_path: Path, state_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one is taken by somebody else for as long as the other needs."""
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, '[slow]\nlaunch = "local"\n[fast]\nlaunch = "local"')
+    with Interrupt() as interrupt, occupied(plan.lock_path(state_dir, "slow"), "another", interrupt.descriptor, print):
+        run = Sweep(mlp, ["onnxruntime"], [1, 2], repeats=10, devices=["slow", "fast"]).start()
+        deadline = time.monotonic() + 60
+        while run.progress.done < 2 and time.monotonic() < deadline:
+            run.wait_for_change(1)
+        meanwhile = run.dataset()["status"]
+    data = run.result()
+
+    assert {"pending"} == set(meanwhile.sel(device="slow").values.ravel())
+    assert {"ok"} == set(meanwhile.sel(device="fast").values.ravel()) == set(data["status"].values.ravel())
