@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import secrets
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -55,6 +56,7 @@ class Dispatch:
     stop: threading.Event
     _events: queue.SimpleQueue[Event] = field(default_factory=queue.SimpleQueue)
     _have: set[str] = field(default_factory=set)
+    _retry_id: str = field(default_factory=lambda: secrets.token_hex(8))
 
     def carry_out(self, engines: Mapping[str, Engine], have: set[str]) -> str:
         """Measure what is missing on every device; ``"finished"`` or ``"stopped"``.
@@ -97,7 +99,6 @@ class Dispatch:
     def _device(self, label: str, given: Engine | None) -> str:
         """One device's plan, on as many engines as it takes."""
         losses = 0
-        retry = self.retry
         trial_ids = {trial.id for group in self.sweep.groups(label) for trial in (*group.trials, group.anchor) if trial}
         starter = Starter(
             say=lambda text: self._put({"kind": "stage", "device": label, "text": text}), stopped=self.stop.is_set
@@ -108,17 +109,13 @@ class Dispatch:
             before = len(self._have & trial_ids)
             engine: Engine | None = None
             try:
-                if given is None:
-                    starter.say(f"starting the engine of {label}")
-                engine = given or engines.engine(label, starter)
-                return self._plan(engine, retry, trial_ids)
+                engine = given or self._start(label, starter, again=losses > 0)
+                return self._plan(engine, trial_ids)
             except InterruptedError:
                 return "stopped"
             except EngineLostError as error:
                 if engine is not None:
                     engine.close()
-                # What was to be run again has been taken out of the journal, or will be found there.
-                retry = frozenset()
                 losses = losses + 1 if len(self._have & trial_ids) == before else 1
                 if given is not None or losses >= _MOST_LOSSES:
                     raise DeviceError(
@@ -126,12 +123,22 @@ class Dispatch:
                     ) from error
                 starter.say(f"{error}; starting another")
 
-    def _plan(self, engine: Engine, retry: frozenset[str], trial_ids: Collection[str]) -> str:
+    def _start(self, label: str, starter: Starter, again: bool) -> Engine:
+        """The device's engine; where one was there before, a start that fails is one more loss, and not the end."""
+        starter.say(f"starting the engine of {label}")
+        try:
+            return engines.engine(label, starter)
+        except DeviceError as error:
+            if again:
+                raise EngineLostError(str(error)) from error
+            raise
+
+    def _plan(self, engine: Engine, trial_ids: Collection[str]) -> str:
         label = engine.device
         self._check_same(label, engine.hello())
         assert engine.state_dir is not None
         engine.push({digest: path for workload in self.sweep.workloads for digest, path in workload.artifacts.items()})
-        if not retry:
+        if not self.retry:
             self._collect(engine, trial_ids)
         device = devices.load().get(label)
         spec = Spec(
@@ -139,7 +146,8 @@ class Dispatch:
             device=label,
             state_dir=engine.state_dir,
             sweep=self.sweep,
-            retry=retry,
+            retry=self.retry,
+            retry_id=self._retry_id,
             have=frozenset(self._have & set(trial_ids)),
             threads=device.threads if device else None,
             accelerator=device.accelerator if device else "cpu",

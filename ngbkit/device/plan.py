@@ -69,9 +69,10 @@ def carry_out(spec: Spec, publish: Publish) -> str:
             publish(
                 {"kind": "salvaged", "device": spec.device, "records": journal.salvaged, "journal": str(journal.path)}
             )
-        if spec.retry:
+        if spec.retry and journal.notes("retried").get("last") != spec.retry_id:
             found = journal.statuses()
             journal.forget([trial_id for trial_id, status in found.items() if status in spec.retry])
+            journal.note("retried", "last", spec.retry_id)
         bench = Bench(spec=spec, journal=journal, interrupt=interrupt.descriptor, publish=publish)
         try:
             with occupied(lock_path(spec.state_dir, spec.device), spec.run_id, interrupt.descriptor, bench.wait_for):

@@ -27,6 +27,8 @@ class Spec:
         The whole sweep; the plan carries out the trials of `device`.
     retry
         Trials whose record has one of these statuses are run again.
+    retry_id
+        Names that wish, which a device grants once: the same plan may be sent to several engines, one after the other.
     have
         Trials whose record the client has: not run again, whatever has become of the device's own journal.
     threads
@@ -41,6 +43,7 @@ class Spec:
     state_dir: Path
     sweep: Sweep
     retry: frozenset[str] = frozenset()
+    retry_id: str = ""
     have: frozenset[str] = frozenset()
     threads: int | None = None
     accelerator: str = "cpu"
@@ -53,6 +56,7 @@ class Spec:
                 "state_dir": str(self.state_dir),
                 "sweep": self.sweep.to_json(),
                 "retry": sorted(self.retry),
+                "retry_id": self.retry_id,
                 "have": sorted(self.have),
                 "threads": self.threads,
                 "accelerator": self.accelerator,
@@ -69,6 +73,7 @@ class Spec:
             state_dir=state_dir,
             sweep=Sweep.from_json(data["sweep"], locate=Store(state_dir / "artifacts").path),
             retry=frozenset(data["retry"]),
+            retry_id=data["retry_id"],
             have=frozenset(data["have"]),
             threads=data["threads"],
             accelerator=data["accelerator"],

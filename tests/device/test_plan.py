@@ -264,3 +264,12 @@ def test_what_the_client_has_is_not_run_again(mlp: Workload) -> None:
     found, _ = carry_out(sweep, have=frozenset({had}))
 
     assert {("onnxruntime", 1)} == set(found)
+
+
+def test_a_wish_to_run_again_is_granted_once(mlp: Workload) -> None:
+    """The next engine is told of it again, and what the first has done is not undone."""
+    sweep = Sweep(mlp, ["identity"], [1], repeats=3, threads=1)
+    runs = [carry_out(sweep, retry=frozenset({"ok"}), retry_id=name)[0]["identity", 1] for name in "aab"]
+
+    assert runs[0] == runs[1]
+    assert runs[1].started_at < runs[2].started_at
