@@ -238,7 +238,7 @@ def test_a_direct_link_is_encrypted(mlp: Workload, devices: Any, far: Host, link
     # Its parts talk to each other on loopback.
     assert {link.here, "127.0.0.1"} == listening(processes("ngbkit.cluster.controller"))
     engines.close()
-    assert [] == far.processes()
+    wait_until(lambda: not far.processes())
 
 
 def test_stop_reaches_a_far_device(mlp: Workload, devices: Any, host: Host) -> None:
