@@ -1,4 +1,4 @@
-"""Machines that are far away, on this one: real ssh servers, networks of their own, and Pythons of another version."""
+"""Machines that are far away, on this one: real ssh servers, and networks of their own."""
 
 from __future__ import annotations
 
@@ -9,18 +9,15 @@ import secrets
 import shutil
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NoReturn
 
 import psutil
 import pytest
-
-from ngbkit.deployment import wheel
+from wanting import missing, run
 
 # A user's PATH is often without the folders of the system's own tools.
 _PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
@@ -60,15 +57,6 @@ Host {alias}
 """
 # Each wire has two ends and no others, so that all wires may share these.
 _HERE, _THERE, _NOBODY = (f"02:00:00:00:00:0{number}" for number in (1, 2, 3))
-_PINS = Path(__file__).parents[1] / "binder" / "requirements.txt"
-_VERSIONS = ("3.10", "3.13", "3.12", "3.11")
-
-
-def missing(what: str) -> NoReturn:
-    """Skip the test for want of something, or fail it where nothing may be wanting."""
-    if os.environ.get("NGBKIT_REQUIRE_ALL") == "1":
-        pytest.fail(f"{what}; NGBKIT_REQUIRE_ALL=1 wants it")
-    pytest.skip(what)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -285,46 +273,6 @@ def sshd(
             _kill(host.processes())
 
 
-def far_python(version: str | None = None) -> Path | None:
-    """An interpreter of that version, or of any but this process's own; None where there is none."""
-    own = "{}.{}".format(*sys.version_info)
-    versions = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
-    for wanted in [version] if version else [one for one in _VERSIONS if one != own]:
-        for candidate in [*versions.glob(f"{wanted}.*/bin/python{wanted}"), shutil.which(f"python{wanted}")]:
-            # One that is on PATH may be pyenv's program that says which versions there are.
-            program = [candidate or "false", "-I", "-c", "import sys; print(sys.executable)"]
-            said = subprocess.run(program, capture_output=True, text=True, check=False)
-            if said.returncode == 0:
-                return Path(said.stdout.strip())
-    return None
-
-
-def far_environment(tmp: Path, version: str | None = None, extras: Sequence[str] = ("onnxruntime",)) -> Path:
-    """The Python of a virtual environment of another version, with this ngbkit in it.
-
-    Parameters
-    ----------
-    tmp
-        Where it is kept and, when it is asked for again, found: pytest's base folder.
-    version, extras
-        That of `far_python`, and those of ngbkit.
-    """
-    base = far_python(version)
-    if base is None:
-        missing(f"there is no Python {version or 'but this one'} on this machine")
-    folder = tmp / "-".join(["far", base.name, *extras])
-    python = folder / "bin" / "python"
-    if (folder / "complete").exists():
-        return python
-    package = f"{wheel.build(folder / 'wheel')}[{','.join(extras)}]"
-    # A pip of its own would take longer to install than ngbkit.
-    install = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-compile"]
-    _run([str(base), "-m", "venv", "--without-pip", str(folder)])
-    _run([*install, "--constraint", str(_PINS), package])
-    (folder / "complete").touch()
-    return python
-
-
 def _tool(name: str) -> str:
     found = shutil.which(name, path=_PATH)
     if found is None:
@@ -354,14 +302,7 @@ def _lives(process: psutil.Process) -> bool:
 
 
 def _ip(*words: str, within: Link | None = None) -> str:
-    return _run([*(within.enter if within else []), _tool("ip"), *words])
-
-
-def _run(program: Sequence[str]) -> str:
-    done = subprocess.run(program, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(program)} ended with {done.returncode}: {done.stdout}{done.stderr}")
-    return done.stdout
+    return run([*(within.enter if within else []), _tool("ip"), *words])
 
 
 def _free_addresses() -> tuple[str, str]:
@@ -380,7 +321,7 @@ def _free_port(address: str) -> int:
 
 def _write_keys(host: Host) -> None:
     for name in ("host_key", "client_key"):
-        _run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", str(host.folder / name)])
+        run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", str(host.folder / name)])
     shutil.copy(host.folder / "client_key.pub", host.folder / "authorized_keys")
     key = (host.folder / "host_key.pub").read_text()
     name = host.address if host.port == 22 else f"[{host.address}]:{host.port}"
@@ -395,6 +336,6 @@ def _write_program(path: Path, words: str) -> None:
 def _log_in(host: Host) -> None:
     """What is wrong with the host is not to look like a fault of what is tested."""
     try:
-        _run(["ssh", "-n", "-o", "BatchMode=yes", host.alias, "true"])
+        run(["ssh", "-n", "-o", "BatchMode=yes", host.alias, "true"])
     except RuntimeError as error:
         raise RuntimeError(f"{error}\nThe server says:\n{host.log.read_text()}") from None

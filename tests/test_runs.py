@@ -7,12 +7,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from watching import Processes
+from watching import Processes, wait_until
 
 from ngbkit import runs
 from ngbkit.cluster import engines
@@ -43,13 +42,6 @@ def records_of(run: Run) -> dict[tuple[str, int], Record]:
     trials = {trial.id: (trial.compiler, trial.batch_size) for trial in run.sweep.trials()}
     with Journal(run.folder / "journal.sqlite", writable=False) as journal:
         return {trials[record.trial_id]: record for record in journal.records() if record.trial_id in trials}
-
-
-def wait_until(true: Callable[[], Any], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
 
 
 def measuring(run: Run) -> bool:

@@ -7,14 +7,13 @@ import os
 import signal
 import subprocess
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from hosts import Host, network_namespace, sshd
-from watching import Processes
+from watching import Processes, wait_until
 
 from ngbkit.cluster.shell import Shell, words
 from ngbkit.errors import DeviceError
@@ -73,13 +72,6 @@ def written(path: Path, text: str) -> Iterator[None]:
     path.write_text(text)
     yield
     path.write_text(before)
-
-
-def wait_until(true: Callable[[], object], seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
 
 
 def test_what_a_program_prints(shell: Shell) -> None:

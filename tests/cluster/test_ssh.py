@@ -15,8 +15,9 @@ from typing import Any
 
 import psutil
 import pytest
-from hosts import Host, Link, far_environment, network_namespace, sshd
-from watching import Processes
+from hosts import Host, Link, network_namespace, sshd
+from pythons import far_environment
+from watching import Processes, wait_until
 
 from ngbkit import runs
 from ngbkit.cluster import engines
@@ -66,13 +67,6 @@ def _nothing_left(processes: Processes, host: Host) -> Iterator[None]:
     yield
     engines.close()
     wait_until(lambda: not processes() and not host.processes())
-
-
-def wait_until(true: Callable[[], Any], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)
 
 
 def sweep(mlp: Workload, batches: int = 4, repeats: int = 10, **more: Any) -> Sweep:

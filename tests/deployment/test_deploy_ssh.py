@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from hosts import Host, far_python, missing, sshd
+from hosts import Host, sshd
+from pythons import far_python
+from wanting import missing
+from watching import wait_until
 
 from ngbkit import cli, options
 from ngbkit.cluster import engines
@@ -56,13 +57,6 @@ def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "devices.toml").write_text('[far]\nlaunch = "ssh"\nhost = "far"\n')
     (tmp_path / "devices.toml").chmod(0o600)
     monkeypatch.chdir(tmp_path)
-
-
-def wait_until(true: Callable[[], Any], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)
 
 
 def state(host: Host) -> set[str]:

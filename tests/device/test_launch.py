@@ -11,12 +11,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from watching import wait_until
 
 from ngbkit.cluster.engine import Engine, identity
 from ngbkit.cluster.hub import Hub, python_path
@@ -56,13 +57,6 @@ def alive(pid: int) -> bool:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
-
-
-def wait_until(true: Callable[[], Any], seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
 
 
 def test_an_engine_has_what_its_device_asks_for(hub: Hub, tmp_path: Path) -> None:
@@ -111,6 +105,8 @@ def test_an_engine_ends_with_the_client_that_it_is_for(hub: Hub, tmp_path: Path)
 
     wait_until(lambda: not alive(launched.pid))
     wait_until(lambda: not launched.folder.exists())
+
+    assert [] == list((tmp_path / "engines").iterdir())
 
 
 def test_what_others_left_is_removed_and_what_lives_is_not(hub: Hub, tmp_path: Path) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
+from watching import wait_until
 
 from ngbkit import runs
 from ngbkit.notebook import display
@@ -27,14 +26,6 @@ class Recorder:
 
     def update(self, moment: Any) -> None:
         self.drawn.append(("again", moment._repr_html_()))
-
-
-def wait_until(true: Callable[[], Any]) -> None:
-    """A run has ended a moment before those are told who listen."""
-    deadline = time.monotonic() + 10
-    while not true():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.01)
 
 
 @pytest.fixture

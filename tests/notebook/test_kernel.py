@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import psutil
 import pytest
 from jupyter_client.blocking import BlockingKernelClient
 from jupyter_client.manager import KernelManager
-from watching import Processes
+from watching import Processes, wait_until
 
 from ngbkit import runs
 from ngbkit.cluster import engines
@@ -76,13 +76,6 @@ def execute(client: BlockingKernelClient, cell: str) -> str:
     assert reply["content"]["status"] == "ok", reply["content"]
     contents = [message["content"] for message in published]
     return "\n".join(content.get("text", "") or content.get("data", {}).get("text/plain", "") for content in contents)
-
-
-def wait_until(true: Callable[[], Any], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)
 
 
 def test_a_killed_kernel_takes_its_engines_along_and_its_run_resumes(
