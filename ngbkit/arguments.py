@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ngbkit import options
 from ngbkit.errors import UnknownNameError, UsageError
-from ngbkit.sweep import MAX_SECONDS, MIN_ROUNDS, Sweep, split_labels
+from ngbkit.sweep import GPU_TIMERS, MAX_SECONDS, MIN_ROUNDS, Sweep, split_labels
 from ngbkit.words import read_factors, read_numbers, restore_quotes, write_numbers
 from ngbkit.workloads.base import Workload
 
@@ -121,6 +121,24 @@ SWEEP: tuple[Argument, ...] = (
     ),
     _argument("--threads", metavar="N", type=int, help="worker threads of every runtime (default: one a core)"),
     _argument("--timeout", metavar="SECONDS", type=float, help="how long one step of a trial may take (default: 600)"),
+    _argument(
+        "--tuning-seconds",
+        metavar="SECONDS",
+        type=float,
+        help="what compilers that search for fast code may spend on each device, in all (default: no limit)",
+    ),
+    _argument(
+        "--tuning-candidates",
+        metavar="N",
+        type=int,
+        help="how many candidates such compilers may try on each device, in all (default: no limit)",
+    ),
+    _argument(
+        "--gpu-timer",
+        choices=GPU_TIMERS,
+        help="time samples on a GPU by the CPU's clock around a whole call, or by CUDA events (default: host)",
+    ),
+    _argument("--flush-l2", action="store_true", help="overwrite a GPU's L2 cache before each sample"),
     _argument("--seed", metavar="N", type=int, help="seeds weights, inputs and the order of measuring (default: 0)"),
     CLUSTER,
 )
@@ -202,6 +220,10 @@ def to_sweep(asked: argparse.Namespace, workloads: Iterable[str | Workload] | No
         "interleave": not asked.sequential,
         "threads": asked.threads,
         "timeout_s": asked.timeout,
+        "tuning_seconds": asked.tuning_seconds,
+        "tuning_candidates": asked.tuning_candidates,
+        "gpu_timer": asked.gpu_timer,
+        "flush_l2": asked.flush_l2,
         "seed": asked.seed,
     }
     sweep = Sweep(
@@ -234,6 +256,14 @@ def to_words(sweep: Sweep) -> list[str]:
         words += ["--threads", str(sweep.threads)]
     if sweep.timeout_s != defaults["timeout_s"]:
         words += ["--timeout", f"{sweep.timeout_s:g}"]
+    if sweep.tuning_seconds is not None:
+        words += ["--tuning-seconds", f"{sweep.tuning_seconds:g}"]
+    if sweep.tuning_candidates is not None:
+        words += ["--tuning-candidates", str(sweep.tuning_candidates)]
+    if sweep.gpu_timer != GPU_TIMERS[0]:
+        words += ["--gpu-timer", sweep.gpu_timer]
+    if sweep.flush_l2:
+        words += ["--flush-l2"]
     if sweep.seed != defaults["seed"]:
         words += ["--seed", str(sweep.seed)]
     return words

@@ -45,3 +45,17 @@ class Clock:
             return None
         rate = (self._told - self._began) / done
         return max(0.0, rate * (self._left - self._under_way) - (time.monotonic() - self._told))
+
+
+def duration(seconds: float) -> str:
+    """A time in the two largest of its units.
+
+    >>> duration(80.2)
+    '1 min 20 s'
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"

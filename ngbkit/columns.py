@@ -34,6 +34,7 @@ _FIELDS = {
     "process_cpu_percent": "process_cpu_percent",
     "peak_memory": "peak_memory_bytes",
     "gpu_percent": "gpu_percent",
+    "gpu_memory": "gpu_memory_bytes",
     "energy": "energy_j",
     "max_abs_error": "max_abs_error",
     "rmse": "rmse",

@@ -71,6 +71,7 @@ VARIABLES: Mapping[str, tuple[str, str, str]] = {
     "process_cpu_percent": ("%", "CPU use of the measuring process alone", "of all cores"),
     "peak_memory": ("B", "peak resident memory of the measuring process", ""),
     "gpu_percent": ("%", "use of the accelerator while measuring", "NaN where there is none"),
+    "gpu_memory": ("B", "peak memory taken of the accelerator while measuring", "NaN where there is none"),
     "energy": ("J", "energy that the accelerator used while measuring", "NaN where there is none"),
     "max_abs_error": ("1", "largest absolute error against the float64 reference", ""),
     "rmse_ratio": (

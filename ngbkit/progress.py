@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ngbkit.clock import duration
+
 if TYPE_CHECKING:
     from ngbkit.records import Failure
     from ngbkit.runs import Run
@@ -29,20 +31,6 @@ def describe(run: Run) -> str:
     if now.remaining_s is not None and not run.ended:
         line += f", about {duration(now.remaining_s)} left"
     return line if run.ended else f"{line}: {now.text}"
-
-
-def duration(seconds: float) -> str:
-    """A time in the two largest of its units.
-
-    >>> duration(80.2)
-    '1 min 20 s'
-    """
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
 def watch(run: Run, show: Callable[[Run], None]) -> None:

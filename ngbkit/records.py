@@ -7,6 +7,8 @@ Format history
 2
     ``compile_time_warm_s``, ``disturbed_rounds``, ``calls_per_sample``, ``process_cpu_percent``, ``interleaved``,
     ``looks``. A record of format 1 reads as one of a trial that had nothing to say about them.
+3
+    ``gpu_memory_bytes``; ``clock`` and ``flushed`` in a contract.
 """
 
 from __future__ import annotations
@@ -17,8 +19,8 @@ from typing import Any, Literal, get_args
 
 from ngbkit.errors import JournalError
 
-FORMAT = 2
-_READABLE = (1, 2)
+FORMAT = 3
+_READABLE = (1, 2, 3)
 
 FailureStatus = Literal["failed", "timeout", "crashed", "out-of-memory", "not-equivalent", "unsupported"]
 Status = Literal["ok", "failed", "timeout", "crashed", "out-of-memory", "not-equivalent", "unsupported", "pending"]
@@ -42,6 +44,11 @@ class Contract:
         Whether copying inputs to the chip and outputs back is timed; on a CPU there is nothing to copy.
     synchronised
         Whether a call waits until the outputs are ready.
+    clock
+        What a sample was timed by: ``"host"``, the CPU's clock around a call that waits for its outputs; or
+        ``"events"``, CUDA events before and after the work on the GPU, which leave out what the CPU takes to launch it.
+    flushed
+        Whether the GPU's L2 cache was overwritten before each sample, so that weights came from its memory.
     overlap
         Requests in flight at once; above 1 a sample is the time of that many requests over their number.
     notes
@@ -54,6 +61,8 @@ class Contract:
     transfers: Literal["none", "included", "excluded"] = "none"
     synchronised: bool = True
     overlap: int = 1
+    clock: Literal["host", "events"] = "host"
+    flushed: bool = False
     notes: str = ""
 
 
@@ -96,8 +105,9 @@ class Measurement:
         Of all cores, while this trial's calls ran, in percent: by the whole machine, and by this trial alone.
     peak_memory_bytes
         The child's peak resident memory.
-    gpu_percent, energy_j
-        Of the accelerator while this trial's calls ran; None where there is none.
+    gpu_percent, gpu_memory_bytes, energy_j
+        Of the accelerator while this trial's calls ran: how busy it was, the most memory that was taken of it by
+        whoever took it, and what it consumed, in joules. None where there is none, or it does not tell.
     facts
         What the compiler did, as plain JSON; what is worth keeping but has no variable of its own.
     started_at
@@ -122,6 +132,7 @@ class Measurement:
     process_cpu_percent: float | None = None
     peak_memory_bytes: int | None = None
     gpu_percent: float | None = None
+    gpu_memory_bytes: int | None = None
     energy_j: float | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
     started_at: float = 0.0

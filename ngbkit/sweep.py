@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from ngbkit import options, registry, validate
 from ngbkit.errors import UnknownNameError, UsageError
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from ngbkit.runs import Run
 
 BASELINE = "identity"
+GpuTimer = Literal["host", "events"]
+GPU_TIMERS: tuple[str, ...] = get_args(GpuTimer)
 ANCHOR = "anchor-"
 MIN_ROUNDS = 10
 MAX_SECONDS = 60.0
@@ -41,7 +43,7 @@ RESERVED = frozenset(
             "looks",
         ),
         *("throughput", "compile_time", "compile_time_warm", "first_call_time"),
-        *("cpu_percent", "process_cpu_percent", "peak_memory", "gpu_percent"),
+        *("cpu_percent", "process_cpu_percent", "peak_memory", "gpu_percent", "gpu_memory"),
         *("energy", "max_abs_error", "rmse_ratio", "contract", "status", "error"),
         *("nodes_before", "nodes_after", "nodes_fused", "fallbacks", "graph_breaks", "facts"),
         *("parameters", "mult_adds", "macs", "weight_bytes", "input_bytes", "output_bytes", "baseline"),
@@ -165,7 +167,16 @@ class Sweep:
     threads
         Worker threads of every runtime. Default: one a core that the device's engine may use.
     timeout_s
-        How long one step of a child may take, in seconds. Default: the option `timeout_s`, 600.
+        How long one step of a child may take, in seconds. Default: the option `timeout_s`, 600. A compile that tunes
+        may take longer, as long as it tells of its progress.
+    tuning_seconds, tuning_candidates
+        What compilers that search for fast code may spend on each device in this run, in all; it is shared out evenly
+        among the trials that tune. Default: no limit but those of the compilers' own options.
+    gpu_timer
+        By what samples are timed on a GPU: ``"host"``, the CPU's clock around a call that waits for its outputs; or
+        ``"events"``, CUDA events, which leave out what the CPU takes to launch the work.
+    flush_l2
+        Whether a GPU's L2 cache is overwritten before each sample: the network finds none of its weights there.
     seed
         Seeds weights, inputs and the order of measuring. Default: the option `seed`, 0.
 
@@ -189,6 +200,10 @@ class Sweep:
     interleave: bool
     threads: int | None
     timeout_s: float
+    tuning_seconds: float | None
+    tuning_candidates: int | None
+    gpu_timer: GpuTimer
+    flush_l2: bool
     seed: int
 
     def __init__(
@@ -205,6 +220,10 @@ class Sweep:
         interleave: bool = True,
         threads: int | None = None,
         timeout_s: float | None = None,
+        tuning_seconds: float | None = None,
+        tuning_candidates: int | None = None,
+        gpu_timer: str = "host",
+        flush_l2: bool = False,
         seed: int | None = None,
     ) -> None:
         defaults = options.get_options()
@@ -233,6 +252,13 @@ class Sweep:
         put("interleave", validate.flag("interleave", interleave))
         put("threads", None if threads is None else validate.count("threads", threads))
         put("timeout_s", validate.seconds("timeout_s", defaults["timeout_s"] if timeout_s is None else timeout_s))
+        put("tuning_seconds", None if tuning_seconds is None else validate.seconds("tuning_seconds", tuning_seconds))
+        put(
+            "tuning_candidates",
+            None if tuning_candidates is None else validate.count("tuning_candidates", tuning_candidates),
+        )
+        put("gpu_timer", validate.choice("gpu_timer", gpu_timer, GPU_TIMERS))
+        put("flush_l2", validate.flag("flush_l2", flush_l2))
         put("seed", defaults["seed"] if seed is None else validate.count("seed", seed, least=0))
 
     def groups(self, device: str | None = None) -> Iterator[Group]:
@@ -286,6 +312,10 @@ class Sweep:
             "interleave": self.interleave,
             "threads": self.threads,
             "timeout_s": self.timeout_s,
+            "tuning_seconds": self.tuning_seconds,
+            "tuning_candidates": self.tuning_candidates,
+            "gpu_timer": self.gpu_timer,
+            "flush_l2": self.flush_l2,
             "seed": self.seed,
         }
 

@@ -72,5 +72,12 @@ def flag(kind: str, value: Any) -> bool:
     return value
 
 
+def choice(kind: str, value: Any, valid: Sequence[str]) -> str:
+    """One of the words that are valid."""
+    if value not in valid:
+        raise UsageError(f"{kind} {value!r} does not fit; valid is {' or '.join(map(repr, valid))}.")
+    return str(value)
+
+
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -22,9 +22,21 @@ DEVICE_SIDE = (
         "workloads",
         "sweep",
         "records",
+        "accelerators",
         "compilers",
     ),
-    *("environment", "resources", "conditions", "peaks", "timing", "equivalence", "artifacts", "journal", "device"),
+    *(
+        "environment",
+        "resources",
+        "telemetry",
+        "conditions",
+        "peaks",
+        "timing",
+        "equivalence",
+        "artifacts",
+        "journal",
+        "device",
+    ),
 )
 CLIENT_SIDE = (
     *(

@@ -7,6 +7,7 @@ was asked is an error that names the device, and goes no further.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -76,6 +77,22 @@ def event(device: str, came: Mapping[str, Any], trial_ids: Collection[str]) -> E
             "total": total,
             "trial_ids": ids,
         }
+    if kind == "tuning":
+        found = take(device, came, {"text": str, "done": int, "total": int, "trial_id": str})
+        if found["trial_id"] not in trial_ids:
+            raise ReplyError(f"device {device} tunes for a trial that this run does not have there.")
+        times = {name: _seconds(came.get(name)) for name in ("best_s", "left_s")}
+        total = max(1, found["total"])
+        done = min(max(0, found["done"]), total)
+        return {
+            **found,
+            **times,
+            "kind": kind,
+            "device": device,
+            "text": plain(found["text"]),
+            "done": done,
+            "total": total,
+        }
     if kind == "salvaged":
         found = take(device, came, {"records": int, "journal": str})
         return {"kind": kind, "device": device, "records": found["records"], "journal": plain(found["journal"])}
@@ -101,6 +118,12 @@ def note(device: str, kind: str, key: Any, value: Any) -> dict[str, Any]:
     if not fits or len(key) + len(json.dumps(value)) > _MOST_NOTE_BYTES:
         raise ReplyError(f"device {device} sent {kind} that are none, or far too long ({plain(repr(key)[:80])}).")
     return {"key": key, "value": value}
+
+
+def _seconds(value: Any) -> float | None:
+    """A finite number of seconds of at least 0; None for whatever else came."""
+    fits = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < math.inf
+    return float(value) if fits else None
 
 
 def plain(text: str) -> str:

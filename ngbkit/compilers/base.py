@@ -51,6 +51,52 @@ class Option:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a search for fast code has come.
+
+    Parameters
+    ----------
+    done, total
+        Candidates tried, and how many there are to try at most.
+    best_s
+        What a call is estimated to take with the best found so far, in seconds; None before that is known.
+    left_s
+        How long the search will probably go on, in seconds; None where nothing is known of it.
+    """
+
+    done: int
+    total: int
+    best_s: float | None = None
+    left_s: float | None = None
+
+
+def _untold(progress: Progress) -> None:
+    del progress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuning:
+    """Where a compiler that searches for fast code keeps what it finds, and what the search may cost.
+
+    Parameters
+    ----------
+    folder
+        Of this device, shared by all sweeps: it outlives a cold compile and a killed process. Below it a compiler names
+        what it keeps by all that it depends on: the network's content, batch size, target, threads and versions.
+    seconds, candidates
+        What is left of the sweep's budget; None where the sweep sets none. The compiler's own options may set less.
+    report
+        Tells how far the search is. Whoever searches calls it at least once a minute: it also says that the child
+        is alive, which keeps it from being ended for want of an answer.
+    """
+
+    folder: Path
+    seconds: float | None = None
+    candidates: int | None = None
+    report: Callable[[Progress], None] = _untold
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
     """What a compiler is given, in a child process of its own.
 
@@ -75,7 +121,13 @@ class Task:
         How many worker threads to use.
     cache
         A folder of this workload's own on this device, for what may be kept between runs. Whatever a compiler keeps, it
-        keeps below this folder and nowhere else, so that a compile with an empty one is a cold compile.
+        keeps below this folder and nowhere else, so that a compile with an empty one is a cold compile. Only what
+        tuning found is kept apart.
+    tuning
+        For compilers that search.
+    accelerator
+        What to compile for and to run on, one of `Compiler.accelerators`: ``"cpu"``, or ``"cuda"``, which is the first
+        GPU that this process may see (ordinal 0): the devices file chose it.
     """
 
     form: Form
@@ -87,6 +139,8 @@ class Task:
     options: Mapping[str, Any]
     threads: int
     cache: Path
+    tuning: Tuning
+    accelerator: str = "cpu"
 
 
 def _unexplained() -> dict[str, Any]:
@@ -119,6 +173,14 @@ class Program:
     within
         Makes a context that saves time in each call where `run` is called inside it: enter it once, in the thread that
         calls, before the first timed call. `run` is right outside it as well.
+    enqueue
+        On an accelerator that works beside the CPU: what `run` does without waiting for the outputs. It is what CUDA
+        events are put around, on `stream`.
+    stream
+        The CUDA stream (a ``CUstream``, as a number) that `enqueue` works on.
+    reused_s
+        Seconds of earlier work, tuning above all, that this compile took from `Task.tuning` rather than do it again.
+        They count as time of a cold compile.
     """
 
     run: Callable[[], Any]
@@ -127,10 +189,23 @@ class Program:
     facts: dict[str, Any] = field(default_factory=dict)
     explain: Callable[[], dict[str, Any]] = _unexplained
     within: Callable[[], AbstractContextManager[Any]] = nullcontext
+    enqueue: Callable[[], Any] | None = None
+    stream: int = 0
+    reused_s: float = 0.0
 
 
-def _always() -> str:
+def always() -> str:
+    """The probe of what works wherever it is installed."""
     return ""
+
+
+def _never(options: Mapping[str, Any]) -> bool:
+    del options
+    return False
+
+
+def _on_cpu() -> dict[str, Callable[[], str]]:
+    return {"cpu": always}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,17 +225,19 @@ class Compiler:
     compile
         Makes a `Program` of a `Task`. The whole call counts as compile time, so build nothing lazily.
         Raises `ngbkit.errors.UnsupportedError` for a network it cannot do; anything else that it raises is a failure.
-    probe
-        Why it cannot work on this machine although its packages are installed (no GPU, no driver), or ``""``.
+    accelerators
+        The kinds of accelerator that it compiles for, ``"cpu"`` and ``"cuda"``, each with a probe: why it cannot work
+        on one of these here although its packages are installed (no C++ compiler, no driver, a build without CUDA), or
+        ``""``. On a device of another kind it is `unsupported`, so that no number of a CPU stands under the label of a
+        GPU. A probe leaves no trace in this process: what would, it does in a process of its own.
     options
         Its options by name.
     refusals
         Regular expressions: an error whose ``Type: message`` matches one is an `unsupported`, not a failure.
+    tunes
+        Whether `compile` searches for fast code with these options. Such compiles share the sweep's tuning budget.
     caches
         Whether `compile` keeps something below ``task.cache`` that makes the next compile of the same task faster.
-    accelerators
-        The kinds of accelerator that it compiles for: ``"cpu"``, ``"cuda"``. On a device of another kind it is
-        `unsupported`, so that no number of a CPU stands under the label of a GPU.
     """
 
     name: str
@@ -169,22 +246,34 @@ class Compiler:
     packages: tuple[str, ...]
     install: str
     compile: Callable[[Task], Program]
-    probe: Callable[[], str] = _always
+    accelerators: Mapping[str, Callable[[], str]] = field(default_factory=_on_cpu)
     options: Mapping[str, Option] = field(default_factory=dict)
     refusals: tuple[str, ...] = ()
+    tunes: Callable[[Mapping[str, Any]], bool] = _never
     caches: bool = False
-    accelerators: tuple[str, ...] = ("cpu",)
 
     def missing(self) -> list[str]:
         """Its packages that are not installed here."""
         return [package for package in self.packages if version(package) is None]
 
-    def unavailable(self) -> str:
-        """Why it cannot be used here, with the way out, or ``""`` where it can."""
+    def unavailable(self, accelerator: str | None = None) -> str:
+        """Why it cannot be used here, with the way out, or ``""`` where it can.
+
+        Parameters
+        ----------
+        accelerator
+            On what: ``"cpu"``, ``"cuda:0"``. Default: on the first kind of `accelerators`.
+        """
         missing = self.missing()
         if missing:
             return f"{', '.join(missing)} not installed; get it by: {self.install}"
-        return self.probe()
+        kind = next(iter(self.accelerators)) if accelerator is None else accelerator.partition(":")[0]
+        if kind not in self.accelerators:
+            return (
+                f"{self.name} measures on {' and '.join(self.accelerators)}, and the device is {accelerator}: "
+                "name a device with another `accelerator` in the devices file"
+            )
+        return self.accelerators[kind]()
 
     def settle(self, options: Mapping[str, Any]) -> dict[str, Scalar]:
         """Those `options`, checked, with the defaults of all others.

@@ -172,7 +172,7 @@ COMPILER = Compiler(
     packages=("torch",),
     install="pip install 'ngbkit[torch]'",
     compile=compile,
-    probe=probe,
+    accelerators={"cpu": probe},
     caches=True,
     options={
         "mode": Option(

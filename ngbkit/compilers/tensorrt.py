@@ -232,9 +232,8 @@ COMPILER = Compiler(
     packages=("tensorrt",),
     install="pip install 'ngbkit[tensorrt]' with NVIDIA's own package index; a Jetson has it in its JetPack",
     compile=compile,
-    probe=probe,
     caches=True,
-    accelerators=("cuda",),
+    accelerators={"cuda": probe},
     options={
         "precision": Option(
             default="f32",

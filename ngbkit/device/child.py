@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from ngbkit import equivalence, options, registry, resources
-from ngbkit.compilers.base import Compiler, Program, Task
+from ngbkit.compilers.base import Compiler, Program, Progress, Task, Tuning
 from ngbkit.device import preparation, reference
 from ngbkit.device.channel import Channel, ChannelClosedError, Message
 from ngbkit.errors import UnsupportedError, WorkloadError
@@ -53,6 +53,7 @@ class NotEquivalentError(Exception):
 class Loaded:
     """The one program that this child holds."""
 
+    tell: Callable[[Message], None]
     program: Program | None = None
     # What the program is called within, from its first call to the child's end.
     within: ExitStack = field(default_factory=ExitStack)
@@ -70,7 +71,7 @@ class Loaded:
 
 def serve(channel: Channel) -> None:
     """Answer messages until the channel closes."""
-    loaded = Loaded()
+    loaded = Loaded(tell=channel.send)
     while True:
         try:
             message = channel.receive()
@@ -130,7 +131,7 @@ def _load(loaded: Loaded, message: Message) -> Message:
     try:
         choice = Choice.parse(message["compiler"])
         compiler: Compiler = registry.load(registry.COMPILERS, choice.compiler)
-        task = _task(message, compiler, choice)
+        task = _task(message, compiler, choice, loaded.tell)
     except Exception as error:
         raise StageError("build") from error
     built_s = time.perf_counter() - began
@@ -155,6 +156,7 @@ def _load(loaded: Loaded, message: Message) -> Message:
     gc.freeze()
     return {
         "compile_time_s": compile_time_s,
+        "reused_s": loaded.program.reused_s,
         "first_call_time_s": first_call_time_s,
         "contract": asdict(loaded.program.contract),
         "rmse": check.rmse if check else None,
@@ -163,7 +165,7 @@ def _load(loaded: Loaded, message: Message) -> Message:
     }
 
 
-def _task(message: Message, compiler: Compiler, choice: Choice) -> Task:
+def _task(message: Message, compiler: Compiler, choice: Choice, tell: Callable[[Message], None]) -> Task:
     module, onnx = None, None
     if message["form"] == "module":
         workload = Workload.from_json(message["workload"], preparation.locator(message["artifacts"]))
@@ -185,6 +187,17 @@ def _task(message: Message, compiler: Compiler, choice: Choice) -> Task:
         options=compiler.settle(choice.options),
         threads=message["threads"],
         cache=Path(message["cache"]),
+        tuning=_tuning(message["tuning"], tell),
+        accelerator=message["accelerator"].partition(":")[0],
+    )
+
+
+def _tuning(message: Message, tell: Callable[[Message], None]) -> Tuning:
+    def report(progress: Progress) -> None:
+        tell({"progress": asdict(progress)})
+
+    return Tuning(
+        folder=Path(message["folder"]), seconds=message["seconds"], candidates=message["candidates"], report=report
     )
 
 

@@ -13,12 +13,14 @@ from typing import Any
 from ngbkit import environment, registry, resources, scratch
 from ngbkit import records as record_format
 from ngbkit.compilers.base import Compiler, Form
-from ngbkit.device import preparation
+from ngbkit.device import preparation, tuning
+from ngbkit.device.channel import Message
 from ngbkit.device.compiled import Compiled
 from ngbkit.device.lane import Lane, LaneFailedError
 from ngbkit.device.servers import ForkServer, Servers
 from ngbkit.device.settings import child_settings
 from ngbkit.device.spec import Spec
+from ngbkit.device.tuning import Budget, Search
 from ngbkit.device.turns import Rounds
 from ngbkit.journal import Journal
 from ngbkit.records import Failure, Record
@@ -36,7 +38,7 @@ _CACHE_BYTES = 20_000_000_000
 # A lane is loaded beside others while this many times the largest of them is free.
 _HEADROOM = 1.5
 
-_servers: dict[int, Servers] = {}
+_servers: dict[tuple[int, str], Servers] = {}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -61,11 +63,19 @@ class Bench:
     publish: Callable[[dict[str, Any]], None]
     _compilers: dict[str, Compiler] = field(default_factory=dict)
     _finished: set[str] = field(init=False)
+    # The trials of this plan that search for fast code.
+    _tuning: set[str] = field(init=False)
+    _budget: Budget = field(init=False)
     # Why an export ended its child, by the folder of the preparation: this plan does not try it again.
     _unexportable: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._finished = set(self.journal.statuses()) | self.spec.have
+        sweep = self.spec.sweep
+        self._budget = Budget(sweep.tuning_seconds, sweep.tuning_candidates, self.journal)
+        tuned = {label for label in sweep.compilers if _tunes(self._compiler(label), label)}
+        trials = sweep.trials(self.spec.device) if tuned else []
+        self._tuning = {trial.id for trial in trials if trial.compiler in tuned}
 
     @property
     def threads(self) -> int:
@@ -80,7 +90,7 @@ class Bench:
             for label in self.spec.sweep.compilers:
                 compiler = self._compiler(label)
                 form = _form(compiler, workload.source)
-                if form is not None and not compiler.unavailable():
+                if form is not None and not compiler.unavailable(self.spec.accelerator):
                     self._server(_preload(compiler, form, source))
 
     def measure(self, group: Group) -> None:
@@ -159,13 +169,13 @@ class Bench:
         """A preparation, made in a child. An export that ends its child costs the ONNX graph, and not all compilers."""
         source: Source = registry.load(registry.WORKLOADS, group.workload.source)
         try:
-            with self._lane(trial, self._server(source.preload)) as lane:
+            with self._lane(trial, source.preload) as lane:
                 return lane.prepare(message)
         except LaneFailedError as error:
             if error.failure.status not in ("crashed", "timeout", "out-of-memory") or not message["batch_sizes"]:
                 raise
             self._unexportable[message["folder"]] = f"the export to ONNX: {error.failure.status}, {error.failure.error}"
-        with self._lane(trial, self._server(source.preload)) as lane:
+        with self._lane(trial, source.preload) as lane:
             return lane.prepare({**message, "batch_sizes": []})
 
     @contextmanager
@@ -238,21 +248,23 @@ class Bench:
 
     def _new_lane(self, trial: Trial, group: Group, task: Mapping[str, Any]) -> Lane:
         source: Source = registry.load(registry.WORKLOADS, group.workload.source)
-        server = self._server(_preload(self._compiler(trial.compiler), task["form"], source))
-        return Lane(trial, server.fork(), self.spec.sweep.timeout_s, self.interrupt)
+        return self._fork(trial, _preload(self._compiler(trial.compiler), task["form"], source))
+
+    def _fork(self, trial: Trial, preload: tuple[str, ...]) -> Lane:
+        search = Search(trial.id, self.journal)
+
+        def told(progress: Message) -> None:
+            search.told(progress)
+            self._tell("tuning", text=f"tuning {trial}", trial_id=trial.id, **progress)
+
+        return Lane(trial, self._server(preload).fork(), self.spec.sweep.timeout_s, self.interrupt, told)
 
     def _task(self, trial: Trial, group: Group, prepared: Mapping[str, Any]) -> dict[str, Any]:
         """What the lane's child is told to load."""
         compiler = self._compiler(trial.compiler)
         form = _form(compiler, group.workload.source)
         size = str(trial.batch_size)
-        reason = compiler.unavailable()
-        if not reason and self.spec.accelerator.partition(":")[0] not in compiler.accelerators:
-            able = " and ".join(compiler.accelerators)
-            reason = (
-                f"{compiler.name} measures on {able}, and device {trial.device} is {self.spec.accelerator}: "
-                "name a device with another `accelerator` in the devices file"
-            )
+        reason = compiler.unavailable(self.spec.accelerator)
         if not reason and form is None:
             reason = f"{compiler.name} takes a torch module; {group.workload.name} is an ONNX file"
         if not reason and prepared["batch_size"] not in (None, trial.batch_size):
@@ -271,6 +283,11 @@ class Bench:
             "reference": prepared["reference"],
             "batch_size": trial.batch_size,
             "threads": self.threads,
+            "accelerator": self.spec.accelerator,
+            "tuning": {
+                "folder": str(tuning.folder(self.spec.state_dir, self.spec.device)),
+                **self._budget.share(len(self._tuning - self._finished)),
+            },
         }
 
     def _built_from(self, group: Group) -> dict[str, Any]:
@@ -299,8 +316,8 @@ class Bench:
         rounds.take(lanes)
 
     @contextmanager
-    def _lane(self, trial: Trial, server: ForkServer) -> Iterator[Lane]:
-        lane = Lane(trial, server.fork(), self.spec.sweep.timeout_s, self.interrupt)
+    def _lane(self, trial: Trial, preload: tuple[str, ...]) -> Iterator[Lane]:
+        lane = self._fork(trial, preload)
         try:
             yield lane
         finally:
@@ -312,7 +329,7 @@ class Bench:
         return self._compilers[label]
 
     def _server(self, preload: tuple[str, ...]) -> ForkServer:
-        return servers(self.threads, self.spec.state_dir).get(preload)
+        return servers(self.threads, self.spec.accelerator, self.spec.state_dir).get(preload)
 
     def _finish(self, finished: Sequence[Record]) -> None:
         """Durable before visible."""
@@ -326,11 +343,17 @@ class Bench:
         self.publish({"kind": kind, "device": self.spec.device, **what})
 
 
-def servers(threads: int, state_dir: Path) -> Servers:
-    """This engine's fork servers for that number of threads; they outlive a plan, so that the next one starts warm."""
-    if threads not in _servers:
-        _servers[threads] = Servers({**os.environ, **child_settings(threads)}, scratch.make(state_dir / "scratch"))
-    return _servers[threads]
+def servers(threads: int, accelerator: str, state_dir: Path) -> Servers:
+    """This engine's fork servers for so many threads and that chip; they outlive a plan: the next one starts warm.
+
+    A process that may see one GPU only calls it number 0, whichever it is. An engine of the devices file was started
+    so; one that was attached may not have been.
+    """
+    key = (threads, accelerator)
+    if key not in _servers:
+        visible = {"CUDA_VISIBLE_DEVICES": accelerator.partition(":")[2] or "-1", **os.environ}
+        _servers[key] = Servers({**visible, **child_settings(threads)}, scratch.make(state_dir / "scratch"))
+    return _servers[key]
 
 
 def describe(group: Group) -> str:
@@ -343,6 +366,10 @@ def _form(compiler: Compiler, source: str) -> Form | None:
     """What the compiler is given of a workload: the first of its forms that the workload has."""
     offered: tuple[Form, ...] = ("onnx",) if source == "onnx" else ("module", "onnx")
     return next((form for form in compiler.forms if form in offered), None)
+
+
+def _tunes(compiler: Compiler, label: str) -> bool:
+    return compiler.tunes(compiler.settle(Choice.parse(label).options))
 
 
 def _preload(compiler: Compiler, form: Form, source: Source) -> tuple[str, ...]:

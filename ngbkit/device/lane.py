@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,6 +43,8 @@ class Lane:
         How long one answer of the child may take.
     interrupt
         A file descriptor that becomes readable when the run is to stop.
+    told
+        Takes what the child tells of a search for fast code.
 
     Attributes
     ----------
@@ -58,6 +60,7 @@ class Lane:
     child: Child
     timeout_s: float
     interrupt: int
+    told: Callable[[Message], None]
     started_at: float = field(default_factory=time.time)
     settled_call_s: float = 0.0
     peak_memory_bytes: int = 0
@@ -84,11 +87,13 @@ class Lane:
 
     @property
     def compile_time_s(self) -> float:
-        return float(self._loaded["compile_time_s"])
+        """How long `load` took to compile, with the time that earlier tuning had saved it: that of a cold compile."""
+        return float(self._loaded["compile_time_s"]) + float(self._loaded["reused_s"])
 
     def compiled_cold(self, seconds: float) -> None:
         """What `load` did found a cache; with an empty one it had taken so long."""
-        self._warm_s, self._loaded["compile_time_s"] = self.compile_time_s, seconds
+        self._warm_s = float(self._loaded["compile_time_s"])
+        self._loaded |= {"compile_time_s": seconds, "reused_s": 0.0}
 
     def warm_up(self) -> None:
         """Call it until calls no longer get faster."""
@@ -176,12 +181,14 @@ class Lane:
 
     def _ask(self, message: Message, stage: Stage) -> Message:
         try:
-            reply = self.child.ask(message, self.timeout_s, self.interrupt)
+            reply = self.child.ask(message, self.timeout_s, self.interrupt, self.told)
         except (ChildTimeoutError, ChildEndedError) as error:
             raise LaneFailedError(self._lost(error, stage)) from error
         if "failure" in reply:
+            printed = self.child.tail()
             self.child.end()
-            raise LaneFailedError(Failure(trial_id=self.trial.id, started_at=self.started_at, **reply["failure"]))
+            told = {**reply["failure"], "detail": "\n".join(filter(None, [reply["failure"]["detail"], printed]))}
+            raise LaneFailedError(Failure(trial_id=self.trial.id, started_at=self.started_at, **told))
         return reply
 
     def _lost(self, error: ChildTimeoutError | ChildEndedError, stage: Stage) -> Failure:

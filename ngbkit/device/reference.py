@@ -13,7 +13,7 @@ import numpy as np
 
 from ngbkit import registry
 from ngbkit.artifacts import replacing
-from ngbkit.compilers.base import Compiler, Task
+from ngbkit.compilers.base import Compiler, Task, Tuning
 from ngbkit.equivalence import NOISE, relative_error
 from ngbkit.workloads import exact, export, feeds
 from ngbkit.workloads.base import Network
@@ -148,6 +148,7 @@ def _run_baseline(network: Network, arrays: Sequence[np.ndarray], file: Path, th
         options=compiler.settle({}),
         threads=threads,
         cache=file.parent,
+        tuning=Tuning(folder=file.parent),
     )
     program = compiler.compile(task)
     return program.fetch(program.run())

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,10 @@ class ChildTimeoutError(DeviceError):
     """A child did not answer in time and was killed."""
 
 
+def _unheard(progress: Message) -> None:
+    del progress
+
+
 @dataclass(slots=True)
 class Child:
     """A live child process, which answers one message at a time."""
@@ -55,8 +59,25 @@ class Child:
     kills_before: int | None
     ended: bool = False
 
-    def ask(self, message: Message, timeout_s: float, interrupt: int | None = None) -> Message:
+    def ask(
+        self,
+        message: Message,
+        timeout_s: float,
+        interrupt: int | None = None,
+        told: Callable[[Message], None] = _unheard,
+    ) -> Message:
         """Send a message and wait for the answer.
+
+        Parameters
+        ----------
+        message
+            What is asked.
+        timeout_s
+            How long the child may be silent, in seconds.
+        interrupt
+            A file descriptor that becomes readable when nobody waits any longer.
+        told
+            Takes what the child tells of its progress before it answers; each time it may be silent as long again.
 
         Raises
         ------
@@ -67,7 +88,11 @@ class Child:
         """
         try:
             self.channel.send(message)
-            return self.channel.receive(timeout_s, interrupt)
+            while True:
+                reply = self.channel.receive(timeout_s, interrupt)
+                if "progress" not in reply:
+                    return reply
+                told(reply["progress"])
         except ChannelClosedError:
             raise self._ended_error() from None
         except TimeoutError:

@@ -20,7 +20,7 @@ from ngbkit.sweep import BASELINE
 
 Unlike = Literal["error", "mask", "allow"]
 
-COMPARED = ("precision", "threads", "transfers", "synchronised", "overlap")
+COMPARED = ("precision", "threads", "transfers", "synchronised", "overlap", "clock", "flushed")
 """The fields of a contract that make two columns unlike; runtime and notes say what a compiler is."""
 
 

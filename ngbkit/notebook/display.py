@@ -10,7 +10,8 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from ngbkit import inventory
-from ngbkit.progress import PAUSE_S, describe, duration, remarks
+from ngbkit.clock import duration
+from ngbkit.progress import PAUSE_S, describe, remarks
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell

@@ -17,7 +17,7 @@ from statistics import median
 from typing import Any
 
 from ngbkit import options, registry
-from ngbkit.compilers.base import Compiler, Program, Task
+from ngbkit.compilers.base import Compiler, Program, Task, Tuning
 from ngbkit.device import preparation
 from ngbkit.timing.rounds import shuffled
 from ngbkit.timing.sampling import sample
@@ -48,6 +48,8 @@ def _compile(name: str, spec: Mapping[str, Any]) -> Program:
     network = _build(spec) if "module" in compiler.forms else None
     inputs = [TensorSpec.from_json(one) for one in spec["inputs"]]
     examples = preparation.read_arrays(spec["examples"])
+    kept = Path(tempfile.mkdtemp(prefix="ngbkit-naive-"))
+    (kept / "cache").mkdir()
     task = Task(
         form="module" if network is not None else "onnx",
         module=None if network is None else network.module,
@@ -57,7 +59,8 @@ def _compile(name: str, spec: Mapping[str, Any]) -> Program:
         batch_size=1,
         options=compiler.settle({}),
         threads=spec["threads"],
-        cache=Path(tempfile.mkdtemp(prefix="ngbkit-naive-")),
+        cache=kept / "cache",
+        tuning=Tuning(folder=kept / "tuning"),
     )
     return compiler.compile(task)
 

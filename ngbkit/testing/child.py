@@ -15,7 +15,7 @@ from typing import Any, cast
 import numpy as np
 
 from ngbkit import registry
-from ngbkit.compilers.base import Compiler, Form, Task
+from ngbkit.compilers.base import Compiler, Form, Task, Tuning
 from ngbkit.errors import UnsupportedError
 from ngbkit.testing.networks import NETWORKS, run_reference
 from ngbkit.workloads import feeds
@@ -58,7 +58,7 @@ def prepare(folder: str) -> None:
     _write_unknown_operator(folder)
 
 
-def compile_all(reference: str, form: Form, cases: str, out: str) -> None:
+def compile_all(reference: str, form: Form, cases: str, out: str, accelerator: str) -> None:
     """Compile and call every case of one form, and leave ``found.json`` and the outputs of each.
 
     The cases of a network share a cache, as the trials of a workload do.
@@ -66,21 +66,21 @@ def compile_all(reference: str, form: Form, cases: str, out: str) -> None:
     compiler = resolve(reference)
     found = []
     for index, (name, batch_size, options) in enumerate(_list_cases(compiler, form)):
-        case = {"network": name, "batch_size": batch_size, "form": form, "options": options}
-        found.append({**case, **_attempt(compiler, case, Path(cases), Path(out), str(index))})
+        case = _case(name, batch_size, form, options)
+        found.append({**case, **_attempt(compiler, case, Path(cases), Path(out), str(index), accelerator)})
     for attempt in found:
         attempt["torch_imported"] = "torch" in sys.modules
     Path(out, FOUND).write_text(json.dumps(found))
 
 
-def compile_again(reference: str, form: Form, cases: str, out: str) -> None:
+def compile_again(reference: str, form: Form, cases: str, out: str, accelerator: str) -> None:
     """Compile the plain case of each network once more, with the caches that `compile_all` left in `out`."""
     compiler = resolve(reference)
     found = {}
     for index, (name, batch_size, options) in enumerate(_list_cases(compiler, form)):
         if name in NETWORKS and batch_size == BATCH_SIZES[0] and not options:
-            case = {"network": name, "batch_size": batch_size, "form": form, "options": options}
-            found[index] = _attempt(compiler, case, Path(cases), Path(out), f"{index}-again")
+            case = _case(name, batch_size, form, options)
+            found[index] = _attempt(compiler, case, Path(cases), Path(out), f"{index}-again", accelerator)
     Path(out, FOUND_AGAIN).write_text(json.dumps(found))
 
 
@@ -118,9 +118,15 @@ def _list_cases(compiler: Compiler, form: Form) -> Iterator[tuple[str, int, dict
         yield UNKNOWN_OPERATOR, 1, {}
 
 
-def _attempt(compiler: Compiler, case: Mapping[str, Any], cases: Path, out: Path, name: str) -> dict[str, Any]:
+def _case(network: str, batch_size: int, form: Form, options: Mapping[str, Any]) -> dict[str, Any]:
+    return {"network": network, "batch_size": batch_size, "form": form, "options": options}
+
+
+def _attempt(
+    compiler: Compiler, case: Mapping[str, Any], cases: Path, out: Path, name: str, accelerator: str
+) -> dict[str, Any]:
     try:
-        program = compiler.compile(_task(compiler, case, cases, out / f"cache-{case['network']}"))
+        program = compiler.compile(_task(compiler, case, cases, out / f"cache-{case['network']}", accelerator))
         calls = {"0": program.fetch(program.run())}
         with program.within():
             calls["1"] = program.fetch(program.run())
@@ -142,7 +148,7 @@ def _checked(name: str, ask: Callable[[], Any]) -> dict[str, Any]:
         return {f"{name}_problem": f"{type(error).__name__}: {error}"}
 
 
-def _task(compiler: Compiler, case: Mapping[str, Any], cases: Path, cache: Path) -> Task:
+def _task(compiler: Compiler, case: Mapping[str, Any], cases: Path, cache: Path, accelerator: str) -> Task:
     cache.mkdir(exist_ok=True)
     name, batch_size, form = case["network"], case["batch_size"], case["form"]
     arrays = load_arrays(cases, name, batch_size, "input")
@@ -156,4 +162,6 @@ def _task(compiler: Compiler, case: Mapping[str, Any], cases: Path, cache: Path)
         options=compiler.settle(case["options"]),
         threads=THREADS,
         cache=cache,
+        accelerator=accelerator,
+        tuning=Tuning(folder=cache.with_name(f"{cache.name}-tuning")),
     )

@@ -29,19 +29,22 @@ class CompilerConformance:
     ----------
     compiler : str
         The name of its entry point, or ``"package.module:ATTRIBUTE"``.
+    accelerator : str
+        What to compile for: ``"cpu"``, or ``"cuda"``.
     required : bool
         Whether the suite fails under ``NGBKIT_REQUIRE_ALL=1`` on a machine without the compiler's packages. False for a
         compiler whose packages are not to be had everywhere.
     """
 
     compiler: str
+    accelerator: str = "cpu"
     required: bool = True
 
     def __init_subclass__(cls) -> None:
         """Keep the tests that mean something on this machine, rather than skip the others one by one."""
         super().__init_subclass__()
         tests = [name for name in vars(CompilerConformance) if name.startswith("test_")]
-        if resolve(cls.compiler).unavailable():
+        if resolve(cls.compiler).unavailable(cls.accelerator):
             unwanted = [name for name in tests if name.startswith("test_compiled_")]
         else:
             unwanted = ["test_says_why_it_is_unavailable"]
@@ -55,8 +58,9 @@ class CompilerConformance:
 
     @property
     def attempts(self) -> list[Attempt]:
-        """What was observed of the networks that any compiler should know."""
-        return [attempt for attempt in observe(self.compiler) if attempt.network != UNKNOWN_OPERATOR]
+        """What was observed of the networks that any compiler should know, but for choices that it refuses here."""
+        known = [one for one in observe(self.compiler, self.accelerator) if one.network != UNKNOWN_OPERATOR]
+        return [attempt for attempt in known if not (attempt.options and attempt.refused)]
 
     def test_record_is_complete(self) -> None:
         """The record says what the compiler is, what it compiles from, what it needs and how to get that."""
@@ -92,7 +96,7 @@ class CompilerConformance:
     def test_says_why_it_is_unavailable(self) -> None:
         """A compiler that cannot work here says what is missing, and the command that brings it if it is a package."""
         record = self.record
-        missing, reason = record.missing(), record.unavailable()
+        missing, reason = record.missing(), record.unavailable(self.accelerator)
         must_be_here = self.required and os.environ.get("NGBKIT_REQUIRE_ALL") == "1"
 
         assert reason
@@ -108,7 +112,10 @@ class CompilerConformance:
         assert not wrong, wrong
 
     def test_compiled_options_compute_the_same_function(self) -> None:
-        """Every choice of every option compiles, and is right to within the precision that its contract admits."""
+        """Every choice of every option compiles, and is right to within the precision that its contract admits.
+
+        A choice that is not for this accelerator may be refused; an option all of whose choices are is for another.
+        """
         wrong = {}
         for attempt in self.attempts:
             low = attempt.contract is not None and attempt.contract.precision not in {"f32", "f64"}
@@ -177,7 +184,7 @@ class CompilerConformance:
 
     def test_compiled_unknown_operator_is_refused(self) -> None:
         """An ONNX operator that the compiler does not know makes the trial unsupported, and not failed."""
-        tried = [attempt for attempt in observe(self.compiler) if attempt.network == UNKNOWN_OPERATOR]
+        tried = [attempt for attempt in observe(self.compiler, self.accelerator) if attempt.network == UNKNOWN_OPERATOR]
         wrong = [attempt.error or "it compiled" for attempt in tried if not attempt.refused]
 
         assert bool(tried) == ("onnx" in self.record.forms)

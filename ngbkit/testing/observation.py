@@ -92,8 +92,8 @@ class Attempt:
 
 
 @cache
-def observe(reference: str) -> tuple[Attempt, ...]:
-    """Compile every case with that compiler, in child processes, once in this process.
+def observe(reference: str, accelerator: str = "cpu") -> tuple[Attempt, ...]:
+    """Compile every case with that compiler for that accelerator, in child processes, once in this process.
 
     The cases are three networks at batch sizes 1 and 3 in every form of the compiler, every other choice of every
     option on one of them, and an ONNX graph with an operator that nobody knows. A compiler that caches gets
@@ -105,17 +105,19 @@ def observe(reference: str) -> tuple[Attempt, ...]:
         A child crashed or hung; the message carries the end of its log.
     """
     cases = _prepared()
-    return tuple(attempt for form in resolve(reference).forms for attempt in _observed(reference, form, cases))
+    return tuple(
+        attempt for form in resolve(reference).forms for attempt in _observed(reference, form, cases, accelerator)
+    )
 
 
-def _observed(reference: str, form: Form, cases: Path) -> Iterator[Attempt]:
+def _observed(reference: str, form: Form, cases: Path, accelerator: str) -> Iterator[Attempt]:
     with tempfile.TemporaryDirectory(prefix="ngbkit-observed-") as folder:
         out, home = Path(folder, "out"), Path(folder, "home")
         out.mkdir()
         home.mkdir()
         verbs = ("compile_all", "compile_again") if resolve(reference).caches else ("compile_all",)
         for verb in verbs:
-            _run_child(verb, reference, form, str(cases), str(out), home=home)
+            _run_child(verb, reference, form, str(cases), str(out), accelerator, home=home)
         again = json.loads((out / FOUND_AGAIN).read_text()) if (out / FOUND_AGAIN).exists() else {}
         stray = sorted(str(path.relative_to(home)) for path in home.rglob("*") if path.is_file())
         for index, found in enumerate(json.loads((out / FOUND).read_text())):

@@ -24,7 +24,7 @@ _EVIL = """
 import importlib, json, os
 import ngbkit.device.plan as plan
 importlib.reload(plan)
-honest = {"format": 2, "record_format": 2, "state_dir": "/tmp", "environment": {}}
+honest = {"format": plan.FORMAT, "record_format": plan.record_format.FORMAT, "state_dir": "/tmp", "environment": {}}
 class Evil:
     def __reduce__(self):
         return (os.mkdir, (MARK,))
@@ -156,6 +156,18 @@ def test_an_event_that_is_none(event: dict[str, Any]) -> None:
     """It is an error that names the device."""
     with pytest.raises(ReplyError, match="device far"):
         known(event)
+
+
+def test_how_far_tuning_is_is_held_to_sense() -> None:
+    """What is not a number of seconds is left out, and more candidates than there are were not tried."""
+    came = {"kind": "tuning", "text": "tuning\x1b", "trial_id": "one", "done": 9, "total": 4, "best_s": "soon"}
+
+    assert {
+        **{"kind": "tuning", "device": "cpu", "text": "tuning ", "trial_id": "one", "done": 4, "total": 4},
+        **{"best_s": None, "left_s": None},
+    } == replies.event("cpu", {**came, "left_s": float("inf")}, {"one"})
+    with pytest.raises(replies.ReplyError, match="tunes for a trial that this run does not have"):
+        replies.event("cpu", came, {"other"})
 
 
 def test_events_of_an_unknown_kind_are_passed_over() -> None:

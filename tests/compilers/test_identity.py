@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from ngbkit.compilers import identity
-from ngbkit.compilers.base import Task
+from ngbkit.compilers.base import Task, Tuning
 from ngbkit.errors import MissingDependencyError
 from ngbkit.testing import CompilerConformance, observe
 
@@ -41,6 +41,7 @@ def test_onnx_without_onnxruntime_names_what_to_install(monkeypatch: pytest.Monk
         options={},
         threads=1,
         cache=tmp_path,
+        tuning=Tuning(folder=tmp_path),
     )
 
     with pytest.raises(MissingDependencyError, match=r"pip install 'ngbkit\[onnxruntime\]'"):

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ngbkit.compilers import openvino
-from ngbkit.compilers.base import Task
+from ngbkit.compilers.base import Task, Tuning
 from ngbkit.testing import NETWORKS, Attempt, CompilerConformance, observe
 from ngbkit.workloads.export import export_for
 
@@ -74,6 +74,7 @@ def _task(folder: Path) -> Task:
         options=openvino.COMPILER.settle({}),
         threads=2,
         cache=folder / "cache",
+        tuning=Tuning(folder=folder / "tuning"),
     )
 
 

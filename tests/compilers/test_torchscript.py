@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ngbkit.compilers import torchscript
-from ngbkit.compilers.base import Task
+from ngbkit.compilers.base import Task, Tuning
 from ngbkit.testing import CompilerConformance, observe
 from ngbkit.workloads.base import TensorSpec
 
@@ -75,6 +75,7 @@ def test_a_kernel_that_is_missing_is_a_refusal(tmp_path: Path) -> None:
         options={},
         threads=torch.get_num_threads(),
         cache=tmp_path,
+        tuning=Tuning(folder=tmp_path),
     )
 
     with pytest.raises(RuntimeError) as raised:

@@ -251,10 +251,10 @@ def test_artifacts_arrive_whole_or_not_at_all(tmp_path: Path) -> None:
 
 def test_no_number_of_a_cpu_stands_under_the_label_of_a_gpu(mlp: Workload) -> None:
     """A compiler that does not compile for the device's accelerator is not measured there."""
-    found, _ = carry_out(Sweep(mlp, ["identity"], [1], repeats=3, threads=1), accelerator="cuda:0")
+    found, _ = carry_out(Sweep(mlp, ["openvino"], [1], repeats=3, threads=1), accelerator="cuda:0")
 
-    assert "unsupported" == found["identity", 1].status
-    assert "identity measures on cpu, and device cpu is cuda:0" in found["identity", 1].error  # type: ignore[union-attr]
+    assert "unsupported" == found["openvino", 1].status
+    assert "openvino measures on cpu, and the device is cuda:0" in found["openvino", 1].error  # type: ignore[union-attr]
 
 
 def test_what_the_client_has_is_not_run_again(mlp: Workload) -> None:

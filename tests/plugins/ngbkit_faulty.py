@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 import psutil
 
-from ngbkit.compilers.base import Compiler, Option, Program, Task
+from ngbkit.compilers.base import Compiler, Option, Program, Progress, Task
 from ngbkit.compilers.onnxruntime import COMPILER as SOUND
 from ngbkit.errors import UnsupportedError
 
 
-def _compiler(name: str, compile: Callable[[Task], Program], **options: Option) -> Compiler:
+def _compiler(name: str, compile: Callable[[Task], Program], tunes: bool = False, **options: Option) -> Compiler:
     return Compiler(
         name=name,
         summary=f"goes wrong: {name}",
@@ -29,6 +29,7 @@ def _compiler(name: str, compile: Callable[[Task], Program], **options: Option) 
         install="pip install onnxruntime",
         compile=compile,
         options=options,
+        tunes=lambda _: tunes,
         refusals=("RuntimeError: no kernel for",),
     )
 
@@ -131,6 +132,28 @@ def _slow(task: Task) -> Program:
     return replace(program, run=run)
 
 
+def _searching(task: Task) -> Program:
+    """Tries candidates, a file each, until it has as many as asked, or as the sweep's budget allows."""
+    tried, options = task.tuning.folder / "searching" / f"batch-{task.batch_size}", task.options
+    tried.mkdir(parents=True, exist_ok=True)
+    before = len(list(tried.iterdir()))
+    most = options["candidates"] if task.tuning.candidates is None else before + task.tuning.candidates
+    began = time.monotonic()
+    for number in range(before, min(most, options["candidates"]) + 1):
+        task.tuning.report(Progress(done=number, total=options["candidates"], best_s=1 / (number + 1), left_s=1.0))
+        if number < min(most, options["candidates"]):
+            time.sleep(options["seconds"])
+            (tried / str(number)).touch()
+        if number == options["stop"]:
+            os.kill(os.getpid(), signal.SIGKILL)
+    if options["fails"]:
+        print("the linker has much to say")  # noqa: T201  as a compiler does
+        raise RuntimeError("it fell over")
+    program = _sound(task)
+    facts = {**program.facts, "candidates": len(list(tried.iterdir())), "spent_s": time.monotonic() - began}
+    return replace(program, facts=facts, reused_s=before * 1000.0)
+
+
 def _engine_killer(task: Task) -> Program:
     """Ends the engine that this child works for: the fork server's parent."""
     engine = psutil.Process(os.getppid()).parent()
@@ -153,4 +176,13 @@ RAISING = _compiler(
     "raising", _raising, kind=Option(default="error", help="how it raises", choices=("error", "refusal"))
 )
 SLOW = _compiler("slow", _slow, seconds=Option(default=0.05, help="how long a call takes at least"))
+SEARCHING = _compiler(
+    "searching",
+    _searching,
+    tunes=True,
+    candidates=Option(default=4, help="how many candidates it tries"),
+    seconds=Option(default=0.0, help="how long each takes"),
+    stop=Option(default=-1, help="the candidate after which it kills itself"),
+    fails=Option(default=False, help="whether it prints something and fails"),
+)
 ENGINE_KILLER = _compiler("engine-killer", _engine_killer)
