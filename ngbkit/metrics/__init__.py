@@ -4,7 +4,8 @@ from ngbkit.metrics.accessor import Metrics
 from ngbkit.metrics.economy import break_even
 from ngbkit.metrics.factors import depth_slope, friction, retention
 from ngbkit.metrics.labelled import ase, bsr, rtr, speedup, tcr, throughput
-from ngbkit.metrics.rankings import reversals
+from ngbkit.metrics.ranking import ranking
+from ngbkit.metrics.reversals import reversals
 from ngbkit.metrics.roofline import roofline
 from ngbkit.metrics.trials import failures, summary, undisturbed, why
 
@@ -16,6 +17,7 @@ __all__ = [
     "depth_slope",
     "failures",
     "friction",
+    "ranking",
     "retention",
     "reversals",
     "roofline",

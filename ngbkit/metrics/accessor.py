@@ -9,9 +9,11 @@ import xarray as xr
 
 from ngbkit.dataset import factor_dims, nodes
 from ngbkit.errors import MetricError
-from ngbkit.metrics import economy, factors, labelled, rankings, trials
+from ngbkit.metrics import economy, factors, labelled, trials
 from ngbkit.metrics.contracts import Unlike, UnlikeContractsError
 from ngbkit.metrics.economy import Cache
+from ngbkit.metrics.ranking import ranking
+from ngbkit.metrics.reversals import reversals
 from ngbkit.metrics.roofline import roofline
 from ngbkit.storage import Data
 
@@ -81,9 +83,13 @@ class Metrics:
         """See `ngbkit.metrics.break_even`."""
         return _each(economy.break_even, self._data, cache=cache, ci=ci, unlike=unlike)
 
-    def reversals(self, *, probability: float = 0.0, unlike: Unlike = "error") -> pd.DataFrame:
+    def ranking(self, *, unlike: Unlike = "error", untuned: bool = False) -> pd.DataFrame:
+        """See `ngbkit.metrics.ranking`."""
+        return ranking(self._data, unlike=unlike, untuned=untuned)
+
+    def reversals(self, *, probability: float = 0.0, unlike: Unlike = "error", untuned: bool = False) -> pd.DataFrame:
         """See `ngbkit.metrics.reversals`; nodes of a tree are compared with one another."""
-        return rankings.reversals(self._data, probability=probability, unlike=unlike)
+        return reversals(self._data, probability=probability, unlike=unlike, untuned=untuned)
 
     def roofline(self) -> Data:
         """See `ngbkit.metrics.roofline`."""

@@ -24,6 +24,10 @@ COMPARED = ("precision", "threads", "transfers", "synchronised", "overlap", "clo
 """The fields of a contract that make two columns unlike; runtime and notes say what a compiler is."""
 
 
+UNTUNED = "untuned"
+"""What a contract notes of a compiler that is made to be tuned, and was not."""
+
+
 class UnlikeContractsError(MetricError):
     """What is to be compared was timed under different contracts."""
 
@@ -68,6 +72,18 @@ def differing(dataset: xr.Dataset, metric: str, unlike: Unlike, *, against: str 
         f'Leave them out by .sel(compiler={others}), have NaN there by unlike="mask", '
         'or compare them all the same by unlike="allow".'
     )
+
+
+def unranked(dataset: xr.Dataset, metric: str, unlike: Unlike, untuned: bool) -> xr.DataArray | None:
+    """Which trials have no place in an order: as `differing`, and those that were not tuned unless `untuned` is set."""
+    mask = differing(dataset, metric, unlike)
+    if untuned or "contract" not in dataset:
+        return mask
+    notes = field(dataset, "notes", "")
+    raw = notes.copy(
+        data=np.array([UNTUNED in str(text).split("; ") for text in notes.values.ravel()]).reshape(notes.shape)
+    )
+    return raw if mask is None else mask | raw
 
 
 def remarks(data: Data, against: Iterable[str] = ("compiler",)) -> list[str]:

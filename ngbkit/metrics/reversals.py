@@ -12,7 +12,7 @@ import xarray as xr
 from ngbkit.dataset import factor_dims, nodes
 from ngbkit.errors import UsageError
 from ngbkit.metrics import arrays, ratios
-from ngbkit.metrics.contracts import Unlike, differing
+from ngbkit.metrics.contracts import Unlike, unranked
 from ngbkit.metrics.draws import DRAWS, Sampler, center
 from ngbkit.storage import Data
 from ngbkit.sweep import BASELINE
@@ -28,7 +28,7 @@ _LEVEL = 0.5
 Key = tuple[tuple[tuple[str, Any], ...], int]
 
 
-def reversals(data: Data, *, probability: float = 0.0, unlike: Unlike = "error") -> pd.DataFrame:
+def reversals(data: Data, *, probability: float = 0.0, unlike: Unlike = "error", untuned: bool = False) -> pd.DataFrame:
     """The pairs of networks whose order by throughput differs between two columns, a device and compiler each.
 
     Networks are compared at equal factors and batch size. Their throughputs are of different groups, measured one after
@@ -44,6 +44,8 @@ def reversals(data: Data, *, probability: float = 0.0, unlike: Unlike = "error")
         Leave out reversals that are less probable, from 0 to 1.
     unlike
         As for `speedup`: a column that is unlike identity has an order of its own for that reason alone.
+    untuned
+        Whether columns count whose contract says that they were not tuned, though their compiler is made for it.
 
     Returns
     -------
@@ -64,7 +66,7 @@ def reversals(data: Data, *, probability: float = 0.0, unlike: Unlike = "error")
     if not 0 <= probability <= 1:
         raise UsageError(f"reversals() came with {probability=}; it is from 0 to 1.")
     generator = np.random.default_rng(_SEED)
-    prepared = [_prepared(node, unlike) for node in nodes(data).values()]
+    prepared = [_prepared(node, unlike, untuned) for node in nodes(data).values()]
     factors = list(dict.fromkeys(name for node in prepared for name in factor_dims(node) if name != "rounds"))
     places: dict[Key, list[tuple[xr.Dataset, dict[str, int]]]] = {}
     for node in prepared:
@@ -83,9 +85,9 @@ def reversals(data: Data, *, probability: float = 0.0, unlike: Unlike = "error")
     return kept.sort_values("probability", ascending=False, kind="stable").reset_index(drop=True)
 
 
-def _prepared(node: xr.Dataset, unlike: Unlike) -> xr.Dataset:
+def _prepared(node: xr.Dataset, unlike: Unlike, untuned: bool) -> xr.Dataset:
     """What the ratios need, every label a dim, with the drift between groups of each device."""
-    found = ratios.prepare(node, mask=differing(node, "reversals", unlike), anchored=True)
+    found = ratios.prepare(node, mask=unranked(node, "reversals", unlike, untuned), anchored=True)
     found["drift"] = _drift(found)
     found = found.drop_vars([name for name in ("anchor", "stopped") if name in found])
     scalars = [name for name in ("workload", "device", "compiler", "batch_size") if name not in found.dims]

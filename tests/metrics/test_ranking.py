@@ -1,0 +1,95 @@
+"""Rankings: which compiler is first, how surely, and who has no place."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from ngbkit import metrics
+from ngbkit.records import Contract
+
+COMPILERS = ["identity", "quick", "raw"]
+
+
+def measured(calls: dict[str, tuple[float, ...]], *, noise: float = 0.02, notes: str = "", **contract) -> xr.Dataset:
+    """Seconds a call of each compiler, 20 rounds that drift together."""
+    generator = np.random.default_rng(0)
+    drift = np.exp(generator.normal(0, 0.2, 20).cumsum())
+    quiet = np.array(list(calls.values()))[None, :, :, None, None]
+    latency = quiet * drift * np.exp(generator.normal(0, noise, (1, len(calls), len(COMPILERS), 1, 20)))
+    coords = {"device": ["cpu"], "workload": list(calls), "compiler": COMPILERS, "batch_size": [1]}
+    dims = (*coords, "repeat")
+    found = xr.Dataset({"latency": (dims, latency)}, coords)
+    found["round"] = (dims, np.broadcast_to(np.arange(20, dtype=np.int32), latency.shape).copy())
+    contracts = [json.dumps(asdict(Contract(runtime=name))) for name in COMPILERS[:2]]
+    contracts.append(json.dumps(asdict(Contract(runtime="raw", notes=notes, **contract))))
+    found["contract"] = (dims[:-1], np.broadcast_to(np.array(contracts, dtype=object)[:, None], latency.shape[:-1]))
+    return found
+
+
+def test_the_fastest_comes_first_and_surely():
+    """Drift that is twenty times the noise hides nothing, for it hits all alike."""
+    found = metrics.ranking(measured({"net": (1.0, 0.5, 0.9)}))
+
+    assert ["workload", "batch_size", "device", "rank", "compiler", "of_best", "probability"] == list(found.columns)
+    assert ["quick", "raw", "identity"] == found["compiler"].tolist()
+    assert [1, 2, 3] == found["rank"].tolist()
+    np.testing.assert_allclose([1, 0.5 / 0.9, 0.5], found["of_best"], rtol=0.05)
+    assert [1.0, 0.0, 0.0] == found["probability"].tolist()
+
+
+def test_two_that_are_alike_share_the_probability():
+    """Neither of two equals is surely the first."""
+    found = metrics.ranking(measured({"net": (1.0, 0.5, 0.5)}, noise=0.1)).set_index("compiler")["probability"]
+
+    assert 1.0 == pytest.approx(found.sum())
+    assert 0.0 == found["identity"]
+    assert 0.0 < found["raw"] < 1.0
+
+
+def test_what_was_not_tuned_has_a_place_only_if_asked_for():
+    """Neither in a ranking nor in a reversal, though it is the fastest here and turns an order round."""
+    data = measured({"one": (1.0, 0.9, 0.1), "two": (2.0, 1.9, 0.05)}, notes="channels last; untuned")
+
+    assert {"quick", "identity"} == set(metrics.ranking(data)["compiler"])
+    assert "raw" == metrics.ranking(data, untuned=True)["compiler"][0]
+    assert data.ngb.ranking().equals(metrics.ranking(data))
+    assert metrics.reversals(data).empty
+    assert {"raw"} == set(data.ngb.reversals(untuned=True)["compiler_2"])
+
+
+def test_what_only_sounds_like_it_keeps_its_place():
+    """The note is one of several, and no part of another."""
+    assert "raw" in set(metrics.ranking(measured({"net": (1.0, 0.5, 0.9)}, notes="not untuned"))["compiler"])
+
+
+def test_trials_without_a_measurement_have_no_rank():
+    """They are left out, and the others keep their probabilities."""
+    data = measured({"net": (1.0, 0.5, 0.9)})
+    data["latency"][0, 0, 1] = np.nan
+
+    found = metrics.ranking(data)
+    assert ["raw", "identity"] == found["compiler"].tolist()
+    assert [1.0, 0.0] == found["probability"].tolist()
+
+
+def test_unlike_contracts_are_asked_for():
+    """A column of another precision has no place without being allowed."""
+    data = measured({"net": (1.0, 0.5, 0.1)}, precision="bf16")
+
+    with pytest.raises(metrics.contracts.UnlikeContractsError, match="ranking"):
+        metrics.ranking(data)
+    assert {"quick", "identity"} == set(metrics.ranking(data, unlike="mask")["compiler"])
+    assert "raw" == metrics.ranking(data, unlike="allow")["compiler"][0]
+
+
+def test_without_a_baseline_throughput_decides():
+    """And a dataset of one compiler is a ranking of one."""
+    data = measured({"net": (1.0, 0.5, 0.9)}, noise=0.0)
+
+    assert ["quick", "raw"] == metrics.ranking(data.sel(compiler=["quick", "raw"]))["compiler"].tolist()
+    assert ["quick"] == metrics.ranking(data.sel(compiler="quick"))["compiler"].tolist()
