@@ -146,7 +146,7 @@ def _load(loaded: Loaded, message: Message) -> Message:
         fetched = loaded.program.fetch(outputs)
     except Exception as error:
         raise StageError("compile", compiler.refusals) from error
-    check = _check(fetched, message["reference"], str(task.options.get("precision", "f32")))
+    check = _check(fetched, message["reference"], task.batch_size, str(task.options.get("precision", "f32")))
     facts = {**loaded.program.facts, "build_time_s": built_s}
     if check is not None and check.problem:
         facts |= {"rmse": check.rmse, "max_abs_error": check.max_abs_error, "compile_time_s": compile_time_s}
@@ -201,11 +201,12 @@ def _tuning(message: Message, tell: Callable[[Message], None]) -> Tuning:
     )
 
 
-def _check(outputs: list[np.ndarray], path: str | None, precision: str) -> equivalence.Check | None:
+def _check(outputs: list[np.ndarray], path: str | None, batch: int, precision: str) -> equivalence.Check | None:
     if path is None:
         return None
     expected = reference.read(path)
-    return equivalence.compare(outputs, expected.outputs, baseline_rmse=expected.errors, precision=precision)
+    errors = expected.errors_of(batch)
+    return equivalence.compare(outputs, expected.outputs, baseline_rmse=errors, precision=precision)
 
 
 def _warm(loaded: Loaded, message: Message) -> Message:

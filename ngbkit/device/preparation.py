@@ -31,7 +31,7 @@ from ngbkit.workloads.base import Network, Source, Workload, content_hash
 
 # What the outcome depends on, besides the workload itself.
 _PACKAGES = ("torch", "timm", "torchvision", "onnx", "onnxscript", "onnxruntime")
-_LAYOUT = 3
+_LAYOUT = 4
 # Keeps an input that is called `file` from being taken for an argument of numpy.savez.
 _MARK = "="
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ngbkit.errors import UnsupportedError
+from ngbkit.workloads.exact_operators import corrected
 from ngbkit.workloads.export import tensors
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def _evaluate(path: Path, fed: Mapping[str, Array], late: threading.Event) -> li
     if model.functions:
         model = inline_local_functions(model)
     widen(model)
-    evaluator = ReferenceEvaluator(model)
+    evaluator = ReferenceEvaluator(model, new_ops=list(corrected()))
     names = [output.name for output in model.graph.output]
     reads = [_read_by(node) for node in model.graph.node]
     last = {name: index for index, read in enumerate(reads) for name in read}

@@ -171,6 +171,14 @@ def specialise(path: Path, batch_size: int, out: Path, *, fold: bool = True) -> 
     return out
 
 
+def open_negative(graph: Any) -> None:
+    """Leave dimensions of inputs and outputs open that are below 0, which is how Paddle's exporter writes them."""
+    for value in (*graph.input, *graph.output):
+        for dimension in value.type.tensor_type.shape.dim:
+            if dimension.dim_value < 0:
+                dimension.ClearField("value")
+
+
 def external_files(graph: Any) -> dict[str, int]:
     """The files beside an `onnx.ModelProto` that hold its tensors, each with the bytes that it must hold at least."""
     from onnx.external_data_helper import ExternalDataInfo, uses_external_data
@@ -217,7 +225,10 @@ def _read(path: Path, folder: Path) -> Any:
     graph = onnx.load(path, load_external_data=False)
     beside = external_files(graph)
     if sum(beside.values()) <= EMBEDDED_BYTES:
-        return onnx.load(path)
+        graph = onnx.load(path)
+        open_negative(graph.graph)
+        return graph
+    open_negative(graph.graph)
     for name in beside:
         if not (folder / name).exists():
             files.copy(path.parent / name, folder / name)

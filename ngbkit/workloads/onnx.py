@@ -10,7 +10,7 @@ from typing import Any
 from ngbkit.errors import MissingDependencyError, WorkloadError
 from ngbkit.workloads import feeds, files
 from ngbkit.workloads.base import Factors, Network, Source, TensorSpec, Workload
-from ngbkit.workloads.export import external_files
+from ngbkit.workloads.export import external_files, open_negative
 
 _SUFFIX = ".onnx"
 # What the checker minds and a runtime need not: an operator newer than this onnx, an output without a shape (those of
@@ -110,6 +110,7 @@ def _read(path: Path) -> Any:
         raise WorkloadError(f"{path} is not an ONNX file ({error}). Export one, with torch.onnx.export say.") from None
     if not graph.graph.node or not graph.opset_import:
         raise WorkloadError(f"{path} holds no ONNX graph: it is truncated, or another format. Export it again.")
+    open_negative(graph.graph)
     return graph
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ngbkit.workloads.export import tensors
+from ngbkit.workloads.export import open_negative, tensors
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -59,6 +59,7 @@ def bind(model: Any, rows: int) -> Any:
 
     bound = onnx.ModelProto()
     bound.CopyFrom(model)
+    open_negative(bound.graph)
     held = {tensor.name for tensor in bound.graph.initializer}
     for value in (*(one for one in bound.graph.input if one.name not in held), *bound.graph.output):
         dimensions = value.type.tensor_type.shape.dim

@@ -190,3 +190,28 @@ def test_what_nothing_can_run_has_no_reference(tmp_path: Path) -> None:
     assert () == made.outputs
     assert made.name.startswith("none: ")
     assert 0.0 == made.baseline_rmse
+
+
+def test_a_single_sample_is_held_against_its_own_error(tmp_path: Path) -> None:
+    """The first of two samples loses what the second, a thousand times larger, hides in their common error."""
+    precise = np.array([[1.0, 2.0], [1000.0, 2000.0]])
+    single = (precise + np.array([[1e-3, 0], [0, 0]])).astype(np.float32)
+
+    made = reference._hold([single], [precise], "torch eager, float64")
+    made.write(tmp_path / "reference.npz")
+    back = reference.read(tmp_path / "reference.npz")
+
+    assert made.errors_of(1) == back.errors_of(1) == back.first_errors
+    assert made.errors_of(2) == made.errors_of(8) == back.errors
+    assert back.first_errors[0] > 100 * back.errors[0]
+
+
+def test_the_order_of_the_sums_may_make_the_larger_error() -> None:
+    """What the network loses on the first sample by itself counts for it, and for both together."""
+    precise, alone = np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[1.0, 2.02]])
+
+    made = reference._hold([precise.copy()], [precise], "torch eager, float64", [alone])
+
+    assert made.errors_of(1) == pytest.approx((np.sqrt(0.02**2 / 5),))
+    assert made.errors_of(2) == pytest.approx((np.sqrt(0.02**2 / 30),))
+    assert (0.0,) == reference._hold([precise], [precise], "torch eager, float64", [np.ones((1, 3))]).errors

@@ -197,3 +197,38 @@ def test_a_function_of_the_file_is_part_of_it(tmp_path: Path) -> None:
     (output,) = run(tmp_path / "net.onnx")
 
     np.testing.assert_allclose(output, 2 * (X.astype(np.float64) @ WIDE), rtol=1e-14)
+
+
+def test_a_batchnorm_that_knows_no_training_takes_what_is_stored(tmp_path: Path) -> None:
+    """Opset 9 has a momentum and no mode: the statistics of the batch have no part in an inference."""
+    stored = {"scale": [2.0, 1.0], "bias": [0.5, 0.0], "mean": [3.0, -1.0], "var": [4.0, 0.25]}
+    given = [numpy_helper.from_array(np.array(value, np.float32), name) for name, value in stored.items()]
+    image = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 2, 3])
+    out = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    node = helper.make_node("BatchNormalization", ["x", *stored], ["y"], epsilon=0.0)
+    graph = helper.make_graph([node], "g", [image], [out], given)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 9)], ir_version=8), tmp_path / "net.onnx")
+    x = np.arange(12, dtype=np.float32).reshape(2, 2, 3)
+
+    (output,) = run(tmp_path / "net.onnx", x)
+
+    np.testing.assert_allclose(output[:, 0], (x[:, 0] - 3.0) / 2.0 * 2.0 + 0.5)
+    np.testing.assert_allclose(output[:, 1], (x[:, 1] + 1.0) / 0.5)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 5), (2, 3, 4, 5), (2, 3, 2, 4, 5)])
+def test_a_global_maximum_is_of_all_but_batch_and_channels(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    """Of a sequence and of a volume as well as of an image."""
+    values = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, list(shape) if name == "x" else None) for name in "xy"
+    ]
+    graph = helper.make_graph([helper.make_node("GlobalMaxPool", ["x"], ["y"])], "g", values[:1], values[1:])
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), tmp_path / "net.onnx"
+    )
+    x = np.random.default_rng(0).standard_normal(shape)
+
+    (output,) = run(tmp_path / "net.onnx", x)
+
+    assert output.shape == (2, 3, *[1] * (len(shape) - 2))
+    np.testing.assert_array_equal(output.reshape(2, 3), x.reshape(2, 3, -1).max(axis=2))

@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from ngbkit.errors import WorkloadError
-from ngbkit.workloads import files
+from ngbkit.workloads import counts, export, files
 from ngbkit.workloads import onnx as onnx_source
 from ngbkit.workloads.base import TensorSpec, Workload
 
@@ -162,3 +162,23 @@ def test_a_word_that_ends_in_onnx_is_a_file(tmp_path: Path, monkeypatch: pytest.
     assert ["folder/"] == list(onnx_source.complete("f"))
     assert [f"{tmp_path}/net.onnx"] == list(onnx_source.complete(f"{tmp_path}/n"))
     assert [] == list(onnx_source.complete("nowhere/"))
+
+
+def test_a_dimension_below_zero_is_open(tmp_path: Path) -> None:
+    """Paddle's exporter writes -1 where others write a name: such a batch takes any size, and its bytes are known."""
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [-1, 4]) for name in ("x", "y")]
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", values[:1], values[1:])
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "net.onnx"
+    )
+
+    workload = onnx_source.file(tmp_path / "net.onnx")
+    bound = export.specialise(tmp_path / "net.onnx", 3, tmp_path / "bound.onnx", fold=False)
+
+    graph = onnx.load(bound).graph
+
+    assert workload.spec["batch_size"] is None
+    assert [[3, 4], [3, 4]] == [
+        [dim.dim_value for dim in value.type.tensor_type.shape.dim] for value in (*graph.input, *graph.output)
+    ]
+    assert 16 == counts.count(onnx_source.build(workload, {})).output_bytes
