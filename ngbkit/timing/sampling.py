@@ -18,31 +18,70 @@ SAMPLE_S = 0.005
 
 
 def sample(
-    run: Callable[[], Any], samples: int, *, block: int = 1, settle: int = 0, clock: Clock = time.perf_counter_ns
+    run: Callable[[], Any],
+    samples: int,
+    *,
+    block: int = 1,
+    settle: int = 0,
+    clock: Clock = time.perf_counter_ns,
+    measure: Callable[[int], float] | None = None,
+    before: Callable[[], Any] | None = None,
 ) -> list[float]:
-    """Time `samples` blocks of `block` calls of `run` each, after `settle` calls that are not timed.
+    """Time `samples` blocks of `block` calls each, after `settle` calls of `run` that are not timed.
+
+    Parameters
+    ----------
+    run
+        One call; it returns when its outputs are ready.
+    measure
+        Makes that many calls and gives seconds a call, by another clock than the host's: CUDA events, which
+        `ngbkit.accelerators.events` makes. Default: calls of `run`, by `clock`.
+    before
+        Called before every call that is timed, and not timed itself: the calls of a block are then timed one by one,
+        for what it undoes (a cold cache) the next call does again.
 
     Returns
     -------
     list of float
         Nanoseconds a call, one a sample: where a block has several calls, their mean.
     """
-    durations = []
     with collector_off():
         for _ in repeat(None, settle):
             run()
-        if block == 1:
-            for _ in repeat(None, samples):
-                before = clock()
-                run()
-                durations.append(float(clock() - before))
-            return durations
+        if measure is None and before is None:
+            return _by_host(run, samples, block, clock)
+        timed = _timed_by(run, clock) if measure is None else measure
+        if before is None:
+            return [timed(block) * 1e9 for _ in repeat(None, samples)]
+        return [_one_by_one(timed, block, before) * 1e9 for _ in repeat(None, samples)]
+
+
+def _by_host(run: Callable[[], Any], samples: int, block: int, clock: Clock) -> list[float]:
+    durations = []
+    if block == 1:
         for _ in repeat(None, samples):
             before = clock()
-            for _ in repeat(None, block):
-                run()
-            durations.append((clock() - before) / block)
+            run()
+            durations.append(float(clock() - before))
+        return durations
+    for _ in repeat(None, samples):
+        before = clock()
+        for _ in repeat(None, block):
+            run()
+        durations.append((clock() - before) / block)
     return durations
+
+
+def _timed_by(run: Callable[[], Any], clock: Clock) -> Callable[[int], float]:
+    return lambda calls: _by_host(run, 1, calls, clock)[0] * 1e-9
+
+
+def _one_by_one(timed: Callable[[int], float], block: int, before: Callable[[], Any]) -> float:
+    total = 0.0
+    for _ in repeat(None, block):
+        before()
+        total += timed(1)
+    return total / block
 
 
 def block_size(call_s: float, sample_s: float = SAMPLE_S) -> int:
