@@ -72,7 +72,7 @@ VARIABLES: Mapping[str, tuple[str, str, str]] = {
     "peak_memory": ("B", "peak resident memory of the measuring process", ""),
     "gpu_percent": ("%", "use of the accelerator while measuring", "NaN where there is none"),
     "gpu_memory": ("B", "peak memory taken of the accelerator while measuring", "NaN where there is none"),
-    "energy": ("J", "energy that the accelerator used while measuring", "NaN where there is none"),
+    "energy": ("J", "energy that the accelerator takes for one call", "NaN where it does not tell"),
     "max_abs_error": ("1", "largest absolute error against the float64 reference", ""),
     "rmse_ratio": (
         "1",

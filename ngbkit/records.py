@@ -107,7 +107,7 @@ class Measurement:
         The child's peak resident memory.
     gpu_percent, gpu_memory_bytes, energy_j
         Of the accelerator while this trial's calls ran: how busy it was, the most memory that was taken of it by
-        whoever took it, and what it consumed, in joules. None where there is none, or it does not tell.
+        whoever took it, and what one call consumed, in joules. None where there is none, or it does not tell.
     facts
         What the compiler did, as plain JSON; what is worth keeping but has no variable of its own.
     started_at

@@ -156,8 +156,9 @@ class Device:
     def environment(self) -> dict[str, str]:
         """The environment variables of its engine; on a CPU no GPU can be seen."""
         number = self.accelerator.partition(":")[2]
-        # Not an empty text, which is lost on its way over ssh.
-        return {"CUDA_VISIBLE_DEVICES": number or "-1", **self.env}
+        # Not an empty text, which is lost on its way over ssh. By the order of the bus, a number means the same GPU to
+        # CUDA and to NVML.
+        return {"CUDA_VISIBLE_DEVICES": number or "-1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID", **self.env}
 
     @property
     def what(self) -> str:

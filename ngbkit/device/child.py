@@ -14,13 +14,15 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ngbkit import equivalence, options, registry, resources
+from ngbkit.accelerators import events
+from ngbkit.accelerators.events import Method
 from ngbkit.compilers.base import Compiler, Program, Progress, Task, Tuning
 from ngbkit.device import preparation, reference
 from ngbkit.device.channel import Channel, ChannelClosedError, Message
@@ -55,6 +57,7 @@ class Loaded:
 
     tell: Callable[[Message], None]
     program: Program | None = None
+    method: Method = field(default_factory=Method)
     # What the program is called within, from its first call to the child's end.
     within: ExitStack = field(default_factory=ExitStack)
 
@@ -154,11 +157,20 @@ def _load(loaded: Loaded, message: Message) -> Message:
     # What is alive now stays alive: the collector need not look at it again between timed calls.
     gc.collect()
     gc.freeze()
+    if task.accelerator == "cuda":
+        loaded.method = events.choose(
+            loaded.program.enqueue,
+            loaded.program.stream,
+            gpu_timer=message["gpu_timer"],
+            flush_l2=message["flush_l2"],
+        )
+    method = loaded.method
+    contract = replace(loaded.program.contract, clock=method.clock, flushed=method.flushed)
     return {
         "compile_time_s": compile_time_s,
         "reused_s": loaded.program.reused_s,
         "first_call_time_s": first_call_time_s,
-        "contract": asdict(loaded.program.contract),
+        "contract": asdict(contract),
         "rmse": check.rmse if check else None,
         "max_abs_error": check.max_abs_error if check else None,
         "facts": facts,
@@ -217,7 +229,14 @@ def _warm(loaded: Loaded, message: Message) -> Message:
 
 def _turn(loaded: Loaded, message: Message) -> Message:
     cpu, began = time.process_time(), time.perf_counter()
-    durations = sample(loaded.run, message["samples"], block=message["block"], settle=message["settle"])
+    durations = sample(
+        loaded.run,
+        message["samples"],
+        block=message["block"],
+        settle=message["settle"],
+        measure=loaded.method.measure,
+        before=loaded.method.before,
+    )
     spent_s, cpu_s = time.perf_counter() - began, time.process_time() - cpu
     timed_s = sum(durations) * message["block"] * 1e-9
     latency_s = [duration * 1e-9 / loaded.overlap for duration in durations]

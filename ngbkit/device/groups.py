@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,21 +9,22 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ngbkit import environment, registry, resources, scratch
+from ngbkit import environment, registry, resources, telemetry
 from ngbkit import records as record_format
-from ngbkit.compilers.base import Compiler, Form
+from ngbkit.compilers.base import Compiler
 from ngbkit.device import preparation, tuning
 from ngbkit.device.channel import Message
 from ngbkit.device.compiled import Compiled
 from ngbkit.device.lane import Lane, LaneFailedError
-from ngbkit.device.servers import ForkServer, Servers
-from ngbkit.device.settings import child_settings
+from ngbkit.device.pool import form_of, preload, servers
+from ngbkit.device.servers import ForkServer
 from ngbkit.device.spec import Spec
 from ngbkit.device.tuning import Budget, Search
 from ngbkit.device.turns import Rounds
 from ngbkit.journal import Journal
 from ngbkit.records import Failure, Record
 from ngbkit.sweep import Choice, Group, Trial, facts_key
+from ngbkit.telemetry import Chip, Meter
 from ngbkit.workloads.base import Source
 
 # A trial whose process ended this often in the same phase is not tried again.
@@ -37,8 +37,6 @@ _CACHE_BYTES = 20_000_000_000
 
 # A lane is loaded beside others while this many times the largest of them is free.
 _HEADROOM = 1.5
-
-_servers: dict[tuple[int, str], Servers] = {}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -66,12 +64,14 @@ class Bench:
     # The trials of this plan that search for fast code.
     _tuning: set[str] = field(init=False)
     _budget: Budget = field(init=False)
+    _chip: Chip | None = field(init=False)
     # Why an export ended its child, by the folder of the preparation: this plan does not try it again.
     _unexportable: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._finished = set(self.journal.statuses()) | self.spec.have
         sweep = self.spec.sweep
+        self._chip = telemetry.open(self.spec.accelerator)
         self._budget = Budget(sweep.tuning_seconds, sweep.tuning_candidates, self.journal)
         tuned = {label for label in sweep.compilers if _tunes(self._compiler(label), label)}
         trials = sweep.trials(self.spec.device) if tuned else []
@@ -89,9 +89,9 @@ class Bench:
             self._server(source.preload)
             for label in self.spec.sweep.compilers:
                 compiler = self._compiler(label)
-                form = _form(compiler, workload.source)
+                form = form_of(compiler, workload.source)
                 if form is not None and not compiler.unavailable(self.spec.accelerator):
-                    self._server(_preload(compiler, form, source))
+                    self._server(preload(compiler, form, source))
 
     def measure(self, group: Group) -> None:
         """Bring every trial of a group that has no record to a record.
@@ -145,7 +145,7 @@ class Bench:
 
     def _prepare(self, group: Group, todo: Sequence[Trial]) -> Mapping[str, Any]:
         """Facts, reference and ONNX file of the group's workload: from the cache, or made in a child now."""
-        wants_onnx = any(_form(self._compiler(trial.compiler), group.workload.source) == "onnx" for trial in todo)
+        wants_onnx = any(form_of(self._compiler(trial.compiler), group.workload.source) == "onnx" for trial in todo)
         seed = self.spec.sweep.seed
         kept = preparation.cache(self.spec.state_dir, self.spec.device)
         folder = kept / preparation.key(group.workload, group.factors, seed, self.spec.run_id)
@@ -248,7 +248,7 @@ class Bench:
 
     def _new_lane(self, trial: Trial, group: Group, task: Mapping[str, Any]) -> Lane:
         source: Source = registry.load(registry.WORKLOADS, group.workload.source)
-        return self._fork(trial, _preload(self._compiler(trial.compiler), task["form"], source))
+        return self._fork(trial, preload(self._compiler(trial.compiler), task["form"], source))
 
     def _fork(self, trial: Trial, preload: tuple[str, ...]) -> Lane:
         search = Search(trial.id, self.journal)
@@ -257,12 +257,20 @@ class Bench:
             search.told(progress)
             self._tell("tuning", text=f"tuning {trial}", trial_id=trial.id, **progress)
 
-        return Lane(trial, self._server(preload).fork(), self.spec.sweep.timeout_s, self.interrupt, told)
+        child = self._server(preload).fork()
+        return Lane(
+            trial=trial,
+            child=child,
+            timeout_s=self.spec.sweep.timeout_s,
+            interrupt=self.interrupt,
+            told=told,
+            meter=Meter(self._chip, child.pid),
+        )
 
     def _task(self, trial: Trial, group: Group, prepared: Mapping[str, Any]) -> dict[str, Any]:
         """What the lane's child is told to load."""
         compiler = self._compiler(trial.compiler)
-        form = _form(compiler, group.workload.source)
+        form = form_of(compiler, group.workload.source)
         size = str(trial.batch_size)
         reason = compiler.unavailable(self.spec.accelerator)
         if not reason and form is None:
@@ -284,6 +292,8 @@ class Bench:
             "batch_size": trial.batch_size,
             "threads": self.threads,
             "accelerator": self.spec.accelerator,
+            "gpu_timer": self.spec.sweep.gpu_timer,
+            "flush_l2": self.spec.sweep.flush_l2,
             "tuning": {
                 "folder": str(tuning.folder(self.spec.state_dir, self.spec.device)),
                 **self._budget.share(len(self._tuning - self._finished)),
@@ -343,39 +353,14 @@ class Bench:
         self.publish({"kind": kind, "device": self.spec.device, **what})
 
 
-def servers(threads: int, accelerator: str, state_dir: Path) -> Servers:
-    """This engine's fork servers for so many threads and that chip; they outlive a plan: the next one starts warm.
-
-    A process that may see one GPU only calls it number 0, whichever it is. An engine of the devices file was started
-    so; one that was attached may not have been.
-    """
-    key = (threads, accelerator)
-    if key not in _servers:
-        visible = {"CUDA_VISIBLE_DEVICES": accelerator.partition(":")[2] or "-1", **os.environ}
-        _servers[key] = Servers({**visible, **child_settings(threads)}, scratch.make(state_dir / "scratch"))
-    return _servers[key]
-
-
 def describe(group: Group) -> str:
     """A group in a few words: ``conv width=64 depth=2 batch 8``."""
     factors = "".join(f" {name}={value:g}" for name, value in group.factors.items())
     return f"{group.workload.name}{factors} batch {group.batch_size}"
 
 
-def _form(compiler: Compiler, source: str) -> Form | None:
-    """What the compiler is given of a workload: the first of its forms that the workload has."""
-    offered: tuple[Form, ...] = ("onnx",) if source == "onnx" else ("module", "onnx")
-    return next((form for form in compiler.forms if form in offered), None)
-
-
 def _tunes(compiler: Compiler, label: str) -> bool:
     return compiler.tunes(compiler.settle(Choice.parse(label).options))
-
-
-def _preload(compiler: Compiler, form: Form, source: Source) -> tuple[str, ...]:
-    """A torch child builds the network itself, so it is forked where the workload's source has its imports."""
-    built = source.preload if form == "module" else ()
-    return tuple(dict.fromkeys((*built, *compiler.forms[form])))
 
 
 def _failure(trial: Trial, status: record_format.FailureStatus, stage: record_format.Stage, error: str) -> Failure:

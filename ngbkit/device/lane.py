@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,12 @@ from ngbkit.errors import DeviceError
 from ngbkit.records import Contract, Failure, FailureStatus, Measurement, Stage
 from ngbkit.resources import CpuClock, CpuUse
 from ngbkit.sweep import Trial
+from ngbkit.telemetry import Meter, Use
 from ngbkit.timing.rounds import settling_calls
 from ngbkit.timing.sampling import block_size
+
+# Long enough for the energy of a turn by a counter that is renewed every tenth of a second.
+_ENERGY_TURN_S = 1.5
 
 
 class LaneFailedError(DeviceError):
@@ -45,6 +50,8 @@ class Lane:
         A file descriptor that becomes readable when the run is to stop.
     told
         Takes what the child tells of a search for fast code.
+    meter
+        Reads the chip while this lane has its turns.
 
     Attributes
     ----------
@@ -61,6 +68,7 @@ class Lane:
     timeout_s: float
     interrupt: int
     told: Callable[[Message], None]
+    meter: Meter
     started_at: float = field(default_factory=time.time)
     settled_call_s: float = 0.0
     peak_memory_bytes: int = 0
@@ -111,7 +119,8 @@ class Lane:
         block, settle = block_size(self.settled_call_s), settling_calls(self.settled_call_s)
         before = CpuClock.read()
         self._watch.mark()
-        reply = self._ask({"op": "turn", "samples": samples, "block": block, "settle": settle}, "measure")
+        with self.meter.turn():
+            reply = self._ask({"op": "turn", "samples": samples, "block": block, "settle": settle}, "measure")
         if self._watch.since().disturbed:
             self._disturbed.append(round_number)
         self._cpu.add(before, CpuClock.read())
@@ -129,6 +138,7 @@ class Lane:
     def finish(self, baseline_rmse: float) -> Measurement | Failure:
         """End the child; the measurement that it made, or how it failed at the last moment."""
         try:
+            use = self._read_chip()
             usage = self._ask({"op": "usage"}, "measure")
         except LaneFailedError as error:
             return error.failure
@@ -153,15 +163,36 @@ class Lane:
             cpu_percent=self._cpu.percent,
             process_cpu_percent=self._process_cpu_percent(),
             peak_memory_bytes=usage["peak_memory_bytes"],
+            gpu_percent=use.gpu_percent,
+            gpu_memory_bytes=use.peak_memory_bytes,
+            energy_j=self._energy(use),
             # Seconds within calls of the network, and within those that were timed: the rest is the harness's own.
             facts={
                 **self._loaded["facts"],
                 **explained,
                 "called_s": self._warm_up_s + self._turns_s,
                 "timed_s": self._timed_s,
+                **({"chip": use.facts()} if use.samples else {}),
             },
             started_at=self.started_at,
         )
+
+    def _read_chip(self) -> Use:
+        """What the chip told in all turns; where they were too short for its energy, in one more that is not kept."""
+        use = self.meter.use()
+        if use.samples and use.energy_j is None and self.settled_call_s:
+            samples = math.ceil(_ENERGY_TURN_S / (self.settled_call_s * block_size(self.settled_call_s)))
+            with self.meter.turn():
+                message = {"op": "turn", "samples": samples, "block": block_size(self.settled_call_s), "settle": 0}
+                self._ask(message, "measure")
+            use = replace(use, energy_j=self.meter.use().energy_j, turns_s=self.meter.use().turns_s)
+        return use
+
+    def _energy(self, use: Use) -> float | None:
+        """Joules that one call takes: the mean power over the turns, for as long as a call takes."""
+        if use.energy_j is None or not use.turns_s or not self._latency_s:
+            return None
+        return use.energy_j / use.turns_s * float(np.median(self._latency_s))
 
     def _explain(self) -> Mapping[str, Any]:
         """What the compiler can tell of its work, when nothing is left to be timed."""

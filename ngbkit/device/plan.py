@@ -16,8 +16,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ngbkit import conditions, environment, options, peaks
+from ngbkit import conditions, environment, options, peaks, telemetry
 from ngbkit import records as record_format
+from ngbkit.accelerators import probing as accelerators
 from ngbkit.artifacts import Store
 from ngbkit.device.groups import Bench
 from ngbkit.device.interrupt import Interrupt
@@ -156,11 +157,25 @@ def _surroundings(spec: Spec, threads: int) -> dict[str, Any]:
     return {
         **about,
         "accelerator": spec.accelerator,
+        **_accelerator(spec.accelerator),
         "child_settings": child_settings(threads),
         "conditions": {**looked, "warnings": conditions.warnings(looked, threads)},
         "peaks": _peaks(spec, threads),
         "selfcheck": _selfcheck(spec, about["chip"], threads),
     }
+
+
+def _accelerator(accelerator: str) -> dict[str, Any]:
+    """What is known of the chip beside the CPU, and why nothing is read from it where there should be something."""
+    found: dict[str, Any] = {}
+    chip = telemetry.open(accelerator)
+    if chip is not None:
+        found["telemetry"] = chip.describe()
+    elif problem := telemetry.lacks(accelerator):
+        found["telemetry"] = {"problem": problem}
+    if accelerator != "cpu":
+        found["gpu"] = accelerators.describe()
+    return found
 
 
 def _peaks(spec: Spec, threads: int) -> dict[str, Any]:

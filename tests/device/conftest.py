@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from ngbkit.device import groups
+from ngbkit.device import pool
 
 
 @pytest.fixture(autouse=True)
 def _cold_servers() -> Any:
     """Fork servers end with the test that started them."""
     yield
-    for servers in groups._servers.values():
+    for servers in pool._servers.values():
         servers.close()
-    groups._servers.clear()
+    pool._servers.clear()

@@ -1,0 +1,40 @@
+"""The fork servers of this engine: which one a child is forked from, and under what conditions all of them run."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ngbkit import scratch
+from ngbkit.compilers.base import Compiler, Form
+from ngbkit.device.servers import Servers
+from ngbkit.device.settings import child_settings
+from ngbkit.workloads.base import Source
+
+_servers: dict[tuple[int, str], Servers] = {}
+
+
+def servers(threads: int, accelerator: str, state_dir: Path) -> Servers:
+    """This engine's fork servers for so many threads and that chip; they outlive a plan: the next one starts warm.
+
+    A process that may see one GPU only calls it number 0, whichever it is. An engine of the devices file was started
+    so; one that was attached may not have been.
+    """
+    key = (threads, accelerator)
+    if key not in _servers:
+        number = accelerator.partition(":")[2] or "-1"
+        visible = {"CUDA_VISIBLE_DEVICES": number, "CUDA_DEVICE_ORDER": "PCI_BUS_ID", **os.environ}
+        _servers[key] = Servers({**visible, **child_settings(threads)}, scratch.make(state_dir / "scratch"))
+    return _servers[key]
+
+
+def form_of(compiler: Compiler, source: str) -> Form | None:
+    """What the compiler is given of a workload: the first of its forms that the workload has."""
+    offered: tuple[Form, ...] = ("onnx",) if source == "onnx" else ("module", "onnx")
+    return next((form for form in compiler.forms if form in offered), None)
+
+
+def preload(compiler: Compiler, form: Form, source: Source) -> tuple[str, ...]:
+    """A torch child builds the network itself, so it is forked where the workload's source has its imports."""
+    built = source.preload if form == "module" else ()
+    return tuple(dict.fromkeys((*built, *compiler.forms[form])))
