@@ -1,0 +1,178 @@
+"""What each vendor documents as the best use of its compiler, written by hand and as plainly as its own examples do.
+
+Each is a column of a sweep like any other (``onnxruntime-by-hand``), so that it takes turns with ngbkit's own use of
+that compiler in one run. Nothing is taken from ``ngbkit.compilers`` but the protocol: a mistake there is not made here.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from ngbkit.compilers.base import Compiler, Form, Program, Task
+from ngbkit.records import Contract
+
+Call = Callable[[], Any]
+
+
+def _compiler(
+    name: str, form: Form, make: Callable[[Task], Call], packages: tuple[str, ...], preload: tuple[str, ...] = ()
+) -> Compiler:
+    def compile(task: Task) -> Program:
+        call = make(task)
+        return Program(run=call, fetch=_arrays, contract=Contract(runtime=f"{name}, by hand", threads=task.threads))
+
+    return Compiler(
+        name=f"{name}-by-hand",
+        summary=f"{name} as its vendor documents its best use",
+        forms={form: preload or (("torch",) if form == "module" else ())},
+        packages=packages,
+        install=f"pip install 'ngbkit[{packages[0]}]'",
+        compile=compile,
+    )
+
+
+def _arrays(outputs: Any) -> list[Any]:
+    if isinstance(outputs, dict):
+        return _arrays(list(outputs.values()))
+    if isinstance(outputs, (list, tuple)):
+        return [array for one in outputs for array in _arrays(one)]
+    if hasattr(outputs, "detach"):
+        return [outputs.detach().numpy()]
+    if hasattr(outputs, "to_host"):
+        return [outputs.to_host()]
+    return [outputs.numpy() if hasattr(outputs, "numpy") else outputs]
+
+
+def _torch(task: Task) -> tuple[Any, tuple[Any, ...]]:
+    import torch
+
+    torch.set_num_threads(task.threads)
+    return task.module, tuple(torch.from_numpy(array) for array in task.arrays)
+
+
+def _inferring(module: Any, inputs: tuple[Any, ...]) -> Call:
+    import torch
+
+    def call() -> Any:
+        with torch.inference_mode():
+            return module(*inputs)
+
+    return call
+
+
+def _identity(task: Task) -> Call:
+    """PyTorch's inference mode."""
+    return _inferring(*_torch(task))
+
+
+def _torchscript(task: Task) -> Call:
+    """PyTorch's TorchScript inference recipe: trace, freeze, optimise, two runs to warm the profiling executor up."""
+    import torch
+
+    module, inputs = _torch(task)
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        scripted = torch.jit.optimize_for_inference(torch.jit.freeze(torch.jit.trace(module, inputs)))
+    call = _inferring(scripted, inputs)
+    call()
+    call()
+    return call
+
+
+def _inductor(task: Task) -> Call:
+    """PyTorch's `torch.compile`, with the freezing that its page on the CPU backend recommends for inference."""
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(task.cache)
+    import torch
+    from torch._inductor import config
+
+    module, inputs = _torch(task)
+    config.freezing = True
+    call = _inferring(torch.compile(module), inputs)
+    with torch.no_grad():
+        call()
+    return call
+
+
+def _aotinductor(task: Task) -> Call:
+    """PyTorch's AOTInductor tutorial: export, compile and package, load."""
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(task.cache)
+    import torch
+
+    module, inputs = _torch(task)
+    with torch.no_grad():
+        exported = torch.export.export(module, inputs)
+        package = torch._inductor.aoti_compile_and_package(exported, package_path=str(task.cache / "model.pt2"))
+    return _inferring(torch._inductor.aoti_load_package(package), inputs)
+
+
+def _onnxruntime(task: Task) -> Call:
+    """ONNX Runtime's performance page: all optimisations (the default), so many threads, inputs and outputs bound."""
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = task.threads
+    # Its default lets idle threads spin, which would be timed with whoever has the next turn.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    session = onnxruntime.InferenceSession(str(task.onnx), options, providers=["CPUExecutionProvider"])
+    binding = session.io_binding()
+    for spec, array in zip(task.inputs, task.arrays, strict=True):
+        binding.bind_cpu_input(spec.name, array)
+    for output in session.get_outputs():
+        binding.bind_output(output.name)
+
+    def call() -> Any:
+        session.run_with_iobinding(binding)
+        return binding.get_outputs()
+
+    return call
+
+
+def _openvino(task: Task) -> Call:
+    """OpenVINO's latency hint, one request, outputs shared and not copied."""
+    import sys
+
+    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
+    import openvino
+
+    hints = {
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_PRECISION_HINT": "f32",
+        "INFERENCE_NUM_THREADS": task.threads,
+    }
+    request = openvino.Core().compile_model(str(task.onnx), "CPU", hints).create_infer_request()
+    for spec, array in zip(task.inputs, task.arrays, strict=True):
+        request.set_tensor(spec.name, openvino.Tensor(array))
+
+    def call() -> Any:
+        request.infer()
+        return [tensor.data for tensor in request.output_tensors]
+
+    return call
+
+
+def _tvm(task: Task) -> Call:
+    """TVM's tutorial: import from ONNX, build with the default pipeline of the target, call the virtual machine."""
+    os.environ["TVM_NUM_THREADS"], os.environ["TVM_BIND_THREADS"] = str(task.threads), "0"
+    import onnx
+    import tvm
+    from tvm import relax
+    from tvm.relax.frontend.onnx import from_onnx
+
+    target = tvm.target.Target({"kind": "llvm", "mcpu": tvm.target.codegen.llvm_get_system_cpu()})
+    built = tvm.compile(from_onnx(onnx.load(str(task.onnx))), target=target)
+    main = relax.VirtualMachine(built, tvm.cpu())["main"]
+    inputs = [tvm.runtime.tensor(array) for array in task.arrays]
+    return lambda: main(*inputs)
+
+
+IDENTITY = _compiler("identity", "module", _identity, ("torch",))
+TORCHSCRIPT = _compiler("torchscript", "module", _torchscript, ("torch",))
+INDUCTOR = _compiler("inductor", "module", _inductor, ("torch",))
+AOTINDUCTOR = _compiler("aotinductor", "module", _aotinductor, ("torch",))
+ONNXRUNTIME = _compiler("onnxruntime", "onnx", _onnxruntime, ("onnxruntime",))
+OPENVINO = _compiler("openvino", "onnx", _openvino, ("openvino",))
+TVM = _compiler("tvm", "onnx", _tvm, ("apache-tvm", "onnx"))
