@@ -174,7 +174,7 @@ class Sweep:
         among the trials that tune. Default: no limit but those of the compilers' own options.
     gpu_timer
         By what samples are timed on a GPU: ``"host"``, the CPU's clock around a call that waits for its outputs; or
-        ``"events"``, CUDA events, which leave out what the CPU takes to launch the work.
+        ``"events"``, CUDA events before and after the work on the GPU.
     flush_l2
         Whether a GPU's L2 cache is overwritten before each sample: the network finds none of its weights there.
     seed

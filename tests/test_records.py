@@ -41,7 +41,7 @@ def test_a_record_survives_json(record: Record) -> None:
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"format": 3}, "format 3 came; this ngbkit reads up to format 2. Install a newer ngbkit"),
+        ({"format": 4}, "format 4 came; this ngbkit reads up to format 3. Install a newer ngbkit"),
         ({"kind": "guess"}, "kind 'guess' came"),
         ({"surprise": 1}, "does not read"),
     ],

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes
+import hashlib
+import importlib
 import json
-import subprocess
-import sys
-from collections.abc import Mapping
-from functools import lru_cache
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ngbkit.accelerators import cuda, graphs
 from ngbkit.compilers import onnx_graph
 from ngbkit.compilers.base import Compiler, Option, Program, Task
 from ngbkit.errors import UnsupportedError
@@ -19,42 +19,39 @@ from ngbkit.records import Contract
 if TYPE_CHECKING:
     import numpy as np
 
-_DRIVER = "libcuda.so.1"
-_NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
+_LEVELS = (0, 1, 2, 3, 4, 5)
+_DEFAULT_LEVEL = 3  # TensorRT's own
+_TF32_SINCE = (8, 0)
 
 
 def compile(task: Task) -> Program:
-    """Build an engine from the ONNX file of `task` and bind its tensors to memory on the GPU.
+    """Build an engine from the ONNX file of `task`, or load what is kept of it, and bind its tensors on the GPU.
 
     Raises
     ------
     UnsupportedError
-        TensorRT's parser refuses the graph, or this TensorRT cannot build at the precision that was asked for.
+        TensorRT's parser refuses the graph, this TensorRT or GPU has no such precision, or the network cannot be
+        recorded as a CUDA graph.
     """
-    import numpy as np
     import tensorrt as trt
 
-    driver = _Driver()
-    logger = trt.Logger(trt.Logger.WARNING)
-    timings = task.cache / "tensorrt" / f"{task.options['precision']}.timings"
-    cached = timings.exists()
-    serialized, output_names = _build(trt, logger, str(task.onnx), str(task.options["precision"]), timings)
-    # The runtime must outlive its engine, and the engine its context: `run` holds all three.
-    runtime = trt.Runtime(logger)
-    engine = runtime.deserialize_cuda_engine(serialized)
+    driver = cuda.Driver()
+    _check_precision(task, driver)
+    log = _make_log(trt)
+    # The runtime must outlive its engine, and the engine its context: `enqueue` holds all three.
+    runtime = trt.Runtime(log)
+    found, engine, kept = _load_or_build(trt, log, runtime, task, driver)
     context = engine.create_execution_context()
-    arrays = {spec.name: array for spec, array in zip(task.inputs, task.arrays, strict=True)}
-    outputs = {
-        name: np.empty(tuple(engine.get_tensor_shape(name)), trt.nptype(engine.get_tensor_dtype(name)))
-        for name in output_names
-    }
-    addresses = _bind(driver, context, arrays, outputs)
-    owners = (runtime, engine, context)
+    if context is None:
+        raise RuntimeError(f"TensorRT could not make a context of its engine: {_said(log)}")
+    outputs, addresses = _bind(trt, driver, engine, context, task, found.outputs)
+    enqueue = _enqueue_on(driver, (runtime, engine, context), log)
+    if task.options["cuda_graph"]:
+        enqueue = graphs.capture(driver, enqueue)
 
-    def run(owners: tuple[Any, ...] = owners) -> None:
-        if not owners[-1].execute_async_v3(driver.stream.value):
-            raise RuntimeError("TensorRT could not enqueue the network; its own log says why.")
-        driver.call("cuStreamSynchronize", driver.stream)
+    def run() -> None:
+        enqueue()
+        driver.synchronize()
 
     def fetch(_: None) -> list[np.ndarray]:
         return [driver.download(addresses[name], array).copy() for name, array in outputs.items()]
@@ -67,10 +64,211 @@ def compile(task: Task) -> Program:
             precision=str(task.options["precision"]),
             threads=task.threads,
             transfers="excluded",
+            notes="CUDA graph" if task.options["cuda_graph"] else "",
         ),
-        facts={"engine_bytes": serialized.nbytes, "cache": "hit" if cached else "miss"},
+        facts={"engine_bytes": len(found.plan), **kept, **found.facts},
         explain=lambda: _explain(trt, engine, task),
+        enqueue=enqueue,
+        stream=driver.stream.value or 0,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Engine:
+    """A serialised engine, the names of its outputs in the order of the graph, and what is to be told of its build."""
+
+    plan: bytes
+    outputs: Sequence[str]
+    facts: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """Where an engine is kept, and how long each tactic took when it was built."""
+
+    engine: Path
+    timings: Path
+
+    @classmethod
+    def of(cls, task: Task, version: str, driver: cuda.Driver) -> _Kept:
+        """An engine is of one graph, precision, level, TensorRT and GPU; timings serve any graph and level."""
+        assert task.onnx is not None
+        precision, level = str(task.options["precision"]), str(task.options["level"])
+        machine = _digest(version, driver.name, *map(str, driver.compute_capability), str(driver.multiprocessors))
+        content = hashlib.sha256(task.onnx.read_bytes()).hexdigest()
+        folder = task.cache / "tensorrt" / machine
+        return cls(folder / f"{_digest(content, precision, level)}.engine", folder / f"{precision}.timings")
+
+    def read(self) -> _Engine | None:
+        try:
+            head, _, plan = self.engine.read_bytes().partition(b"\n")
+            told = json.loads(head)
+            return _Engine(plan=plan, outputs=told["outputs"], facts=told["facts"])
+        except (OSError, ValueError, KeyError):  # there is none, or no whole one: it will be built
+            return None
+
+    def write(self, engine: _Engine) -> None:
+        head = json.dumps({"outputs": engine.outputs, "facts": engine.facts})
+        _write_whole(self.engine, head.encode() + b"\n" + engine.plan)
+
+
+def _load_or_build(
+    trt: Any, log: Any, runtime: Any, task: Task, driver: cuda.Driver
+) -> tuple[_Engine, Any, dict[str, str]]:
+    """The engine as it is kept, as it is loaded, and whether it and the timings of its tactics were there before."""
+    kept = _Kept.of(task, trt.__version__, driver)
+    found = kept.read()
+    loaded = runtime.deserialize_cuda_engine(found.plan) if found else None
+    if found is not None and loaded is not None:
+        return found, loaded, {"cache": "hit"}
+    timings = "hit" if kept.timings.exists() else "miss"
+    built = _build(trt, log, task, kept.timings)
+    loaded = runtime.deserialize_cuda_engine(built.plan)
+    if loaded is None:
+        raise RuntimeError(f"TensorRT does not load the engine that it has built: {_said(log)}")
+    kept.write(built)
+    return built, loaded, {"cache": "miss", "timing_cache": timings}
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
+def _write_whole(path: Path, content: bytes) -> None:
+    """A child that is killed while it writes leaves nothing that the next one would take for an engine."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f"{path.name}.part")
+    part.write_bytes(content)
+    part.replace(path)
+
+
+def _check_precision(task: Task, driver: cuda.Driver) -> None:
+    capability = driver.compute_capability
+    if task.options["precision"] == "tf32" and capability < _TF32_SINCE:
+        raise UnsupportedError(
+            f"{driver.name} has compute capability {capability[0]}.{capability[1]}, and tf32 came with "
+            f"{_TF32_SINCE[0]}.{_TF32_SINCE[1]}: compile with precision f32 or f16"
+        )
+
+
+def _make_log(trt: Any) -> Any:
+    """A logger that keeps the errors, for the message of the one that is raised."""
+
+    class Log(trt.ILogger):  # type: ignore[misc]  # TensorRT has no types
+        def __init__(self) -> None:
+            trt.ILogger.__init__(self)
+            self.errors: list[str] = []
+
+        def log(self, severity: Any, message: str) -> None:
+            if severity in (trt.ILogger.Severity.ERROR, trt.ILogger.Severity.INTERNAL_ERROR):
+                self.errors.append(message)
+
+    return Log()
+
+
+def _said(log: Any) -> str:
+    return "; ".join(log.errors) or "it said nothing"
+
+
+def _build(trt: Any, log: Any, task: Task, timings: Path) -> _Engine:
+    """Build an engine; how long each tactic took is kept in `timings`: the next build need not time it again."""
+    builder = trt.Builder(log)
+    network = builder.create_network(0)  # explicit batch is the only kind since TensorRT 10
+    config = builder.create_builder_config()
+    config.builder_optimization_level = task.options["level"]
+    facts = _set_precision(trt, config, str(task.options["precision"]))
+    _parse(trt, log, network, task, converted=bool(facts.get("converted_to_f16")))
+    _use_timings(config, timings)
+    plan = builder.build_serialized_network(network, config)
+    if plan is None:
+        raise RuntimeError(f"TensorRT built no engine: {_said(log)}")
+    _write_whole(timings, bytes(memoryview(config.get_timing_cache().serialize())))
+    outputs = [network.get_output(index).name for index in range(network.num_outputs)]
+    return _Engine(plan=bytes(memoryview(plan)), outputs=outputs, facts=facts)
+
+
+def _set_precision(trt: Any, config: Any, precision: str) -> dict[str, Any]:
+    """Tell the builder the precision, and return what is to be told of it."""
+    if precision != "tf32":  # on by default
+        config.clear_flag(trt.BuilderFlag.TF32)
+    if precision != "f16":
+        return {}
+    # Until TensorRT 10 the builder may pick f16 for each layer where that is faster; from 11 on the graph says it.
+    typed = not hasattr(trt.BuilderFlag, "FP16")
+    if not typed:
+        config.set_flag(trt.BuilderFlag.FP16)
+    return {"converted_to_f16": typed}
+
+
+def _parse(trt: Any, log: Any, network: Any, task: Task, converted: bool) -> None:
+    parser = trt.OnnxParser(network, log)
+    parsed = parser.parse(_in_f16(task.onnx)) if converted else parser.parse_from_file(str(task.onnx))
+    if not parsed:
+        errors = [parser.get_error(index).desc() for index in range(parser.num_errors)]
+        raise UnsupportedError(f"TensorRT's ONNX parser refuses the graph: {'; '.join(errors)}")
+
+
+def _in_f16(path: Path | None) -> bytes:
+    """The graph with weights and tensors in float16, and its inputs and outputs as they were."""
+    import onnx
+
+    try:
+        # By the import that keeps its telemetry off, which must come first.
+        from ngbkit.compilers.onnxruntime_runtime import onnxruntime
+
+        float16, onnx_model = (
+            importlib.import_module(f"{onnxruntime.__name__}.transformers.{name}") for name in ("float16", "onnx_model")
+        )
+    except ImportError as error:
+        raise UnsupportedError(
+            f"this TensorRT takes the precision from the graph, and what converts it to f16 is missing ({error}); "
+            "get it by: pip install 'ngbkit[onnxruntime]'"
+        ) from error
+    converted = float16.convert_float_to_float16(onnx.load(str(path)), keep_io_types=True)
+    onnx_model.OnnxModel(converted).topological_sort()  # the casts of the inputs were put at the end
+    return bytes(converted.SerializeToString())
+
+
+def _use_timings(config: Any, timings: Path) -> None:
+    """Build with the timings that are kept; those that TensorRT does not take are forgotten."""
+    for content in ([timings.read_bytes()] if timings.exists() else []) + [b""]:
+        cache = config.create_timing_cache(content)
+        if cache is not None and config.set_timing_cache(cache, False):
+            return
+
+
+def _bind(
+    trt: Any, driver: cuda.Driver, engine: Any, context: Any, task: Task, names: Sequence[str]
+) -> tuple[dict[str, np.ndarray], dict[str, int]]:
+    """Memory on the GPU for every tensor, the inputs' values in it: arrays for the outputs, and all addresses."""
+    import numpy as np
+
+    inputs = {spec.name: array for spec, array in zip(task.inputs, task.arrays, strict=True)}
+    outputs = {
+        name: np.empty(tuple(engine.get_tensor_shape(name)), trt.nptype(engine.get_tensor_dtype(name)))
+        for name in names
+    }
+    arrays = {**inputs, **outputs}
+    addresses = {}
+    # An input that nothing reads may be none of the engine's: its own list says what it wants.
+    for name in [engine.get_tensor_name(index) for index in range(engine.num_io_tensors)]:
+        array = np.ascontiguousarray(arrays[name], dtype=trt.nptype(engine.get_tensor_dtype(name)))
+        addresses[name] = driver.allocate(array.nbytes)
+        if name in inputs:
+            driver.upload(addresses[name], array)
+        if not context.set_tensor_address(name, addresses[name]):
+            raise RuntimeError(f"TensorRT does not take an address for its tensor {name!r}")
+    return outputs, addresses
+
+
+def _enqueue_on(driver: cuda.Driver, owners: tuple[Any, Any, Any], log: Any) -> Callable[[], None]:
+    execute, stream = owners[-1].execute_async_v3, driver.stream.value
+
+    def enqueue(_: tuple[Any, Any, Any] = owners) -> None:
+        if not execute(stream):
+            raise RuntimeError(f"TensorRT could not enqueue the network: {_said(log)}")
+
+    return enqueue
 
 
 def _explain(trt: Any, engine: Any, task: Task) -> dict[str, Any]:
@@ -91,138 +289,22 @@ def _is_fused(layer: str) -> bool:
     return " + " in layer or "..." in layer
 
 
-def _build(trt: Any, logger: Any, path: str, precision: str, timings: Path) -> tuple[Any, list[str]]:
-    """A serialised engine, and the names of its outputs in the order of the graph.
-
-    How long each tactic took is kept in `timings`, so that the next build need not time them again.
-    """
-    builder = trt.Builder(logger)
-    network = builder.create_network(0)  # explicit batch is the only kind since TensorRT 10
-    parser = trt.OnnxParser(network, logger)
-    if not parser.parse_from_file(path):
-        errors = [parser.get_error(index).desc() for index in range(parser.num_errors)]
-        raise UnsupportedError(f"TensorRT's ONNX parser refuses the graph: {'; '.join(errors)}")
-    config = builder.create_builder_config()
-    if precision != "tf32":  # on by default
-        config.clear_flag(trt.BuilderFlag.TF32)
-    if precision == "f16":
-        if not hasattr(trt.BuilderFlag, "FP16"):
-            raise UnsupportedError(
-                f"TensorRT {trt.__version__} takes the precision from the graph; export it in float16."
-            )
-        config.set_flag(trt.BuilderFlag.FP16)
-    config.set_timing_cache(config.create_timing_cache(timings.read_bytes() if timings.exists() else b""), False)
-    serialized = builder.build_serialized_network(network, config)
-    if serialized is None:
-        raise RuntimeError("TensorRT built no engine; its own log says why.")
-    timings.parent.mkdir(parents=True, exist_ok=True)
-    timings.write_bytes(memoryview(config.get_timing_cache().serialize()))
-    return serialized, [network.get_output(index).name for index in range(network.num_outputs)]
-
-
-def _bind(
-    driver: _Driver, context: Any, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]
-) -> dict[str, int]:
-    """Memory on the GPU for every tensor, the inputs' values in it; returns the addresses by name."""
-    addresses = {name: driver.allocate(array.nbytes) for name, array in {**inputs, **outputs}.items()}
-    for name, array in inputs.items():
-        driver.upload(addresses[name], array)
-    for name, address in addresses.items():
-        context.set_tensor_address(name, address)
-    return addresses
-
-
-class _Driver:
-    """The few calls of the CUDA driver that an inference needs; the driver is there wherever a GPU works.
-
-    What it allocates lives as long as the child process that measures.
-    """
-
-    def __init__(self) -> None:
-        self._library = ctypes.CDLL(_DRIVER)
-        device, primary = ctypes.c_int(), ctypes.c_void_p()
-        # Not of the non-blocking kind, for it must wait for uploads: their calls may return before the copy is done.
-        self.stream = ctypes.c_void_p()
-        self.call("cuInit", 0)
-        self.call("cuDeviceGet", ctypes.byref(device), 0)
-        # The primary context is the one that TensorRT, through the CUDA runtime, uses as well.
-        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(primary), device)
-        self.call("cuCtxSetCurrent", primary)
-        self.call("cuStreamCreate", ctypes.byref(self.stream), 0)
-
-    def call(self, name: str, *arguments: Any) -> None:
-        code = getattr(self._library, name)(*arguments)
-        if code:
-            text = ctypes.c_char_p()
-            self._library.cuGetErrorName(code, ctypes.byref(text))
-            raise RuntimeError(f"{name}: {(text.value or b'').decode() or 'CUDA error'} ({code})")
-
-    def allocate(self, size: int) -> int:
-        address = ctypes.c_uint64()
-        self.call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(max(size, 1)))
-        return address.value
-
-    def upload(self, address: int, array: np.ndarray) -> None:
-        self.call(
-            "cuMemcpyHtoD_v2",
-            ctypes.c_uint64(address),
-            ctypes.c_void_p(array.ctypes.data),
-            ctypes.c_size_t(array.nbytes),
-        )
-
-    def download(self, address: int, array: np.ndarray) -> np.ndarray:
-        """Fill `array` from the GPU and return it."""
-        self.call(
-            "cuMemcpyDtoH_v2",
-            ctypes.c_void_p(array.ctypes.data),
-            ctypes.c_uint64(address),
-            ctypes.c_size_t(array.nbytes),
-        )
-        return array
-
-
-@lru_cache(maxsize=1)
 def probe() -> str:
-    """Why TensorRT cannot work here: no driver, no GPU that this process may see, or libraries that do not load.
-
-    Looked at in a process of its own: one that has once asked CUDA anything cannot fork children that use it.
-    """
-    program = f"from {__name__} import diagnose; print(diagnose(), end='')"
-    try:
-        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
-    except subprocess.TimeoutExpired:
-        return "the CUDA driver or TensorRT did not answer within 60 s; look at `nvidia-smi`"
-    if done.returncode:
-        return f"looking for a GPU ended with exit code {done.returncode}: {done.stderr.strip()[-300:]}"
-    return done.stdout
+    """Why TensorRT cannot work here: no driver, no GPU that this process may see, or libraries that do not load."""
+    return cuda.lacks("tensorrt", f"from {__name__} import diagnose; print(diagnose(), end='')")
 
 
 def diagnose() -> str:
-    """The reason that `probe` gives, found in this very process."""
+    """Why TensorRT, which loads, cannot use the GPU of this very process, or ``""``."""
+    import tensorrt as trt
+
+    log = _make_log(trt)
     try:
-        count = _count_gpus()
-    except OSError as error:
-        return f"there is no NVIDIA driver on this machine ({error}); TensorRT needs one, and a GPU"
-    except RuntimeError as error:
-        return f"the NVIDIA driver does not start ({error}); look at `nvidia-smi`"
-    if not count:
-        return "there is no NVIDIA GPU that this process may see; TensorRT needs one (look at CUDA_VISIBLE_DEVICES)"
-    try:
-        import tensorrt  # noqa: F401  whether it loads is the question
-    except Exception as error:  # noqa: BLE001  its own loader raises all sorts
-        return f"tensorrt is installed and does not load: {type(error).__name__}: {error}"
+        trt.Builder(log)
+    except Exception as error:  # noqa: BLE001  what it raises differs by version, and its log has the reason
+        said = "; ".join(log.errors) or f"{type(error).__name__}: {error}"
+        return f"TensorRT {trt.__version__} does not work with this GPU and driver: {said}"
     return ""
-
-
-def _count_gpus() -> int:
-    library = ctypes.CDLL(_DRIVER)
-    code = library.cuInit(0)
-    count = ctypes.c_int()
-    if not code:
-        code = library.cuDeviceGetCount(ctypes.byref(count))
-    if code not in (0, _NO_DEVICE):
-        raise RuntimeError(f"CUDA error {code}")
-    return count.value
 
 
 COMPILER = Compiler(
@@ -239,6 +321,16 @@ COMPILER = Compiler(
             default="f32",
             help="the precision to compute in; left to itself TensorRT picks tf32 for matrix products",
             choices=("f32", "tf32", "f16"),
+        ),
+        "level": Option(
+            default=_DEFAULT_LEVEL,
+            help="how hard the builder tries, from 0 to 5: above 3 it takes much longer and may find faster kernels",
+            choices=_LEVELS,
+        ),
+        "cuda_graph": Option(
+            default=False,
+            help="record the network's launches once and launch them as one; it helps where the network is small",
+            choices=(False, True),
         ),
     },
     refusals=(

@@ -35,7 +35,7 @@ from ngbkit.workloads import feeds
 from ngbkit.workloads.base import Source, TensorSpec, Workload
 
 _OUT_OF_MEMORY = re.compile(
-    r"bad_alloc|out of memory|not enough memory|can't allocate memory|failed to allocate", re.IGNORECASE
+    r"bad_alloc|out.?of.?memory|not enough memory|can't allocate memory|failed to allocate", re.IGNORECASE
 )
 
 
@@ -147,6 +147,13 @@ def _load(loaded: Loaded, message: Message) -> Message:
         outputs = loaded.program.run()
         first_call_time_s = (time.perf_counter() - began) / loaded.overlap
         fetched = loaded.program.fetch(outputs)
+        if task.accelerator == "cuda":
+            loaded.method = events.choose(
+                loaded.program.enqueue,
+                loaded.program.stream,
+                gpu_timer=message["gpu_timer"],
+                flush_l2=message["flush_l2"],
+            )
     except Exception as error:
         raise StageError("compile", compiler.refusals) from error
     check = _check(fetched, message["reference"], task.batch_size, str(task.options.get("precision", "f32")))
@@ -157,13 +164,6 @@ def _load(loaded: Loaded, message: Message) -> Message:
     # What is alive now stays alive: the collector need not look at it again between timed calls.
     gc.collect()
     gc.freeze()
-    if task.accelerator == "cuda":
-        loaded.method = events.choose(
-            loaded.program.enqueue,
-            loaded.program.stream,
-            gpu_timer=message["gpu_timer"],
-            flush_l2=message["flush_l2"],
-        )
     method = loaded.method
     contract = replace(loaded.program.contract, clock=method.clock, flushed=method.flushed)
     return {

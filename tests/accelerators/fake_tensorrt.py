@@ -153,6 +153,8 @@ class OnnxParser:
         for node in self._network.model.graph.node:
             if node.domain not in ("", "ai.onnx"):
                 self._errors.append(_ParserError(f"No importer registered for op: {node.op_type}"))
+        if not self._errors:
+            onnx.checker.check_model(self._network.model)
         return not self._errors
 
     def parse_from_file(self, path: str) -> bool:
@@ -211,7 +213,7 @@ class ICudaEngine:
 
 class IExecutionContext:
     def __init__(self, engine: ICudaEngine) -> None:
-        import onnxruntime
+        from ngbkit.compilers.onnxruntime_runtime import onnxruntime
 
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
