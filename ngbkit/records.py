@@ -46,8 +46,8 @@ class Contract:
         Whether a call waits until the outputs are ready.
     clock
         What a sample was timed by: ``"host"``, the CPU's clock around a call that waits for its outputs; or
-        ``"events"``, CUDA events before and after the work on the GPU, which leave out the way there and back. Where the
-        CPU launches kernels more slowly than they run, that pace is what events see too.
+        ``"events"``, CUDA events before and after the work on the GPU, which leave out the way there and back. Where
+        the CPU launches kernels more slowly than they run, that pace is what events see too.
     flushed
         Whether the GPU's L2 cache was overwritten before each sample, so that weights came from its memory.
     overlap

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ngbkit.compilers import onnx_graph
 from ngbkit.compilers.base import Compiler, Option, Program, Task
+from ngbkit.errors import UnsupportedError
 from ngbkit.records import Contract
 
 if TYPE_CHECKING:
@@ -21,17 +22,27 @@ _PRECISIONS = {"f32", "bf16", "f16", "f64"}
 
 
 def compile(task: Task) -> Program:
-    """Compile the ONNX file of `task` for the CPU plugin, or load what is kept of it, and create its requests."""
+    """Compile the ONNX file of `task` for the CPU plugin, or load what is kept of it, and create its requests.
+
+    Raises
+    ------
+    UnsupportedError
+        More streams were asked for than there can be.
+    """
+    _check_streams(task)
     compiled = _compile_model(task, {"CACHE_DIR": str(_cache(task))})
+    _check_taken(task, compiled)
     requests = _create_requests(task, compiled)
+    precision = compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name()
     return Program(
         run=_alone(requests[0]) if len(requests) == 1 else _overlapped(requests),
         fetch=lambda done: _fetch(done[0], len(compiled.outputs)),
         contract=Contract(
             runtime="openvino CPU",
-            precision=compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name(),
+            precision=precision,
             threads=compiled.get_property("INFERENCE_NUM_THREADS"),
             overlap=len(requests),
+            notes=_note_precision(str(task.options["precision"]), precision),
         ),
         facts={
             "streams": compiled.get_property("NUM_STREAMS"),
@@ -41,6 +52,31 @@ def compile(task: Task) -> Program:
         },
         explain=lambda: _explain(task, compiled),
     )
+
+
+def _note_precision(asked: str, taken: str) -> str:
+    """The plugin computes in what the chip has: f16 becomes bf16, and bf16 f32, where there is no such thing."""
+    return "" if asked == taken else f"{asked} was asked for, and this chip computes it in {taken}"
+
+
+def _check_streams(task: Task) -> None:
+    streams = task.options["streams"]
+    if streams > 1 and task.options["hint"] == "latency":
+        raise UnsupportedError(
+            f"streams={streams} with the hint latency would leave all but one idle, for it has one request: "
+            "ask for the hint throughput, or for streams=1"
+        )
+    if streams < 0:
+        raise UnsupportedError(f"streams={streams} came; valid is 0, as many as the hint finds best, or any number up")
+
+
+def _check_taken(task: Task, compiled: Any) -> None:
+    asked, taken = task.options["streams"], compiled.get_property("NUM_STREAMS")
+    if asked not in (0, taken):
+        raise UnsupportedError(
+            f"streams={asked} was asked for and OpenVINO made {taken}: each has a thread at least, and there are "
+            f"{task.threads}"
+        )
 
 
 def _compile_model(task: Task, properties: Mapping[str, Any]) -> Any:
@@ -53,6 +89,7 @@ def _compile_model(task: Task, properties: Mapping[str, Any]) -> Any:
             "PERFORMANCE_HINT": str(task.options["hint"]).upper(),
             "INFERENCE_NUM_THREADS": task.threads,
             "INFERENCE_PRECISION_HINT": task.options["precision"],
+            **({"NUM_STREAMS": task.options["streams"]} if task.options["streams"] else {}),
             **properties,
         },
     )
@@ -60,7 +97,8 @@ def _compile_model(task: Task, properties: Mapping[str, Any]) -> Any:
 
 def _cache(task: Task) -> Path:
     """A folder for these very options: OpenVINO names a blob alike whatever the precision."""
-    return task.cache / "openvino" / f"{task.options['hint']}-{task.options['precision']}-{task.threads}"
+    options = task.options
+    return task.cache / "openvino" / f"{options['hint']}-{options['streams']}-{options['precision']}-{task.threads}"
 
 
 def _create_requests(task: Task, compiled: Any) -> list[Any]:
@@ -145,6 +183,10 @@ COMPILER = Compiler(
             default="f32",
             help="the precision to compute in; left to itself OpenVINO picks bf16 where the chip has it",
             choices=("f32", "bf16", "f16"),
+        ),
+        "streams": Option(
+            default=0,
+            help="requests computed side by side, each with a share of the threads; 0: as many as the hint finds best",
         ),
     },
     refusals=(

@@ -2,18 +2,76 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import fake_onnxruntime
+import numpy as np
 import onnx
+import pytest
+from accelerators.faking import FakeGpu, adopt, build_driver
 from onnx import TensorProto, helper
 
 from ngbkit.compilers import onnx_graph
 from ngbkit.compilers import onnxruntime as compiler
-from ngbkit.testing import Attempt, CompilerConformance, observe
+from ngbkit.compilers import onnxruntime_session as strict
+from ngbkit.compilers.base import Program, Task, Tuning
+from ngbkit.errors import UnsupportedError
+from ngbkit.testing import NETWORKS, Attempt, CompilerConformance, observe, relative_rmse, run_reference
+from ngbkit.workloads.export import export_for
+
+Compile = Callable[..., Program]
 
 
 class TestOnnxRuntime(CompilerConformance):
     compiler = "onnxruntime"
+
+
+class TestOnnxRuntimeOnCuda(CompilerConformance):
+    compiler = "onnxruntime"
+    accelerator = "cuda"
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("exported")
+    export_for(NETWORKS["small_conv"](), folder, [1], seed=0)
+    return folder / "batch-1.onnx"
+
+
+@pytest.fixture(scope="module")
+def driver_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_driver(tmp_path_factory.mktemp("driver"))
+
+
+@pytest.fixture
+def gpu(driver_folder: Path, monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
+    return adopt(driver_folder, monkeypatch)
+
+
+def _task(exported: Path, folder: Path, accelerator: str = "cpu", threads: int = 2, **options: Any) -> Task:
+    return Task(
+        form="onnx",
+        module=None,
+        onnx=exported,
+        inputs=NETWORKS["small_conv"]().inputs,
+        arrays=[np.random.default_rng(0).standard_normal((1, 3, 16, 16), np.float32)],
+        batch_size=1,
+        options=compiler.COMPILER.settle(options),
+        threads=threads,
+        cache=folder,
+        accelerator=accelerator,
+        tuning=Tuning(folder=folder / "tuning"),
+    )
+
+
+def _check(task: Task, program: Program) -> None:
+    expected = run_reference(NETWORKS["small_conv"](), task.arrays)
+    outputs = program.fetch(program.run())
+
+    assert len(expected) == len(outputs)
+    assert max(map(relative_rmse, expected, outputs)) < 1e-4
 
 
 def _attempt(network: str = "small_conv", **options: str | bool) -> Attempt:
@@ -46,13 +104,13 @@ def test_a_node_on_another_provider_is_a_fallback() -> None:
     """A node is a fallback where the profile names another provider for it, however often it ran."""
     events = [
         {"cat": "Session", "name": "model_run", "args": {}},
-        {"cat": "Node", "name": "conv_kernel_time", "args": {"provider": compiler.PROVIDER}},
+        {"cat": "Node", "name": "conv_kernel_time", "args": {"provider": strict.CPU.name}},
         {"cat": "Node", "name": "loop_kernel_time", "args": {"provider": "OtherExecutionProvider"}},
         {"cat": "Node", "name": "loop_kernel_time", "args": {"provider": "OtherExecutionProvider"}},
         {"cat": "Node", "name": "conv_fence_before", "args": {}},
     ]
 
-    assert 1 == compiler._count_fallbacks(events)
+    assert 1 == strict.count_fallbacks(events, strict.CPU.name)
 
 
 def test_spinning_is_off_and_on_it_is_in_the_contract() -> None:
@@ -103,3 +161,224 @@ onnxruntime.SessionOptions()
 
     assert 0 == done.returncode
     assert [] == list(home.rglob("*"))
+
+
+def test_a_provider_that_this_build_lacks_is_refused(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A build without the provider is unsupported, and the message names what it has and what to do."""
+    from ngbkit.compilers.onnxruntime_runtime import onnxruntime
+
+    provider = strict.Provider(name="NowhereExecutionProvider", reason=lambda: "get another")
+    monkeypatch.setattr(onnxruntime, "InferenceSession", None)  # it is not so much as tried
+
+    with pytest.raises(UnsupportedError, match=r"^Nowhere.* was asked for and .* has .*CPU.*: get another$"):
+        strict.open_session(exported, onnxruntime.SessionOptions(), provider)
+
+
+def test_the_cpu_is_never_taken_for_a_gpu(
+    exported: Path, tmp_path: Path, gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where ONNX Runtime takes the CPU instead of CUDA, there is no program, and the message has the reason."""
+    fake_onnxruntime.install(monkeypatch, taken="CPUExecutionProvider")
+
+    with pytest.raises(UnsupportedError, match=r"CUDA.* was asked for and ONNX Runtime took CPU.*: it has no libonnx"):
+        compiler.compile(_task(exported, tmp_path, "cuda"))
+
+
+def test_a_provider_without_any_node_is_refused(
+    exported: Path, tmp_path: Path, gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A session that bears the provider's name while all its nodes are the CPU's is none."""
+    fake_onnxruntime.install(monkeypatch, owner="CPUExecutionProvider")
+
+    with pytest.raises(UnsupportedError, match=r"CUDA.* takes no node .* run on CPUExecutionProvider"):
+        compiler.compile(_task(exported, tmp_path, "cuda"))
+
+
+def test_a_session_on_a_gpu_is_asked_for_strictly(
+    exported: Path, tmp_path: Path, gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CUDA is asked for on the program's stream, without tf32, and its inputs and outputs are bound on the GPU."""
+    runtime = fake_onnxruntime.install(monkeypatch)
+    task = _task(exported, tmp_path, "cuda")
+    program = compiler.compile(task)
+    session = runtime.opened[-1]
+
+    _check(task, program)
+    assert "CUDAExecutionProvider" == session.asked
+    assert ("0", "0", "EXHAUSTIVE", str(program.stream)) == tuple(
+        session.options[name] for name in ("device_id", "use_tf32", "cudnn_conv_algo_search", "user_compute_stream")
+    )
+    assert {"cuda"} == set(session.bindings[-1].places)
+    assert "onnxruntime CUDAExecutionProvider" == program.contract.runtime
+    assert ("f32", "excluded", 2) == (
+        program.contract.precision,
+        program.contract.transfers,
+        program.contract.threads,
+    )
+
+
+def test_only_a_run_waits_for_the_gpu(
+    exported: Path, tmp_path: Path, gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is put between CUDA events waits for nothing, and a run is that and a wait for the stream."""
+    runtime = fake_onnxruntime.install(monkeypatch)
+    program = compiler.compile(_task(exported, tmp_path, "cuda"))
+    gpu.calls()
+    assert program.enqueue is not None
+    program.enqueue()
+    enqueued = gpu.calls()
+    program.run()
+
+    assert [] == enqueued
+    assert ["cuStreamSynchronize"] == gpu.calls()
+    assert {False} == set(runtime.opened[-1].waits)
+
+
+def test_the_first_call_is_part_of_the_compile(
+    exported: Path, tmp_path: Path, gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The search for convolutions and the capture of a graph happen in a first call, which nobody times."""
+    runtime = fake_onnxruntime.install(monkeypatch)
+    compiler.compile(_task(exported, tmp_path, "cuda"))
+
+    assert 1 == len(runtime.opened[-1].waits)
+
+
+def test_a_captured_graph_is_timed_by_the_host(
+    exported: Path, tmp_path: Path, gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program of a captured graph offers nothing for events, for its replay waits; its contract names the graph."""
+    runtime = fake_onnxruntime.install(monkeypatch)
+    task = _task(exported, tmp_path, "cuda", cuda_graph=True)
+    program = compiler.compile(task)
+
+    _check(task, program)
+    assert "1" == runtime.opened[-1].options["enable_cuda_graph"]
+    assert program.enqueue is None
+    assert "CUDA graph" == program.contract.notes
+
+
+@pytest.mark.parametrize(("capability", "tf32"), [("80", True), ("75", False)])
+def test_tf32_is_for_gpus_that_have_it(
+    capability: str, tf32: bool, exported: Path, tmp_path: Path, gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the GPU has tf32 the contract says it; where it has not, the precision is refused."""
+    monkeypatch.setenv("FAKE_CUDA_CAPABILITY", capability)
+    runtime = fake_onnxruntime.install(monkeypatch)
+    task = _task(exported, tmp_path, "cuda", precision="tf32")
+    if not tf32:
+        with pytest.raises(UnsupportedError, match=r"tf32 needs .* 8\.0, and .* has 7\.5"):
+            compiler.compile(task)
+        return
+    program = compiler.compile(task)
+
+    assert "tf32" == program.contract.precision
+    assert "1" == runtime.opened[-1].options["use_tf32"]
+
+
+def test_nodes_that_fell_to_the_cpu_are_counted(
+    exported: Path, tmp_path: Path, gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a profile says ran on the CPU fell back, though the session is one of CUDA: here it is everything."""
+    fake_onnxruntime.install(monkeypatch)
+    explained = compiler.compile(_task(exported, tmp_path, "cuda")).explain()
+
+    assert 0 < explained["fallbacks"] == explained["nodes_after"]
+    assert 2 == explained["nodes_fused"]
+
+
+def test_an_output_without_a_shape_is_refused_on_a_gpu(
+    tmp_path: Path, gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An output whose size only its values tell cannot be bound in memory of the GPU, and the message says which."""
+    values = [helper.make_tensor_value_info("input", TensorProto.FLOAT, [1, 3, 16, 16])]
+    values.append(helper.make_tensor_value_info("found", TensorProto.INT64, [4, None]))
+    graph = helper.make_graph([helper.make_node("NonZero", ["input"], ["found"])], "counts", values[:1], values[1:])
+    path = tmp_path / "counts.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), path)
+    fake_onnxruntime.install(monkeypatch)
+
+    with pytest.raises(UnsupportedError, match=r"the output found is a tensor\(int64\) of shape \[4, None\]"):
+        compiler.compile(_task(path, tmp_path, "cuda"))
+
+
+@pytest.mark.parametrize(("accelerator", "option"), [("cpu", {"precision": "tf32"}), ("cpu", {"cuda_graph": True})])
+def test_what_is_for_a_gpu_is_refused_on_a_cpu(
+    accelerator: str, option: dict[str, Any], exported: Path, tmp_path: Path
+) -> None:
+    """An option that only a GPU has is no silent nothing on a CPU."""
+    with pytest.raises(UnsupportedError, match=rf"{next(iter(option))}=.* is for an NVIDIA GPU"):
+        compiler.compile(_task(exported, tmp_path, accelerator, **option))
+
+
+def test_what_is_for_a_cpu_is_refused_on_a_gpu(exported: Path, tmp_path: Path) -> None:
+    """Branches in parallel are for the CPU's threads."""
+    with pytest.raises(UnsupportedError, match="execution='parallel' is for the CPU"):
+        compiler.compile(_task(exported, tmp_path, "cuda", execution="parallel"))
+
+
+@pytest.mark.parametrize(("threads", "pools"), [(2, (1, 2)), (8, (7, 2))])
+def test_both_pools_share_the_threads(threads: int, pools: tuple[int, int], exported: Path, tmp_path: Path) -> None:
+    """With branches in parallel both pools and the thread that calls make as many threads as were given."""
+    settings = compiler.make_settings(_task(exported, tmp_path, threads=threads), "all", False, "parallel")
+
+    assert pools == (settings.intra_op_num_threads, settings.inter_op_num_threads)
+    assert threads == sum(pools) - 1
+
+
+def test_branches_in_parallel_need_two_threads(exported: Path, tmp_path: Path) -> None:
+    """One thread cannot do two things at once, and a second would not be in the contract."""
+    with pytest.raises(UnsupportedError, match="needs 2 threads, and this device has 1"):
+        compiler.compile(_task(exported, tmp_path, threads=1, execution="parallel"))
+
+
+def test_sessions_start_no_more_threads_than_the_contract_says(exported: Path, tmp_path: Path) -> None:
+    """Either way of execution adds one thread to the one that calls, where there are two in the contract."""
+    program = """
+import os, sys
+from pathlib import Path
+from test_onnxruntime import _task, compiler
+count = lambda: len(os.listdir("/proc/self/task"))
+compiler.compile(_task(Path(sys.argv[1]), Path(sys.argv[2])))  # whatever the runtime starts once
+kept = []
+for execution in ("sequential", "parallel"):
+    before = count()
+    kept.append(compiler.compile(_task(Path(sys.argv[1]), Path(sys.argv[2]), execution=execution)))
+    kept[-1].run()
+    print(count() - before, kept[-1].contract.threads)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(exported), str(tmp_path)],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": ":".join(sys.path), "HOME": str(tmp_path)},
+    )
+
+    assert ["1 2", "1 2"] == done.stdout.split("\n")[:2]
+
+
+def test_parallel_branches_are_in_the_contract() -> None:
+    """A column whose operators run two at a time says so."""
+    contract = _attempt(execution="parallel").contract
+
+    assert contract is not None
+    assert "2 operators at a time" == contract.notes
+
+
+def test_the_probe_names_what_this_build_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a GPU and an ONNX Runtime for the CPU, the reason is the package, and how to get the other."""
+    fake_onnxruntime.install(monkeypatch, available=("CPUExecutionProvider",))
+
+    assert "this build of ONNX Runtime has CPUExecutionProvider: it has no libonnx" in compiler.diagnose()
+    assert "onnxruntime-gpu" in compiler.diagnose()
+
+
+def test_the_probe_is_silent_where_cuda_comes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A session on the GPU that is one gives no reason, and nothing that a library prints passes for one."""
+    fake_onnxruntime.install(monkeypatch)
+
+    assert "" == compiler.diagnose()
+    assert "" == capsys.readouterr().out

@@ -8,9 +8,11 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from ngbkit.compilers import openvino
 from ngbkit.compilers.base import Task, Tuning
+from ngbkit.errors import UnsupportedError
 from ngbkit.testing import NETWORKS, Attempt, CompilerConformance, observe
 from ngbkit.workloads.export import export_for
 
@@ -61,7 +63,17 @@ def test_the_precision_is_that_of_the_heavy_layers() -> None:
         assert attempt.explained["precision"] == attempt.contract.precision, attempt
 
 
-def _task(folder: Path) -> Task:
+def test_another_precision_than_asked_for_is_told() -> None:
+    """Where the chip lacks a precision the contract has the one that is taken, and says which was asked for."""
+    for asked in ("f32", "bf16", "f16"):
+        contract = (_attempt() if asked == "f32" else _attempt(precision=asked)).contract
+
+        assert contract is not None
+        assert (asked in contract.notes) is (asked != contract.precision)
+    assert "f16 was asked for, and this chip computes it in bf16" == openvino._note_precision("f16", "bf16")
+
+
+def _task(folder: Path, threads: int = 2, **options: str | int) -> Task:
     small = NETWORKS["small_conv"]()
     export_for(small, folder, [1], seed=0)
     return Task(
@@ -71,8 +83,8 @@ def _task(folder: Path) -> Task:
         inputs=small.inputs,
         arrays=[np.ones((1, 3, 16, 16), np.float32)],
         batch_size=1,
-        options=openvino.COMPILER.settle({}),
-        threads=2,
+        options=openvino.COMPILER.settle(options),
+        threads=threads,
         cache=folder / "cache",
         tuning=Tuning(folder=folder / "tuning"),
     )
@@ -88,6 +100,37 @@ def test_the_cache_changes_nothing_but_the_time(tmp_path: Path) -> None:
     assert cold.contract == warm.contract
     assert cold.explain() == warm.explain()
     np.testing.assert_array_equal(cold.fetch(cold.run()), warm.fetch(warm.run()))
+
+
+@pytest.mark.parametrize(("streams", "requests"), [(0, 2), (1, 1), (2, 2)])
+def test_streams_are_as_many_requests(streams: int, requests: int, tmp_path: Path) -> None:
+    """Each stream has a request in flight; left to itself the throughput hint makes one a thread, here two."""
+    program = openvino.compile(_task(tmp_path, hint="throughput", streams=streams))
+
+    assert (requests, requests) == (program.facts["streams"], program.contract.overlap)
+    assert 2 == program.contract.threads
+
+
+def test_a_cache_is_of_one_number_of_streams(tmp_path: Path) -> None:
+    """What was kept for one number of streams is not loaded for another."""
+    first = openvino.compile(_task(tmp_path, hint="throughput", streams=1))
+    second = openvino.compile(_task(tmp_path, hint="throughput", streams=2))
+
+    assert ("miss", "miss") == (first.facts["cache"], second.facts["cache"])
+
+
+def test_streams_that_nothing_would_use_are_refused(tmp_path: Path) -> None:
+    """One request cannot be in two streams, so the latency hint refuses them rather than halve its threads."""
+    with pytest.raises(UnsupportedError, match=r"streams=2 with the hint latency .* ask for the hint throughput"):
+        openvino.compile(_task(tmp_path, streams=2))
+
+
+def test_streams_that_do_not_come_are_refused(tmp_path: Path) -> None:
+    """More streams than threads are not made, and fewer than were asked for would be another column."""
+    with pytest.raises(UnsupportedError, match="streams=3 was asked for and OpenVINO made 2"):
+        openvino.compile(_task(tmp_path, hint="throughput", streams=3))
+    with pytest.raises(UnsupportedError, match="streams=-1 came; valid is 0"):
+        openvino.compile(_task(tmp_path, hint="throughput", streams=-1))
 
 
 def test_a_signal_after_two_programs_is_survived(tmp_path: Path) -> None:
