@@ -173,7 +173,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def parse(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
-    """What the words say; workloads may stand before, between and after the options.
+    """What the words say; those that may be many, such as workloads, may stand before, between and after the options.
 
     Raises
     ------
@@ -185,10 +185,11 @@ def parse(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Nam
     unknown = next((word.partition("=")[0] for word in rest if word.startswith("-")), None)
     if unknown is not None:
         raise UnknownNameError("option", unknown, parser._option_string_actions)
-    if rest and not hasattr(parsed, WORKLOADS.flags[0]):
+    many = next((one.dest for one in parser._actions if one.nargs == "*" and not one.option_strings), None)
+    if rest and many is None:
         raise UsageError(f"{' '.join(rest)!r} is too much: `{parser.prog}` takes no such word.")
-    if rest:
-        parsed.workloads = [*parsed.workloads, *rest]
+    if rest and many is not None:
+        setattr(parsed, many, [*getattr(parsed, many), *rest])
     return parsed
 
 

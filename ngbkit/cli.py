@@ -1,6 +1,6 @@
 """The shell, with the same verbs as the magics.
 
-``ngbkit run | resume | runs | show | devices | deploy | undeploy | compilers | selfcheck | demo``.
+``ngbkit run | resume | runs | show | devices | deploy | undeploy | compilers | cache | selfcheck | demo``.
 
 Tables go to stdout, progress and messages to stderr. It exits with 0; 1 where a run failed or no trial gave a result;
 2 where what was asked for is not valid; 130 after Ctrl-C, which keeps what was measured; 141 where its reader left.
@@ -22,8 +22,10 @@ from typing import TYPE_CHECKING, Any
 
 from ngbkit import __version__, arguments, inventory, words
 from ngbkit.arguments import Argument, Parser
+from ngbkit.caches.arguments import CACHE
 from ngbkit.deployment import arguments as deployment_arguments
 from ngbkit.errors import MissingDependencyError, NgbkitError, UsageError
+from ngbkit.inventory import Answer
 from ngbkit.progress import describe, remarks, watch
 from ngbkit.selfcheck import arguments as selfcheck_arguments
 
@@ -47,14 +49,10 @@ _QUIET = _argument("--quiet", action="store_true", help="show no progress")
 _OVERWRITE = _argument("--overwrite", action="store_true", help="replace the file if it exists")
 _RUN_ID = _argument("run", metavar="RUN", help="its id, or how its id begins")
 _SOURCE = _argument("source", metavar="FILE_OR_RUN", help="a file that `run -o` wrote, or the id of a run")
-_FIGURE = _argument(
-    "--figure",
-    metavar="NAME",
-    default="throughput",
-    help="throughput, speedup, rtr, ase, bsr, latency, … (default: throughput)",
-)
+_FIGURES = "throughput, speedup, rtr, ase, bsr, latency, … (default: throughput)"
+_FIGURE = _argument("--figure", metavar="NAME", default="throughput", help=_FIGURES)
 _FOLDER = _argument(
-    "-o", "--out", metavar="DIR", default="results", help="where demo.nc and demo.html go (default: results)"
+    "-o", "--out", metavar="DIR", default="results", help="for demo.nc and demo.html (default: results)"
 )
 _DEMO_REPEATS = _argument(
     "-r", "--repeats", metavar="N", type=int, default=50, help="timed samples a trial (default: 50)"
@@ -126,26 +124,33 @@ def _resume(asked: argparse.Namespace) -> int:
     return _carry_out(resume(asked.run, retry=words.read_statuses(asked.retry), engines=engines), asked)
 
 
-def _list(asked: argparse.Namespace, rows: list[inventory.Row], empty: str) -> int:
-    print(json.dumps(rows, indent=2) if asked.json else inventory.to_text(rows, empty))
+def _answer(asked: argparse.Namespace, answer: Answer) -> int:
+    print(json.dumps(answer.json, indent=2) if asked.json else answer.to_text())
     return OK
 
 
 def _runs(asked: argparse.Namespace) -> int:
-    """List the runs there were."""
-    return _list(asked, inventory.list_runs(), "There is no run yet; `ngbkit run` starts one.")
+    """List the runs there were, or say why trials of one failed."""
+    return _answer(asked, inventory.see_to_runs(asked))
 
 
 def _devices(asked: argparse.Namespace) -> int:
     """List the devices that can be measured on, check them, or write a devices file to begin with."""
     rows = inventory.see_to_devices(asked.action, asked.names)
-    _list(asked, rows, "There is no device.")
+    _answer(asked, Answer(json=rows, rows=rows, empty="There is no device."))
     return OK if all(row.get("fit", True) for row in rows) else FAILED
 
 
 def _compilers(asked: argparse.Namespace) -> int:
-    """List the compilers: what is here, and what is missing and the command for it."""
-    return _list(asked, inventory.list_compilers(), "There is no compiler.")
+    """List the compilers: what is here, and what is missing and the command for it; or all about some of them."""
+    return _answer(asked, inventory.see_to_compilers(asked))
+
+
+def _cache(asked: argparse.Namespace) -> int:
+    """List what a device keeps between runs, clean it, or carry what tuning found to another device."""
+    from ngbkit.caches.errand import see_to_caches
+
+    return _answer(asked, see_to_caches(asked))
 
 
 def _show(asked: argparse.Namespace) -> int:
@@ -226,12 +231,13 @@ def _undeploy(asked: argparse.Namespace) -> int:
 _COMMANDS: dict[str, tuple[Callable[[argparse.Namespace], int], tuple[Argument, ...]]] = {
     "run": (_run, (arguments.WORKLOADS, *arguments.SWEEP, *_OUTCOME)),
     "resume": (_resume, (_RUN_ID, *arguments.RESUME, *_OUTCOME)),
-    "runs": (_runs, (_JSON,)),
+    "runs": (_runs, (*inventory.RUNS, _JSON)),
     "show": (_show, (_SOURCE, _FIGURE, _JSON)),
     "devices": (_devices, (*inventory.DEVICES, _JSON)),
     "deploy": (_deploy, (*deployment_arguments.DEPLOY, _JSON)),
     "undeploy": (_undeploy, deployment_arguments.UNDEPLOY),
-    "compilers": (_compilers, (_JSON,)),
+    "compilers": (_compilers, (*inventory.COMPILERS, _JSON)),
+    "cache": (_cache, (*CACHE, _JSON)),
     "selfcheck": (_selfcheck, (*selfcheck_arguments.TABLE, _JSON, _QUIET)),
     "demo": (_demo, (_DEMO_REPEATS, _FOLDER, _JSON, _QUIET)),
 }
@@ -245,7 +251,7 @@ def _carry_out(run: Run, asked: argparse.Namespace) -> int:
         _write(run, asked)
         raise
     _write(run, asked)
-    for remark in [] if asked.quiet else remarks(run):
+    for remark in [] if asked.quiet else [*remarks(run), *_failed(run)]:
         print(f"ngbkit: {remark}", file=sys.stderr)
     _print(data, asked.json, ["throughput"])
     if not asked.json:
@@ -306,6 +312,12 @@ def _code(run: Run) -> int:
     reasons = {failure.error: failure.status for failure in run.failures()}
     told = "; ".join(f"{status}: {error}" for error, status in list(reasons.items())[:3])
     return _complain(f"no trial gave a result. {told}", FAILED)
+
+
+def _failed(run: Run) -> list[str]:
+    """Where to read why trials gave no result, if any did not."""
+    count = len(run.failures())
+    return [f"{count} of its trials gave no result: `ngbkit runs --failures {run.id}` says why"] if count else []
 
 
 def _check_target(asked: argparse.Namespace) -> None:

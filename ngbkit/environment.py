@@ -22,10 +22,16 @@ PACKAGES = (
     "onnx",
     "onnxscript",
     "onnxruntime",
+    "onnxruntime-gpu",
+    "onnxruntime-ep-nv-tensorrt-rtx-cu13",
     "openvino",
     "apache-tvm",
     "apache-tvm-ffi",
+    "xgboost",
     "tensorrt",
+    "iree-base-compiler",
+    "executorch",
+    "nvidia-ml-py",
 )
 
 

@@ -102,6 +102,74 @@ def test_lists_are_printed_as_tables_and_as_json(measured: Path, capsys: pytest.
         assert key in json.loads(f"[{rows}")[0]
 
 
+def test_all_about_a_compiler_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of each that is named, for people and for programs."""
+    codes = (
+        cli.main(["compilers", "onnxruntime", "identity"]),
+        cli.main(["compilers", "onnxruntime,identity", "--json"]),
+    )
+    sheets, _, rows = capsys.readouterr().out.partition("\n[\n")
+    onnxruntime, identity = json.loads(f"[{rows}")
+
+    assert (cli.OK, cli.OK) == codes
+    assert sheets.startswith("onnxruntime\n  is ")
+    assert "\n\nidentity\n  is " in sheets
+    assert ("onnxruntime", "identity") == (onnxruntime["compiler"], identity["compiler"])
+    for name, option in onnxruntime["options"].items():
+        assert f"option {name}" in sheets
+        assert {"default", "choices", "help"} == set(option)
+
+
+def test_a_run_says_why_its_trials_failed(
+    new_runs: NewRuns, mlp_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It tells where to read it; there is the error, and what was said last, of trials that failed alike but once."""
+    cli.main(["run", str(mlp_file), "-c", "identity,raising", "-b", "1,2", "-r", "3"])
+    told = capsys.readouterr().err
+    run_id = new_runs()[0].id
+    codes = [cli.main(["runs", "--failures", run_id, *words]) for words in ([], ["--lines", "1"], ["--json"])]
+    printed = capsys.readouterr().out
+    sheets, _, rows = printed.partition("\n[\n")
+    whole, short = sheets.split("\nmlp batch 1 raising")
+
+    assert [cli.OK] * 3 == codes
+    assert f"2 of its trials gave no result: `ngbkit runs --failures {run_id}` says why" in told
+    assert whole.startswith("mlp batch 1 raising on cpu; mlp batch 2 raising on cpu\n")
+    assert "RuntimeError: it fell over" in whole
+    assert "in _raising" in whole
+    assert "in _raising" not in short
+    assert ["compile"] * 2 == [failure["stage"] for failure in json.loads(f"[{rows}")]
+
+
+def test_a_run_without_failures_says_so(new_runs: NewRuns, measured: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In a sentence, and as an empty list."""
+    run_id = new_runs()[0].id
+    codes = cli.main(["runs", "--failures", run_id]), cli.main(["runs", "--failures", run_id, "--json"])
+
+    assert (cli.OK, cli.OK) == codes
+    assert "No trial of this run failed.\n[]\n" == capsys.readouterr().out
+
+
+def test_caches_are_listed_and_cleaned(measured: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What a run has left, until it is cleaned away."""
+    codes = [cli.main(["cache", *words]) for words in ([], ["clean", "--keep", "0"], ["list", "--json"])]
+    before, _, after = capsys.readouterr().out.partition("\n{\n")
+    left = json.loads(f"{{{after}")
+
+    assert [cli.OK] * 3 == codes
+    assert before.startswith("kind")
+    assert "removed" in before
+    assert ([], 0) == (left["kept"], left["totals"]["preparation"]["count"])
+
+
+def test_a_run_after_a_clean_measures_as_before(mlp_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The engine that is still there makes again what it needs."""
+    words = ["run", str(mlp_file), "-c", "identity,onnxruntime", "-r", "3", "--quiet"]
+    codes = [cli.main(words), cli.main(["cache", "clean", "--keep", "0"]), cli.main(words)]
+
+    assert [cli.OK] * 3 == codes
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -121,6 +189,13 @@ def test_lists_are_printed_as_tables_and_as_json(measured: Path, capsys: pytest.
         (["selfcheck", "--run", "2099", "--hog"], "--hog is about measuring; give one of them"),
         (["selfcheck", "--rounds", "3"], "add --full"),
         (["selfcheck", "--full", "--rounds", "0"], "rounds 0 does not fit"),
+        (["compilers", "opnvino"], "Did you mean openvino"),
+        (["runs", "--failures", "2099"], "there is no run '2099'"),
+        (["runs", "--failures"], "expected one argument"),
+        (["cache", "clean"], "--keep 5GB, --older-than 30d, or names"),
+        (["cache", "clean", "--keep", "some"], "write a size as 5GB"),
+        (["cache", "import", "none.tar"], "none.tar cannot be read"),
+        (["cache", "-d", "orin"], "unknown device 'orin'"),
         (["fly"], "invalid choice: 'fly'"),
         ([], "required: COMMAND"),
     ],
@@ -257,7 +332,9 @@ def test_selfcheck_prints_a_table_and_json(new_runs: NewRuns, capsys: pytest.Cap
     assert f"{found['smallest_speedup']:.4f}" in measured[1].out
 
 
-@pytest.mark.parametrize("name", ["run", "resume", "runs", "show", "devices", "compilers", "selfcheck", "demo"])
+@pytest.mark.parametrize(
+    "name", ["run", "resume", "runs", "show", "devices", "compilers", "cache", "selfcheck", "demo"]
+)
 def test_every_command_that_prints_figures_prints_json_too(name: str) -> None:
     """For programs."""
     assert cli._JSON in cli._COMMANDS[name][1]

@@ -53,7 +53,7 @@ CLIENT_SIDE = (
         "runs",
         "figures",
     ),
-    *("words", "arguments", "inventory", "deployment", "progress", "selfcheck", "notebook", "cli", "__main__"),
+    *("words", "arguments", "inventory", "caches", "deployment", "progress", "selfcheck", "notebook", "cli", "__main__"),
 )
 ORDER = (*DEVICE_SIDE, *CLIENT_SIDE)
 CLIENT_PACKAGES = {

@@ -13,7 +13,8 @@ DEPLOY = (
     _DEVICE,
     Argument(
         flags=("--extras",),
-        help="compilers to bring: torch,onnxruntime,openvino,tvm,tensorrt, or '' for none",
+        help="compilers to bring: torch,onnxruntime,openvino,tvm,iree,executorch,cuda,onnxruntime-gpu,tensorrt,"
+        "tensorrt-rtx, or '' for none",
         settings={"metavar": "NAMES"},
     ),
     Argument(

@@ -21,8 +21,11 @@ from ngbkit.deployment.errand import Say, carry, nobody, own_python, settled
 from ngbkit.device.spec import FORMAT
 from ngbkit.errors import DeviceError, UnknownNameError
 
-# The extras that bring compilers; the others are the client's.
-DEVICE_EXTRAS = ("torch", "onnxruntime", "openvino", "tvm", "tensorrt")
+# The extras that bring compilers, and what a GPU needs to be read; the others are the client's.
+DEVICE_EXTRAS = (
+    *("torch", "onnxruntime", "openvino", "tvm", "iree", "executorch"),
+    *("cuda", "onnxruntime-gpu", "tensorrt", "tensorrt-rtx"),
+)
 # Which of them where none is named, by processor: OpenVINO is Intel's.
 _DEFAULTS = {"x86_64": ("torch", "onnxruntime", "openvino")}
 _DEFAULT = ("torch", "onnxruntime")

@@ -30,7 +30,7 @@ from ngbkit.workloads import counts, export
 from ngbkit.workloads.base import Network, Source, Workload, content_hash
 
 # What the outcome depends on, besides the workload itself.
-_PACKAGES = ("torch", "timm", "torchvision", "onnx", "onnxscript", "onnxruntime")
+_PACKAGES = ("torch", "timm", "torchvision", "onnx", "onnxscript", "onnxruntime", "onnxruntime-gpu")
 _LAYOUT = 4
 # Keeps an input that is called `file` from being taken for an argument of numpy.savez.
 _MARK = "="
@@ -80,7 +80,8 @@ def prepare(message: Mapping[str, Any]) -> dict[str, Any]:
     with options.set_options(seed=message["seed"]):
         network = source.build(workload, message["factors"])
     if not (folder / "prepared.json").exists():
-        _describe(network, folder, message["seed"], message["threads"])
+        about = {"network": workload.name, "factors": dict(message["factors"])}
+        _describe(about, network, folder, message["seed"], message["threads"])
     wanted = _missing(folder, message["batch_sizes"])
     if wanted:
         refused = _refused(folder) | _export(network, folder, wanted, message["seed"])
@@ -99,6 +100,8 @@ def ready(folder: Path, batch_sizes: Sequence[int]) -> dict[str, Any] | None:
 
 def evict(cache: Path, keep_bytes: int) -> None:
     """Delete the preparations that were used longest ago until at most `keep_bytes` are left."""
+    for left in cache.glob(".*"):  # of an eviction that was killed
+        shutil.rmtree(left, ignore_errors=True)
     folders = [folder for folder in cache.glob("*") if folder.is_dir()]
     sizes = {folder: sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) for folder in folders}
     total = sum(sizes.values())
@@ -106,7 +109,8 @@ def evict(cache: Path, keep_bytes: int) -> None:
         if total <= keep_bytes:
             return
         total -= sizes[folder]
-        shutil.rmtree(folder, ignore_errors=True)
+        # In one step as far as anybody sees: half of a preparation would be taken for a whole one.
+        shutil.rmtree(folder.replace(folder.with_name(f".{folder.name}.out")), ignore_errors=True)
 
 
 def _read(folder: Path) -> dict[str, Any]:
@@ -148,13 +152,14 @@ def _batch_file(folder: Path, batch_size: int) -> Path:
     return folder / f"batch-{batch_size}.onnx"
 
 
-def _describe(network: Network, folder: Path, seed: int, threads: int) -> None:
+def _describe(about: Mapping[str, Any], network: Network, folder: Path, seed: int, threads: int) -> None:
     made = reference.of(network, seed, threads=threads, onnx=lambda rows: _bound(network, folder, rows))
     if network.examples:
         _write_arrays(folder / "examples.npz", dict(network.examples))
     if made.outputs:
         made.write(folder / "reference.npz")
     prepared = {
+        **about,
         "inputs": [spec.to_json() for spec in network.inputs],
         "batch_size": network.batch_size,
         "baseline_rmse": made.baseline_rmse,

@@ -69,7 +69,8 @@ def complete(magic: str, line: str, namespace: Mapping[str, Any]) -> tuple[str, 
         return typed, []
     if argument.completes in _LISTS:
         typed = typed.rpartition(",")[2]
-    found = _VALUES[argument.completes](_Place(typed=typed, before=before, namespace=namespace))
+    place = _Place(typed=typed, before=before, own=_own_words(TABLES[magic], before), namespace=namespace)
+    found = argument.settings.get("choices") or _VALUES[argument.completes](place)
     return typed, list(dict.fromkeys(value for value in found if value.startswith(typed)))
 
 
@@ -79,19 +80,34 @@ def _asked_for(table: Sequence[Argument], before: Sequence[str], word: str) -> t
     if not (equals and flag.startswith("--")):
         flag, value = (before[-1] if before else ""), word
     for argument in table:
-        if flag in argument.flags and argument.settings.get("action") != "store_true":
-            return (argument if argument.completes else None), value
+        if flag in argument.flags and _takes_value(argument):
+            return (argument if argument.completes or "choices" in argument.settings else None), value
     # Words without a flag; the last of those arguments takes all that are left.
     own = [argument for argument in table if not argument.flags[0].startswith("-")]
-    return (own[min(len(before), len(own) - 1)] if own else None), value
+    return (own[min(len(_own_words(table, before)), len(own) - 1)] if own else None), value
+
+
+def _own_words(table: Sequence[Argument], before: Sequence[str]) -> list[str]:
+    """Those of the words that are neither a flag nor the value of one."""
+    taking = {flag for argument in table if _takes_value(argument) for flag in argument.flags if flag.startswith("-")}
+    pairs = zip(["", *before], before, strict=False)
+    return [word for last, word in pairs if not word.startswith("-") and last not in taking]
+
+
+def _takes_value(argument: Argument) -> bool:
+    return argument.settings.get("action") != "store_true"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
-    """Where Tab was pressed: what was typed of the value, the words before it, and the user's variables."""
+    """Where Tab was pressed.
+
+    What was typed of the value, the words before it, those among them that belong to no flag, and the user's variables.
+    """
 
     typed: str
     before: Sequence[str]
+    own: Sequence[str]
     namespace: Mapping[str, Any]
 
 
@@ -103,10 +119,6 @@ def _workloads(place: _Place) -> Iterator[str]:
 
 def _compilers(_place: _Place) -> Iterable[str]:
     return registry.names(registry.COMPILERS)
-
-
-def _actions(_place: _Place) -> Iterable[str]:
-    return inventory.ACTIONS
 
 
 def _devices(_place: _Place) -> Iterator[str]:
@@ -132,6 +144,19 @@ def _runs(_place: _Place) -> Iterable[str]:
     return [row["run"] for row in inventory.list_runs()]
 
 
+def _kept(place: _Place) -> Iterable[str]:
+    """The keys of what a device keeps; where results of tuning are carried the file comes first."""
+    if len(place.own) == 1 and place.own[0] in ("export", "import"):
+        return [*files.complete(place.typed, ".tar"), *files.complete(place.typed, ".gz")]
+    from ngbkit.caches import contents
+
+    flags = [*place.before, ""]
+    device = next((flags[at + 1] for at, word in enumerate(flags[:-1]) if word in ("-d", "--device")), "cpu")
+    with suppress(NgbkitError):
+        return [kept.key for kept in contents.look(contents.locate(device))]
+    return []
+
+
 def _variables(place: _Place) -> Iterable[str]:
     return sorted(name for name in place.namespace if not name.startswith("_"))
 
@@ -143,7 +168,6 @@ def _paths(place: _Place) -> Iterable[str]:
 # What each kind of `Argument.completes` offers.
 _VALUES: Mapping[str, Callable[[_Place], Iterable[str]]] = {
     "workload": _workloads,
-    "action": _actions,
     "compiler": _compilers,
     "device": _devices,
     "factor": _factors,
@@ -151,6 +175,7 @@ _VALUES: Mapping[str, Callable[[_Place], Iterable[str]]] = {
     "run": _runs,
     "variable": _variables,
     "path": _paths,
+    "kept": _kept,
 }
 _LISTS = ("compiler", "device", "status")
 

@@ -80,7 +80,7 @@ class Moment:
             return f'<progress value="{now.done}" max="{now.total}" style="vertical-align: middle"></progress> {line}'
         from ngbkit.tables import compact, to_html
 
-        below = "<br>".join([line, *map(escape, remarks(self.run))])
+        below = "<br>".join([line, *map(escape, self._below())])
         return f"{to_html(compact(self.data))}<p><small>{below}</small></p>"
 
     def __repr__(self) -> str:
@@ -88,7 +88,13 @@ class Moment:
             return self._line()
         from ngbkit.tables import compact, to_text
 
-        return "\n".join([to_text(compact(self.data)), self._line(), *remarks(self.run)])
+        return "\n".join([to_text(compact(self.data)), self._line(), *self._below()])
+
+    def _below(self) -> list[str]:
+        """What disturbed, and where to read why trials gave no result."""
+        failed = len(self.run.failures())
+        hint = [f"{failed} of its trials gave no result: %ngruns --failures {self.run.id} says why"] if failed else []
+        return [*remarks(self.run), *hint]
 
     def _line(self) -> str:
         line = describe(self.run)

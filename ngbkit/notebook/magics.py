@@ -15,8 +15,10 @@ from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class
 
 from ngbkit import arguments, inventory, words
 from ngbkit.arguments import Argument
+from ngbkit.caches.arguments import CACHE
 from ngbkit.errors import NgbkitError, UsageError, WorkloadError
 from ngbkit.notebook.display import Drawing, Listing, when_ended
+from ngbkit.notebook.sheets import Sheets
 from ngbkit.progress import common_failure, watch
 from ngbkit.selfcheck import arguments as selfcheck_arguments
 
@@ -33,9 +35,10 @@ if TYPE_CHECKING:
 #: The arguments of each magic, for its parser, its help and its completion.
 TABLES: Mapping[str, tuple[Argument, ...]] = {
     "ngbench": (arguments.WORKLOADS, *arguments.SWEEP, *arguments.MODULE, arguments.OUT, arguments.BACKGROUND),
-    "ngruns": (arguments.RUN, *arguments.RESUME, arguments.OUT, arguments.BACKGROUND),
+    "ngruns": (arguments.RUN, *arguments.RESUME, arguments.OUT, arguments.BACKGROUND, *inventory.RUNS),
     "ngdevices": inventory.DEVICES,
-    "ngcompilers": (),
+    "ngcompilers": inventory.COMPILERS,
+    "ngcache": CACHE,
     "ngselfcheck": selfcheck_arguments.TABLE,
 }
 _VARIABLE = re.compile(r"\$(\w+)|\{([A-Za-z_]\w*)\}")
@@ -86,7 +89,7 @@ class RunInterruptedError(KeyboardInterrupt):
 
 @magics_class
 class Benchmarks(Magics):
-    """``%ngbench``, ``%ngruns``, ``%ngdevices``, ``%ngcompilers`` and ``%ngselfcheck``."""
+    """``%ngbench``, ``%ngruns``, ``%ngdevices``, ``%ngcompilers``, ``%ngcache`` and ``%ngselfcheck``."""
 
     @_magic(line_cell_magic)
     def ngbench(self, line: str, cell: str | None = None) -> Any:
@@ -121,13 +124,22 @@ class Benchmarks(Magics):
 
     @_magic(line_magic)
     def ngruns(self, line: str) -> Any:
-        """List the runs there were, or go on with one that was stopped: only what is missing is measured."""
+        """List the runs there were; go on with one that was stopped: only what is missing is measured; or say why
+        trials of one failed.
+
+        ::
+
+            %ngruns --resume 20300101
+            %ngruns --failures 20300101
+        """
         from ngbkit.runs import find, read_sweep, resume
 
         with _short_errors():
             asked = self._read(self.ngruns, line)
             if asked.resume is None:
-                return Listing(inventory.list_runs(), "There is no run yet; %ngbench starts one.")
+                return _shown(inventory.see_to_runs(asked))
+            if asked.failures is not None:
+                raise UsageError("--resume measures, and --failures tells what was measured; give one of them.")
             engines = arguments.to_engines(asked.cluster, read_sweep(find(asked.resume)).devices)
             run = resume(asked.resume, retry=words.read_statuses(asked.retry), engines=engines)
             return self._carry_out(run, asked)
@@ -147,10 +159,30 @@ class Benchmarks(Magics):
 
     @_magic(line_magic)
     def ngcompilers(self, line: str) -> Listing:
-        """List the compilers: what is here, its version and options, and what is missing and the command for it."""
+        """List the compilers: what is here, its version and options, and what is missing and the command for it; or
+        all about some of them.
+
+        ::
+
+            %ngcompilers
+            %ngcompilers openvino
+        """
         with _short_errors():
-            self._read(self.ngcompilers, line)
-            return Listing(inventory.list_compilers(), "There is no compiler.")
+            return _shown(inventory.see_to_compilers(self._read(self.ngcompilers, line)))
+
+    @_magic(line_magic)
+    def ngcache(self, line: str) -> Listing:
+        """List what a device keeps between runs, clean it, or carry what tuning found to another device.
+
+        ::
+
+            %ngcache
+            %ngcache clean --keep 5GB
+        """
+        from ngbkit.caches.errand import see_to_caches
+
+        with _short_errors():
+            return _shown(see_to_caches(self._read(self.ngcache, line)))
 
     @_magic(line_magic)
     def ngselfcheck(self, line: str) -> SelfCheck | pd.DataFrame:
@@ -273,6 +305,10 @@ class Benchmarks(Magics):
         if name is not None:
             self._user_ns[name] = data
         return data
+
+
+def _shown(answer: inventory.Answer) -> Listing:
+    return (Sheets if answer.sheets else Listing)(answer.rows, answer.empty)
 
 
 def _raise_failure(run: Run) -> None:

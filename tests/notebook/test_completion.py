@@ -42,6 +42,16 @@ def press_tab(shell: InteractiveShell, text: str) -> list[str]:
         ("%ngbench blocks.conv --factor wi|", "%ngbench blocks.conv --factor width="),
         ("%ngruns --retry timeout,cra|", "%ngruns --retry timeout,crashed"),
         ("%ngruns --res|", "%ngruns --resume"),
+        ("%ngruns --fail|", "%ngruns --failures"),
+        ("%ngbench resnet18 --gpu-timer ev|", "%ngbench resnet18 --gpu-timer events"),
+        ("%ngdevices ch|", "%ngdevices check"),
+        ("%ngdevices check c|", "%ngdevices check cpu"),
+        ("%ngcompilers openv|", "%ngcompilers openvino"),
+        ("%ngcompilers identity openv|", "%ngcompilers identity openvino"),
+        ("%ngcache cl|", "%ngcache clean"),
+        ("%ngcache -d cpu cl|", "%ngcache -d cpu clean"),
+        ("%ngcache --device=c|", "%ngcache --device=cpu"),
+        ("%ngcache clean --older|", "%ngcache clean --older-than"),
     ],
 )
 def test_every_kind_of_value_completes(shell: InteractiveShell, typed: str, offered: str) -> None:
@@ -96,6 +106,23 @@ def test_runs_complete(shell: InteractiveShell, state_dir: Path) -> None:
     Journal(folder / "journal.sqlite").close()
 
     assert [f"%ngruns --resume {folder.name}"] == press_tab(shell, "%ngruns --resume 2030|")
+
+
+def test_what_is_kept_completes(
+    shell: InteractiveShell, state_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its key, of the device that the line names; where an archive is carried its file comes first."""
+    for place in ("cache/cpu/ab12", "cache/orin/ab34", "tuning/cpu/tvm/ab56"):
+        (state_dir / place).mkdir(parents=True)
+    for name in ("about.tar", "above.tar.gz", "abroad.txt"):
+        (tmp_path / name).touch()
+    monkeypatch.chdir(tmp_path)
+
+    assert ["%ngcache clean ab12", "%ngcache clean ab56"] == press_tab(shell, "%ngcache clean ab|")
+    assert ["%ngcache clean -d orin ab34"] == press_tab(shell, "%ngcache clean -d orin ab|")
+    assert ["%ngcache import about.tar", "%ngcache import above.tar.gz"] == press_tab(shell, "%ngcache import ab|")
+    assert ["%ngcache export x.tar ab12", "%ngcache export x.tar ab56"] == press_tab(shell, "%ngcache export x.tar ab|")
+    assert ("ab", []) == completion.complete("ngcache", "clean -d oron ab", {})
 
 
 def test_factors_of_a_workload_on_the_line_complete() -> None:

@@ -57,10 +57,10 @@ def test_unloading_takes_the_magics_away(shell: InteractiveShell) -> None:
     matchers = len(shell.Completer.custom_matchers)
     shell.run_line_magic("load_ext", "ngbkit")
 
-    assert [(True, True), *[(True, False)] * 4] == [
+    assert [(True, True), *[(True, False)] * 5] == [
         (line is not None, cell is not None) for line, cell in kinds.values()
     ]
-    assert [None] * 5 == gone
+    assert [None] * 6 == gone
     assert (0, 1) == (matchers, len(shell.Completer.custom_matchers))
 
 
@@ -195,7 +195,12 @@ def test_a_module_without_inputs_is_a_usage_error(
         ("%ngbench", "at least one workload"),
         ("%ngbench none.onnx", "there is no file none.onnx"),
         ("%ngruns --resume 2099", "there is no run '2099'"),
-        ("%ngcompilers cpu", "takes no such word"),
+        ("%ngruns --failures 2099", "there is no run '2099'"),
+        ("%ngruns --failures 2099 --lines some", "invalid int value: 'some'"),
+        ("%ngcompilers opnvino", "Did you mean openvino"),
+        ("%ngcache clean", "--keep 5GB, --older-than 30d, or names"),
+        ("%ngcache list --keep 5GB", "--keep goes with clean"),
+        ("%ngcache -d orin", "unknown device 'orin'"),
         ("%ngselfcheck --groups 1", "groups 1 does not fit"),
         ("%ngselfcheck --run 2099", "there is no run '2099'"),
         ("%ngselfcheck --grups 3", "Did you mean --groups"),
@@ -292,12 +297,33 @@ def test_a_run_in_the_background_binds_its_dataset_at_its_end(shell: Interactive
 def test_lists_are_tables(shell: InteractiveShell, mlp_file: Path) -> None:
     """As text and as HTML: what is here, and what there was."""
     run_cell(shell, f"%ngbench {mlp_file} -r 3 -o ds")
-    listings = {name: run_cell(shell, f"%{name}")[0] for name in ("ngdevices", "ngcompilers", "ngruns")}
+    listings = {name: run_cell(shell, f"%{name}")[0] for name in ("ngdevices", "ngcompilers", "ngruns", "ngcache")}
 
     assert "this machine's CPU" in repr(listings["ngdevices"])
     assert "openvino" in repr(listings["ngcompilers"])
     assert shell.user_ns["ds"].attrs["run_id"] in repr(listings["ngruns"])
-    assert [True] * 3 == [listing._repr_html_().startswith("<table") for listing in listings.values()]
+    assert "preparation" in repr(listings["ngcache"])
+    assert [True] * 4 == [listing._repr_html_().startswith("<table") for listing in listings.values()]
+
+
+def test_all_about_a_compiler_is_a_sheet(shell: InteractiveShell) -> None:
+    """Its options with their defaults, as text and as HTML."""
+    sheet, _ = run_cell(shell, "%ngcompilers openvino")
+
+    assert repr(sheet).startswith("openvino\n  is ")
+    assert "option hint" in repr(sheet)
+    assert "option hint</td>" in sheet._repr_html_()
+
+
+def test_failures_are_told_with_what_was_said_last(shell: InteractiveShell, new_runs: NewRuns, mlp_file: Path) -> None:
+    """By the id of the run; a line measures or tells, and not both."""
+    run_cell(shell, f"%ngbench {mlp_file} -c identity,raising -r 3 -o ds")
+    sheet, _ = run_cell(shell, f"%ngruns --failures {new_runs()[0].id} --lines 5")
+    error, _ = fail(shell, f"%ngruns --failures {new_runs()[0].id} --resume {new_runs()[0].id}")
+
+    assert repr(sheet).startswith("mlp batch 1 raising on cpu\n  failed in  compile\n")
+    assert "RuntimeError: it fell over</pre>" in sheet._repr_html_()
+    assert "give one of them" in str(error)
 
 
 def test_a_selfcheck_is_a_table(shell: InteractiveShell, new_runs: NewRuns) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 # All that ngbkit ever writes into a device's folder; nothing else there is ever removed.
 OURS = (
-    *("env", "engines", "devices", "artifacts", "incoming", "cache", "scratch", "clusters", "selfcheck"),
+    *("env", "engines", "devices", "artifacts", "incoming", "cache", "tuning", "scratch", "clusters", "selfcheck"),
     *("wheels", "downloads", "peaks.*"),
 )
 # What a client keeps: where these are, the folder is not the device's alone.

@@ -1,0 +1,156 @@
+"""Rows as text for a terminal and as HTML for a page: as a table, or as sheets, a heading and its lines each."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from html import escape
+from typing import Any
+
+Row = dict[str, Any]
+# Where the output is no terminal.
+_WIDTH = 120
+_GAP = "  "
+_INDENT = "  "
+# A column gives way to others down to its longest word, if that is no longer than this: the first that leaves room.
+_LEAST = (60, 40, 20)
+_ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+_GREY = "rgba(128, 128, 128, 0.4)"  # visible on white and on black
+_LINE = f"padding: 0.25em 0.8em; text-align: left; vertical-align: top; border-bottom: 1px solid {_GREY};"
+_TABLE = "border-collapse: collapse; color: inherit;"
+_PRINTED = "margin: 0; white-space: pre-wrap; font-size: 90%; color: inherit; background: transparent;"
+
+
+def to_text(rows: Iterable[Row], empty: str, width: int | None = None) -> str:
+    """The rows as aligned columns; the sentence `empty` where there is none.
+
+    Parameters
+    ----------
+    rows
+        One dict a row; a column is left out where no row has anything in it.
+    empty
+        What stands where there is no row.
+    width
+        Characters a line: what does not fit is folded within its column. Default: the terminal's, or 120.
+    """
+    header, cells = _written(rows)
+    if not cells:
+        return empty
+    columns = list(zip(header, *cells, strict=True))
+    widths = _fitted(columns, _room(width) - len(_GAP) * (len(header) - 1))
+    lines = (line for row in (header, *cells) for line in _folded(row, widths))
+    return "\n".join(lines)
+
+
+def to_html(rows: Iterable[Row], empty: str) -> str:
+    """The rows as one table without script or request; the sentence `empty` where there is none."""
+    header, cells = _written(rows)
+    if not cells:
+        return f"<p>{escape(empty)}</p>"
+    head = "".join(f'<th style="{_LINE}">{escape(name)}</th>' for name in header)
+    body = "".join(
+        "<tr>" + "".join(f'<td style="{_LINE}">{escape(cell)}</td>' for cell in row) + "</tr>" for row in cells
+    )
+    return f'<table style="{_TABLE}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+
+
+def to_sheets(rows: Iterable[Row], empty: str, width: int | None = None) -> str:
+    """The rows one below the other: the first value of each as its heading, then a line for each other one.
+
+    Parameters are those of `to_text`. A value of several lines stands as it is.
+    """
+    sheets = [_sheet(row, _room(width)) for row in rows]
+    return "\n\n".join(sheets) or empty
+
+
+def to_html_sheets(rows: Iterable[Row], empty: str) -> str:
+    """The same as one table of two columns, without script or request."""
+    body = "".join(_html_sheet(row) for row in rows)
+    return f'<table style="{_TABLE}"><tbody>{body}</tbody></table>' if body else f"<p>{escape(empty)}</p>"
+
+
+def cell(value: Any) -> str:
+    """A value as people read it, without what a terminal would obey."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Mapping):
+        text = ", ".join(f"{name} {number}" for name, number in value.items())
+    else:
+        text = ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+    return "".join(sign if sign.isprintable() or sign == "\n" else " " for sign in _ANSI.sub("", text).expandtabs(4))
+
+
+def _written(rows: Iterable[Row]) -> tuple[list[str], list[list[str]]]:
+    found = [{name: cell(value) for name, value in row.items()} for row in rows]
+    names = list(dict.fromkeys(name for row in found for name, text in row.items() if text))
+    return names, [[row.get(name, "") for name in names] for row in found]
+
+
+def _room(width: int | None) -> int:
+    return shutil.get_terminal_size((_WIDTH, 0)).columns if width is None else width
+
+
+def _fitted(columns: Sequence[Sequence[str]], room: int) -> list[int]:
+    """How wide each column is to be: as wide as it needs, and where that is too much the widest give way first."""
+    needed = [max(len(line) for text in column for line in [*text.split("\n"), ""]) for column in columns]
+    words = [max(len(word) for text in column for word in [*text.split(), ""]) for column in columns]
+    # A word is not torn apart if it need not be: nobody could copy it.
+    for longest in _LEAST:
+        least = [words[0], *(min(word, longest) for word in words[1:])]
+        if sum(least) <= room:
+            break
+    most = max(needed)
+    while most > 1 and sum(_capped(needed, least, most)) > room:
+        most -= 1
+    return _capped(needed, least, most)
+
+
+def _capped(needed: Sequence[int], least: Sequence[int], most: int) -> list[int]:
+    return [max(low, min(size, most)) for size, low in zip(needed, least, strict=True)]
+
+
+def _folded(row: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
+    """The lines of one row."""
+    folded = [_fold(text, width) for text, width in zip(row, widths, strict=True)]
+    for number in range(max(map(len, folded))):
+        cells = (lines[number] if number < len(lines) else "" for lines in folded)
+        yield _GAP.join(text.ljust(width) for text, width in zip(cells, widths, strict=True)).rstrip()
+
+
+def _fold(text: str, width: int) -> list[str]:
+    return [
+        piece
+        for line in text.split("\n")
+        for piece in textwrap.wrap(line, max(width, 1), break_on_hyphens=False) or [""]
+    ]
+
+
+def _lines(row: Row) -> tuple[str, dict[str, str]]:
+    """The heading of a sheet, and what stands below it."""
+    heading, *rest = ((name, cell(value)) for name, value in row.items())
+    return heading[1], {name: text for name, text in rest if text}
+
+
+def _sheet(row: Row, width: int) -> str:
+    heading, rest = _lines(row)
+    margin = len(_INDENT) + max(map(len, rest), default=0) + len(_GAP)
+    lines = _fold(heading, width)
+    for name, text in rest.items():
+        # Several lines are a program's own, whose columns mean something.
+        pieces = text.split("\n") if "\n" in text else _fold(text, max(width - margin, _LEAST[-1]))
+        names = [f"{_INDENT}{name}", *[""] * (len(pieces) - 1)]
+        lines += [f"{name.ljust(margin)}{piece}".rstrip() for name, piece in zip(names, pieces, strict=True)]
+    return "\n".join(lines)
+
+
+def _html_sheet(row: Row) -> str:
+    heading, rest = _lines(row)
+    body = f'<tr><th colspan="2" style="{_LINE}">{escape(heading)}</th></tr>'
+    for name, text in rest.items():
+        shown = f'<pre style="{_PRINTED}">{escape(text)}</pre>' if "\n" in text else escape(text)
+        body += f'<tr><td style="{_LINE} white-space: nowrap;">{escape(name)}</td><td style="{_LINE}">{shown}</td></tr>'
+    return body
