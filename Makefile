@@ -28,10 +28,8 @@ efficiency: $(READY) ## how much of a sweep's time is timed calls, and what --pr
 
 pins: ## renew binder/requirements.txt
 	$(PYTHON) -m venv $(VENV)-pins && $(VENV)-pins/bin/pip install -q uv
-	sed 's/^tensorrt = .*/tensorrt = []/' pyproject.toml > $(VENV)-pins/pyproject.toml
-	touch $(VENV)-pins/README.md $(VENV)-pins/LICENSE
-	cd $(VENV)-pins && bin/uv pip compile --upgrade --universal --python-version 3.10 pyproject.toml --all-extras --group dev \
-		--no-annotate --no-header --quiet --output-file ../binder/requirements.txt
+	$(VENV)-pins/bin/uv pip compile --upgrade --universal --python-version 3.10 pyproject.toml --extra all --group dev \
+		--no-annotate --no-header --quiet --output-file binder/requirements.txt
 	rm -rf $(VENV)-pins
 
 clean:

@@ -27,7 +27,7 @@ PACKAGES = (
     "openvino",
     "apache-tvm",
     "apache-tvm-ffi",
-    "xgboost",
+    "xgboost-cpu",
     "tensorrt",
     "iree-base-compiler",
     "executorch",

@@ -14,11 +14,16 @@ COLOURS = {
     "openvino": "#009E73",
     "tvm": "#CC79A7",
     "tensorrt": "#56B4E9",
+    "aotinductor": "#882255",
+    "iree": "#332288",
+    "executorch": "#999933",
+    "tensorrt-rtx": "#44AA99",
 }
-"""By compiler: the palette of Okabe and Ito (https://jfly.uni-koeln.de/color/), the baseline in grey."""
+"""By compiler: the palette of Okabe and Ito (https://jfly.uni-koeln.de/color/), the baseline in grey; then the muted one
+of Paul Tol (https://sronpersonalpages.nl/~pault/)."""
 
-OTHERS = ("#332288", "#882255", "#999933", "#AA4499", "#661100", "#6699CC", "#117733")
-"""For compilers of other packages: Paul Tol's muted palette (https://sronpersonalpages.nl/~pault/)."""
+OTHERS = ("#AA4499", "#661100", "#6699CC", "#117733", "#DDCC77", "#CC6677", "#88CCEE")
+"""For compilers of other packages: the rest of those, and of his."""
 
 DASHES = ((1, 0), (6, 3), (2, 2), (8, 3, 2, 3))
 """A compiler with other options keeps its colour and changes its dash."""

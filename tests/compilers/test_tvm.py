@@ -12,6 +12,11 @@ class TestTvm(CompilerConformance):
     compiler = "tvm"
 
 
+class TestTvmOnCuda(CompilerConformance):
+    compiler = "tvm"
+    accelerator = "cuda"
+
+
 def test_its_numbers_are_labelled_untuned() -> None:
     """Every program says that it was not tuned, and for which target it was built."""
     attempts = [attempt for attempt in observe("tvm") if attempt.contract]

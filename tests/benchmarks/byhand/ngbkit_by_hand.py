@@ -7,8 +7,11 @@ that compiler in one run. Nothing is taken from ``ngbkit.compilers`` but the pro
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from ngbkit.compilers.base import Compiler, Form, Program, Task
@@ -133,8 +136,6 @@ def _onnxruntime(task: Task) -> Call:
 
 def _openvino(task: Task) -> Call:
     """OpenVINO's latency hint, one request, outputs shared and not copied."""
-    import sys
-
     sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
     import openvino
 
@@ -169,6 +170,48 @@ def _tvm(task: Task) -> Call:
     return lambda: main(*inputs)
 
 
+def _iree(task: Task) -> Call:
+    """IREE's guide to CPU deployment: import, compile for the host's features at O3, run on the local-task driver."""
+    import iree.runtime as runtime
+
+    imported, built = task.cache / "model.mlir", task.cache / "model.vmfb"
+    words = [sys.executable, "-m", "iree.compiler.tools.import_onnx", str(task.onnx), "-o", str(imported)]
+    subprocess.run(words, check=True, capture_output=True)
+    words = ["iree-compile", str(imported), "-o", str(built), "--iree-hal-target-device=local"]
+    words += [
+        "--iree-hal-local-target-device-backends=llvm-cpu",
+        "--iree-llvmcpu-target-cpu=host",
+        "--iree-opt-level=O3",
+    ]
+    # A transformer's LayerNorm does not fit the stack that is allowed by default.
+    words += ["--iree-llvmcpu-stack-allocation-limit=262144"]
+    subprocess.run([str(Path(sys.executable).parent / words[0]), *words[1:]], check=True, capture_output=True)
+    runtime.flags.parse_flags(f"--task_topology_group_count={task.threads}", "--task_worker_stack_size=1048576")
+    config = runtime.Config("local-task")
+    module = runtime.load_vm_module(runtime.VmModule.mmap(config.vm_instance, str(built)), config)
+    inputs = [runtime.asdevicearray(config.device, array) for array in task.arrays]
+    return lambda: module.main_graph(*inputs)
+
+
+def _executorch(task: Task) -> Call:
+    """ExecuTorch's page on XNNPACK: export, lower with its partitioner, run by the Python bindings."""
+    import torch
+    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+    from executorch.exir import to_edge_transform_and_lower
+    from executorch.extension.pybindings import portable_lib
+    from executorch.runtime import Runtime
+
+    module, inputs = _torch(task)
+    with torch.no_grad():
+        exported = torch.export.export(module, inputs)
+        lowered = to_edge_transform_and_lower(exported, partitioner=[XnnpackPartitioner()]).to_executorch()
+    path = task.cache / "model.pte"
+    path.write_bytes(lowered.buffer)
+    portable_lib._unsafe_reset_threadpool(task.threads)
+    method = Runtime.get().load_program(str(path)).load_method("forward")
+    return lambda: method.execute(list(inputs))
+
+
 IDENTITY = _compiler("identity", "module", _identity, ("torch",))
 TORCHSCRIPT = _compiler("torchscript", "module", _torchscript, ("torch",))
 INDUCTOR = _compiler("inductor", "module", _inductor, ("torch",))
@@ -176,3 +219,5 @@ AOTINDUCTOR = _compiler("aotinductor", "module", _aotinductor, ("torch",))
 ONNXRUNTIME = _compiler("onnxruntime", "onnx", _onnxruntime, ("onnxruntime",))
 OPENVINO = _compiler("openvino", "onnx", _openvino, ("openvino",))
 TVM = _compiler("tvm", "onnx", _tvm, ("apache-tvm", "onnx"))
+IREE = _compiler("iree", "onnx", _iree, ("iree-base-compiler", "iree-base-runtime"))
+EXECUTORCH = _compiler("executorch", "module", _executorch, ("executorch",))

@@ -1,0 +1,214 @@
+"""Tuning with TVM: what it keeps, how it goes on, and what it survives."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from tvm_child import write_network
+
+from ngbkit import subprocesses
+from ngbkit.compilers.base import version
+from ngbkit.compilers.tvm import COMPILER
+from ngbkit.compilers.tvm_relax import targets
+from ngbkit.errors import UnsupportedError, UsageError
+
+CHILD = Path(__file__).with_name("tvm_child.py")
+TIMEOUT_S = 300.0
+
+Tune = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def onnx_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("onnx")
+    path = tmp_path_factory.mktemp("tvm") / "tiny.onnx"
+    write_network(path)
+    return path
+
+
+def tune_in_child(onnx_file: Path, folder: Path, die_at: int | None = None, **wish: Any) -> dict[str, Any]:
+    limits = {name: wish.pop(name, None) for name in ("seconds", "candidates")}
+    words = {"onnx": str(onnx_file), "folder": str(folder), "options": wish, "die_at": die_at, **limits}
+    command = [sys.executable, str(CHILD), json.dumps(words)]
+    if die_at is not None:
+        ended = subprocess.run(command, capture_output=True, timeout=TIMEOUT_S, check=False)
+        return {"exit": ended.returncode}
+    answer: dict[str, Any] = subprocesses.answer(command, environment=os.environ, timeout_s=TIMEOUT_S)
+    return answer
+
+
+@pytest.fixture
+def tune(onnx_file: Path, tmp_path: Path) -> Tune:
+    """Compile the tiny network in a process of its own, below a folder of this test."""
+    if COMPILER.missing():
+        pytest.skip(f"{COMPILER.missing()} not installed")
+
+    def run(folder: Path = tmp_path, **wish: Any) -> dict[str, Any]:
+        return tune_in_child(onnx_file, folder, **wish)
+
+    return run
+
+
+def results(folder: Path) -> list[Path]:
+    return sorted((folder / "tvm").iterdir())
+
+
+def tried(result: Path) -> list[str]:
+    return [json.loads(line)["candidate"] for line in (result / "records.jsonl").read_text().splitlines()]
+
+
+def test_a_tuned_network_is_kept_and_labelled(tune: Tune, tmp_path: Path) -> None:
+    """The candidates that were asked for are tried, each once; the second compile loads what the first one made."""
+    untuned, first, second = tune(), tune(total=8), tune(total=8)
+    (result,) = results(tmp_path)
+    meta = json.loads((result / "meta.json").read_text())
+
+    assert (untuned["notes"], untuned["reused_s"]) == ("untuned", 0.0)
+    assert (first["notes"], first["facts"]["cache"], first["reused_s"]) == ("tuned, 8 candidates", "miss", 0.0)
+    assert first["facts"]["complete"]
+    np.testing.assert_allclose(first["output"], untuned["output"], rtol=1e-4, atol=1e-5)
+    assert len(set(tried(result))) == 8
+    assert [done for done, _, _ in first["told"]] == sorted(done for done, _, _ in first["told"])
+    assert first["told"][-1][:2] == [8, 8]
+    assert first["told"][-1][2] > 0
+    assert (second["facts"]["cache"], second["told"]) == ("hit", [])
+    assert second["reused_s"] > meta["tuning_s"] > 0
+    assert second["output"] == first["output"]
+    assert (meta["candidates"], meta["versions"]["apache-tvm"]) == (8, version("apache-tvm"))
+    assert not any(found["torch"] for found in (untuned, first, second))
+    assert not [path for path in tmp_path.rglob("*") if "draft" in path.name]
+
+
+def test_a_killed_tuning_goes_on_elsewhere(tune: Tune, tmp_path: Path) -> None:
+    """What was tried before the kill is not tried again, in a folder that was carried to another place meanwhile."""
+    killed = tune(total=8, die_at=4)
+    (result,) = results(tmp_path)
+    before = tried(result)
+    elsewhere = tmp_path / "elsewhere"
+    shutil.copytree(tmp_path / "tvm", elsewhere / "tvm")
+    found = tune(folder=elsewhere, total=8)
+    (carried,) = results(elsewhere)
+
+    assert killed["exit"] == -signal.SIGKILL
+    assert 4 <= len(before) < 8
+    assert tried(carried)[: len(before)] == before
+    assert len(set(tried(carried))) == len(tried(carried)) == 8
+    assert found["reused_s"] > 0
+    assert str(tmp_path) not in "".join(path.read_text("latin-1") for path in carried.rglob("*") if path.is_file())
+
+
+def test_a_larger_budget_starts_from_a_smaller_one(tune: Tune, tmp_path: Path) -> None:
+    """The records of the smaller are taken over, what the sweep cuts short is no finished result, and the records of a
+    finished one are enough: where its library is missing it is built again, and nothing is tried.
+    """
+    small = tune(total=4, candidates=3)
+    cut_short = small["facts"]["complete"]
+    spent = tune(total=4, candidates=0)
+    small_again = tune(total=4)
+    (smaller,) = results(tmp_path)
+    large = tune(total=7)
+    (larger,) = (result for result in results(tmp_path) if result != smaller)
+    before = tried(larger)
+    shutil.rmtree(larger / "library")
+    rebuilt = tune(total=7)
+
+    assert (small["notes"], cut_short) == ("tuned, 3 candidates", False)
+    assert (spent["notes"], spent["facts"]["cache"]) == ("tuned, 3 candidates", "hit")
+    assert (small_again["notes"], small_again["facts"]["complete"]) == ("tuned, 4 candidates", True)
+    assert tried(larger)[:4] == tried(smaller)
+    assert large["notes"] == "tuned, 7 candidates"
+    assert large["reused_s"] > 0
+    assert (rebuilt["facts"]["cache"], tried(larger)) == ("miss", before)
+    assert rebuilt["reused_s"] > large["reused_s"]
+    np.testing.assert_allclose(rebuilt["output"], large["output"], rtol=1e-5)
+
+
+def test_a_spent_sweep_leaves_nothing_to_compile(tune: Tune) -> None:
+    """A network whose turn comes after the sweep's budget is spent is unsupported, and the message says what to do."""
+    assert "budget was spent before this network's turn; give the sweep more" in tune(total=4, candidates=0)["error"]
+
+
+def test_code_for_a_gpu_needs_none() -> None:
+    """For a GPU of a given compute capability TVM compiles anywhere, untuned and with a schedule for each function."""
+    if COMPILER.missing():
+        pytest.skip(f"{COMPILER.missing()} not installed")
+    program = """
+import json
+
+import numpy as np
+from ngbkit.compilers.tvm_relax import lowering, targets
+from ngbkit.compilers.tvm_runtime import relax, tvm
+from tvm.script import relax as R
+
+target = targets.find_target("cuda", 2, (9, 0))
+builder = relax.BlockBuilder()
+value = relax.Var("value", R.Tensor((8, 16), "float32"))
+with builder.function("main", [value]):
+    with builder.dataflow():
+        weight = relax.const(np.ones((16, 32), np.float32))
+        out = builder.emit_output(builder.emit(relax.op.matmul(value, weight)))
+    builder.emit_func_output(out)
+lowered = lowering.generate_code(lowering.fuse_default(builder.get(), target), target)
+print(json.dumps([str(target), list(lowered.calls), [list(one.shape) for one in lowered.weights]]))
+"""
+    command = [sys.executable, "-c", program]
+    target, calls, weights = subprocesses.answer(command, environment=os.environ, timeout_s=TIMEOUT_S)
+
+    assert '"arch":"sm_90"' in target
+    assert len(calls) == 1
+    assert weights == [[16, 32]]
+
+
+@pytest.mark.parametrize("options", [{"trials": -1}, {"seconds": -0.5}, {"seconds": float("inf")}])
+def test_budgets_below_nothing_are_refused(options: dict[str, Any]) -> None:
+    """A limit is 0 or more, and finite."""
+    task: Any = SimpleNamespace(options=COMPILER.settle(options))
+
+    with pytest.raises(UsageError, match="valid: 0 or more"):
+        COMPILER.compile(task)
+
+
+def test_which_options_tune() -> None:
+    """Every limit asks for tuning, alone or with others; none asks for none."""
+    assert not COMPILER.tunes(COMPILER.settle({}))
+    assert all(COMPILER.tunes(COMPILER.settle({name: 1})) for name in COMPILER.options)
+
+
+@pytest.mark.parametrize(
+    ("tvm", "ffi", "crashes"),
+    [
+        ("0.27.0.post1", "0.1.14.post0", False),
+        ("0.27.0.post1", "0.1.15.post2", True),
+        ("0.27.0.post1", "0.2.0", True),
+        ("0.28.0", "0.2.0", False),
+    ],
+)
+def test_versions_that_crash_are_refused(monkeypatch: pytest.MonkeyPatch, tvm: str, ffi: str, crashes: bool) -> None:
+    """A pair that is known to crash is told before it does, with the way out; others are tried."""
+    monkeypatch.setattr(targets, "find_spec", lambda module: module)
+    installed = {"apache-tvm": tvm, "apache-tvm-ffi": ffi}
+    if not crashes:
+        targets.check_tuning(installed)
+        return
+
+    with pytest.raises(UnsupportedError, match=r"crashes beside apache-tvm-ffi .*pip install 'ngbkit\[tvm\]'"):
+        targets.check_tuning(installed)
+
+
+def test_a_missing_cost_model_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without XGBoost there is no tuning, and the message brings it."""
+    monkeypatch.setattr(targets, "find_spec", lambda module: None if module == "xgboost" else module)
+
+    with pytest.raises(UnsupportedError, match=r"tuning needs xgboost, .*pip install 'ngbkit\[tvm\]'"):
+        targets.check_tuning({"apache-tvm": "0.27.0.post1", "apache-tvm-ffi": "0.1.14.post0"})
