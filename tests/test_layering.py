@@ -53,7 +53,18 @@ CLIENT_SIDE = (
         "runs",
         "figures",
     ),
-    *("words", "arguments", "inventory", "caches", "deployment", "progress", "selfcheck", "notebook", "cli", "__main__"),
+    *(
+        "words",
+        "arguments",
+        "inventory",
+        "caches",
+        "deployment",
+        "progress",
+        "selfcheck",
+        "notebook",
+        "cli",
+        "__main__",
+    ),
 )
 ORDER = (*DEVICE_SIDE, *CLIENT_SIDE)
 CLIENT_PACKAGES = {

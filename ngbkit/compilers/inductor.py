@@ -1,27 +1,27 @@
-"""Inductor, the compiler behind `torch.compile`: C++ kernels generated and built on this machine."""
+"""Inductor, the compiler behind `torch.compile`: kernels in C++ or Triton, generated and built on this machine."""
 
 from __future__ import annotations
 
 import ast
-import os
-import re
-import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ngbkit.compilers import identity
+from ngbkit.compilers import inductor_runtime, torch_runtime
 from ngbkit.compilers.base import Compiler, Option, Program, Task
 from ngbkit.errors import UnsupportedError
 
+MODES = ("default", "reduce-overhead", "max-autotune-no-cudagraphs", "max-autotune")
 # How many reasons for graph breaks are kept.
 _REASONS = 5
+# A CUDA graph is recorded by the second call, after one that allocates, and replayed from the third on.
+_CALLS_TO_RECORD = 3
 
 
 def compile(task: Task) -> Program:
-    """Compile the module of `task`, and call it once, because ``torch.compile`` does nothing before that.
+    """Compile the module of `task`, and call it, because ``torch.compile`` does nothing before that.
 
     Raises
     ------
@@ -29,48 +29,46 @@ def compile(task: Task) -> Program:
         Dynamo captured no graph at all, so that what would be timed is eager.
     """
     # The threads are written into the kernels, which not every version takes into the name that it keeps them by.
-    _keep_in(task.cache / "inductor" / f"threads-{task.threads}")
+    folder = task.cache / "inductor" / f"threads-{task.threads}"
+    inductor_runtime.keep_in(folder)
+    built = inductor_runtime.built_in(folder)
     import torch
     from torch._dynamo.utils import counters
     from torch._inductor import metrics
 
-    module, inputs = identity.bind(task)
+    mode, frozen = str(task.options["mode"]), bool(task.options["freezing"])
+    bound = torch_runtime.bind(task)
     torch._dynamo.reset()
     counters.clear()
     metrics.reset()
-    compiled = torch.compile(module, backend="inductor", fullgraph=False, dynamic=False, mode=str(task.options["mode"]))
-    run = identity.without_gradients(compiled, inputs)
-    run()
-    found = _count(counters, metrics.ir_nodes_pre_fusion)
+    compiled = torch.compile(bound.module, backend="inductor", fullgraph=False, dynamic=False, mode=mode)
+    run = torch_runtime.without_gradients(compiled, bound.inputs)
+    graphs_recorded = bound.accelerator == "cuda" and records_graphs(mode)
+    with inductor_runtime.configured({"freezing": frozen}):
+        for _ in range(_CALLS_TO_RECORD if graphs_recorded else 1):
+            run()
+    found = _count(counters, metrics.ir_nodes_pre_fusion, frozen=frozen)
     if not found.graphs:
         raise UnsupportedError("Dynamo captured no graph of this network, so all of it would run in eager mode.")
-    return Program(
-        run=run,
-        fetch=identity.fetch,
-        contract=identity.contract(module, "torch inductor"),
+    return torch_runtime.make_program(
+        bound,
+        run,
+        "torch inductor",
+        notes="CUDA graphs: each call overwrites the outputs of the one before" if graphs_recorded else "",
         facts={
-            **identity.facts(),
             "graphs": found.graphs,
             "graph_breaks": sum(found.breaks.values()),
-            "cache": "hit" if found.hits and not found.misses else "miss",
+            "cache": "hit" if _was_kept(found, built_now=inductor_runtime.built_in(folder) - built) else "miss",
         },
         explain=lambda: _explain(found),
-        within=identity.torch_mode(),
     )
 
 
-def _keep_in(folder: Path) -> None:
-    """Have Inductor keep all that it keeps in `folder`, and forget what this process has compiled before."""
-    # Inductor reads it whenever it looks something up, and knows no other way to be told.
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder)
-    from torch._inductor import codecache
-    from torch._inductor.utils import clear_caches
+def records_graphs(mode: str) -> bool:
+    """Whether ``torch.compile`` records CUDA graphs in that mode."""
+    from torch._inductor import list_mode_options
 
-    clear_caches()
-    # Headers are precompiled once for all that a user ever compiles, below /tmp: a good part of a cold compile.
-    codecache._HEADER_DIR = str(folder / "precompiled_headers")
-    codecache._HEADER_LOCK_DIR = str(folder / "precompiled_headers" / "locks")
-    codecache._precompile_header.cache_clear()
+    return bool(list_mode_options(mode).get("triton.cudagraphs"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,10 +81,12 @@ class _Found:
     before_fusion: int
     hits: int
     misses: int
+    bypasses: int
     sources: tuple[str, ...]
+    frozen: bool
 
 
-def _count(counters: Any, before_fusion: int) -> _Found:
+def _count(counters: Any, before_fusion: int, *, frozen: bool) -> _Found:
     from torch._inductor.codecache import PyCodeCache
 
     return _Found(
@@ -96,35 +96,46 @@ def _count(counters: Any, before_fusion: int) -> _Found:
         before_fusion=before_fusion,
         hits=counters["inductor"]["fxgraph_cache_hit"],
         misses=counters["inductor"]["fxgraph_cache_miss"],
+        bypasses=counters["inductor"]["fxgraph_cache_bypass"],
         sources=tuple(str(module.__file__) for module in PyCodeCache.modules if hasattr(module, "call")),
+        frozen=frozen,
     )
+
+
+def _was_kept(found: _Found, *, built_now: Collection[Path]) -> bool:
+    """Whether this compile made use of what an earlier one had left.
+
+    A graph whose weights are frozen and packed by oneDNN cannot be kept, so it is lowered anew; its kernels are kept,
+    and to build them is most of a cold compile.
+    """
+    return not found.misses and (bool(found.hits) or (bool(found.bypasses) and not built_now))
 
 
 def _explain(found: _Found) -> dict[str, Any]:
     """What is executed, read from the Python code that Inductor wrote, and why Dynamo broke off.
 
-    Where it did, Python runs the operators in between, which nobody counts: the numbers of nodes are left out then.
+    Where it did, Python runs the operators in between, which nobody counts: the numbers of nodes are left out then. And
+    where it froze the weights, a convolution does not show whether a BatchNorm is folded into them: it is not known how
+    many do the work of more than one operator.
     """
     kernels: list[str] = []
     extern: list[str] = []
     for source in found.sources:
         for name in _calls(Path(source).read_text()):
-            (kernels if name.startswith("cpp_") else extern).append(name)
+            (kernels if inductor_runtime.is_kernel(name) else extern).append(name)
     told = {
         "graph_breaks": sum(found.breaks.values()),
         "graph_break_reasons": [reason.partition("\n")[0] for reason in found.breaks][:_REASONS],
         "operators_captured": found.captured,
         "nodes_before_fusion": found.before_fusion,
         "kernel_calls": len(kernels),
+        "kernels_fused": sum(map(inductor_runtime.is_fused, kernels)),
         "extern_calls": dict(Counter(extern)),
     }
     if found.breaks:
         return told
-    return told | {
-        "nodes_before": found.captured,
-        "nodes_after": len(kernels) + len(extern),
-        "nodes_fused": sum(map(_is_fused, kernels)),
-    }
+    counts = {"nodes_before": found.captured, "nodes_after": len(kernels) + len(extern)}
+    return told | counts | ({} if found.frozen else {"nodes_fused": told["kernels_fused"]})
 
 
 def _calls(source: str) -> Iterator[str]:
@@ -133,36 +144,10 @@ def _calls(source: str) -> Iterator[str]:
         if isinstance(function, ast.FunctionDef) and (function.name == "call" or function.name.startswith("partition")):
             for node in ast.walk(function):
                 name = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
-                if name.startswith(("cpp_", "extern_kernels.", "torch.ops.", "aten.")):
+                if name.startswith("triton_") and name.endswith(".run"):
+                    yield name.removesuffix(".run")
+                elif name.startswith(("cpp_", "extern_kernels.", "torch.ops.", "aten.")):
                     yield name
-
-
-def _is_fused(kernel: str) -> bool:
-    """Whether a kernel is made of several operators, whose names Inductor puts together: ``cpp_fused_add_relu_0``.
-
-    Two that go by one name are not told apart.
-    """
-    import torch
-
-    made_of = re.sub(r"^cpp_(fused_)?|_\d+$", "", kernel)
-    return not any(hasattr(library, made_of) for library in (torch.ops.aten, torch.ops.prims))
-
-
-def probe() -> str:
-    """Why Inductor cannot build kernels here: it needs a C++ compiler."""
-    if find_cxx():
-        return ""
-    wanted = (
-        f"$CXX is {os.environ['CXX']!r}, which is not found" if os.environ.get("CXX") else "no g++ or clang++ is found"
-    )
-    return f"inductor needs a C++ compiler, and {wanted}; get one by: apt install g++"
-
-
-def find_cxx() -> str | None:
-    """The path of the C++ compiler that Inductor would call, or None."""
-    chosen = os.environ.get("CXX")
-    names = [chosen] if chosen else ["g++", "clang++"]
-    return next(filter(None, map(shutil.which, names)), None)
 
 
 COMPILER = Compiler(
@@ -172,17 +157,23 @@ COMPILER = Compiler(
     packages=("torch",),
     install="pip install 'ngbkit[torch]'",
     compile=compile,
-    accelerators={"cpu": probe},
+    accelerators={"cpu": inductor_runtime.probe_cpu, "cuda": inductor_runtime.probe_cuda},
     caches=True,
     options={
         "mode": Option(
             default="default",
             help="how hard torch.compile tries; reduce-overhead is about CUDA graphs and changes nothing on a CPU",
-            choices=("default", "reduce-overhead", "max-autotune"),
+            choices=MODES,
         ),
+        "freezing": Option(
+            default=True,
+            help="make the weights constants: BatchNorm is folded into them, and they are laid out once",
+            choices=(True, False),
+        ),
+        **torch_runtime.OPTIONS,
     },
     refusals=(
-        r"MissingOperatorWith(out)?Decomp",
+        *inductor_runtime.REFUSALS,
         r"^Unsupported:|_dynamo\.exc\.Unsupported",
         r"Dynamo is not supported|torch\.compile is not supported",
     ),

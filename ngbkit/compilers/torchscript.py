@@ -1,4 +1,4 @@
-"""TorchScript: a traced module, frozen, with the passes that `optimize_for_inference` adds for the CPU."""
+"""TorchScript: a traced module, frozen, with the passes that `optimize_for_inference` adds for a CPU or a GPU."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ngbkit.compilers import identity
-from ngbkit.compilers.base import Compiler, Program, Task
+from ngbkit.compilers import torch_runtime
+from ngbkit.compilers.base import Compiler, Program, Task, always
 
 # To read a constant or an attribute, to pack and unpack, and to ask for a type or a size compute nothing.
 _IDLE = {
@@ -24,24 +24,21 @@ def compile(task: Task) -> Program:
     """Trace, freeze and optimise the module of `task`."""
     import torch
 
-    module, inputs = identity.bind(task)
+    bound = torch_runtime.bind(task)
     with torch.no_grad(), _silenced():
         # The harness checks the outputs itself, and a strict trace refuses a network that returns a dict.
-        traced = torch.jit.trace(module, inputs, check_trace=False, strict=False)  # type: ignore[no-untyped-call]
+        traced = torch.jit.trace(  # type: ignore[no-untyped-call]
+            bound.module, bound.inputs, check_trace=False, strict=False
+        )
         graph = traced.graph  # holds none of the weights
         optimised = torch.jit.optimize_for_inference(torch.jit.freeze(traced))
     # Called by way of the module, Python would look the method up in every call, for 1 µs.
-    run = identity.without_gradients(optimised.forward, inputs)
+    run = torch_runtime.without_gradients(optimised.forward, bound.inputs)
     # The executor profiles the first call and specialises the graph to it in the second.
     run()
     run()
-    return Program(
-        run=run,
-        fetch=identity.fetch,
-        contract=identity.contract(module, "TorchScript, frozen and optimised for inference"),
-        facts=identity.facts(),
-        explain=lambda: _explain(graph, run),
-        within=identity.torch_mode(),
+    return torch_runtime.make_program(
+        bound, run, "TorchScript, frozen and optimised for inference", explain=lambda: _explain(graph, run)
     )
 
 
@@ -90,7 +87,10 @@ COMPILER = Compiler(
     packages=("torch",),
     install="pip install 'ngbkit[torch]'",
     compile=compile,
+    accelerators={"cpu": always, "cuda": torch_runtime.probe_cuda},
+    options=torch_runtime.OPTIONS,
     refusals=(
+        *torch_runtime.REFUSALS,
         r"Tracer cannot infer type",
         r"can be (returned|output) from traced functions|cannot be traced",
         r"NYI: Named tensors are not supported with the tracer",

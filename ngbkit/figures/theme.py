@@ -19,8 +19,8 @@ COLOURS = {
     "executorch": "#999933",
     "tensorrt-rtx": "#44AA99",
 }
-"""By compiler: the palette of Okabe and Ito (https://jfly.uni-koeln.de/color/), the baseline in grey; then the muted one
-of Paul Tol (https://sronpersonalpages.nl/~pault/)."""
+"""By compiler: the palette of Okabe and Ito (https://jfly.uni-koeln.de/color/), the baseline in grey; then the muted
+one of Paul Tol (https://sronpersonalpages.nl/~pault/)."""
 
 OTHERS = ("#AA4499", "#661100", "#6699CC", "#117733", "#DDCC77", "#CC6677", "#88CCEE")
 """For compilers of other packages: the rest of those, and of his."""

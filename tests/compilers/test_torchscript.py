@@ -20,7 +20,7 @@ class TestTorchScript(CompilerConformance):
 
 def test_a_folded_batch_norm_is_a_fusion() -> None:
     """Both convolutions took the BatchNorm after them in, and none is left of the two."""
-    explained = next(attempt.explained for attempt in observe("torchscript") if attempt.network == "small_conv")
+    explained = next(attempt.explained for attempt in observe("torchscript", "cpu") if attempt.network == "small_conv")
 
     assert 9 == explained["nodes_before"]
     assert 2 == explained["nodes_fused"]

@@ -1,0 +1,165 @@
+"""AOTInductor, held to the protocol."""
+
+import dataclasses
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ngbkit.compilers import aotinductor, torch_runtime
+from ngbkit.compilers.base import Task, Tuning
+from ngbkit.errors import UnsupportedError
+from ngbkit.testing import CompilerConformance, observe
+from ngbkit.workloads.base import TensorSpec
+
+REFERENCE = "ngbkit.compilers.aotinductor:COMPILER"
+
+
+class TestAOTInductor(CompilerConformance):
+    compiler = REFERENCE
+
+
+def make_task(folder: Path, module: torch.nn.Module, **options: Any) -> Task:
+    return Task(
+        form="module",
+        module=module,
+        onnx=None,
+        inputs=[TensorSpec(name="input", shape=(2,))],
+        arrays=[np.ones((3, 2), np.float32)],
+        batch_size=3,
+        options=aotinductor.COMPILER.settle(options),
+        threads=torch.get_num_threads(),
+        cache=folder,
+        tuning=Tuning(folder=folder),
+    )
+
+
+def name_of(task: Task) -> str:
+    return aotinductor._name(task, torch_runtime.bind(task), aotinductor._settings(task))
+
+
+def test_a_package_is_loaded_again() -> None:
+    """The first compile makes a package, and another process finds it."""
+    attempt = observe(REFERENCE, "cpu")[0]
+
+    assert ("miss", "hit") == (attempt.facts["cache"], attempt.again_facts["cache"])
+    assert attempt.facts["package_bytes"] == attempt.again_facts["package_bytes"] > 0
+
+
+def test_operators_and_kernels_are_counted() -> None:
+    """What was exported and what the generated code calls is counted; frozen, fusions are left open."""
+    told = {
+        json.dumps(dict(one.options)): one.explained for one in observe(REFERENCE, "cpu") if one.network == "small_conv"
+    }
+    frozen, plain = told["{}"], told['{"freezing": false}']
+
+    assert 9 == frozen["nodes_before"] == plain["nodes_before"]
+    assert 2 == frozen["operators"]["aten.conv2d.default"]
+    for one in (frozen, plain):
+        assert one["nodes_after"] == one["kernel_calls"] + sum(one["extern_calls"].values())
+    assert 2 == frozen["extern_calls"]["aoti_torch_cpu_mkldnn__convolution_pointwise"]
+    assert 2 == plain["extern_calls"]["aoti_torch_cpu_convolution"]
+    assert 1 <= plain["nodes_fused"] <= plain["kernel_calls"]
+    assert "nodes_fused" not in frozen
+
+
+def test_a_package_has_a_name_of_all_that_it_depends_on(tmp_path: Path) -> None:
+    """Another weight, precision, option, layout or number of threads is another package; the same is the same."""
+
+    def make(weight: float = 1.0, **options: Any) -> Task:
+        module = torch.nn.Linear(2, 2)
+        torch.nn.init.constant_(module.weight, weight)
+        torch.nn.init.zeros_(module.bias)
+        return make_task(tmp_path, module, **options)
+
+    first = make()
+    others = [
+        make(weight=2.0),
+        make(precision="bf16"),
+        make(freezing=False),
+        make(max_autotune=True),
+        dataclasses.replace(make(), threads=first.threads + 1),
+        dataclasses.replace(make(), arrays=[np.ones((4, 2), np.float32)]),
+    ]
+    names = [name_of(task) for task in (first, *others)]
+
+    assert len(set(names)) == len(names)
+    assert names[0] == name_of(make())
+
+
+def test_a_buffer_that_no_state_holds_is_in_the_name(tmp_path: Path) -> None:
+    """A buffer that is not saved with the weights is compiled in all the same."""
+    names = set()
+    for value in (1.0, 2.0):
+        module = torch.nn.Linear(2, 2)
+        for weight in module.parameters():
+            torch.nn.init.zeros_(weight)
+        module.register_buffer("scale", torch.full((2,), value), persistent=False)
+        names.add(name_of(make_task(tmp_path, module)))
+
+    assert 2 == len(names)
+
+
+def test_outputs_are_flat_and_only_tensors() -> None:
+    """A network that returns a dict with a number in it is exported with its tensors alone, in their order."""
+
+    class Mixed(torch.nn.Module):
+        def forward(self, one: torch.Tensor) -> dict[str, Any]:
+            return {"b": one + 1, "a": [one * 2, None, 3.0]}
+
+    outputs = aotinductor._flat(Mixed())(torch.ones(1))
+
+    assert [2.0, 2.0] == [float(tensor) for tensor in outputs]
+
+
+def test_calls_are_read_from_the_code_of_a_network() -> None:
+    """What a call runs is read from ``run_impl`` alone: kernels and operators, but no allocation and no view."""
+    source = """
+void cpp_fused_relu_0(const float* in_ptr0, float* out_ptr0);
+void AOTInductorModel::run_impl(AtenTensorHandle* input_handles) {
+    AOTI_TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(4, int_array_0, int_array_1, &buf0_handle));
+    cpp_fused_relu_0((const float*)(arg9_1.data_ptr()), (float*)(buf0.data_ptr()));
+    AOTI_TORCH_ERROR_CODE_CHECK(aoti_torch_cpu_addmm_out(buf8, reinterpret_tensor_wrapper(weight, 2, a, b, 0L), 1L));
+    aoti_torch_proxy_executor_call_function(proxy_executor, 0, 0, {}, 1, {});
+} // AOTInductorModel::run_impl
+void another() { cpp_fused_relu_0(a, b); }
+"""
+    expected = ["cpp_fused_relu_0", "aoti_torch_cpu_addmm_out", "aoti_torch_proxy_executor_call_function"]
+
+    assert expected == aotinductor._calls(source)
+
+
+@pytest.mark.parametrize(("version", "raised"), [("2.9.1", UnsupportedError), ("2.15.0+cpu", RuntimeError)])
+def test_a_torch_that_reads_no_folders_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str, raised: type[Exception]
+) -> None:
+    """Where a version of torch cannot load an unpacked package the trial is unsupported, and a newer one failed."""
+
+    def load(path: str) -> SimpleNamespace:
+        raise RuntimeError(f"{path} is no archive")
+
+    monkeypatch.setattr(torch._inductor, "aoti_load_package", load)
+    monkeypatch.setattr(torch, "__version__", version)
+
+    with pytest.raises(raised):
+        aotinductor._load(tmp_path)
+
+
+def test_a_gpu_needs_the_headers_of_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU that Inductor can use, the CUDA toolkit is asked for."""
+    asked: list[str] = []
+
+    def lacks(library: str, program: str) -> str:
+        asked.append(library)
+        compile(program, "probe", "exec")
+        return "set CUDA_HOME"
+
+    monkeypatch.setattr(aotinductor.inductor_runtime, "probe_cuda", lambda: "")
+    monkeypatch.setattr(aotinductor.cuda, "lacks", lacks)
+
+    assert "set CUDA_HOME" == aotinductor.COMPILER.unavailable("cuda:0")
+    assert ["aotinductor"] == asked
