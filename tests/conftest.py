@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -30,6 +31,14 @@ def _plugins() -> Iterator[None]:
         registry.refresh()
         yield
     registry.refresh()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _interruptible() -> Iterator[None]:
+    """Ctrl-C reaches the tests, and what they start, also where a shell started them as a job in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session")
