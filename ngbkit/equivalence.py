@@ -29,6 +29,8 @@ class Tolerance:
 # by (1e-6 to 1e-5) and what TF32 (5e-4) and bfloat16 (4e-3) cost, so that a precision lowered in silence is seen.
 TOLERANCES = {
     "f32": Tolerance(factor=2.0, absolute=1e-4),
+    # Factors of products keep 10 bits of mantissa.
+    "tf32": Tolerance(factor=3.0, absolute=5e-3),
     "f16": Tolerance(factor=3.0, absolute=1e-2),
     "bf16": Tolerance(factor=3.0, absolute=5e-2),
 }

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from ngbkit import registry
 from ngbkit.device import reference
 from ngbkit.device.reference import Reference
 from ngbkit.equivalence import NOISE, TOLERANCES, compare, relative_error
@@ -213,3 +214,12 @@ def test_a_precision_is_seen_by_its_error(network: tuple[Network, str, Reference
     assert compare(coarse, expected.outputs, baseline_rmse=expected.errors).problem
     assert compare(finer, expected.outputs, baseline_rmse=expected.errors).problem
     assert "" == compare(finer, expected.outputs, baseline_rmse=expected.errors, precision="f16").problem
+
+
+def test_every_precision_that_can_be_asked_for_has_a_tolerance() -> None:
+    """Of every compiler that is installed."""
+    compilers = registry.load_all(registry.COMPILERS).values()
+    asked = {choice for one in compilers if "precision" in one.options for choice in one.options["precision"].choices}
+
+    assert {"f32", "bf16", "tf32"} <= asked
+    assert asked <= set(TOLERANCES)

@@ -92,7 +92,6 @@ class Attempt:
         return max(map(relative_rmse, self.expected, first))
 
 
-@cache
 def observe(reference: str, accelerator: str = "cpu") -> tuple[Attempt, ...]:
     """Compile every case with that compiler for that accelerator, in child processes, once in this process.
 
@@ -105,6 +104,11 @@ def observe(reference: str, accelerator: str = "cpu") -> tuple[Attempt, ...]:
     AssertionError
         A child crashed or hung; the message carries the end of its log.
     """
+    return _all(reference, accelerator)
+
+
+@cache
+def _all(reference: str, accelerator: str) -> tuple[Attempt, ...]:
     cases = _prepared()
     return tuple(
         attempt for form in resolve(reference).forms for attempt in _observed(reference, form, cases, accelerator)
