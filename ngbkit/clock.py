@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
 from ngbkit.sweep import Trial
 
@@ -59,3 +60,13 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60} s"
     return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def describe_search(event: Mapping[str, Any]) -> str:
+    """How far a search for fast code is, in words."""
+    text = f"{event['text']}, {event['done']} of {event['total']} candidates"
+    if event["best_s"] is not None:
+        text += f", best {event['best_s'] * 1e3:.3g} ms"
+    if event["left_s"] is not None:
+        text += f", about {duration(event['left_s'])} left"
+    return text

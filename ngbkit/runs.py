@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ngbkit import options, records
 from ngbkit.artifacts import Store, replacing
-from ngbkit.clock import Clock, duration
+from ngbkit.clock import Clock, describe_search
 from ngbkit.errors import DeviceError, JournalError, NgbkitError, RunNotFoundError, UsageError, nearest
 from ngbkit.journal import Journal
 from ngbkit.records import STATUSES
@@ -218,7 +218,7 @@ class Run:
             self._text = f"{event['text']}, round {event['done'] + 1} of {event['total']}"
             self._clock.advanced(event["trial_ids"], event["done"] / event["total"])
         elif kind == "tuning":
-            self._text = _tuning(event)
+            self._text = describe_search(event)
         elif kind == "stage":
             self._text = event["text"]
 
@@ -368,16 +368,6 @@ def load_dataset(folder: Path) -> xr.Dataset | xr.DataTree:
             facts=journal.notes("facts"),
             run_id=folder.name,
         )
-
-
-def _tuning(event: Mapping[str, Any]) -> str:
-    """How far a search for fast code is, in words."""
-    text = f"{event['text']}, {event['done']} of {event['total']} candidates"
-    if event["best_s"] is not None:
-        text += f", best {event['best_s'] * 1e3:.3g} ms"
-    if event["left_s"] is not None:
-        text += f", about {duration(event['left_s'])} left"
-    return text
 
 
 def _check_devices(sweep: Sweep, engines: Mapping[str, Engine] | None) -> None:

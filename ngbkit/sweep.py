@@ -28,27 +28,6 @@ GPU_TIMERS: tuple[str, ...] = get_args(GpuTimer)
 ANCHOR = "anchor-"
 MIN_ROUNDS = 10
 MAX_SECONDS = 60.0
-# A factor is a dim of the dataset beside these, which are its other dims, its variables and its coordinates.
-RESERVED = frozenset(
-    {
-        *("device", "workload", "compiler", "batch_size", "repeat"),
-        *(
-            "latency",
-            "round",
-            "disturbed",
-            "anchor_latency",
-            "anchor_round",
-            "calls_per_sample",
-            "interleaved",
-            "looks",
-        ),
-        *("throughput", "compile_time", "compile_time_warm", "first_call_time"),
-        *("cpu_percent", "process_cpu_percent", "peak_memory", "gpu_percent", "gpu_memory"),
-        *("energy", "max_abs_error", "rmse_ratio", "contract", "status", "error"),
-        *("nodes_before", "nodes_after", "nodes_fused", "fallbacks", "graph_breaks", "facts"),
-        *("parameters", "mult_adds", "macs", "weight_bytes", "input_bytes", "output_bytes", "baseline"),
-    }
-)
 # A device's label names a folder on it.
 _LABEL = re.compile(r"\w[\w.-]*", re.ASCII)
 
@@ -362,7 +341,7 @@ def _workloads(given: Any, factors: Mapping[str, Sequence[Number]]) -> tuple[Wor
         if names.count(name) > 1:
             raise UsageError(f"{names.count(name)} workloads are named {name!r}; give each a name of its own.")
     taken = {name for workload in found for name in workload.takes}
-    for name in sorted(taken & RESERVED):
+    for name in sorted(taken & validate.RESERVED):
         raise UsageError(f"a factor cannot be called {name!r}, which the dataset needs: call it {name}_factor.")
     for name in factors:
         if name not in taken:

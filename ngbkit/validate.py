@@ -10,6 +10,28 @@ from ngbkit.errors import UsageError
 
 Number = int | float
 
+# A factor is a dim of the dataset beside these, which are its other dims, its variables and its coordinates.
+RESERVED = frozenset(
+    {
+        *("device", "workload", "compiler", "batch_size", "repeat"),
+        *(
+            "latency",
+            "round",
+            "disturbed",
+            "anchor_latency",
+            "anchor_round",
+            "calls_per_sample",
+            "interleaved",
+            "looks",
+        ),
+        *("throughput", "compile_time", "compile_time_warm", "first_call_time"),
+        *("cpu_percent", "process_cpu_percent", "peak_memory", "gpu_percent", "gpu_memory"),
+        *("energy", "max_abs_error", "rmse_ratio", "contract", "status", "error"),
+        *("nodes_before", "nodes_after", "nodes_fused", "fallbacks", "graph_breaks", "facts"),
+        *("parameters", "mult_adds", "macs", "weight_bytes", "input_bytes", "output_bytes", "baseline"),
+    }
+)
+
 
 def count(kind: str, value: Any, least: int = 1) -> int:
     """An integer of at least `least`; `kind` is what the error calls it, here and below."""

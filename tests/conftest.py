@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from accelerators.faking import FakeGpu, adopt, build_driver
 from state import NewRuns
 from watching import Processes, find_processes
 
@@ -112,3 +113,15 @@ def mlp_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def mlp(mlp_file: Path) -> Workload:
     return onnx_source.file(mlp_file)
+
+
+@pytest.fixture(scope="session")
+def driver_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the driver of a GPU that is not there lies, compiled once."""
+    return build_driver(tmp_path_factory.mktemp("driver"))
+
+
+@pytest.fixture
+def gpu(driver_folder: Path, monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
+    """That driver, as the one of this process."""
+    return adopt(driver_folder, monkeypatch)

@@ -216,11 +216,7 @@ COMPILER = Compiler(
     accelerators={"cpu": inductor_runtime.probe_cpu, "cuda": probe_cuda},
     caches=True,
     options={
-        "freezing": Option(
-            default=True,
-            help="make the weights constants: BatchNorm is folded into them, and they are laid out once",
-            choices=(True, False),
-        ),
+        "freezing": inductor_runtime.FREEZING,
         "max_autotune": Option(
             default=False,
             help="time templates of products against the libraries, and take the fastest",

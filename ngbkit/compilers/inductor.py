@@ -165,11 +165,7 @@ COMPILER = Compiler(
             help="how hard torch.compile tries; reduce-overhead is about CUDA graphs and changes nothing on a CPU",
             choices=MODES,
         ),
-        "freezing": Option(
-            default=True,
-            help="make the weights constants: BatchNorm is folded into them, and they are laid out once",
-            choices=(True, False),
-        ),
+        "freezing": inductor_runtime.FREEZING,
         **torch_runtime.OPTIONS,
     },
     refusals=(

@@ -12,6 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from ngbkit.compilers import torch_runtime
+from ngbkit.compilers.base import Option
+
+FREEZING = Option(
+    default=True,
+    help="make the weights constants: BatchNorm is folded into them, and they are laid out once",
+    choices=(True, False),
+)
 
 #: An error that says so is about the network or the chip, and not about Inductor.
 REFUSALS = (

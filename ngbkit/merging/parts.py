@@ -14,7 +14,7 @@ import xarray as xr
 
 from ngbkit.dataset import factor_dims, nodes
 from ngbkit.errors import UsageError
-from ngbkit.sweep import RESERVED
+from ngbkit.validate import RESERVED
 
 LABELS = ("device", "workload", "compiler", "batch_size")
 ANCHORS = ("anchor_latency", "anchor_round")

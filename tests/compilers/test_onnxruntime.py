@@ -10,7 +10,7 @@ import fake_onnxruntime
 import numpy as np
 import onnx
 import pytest
-from accelerators.faking import FakeGpu, adopt, build_driver
+from accelerators.faking import FakeGpu
 from onnx import TensorProto, helper
 
 from ngbkit.compilers import onnx_graph
@@ -19,7 +19,6 @@ from ngbkit.compilers import onnxruntime_session as strict
 from ngbkit.compilers.base import Program, Task, Tuning
 from ngbkit.errors import UnsupportedError
 from ngbkit.testing import NETWORKS, Attempt, CompilerConformance, observe, relative_rmse, run_reference
-from ngbkit.workloads.export import export_for
 
 Compile = Callable[..., Program]
 
@@ -31,23 +30,6 @@ class TestOnnxRuntime(CompilerConformance):
 class TestOnnxRuntimeOnCuda(CompilerConformance):
     compiler = "onnxruntime"
     accelerator = "cuda"
-
-
-@pytest.fixture(scope="module")
-def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("exported")
-    export_for(NETWORKS["small_conv"](), folder, [1], seed=0)
-    return folder / "batch-1.onnx"
-
-
-@pytest.fixture(scope="module")
-def driver_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_driver(tmp_path_factory.mktemp("driver"))
-
-
-@pytest.fixture
-def gpu(driver_folder: Path, monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
-    return adopt(driver_folder, monkeypatch)
 
 
 def _task(exported: Path, folder: Path, accelerator: str = "cpu", threads: int = 2, **options: Any) -> Task:

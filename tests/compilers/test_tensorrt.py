@@ -11,14 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from accelerators.faking import FakeGpu, adopt, build_driver, install_tensorrt, show_driver
+from accelerators.faking import FakeGpu, install_tensorrt, show_driver
 
 from ngbkit.accelerators import events, probing
 from ngbkit.compilers import tensorrt
 from ngbkit.compilers.base import Program, Task, Tuning
 from ngbkit.errors import UnsupportedError
 from ngbkit.testing import NETWORKS, CompilerConformance, relative_rmse, run_reference
-from ngbkit.workloads.export import export_for
 
 VERSIONS = {"10.13.0": "TENSORRT_10", "11.4.0": "TENSORRT_11"}
 SUITE = [
@@ -31,18 +30,6 @@ class TestTensorRt(CompilerConformance):
     compiler = "tensorrt"
     accelerator = "cuda"
     required = False  # its packages are on an index of NVIDIA's own
-
-
-@pytest.fixture(scope="module")
-def driver_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_driver(tmp_path_factory.mktemp("driver"))
-
-
-@pytest.fixture(scope="module")
-def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("exported")
-    export_for(NETWORKS["small_conv"](), folder, [1], seed=0)
-    return folder / "batch-1.onnx"
 
 
 @pytest.fixture(scope="module", params=VERSIONS)
@@ -65,12 +52,6 @@ def conformance(
 def test_it_conforms(name: str, conformance: CompilerConformance) -> None:
     """Each test of the suite, for the last version with a flag for f16 and for one that reads it in the graph."""
     getattr(conformance, name)()
-
-
-@pytest.fixture
-def gpu(driver_folder: Path, monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
-    """The fake driver, in this process."""
-    return adopt(driver_folder, monkeypatch)
 
 
 @pytest.fixture

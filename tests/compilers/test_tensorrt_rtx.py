@@ -13,13 +13,12 @@ import fake_onnxruntime
 import numpy as np
 import onnx
 import pytest
-from accelerators.faking import FakeGpu, adopt, build_driver
+from accelerators.faking import FakeGpu
 
 from ngbkit.compilers import tensorrt_rtx as compiler
 from ngbkit.compilers.base import Program, Task, Tuning
 from ngbkit.errors import UnsupportedError
 from ngbkit.testing import NETWORKS, CompilerConformance, relative_rmse, run_reference
-from ngbkit.workloads.export import export_for
 
 Compile = Callable[..., Program]
 
@@ -28,23 +27,6 @@ class TestTensorRtRtx(CompilerConformance):
     compiler = "ngbkit.compilers.tensorrt_rtx:COMPILER"
     accelerator = "cuda"
     required = False  # 146 MB, for a GPU alone
-
-
-@pytest.fixture(scope="module")
-def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("exported")
-    export_for(NETWORKS["small_conv"](), folder, [1], seed=0)
-    return folder / "batch-1.onnx"
-
-
-@pytest.fixture(scope="module")
-def driver_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_driver(tmp_path_factory.mktemp("driver"))
-
-
-@pytest.fixture
-def gpu(driver_folder: Path, monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
-    return adopt(driver_folder, monkeypatch)
 
 
 def _device(number: int = 0, name: str = compiler.PROVIDER) -> Any:

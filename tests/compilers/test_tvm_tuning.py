@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tvm_child import write_network
+from wanting import missing
 
 from ngbkit import subprocesses
 from ngbkit.compilers.base import version
@@ -31,7 +32,8 @@ Tune = Callable[..., dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def onnx_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("onnx")
+    if COMPILER.missing():
+        missing(f"{COMPILER.missing()} not installed")
     path = tmp_path_factory.mktemp("tvm") / "tiny.onnx"
     write_network(path)
     return path
@@ -51,8 +53,6 @@ def tune_in_child(onnx_file: Path, folder: Path, die_at: int | None = None, **wi
 @pytest.fixture
 def tune(onnx_file: Path, tmp_path: Path) -> Tune:
     """Compile the tiny network in a process of its own, below a folder of this test."""
-    if COMPILER.missing():
-        pytest.skip(f"{COMPILER.missing()} not installed")
 
     def run(folder: Path = tmp_path, **wish: Any) -> dict[str, Any]:
         return tune_in_child(onnx_file, folder, **wish)
@@ -142,7 +142,7 @@ def test_a_spent_sweep_leaves_nothing_to_compile(tune: Tune) -> None:
 def test_code_for_a_gpu_needs_none() -> None:
     """For a GPU of a given compute capability TVM compiles anywhere, untuned and with a schedule for each function."""
     if COMPILER.missing():
-        pytest.skip(f"{COMPILER.missing()} not installed")
+        missing(f"{COMPILER.missing()} not installed")
     program = """
 import json
 
