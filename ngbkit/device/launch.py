@@ -126,6 +126,8 @@ def stop(folder: Path) -> None:
         psutil.wait_procs([process], timeout=10)
     child = _children.pop(folder, None)
     if child is not None:
+        if child.poll() is None:  # its folder was deleted behind our back, and what it says with it
+            _kill(child.pid)
         child.wait()
     engine_process.tidy(folder, -1 if about is None else about["pid"])
 

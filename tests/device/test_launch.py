@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shutil
 import signal
 import socket
 import subprocess
@@ -82,6 +83,16 @@ def test_an_engine_has_what_its_device_asks_for(hub: Hub, tmp_path: Path) -> Non
 
     assert not alive(launched.pid)
     assert [] == list((tmp_path / "engines").iterdir())
+
+
+def test_an_engine_whose_files_are_gone_ends_all_the_same(hub: Hub, tmp_path: Path) -> None:
+    """A state folder that was deleted, as a temporary one is, keeps no engine, and holds nobody up."""
+    launched = launch.launch(settings(hub, tmp_path))
+    shutil.rmtree(tmp_path / "engines")
+
+    launch.stop(launched.folder)
+
+    assert not alive(launched.pid)
 
 
 def test_an_engine_that_does_not_come_up_shows_its_log(hub: Hub, tmp_path: Path) -> None:
