@@ -34,10 +34,10 @@ def sweeps(folder: Path) -> Iterator[tuple[str, Sweep]]:
     rest = [one for one in zoo if one.name not in SMALLEST]
     rest += [blocks.conv(WIDTH, DEPTHS), blocks.mha(WIDTH, DEPTHS)]
     rest += [workloads.onnx.file(path) for path in collect(folder / "files")]
-    for kind, compilers, samples in (("", names, 20), ("-tvm", [UNTUNED], 1)):
-        how = {"compilers": compilers, "repeats": samples, "min_rounds": min(5, samples), "timeout_s": 1800}
-        yield f"small{kind}", Sweep(small, batch_sizes=[1, 8], max_seconds=60, **how)
-        yield f"rest{kind}", Sweep(rest, batch_sizes=[1], max_seconds=60, **how)
+    for kind, compilers, samples in (("", names, 16), ("-tvm", [UNTUNED], 1)):
+        how = {"compilers": compilers, "repeats": samples, "min_rounds": min(8, samples), "timeout_s": 1800}
+        yield f"small{kind}", Sweep(small, batch_sizes=[1, 8], max_seconds=30, **how)
+        yield f"rest{kind}", Sweep(rest, batch_sizes=[1], max_seconds=30, **how)
 
 
 def main() -> None:
@@ -62,7 +62,7 @@ def main() -> None:
             raise run.error
     data = ngbkit.merge(*(runs.load_dataset(runs.find(run_id)) for run_id in known.values()))
     OUT.parent.mkdir(exist_ok=True)
-    save(data, OUT)
+    save(data, OUT, overwrite=True)
     print(OUT)
 
 

@@ -24,6 +24,7 @@ def _compiler(
     name: str, form: Form, make: Callable[[Task], Call], packages: tuple[str, ...], preload: tuple[str, ...] = ()
 ) -> Compiler:
     def compile(task: Task) -> Program:
+        task.cache.mkdir(parents=True, exist_ok=True)
         call = make(task)
         return Program(run=call, fetch=_arrays, contract=Contract(runtime=f"{name}, by hand", threads=task.threads))
 
@@ -100,11 +101,13 @@ def _inductor(task: Task) -> Call:
 
 
 def _aotinductor(task: Task) -> Call:
-    """PyTorch's AOTInductor tutorial: export, compile and package, load."""
+    """PyTorch's AOTInductor tutorial: export, compile and package, load; frozen, for its CPU backend."""
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(task.cache)
     import torch
+    from torch._inductor import config
 
     module, inputs = _torch(task)
+    config.freezing = True
     with torch.no_grad():
         exported = torch.export.export(module, inputs)
         package = torch._inductor.aoti_compile_and_package(exported, package_path=str(task.cache / "model.pt2"))
@@ -171,7 +174,7 @@ def _tvm(task: Task) -> Call:
 
 
 def _iree(task: Task) -> Call:
-    """IREE's guide to CPU deployment: import, compile for the host's features at O3, run on the local-task driver."""
+    """IREE's guide to CPU deployment: import, compile for the host's features at O3, tiled, run as local tasks."""
     import iree.runtime as runtime
 
     imported, built = task.cache / "model.mlir", task.cache / "model.vmfb"
@@ -182,6 +185,8 @@ def _iree(task: Task) -> Call:
         "--iree-hal-local-target-device-backends=llvm-cpu",
         "--iree-llvmcpu-target-cpu=host",
         "--iree-opt-level=O3",
+        "--iree-opt-data-tiling=true",
+        "--iree-global-opt-use-im2col-for-convs=true",
     ]
     # A transformer's LayerNorm does not fit the stack that is allowed by default.
     words += ["--iree-llvmcpu-stack-allocation-limit=262144"]
