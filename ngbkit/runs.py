@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ngbkit import options, records
 from ngbkit.artifacts import Store, replacing
-from ngbkit.clock import Clock, describe_search
+from ngbkit.clock import describe_search
 from ngbkit.errors import DeviceError, JournalError, NgbkitError, RunNotFoundError, UsageError, nearest
 from ngbkit.journal import Journal
 from ngbkit.records import STATUSES
 from ngbkit.sweep import ANCHOR, Sweep, Trial
+from ngbkit.tally import Progress, Tally
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -27,29 +28,15 @@ if TYPE_CHECKING:
 
 State = Literal["starting", "running", "stopping", "finished", "stopped", "failed"]
 FORMAT = 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """How far a run is.
-
-    Parameters
-    ----------
-    done, total
-        Trials with a record, and trials in all.
-    statuses
-        How many records there are of each status.
-    text
-        What is being done now.
-    remaining_s
-        Expected seconds until the end; None before there is anything to tell it from.
-    """
-
-    done: int
-    total: int
-    statuses: Mapping[str, int]
-    text: str
-    remaining_s: float | None
+# What each kind of event says of what is being done.
+_SAYS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+    "salvaged": lambda event: (
+        f"the journal of {event['device']} was damaged; {event['records']} of its records were saved"
+    ),
+    "round": lambda event: f"{event['text']}, round {event['done'] + 1} of {event['total']}",
+    "tuning": describe_search,
+    "stage": lambda event: str(event["text"]),
+}
 
 
 class Run:
@@ -81,9 +68,7 @@ class Run:
         self._journal = Journal(folder / "journal.sqlite")
         self._journal.forget([key for key, status in self._journal.statuses().items() if status in self._retry])
         self._have = set(self._journal.statuses())
-        self._statuses = {key: status for key, status in self._journal.statuses().items() if key in self._trials}
-        self._clock = Clock(self._trials, done=self._statuses)
-        self._text = "starting"
+        self._tally = Tally(self._trials, self._journal.statuses())
         self.warnings: dict[str, list[str]] = {}
         self._stop, self._ended = threading.Event(), threading.Event()
         self._changed = threading.Condition()
@@ -134,14 +119,22 @@ class Run:
     @property
     def progress(self) -> Progress:
         """How far it is, at this moment."""
-        statuses = dict(self._statuses)
-        return Progress(
-            done=len(statuses),
-            total=len(self._trials),
-            statuses=Counter(statuses.values()),
-            text=self._text,
-            remaining_s=self._clock.remaining_s(),
-        )
+        return self._tally.progress()
+
+    def progress_of(self, device: str) -> Progress:
+        """How far its part on one device is.
+
+        Raises
+        ------
+        UnknownNameError
+            The run does not measure there.
+        """
+        return self._tally.progress_of(device)
+
+    @property
+    def statuses(self) -> dict[str, str]:
+        """By the ids of trials, the status of each that has a record."""
+        return self._tally.statuses
 
     def dataset(self) -> xr.Dataset | xr.DataTree:
         """Everything measured so far; trials without a record are ``pending``."""
@@ -173,7 +166,7 @@ class Run:
             stop=self._stop,
         )
         try:
-            missing = set(self._trials) - set(self._statuses)
+            missing = set(self._trials) - set(self.statuses)
             state = dispatch.carry_out(self._engines, have=self._have) if missing else "finished"
             self.state = "finished" if state == "finished" else "stopped"
         except Exception as error:  # noqa: BLE001  whatever ends the thread must reach whoever waits for it
@@ -181,7 +174,7 @@ class Run:
             self.error.__cause__ = error if self.error is not error else error.__cause__
             self.state = "failed"
         finally:
-            self._text = self.state
+            self._tally.say(self.state)
             self._journal.close()
             self._ended.set()
             self._tell()
@@ -194,17 +187,13 @@ class Run:
         came = iter(finished)
         for event in events:
             if event["kind"] == "record":
-                self._on_record(next(came))
+                record = next(came)
+                self._tally.count(record.trial_id, record.status)
             else:
                 self._on_event(event)
         if self.state == "starting":
             self.state = "running"
         self._tell()
-
-    def _on_record(self, record: records.Record) -> None:
-        if record.trial_id in self._trials:
-            self._statuses[record.trial_id] = record.status
-            self._clock.finished(record.trial_id)
 
     def _on_event(self, event: Mapping[str, Any]) -> None:
         kind = event["kind"]
@@ -212,15 +201,10 @@ class Run:
             self._journal.note(kind, event["key"], event["value"])
             if kind == "environment":
                 self.warnings[event["key"]] = event["value"].get("conditions", {}).get("warnings", [])
-        elif kind == "salvaged":
-            self._text = f"the journal of {event['device']} was damaged; {event['records']} of its records were saved"
         elif kind == "round":
-            self._text = f"{event['text']}, round {event['done'] + 1} of {event['total']}"
-            self._clock.advanced(event["trial_ids"], event["done"] / event["total"])
-        elif kind == "tuning":
-            self._text = describe_search(event)
-        elif kind == "stage":
-            self._text = event["text"]
+            self._tally.advance(event["device"], event["trial_ids"], event["done"] / event["total"])
+        if kind in _SAYS:
+            self._tally.say(_SAYS[kind](event), event["device"])
 
     def _tell(self) -> None:
         with self._changed:
