@@ -41,11 +41,22 @@ def save(chart: alt.TopLevelMixin, path: str | os.PathLike[str]) -> Path:
     return target
 
 
-def _content(spec: dict[str, Any], suffix: str) -> bytes:
+def converter() -> Any:
+    """What makes pictures of specifications.
+
+    Raises
+    ------
+    MissingDependencyError
+        vl-convert is not installed.
+    """
     try:
-        convert = import_module("vl_convert")
+        return import_module("vl_convert")
     except ImportError as error:
         raise MissingDependencyError("vl-convert-python", "notebook") from error
+
+
+def _content(spec: dict[str, Any], suffix: str) -> bytes:
+    convert = converter()
     if suffix == ".png":
         return bytes(convert.vegalite_to_png(spec, scale=2))
     if suffix == ".svg":

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import xarray as xr
 
 from ngbkit.dataset import factor_dims, nodes
-from ngbkit.figures import theme
+from ngbkit.figures import captions, lines, marks, rows, theme
 from ngbkit.metrics import contracts
 from ngbkit.storage import Data
 from ngbkit.tables import trial_table
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
 NETWORKS = 16
 """Rows of one figure, at most; the paper has fifteen networks."""
-
-LOG_FROM = 50
-"""Values of one panel that differ by more than this factor are drawn on a logarithmic axis."""
 
 _TITLES = {"throughput": "throughput (samples/s)", "speedup": "speed-up over identity"}
 
@@ -51,54 +48,32 @@ def overview(data: Data) -> alt.ConcatChart:
     networks = list(dict.fromkeys(frame["network"]))
     drawn = frame[frame["network"].isin(networks[:NETWORKS])]
     look = _Look.of(drawn)
-    rows = [_row(look, str(name), part) for name, part in drawn.groupby("network", sort=False)]
-    subtitle = [_provenance(data), *_remarks(data, frame, networks[NETWORKS:])]
-    title = alt.TitleParams("Throughput and speed-up", subtitle=subtitle, fontSize=16, offset=16)
-    chart = alt.concat(*rows, columns=1 if len(rows) < 5 else 2, spacing=28, title=title)
-    chart.config = theme.CONFIG
-    return chart
+    panels = [_row(look, str(name), part) for name, part in drawn.groupby("network", sort=False)]
+    remarks = _remarks(data, frame, networks[NETWORKS:])
+    title = captions.title("Throughput and speed-up", data, frame, remarks, against=["compiler"])
+    return lines.finished(alt.concat(*panels, columns=1 if len(panels) < 5 else 2, spacing=28), title)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Look:
+class _Look(marks.Look):
     """What all panels of a figure share."""
 
-    compilers: list[str]
     batch_sizes: list[int]
-    statuses: list[str]
     figures: list[str]
     logarithmic: dict[str, bool]
 
     @classmethod
     def of(cls, frame: pd.DataFrame) -> _Look:
+        shared = marks.Look.of(frame)
         figures = [name for name in _TITLES if frame[name].notna().any()] or ["throughput"]
         parts = [part for _, part in frame.groupby("network", sort=False)]
         return cls(
-            compilers=list(dict.fromkeys(frame["compiler"])),
-            batch_sizes=sorted({int(size) for size in frame["batch_size"]}),
-            statuses=[name for name in theme.STATUS_SHAPES if (frame["status"] == name).any()],
+            compilers=shared.compilers,
+            statuses=shared.statuses,
+            batch_sizes=marks.whole(frame["batch_size"]),
             figures=figures,
-            logarithmic={name: any(_spans(part[name]) for part in parts) for name in figures},
+            logarithmic={name: any(lines.spans(part[name]) for part in parts) for name in figures},
         )
-
-    def colour(self) -> alt.Color:
-        import altair as alt
-
-        scale = alt.Scale(domain=self.compilers, range=list(theme.colours(self.compilers).values()))
-        legend = alt.Legend(symbolType="stroke", symbolStrokeWidth=3, symbolSize=200)
-        return alt.Color("compiler:N", scale=scale, title="compiler", legend=legend)
-
-    def dash(self) -> alt.StrokeDash:
-        import altair as alt
-
-        scale = alt.Scale(domain=self.compilers, range=list(theme.dashes(self.compilers).values()))
-        return alt.StrokeDash("compiler:N", scale=scale, title="compiler")
-
-    def shape(self) -> alt.Shape:
-        import altair as alt
-
-        scale = alt.Scale(domain=self.statuses, range=[theme.STATUS_SHAPES[name] for name in self.statuses])
-        return alt.Shape("status:N", scale=scale, title="no result")
 
 
 def _row(look: _Look, network: str, frame: pd.DataFrame) -> alt.HConcatChart:
@@ -119,14 +94,12 @@ def _lines(look: _Look, frame: pd.DataFrame, figure: str) -> alt.LayerChart:
     kind: Literal["log", "linear"] = "log" if look.logarithmic[figure] else "linear"
     axis = alt.Axis(tickCount=5, format="~s" if domain[1] >= 10_000 else ",.3~r")
     y = alt.Y("value:Q", title=_TITLES[figure], axis=axis).scale(type=kind, domain=domain, nice=False)
-    base = alt.Chart(_inline(_points(frame, figure))).encode(x, y, look.colour(), tooltip=_TOOLTIP)
-    lines = base.mark_line(strokeWidth=2, invalid="break-paths-filter-domains").encode(look.dash())
+    base = alt.Chart(_points(frame, figure)).encode(x, y, look.colour(), tooltip=_TOOLTIP)
+    curves = base.mark_line(strokeWidth=2, invalid="break-paths-filter-domains").encode(look.dash())
     points = base.transform_filter("isValid(datum.value)").mark_circle(size=42, opacity=1)
-    layers: list[alt.Chart] = [lines, points]
+    layers: list[alt.Chart] = [curves, points]
     if look.statuses:
-        failed = alt.Chart(_inline(_feet(frame, domain, look.logarithmic[figure]))).encode(
-            x, y, look.colour(), look.shape()
-        )
+        failed = alt.Chart(_feet(frame, domain, look.logarithmic[figure])).encode(x, y, look.colour(), look.shape())
         layers.append(failed.mark_point(filled=True, size=64, opacity=1).encode(tooltip=_TOOLTIP))
     return alt.LayerChart(layer=layers, width=270, height=180)
 
@@ -141,54 +114,32 @@ def _bars(look: _Look, frame: pd.DataFrame, figure: str) -> alt.LayerChart:
     )
     names = alt.Axis(labels=figure == look.figures[0], labelLimit=220, ticks=False, domain=False, minExtent=0)
     y = alt.Y("compiler:N", title=None, sort=look.compilers, axis=names)
-    base = alt.Chart(_inline(_points(frame, figure))).encode(x, y, tooltip=_TOOLTIP)
+    base = alt.Chart(_points(frame, figure)).encode(x, y, tooltip=_TOOLTIP)
     there, missing = base.transform_filter("isValid(datum.value)"), base.transform_filter("!isValid(datum.value)")
     bars = there.mark_bar(height=13).encode(look.colour().legend(None))
     number = alt.Text("value:Q", format=".4g" if figure == "speedup" else ",.4~r")
     numbers = there.mark_text(align="left", dx=4, fontSize=10, color="#444444").encode(number)
-    why = missing.mark_text(align="left", dx=4, fontSize=10, color="#B3261E").encode(x=alt.datum(0), text="why:N")
+    why = missing.mark_text(align="left", dx=4, fontSize=10, color=marks.WHY).encode(x=alt.datum(0), text="why:N")
     return alt.LayerChart(layer=[bars, numbers, why], width=270, height=alt.Step(20))
 
 
 _TOOLTIP = ["network:N", "compiler:N", "batch_size:Q", "status:N", "value:Q", "error:N"]
+_COLUMNS = ["network", "compiler", "batch_size", "status", "error"]
 
 
-def _points(frame: pd.DataFrame, figure: str) -> list[dict[str, Any]]:
+def _points(frame: pd.DataFrame, figure: str) -> alt.InlineData:
     """A row a trial; one without a number stays, so that its line breaks there."""
-    rows = _records(frame)
-    for row, value in zip(rows, frame[figure].tolist(), strict=True):
-        row["value"] = value if np.isfinite(value) else None
-        row["why"] = "not compared" if row["status"] == "ok" and row["value"] is None else row["status"]
-    return rows
+    found = frame[_COLUMNS].assign(value=frame[figure].where(np.isfinite(frame[figure])))
+    lacks = found["status"].eq("ok") & found["value"].isna()
+    return marks.inline(found.assign(why=found["status"].mask(lacks, "not compared")))
 
 
-def _feet(frame: pd.DataFrame, domain: Sequence[float], logarithmic: bool) -> list[dict[str, Any]]:
+def _feet(frame: pd.DataFrame, domain: Sequence[float], logarithmic: bool) -> alt.InlineData:
     """A row a failed trial, placed at the foot of its panel; those of one batch size stand on each other."""
-    rows: list[dict[str, Any]] = []
-    for _, part in frame[frame["status"].isin(theme.STATUS_SHAPES)].groupby("batch_size"):
-        for at, row in enumerate(_records(part)):
-            share = 0.04 + 0.07 * at
-            low, high = domain
-            row["value"] = low * (high / low) ** share if logarithmic else low + (high - low) * share
-            rows.append(row)
-    return rows
-
-
-def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    columns = ["network", "compiler", "batch_size", "status", "error"]
-    lines = zip(*(frame[name].tolist() for name in columns), strict=True)
-    return [dict(zip(columns, line, strict=True)) for line in lines]
-
-
-def _inline(rows: list[dict[str, Any]]) -> alt.InlineData:
-    import altair as alt
-
-    return alt.InlineData(values=rows)
-
-
-def _spans(values: pd.Series) -> bool:
-    positive = values[values > 0]
-    return bool(len(positive) and positive.max() > LOG_FROM * positive.min())
+    failed = frame[frame["status"].isin(list(theme.STATUS_SHAPES))][_COLUMNS]
+    share = 0.04 + 0.07 * failed.groupby("batch_size").cumcount()
+    low, high = domain
+    return marks.inline(failed.assign(value=low * (high / low) ** share if logarithmic else low + (high - low) * share))
 
 
 def _domain(values: pd.Series, logarithmic: bool) -> tuple[float, float]:
@@ -209,7 +160,7 @@ def _frame(data: Data) -> pd.DataFrame:
     frames = []
     for node in found:
         part = trial_table(_extremes(node))
-        part["network"] = [_network(row, factor_dims(node), several) for _, row in part.iterrows()]
+        part["network"] = rows.networks(part, factor_dims(node), several)
         frames.append(part)
     return pd.concat(frames, ignore_index=True)
 
@@ -221,30 +172,9 @@ def _extremes(node: xr.Dataset) -> xr.Dataset:
     return node
 
 
-def _network(row: pd.Series, factors: Sequence[str], several: bool) -> str:
-    parts = [row["workload"], *(f"{name} {row[name]:g}" for name in factors)]
-    return ", ".join(parts) + (f" on {row['device']}" if several else "")
-
-
-def _provenance(data: Data) -> str:
-    """How many samples, of which run, on which devices."""
-    found = list(nodes(data).values())
-    counts = np.concatenate([node["latency"].notnull().sum("repeat").values.ravel() for node in found])
-    counts = counts[counts > 0]
-    devices = dict.fromkeys(label for node in found for label in np.atleast_1d(node["device"].values).tolist())
-    least, most = (int(counts.min()), int(counts.max())) if len(counts) else (0, 0)
-    samples = f"{least} to {most}" if least != most else f"{most}"
-    parts = [f"median of {samples} samples a trial", f"device {', '.join(devices)}"]
-    if data.attrs.get("run_id"):
-        parts.append(f"run {data.attrs['run_id']}")
-    return " · ".join(parts)
-
-
 def _remarks(data: Data, frame: pd.DataFrame, left_out: Sequence[str]) -> list[str]:
-    """What a reader must know to read the figure right, a line each."""
+    """What a reader must know of this figure alone to read it right, a line each."""
     remarks = []
-    if data.attrs.get("synthetic"):
-        remarks.append("synthetic: nothing was measured")
     batch_sizes = set(frame["batch_size"])
     if len(batch_sizes) == 1:
         remarks.append(f"batch size {batch_sizes.pop()}")
@@ -253,11 +183,6 @@ def _remarks(data: Data, frame: pd.DataFrame, left_out: Sequence[str]) -> list[s
         remarks.append(f"of {' and '.join(cut)} only the smallest and the largest are drawn")
     if left_out:
         remarks.append(f"{len(left_out)} more networks are not drawn, from {left_out[0]} on")
-    unlike = contracts.remarks(data)
-    remarks += unlike
-    if not frame["speedup"].notna().any() and not unlike:
+    if not frame["speedup"].notna().any() and not contracts.remarks(data):
         remarks.append("no speed-up: there is no identity that it could be relative to")
-    pending = int((frame["status"] == "pending").sum())
-    if pending:
-        remarks.append(f"{pending} trials are pending")
     return remarks

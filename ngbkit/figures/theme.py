@@ -38,6 +38,33 @@ STATUS_SHAPES = {
 }
 """By the status of a trial that gave no number."""
 
+STATUS_WORDS = {
+    "ok": "ok",
+    "pending": "…",
+    "failed": "failed",
+    "timeout": "timeout",
+    "crashed": "crash",
+    "out-of-memory": "memory",
+    "not-equivalent": "differs",
+    "unsupported": "n/a",
+}
+"""Of each status, short enough for a cell."""
+
+STATUS_COLOURS = {
+    "ok": "#B6DBC6",
+    "pending": "#F0F0F0",
+    "unsupported": "#C9C9C9",
+    "timeout": "#E69F00",
+    "failed": "#D55E00",
+    "crashed": "#882255",
+    "out-of-memory": "#332288",
+    "not-equivalent": "#CC79A7",
+}
+"""Of each status: the more there is to look into, the stronger."""
+
+BLACK, WHITE = "#1B1B1B", "#FFFFFF"
+"""Of what is written on a colour."""
+
 FONT = "system-ui, 'Helvetica Neue', Arial, sans-serif"
 
 
@@ -65,6 +92,14 @@ def dashes(labels: Iterable[str]) -> dict[str, list[int]]:
         found[label] = list(DASHES[number % len(DASHES)])
         seen[_compiler(label)] = number + 1
     return found
+
+
+def ink(background: str) -> str:
+    """The colour of text on a ``#rrggbb``: black or white, whichever stands out more (WCAG 2's relative luminance)."""
+    parts = (int(background[at : at + 2], 16) / 255 for at in (1, 3, 5))
+    red, green, blue = (part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    luminance = 0.2126 * red + 0.7152 * green + 0.0722 * blue
+    return BLACK if (luminance + 0.05) ** 2 > 0.05 * 1.05 else WHITE
 
 
 def _compiler(label: str) -> str:

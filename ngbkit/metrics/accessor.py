@@ -20,6 +20,8 @@ from ngbkit.storage import Data
 if TYPE_CHECKING:
     import pandas as pd
 
+    from ngbkit.figures.plots import Plots
+
 Labelled = xr.DataArray | xr.Dataset | xr.DataTree
 
 
@@ -34,6 +36,13 @@ class Metrics:
 
     def __init__(self, data: Data) -> None:
         self._data = data
+
+    @property
+    def plot(self) -> Plots:
+        """The figures, as methods: ``ds.ngb.plot.speedup()``."""
+        from ngbkit.figures.plots import Plots  # a door: figures are made of metrics
+
+        return Plots(self._data)
 
     def throughput(self, *, ci: float | None = None) -> Labelled:
         """See `ngbkit.metrics.throughput`."""

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import altair as alt
 import pytest
+from drawn import read
 
 from ngbkit import dataset as datasets
 from ngbkit import synthetic
@@ -39,7 +40,7 @@ def rows(spec: dict, layer: int) -> list[dict]:
     """The data of a layer of the first panel; altair moves up what layers share."""
     panel = panels(spec)[0]
     owner = next(part for part in (panel["layer"][layer], panel, spec["concat"][0], spec) if "data" in part)
-    return spec["datasets"][owner["data"]["name"]]
+    return read(spec["datasets"][owner["data"]["name"]])
 
 
 def test_a_row_a_network_with_the_speedup_beside():

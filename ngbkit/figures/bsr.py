@@ -1,0 +1,40 @@
+"""Batch scaling resilience by batch size: the paper's figures 9 and 11."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ngbkit import metrics
+from ngbkit.figures import captions, lines, rows
+from ngbkit.storage import Data
+from ngbkit.sweep import BASELINE
+
+if TYPE_CHECKING:
+    import altair as alt
+
+
+def bsr(data: Data, *, ci: float | None = 0.95, **select: Any) -> alt.FacetChart:
+    """Batch scaling resilience by batch size, a panel a network, a line a compiler (the paper's figures 9 and 11).
+
+    Below 1 a compiler loses more by a larger batch than identity does.
+
+    Parameters
+    ----------
+    data
+        With `identity`, batch size 1 and another.
+    ci, **select
+        As for `throughput`.
+
+    Raises
+    ------
+    MetricError
+        There is no `identity`, or no batch size 1.
+    UnknownNameError, UsageError
+        As for `throughput`.
+    """
+    frame = rows.rows(data, rows.of_metric(partial(metrics.bsr, unlike="mask"), ci), select)
+    frame = rows.without_baseline(frame)
+    chart, remarks = lines.draw(lines.Lines(frame=frame, x="batch_size", value="BSR", reference=1, zero=False))
+    text = f"Batch scaling resilience: ASE over that of {BASELINE}"
+    return lines.finished(chart, captions.title(text, data, frame, remarks, against=["compiler"]))

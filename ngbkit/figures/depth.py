@@ -1,0 +1,60 @@
+"""Speed-up by depth: the paper's figure 7."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ngbkit import metrics
+from ngbkit.dataset import factor_dims, nodes
+from ngbkit.errors import MetricError
+from ngbkit.figures import captions, lines, rows
+from ngbkit.storage import Data
+from ngbkit.sweep import BASELINE
+
+if TYPE_CHECKING:
+    import altair as alt
+    import xarray as xr
+
+
+def depth(data: Data, *, factor: str = "depth", ci: float | None = 0.95, **select: Any) -> alt.FacetChart:
+    """Speed-up over identity by depth, a panel a network and batch size, a line a compiler (the paper's figure 7).
+
+    Each panel has an axis of its own, as in the paper, so that compilers can be told apart at one batch size; what is
+    the same in all is the line at 1.
+
+    Parameters
+    ----------
+    data
+        With at least two values of `factor`; networks that do not take it are left out.
+    factor
+        What is along the x axis.
+    ci, **select
+        As for `throughput`.
+
+    Raises
+    ------
+    MetricError
+        There is no `identity`, or no network with two values of `factor`.
+    UnknownNameError, UsageError
+        As for `throughput`.
+    """
+    gains = rows.of_metric(partial(metrics.speedup, unlike="mask"), ci)
+
+    def values(node: xr.Dataset) -> xr.Dataset:
+        if factor not in factor_dims(node) or node.sizes[factor] < 2:
+            varied = dict.fromkeys(name for one in nodes(data).values() for name in factor_dims(one))
+            raise MetricError(
+                f"depth() draws the speed-up over {factor!r} and needs at least two values of it; the sweep varies "
+                f"{', '.join(varied) or 'no factor'}. Add --factor {factor}=1:6, for a workload that takes it."
+            )
+        return gains(node)
+
+    frame = rows.without_baseline(rows.rows(data, values, select, axes=[factor]))
+    if frame["batch_size"].nunique() > 1:
+        frame["network"] = [f"{row['network']}, batch {row['batch_size']}" for row in frame.to_dict("records")]
+        frame["device"] = "all"  # panels follow each other: a column is no family here
+    asked = lines.Lines(frame=frame, x=factor, value=f"speed-up over {BASELINE}", reference=1, zero=False)
+    chart, remarks = lines.draw(asked)
+    title = captions.title(f"Speed-up over {BASELINE} by {factor}", data, frame, remarks, against=["compiler"])
+    return lines.finished(chart, title)

@@ -1,0 +1,82 @@
+"""The figures at hand on every dataset and tree: ``ds.ngb.plot.speedup()``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ngbkit import figures
+from ngbkit.metrics.economy import Cache
+from ngbkit.storage import Data
+
+if TYPE_CHECKING:
+    import altair as alt
+
+
+class Plots:
+    """The figures of `ngbkit.figures` as methods.
+
+    Each takes, beside its own parameters, the labels to draw by the name of their dim:
+    ``ds.ngb.plot.speedup(compiler=["openvino", "tvm"], batch_size=8)``. What they are relative to need not be among
+    them.
+    """
+
+    def __init__(self, data: Data) -> None:
+        self._data = data
+
+    def ase(self, *, ci: float | None = 0.95, **select: Any) -> alt.FacetChart:
+        """See `ngbkit.figures.ase`: the paper's figure 8."""
+        return figures.ase(self._data, ci=ci, **select)
+
+    def break_even(self, *, cache: Cache = "cold", ci: float | None = 0.95, **select: Any) -> alt.FacetChart:
+        """See `ngbkit.figures.break_even`."""
+        return figures.break_even(self._data, cache=cache, ci=ci, **select)
+
+    def bsr(self, *, ci: float | None = 0.95, **select: Any) -> alt.FacetChart:
+        """See `ngbkit.figures.bsr`: the paper's figures 9 and 11."""
+        return figures.bsr(self._data, ci=ci, **select)
+
+    def cpu(self, **select: Any) -> alt.VConcatChart:
+        """See `ngbkit.figures.cpu`: the paper's figure 12."""
+        return figures.cpu(self._data, **select)
+
+    def depth(self, *, factor: str = "depth", ci: float | None = 0.95, **select: Any) -> alt.FacetChart:
+        """See `ngbkit.figures.depth`: the paper's figure 7."""
+        return figures.depth(self._data, factor=factor, ci=ci, **select)
+
+    def heatmap(self, *, factor: str = "width", ci: float | None = 0.95, **select: Any) -> alt.FacetChart:
+        """See `ngbkit.figures.heatmap`: the paper's figure 10."""
+        return figures.heatmap(self._data, factor=factor, ci=ci, **select)
+
+    def latency(self, **select: Any) -> alt.FacetChart:
+        """See `ngbkit.figures.latency`."""
+        return figures.latency(self._data, **select)
+
+    def overview(self) -> alt.ConcatChart:
+        """See `ngbkit.figures.overview`."""
+        return figures.overview(self._data)
+
+    def reversals(
+        self, *, probability: float = 0.95, ci: float | None = 0.95, untuned: bool = False, **select: Any
+    ) -> alt.FacetChart:
+        """See `ngbkit.figures.reversals`: the paper's figure 1."""
+        return figures.reversals(self._data, probability=probability, ci=ci, untuned=untuned, **select)
+
+    def roofline(self, **select: Any) -> alt.FacetChart:
+        """See `ngbkit.figures.roofline`."""
+        return figures.roofline(self._data, **select)
+
+    def speedup(self, *, ci: float | None = 0.95, **select: Any) -> alt.FacetChart:
+        """See `ngbkit.figures.speedup`: the paper's figure 6."""
+        return figures.speedup(self._data, ci=ci, **select)
+
+    def status(self, **select: Any) -> alt.FacetChart:
+        """See `ngbkit.figures.status`."""
+        return figures.status(self._data, **select)
+
+    def throughput(self, *, ci: float | None = 0.95, **select: Any) -> alt.FacetChart:
+        """See `ngbkit.figures.throughput`: the paper's figure 5."""
+        return figures.throughput(self._data, ci=ci, **select)
+
+    def traces(self, **select: Any) -> alt.FacetChart:
+        """See `ngbkit.figures.traces`."""
+        return figures.traces(self._data, **select)

@@ -1,0 +1,142 @@
+"""Figures with a panel a network and a line a compiler: throughput, speed-up, ASE, BSR, depth, CPU use."""
+
+import pytest
+from drawn import Spec, crashing, measured, network, sweep, unlike
+
+from ngbkit import figures, synthetic
+from ngbkit.errors import MetricError
+from ngbkit.figures import lines, theme
+
+FIGURES = {"throughput": figures.throughput, "speedup": figures.speedup, "ase": figures.ase, "bsr": figures.bsr}
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_values_are_those_of_the_metric(name):
+    """Each mark stands at what `ds.ngb` gives for its trial, with the interval that it gives."""
+    data = measured(network("a"), network("b"))
+    expected = getattr(data.ngb, name)(ci=0.95).squeeze("device")
+
+    drawn = [row for row in Spec(FIGURES[name](data)).rows if row["value"] is not None]
+
+    assert drawn
+    for row in drawn:
+        place = expected.sel(workload=row["network"], compiler=row["compiler"], batch_size=row["batch_size"])
+        assert float(place[name]) == pytest.approx(row["value"], rel=1e-5)
+        assert float(place["ci_low"]) == pytest.approx(row["low"], rel=1e-5)
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_an_svg_shows_the_networks_and_the_compilers(name):
+    """The picture is made without a browser, and says what is in it."""
+    texts = Spec(FIGURES[name](measured(network("a"), network("b"), compilers=["identity", "openvino", "tvm"]))).texts()
+
+    assert {"a", "b", "batch size", "openvino", "tvm"} <= texts
+
+
+def test_the_baseline_has_no_line_where_it_is_one():
+    """What is relative to identity does not draw it; ASE and throughput do."""
+    drawn = {
+        name: {row["compiler"] for row in Spec(figure(measured())).rows if row["compiler"]}
+        for name, figure in FIGURES.items()
+    }
+
+    assert {"openvino"} == drawn["speedup"] == drawn["bsr"]
+    assert {"identity", "openvino"} == drawn["throughput"] == drawn["ase"]
+
+
+def test_a_failed_trial_is_marked_at_the_foot():
+    """It breaks its line, and its shape is in the legend."""
+    spec = Spec(figures.speedup(crashing(sweep(batch_sizes=(1, 4, 8)), "openvino", 4)))
+
+    (failed,) = [row for row in spec.rows if row["status"] == "crashed"]
+    assert (None, 4.0, 0.0, "signal 11") == tuple(failed[name] for name in ("value", "batch_size", "place", "error"))
+    assert [theme.STATUS_SHAPES["crashed"]] == spec.scales("shape")[0]["range"]
+    assert {"no result", "crashed"} <= spec.texts()
+
+
+def test_two_failures_of_one_place_stand_on_each_other():
+    """None covers another."""
+    spec = Spec(figures.throughput(measured(compilers=["identity", "openvino", "tvm"], batch_sizes=[1])))
+    assert {-1.0} == {row["place"] for row in spec.rows}
+
+    asked = sweep(compilers=["identity", "openvino", "tvm"])
+    spec = Spec(figures.throughput(synthetic.dataset(asked, failures=1.0)))
+    assert {0.0, 1.0, 2.0} == {row["place"] for row in spec.rows}
+
+
+def test_colours_are_those_of_the_theme():
+    """One colour a compiler, in every figure."""
+    (scale, *others) = Spec(figures.throughput(measured())).scales("color")
+
+    assert [theme.COLOURS[name] for name in ("identity", "openvino")] == scale["range"]
+    assert all(other == scale for other in others)
+
+
+def test_values_far_apart_have_a_logarithmic_axis():
+    """Two compilers of which one is a thousand times slower are both to be seen."""
+    near = Spec(figures.throughput(measured()))
+    data = measured()
+    slow = data["latency"].where(data["compiler"] == "identity", 1000 * data["latency"])
+    far = Spec(figures.throughput(data.assign(latency=slow)))
+
+    assert "log" not in {scale.get("type") for scale in near.scales("y")}
+    assert {"log"} == {scale.get("type") for scale in far.scales("y")} - {None}
+
+
+def test_a_column_of_another_contract_has_no_speedup():
+    """The subtitle says which and why."""
+    spec = Spec(figures.speedup(unlike(sweep(compilers=["identity", "openvino", "tvm"]), "openvino")))
+
+    assert "openvino: not compared, precision" in spec.subtitle
+    assert {"tvm"} == {row["compiler"] for row in spec.rows if row["value"] is not None}
+
+
+def test_a_selection_is_drawn():
+    """Only what was asked for, relative to what was not."""
+    spec = Spec(measured(batch_sizes=[1, 4, 8]).ngb.plot.speedup(batch_size=[4, 8], compiler="openvino"))
+
+    assert {4.0, 8.0} == {row["batch_size"] for row in spec.rows}
+    assert all(row["value"] for row in spec.rows)
+
+
+def test_too_many_networks_are_counted():
+    """What has no room is said and not silently dropped."""
+    names = [f"{'abcdefghij'[at % 10] * 3}{at}" for at in range(lines.PANELS + 3)]
+    spec = Spec(figures.throughput(measured(*map(network, names))))
+
+    assert "3 more networks are not drawn" in spec.subtitle
+    assert lines.PANELS == len({row["network"] for row in spec.rows})
+
+
+def test_depth_is_along_the_axis_and_batch_sizes_are_panels():
+    """A panel a network, its other factors and a batch size."""
+    data = measured(network("block", width=(8, 16), depth=(1, 2, 3)))
+    spec = Spec(figures.depth(data))
+
+    assert {"block, width 8, batch 1", "block, width 16, batch 4"} < {row["network"] for row in spec.rows}
+    assert {1.0, 2.0, 3.0} == {row["depth"] for row in spec.rows}
+    assert "depth" in spec.texts()
+
+
+def test_depth_needs_a_depth():
+    """The error says what the sweep varies, and what to add."""
+    with pytest.raises(MetricError, match=r"the sweep varies width\. Add --factor depth=1:6"):
+        figures.depth(measured(network("block", width=(8, 16))))
+
+
+def test_cpu_use_is_absolute_and_relative():
+    """The reduction is what a compiler leaves free of what identity took."""
+    data = measured()
+    spec = Spec(figures.cpu(data))
+
+    use = data["cpu_percent"].sel(device="cpu", workload="net")
+    expected = 100 * (1 - use.sel(compiler="openvino") / use.sel(compiler="identity"))
+    below = [row for row in spec.rows if row["compiler"] == "openvino" and abs(row["value"]) < 50]
+    assert expected.values.tolist() == pytest.approx([row["value"] for row in below], rel=1e-4)
+    assert {"CPU use (%)", "CPU reduction against identity (%)"} <= spec.texts()
+
+
+def test_cpu_use_that_was_not_measured_is_an_error():
+    """The paper's compile times have none."""
+    with pytest.raises(MetricError, match="cpu_percent"):
+        figures.cpu(measured().drop_vars("cpu_percent"))

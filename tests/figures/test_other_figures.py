@@ -1,0 +1,231 @@
+"""Figures of other kinds: heat maps, reversals, break-even, samples, rounds, statuses, rooflines."""
+
+import json
+
+import numpy as np
+import pytest
+from drawn import Spec, crashing, measured, network, sweep
+
+from ngbkit import figures, metrics, synthetic
+from ngbkit.errors import MetricError, UsageError
+from ngbkit.figures import theme
+
+
+def test_a_cell_of_the_heatmap_is_an_ase():
+    """Batch by width, with the number written in it."""
+    data = measured(network("block", width=(8, 16)), batch_sizes=[1, 4])
+    spec = Spec(figures.heatmap(data))
+
+    expected = data.ngb.ase().sel(device="cpu", workload="block")
+    for row in spec.rows:
+        value = float(expected.sel(width=row["width"], compiler=row["compiler"], batch_size=row["batch_size"]))
+        assert value == pytest.approx(row["value"], rel=1e-5)
+        assert f"{value:.2f}" == f"{float(row['mark']):.2f}"
+    assert {"block · identity", "block · openvino", "width", "1.00"} <= spec.texts()
+
+
+def test_a_failed_cell_says_how():
+    """A word stands where the number would."""
+    spec = Spec(figures.heatmap(crashing(sweep(network("block", width=(8, 16))), "openvino", 4)))
+
+    assert {"crash"} == {row["mark"] for row in spec.rows if row["status"] == "crashed"}
+    assert "crash" in spec.texts()
+
+
+def test_a_heatmap_needs_widths():
+    """The error says what the sweep varies."""
+    with pytest.raises(MetricError, match="the sweep varies depth"):
+        figures.heatmap(measured(network("block", depth=(1, 2))))
+
+
+def flipping():
+    """Two networks that change places between two compilers, and one that is the slowest in both."""
+    data = measured(*map(network, "abc"), batch_sizes=[1])
+    times = {"a": (2.0, 2.2), "b": (3.0, 1.0), "c": (9.0, 8.0)}
+    noise = np.random.default_rng(0).normal(1, 0.01, data["latency"].shape)
+    latency = data["latency"].copy(data=noise)
+    for name, pair in times.items():
+        for compiler, seconds in zip(("identity", "openvino"), pair, strict=True):
+            latency.loc[{"workload": name, "compiler": compiler}] *= seconds
+    return data.assign(latency=latency, throughput=1 / latency.median("repeat")).drop_vars(
+        ["anchor_latency", "anchor_round"], errors="ignore"
+    )
+
+
+def test_pairs_that_change_places_are_drawn_with_both_ends():
+    """A panel a pair: two networks in two columns, at their own throughputs."""
+    data = flipping()
+    spec = Spec(figures.reversals(data))
+
+    assert {("a", "identity"), ("a", "openvino"), ("b", "identity"), ("b", "openvino")} == {
+        (row["network"], row["column"]) for row in spec.rows
+    }
+    for row in spec.rows:
+        own = data["throughput"].sel(workload=row["network"], compiler=row["column"], batch_size=1, device="cpu")
+        assert float(own) == pytest.approx(row["value"], rel=1e-4)
+    assert {"a", "b", "a / b, batch 1, 100% sure"} <= spec.texts()
+
+
+def test_no_reversal_is_an_error_that_says_so():
+    """An empty figure would tell less."""
+    with pytest.raises(MetricError, match=r"no two of these networks change places.*at least 0\.95"):
+        figures.reversals(flipping(), workload=["a", "c"])
+
+
+def test_break_even_is_where_the_metric_has_it():
+    """A mark's seconds over what a call saves are the calls of `ds.ngb.break_even`."""
+    data = measured(*map(network, "ab"), compilers=["identity", "openvino", "tvm"])
+    spec = Spec(figures.break_even(data))
+
+    expected = data.ngb.break_even().sel(device="cpu")
+    drawn = [row for row in spec.rows if row["kind"] == "trial" and row["value"] > 0]
+    assert drawn
+    for row in drawn:
+        place = {"workload": row["network"], "compiler": row["compiler"], "batch_size": int(row["panel"].split()[1])}
+        calls = float(expected.sel(place))
+        assert calls == pytest.approx(row["calls"], rel=1e-4)
+        assert calls == pytest.approx(1e3 * row["seconds"] / row["value"], rel=1e-4)
+
+
+def test_a_diagonal_is_of_one_number_of_calls():
+    """All along it, seconds over savings are what its label says."""
+    spec = Spec(figures.break_even(measured(*map(network, "ab"))))
+
+    ends = [row for row in spec.rows if row["kind"] == "diagonal"]
+    assert ends
+    for row in ends:
+        calls = float(row["label"].split()[0].replace(",", ""))
+        assert calls == pytest.approx(1e3 * row["seconds"] / row["value"], rel=1e-4)
+
+
+def test_what_saves_nothing_lies_at_the_foot():
+    """It is counted below the title."""
+    data = flipping()
+    data["compile_time"] = data["throughput"].copy(data=np.full(data["throughput"].shape, 2.0))
+
+    spec = Spec(figures.break_even(data))
+
+    assert [("a", True), ("b", False), ("c", False)] == [
+        (row["network"], row["value"] <= 0) for row in spec.rows if row["kind"] == "trial"
+    ]
+
+
+def test_every_sample_is_a_stroke():
+    """As many as the dataset has, at their own milliseconds, and a trial's quantiles."""
+    data = measured(batch_sizes=[1])
+    spec = Spec(figures.latency(data))
+
+    strokes = sorted(row["ms"] for row in spec.rows if row["kind"] == "sample")
+    assert sorted((data["latency"].values.ravel() * 1e3).tolist()) == pytest.approx(strokes, rel=1e-4)
+    (own,) = [row for row in spec.rows if row["kind"] == "trial" and row["compiler"] == "openvino"]
+    values = data["latency"].sel(compiler="openvino").values * 1e3
+    assert np.quantile(values, [0.05, 0.5, 0.95]).tolist() == pytest.approx(
+        [own[name] for name in ("p5", "median", "p95")], rel=1e-4
+    )
+
+
+def test_a_trial_without_samples_says_why():
+    """Its line in the panel holds its status."""
+    assert "crashed" in Spec(figures.latency(crashing(sweep(), "openvino", 4))).texts()
+
+
+def test_a_dataset_without_samples_has_no_distribution():
+    """The error says which dataset to take."""
+    with pytest.raises(MetricError, match="draws samples"):
+        figures.latency(measured().drop_vars(["latency", "round"]))
+
+
+def test_traces_are_round_by_round():
+    """The median of each round, over the median of those."""
+    data = measured(batch_sizes=[1])
+    spec = Spec(figures.traces(data))
+
+    own = [row for row in spec.rows if row["compiler"] == "openvino"]
+    trial = data.sel(compiler="openvino", device="cpu", workload="net", batch_size=1)
+    medians = [
+        float(np.median(trial["latency"].values[trial["round"].values == at])) * 1e3
+        for at in np.unique(trial["round"].values)
+    ]
+    assert medians == pytest.approx([row["ms"] for row in own], rel=1e-4)
+    assert (np.array(medians) / np.median(medians)).tolist() == pytest.approx(
+        [row["relative"] for row in own], rel=1e-3
+    )
+
+
+def test_disturbed_rounds_are_shaded():
+    """The subtitle says what the shade means, where there is any."""
+    data = measured(batch_sizes=[1])
+    shaken = data.assign(disturbed=data["round"].where(data["round"] == 3, 0) > 0)
+
+    quiet, spec = Spec(figures.traces(data)), Spec(figures.traces(shaken))
+
+    assert {3.0} == {row["round"] for row in spec.rows if row["disturbed"]}
+    assert "shaded" in spec.subtitle
+    assert "shaded" not in quiet.subtitle
+
+
+def test_the_status_of_every_trial_is_in_a_cell():
+    """In a colour and in a word, and counted below the title."""
+    asked = sweep(*map(network, "abcdef"), compilers=["identity", "openvino", "tvm"], batch_sizes=[1, 4, 8])
+    data = synthetic.dataset(asked, failures=0.7)
+    spec = Spec(figures.status(data))
+
+    expected = {
+        (workload, compiler, float(size)): str(
+            data["status"].sel(workload=workload, compiler=compiler, batch_size=size)[0].item()
+        )
+        for workload in "abcdef"
+        for compiler in ("identity", "openvino", "tvm")
+        for size in (1, 4, 8)
+    }
+    assert expected == {(row["network"], row["compiler"], row["batch"]): row["status"] for row in spec.rows}
+    assert {theme.STATUS_WORDS[status] for status in expected.values()} <= spec.texts()
+    assert f"54 trials: {list(expected.values()).count('ok')} ok" in spec.subtitle
+
+
+def test_a_status_is_read_on_its_colour():
+    """Black on light ones and white on dark ones."""
+    assert ["#1B1B1B", "#FFFFFF", "#1B1B1B"] == [theme.ink(one) for one in ("#FFFFFF", "#332288", "#E69F00")]
+    assert set(theme.STATUS_WORDS) == set(theme.STATUS_COLOURS)
+
+
+def roofed():
+    """A dataset that knows what its networks compute, and what its device can do."""
+    data = measured(*map(network, "ab"))
+    facts = {"macs": 1e9, "weight_bytes": 4e7, "input_bytes": 6e5, "output_bytes": 4e3}
+    peaks = {"cpu": {"peaks": {"flops": 1e12, "bytes_per_s": 2e10}}}
+    coords = {name: ("workload", [value, value]) for name, value in facts.items()}
+    return data.assign_coords(coords).assign_attrs(environments=json.dumps(peaks))
+
+
+def test_the_roof_is_the_devices_own():
+    """Its ridge is at peak over bandwidth, and marks lie where `ds.ngb.roofline` has them."""
+    data = roofed()
+    spec = Spec(figures.roofline(data))
+
+    roof = [(row["intensity"], row["value"]) for row in spec.rows if row["kind"] == "roof"]
+    assert (50.0, 1e12) in roof
+    assert all(value == pytest.approx(min(1e12, 2e10 * intensity)) for intensity, value in roof)
+    expected = metrics.roofline(data).sel(device="cpu")
+    for row in spec.rows:
+        if row["kind"] == "trial":
+            place = {name: row[name] for name in ("compiler", "batch_size")} | {"workload": row["network"]}
+            assert float(expected["flops"].sel(place)) == pytest.approx(row["value"], rel=1e-4)
+
+
+def test_every_figure_is_a_method():
+    """`ds.ngb.plot` has what `ngbkit.figures` has, and says where to read about it."""
+    plots = type(measured().ngb.plot)
+    names = set(figures.__all__) - {"save"}
+
+    assert names == {name for name in vars(plots) if not name.startswith("_")}
+    for name in names:
+        assert f"`ngbkit.figures.{name}`" in str(getattr(plots, name).__doc__)
+
+
+def test_nothing_left_to_draw_is_an_error():
+    """A selection that no trial meets says what was asked for."""
+    data = measured(network("block", width=(8, 16)))
+
+    with pytest.raises(UsageError, match=r"no trial is left to draw with batch_size=\[\]"):
+        figures.throughput(data, batch_size=[])

@@ -1,0 +1,85 @@
+"""How a notebook keeps a chart: a specification with a picture beside it, and small."""
+
+import base64
+import json
+
+import altair as alt
+import pytest
+from drawn import measured, network
+from IPython.core.interactiveshell import InteractiveShell
+
+from ngbkit import figures, synthetic
+from ngbkit.figures import renderer
+from ngbkit.notebook import charts
+from ngbkit.sweep import Sweep
+
+MOST_BYTES = 1_000_000
+
+
+@pytest.fixture
+def shell():
+    shell = InteractiveShell()
+    charts.register(shell)
+    yield shell
+    charts.unregister(shell)
+
+
+def test_a_chart_is_a_specification_with_a_picture(shell):
+    """What JupyterLab draws, an SVG for who does not, and a text; no page that would fetch scripts."""
+    chart = figures.throughput(measured())
+
+    bundle, _ = shell.display_formatter.format(chart)
+
+    assert {renderer.MIME, "image/svg+xml", "text/plain"} == set(bundle)
+    assert chart.to_dict() == bundle[renderer.MIME]
+    assert bundle["image/svg+xml"].startswith("<svg")
+    assert "Throughput (samples/s) by batch size" == bundle["text/plain"]
+
+
+def test_a_chart_of_ones_own_is_shown_so_too(shell):
+    """Whatever altair makes, whoever makes it."""
+    chart = alt.Chart(alt.InlineData(values=[{"x": 1}])).mark_point().encode(x="x:Q")
+
+    bundle, _ = shell.display_formatter.format(chart)
+
+    assert {renderer.MIME, "image/svg+xml", "text/plain"} == set(bundle)
+
+
+def test_a_renderer_of_the_users_choice_stays(shell):
+    """Who asked altair for another has it."""
+    chart = alt.Chart(alt.InlineData(values=[{"x": 1}])).mark_point().encode(x="x:Q")
+
+    with alt.renderers.enable("svg"):
+        bundle, _ = shell.display_formatter.format(chart)
+
+    assert {"image/svg+xml"} == set(bundle) - {"text/plain"}
+
+
+def test_after_unloading_altair_shows_charts_by_itself():
+    """Nothing of ours is left."""
+    shell = InteractiveShell()
+    charts.register(shell)
+    charts.unregister(shell)
+    chart = alt.Chart(alt.InlineData(values=[{"x": 1}])).mark_point().encode(x="x:Q")
+
+    bundle, _ = shell.display_formatter.format(chart)
+
+    assert renderer.MIME not in bundle
+
+
+@pytest.mark.parametrize("name", ["latency", "traces", "throughput", "status"])
+def test_ten_thousand_points_are_small(name):
+    """Many marks become a picture of dots, and all of it fits a notebook."""
+    networks = [network(f"{letter * 3}{at}") for letter in "abcde" for at in range(5)]
+    if name in ("latency", "traces"):
+        data = synthetic.dataset(Sweep(networks[:5], ["identity", "openvino"], [1, 4], repeats=500))
+    else:
+        compilers = ["identity", "openvino", "tvm", "onnxruntime", "inductor", "torchscript", "iree", "executorch"]
+        data = measured(*networks, compilers=compilers, batch_sizes=range(1, 51))
+    bundle = renderer.mimebundle(getattr(figures, name)(data).to_dict())
+
+    pictures = {"image/svg+xml", "image/jpeg"} & set(bundle)
+    assert 1 == len(pictures)
+    assert len(json.dumps(bundle)) < MOST_BYTES
+    if "image/jpeg" in pictures:
+        assert base64.b64decode(bundle["image/jpeg"]).startswith(b"\xff\xd8")
