@@ -16,6 +16,7 @@ from ngbkit.metrics.ranking import ranking
 from ngbkit.metrics.reversals import reversals
 from ngbkit.metrics.roofline import roofline
 from ngbkit.storage import Data
+from ngbkit.sweep import BASELINE
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,9 +49,9 @@ class Metrics:
         """See `ngbkit.metrics.throughput`."""
         return _each(labelled.throughput, self._data, ci=ci)
 
-    def speedup(self, *, ci: float | None = None, unlike: Unlike = "error") -> Labelled:
+    def speedup(self, *, baseline: str = BASELINE, ci: float | None = None, unlike: Unlike = "error") -> Labelled:
         """See `ngbkit.metrics.speedup`."""
-        return _each(labelled.speedup, self._data, ci=ci, unlike=unlike)
+        return _each(labelled.speedup, self._data, baseline=baseline, ci=ci, unlike=unlike)
 
     def rtr(self, *, tied: bool = True, ci: float | None = None, unlike: Unlike = "error") -> Labelled:
         """See `ngbkit.metrics.rtr`."""
@@ -60,9 +61,9 @@ class Metrics:
         """See `ngbkit.metrics.ase`."""
         return _each(labelled.ase, self._data, tied=tied, ci=ci, unlike=unlike)
 
-    def bsr(self, *, ci: float | None = None, unlike: Unlike = "error") -> Labelled:
+    def bsr(self, *, baseline: str = BASELINE, ci: float | None = None, unlike: Unlike = "error") -> Labelled:
         """See `ngbkit.metrics.bsr`."""
-        return _each(labelled.bsr, self._data, ci=ci, unlike=unlike)
+        return _each(labelled.bsr, self._data, baseline=baseline, ci=ci, unlike=unlike)
 
     def depth_slope(self, dim: str = "depth", *, ci: float | None = None, unlike: Unlike = "error") -> Labelled:
         """See `ngbkit.metrics.depth_slope`."""

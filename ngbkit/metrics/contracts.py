@@ -32,7 +32,9 @@ class UnlikeContractsError(MetricError):
     """What is to be compared was timed under different contracts."""
 
 
-def differing(dataset: xr.Dataset, metric: str, unlike: Unlike, *, against: str = "compiler") -> xr.DataArray | None:
+def differing(
+    dataset: xr.Dataset, metric: str, unlike: Unlike, *, against: str = "compiler", baseline: str = BASELINE
+) -> xr.DataArray | None:
     """Where a metric is not to be computed; None where nothing is in its way.
 
     Parameters
@@ -44,8 +46,10 @@ def differing(dataset: xr.Dataset, metric: str, unlike: Unlike, *, against: str 
     unlike
         What to do about contracts that differ: raise an error, give a mask, or nothing.
     against
-        With what each trial is compared: ``"compiler"`` for the baseline of its group, ``"batch_size"`` for its own
+        With what each trial is compared: ``"compiler"`` for the `baseline` of its group, ``"batch_size"`` for its own
         column at batch size 1.
+    baseline
+        The label of a column.
 
     Raises
     ------
@@ -59,12 +63,12 @@ def differing(dataset: xr.Dataset, metric: str, unlike: Unlike, *, against: str 
         raise UsageError(f"{metric}() came with {unlike=}; valid are {valid}.")
     if unlike == "allow":
         return None
-    unequal, reasons = _compared(dataset, against)
+    unequal, reasons = _compared(dataset, against, baseline)
     if not reasons:
         return None
     if unlike == "mask":
         return unequal
-    with_what = BASELINE if against == "compiler" else "the same column at batch size 1"
+    with_what = baseline if against == "compiler" else "the same column at batch size 1"
     listed = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
     others = [name for name in _labels(dataset, "compiler") if name not in reasons]
     raise UnlikeContractsError(
@@ -86,13 +90,13 @@ def unranked(dataset: xr.Dataset, metric: str, unlike: Unlike, untuned: bool) ->
     return raw if mask is None else mask | raw
 
 
-def remarks(data: Data, against: Iterable[str] = ("compiler",)) -> list[str]:
+def remarks(data: Data, against: Iterable[str] = ("compiler",), *, baseline: str = BASELINE) -> list[str]:
     """One line a column that is not compared, and why: what tables and figures say beside their numbers."""
     lines: dict[str, None] = {}
     for node in nodes(data).values():
         for one in against:
             where = "" if one == "compiler" else " over batch sizes"
-            _, reasons = _compared(node, one)
+            _, reasons = _compared(node, one, baseline)
             lines |= {f"{name}: not compared{where}, {reason}": None for name, reason in reasons.items()}
     return list(lines)
 
@@ -104,13 +108,13 @@ def field(dataset: xr.Dataset, name: str, missing: Any) -> xr.DataArray:
     return dataset["contract"].copy(data=values[codes])
 
 
-def _compared(dataset: xr.Dataset, against: str) -> tuple[xr.DataArray, dict[str, str]]:
+def _compared(dataset: xr.Dataset, against: str, baseline: str) -> tuple[xr.DataArray, dict[str, str]]:
     """Which trials differ from what they are compared with, and in what, by column."""
     if "contract" not in dataset:
         return xr.DataArray(False), {}
     codes, contracts = _coded(dataset)
     coded = dataset["contract"].copy(data=codes)
-    label: str | int = BASELINE if against == "compiler" else 1
+    label: str | int = baseline if against == "compiler" else 1
     if against not in coded.dims or label not in coded[against]:
         return xr.DataArray(False), {}  # its own baseline, or none at all, which the metric says
     other = coded.sel({against: label}, drop=True)

@@ -52,25 +52,30 @@ def throughput(dataset: xr.Dataset, *, ci: float | None = None) -> Result:
     return estimate(ratios.throughput, ratios.prepare(dataset), ci, _about("throughput"))
 
 
-def speedup(dataset: xr.Dataset, *, ci: float | None = None, unlike: Unlike = "error") -> Result:
-    """T_c / T_identity, paired round by round where the dataset has `round`, else from medians over all samples.
+def speedup(
+    dataset: xr.Dataset, *, baseline: str = BASELINE, ci: float | None = None, unlike: Unlike = "error"
+) -> Result:
+    """T_c / T_baseline, paired round by round where the dataset has `round`, else from medians over all samples.
 
     Parameters
     ----------
     dataset, ci
         As for `throughput`.
+    baseline
+        The label of the column that is 1.
     unlike
-        What to do about columns whose timing contract differs from identity's in precision, threads, transfers,
+        What to do about columns whose timing contract differs from the baseline's in precision, threads, transfers,
         synchronisation or overlap: ``"error"``; ``"mask"`` gives NaN there; ``"allow"`` compares them all the same.
 
     Raises
     ------
     MetricError
-        There is no `identity`, or contracts differ; or as for `throughput`.
+        There is no such baseline, or contracts differ; or as for `throughput`.
     UsageError
         As for `throughput`; `unlike` is not one of the three.
     """
-    return estimate(_speedup("speedup"), compared(dataset, "speedup", unlike), ci, _about("speedup"))
+    data = compared(dataset, "speedup", unlike, baseline)
+    return estimate(_speedup("speedup", baseline), data, ci, _about("speedup", baseline))
 
 
 def rtr(dataset: xr.Dataset, *, tied: bool = True, ci: float | None = None, unlike: Unlike = "error") -> Result:
@@ -116,15 +121,15 @@ def ase(dataset: xr.Dataset, *, tied: bool = True, ci: float | None = None, unli
     return estimate(efficiency("ase"), scaled(dataset, "ase", tied, unlike), ci, _about("ase"))
 
 
-def bsr(dataset: xr.Dataset, *, ci: float | None = None, unlike: Unlike = "error") -> Result:
-    """ASE_c(b) / ASE_identity(b), the batch scaling resilience (section V-A4), as speedup_c(b) / speedup_c(1).
+def bsr(dataset: xr.Dataset, *, baseline: str = BASELINE, ci: float | None = None, unlike: Unlike = "error") -> Result:
+    """ASE_c(b) / ASE_baseline(b), the batch scaling resilience (section V-A4), as speedup_c(b) / speedup_c(1).
 
     The two are the same number; in the second form each ratio is of trials that were measured against each other, so
     that drift between groups cancels.
 
     Parameters
     ----------
-    dataset, ci, unlike
+    dataset, baseline, ci, unlike
         As for `speedup`.
 
     Raises
@@ -136,10 +141,10 @@ def bsr(dataset: xr.Dataset, *, ci: float | None = None, unlike: Unlike = "error
     """
 
     def found(data: xr.Dataset, sampler: Sampler | None) -> xr.DataArray:
-        gains = ratios.speedup(data, "bsr", sampler)
+        gains = ratios.speedup(data, "bsr", sampler, baseline)
         return ratios.ratio(gains, ratios.at(gains, "bsr", "batch_size", 1))
 
-    return estimate(found, compared(dataset, "bsr", unlike), ci, _about("bsr"))
+    return estimate(found, compared(dataset, "bsr", unlike, baseline), ci, _about("bsr", baseline))
 
 
 def tcr(
@@ -186,9 +191,9 @@ def tcr(
     return estimate(found, data, ci, _about("tcr"))
 
 
-def compared(dataset: xr.Dataset, metric: str, unlike: Unlike) -> xr.Dataset:
-    """The prepared data of a metric that compares with `identity`, without the columns that are unlike it."""
-    return ratios.prepare(dataset, mask=differing(dataset, metric, unlike))
+def compared(dataset: xr.Dataset, metric: str, unlike: Unlike, baseline: str = BASELINE) -> xr.Dataset:
+    """The prepared data of a metric that compares with a baseline, without the columns that are unlike it."""
+    return ratios.prepare(dataset, mask=differing(dataset, metric, unlike, baseline=baseline))
 
 
 def scaled(dataset: xr.Dataset, metric: str, tied: bool, unlike: Unlike) -> xr.Dataset:
@@ -205,13 +210,14 @@ def efficiency(metric: str) -> Metric:
     return found
 
 
-def _speedup(metric: str) -> Metric:
-    return lambda data, sampler: ratios.speedup(data, metric, sampler)
+def _speedup(metric: str, baseline: str) -> Metric:
+    return lambda data, sampler: ratios.speedup(data, metric, sampler, baseline)
 
 
 def _scaling(metric: str) -> Metric:
     return lambda data, sampler: ratios.scaling(data, metric, sampler)
 
 
-def _about(metric: str) -> tuple[str, str, str]:
-    return metric, *METRICS[metric]
+def _about(metric: str, baseline: str = BASELINE) -> tuple[str, str, str]:
+    units, long_name = METRICS[metric]
+    return metric, units, long_name.replace(BASELINE, baseline)

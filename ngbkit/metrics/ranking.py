@@ -85,7 +85,7 @@ def _ranked(
         values = speed.values[place]
         first = None if draws is None else _first(draws[place], values)
         order = [index for index in np.argsort(-values, kind="stable").tolist() if np.isfinite(values[index])]
-        where = {name: speed[name].values[at].item() for name, at in zip(labels[:-1], place, strict=True)}
+        where = {name: speed[name].values.tolist()[at] for name, at in zip(labels[:-1], place, strict=True)}
         rows += [
             {
                 **where,

@@ -86,12 +86,12 @@ def throughput(data: xr.Dataset, sampler: Sampler | None) -> xr.DataArray:
     return ratio(rates, sampler.shaken(slower, data["process_sd"] / math.sqrt(2)))
 
 
-def speedup(data: xr.Dataset, metric: str, sampler: Sampler | None) -> xr.DataArray:
-    """T_c / T_identity, paired round by round where there are rounds, else from throughputs."""
+def speedup(data: xr.Dataset, metric: str, sampler: Sampler | None, baseline: str = BASELINE) -> xr.DataArray:
+    """T_c / T_baseline, paired round by round where there are rounds, else from throughputs."""
     if "medians" not in data:
-        return ratio(data["throughput"], at(data["throughput"], metric, "compiler", BASELINE))
-    baseline = at(data["medians"], metric, "compiler", BASELINE)
-    return _paired(data, baseline, data["medians"]["compiler"] == BASELINE, sampler)
+        return ratio(data["throughput"], at(data["throughput"], metric, "compiler", baseline))
+    beside = at(data["medians"], metric, "compiler", baseline)
+    return _paired(data, beside, data["medians"]["compiler"] == baseline, sampler)
 
 
 def scaling(data: xr.Dataset, metric: str, sampler: Sampler | None) -> xr.DataArray:

@@ -41,6 +41,19 @@ def test_speedup(scaling):
     assert [[1.0, 1.0], [2.5, 2.0]] == values(metrics.speedup(scaling))
 
 
+def test_another_baseline(scaling):
+    """Over the fast one, identity is 2/5 and 4/8, and its scaling is 0.5/0.4 of the other's."""
+    assert [[0.4, 0.5], [1.0, 1.0]] == values(metrics.speedup(scaling, baseline="fast"))
+    assert [[1.0, 1.25], [1.0, 1.0]] == values(metrics.bsr(scaling, baseline="fast"))
+    assert "speed-up over fast" == metrics.speedup(scaling, baseline="fast").attrs["long_name"]
+
+
+def test_a_baseline_that_is_not_there_is_named(scaling):
+    """The error says which compilers there are."""
+    with pytest.raises(MetricError, match="relative to the compiler 'slow'; the sweep has identity, fast"):
+        metrics.speedup(scaling, baseline="slow")
+
+
 def test_rtr(scaling):
     """4/2 for identity, 8/5 for the other; 1 at batch 1."""
     assert [[1.0, 2.0], [1.0, 1.6]] == values(metrics.rtr(scaling))
