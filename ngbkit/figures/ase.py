@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import altair as alt
 
 
-def ase(data: Data, *, ci: float | None = 0.95, **select: Any) -> alt.FacetChart:
+def ase(data: Data, *, by: lines.By = "network", ci: float | None = 0.95, **select: Any) -> alt.FacetChart:
     """Absolute scaling efficiency by batch size, a panel a network, a line a compiler (the paper's figure 8).
 
     At 1 a batch costs what its samples cost one by one.
@@ -22,7 +22,7 @@ def ase(data: Data, *, ci: float | None = 0.95, **select: Any) -> alt.FacetChart
     ----------
     data
         With batch size 1 and another.
-    ci, **select
+    by, ci, **select
         As for `throughput`.
 
     Raises
@@ -33,6 +33,6 @@ def ase(data: Data, *, ci: float | None = 0.95, **select: Any) -> alt.FacetChart
         As for `throughput`.
     """
     frame = rows.rows(data, rows.of_metric(partial(metrics.ase, unlike="mask"), ci), select)
-    chart, remarks = lines.draw(lines.Lines(frame=frame, x="batch_size", value="ASE", reference=1))
+    chart, remarks = lines.draw(lines.Lines(frame=frame, x="batch_size", value="ASE", reference=1, by=by))
     text = "Absolute scaling efficiency: T(b) / (b T(1))"
     return lines.finished(chart, captions.title(text, data, frame, remarks, against=["batch_size"]))

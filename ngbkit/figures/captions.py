@@ -11,6 +11,7 @@ import numpy as np
 from ngbkit.dataset import nodes
 from ngbkit.metrics import contracts
 from ngbkit.storage import Data
+from ngbkit.sweep import BASELINE
 
 if TYPE_CHECKING:
     import altair as alt
@@ -18,7 +19,13 @@ if TYPE_CHECKING:
 
 
 def title(
-    text: str, data: Data, frame: pd.DataFrame, remarks: Sequence[str] = (), *, against: Iterable[str] = ()
+    text: str,
+    data: Data,
+    frame: pd.DataFrame,
+    remarks: Sequence[str] = (),
+    *,
+    against: Iterable[str] = (),
+    baseline: str = BASELINE,
 ) -> alt.TitleParams:
     """The title of a figure, with its provenance and its remarks below it, a line each.
 
@@ -34,10 +41,12 @@ def title(
         More lines.
     against
         What columns are compared with, for a line on each that is not: ``"compiler"``, ``"batch_size"``, or both.
+    baseline
+        The compiler that they are compared with.
     """
     import altair as alt
 
-    lines = [provenance(data), *remarks, *warnings(data, against), *pending(frame)]
+    lines = [provenance(data), *remarks, *warnings(data, against, baseline), *pending(frame)]
     return alt.TitleParams(text, subtitle=lines, fontSize=16, offset=16)
 
 
@@ -60,10 +69,10 @@ def provenance(data: Data) -> str:
     return " · ".join(parts)
 
 
-def warnings(data: Data, against: Iterable[str]) -> list[str]:
+def warnings(data: Data, against: Iterable[str], baseline: str = BASELINE) -> list[str]:
     """What was not measured, and which columns are not compared."""
     said = ["synthetic: nothing was measured"] if data.attrs.get("synthetic") else []
-    return [*said, *contracts.remarks(data, against)]
+    return [*said, *contracts.remarks(data, against, baseline=baseline)]
 
 
 def pending(frame: pd.DataFrame) -> list[str]:

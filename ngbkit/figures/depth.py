@@ -17,8 +17,15 @@ if TYPE_CHECKING:
     import xarray as xr
 
 
-def depth(data: Data, *, factor: str = "depth", ci: float | None = 0.95, **select: Any) -> alt.FacetChart:
-    """Speed-up over identity by depth, a panel a network and batch size, a line a compiler (the paper's figure 7).
+def depth(
+    data: Data,
+    *,
+    factor: str = "depth",
+    baseline: str = BASELINE,
+    ci: float | None = 0.95,
+    **select: Any,
+) -> alt.FacetChart:
+    """Speed-up over a baseline by depth, a panel a network and batch size, a line a compiler (the paper's figure 7).
 
     Each panel has an axis of its own, as in the paper, so that compilers can be told apart at one batch size; what is
     the same in all is the line at 1.
@@ -29,17 +36,17 @@ def depth(data: Data, *, factor: str = "depth", ci: float | None = 0.95, **selec
         With at least two values of `factor`; networks that do not take it are left out.
     factor
         What is along the x axis.
-    ci, **select
-        As for `throughput`.
+    baseline, ci, **select
+        As for `speedup`.
 
     Raises
     ------
     MetricError
-        There is no `identity`, or no network with two values of `factor`.
+        There is no such baseline, or no network with two values of `factor`.
     UnknownNameError, UsageError
         As for `throughput`.
     """
-    gains = rows.of_metric(partial(metrics.speedup, unlike="mask"), ci)
+    gains = rows.of_metric(partial(metrics.speedup, baseline=baseline, unlike="mask"), ci)
 
     def values(node: xr.Dataset) -> xr.Dataset:
         if factor not in factor_dims(node) or node.sizes[factor] < 2:
@@ -50,11 +57,12 @@ def depth(data: Data, *, factor: str = "depth", ci: float | None = 0.95, **selec
             )
         return gains(node)
 
-    frame = rows.without_baseline(rows.rows(data, values, select, axes=[factor]))
+    frame = rows.without_baseline(rows.rows(data, values, select, axes=[factor]), baseline)
     if frame["batch_size"].nunique() > 1:
         frame["network"] = [f"{row['network']}, batch {row['batch_size']}" for row in frame.to_dict("records")]
         frame["device"] = "all"  # panels follow each other: a column is no family here
-    asked = lines.Lines(frame=frame, x=factor, value=f"speed-up over {BASELINE}", reference=1, zero=False)
+    asked = lines.Lines(frame=frame, x=factor, value=f"speed-up over {baseline}", reference=1, zero=False)
     chart, remarks = lines.draw(asked)
-    title = captions.title(f"Speed-up over {BASELINE} by {factor}", data, frame, remarks, against=["compiler"])
+    text = f"Speed-up over {baseline} by {factor}"
+    title = captions.title(text, data, frame, remarks, against=["compiler"], baseline=baseline)
     return lines.finished(chart, title)

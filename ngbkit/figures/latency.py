@@ -45,7 +45,7 @@ def latency(data: Data, **select: Any) -> alt.FacetChart:
     drawn = _joined(taken, spread)
     drawn = drawn[drawn["panel"].isin(panels)]
     look = marks.Look.of(trials)
-    y = alt.Y("compiler:N", title=None, sort=list(look.compilers), axis=alt.Axis(labelLimit=170, ticks=False))
+    y = alt.Y("compiler:N", title=None, sort=list(look.labels), axis=alt.Axis(labelLimit=170, ticks=False))
     scale = alt.Scale(zero=False, nice=False, padding=10, type="log" if _wide(spread) else "linear")
     x = alt.X("ms:Q", title="latency (ms)", scale=scale, axis=alt.Axis(tickCount=5, format=",.3~r"))
     base = alt.Chart().encode(y, look.colour(legend=None))

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 import numpy as np
 
+from ngbkit.errors import UsageError
 from ngbkit.figures import marks, rows, theme
 
 if TYPE_CHECKING:
     import altair as alt
     import pandas as pd
 
+By = Literal["network", "compiler"]
 Chart = TypeVar("Chart", bound="alt.FacetChart | alt.ConcatChart | alt.VConcatChart")
 
 PANELS = 30
@@ -46,6 +48,9 @@ class Lines:
         A value at which a line is drawn: where a compiler gains nothing.
     zero
         Whether a linear axis begins at zero.
+    by
+        What has a panel of its own: ``"network"``, in which each compiler is a line, or ``"compiler"``, in which each
+        network is one.
     """
 
     frame: pd.DataFrame
@@ -53,6 +58,7 @@ class Lines:
     value: str
     reference: float | None = None
     zero: bool = True
+    by: By = "network"
 
 
 def draw(asked: Lines) -> tuple[alt.FacetChart, list[str]]:
@@ -63,23 +69,30 @@ def draw(asked: Lines) -> tuple[alt.FacetChart, list[str]]:
     chart
         Networks stand as `ngbkit.figures.rows.in_families` has them.
     remarks
-        A line on the networks that had no room.
+        A line on what had no room.
+
+    Raises
+    ------
+    UsageError
+        `by` is neither of the two.
     """
     import altair as alt
 
+    if asked.by not in get_args(By):
+        raise UsageError(f"by={asked.by!r} does not fit; valid are {', '.join(map(repr, get_args(By)))}.")
     every, remarks = rows.heard(asked.frame)
-    networks, columns = rows.in_families(every)
-    frame = every[every["network"].isin(networks[:PANELS])].copy()
-    left_out = networks[PANELS:]
+    panels, columns = rows.in_families(every) if asked.by == "network" else _compilers(every)
+    frame = every[every[asked.by].isin(panels[:PANELS])].copy()
+    left_out = panels[PANELS:]
     if left_out:
-        remarks.append(f"{len(left_out)} more networks are not drawn, from {left_out[0]} on")
-    look = marks.Look.of(frame)
-    frame["place"] = _places(frame, asked.x)
+        remarks.append(f"{len(left_out)} more {asked.by}s are not drawn, from {left_out[0]} on")
+    look = marks.Look.of(frame, "compiler" if asked.by == "network" else "network")
+    frame["place"] = _places(frame, asked.by, asked.x)
     kept = ["network", "compiler", asked.x, "value", "low", "high", "status", "error", "place"]
     layers = _layers(asked, frame, look)
     # Panels are aligned by their own edges, whatever their axes need: the space between is for those.
     chart = alt.layer(*layers, data=marks.inline(frame[kept]), width=_WIDTH, height=_HEIGHT).facet(
-        facet=alt.Facet("network:N", title=None, sort=networks[:PANELS], header=HEADER),
+        facet=alt.Facet(f"{asked.by}:N", title=None, sort=panels[:PANELS], header=HEADER),
         columns=columns,
         bounds="flush",
         spacing={"row": 74, "column": 52},
@@ -136,7 +149,7 @@ def _x(asked: Lines, frame: pd.DataFrame) -> alt.X:
 def _scale(asked: Lines, frame: pd.DataFrame) -> alt.Scale:
     import altair as alt
 
-    parts = [part["value"] for _, part in frame.groupby("network", sort=False)]
+    parts = [part["value"] for _, part in frame.groupby(asked.by, sort=False)]
     # Below what is drawn there is room for the marks of trials without a result.
     places = int(frame["place"].max()) + 1
     room = [_HEIGHT - (_STEP * places + _FOOT - 3 if places else 0), 0]
@@ -151,11 +164,17 @@ def spans(values: pd.Series[float]) -> bool:
     return bool(len(positive) and positive.max() > LOG_FROM * positive.min())
 
 
-def _places(frame: pd.DataFrame, x: str) -> np.ndarray:
-    """The place of each failed trial among those of its network and its x; -1 of one that did not fail."""
+def _compilers(frame: pd.DataFrame) -> tuple[list[str], int]:
+    """The compilers, and how many panels stand in a line."""
+    found = list(dict.fromkeys(frame["compiler"]))
+    return found, rows.columns_of(len(found))
+
+
+def _places(frame: pd.DataFrame, panel: str, x: str) -> np.ndarray:
+    """The place of each failed trial among those of its panel and its x; -1 of one that did not fail."""
     failed = frame["status"].isin(list(theme.STATUS_SHAPES))
     found = np.full(len(frame), -1)
-    found[failed.to_numpy()] = frame[failed].groupby(["network", x], sort=False).cumcount().to_numpy()
+    found[failed.to_numpy()] = frame[failed].groupby([panel, x], sort=False).cumcount().to_numpy()
     return found
 
 

@@ -34,42 +34,47 @@ def inline(frame: pd.DataFrame) -> alt.InlineData:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """How the compilers and the statuses of a figure are told apart.
+    """How the lines and the statuses of a figure are told apart.
 
     Parameters
     ----------
-    compilers
-        Their labels, in the order of the legend.
+    labels
+        Of the lines, in the order of the legend.
     statuses
         Those of trials without a result.
+    of_what
+        What has a line of its own: ``"compiler"`` or ``"network"``.
     """
 
-    compilers: Sequence[str]
+    labels: Sequence[str]
     statuses: Sequence[str]
+    of_what: str = "compiler"
 
     @classmethod
-    def of(cls, frame: pd.DataFrame) -> Look:
-        """Of the rows of a figure, with the columns ``compiler`` and ``status``."""
+    def of(cls, frame: pd.DataFrame, of_what: str = "compiler") -> Look:
+        """Of the rows of a figure, with the columns `of_what` and ``status``."""
         there = set(frame["status"])
         statuses = [name for name in theme.STATUS_SHAPES if name in there]
-        return cls(compilers=list(dict.fromkeys(frame["compiler"])), statuses=statuses)
+        return cls(labels=list(dict.fromkeys(frame[of_what])), statuses=statuses, of_what=of_what)
 
     def colour(self, *, symbol: str = "stroke", **how: Any) -> alt.Color:
-        """A colour a compiler; its legend shows a stroke, or the `symbol` that is asked for."""
+        """A colour a line; its legend shows a stroke, or the `symbol` that is asked for."""
         import altair as alt
 
-        scale = alt.Scale(domain=self.compilers, range=list(theme.colours(self.compilers).values()))
+        colours = theme.colours if self.of_what == "compiler" else theme.network_colours
+        scale = alt.Scale(domain=self.labels, range=list(colours(self.labels).values()))
         legend = alt.Legend(symbolType=symbol, symbolSize=90, symbolOpacity=1)
         if symbol == "stroke":
             legend = alt.Legend(symbolType=symbol, symbolStrokeWidth=3, symbolSize=200, symbolOpacity=1)
-        return alt.Color("compiler:N", scale=scale, title="compiler", **{"legend": legend, **how})
+        return alt.Color(f"{self.of_what}:N", scale=scale, title=self.of_what, **{"legend": legend, **how})
 
     def dash(self) -> alt.StrokeDash:
-        """A dash a set of options of one compiler."""
+        """A dash a set of options of one compiler; of networks, one as soon as their colours come again."""
         import altair as alt
 
-        scale = alt.Scale(domain=self.compilers, range=list(theme.dashes(self.compilers).values()))
-        return alt.StrokeDash("compiler:N", scale=scale, title="compiler")
+        dashes = theme.dashes if self.of_what == "compiler" else theme.network_dashes
+        scale = alt.Scale(domain=self.labels, range=list(dashes(self.labels).values()))
+        return alt.StrokeDash(f"{self.of_what}:N", scale=scale, title=self.of_what)
 
     def shape(self) -> alt.Shape:
         """A shape a way to fail."""

@@ -63,12 +63,13 @@ class _Look(marks.Look):
     logarithmic: dict[str, bool]
 
     @classmethod
-    def of(cls, frame: pd.DataFrame) -> _Look:
-        shared = marks.Look.of(frame)
+    def of(cls, frame: pd.DataFrame, of_what: str = "compiler") -> _Look:
+        shared = marks.Look.of(frame, of_what)
         figures = [name for name in _TITLES if frame[name].notna().any()] or ["throughput"]
         parts = [part for _, part in frame.groupby("network", sort=False)]
         return cls(
-            compilers=shared.compilers,
+            labels=shared.labels,
+            of_what=of_what,
             statuses=shared.statuses,
             batch_sizes=marks.whole(frame["batch_size"]),
             figures=figures,
@@ -113,7 +114,7 @@ def _bars(look: _Look, frame: pd.DataFrame, figure: str) -> alt.LayerChart:
         domain=room, nice=False
     )
     names = alt.Axis(labels=figure == look.figures[0], labelLimit=220, ticks=False, domain=False, minExtent=0)
-    y = alt.Y("compiler:N", title=None, sort=look.compilers, axis=names)
+    y = alt.Y("compiler:N", title=None, sort=look.labels, axis=names)
     base = alt.Chart(_points(frame, figure)).encode(x, y, tooltip=_TOOLTIP)
     there, missing = base.transform_filter("isValid(datum.value)"), base.transform_filter("!isValid(datum.value)")
     bars = there.mark_bar(height=13).encode(look.colour().legend(None))

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ngbkit import figures
+from ngbkit.figures.lines import By
 from ngbkit.metrics.economy import Cache
 from ngbkit.storage import Data
+from ngbkit.sweep import BASELINE
 
 if TYPE_CHECKING:
     import altair as alt
@@ -23,25 +25,29 @@ class Plots:
     def __init__(self, data: Data) -> None:
         self._data = data
 
-    def ase(self, *, ci: float | None = 0.95, **select: Any) -> alt.FacetChart:
+    def ase(self, *, by: By = "network", ci: float | None = 0.95, **select: Any) -> alt.FacetChart:
         """See `ngbkit.figures.ase`: the paper's figure 8."""
-        return figures.ase(self._data, ci=ci, **select)
+        return figures.ase(self._data, by=by, ci=ci, **select)
 
     def break_even(self, *, cache: Cache = "cold", ci: float | None = 0.95, **select: Any) -> alt.FacetChart:
         """See `ngbkit.figures.break_even`."""
         return figures.break_even(self._data, cache=cache, ci=ci, **select)
 
-    def bsr(self, *, ci: float | None = 0.95, **select: Any) -> alt.FacetChart:
+    def bsr(
+        self, *, by: By = "network", baseline: str = BASELINE, ci: float | None = 0.95, **select: Any
+    ) -> alt.FacetChart:
         """See `ngbkit.figures.bsr`: the paper's figures 9 and 11."""
-        return figures.bsr(self._data, ci=ci, **select)
+        return figures.bsr(self._data, by=by, baseline=baseline, ci=ci, **select)
 
     def cpu(self, **select: Any) -> alt.VConcatChart:
         """See `ngbkit.figures.cpu`: the paper's figure 12."""
         return figures.cpu(self._data, **select)
 
-    def depth(self, *, factor: str = "depth", ci: float | None = 0.95, **select: Any) -> alt.FacetChart:
+    def depth(
+        self, *, factor: str = "depth", baseline: str = BASELINE, ci: float | None = 0.95, **select: Any
+    ) -> alt.FacetChart:
         """See `ngbkit.figures.depth`: the paper's figure 7."""
-        return figures.depth(self._data, factor=factor, ci=ci, **select)
+        return figures.depth(self._data, factor=factor, baseline=baseline, ci=ci, **select)
 
     def heatmap(self, *, factor: str = "width", ci: float | None = 0.95, **select: Any) -> alt.FacetChart:
         """See `ngbkit.figures.heatmap`: the paper's figure 10."""
@@ -65,17 +71,19 @@ class Plots:
         """See `ngbkit.figures.roofline`."""
         return figures.roofline(self._data, **select)
 
-    def speedup(self, *, ci: float | None = 0.95, **select: Any) -> alt.FacetChart:
+    def speedup(
+        self, *, by: By = "network", baseline: str = BASELINE, ci: float | None = 0.95, **select: Any
+    ) -> alt.FacetChart:
         """See `ngbkit.figures.speedup`: the paper's figure 6."""
-        return figures.speedup(self._data, ci=ci, **select)
+        return figures.speedup(self._data, by=by, baseline=baseline, ci=ci, **select)
 
     def status(self, **select: Any) -> alt.FacetChart:
         """See `ngbkit.figures.status`."""
         return figures.status(self._data, **select)
 
-    def throughput(self, *, ci: float | None = 0.95, **select: Any) -> alt.FacetChart:
+    def throughput(self, *, by: By = "network", ci: float | None = 0.95, **select: Any) -> alt.FacetChart:
         """See `ngbkit.figures.throughput`: the paper's figure 5."""
-        return figures.throughput(self._data, ci=ci, **select)
+        return figures.throughput(self._data, by=by, ci=ci, **select)
 
     def traces(self, **select: Any) -> alt.FacetChart:
         """See `ngbkit.figures.traces`."""

@@ -115,9 +115,9 @@ def networks(frame: pd.DataFrame, factors: Sequence[str], several: bool) -> list
     return [_network(row, factors, several) for row in frame.to_dict("records")]
 
 
-def without_baseline(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows of the compilers that are compared with identity; its own are 1 by definition."""
-    kept = frame[frame["compiler"] != BASELINE]
+def without_baseline(frame: pd.DataFrame, baseline: str = BASELINE) -> pd.DataFrame:
+    """The rows of the compilers that are compared with the baseline; its own are 1 by definition."""
+    kept = frame[frame["compiler"] != baseline]
     return frame if kept.empty else kept.reset_index(drop=True)
 
 

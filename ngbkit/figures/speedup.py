@@ -14,26 +14,36 @@ if TYPE_CHECKING:
     import altair as alt
 
 
-def speedup(data: Data, *, ci: float | None = 0.95, **select: Any) -> alt.FacetChart:
-    """Speed-up over identity by batch size, a panel a network, a line a compiler (the paper's figure 6).
+def speedup(
+    data: Data,
+    *,
+    by: lines.By = "network",
+    baseline: str = BASELINE,
+    ci: float | None = 0.95,
+    **select: Any,
+) -> alt.FacetChart:
+    """Speed-up over a baseline by batch size, a panel a network, a line a compiler (the paper's figure 6).
 
-    Columns of another timing contract than identity's have no line, and the subtitle says why.
+    Columns of another timing contract than the baseline's have no line, and the subtitle says why.
 
     Parameters
     ----------
-    data, ci, **select
+    data, by, ci, **select
         As for `throughput`.
+    baseline
+        The compiler that is 1.
 
     Raises
     ------
     MetricError
-        There is no `identity`.
+        There is no such baseline.
     UnknownNameError, UsageError
         As for `throughput`.
     """
-    frame = rows.rows(data, rows.of_metric(partial(metrics.speedup, unlike="mask"), ci), select)
-    frame = rows.without_baseline(frame)
-    asked = lines.Lines(frame=frame, x="batch_size", value=f"speed-up over {BASELINE}", reference=1)
+    frame = rows.rows(data, rows.of_metric(partial(metrics.speedup, baseline=baseline, unlike="mask"), ci), select)
+    frame = rows.without_baseline(frame, baseline)
+    asked = lines.Lines(frame=frame, x="batch_size", value=f"speed-up over {baseline}", reference=1, by=by)
     chart, remarks = lines.draw(asked)
-    title = captions.title(f"Speed-up over {BASELINE} by batch size", data, frame, remarks, against=["compiler"])
+    text = f"Speed-up over {baseline} by batch size"
+    title = captions.title(text, data, frame, remarks, against=["compiler"], baseline=baseline)
     return lines.finished(chart, title)

@@ -65,6 +65,9 @@ STATUS_COLOURS = {
 BLACK, WHITE = "#1B1B1B", "#FFFFFF"
 """Of what is written on a colour."""
 
+# Paul Tol's bright scheme, without its grey.
+_NETWORKS = ("#4477AA", "#EE6677", "#228833", "#CCBB44", "#66CCEE", "#AA3377")
+
 FONT = "system-ui, 'Helvetica Neue', Arial, sans-serif"
 
 
@@ -92,6 +95,16 @@ def dashes(labels: Iterable[str]) -> dict[str, list[int]]:
         found[label] = list(DASHES[number % len(DASHES)])
         seen[_compiler(label)] = number + 1
     return found
+
+
+def network_colours(labels: Iterable[str]) -> dict[str, str]:
+    """A colour a network, in the order in which they come: those of compilers are taken."""
+    return {label: _NETWORKS[at % len(_NETWORKS)] for at, label in enumerate(labels)}
+
+
+def network_dashes(labels: Iterable[str]) -> dict[str, list[int]]:
+    """A dash a network: another one each time when the colours come again."""
+    return {label: list(DASHES[at // len(_NETWORKS) % len(DASHES)]) for at, label in enumerate(labels)}
 
 
 def ink(background: str) -> str:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import altair as alt
 
 
-def throughput(data: Data, *, ci: float | None = 0.95, **select: Any) -> alt.FacetChart:
+def throughput(data: Data, *, by: lines.By = "network", ci: float | None = 0.95, **select: Any) -> alt.FacetChart:
     """Throughput by batch size, a panel a network, a line a compiler (the paper's figure 5).
 
     Networks of like families stand below each other, the smallest first. A trial without a result is drawn at the foot
@@ -22,6 +22,8 @@ def throughput(data: Data, *, ci: float | None = 0.95, **select: Any) -> alt.Fac
     ----------
     data
         What `ngbkit.dataset.assemble` gave.
+    by
+        What has a panel of its own: ``"network"``, with a line a compiler; or ``"compiler"``, with a line a network.
     ci
         The probability that the intervals are to cover; None draws none. A dataset without samples has none either.
     **select
@@ -32,8 +34,8 @@ def throughput(data: Data, *, ci: float | None = 0.95, **select: Any) -> alt.Fac
     UnknownNameError
         A dim or a label that the dataset does not have.
     UsageError
-        Nothing is left to draw, or `ci` is not a probability.
+        Nothing is left to draw, `by` is neither of the two, or `ci` is not a probability.
     """
     frame = rows.rows(data, rows.of_metric(metrics.throughput, ci), select)
-    chart, remarks = lines.draw(lines.Lines(frame=frame, x="batch_size", value="throughput (samples/s)"))
+    chart, remarks = lines.draw(lines.Lines(frame=frame, x="batch_size", value="throughput (samples/s)", by=by))
     return lines.finished(chart, captions.title("Throughput (samples/s) by batch size", data, frame, remarks))

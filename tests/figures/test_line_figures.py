@@ -4,7 +4,7 @@ import pytest
 from drawn import Spec, crashing, measured, network, sweep, unlike
 
 from ngbkit import figures, synthetic
-from ngbkit.errors import MetricError
+from ngbkit.errors import MetricError, UsageError
 from ngbkit.figures import lines, theme
 
 FIGURES = {"throughput": figures.throughput, "speedup": figures.speedup, "ase": figures.ase, "bsr": figures.bsr}
@@ -140,3 +140,31 @@ def test_cpu_use_that_was_not_measured_is_an_error():
     """The paper's compile times have none."""
     with pytest.raises(MetricError, match="cpu_percent"):
         figures.cpu(measured().drop_vars("cpu_percent"))
+
+
+def test_another_baseline_is_one():
+    """It has no line of its own, identity has, and the title says over what."""
+    data = measured(compilers=["identity", "openvino", "tvm"])
+    spec = Spec(figures.speedup(data, baseline="tvm"))
+
+    assert {"identity", "openvino"} == {row["compiler"] for row in spec.rows}
+    assert "Speed-up over tvm by batch size" in spec.texts()
+    expected = data.ngb.speedup(baseline="tvm").sel(device="cpu", workload="net", compiler="openvino")
+    own = [row["value"] for row in spec.rows if row["compiler"] == "openvino"]
+    assert expected.values.tolist() == pytest.approx(own, rel=1e-5)
+
+
+def test_panels_by_compiler_have_a_line_a_network():
+    """The question that a designer asks: which network, under each compiler."""
+    spec = Spec(figures.throughput(measured(*map(network, ("a", "b", "c"))), by="compiler"))
+
+    (scale, *_) = spec.scales("color")
+    assert ["a", "b", "c"] == scale["domain"]
+    assert not set(scale["range"]) & set(theme.COLOURS.values())
+    assert {"identity", "openvino", "network"} <= spec.texts()
+
+
+def test_panels_are_by_network_or_by_compiler():
+    """Another word is refused with those that there are."""
+    with pytest.raises(UsageError, match=r"by='device' does not fit; valid are 'network', 'compiler'"):
+        figures.throughput(measured(), by="device")
