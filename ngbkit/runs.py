@@ -39,6 +39,16 @@ _SAYS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
 }
 
 
+# The runs of this process that have not ended.
+_live: set[Run] = set()
+
+
+def live() -> list[Run]:
+    """The runs of this process that go on, the earliest first."""
+    now = tuple(_live)  # at once: another thread may start or end one meanwhile
+    return sorted(now, key=lambda run: run.id)
+
+
 class Run:
     """One execution of a sweep, driven by a thread of its own. Make one by `start` or `resume`.
 
@@ -151,6 +161,7 @@ class Run:
         return self._trials[trial_id]
 
     def _begin(self) -> Run:
+        _live.add(self)
         self._thread.start()
         return self
 
@@ -176,6 +187,7 @@ class Run:
         finally:
             self._tally.say(self.state)
             self._journal.close()
+            _live.discard(self)
             self._ended.set()
             self._tell()
 

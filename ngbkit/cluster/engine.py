@@ -33,6 +33,35 @@ class EngineLostError(DeviceError):
     """The engine is gone; what its device's journal holds is not."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vitals:
+    """How a device is at one moment; None for what it does not tell.
+
+    Parameters
+    ----------
+    load
+        Its load average over a minute.
+    memory_available_bytes
+        What may still be taken.
+    temperature_c
+        Of its hottest sensor.
+    log
+        The end of what its engine has printed.
+    """
+
+    load: float | None
+    memory_available_bytes: float | None
+    temperature_c: float | None
+    log: str
+
+
+_VITALS = {
+    "load": "load_1min",
+    "memory_available_bytes": "memory_available_bytes",
+    "temperature_c": "temperature_max_c",
+}
+
+
 def identity(label: str) -> str:
     """What an engine of that device is called by its controller, who refuses a name that was used before."""
     return f"ngb.{label}.{secrets.token_hex(4)}"
@@ -86,6 +115,19 @@ class Engine:
             "value"
         ]
         return environment
+
+    def vitals(self) -> Vitals:
+        """How the device is at this moment; an engine that carries out a plan answers after it.
+
+        Raises
+        ------
+        DeviceError
+            The engine was lost, or does not answer.
+        """
+        reply = self._call("vitals", "{}")
+        found = replies.take(self.device, reply, {"looked": dict, "log": str})
+        numbers = {name: replies.number(found["looked"].get(key)) for name, key in _VITALS.items()}
+        return Vitals(**numbers, log="\n".join(map(replies.plain, found["log"].splitlines())))
 
     def alive(self) -> bool:
         """Whether the engine still answers to its controller."""

@@ -52,6 +52,23 @@ def engine(label: str = "cpu", starter: Starter = NOBODY) -> Engine:
         return started
 
 
+def running() -> dict[str, Engine]:
+    """By the label of its device, each engine that was started here and still answers."""
+    here = options.state_dir()
+    return {
+        label: engine for (label, folder), (_, engine) in list(_engines.items()) if folder == here and engine.alive()
+    }
+
+
+def stop(label: str) -> None:
+    """End the engine of a device, if it has one; a run on it loses what is in flight, and nothing else."""
+    key = label, options.state_dir()
+    with _locks[key]:
+        _, running = _engines.pop(key, (None, None))
+        if running is not None:
+            running.close()
+
+
 @atexit.register
 def close() -> None:
     """End every engine that was started here."""

@@ -81,7 +81,7 @@ def event(device: str, came: Mapping[str, Any], trial_ids: Collection[str]) -> E
         found = take(device, came, {"text": str, "done": int, "total": int, "trial_id": str})
         if found["trial_id"] not in trial_ids:
             raise ReplyError(f"device {device} tunes for a trial that this run does not have there.")
-        times = {name: _seconds(came.get(name)) for name in ("best_s", "left_s")}
+        times = {name: number(came.get(name)) for name in ("best_s", "left_s")}
         total = max(1, found["total"])
         done = min(max(0, found["done"]), total)
         return {
@@ -120,8 +120,8 @@ def note(device: str, kind: str, key: Any, value: Any) -> dict[str, Any]:
     return {"key": key, "value": value}
 
 
-def _seconds(value: Any) -> float | None:
-    """A finite number of seconds of at least 0; None for whatever else came."""
+def number(value: Any) -> float | None:
+    """A finite number of at least 0; None for whatever else came."""
     fits = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < math.inf
     return float(value) if fits else None
 

@@ -1,7 +1,7 @@
 """What an engine is asked to do: carry out a sweep's trials on this device, and hand over what its journal holds.
 
-The client calls `hello`, `run` and `collect` by reference, with one JSON string, and gets one back, so that no
-function and no object crosses between Python versions::
+The client calls `hello`, `vitals`, `run` and `collect` by reference, with one JSON string, and gets one back, so that
+no function and no object crosses between Python versions::
 
     view.apply_async(ipp.Reference("__import__('ngbkit.device.plan',fromlist=['_']).run"), spec_json)
 """
@@ -29,6 +29,8 @@ from ngbkit.errors import DeviceError, FencedError, NgbkitError
 from ngbkit.journal import Journal, decode
 
 Publish = Callable[[dict[str, Any]], None]
+# How long the work of others is watched for a look at the device, and how much of a log is told.
+_LOOK_S, _LOG_BYTES = 0.2, 4000
 
 
 def hello(spec_json: str = "{}") -> str:
@@ -41,6 +43,12 @@ def hello(spec_json: str = "{}") -> str:
         "pid": os.getpid(),
     }
     return json.dumps({**about, "environment": environment.describe()})
+
+
+def vitals(spec_json: str = "{}") -> str:
+    """JSON of how the device is now, as `ngbkit.conditions.look` finds it, and of the end of this engine's log."""
+    del spec_json
+    return json.dumps({"looked": conditions.look(_LOOK_S), "log": _end_of_log()})
 
 
 def run(spec_json: str) -> str:
@@ -234,3 +242,13 @@ def _numbered(publish: Publish) -> Publish:
         count += 1
 
     return numbered
+
+
+def _end_of_log() -> str:
+    """The last of what this engine has printed, where that goes to a file."""
+    try:
+        with Path("/proc/self/fd/2").readlink().open("rb") as log:
+            log.seek(max(0, os.fstat(log.fileno()).st_size - _LOG_BYTES))
+            return log.read().decode(errors="replace")
+    except OSError:  # a terminal, a pipe, a file that was deleted
+        return ""

@@ -189,3 +189,15 @@ def test_a_reply_is_json_of_the_fields_that_were_asked_for() -> None:
     reply = replies.read("far", json.dumps({"a": 1, "b": "x", "c": []}))
 
     assert {"a": 1, "b": "x"} == replies.take("far", reply, {"a": int, "b": str})
+
+
+def test_vitals_that_are_none(engine: Engine, tmp_path: Path) -> None:
+    """Numbers that are none are not known, and a log obeys no terminal."""
+    looked = "{'load_1min': float('inf'), 'memory_available_bytes': 'much', 'temperature_max_c': -1}"
+    log = "'one' + chr(10) + chr(27) + '[2Jtwo'"
+    turn(engine, f"plan.vitals = lambda spec: json.dumps({{'looked': {looked}, 'log': {log}}})", tmp_path / "mark")
+
+    found = engine.vitals()
+
+    assert (None, None, None) == (found.load, found.memory_available_bytes, found.temperature_c)
+    assert "one\n [2Jtwo" == found.log

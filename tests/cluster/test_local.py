@@ -91,3 +91,27 @@ def test_a_slow_device_does_not_hold_a_fast_one(
 
     assert {"pending"} == set(meanwhile.sel(device="slow").values.ravel())
     assert {"ok"} == set(meanwhile.sel(device="fast").values.ravel()) == set(data["status"].values.ravel())
+
+
+def test_an_engine_tells_how_its_device_is() -> None:
+    """Load and memory in numbers, and the end of what it has printed."""
+    found = engines.engine()
+    found.hello()
+    vitals = found.vitals()
+
+    assert vitals.load is not None
+    assert (vitals.memory_available_bytes or 0) > 1e6
+    assert "Completed registration" in vitals.log
+
+
+def test_engines_that_run_are_known_and_stopped_by_their_label(processes: Processes) -> None:
+    """One that was stopped is gone, and the next is another."""
+    first = engines.engine()
+
+    assert {"cpu": first} == engines.running()
+
+    engines.stop("cpu")
+    engines.stop("cpu")
+
+    assert {} == engines.running()
+    assert [] == processes("ngbkit.device.engine")
