@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-    from ngbkit import runs
+    from ngbkit import figures, reference, runs
     from ngbkit.cluster.attach import attach
     from ngbkit.merging import merge
+    from ngbkit.notebook import panels
     from ngbkit.options import get_options, set_options
     from ngbkit.runs import Run, resume, start
     from ngbkit.storage import load, save
@@ -38,12 +39,15 @@ _EXPORTS = {
     "attach": ("ngbkit.cluster.attach", "attach"),
     "blocks": ("ngbkit.workloads.blocks", ""),
     "cell": ("ngbkit.workloads.cell", ""),
+    "figures": ("ngbkit.figures", ""),
     "from_module": ("ngbkit.workloads.module", "from_module"),
     "get_options": ("ngbkit.options", "get_options"),
     "load": ("ngbkit.storage", "load"),
     "merge": ("ngbkit.merging", "merge"),
     "onnx": ("ngbkit.workloads.onnx", ""),
+    "panels": ("ngbkit.notebook.panels", ""),
     "paper": ("ngbkit.workloads.paper", ""),
+    "reference": ("ngbkit.reference", ""),
     "resume": ("ngbkit.runs", "resume"),
     "runs": ("ngbkit.runs", ""),
     "save": ("ngbkit.storage", "save"),
@@ -59,13 +63,16 @@ __all__ = [
     "attach",
     "blocks",
     "cell",
+    "figures",
     "from_module",
     "get_options",
     "load",
     "load_ipython_extension",
     "merge",
     "onnx",
+    "panels",
     "paper",
+    "reference",
     "resume",
     "runs",
     "save",

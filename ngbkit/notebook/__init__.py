@@ -1,4 +1,5 @@
-"""The notebook's side: magics.py says what can be asked, completion.py what Tab offers, display.py what is drawn."""
+"""The notebook's side: magics.py says what can be asked, completion.py what Tab offers, display.py what is drawn of
+runs and lists, objects.py of sweeps and datasets, and charts.py how figures are."""
 
 from __future__ import annotations
 
@@ -9,18 +10,22 @@ if TYPE_CHECKING:
 
 
 def load(shell: InteractiveShell) -> None:
-    """Give a shell the magics, their completion, and the drawing of live runs."""
-    from ngbkit.notebook import completion, display, magics
+    """Give a shell the magics, their completion, and the drawing of live runs and of charts."""
+    from ngbkit.notebook import charts, completion, display, magics, objects
 
     magics.register(shell)
     completion.register(shell)
     display.register(shell)
+    charts.register(shell)
+    objects.register(shell)
 
 
 def unload(shell: InteractiveShell) -> None:
     """Take from a shell what `load` gave it."""
-    from ngbkit.notebook import completion, display, magics
+    from ngbkit.notebook import charts, completion, display, magics, objects
 
+    objects.unregister(shell)
+    charts.unregister(shell)
     display.unregister(shell)
     completion.unregister(shell)
     magics.unregister(shell)

@@ -27,11 +27,13 @@ if TYPE_CHECKING:
     import torch
     from IPython.core.interactiveshell import InteractiveShell
 
+    from ngbkit.notebook.panels import DevicesPanel, ExplorerPanel, SweepPanel
     from ngbkit.runs import Run
     from ngbkit.selfcheck import SelfCheck
     from ngbkit.storage import Data
     from ngbkit.workloads.base import Workload
 
+PANELS = ("sweep", "devices", "explore")
 #: The arguments of each magic, for its parser, its help and its completion.
 TABLES: Mapping[str, tuple[Argument, ...]] = {
     "ngbench": (arguments.WORKLOADS, *arguments.SWEEP, *arguments.MODULE, arguments.OUT, arguments.BACKGROUND),
@@ -40,6 +42,20 @@ TABLES: Mapping[str, tuple[Argument, ...]] = {
     "ngcompilers": inventory.COMPILERS,
     "ngcache": CACHE,
     "ngselfcheck": selfcheck_arguments.TABLE,
+    "ngpanel": (
+        Argument(
+            flags=("panel",),
+            help="sweep composes a sweep, measures it and shows it meanwhile (the default); devices shows the engines, "
+            "and starts and stops them; explore draws figures of a dataset and tells all of its trials",
+            settings={"nargs": "?", "choices": PANELS, "default": PANELS[0], "metavar": "|".join(PANELS)},
+        ),
+        Argument(
+            flags=("data",),
+            help="for explore: the variable that holds the dataset",
+            completes="variable",
+            settings={"nargs": "?", "metavar": "NAME"},
+        ),
+    ),
 }
 _VARIABLE = re.compile(r"\$(\w+)|\{([A-Za-z_]\w*)\}")
 _Method = TypeVar("_Method", bound=Callable[..., Any])
@@ -89,7 +105,7 @@ class RunInterruptedError(KeyboardInterrupt):
 
 @magics_class
 class Benchmarks(Magics):
-    """``%ngbench``, ``%ngruns``, ``%ngdevices``, ``%ngcompilers``, ``%ngcache`` and ``%ngselfcheck``."""
+    """``%ngbench``, ``%ngruns``, ``%ngdevices``, ``%ngcompilers``, ``%ngcache``, ``%ngselfcheck``, ``%ngpanel``."""
 
     @_magic(line_cell_magic)
     def ngbench(self, line: str, cell: str | None = None) -> Any:
@@ -214,6 +230,41 @@ class Benchmarks(Magics):
                 raise RunInterruptedError(str(interrupt)) from None
             finally:
                 drawing.clear()
+
+    @_magic(line_magic)
+    def ngpanel(self, line: str) -> SweepPanel | DevicesPanel | ExplorerPanel:
+        """Show a panel: a form in the place of a line.
+
+        ::
+
+            %ngpanel
+            %ngpanel devices
+            %ngpanel explore ds
+        """
+        from ngbkit.notebook.panels import DevicesPanel, ExplorerPanel, SweepPanel
+
+        with _short_errors():
+            asked = self._read(self.ngpanel, line)
+            if asked.panel == "explore":
+                return ExplorerPanel(self._dataset(asked.data), asked.data)
+            if asked.data is not None:
+                raise UsageError(
+                    f"{asked.data!r} is too much: a panel of {asked.panel} takes no dataset, and explore does."
+                )
+            return SweepPanel() if asked.panel == "sweep" else DevicesPanel()
+
+    def _dataset(self, name: str | None) -> Data:
+        """The dataset that a variable of the notebook holds."""
+        import xarray as xr
+
+        held = {key: value for key, value in self._user_ns.items() if isinstance(value, (xr.Dataset, xr.DataTree))}
+        if name is None or name not in held:
+            known = (
+                ", ".join(key for key in held if not key.startswith("_")) or "none: measure one, or ngbkit.load() it"
+            )
+            asked = "which dataset to explore was not said" if name is None else f"{name!r} holds no dataset"
+            raise UsageError(f"{asked}; this notebook has {known}.")
+        return held[name]
 
     def _wait(self, run: Run, drawing: Drawing) -> Data:
         """Wait for a run, drawing how far it is; its dataset."""

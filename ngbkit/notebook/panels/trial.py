@@ -1,0 +1,85 @@
+"""All there is to know of one trial: what it gave, how its samples are spread, where it ran, or why it failed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from ngbkit.dataset import factor_dims, nodes
+from ngbkit.metrics import ratios
+from ngbkit.storage import Data
+
+DIMS = ("workload", "compiler", "batch_size", "device")
+# Of the environment, what tells two machines apart.
+_ENVIRONMENT = ("chip", "cores_usable", "memory_bytes", "system", "governor", "python", "ngbkit_commit")
+_NUMBERS = ("compile_time", "compile_time_warm", "first_call_time", "cpu_percent", "peak_memory", "rmse_ratio")
+
+
+def labels(data: Data) -> list[dict[str, Any]]:
+    """The labels of every trial, in the order of the dataset: the dims of its node, by their names."""
+    found: list[dict[str, Any]] = []
+    for node in nodes(data).values():
+        dims = [name for name in (*DIMS, *factor_dims(node)) if name in node.coords]
+        grid = node["status"].expand_dims([name for name in dims if name not in node["status"].dims])
+        stacked = grid.stack(trial=dims, create_index=False)
+        columns = {name: stacked[name].values.tolist() for name in dims}
+        found += [dict(zip(columns, line, strict=True)) for line in zip(*columns.values(), strict=True)]
+    return found
+
+
+def name(trial: Mapping[str, Any]) -> str:
+    """A trial in a line: ``resnet18, openvino, batch 8 on cpu``."""
+    factors = [f"{key} {value:g}" for key, value in trial.items() if key not in DIMS]
+    parts = [trial["workload"], *factors, trial["compiler"], f"batch {trial['batch_size']}"]
+    return f"{', '.join(parts)} on {trial['device']}"
+
+
+def describe(data: Data, trial: Mapping[str, Any]) -> dict[str, Any]:
+    """What is known of a trial, as a row for `ngbkit.inventory.to_html_sheets`.
+
+    Parameters
+    ----------
+    data
+        A dataset or a tree.
+    trial
+        One of `labels`.
+    """
+    own = next(found for node in nodes(data).values() if (found := _select(node, trial)) is not None)
+    row: dict[str, Any] = {"trial": name(trial), "status": str(own["status"].item())}
+    if own["error"].item():
+        row["error"] = str(own["error"].item())
+    row |= _samples(own)
+    for variable in _NUMBERS:
+        if variable in own and np.isfinite(own[variable].item()):
+            units = own[variable].attrs.get("units", "")
+            row[own[variable].attrs.get("long_name", variable)] = f"{own[variable].item():.4g} {units}".strip(" 1")
+    for variable in ("contract", "facts"):
+        if variable in own and own[variable].item():
+            told = json.loads(own[variable].item())
+            row[variable] = ", ".join(f"{key} {value}" for key, value in told.items() if value not in ("", None))
+    known = ratios.environments(own).get(str(trial["device"]), {})
+    environment = {key: known[key] for key in _ENVIRONMENT if known.get(key)}
+    if environment:
+        row["environment"] = ", ".join(f"{key} {value}" for key, value in environment.items())
+    return row
+
+
+def _select(node: xr.Dataset, trial: Mapping[str, Any]) -> xr.Dataset | None:
+    own = {key for key in (*DIMS, *factor_dims(node)) if key in node.coords}
+    if own != set(trial) or any(value not in np.atleast_1d(node[key].values) for key, value in trial.items()):
+        return None
+    return node.sel({key: value for key, value in trial.items() if key in node.dims})
+
+
+def _samples(own: xr.Dataset) -> dict[str, Any]:
+    if "latency" not in own or not own["latency"].notnull().any():
+        return {}
+    values = own["latency"].values * 1e3
+    values = values[~np.isnan(values)]
+    low, median, high = np.quantile(values, [0.05, 0.5, 0.95])
+    told = f"{len(values)}, median {median:.4g} ms, nine in ten from {low:.4g} to {high:.4g} ms"
+    return {"samples": told, "throughput": f"{own['throughput'].item():.4g} samples/s"}

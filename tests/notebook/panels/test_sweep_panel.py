@@ -1,0 +1,120 @@
+"""The sweep panel in a real shell: what it asks for, runs, stops and finds again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+from watching import wait_until
+
+from ngbkit import runs
+from ngbkit.notebook.panels import SweepPanel
+from ngbkit.sweep import Sweep
+
+
+@pytest.fixture
+def panel(shell: InteractiveShell, mlp_file: Path) -> SweepPanel:
+    """A panel for the smallest of networks."""
+    made = SweepPanel()
+    wait_until(lambda: bool(made.form.search.options))
+    made.form.networks.value = [str(mlp_file)]
+    for name, tick in made.form.compilers.items():
+        tick.value = name in ("identity", "onnxruntime")
+    made.form.repeats.value = "5"
+    return made
+
+
+def test_it_shows_the_line_that_it_stands_for(panel: SweepPanel, mlp_file: Path) -> None:
+    """The same text is copied; beside it stands how much it asks for."""
+    panel.form.batch_sizes.value = "1,4"
+
+    assert f"%ngbench {mlp_file} -c identity,onnxruntime -b 1,4 -r 5 -o ds" == panel.copy.text
+    assert panel.outlook.value.startswith("4 trials in 2 groups")
+
+
+def test_what_is_not_valid_cannot_be_run(panel: SweepPanel) -> None:
+    """The reason stands where the number of trials would."""
+    panel.form.batch_sizes.value = "none"
+
+    assert panel.run.disabled
+    assert "" == panel.copy.text
+    assert "batch size" in panel.outlook.value
+
+    panel.form.batch_sizes.value = "1"
+
+    assert not panel.run.disabled
+
+
+def test_compilers_that_are_not_here_are_grey_with_their_reason(panel: SweepPanel) -> None:
+    """They cannot be ticked, and the words say why."""
+    panel.form.show_compilers(
+        [
+            {"compiler": "tvm", "available": False, "missing": "apache-tvm is not installed"},
+            {"compiler": "identity", "available": True, "missing": ""},
+        ]
+    )
+
+    assert panel.form.compilers["tvm"].disabled
+    assert "tvm: apache-tvm is not installed" in panel.form.reasons.value
+    assert "tvm" not in panel.form.line.compilers
+
+
+def test_a_run_binds_its_dataset_and_is_drawn(panel: SweepPanel, shell: InteractiveShell) -> None:
+    """Bars, signs and a chart fill in; at the end the variable is there."""
+    panel.run.click()
+    assert panel.run.disabled
+    assert not panel.stop.disabled
+
+    wait_until(lambda: "has ended" in panel.message.value, 120)
+
+    assert ["identity", "onnxruntime"] == shell.user_ns["ds"]["compiler"].values.tolist()
+    assert "●" in panel.live.trials.value
+    assert "○ pending" in panel.live.trials.value
+    assert "<svg" in panel.live.chart.value
+    assert "2 of 2" in panel.live.bars.value
+    assert (False, True, True) == (panel.run.disabled, panel.stop.disabled, panel.resume.disabled)
+
+
+def test_a_run_is_stopped_and_gone_on_with(panel: SweepPanel, shell: InteractiveShell) -> None:
+    """What was measured is kept, and Resume measures the rest."""
+    panel.form.batch_sizes.value = "1:24"
+    panel.run.click()
+    run = panel.active
+    assert run is not None
+    wait_until(lambda: run.progress.done > 1, 120)
+
+    panel.stop.click()
+
+    assert "stopping" == run.state
+    wait_until(lambda: "was stopped" in panel.message.value, 60)
+    assert not panel.resume.disabled
+
+    panel.resume.click()
+    wait_until(lambda: "has ended" in panel.message.value, 200)
+
+    assert 24 == shell.user_ns["ds"].sizes["batch_size"]
+    assert {"ok"} == set(shell.user_ns["ds"]["status"].values.ravel())
+
+
+def test_a_new_panel_finds_the_run_that_was_left(shell: InteractiveShell, mlp_file: Path) -> None:
+    """As after a kernel that was restarted."""
+    run = runs.start(Sweep([str(mlp_file)], ["identity"], range(1, 60), repeats=3))
+    wait_until(lambda: run.progress.done > 0, 120)
+    run.stop()
+    run.wait(60)
+
+    panel = SweepPanel()
+
+    assert run.id in panel.message.value
+    assert not panel.resume.disabled
+
+
+def test_an_error_of_the_magic_is_shown(panel: SweepPanel, tmp_path: Path) -> None:
+    """A file that has gone since it was picked."""
+    panel.form.networks.value = [str(tmp_path / "gone.py")]
+
+    panel._start("ngbench", f"{tmp_path / 'gone.py'} --background")
+
+    assert "gone.py" in panel.message.value
+    assert panel.active is None

@@ -1,0 +1,43 @@
+"""How a sweep and a dataset are shown as the value of a cell."""
+
+from __future__ import annotations
+
+from drawn import crashing, measured, network, sweep
+from IPython.core.interactiveshell import InteractiveShell
+
+
+def shown(shell: InteractiveShell, value: object) -> tuple[str, str]:
+    """The text and the page."""
+    bundle, _ = shell.display_formatter.format(value)  # type: ignore[union-attr]
+    return bundle["text/plain"], bundle["text/html"]
+
+
+def test_a_sweep_says_what_it_measures(shell: InteractiveShell) -> None:
+    """How much of what, and the options that ask for it."""
+    text, html = shown(shell, sweep(network("block", width=(8, 16)), batch_sizes=[1, 2, 3]))
+
+    assert "12 trials in 6 groups" in text
+    assert "-c identity,openvino -b 1:3 -r 10" in text
+    assert "factor width" in html
+    assert "8,16" in html
+
+
+def test_a_dataset_says_what_it_holds(shell: InteractiveShell) -> None:
+    """Its trials by status, its labels, and what can be asked of it."""
+    text, html = shown(shell, crashing(sweep(network("a"), network("b")), "openvino", 4).ngb)
+
+    assert "8 trials: 6 ok, 2 crashed" in text
+    assert "median of 10 samples a trial" in html
+    assert "a, b" in html
+    assert "speedup" in text
+    assert "heatmap" in text
+
+
+def test_unloading_shows_them_as_before(shell: InteractiveShell) -> None:
+    """As any other object."""
+    shell.run_line_magic("unload_ext", "ngbkit")
+    bundle, _ = shell.display_formatter.format(measured().ngb)  # type: ignore[union-attr]
+    shell.run_line_magic("load_ext", "ngbkit")
+
+    assert {"text/plain"} == set(bundle)
+    assert "Metrics at" in bundle["text/plain"]
