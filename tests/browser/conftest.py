@@ -1,0 +1,53 @@
+"""One server and one browser for all tests; a page and a notebook for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from lab import Notebook, browser_path, serving
+from playwright.sync_api import Browser, sync_playwright
+
+
+@pytest.fixture(scope="session")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the server keeps its files; notebooks are in ``work``."""
+    return tmp_path_factory.mktemp("lab")
+
+
+@pytest.fixture(scope="session")
+def address(home: Path) -> Iterator[str]:
+    """Of a running JupyterLab."""
+    with serving(home, home / "state") as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Without a window."""
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(
+            executable_path=browser_path(), args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+        )
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def open_notebook(browser: Browser, address: str, home: Path) -> Iterator[Callable[..., Notebook]]:
+    """Opens a notebook with such cells; after the test no request of any may have left this machine."""
+    opened: list[Notebook] = []
+    context = browser.new_context(
+        viewport={"width": 1280, "height": 1600}, permissions=["clipboard-read", "clipboard-write"]
+    )
+
+    def open_(*cells: str) -> Notebook:
+        opened.append(Notebook(context.new_page(), address, home / "work", *cells))
+        return opened[-1]
+
+    yield open_
+    for notebook in opened:
+        notebook.execute("kernelmenu:shutdown")
+    context.close()
+    assert [] == [url for notebook in opened for url in notebook.strangers]
