@@ -4,13 +4,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
+# Of the tests: more than half of their time is waiting.
+WORKERS ?= 2
+
 .PHONY: demo test lint lab bench efficiency pins clean
 
 demo: $(READY) ## the main job on this machine's CPU: a table, results/demo.nc and results/demo.html
 	$(BIN)/ngbkit demo
 
 test: $(READY) ## the tests
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 lint: $(READY) ## ruff and mypy
 	$(BIN)/ruff check .

@@ -117,7 +117,7 @@ def test_a_panel_finds_the_run_of_a_kernel_that_was_restarted(open_notebook: Ope
     button(notebook, "Run").click()
     expect(notebook.page.get_by_label("status of the trials")).to_contain_text("●", timeout=LATER_MS)
     notebook.execute("kernelmenu:restart")
-    notebook.page.get_by_role("button", name="Restart").click()
+    notebook.page.locator(".jp-Dialog .jp-mod-accept").click()
     notebook.page.wait_for_timeout(1000)
     notebook.wait_until_idle()
     notebook.run_all()
