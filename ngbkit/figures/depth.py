@@ -6,15 +6,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ngbkit import metrics
-from ngbkit.dataset import factor_dims, nodes
-from ngbkit.errors import MetricError
 from ngbkit.figures import captions, lines, rows
 from ngbkit.storage import Data
 from ngbkit.sweep import BASELINE
 
 if TYPE_CHECKING:
     import altair as alt
-    import xarray as xr
 
 
 def depth(
@@ -47,21 +44,13 @@ def depth(
         As for `throughput`.
     """
     gains = rows.of_metric(partial(metrics.speedup, baseline=baseline, unlike="mask"), ci)
-
-    def values(node: xr.Dataset) -> xr.Dataset:
-        if factor not in factor_dims(node) or node.sizes[factor] < 2:
-            varied = dict.fromkeys(name for one in nodes(data).values() for name in factor_dims(one))
-            raise MetricError(
-                f"depth() draws the speed-up over {factor!r} and needs at least two values of it; the sweep varies "
-                f"{', '.join(varied) or 'no factor'}. Add --factor {factor}=1:6, for a workload that takes it."
-            )
-        return gains(node)
-
+    values = rows.over(factor, gains, "depth", "1:6")
     frame = rows.without_baseline(rows.rows(data, values, select, axes=[factor]), baseline)
     if frame["batch_size"].nunique() > 1:
         frame["network"] = [f"{row['network']}, batch {row['batch_size']}" for row in frame.to_dict("records")]
-        frame["device"] = "all"  # panels follow each other: a column is no family here
-    asked = lines.Lines(frame=frame, x=factor, value=f"speed-up over {baseline}", reference=1, zero=False)
+    asked = lines.Lines(
+        frame=frame, x=factor, value=f"speed-up over {baseline}", reference=1, zero=False, families=False
+    )
     chart, remarks = lines.draw(asked)
     text = f"Speed-up over {baseline} by {factor}"
     title = captions.title(text, data, frame, remarks, against=["compiler"], baseline=baseline)

@@ -6,14 +6,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ngbkit import metrics
-from ngbkit.dataset import factor_dims, nodes
-from ngbkit.errors import MetricError
 from ngbkit.figures import captions, lines, marks, rows, theme
 from ngbkit.storage import Data
 
 if TYPE_CHECKING:
     import altair as alt
-    import xarray as xr
 
 _CELL = 44
 _DARK_BELOW = 0.55
@@ -45,17 +42,7 @@ def heatmap(data: Data, *, factor: str = "width", ci: float | None = 0.95, **sel
     import altair as alt
 
     efficiency = rows.of_metric(partial(metrics.ase, unlike="mask"), ci)
-
-    def values(node: xr.Dataset) -> xr.Dataset:
-        if factor not in factor_dims(node) or node.sizes[factor] < 2:
-            varied = dict.fromkeys(name for one in nodes(data).values() for name in factor_dims(one))
-            raise MetricError(
-                f"heatmap() draws the scaling efficiency over {factor!r} and needs at least two values of it; "
-                f"the sweep varies {', '.join(varied) or 'no factor'}. Add --factor {factor}=64,96, for a workload "
-                "that takes it."
-            )
-        return efficiency(node)
-
+    values = rows.over(factor, efficiency, "heatmap", "64,96")
     frame = rows.rows(data, values, select, axes=[factor])
     frame["panel"] = frame["network"] + " · " + frame["compiler"]
     panels = list(dict.fromkeys(frame["panel"]))

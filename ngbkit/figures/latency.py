@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ngbkit.figures import captions, lines, marks, rows, samples
+from ngbkit.figures import captions, lines, marks, samples
 from ngbkit.storage import Data
 
 if TYPE_CHECKING:
@@ -38,12 +38,10 @@ def latency(data: Data, **select: Any) -> alt.FacetChart:
     """
     import altair as alt
 
-    trials, silent = rows.heard(samples.panels(rows.rows(data, samples.counted, select)))
+    trials, remarks = samples.panelled(data, select)
     taken = samples.taken(data, trials)
     spread = _spread(taken, trials)
-    panels = list(dict.fromkeys(trials["panel"]))[: lines.PANELS]
-    drawn = _joined(taken, spread)
-    drawn = drawn[drawn["panel"].isin(panels)]
+    panels = list(dict.fromkeys(trials["panel"]))
     look = marks.Look.of(trials)
     y = alt.Y("compiler:N", title=None, sort=list(look.labels), axis=alt.Axis(labelLimit=170, ticks=False))
     scale = alt.Scale(zero=False, nice=False, padding=10, type="log" if _wide(spread) else "linear")
@@ -66,11 +64,9 @@ def latency(data: Data, **select: Any) -> alt.FacetChart:
         ),
     ]
     facet = alt.Facet("panel:N", title=None, sort=panels, header=lines.HEADER)
-    chart = alt.layer(*layers, data=marks.inline(drawn), width=_WIDTH, height=alt.Step(_LINE))
+    chart = alt.layer(*layers, data=marks.inline(_joined(taken, spread)), width=_WIDTH, height=alt.Step(_LINE))
     grid: alt.FacetChart = chart.facet(facet=facet, columns=min(3, len(panels))).resolve_scale(x="independent")
     grid = grid.resolve_axis(x="independent")
-    left_out = trials["panel"].nunique() - len(panels)
-    remarks = [*silent, *([f"{left_out} more panels are not drawn"] if left_out else [])]
     return lines.finished(grid, captions.title("Latency of every sample (ms)", data, trials, remarks))
 
 

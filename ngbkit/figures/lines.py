@@ -51,6 +51,8 @@ class Lines:
     by
         What has a panel of its own: ``"network"``, in which each compiler is a line, or ``"compiler"``, in which each
         network is one.
+    families
+        Whether networks stand as `ngbkit.figures.rows.in_families` has them; else they follow each other.
     """
 
     frame: pd.DataFrame
@@ -59,6 +61,7 @@ class Lines:
     reference: float | None = None
     zero: bool = True
     by: By = "network"
+    families: bool = True
 
 
 def draw(asked: Lines) -> tuple[alt.FacetChart, list[str]]:
@@ -81,7 +84,8 @@ def draw(asked: Lines) -> tuple[alt.FacetChart, list[str]]:
     if asked.by not in get_args(By):
         raise UsageError(f"by={asked.by!r} does not fit; valid are {', '.join(map(repr, get_args(By)))}.")
     every, remarks = rows.heard(asked.frame)
-    panels, columns = rows.in_families(every) if asked.by == "network" else _compilers(every)
+    grouped = asked.by == "network" and asked.families
+    panels, columns = rows.in_families(every) if grouped else _following(every, asked.by)
     frame = every[every[asked.by].isin(panels[:PANELS])].copy()
     left_out = panels[PANELS:]
     if left_out:
@@ -164,9 +168,9 @@ def spans(values: pd.Series[float]) -> bool:
     return bool(len(positive) and positive.max() > LOG_FROM * positive.min())
 
 
-def _compilers(frame: pd.DataFrame) -> tuple[list[str], int]:
-    """The compilers, and how many panels stand in a line."""
-    found = list(dict.fromkeys(frame["compiler"]))
+def _following(frame: pd.DataFrame, by: By) -> tuple[list[str], int]:
+    """The panels as they come, and how many stand in a line."""
+    found = list(dict.fromkeys(frame[by]))
     return found, rows.columns_of(len(found))
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-
 from ngbkit import metrics
+from ngbkit.dataset import factor_dims, nodes
 from ngbkit.errors import MetricError
 from ngbkit.figures import captions, lines, marks, rows
 from ngbkit.storage import Data
@@ -52,16 +53,18 @@ def reversals(
         As for `throughput`.
     """
     import altair as alt
+    import pandas as pd
 
     rates = rows.rows(data, rows.of_metric(metrics.throughput, ci), select)
     found = metrics.reversals(data, probability=probability, unlike="mask", untuned=untuned)
-    chosen = _chosen(found, rates)
+    trials = _Trials.of(rates, list(dict.fromkeys(name for node in nodes(data).values() for name in factor_dims(node))))
+    chosen = _chosen(found, trials)
     if not chosen:
         raise MetricError(
             f"no two of these networks change places with a probability of at least {probability:g}. "
             "Lower `probability`, or compare more networks, compilers or devices."
         )
-    frame = _frame(chosen[:PAIRS], rates)
+    frame = pd.DataFrame([one for row in chosen[:PAIRS] for one in _panel(row, trials)])
     panels = list(dict.fromkeys(frame["panel"]))
     x = alt.X("column:N", title=None, sort=None, axis=alt.Axis(labelAngle=0, labelLimit=140, ticks=False))
     scale = alt.Scale(type="log", nice=False, padding=16)
@@ -91,85 +94,77 @@ def reversals(
     return lines.finished(drawn, title)
 
 
-def _chosen(found: pd.DataFrame, rates: pd.DataFrame) -> list[dict[Any, Any]]:
-    """Of each pair of networks the reversal whose smaller lead is the largest; the largest of all first."""
-    kept = found[[_drawn(row, rates) for row in found.to_dict("records")]] if len(found) else found
-    leads = np.minimum(*(abs(np.log(kept[name].to_numpy(float))) for name in ("ratio_1", "ratio_2")))
-    best: dict[tuple[str, str], dict[Any, Any]] = {}
-    for row, lead in sorted(zip(kept.to_dict("records"), leads.tolist(), strict=True), key=lambda one: -one[1]):
-        best.setdefault((row["workload_a"], row["workload_b"]), {**dict(row), "lead": lead})
-    return list(best.values())
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Trials:
+    """The rows to draw, by what tells them apart.
 
+    Parameters
+    ----------
+    factors
+        The factors that the networks take.
+    rows
+        By workload, device, compiler, batch size and those factors.
+    several
+        Whether there is more than one device.
+    """
 
-def _drawn(row: dict[Any, Any], rates: pd.DataFrame) -> bool:
-    """Whether all four trials are among the rows that were selected."""
-    return len(_trials(row, rates)) == len(_CORNERS)
+    factors: list[str]
+    rows: dict[tuple[Any, ...], dict[Any, Any]]
+    several: bool
+
+    @classmethod
+    def of(cls, frame: pd.DataFrame, factors: list[str]) -> _Trials:
+        empty = cls(factors=factors, rows={}, several=frame["device"].nunique() > 1)
+        for row in frame.to_dict("records"):
+            empty.rows[(row["workload"], row["device"], row["compiler"], *empty.place(row))] = row
+        return empty
+
+    def place(self, row: Mapping[Any, Any]) -> tuple[Any, ...]:
+        """The batch size and the factors of a row; None for one that its network does not take."""
+        return row["batch_size"], *(value if _is_known(value := row.get(name)) else None for name in self.factors)
+
+    def corners(self, row: Mapping[Any, Any]) -> list[dict[Any, Any]]:
+        """Both networks of a reversal in both of its columns, as far as they are drawn."""
+        columns = [(row[f"device_{column}"], row[f"compiler_{column}"]) for _, column in _CORNERS]
+        names = [row[f"workload_{side}"] for side, _ in _CORNERS]
+        keys = [(name, *column, *self.place(row)) for name, column in zip(names, columns, strict=True)]
+        return [self.rows[key] for key in keys if key in self.rows]
 
 
 _CORNERS = tuple((side, column) for side in ("a", "b") for column in ("1", "2"))
 
 
-def _trials(row: dict[Any, Any], rates: pd.DataFrame) -> list[dict[Any, Any]]:
-    index = _index(rates)
-    keys = [(row[f"workload_{side}"], *_column(row, column), *_place(row, rates)) for side, column in _CORNERS]
-    return [index[key] for key in keys if key in index]
+def _is_known(value: Any) -> bool:
+    return value is not None and value == value
 
 
-def _column(row: dict[Any, Any], column: str) -> tuple[str, str]:
-    return row[f"device_{column}"], row[f"compiler_{column}"]
+def _chosen(found: pd.DataFrame, trials: _Trials) -> list[dict[Any, Any]]:
+    """Of each pair of networks the reversal whose smaller lead is the largest; the largest of all first."""
+    drawn = [dict(row) for row in found.to_dict("records") if len(trials.corners(row)) == len(_CORNERS)]
+    best: dict[tuple[str, str], dict[Any, Any]] = {}
+    for row in sorted(drawn, key=_lead, reverse=True):
+        best.setdefault((row["workload_a"], row["workload_b"]), row)
+    return list(best.values())
 
 
-def _place(row: dict[Any, Any], rates: pd.DataFrame) -> tuple[Any, ...]:
-    return tuple(_known(row.get(name)) for name in ["batch_size", *_factors(rates)])
+def _lead(row: Mapping[Any, Any]) -> float:
+    return min(abs(math.log(row["ratio_1"])), abs(math.log(row["ratio_2"])))
 
 
-def _factors(rates: pd.DataFrame) -> Collection[str]:
-    return [name for name in rates.columns if name not in _NOT_FACTORS]
-
-
-_NOT_FACTORS = {
-    *("network", "workload", "device", "compiler", "batch_size"),
-    *("value", "low", "high", "status", "error", "parameters"),
-}
-
-
-def _known(value: Any) -> Any:
-    return None if value is None or value != value else value
-
-
-def _index(rates: pd.DataFrame) -> dict[tuple[Any, ...], dict[Any, Any]]:
-    """The rows by what tells them apart; made once a frame."""
-    if "index" not in rates.attrs:
-        rates.attrs["index"] = {
-            (row["workload"], row["device"], row["compiler"], *_place(row, rates)): row
-            for row in rates.to_dict("records")
-        }
-    found: dict[tuple[Any, ...], dict[Any, Any]] = rates.attrs["index"]
-    return found
-
-
-def _frame(chosen: list[dict[Any, Any]], rates: pd.DataFrame) -> pd.DataFrame:
-    import pandas as pd
-
-    return pd.DataFrame([one for row in chosen for one in _corners(row, rates)])
-
-
-def _corners(row: dict[Any, Any], rates: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    several = rates["device"].nunique() > 1
-    takes = [f"{name} {row[name]:g}" for name in _factors(rates) if _known(row.get(name)) is not None]
-    sure = f", {row['probability']:.0%} sure" if row["probability"] == row["probability"] else ""
-    panel = f"{', '.join(['batch ' + str(row['batch_size']), *takes])}{sure}"
-    found = _trials(row, rates)
+def _panel(row: Mapping[Any, Any], trials: _Trials) -> Iterator[dict[str, Any]]:
+    """A row each corner."""
+    takes = [f"{name} {row[name]:g}" for name in trials.factors if _is_known(row.get(name))]
+    sure = f", {row['probability']:.0%} sure" if _is_known(row["probability"]) else ""
+    parts = [f"{row['workload_a']} / {row['workload_b']}", f"batch {row['batch_size']}", *takes]
+    found = trials.corners(row)
     highest = max(found[1]["value"], found[3]["value"])
     for (side, column), trial in zip(_CORNERS, found, strict=True):
-        device, compiler = _column(row, column)
+        place = f"{trial['compiler']} on {trial['device']}" if trials.several else trial["compiler"]
         yield {
-            "panel": f"{row['workload_a']} / {row['workload_b']}, {panel}",
+            "panel": f"{', '.join(parts)}{sure}",
             "side": side,
             "network": trial["workload"],
-            "column": f"{compiler} on {device}" if several else compiler,
-            "value": trial["value"],
-            "low": trial["low"],
-            "high": trial["high"],
+            "column": place,
+            **{name: trial[name] for name in ("value", "low", "high")},
             "name": ("above" if trial["value"] == highest else "below") if column == "2" else "",
         }

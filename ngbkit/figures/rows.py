@@ -115,6 +115,31 @@ def networks(frame: pd.DataFrame, factors: Sequence[str], several: bool) -> list
     return [_network(row, factors, several) for row in frame.to_dict("records")]
 
 
+def over(factor: str, values: Values, figure: str, example: str) -> Values:
+    """The same of nodes that vary a factor; the others lack it.
+
+    Parameters
+    ----------
+    factor
+        What the figure is over.
+    values
+        What is drawn of a node.
+    figure, example
+        Its name, and values to sweep, for the error.
+    """
+
+    def found(node: xr.Dataset) -> xr.Dataset:
+        if factor not in factor_dims(node) or node.sizes[factor] < 2:
+            varied = ", ".join(factor_dims(node)) or "no factor"
+            raise MetricError(
+                f"{figure}() is over {factor!r} and needs at least two values of it; the sweep varies {varied}. "
+                f"Add --factor {factor}={example}, for a workload that takes it."
+            )
+        return values(node)
+
+    return found
+
+
 def without_baseline(frame: pd.DataFrame, baseline: str = BASELINE) -> pd.DataFrame:
     """The rows of the compilers that are compared with the baseline; its own are 1 by definition."""
     kept = frame[frame["compiler"] != baseline]

@@ -10,6 +10,7 @@ import xarray as xr
 
 from ngbkit.dataset import factor_dims, nodes
 from ngbkit.errors import MetricError
+from ngbkit.figures import lines, rows
 from ngbkit.storage import Data
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 _DIMS = ("workload", "device", "compiler", "batch_size")
 
 
-def counted(node: xr.Dataset) -> xr.Dataset:
+def _counted(node: xr.Dataset) -> xr.Dataset:
     """How many samples each trial has, as `ngbkit.figures.rows.Values`.
 
     Raises
@@ -31,13 +32,22 @@ def counted(node: xr.Dataset) -> xr.Dataset:
     return xr.Dataset({"value": node["latency"].notnull().sum("repeat")})
 
 
-def panels(trials: pd.DataFrame) -> pd.DataFrame:
-    """The trials with ``panel``: a network at a batch size."""
-    found = trials.copy()
+def panelled(data: Data, select: rows.Select) -> tuple[pd.DataFrame, list[str]]:
+    """The trials to draw, with ``panel``, a network at a batch size; and what a reader must know of those left out.
+
+    Raises
+    ------
+    MetricError, UnknownNameError, UsageError
+        As `ngbkit.figures.rows.rows`.
+    """
+    found, remarks = rows.heard(rows.rows(data, _counted, select))
     several = found["batch_size"].nunique() > 1
     sizes = ", batch " + found["batch_size"].astype(int).astype(str)
     found["panel"] = found["network"] + (sizes if several else "")
-    return found
+    panels = list(dict.fromkeys(found["panel"]))
+    if len(panels) > lines.PANELS:
+        remarks.append(f"{len(panels) - lines.PANELS} more panels are not drawn, from {panels[lines.PANELS]} on")
+    return found[found["panel"].isin(panels[: lines.PANELS])], remarks
 
 
 def taken(data: Data, trials: pd.DataFrame) -> pd.DataFrame:

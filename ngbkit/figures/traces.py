@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ngbkit.figures import captions, lines, marks, rows, samples
+from ngbkit.figures import captions, lines, marks, samples
 from ngbkit.storage import Data
 
 if TYPE_CHECKING:
@@ -37,9 +37,9 @@ def traces(data: Data, **select: Any) -> alt.FacetChart:
     """
     import altair as alt
 
-    trials, silent = rows.heard(samples.panels(rows.rows(data, samples.counted, select)))
-    panels = list(dict.fromkeys(trials["panel"]))[: lines.PANELS]
-    frame = _rounds(samples.taken(data, trials[trials["panel"].isin(panels)]))
+    trials, remarks = samples.panelled(data, select)
+    panels = list(dict.fromkeys(trials["panel"]))
+    frame = _rounds(samples.taken(data, trials))
     look = marks.Look.of(trials)
     x = alt.X("round:Q", title="round", axis=alt.Axis(tickMinStep=1, grid=False, format="d"))
     y = alt.Y("relative:Q", title="latency over its median", scale=alt.Scale(zero=False, padding=8))
@@ -56,8 +56,6 @@ def traces(data: Data, **select: Any) -> alt.FacetChart:
     chart = alt.layer(*layers, data=marks.inline(frame), width=_WIDTH, height=_HEIGHT)
     grid: alt.FacetChart = chart.facet(facet=facet, columns=min(3, len(panels)))
     grid = grid.resolve_scale(y="independent", x="independent").resolve_axis(x="independent")
-    left_out = trials["panel"].nunique() - len(panels)
-    remarks = [*silent, *([f"{left_out} more panels are not drawn"] if left_out else [])]
     if frame["disturbed"].any():
         remarks.append("shaded: rounds that something else disturbed")
     remarks += captions.failures(trials)

@@ -1,5 +1,6 @@
-"""The notebook's side: magics.py says what can be asked, completion.py what Tab offers, display.py what is drawn of
-runs and lists, objects.py of sweeps and datasets, and charts.py how figures are."""
+"""The notebook's side: magics.py says what can be asked, modules.py makes workloads of the notebook's own modules,
+completion.py says what Tab offers, display.py what is drawn of runs and lists, objects.py of sweeps and datasets, and
+charts.py how figures are; panels are forms in the place of lines."""
 
 from __future__ import annotations
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from ngbkit import inventory, registry
 from ngbkit.arguments import Argument
 from ngbkit.errors import NgbkitError
-from ngbkit.notebook.magics import TABLES, find_modules
+from ngbkit.notebook import modules
+from ngbkit.notebook.magics import TABLES
 from ngbkit.records import STATUSES
 from ngbkit.sweep import parse_workload
 from ngbkit.words import restore_quotes
@@ -112,7 +113,7 @@ class _Place:
 
 
 def _workloads(place: _Place) -> Iterator[str]:
-    yield from find_modules(place.namespace)
+    yield from modules.find(place.namespace)
     for source in registry.load_all(registry.WORKLOADS).values():
         yield from source.complete(place.typed)
 

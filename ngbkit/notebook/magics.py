@@ -17,6 +17,7 @@ from ngbkit import arguments, inventory, words
 from ngbkit.arguments import Argument
 from ngbkit.caches.arguments import CACHE
 from ngbkit.errors import NgbkitError, UsageError, WorkloadError
+from ngbkit.notebook import modules
 from ngbkit.notebook.display import Drawing, Listing, when_ended
 from ngbkit.notebook.sheets import Sheets
 from ngbkit.progress import common_failure, watch
@@ -24,7 +25,6 @@ from ngbkit.selfcheck import arguments as selfcheck_arguments
 
 if TYPE_CHECKING:
     import pandas as pd
-    import torch
     from IPython.core.interactiveshell import InteractiveShell
 
     from ngbkit.notebook.panels import DevicesPanel, ExplorerPanel, SweepPanel
@@ -71,15 +71,6 @@ def unregister(shell: InteractiveShell) -> None:
     for kind in shell.magics_manager.magics.values():
         for name in TABLES:
             kind.pop(name, None)
-
-
-def find_modules(namespace: Mapping[str, Any]) -> dict[str, torch.nn.Module]:
-    """The variables that hold a torch module. Without torch there is none, and it is not imported to find that out."""
-    torch = sys.modules.get("torch")
-    if torch is None or not hasattr(torch, "nn"):
-        return {}
-    modules = {name: value for name, value in namespace.items() if isinstance(value, torch.nn.Module)}
-    return {name: value for name, value in modules.items() if not name.startswith("_")}
 
 
 def _magic(mark: Callable[..., Any]) -> Callable[[_Method], _Method]:
@@ -307,28 +298,7 @@ class Benchmarks(Magics):
         return _VARIABLE.sub(fill, word)
 
     def _workload(self, word: str, asked: argparse.Namespace) -> str | Workload:
-        module = find_modules(self._user_ns).get(word)
-        if module is None:
-            return word
-        return _export(asked.name or word, module, self._example_inputs(word, asked), asked)
-
-    def _example_inputs(self, name: str, asked: argparse.Namespace) -> Any:
-        """Example tensors for a module of the notebook: what the options say, else what the notebook's variables do."""
-        namespace = self._user_ns
-        if asked.inputs is not None:
-            if asked.inputs not in namespace:
-                raise UsageError(f"--inputs {asked.inputs}: there is no variable of that name.")
-            return namespace[asked.inputs]
-        if asked.input_shape is not None:
-            return _draw([words.read_shape(text) for text in asked.input_shape])
-        if "inputs" in namespace:
-            return namespace["inputs"]
-        if "input_shape" in namespace:
-            return _draw(_shapes(namespace["input_shape"]))
-        raise UsageError(
-            f"what {name} takes is not known. Give the shape of one sample by --input-shape 3,224,224, or example "
-            "tensors by --inputs NAME (or define a variable `inputs` or `input_shape`)."
-        )
+        return modules.to_workload(word, self._user_ns, asked) if word in modules.find(self._user_ns) else word
 
     def _carry_out(self, run: Run, asked: argparse.Namespace) -> Run | Data | None:
         """Wait for a run, drawing it, and bind its dataset; or, in the background, let that happen by itself."""
@@ -380,39 +350,6 @@ def _read_cell(source: str, asked: argparse.Namespace) -> list[Workload]:
     factors = list(words.read_factors(asked.factor or ()))
     # The user sees the magic's own line as the first of the cell, and tracebacks should name the lines that they see.
     return cell.from_source(f"\n{source}", factors=factors, **named)
-
-
-def _export(name: str, module: torch.nn.Module, example_inputs: Any, asked: argparse.Namespace) -> Workload:
-    """The module as a workload for any batch size; where that cannot be exported, for those that are asked for."""
-    from ngbkit.workloads.module import from_module
-
-    try:
-        return from_module(name, module, example_inputs)
-    except WorkloadError:
-        if asked.batch_sizes is None:
-            raise
-    sizes = [size for text in asked.batch_sizes for size in words.read_numbers("batch size", text)]
-    return from_module(name, module, example_inputs, batch_sizes=[int(size) for size in sizes])
-
-
-def _draw(shapes: list[tuple[int, ...]]) -> Any:
-    """Two rows of noise an input, from a generator of its own."""
-    import torch
-
-    generator = torch.Generator().manual_seed(0)
-    drawn = tuple(torch.randn(2, *shape, generator=generator) for shape in shapes)
-    return drawn[0] if len(drawn) == 1 else drawn
-
-
-def _shapes(given: Any) -> list[tuple[int, ...]]:
-    try:
-        several = isinstance(given[0], (tuple, list))
-        return [tuple(map(int, shape)) for shape in (given if several else [given])]
-    except (TypeError, ValueError, IndexError, KeyError):
-        raise UsageError(
-            f"the variable input_shape is {given!r}; valid is the shape of one sample such as (3, 224, 224), "
-            "or a list of them."
-        ) from None
 
 
 @contextmanager

@@ -40,6 +40,9 @@ def test_what_is_done_only_the_first_time_is_not_recorded(gpu: FakeGpu) -> None:
 
     graphs.capture(driver, enqueue)()
 
+    assert [] == first
+    assert ["cuGraphLaunch"] == [call for call in gpu.calls() if call == "cuGraphLaunch"]
+
 
 def test_what_waits_cannot_be_recorded(gpu: FakeGpu) -> None:
     """The reason says so, and how to do without; the stream can be used on."""

@@ -10,7 +10,6 @@ from typing import Any
 
 import ipywidgets as widgets
 
-import ngbkit.metrics  # noqa: F401  gives datasets their `ds.ngb`
 from ngbkit import figures, inventory
 from ngbkit.dataset import factor_dims, nodes
 from ngbkit.errors import NgbkitError
@@ -144,10 +143,9 @@ class ExplorerPanel(widgets.VBox):  # type: ignore[misc, unused-ignore]
 
     def _list_trials(self) -> None:
         chosen = self._chosen().items()
-        shown = [one for one in self._trials if all(one.get(dim) in values for dim, values in chosen)]
-        listed = [(trials.name(one), at) for at, one in enumerate(self._trials) if one in shown][:_MOST_TRIALS]
-        more = len(shown) - len(listed)
-        first = f"of {len(shown)} trials" + (f", the first {_MOST_TRIALS} of them" if more else "")
+        shown = [at for at, one in enumerate(self._trials) if all(one.get(dim) in values for dim, values in chosen)]
+        listed = [(trials.name(self._trials[at]), at) for at in shown[:_MOST_TRIALS]]
+        first = f"of {len(shown)} trials" + (f", the first {_MOST_TRIALS} of them" if len(shown) > len(listed) else "")
         self.trial.options = [(first, None), *listed]
 
     def _tell(self) -> None:

@@ -12,6 +12,7 @@ import ipywidgets as widgets
 from ngbkit import inventory, registry
 from ngbkit.errors import NgbkitError
 from ngbkit.notebook.panels.line import Line
+from ngbkit.sweep import BASELINE
 
 _WIDE = widgets.Layout(width="100%")
 _STYLE = {"description_width": "7.5em"}
@@ -38,7 +39,8 @@ class Form(widgets.VBox):  # type: ignore[misc, unused-ignore]
         self.add = widgets.Button(description="Add", tooltip="add this network to the sweep")
         self.networks = widgets.TagsInput(value=[], allow_duplicates=False, layout=_WIDE)
         self.factors = self._text("factors", "", "width=64,96 depth=1:6, of networks that take them")
-        self.compilers = {name: self._tick(name) for name in registry.names(registry.COMPILERS)}
+        names = sorted(registry.names(registry.COMPILERS), key=lambda name: (name != BASELINE, name))
+        self.compilers = {name: self._tick(name) for name in names}
         self.reasons = widgets.HTML("<small>looking for what works here…</small>")
         self.columns = self._text("with options", "", 'openvino{"hint":"throughput"}, separated by commas')
         self.devices = {name: self._tick(name) for name in _devices()}

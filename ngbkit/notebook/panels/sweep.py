@@ -12,7 +12,7 @@ from IPython.core.getipython import get_ipython
 
 from ngbkit import runs
 from ngbkit.errors import NgbkitError, UsageError
-from ngbkit.notebook.magics import find_modules
+from ngbkit.notebook import modules
 from ngbkit.notebook.panels import outlook
 from ngbkit.notebook.panels.copying import CopyButton
 from ngbkit.notebook.panels.form import Form
@@ -48,7 +48,7 @@ class SweepPanel(widgets.VBox):  # type: ignore[misc, unused-ignore]
         self.message = widgets.HTML()
         self.live = Live()
         self._unfinished = ""
-        self.form = Form(lambda: find_modules(self._shell.user_ns), self._refresh)
+        self.form = Form(lambda: modules.find(self._shell.user_ns), self._refresh)
         self.run.on_click(lambda _: self._start(MAGIC, f"{self.form.line.text()} --background"))
         self.resume.on_click(lambda _: self._start("ngruns", self._resuming()))
         self.stop.on_click(lambda _: self._stop())
@@ -62,7 +62,7 @@ class SweepPanel(widgets.VBox):  # type: ignore[misc, unused-ignore]
         try:
             line = self.form.line
             cell = line.cell()
-            told = outlook.describe(line.sweep(find_modules(self._shell.user_ns)))
+            told = outlook.describe(line.sweep(modules.find(self._shell.user_ns)))
         except NgbkitError as error:
             self.copy.text, self.line.value = "", ""
             self.outlook.value = f"<em>{escape(str(error))}</em>"
