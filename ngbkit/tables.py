@@ -41,7 +41,7 @@ _GREY = "rgba(128, 128, 128, 0.4)"  # visible on white and on black
 
 
 def trial_table(data: Data) -> pd.DataFrame:
-    """One row a trial.
+    """One row a trial that was asked for.
 
     Columns are ``workload, <factors>, device, compiler, batch_size``; ``latency`` (the median, s), ``throughput``
     (samples/s), ``speedup, rtr, ase, bsr`` (NaN throughout where the dataset lacks what they are relative to),
@@ -63,9 +63,9 @@ def trial_table(data: Data) -> pd.DataFrame:
 def compact(data: Data, figure: str = "throughput") -> pd.DataFrame:
     """One row a workload, its factors and a batch size; one column a compiler.
 
-    A cell is a number, or the status of a trial that gave none. The device is in the rows where there is more than one.
-    ``attrs["title"]`` says what the numbers are, with their unit, and ``attrs["notes"]``, a line each, which columns
-    are not compared since they were timed under another contract.
+    A cell is a number, or the status of a trial that gave none; empty where none was asked for. The device is in the
+    rows where there is more than one. ``attrs["title"]`` says what the numbers are, with their unit, and
+    ``attrs["notes"]``, a line each, which columns are not compared since they were timed under another contract.
 
     Parameters
     ----------
@@ -179,7 +179,8 @@ def _rows(node: xr.Dataset) -> pd.DataFrame:
     labels = ["device", "workload", *factor_dims(node), "compiler", "batch_size"]
     # A label that the user selected is left as a scalar: it becomes a dim again, of one.
     trials = xr.Dataset(found).expand_dims([name for name in labels if name not in node.dims])
-    return trials.reset_coords(drop=True)[list(found)].to_dataframe().reset_index()
+    frame = trials.reset_coords(drop=True)[list(found)].to_dataframe().reset_index()
+    return frame[frame["status"] != ""]  # which a grid has where several runs leave holes in it
 
 
 def _cells(node: xr.Dataset, figure: str) -> pd.DataFrame:
@@ -194,7 +195,9 @@ def _cells(node: xr.Dataset, figure: str) -> pd.DataFrame:
     rows = pd.MultiIndex.from_product([grid[key].values for key in keys], names=keys).to_frame(index=False)
     rows = rows.astype(dict.fromkeys(factor_dims(node), object))  # beside nodes without it a whole number stays one
     columns = grid["compiler"].values.tolist()
-    return rows.join(pd.DataFrame(grid.values.reshape(-1, len(columns)), columns=columns))
+    table = pd.DataFrame(grid.values.reshape(-1, len(columns)), columns=columns)
+    asked = (table != "").any(axis="columns")
+    return rows.join(table)[asked]
 
 
 def _figure(node: xr.Dataset, figure: str) -> xr.DataArray:

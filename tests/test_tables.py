@@ -106,6 +106,17 @@ def test_nodes_stand_under_each_other():
     assert [[0.5, 0.25], [0.5, "crashed"]] * 3 == found.values.tolist()
 
 
+def test_what_nobody_asked_for_is_left_out():
+    """A hole that several runs leave in a grid is no row, and an empty cell where its row has others."""
+    data = measured()
+    holed = data.assign(status=data["status"].where(data["batch_size"] < 4, ""))
+    partly = data.assign(status=data["status"].where(data["status"] == "ok", ""))
+
+    assert [1, 1] == tables.trial_table(holed)["batch_size"].tolist()
+    assert [("net", 1)] == list(tables.compact(holed).index)
+    assert [[2.0, 4.0], [8.0, ""]] == tables.compact(partly).values.tolist()
+
+
 def test_an_unknown_figure_offers_the_nearest():
     """The error names the figures that there are."""
     with pytest.raises(UnknownNameError, match="Did you mean speedup"):

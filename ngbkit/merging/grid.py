@@ -92,9 +92,9 @@ class Grid:
 
 
 def _missing(name: str, dtype: np.dtype[Any]) -> Any:
-    """What stands where there is nothing, as in `ngbkit.columns`."""
+    """What stands where nothing was asked for: as in `ngbkit.columns`, but for a status, which is empty."""
     if dtype.kind == "O":
-        return "pending" if name == "status" else ""
+        return ""
     if name in ("round", "anchor_round"):
         return NO_ROUND
     return np.nan if dtype.kind == "f" else 0

@@ -45,10 +45,14 @@ class Part:
         return self.dims[2:-2]
 
     @property
+    def asked(self) -> np.ndarray:
+        """Which trials a run was asked for; the grid of several runs has more."""
+        return there(self.dataset["status"].variable)
+
+    @property
     def measured(self) -> np.ndarray:
         """Which trials have left something behind, a measurement or a failure."""
-        status = self.dataset["status"].variable
-        return np.asarray(there(status) & (status.values != "pending"), dtype=bool)
+        return np.asarray(self.asked & (self.dataset["status"].values != "pending"), dtype=bool)
 
     def labels(self, dim: str) -> list[Any]:
         return list(self.dataset[dim].values.tolist())

@@ -64,8 +64,16 @@ def _trials(parts: Sequence[Part], places: Sequence[Place], labels: Labels) -> d
     ]
     if any(len(clash[0]) for clash in clashes):
         raise UsageError(_twice(labels, clashes, int(np.count_nonzero(cells.taken))))
+    _mark_pending(cells.arrays["status"], parts, places)
     _warn_of_groups_apart(parts, places, labels)
     return cells.arrays
+
+
+def _mark_pending(status: np.ndarray, parts: Sequence[Part], places: Sequence[Place]) -> None:
+    """Tell the trials that a run was asked for and that none has measured from those that only the grid made."""
+    for part, place in zip(parts, places, strict=True):
+        own = np.ix_(*place)
+        status[own] = np.where(part.asked & (status[own] == ""), "pending", status[own])
 
 
 def _warn_of_groups_apart(parts: Sequence[Part], places: Sequence[Place], labels: Labels) -> None:

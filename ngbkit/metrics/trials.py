@@ -35,10 +35,13 @@ def summary(dataset: xr.Dataset) -> xr.Dataset:
 
 
 def failures(dataset: xr.Dataset) -> pd.DataFrame:
-    """The trials that are not ``ok``, pending ones among them: a row a trial, with its status and its error."""
+    """The trials that are not ``ok``, pending ones among them: a row a trial, with its status and its error.
+
+    Those that nobody asked for, which a merged dataset has where its runs leave holes in the grid, are not among them.
+    """
     names = ["status", "error"]
     frame = dataset[names].to_dataframe().reset_index()
-    return frame.loc[frame["status"] != "ok", [*_labels(dataset), *names]].reset_index(drop=True)
+    return frame.loc[~frame["status"].isin(["ok", ""]), [*_labels(dataset), *names]].reset_index(drop=True)
 
 
 def why(dataset: xr.Dataset) -> pd.DataFrame:

@@ -16,7 +16,7 @@ from ngbkit.records import Failure
 from ngbkit.sweep import BASELINE
 
 
-def test_every_label_is_there_and_what_nobody_measured_is_pending():
+def test_every_label_is_there_and_what_nobody_asked_for_has_no_status():
     """The join is an outer one; numbers stand in order; dtypes and units are those of a run's own dataset."""
     one = run(sweep(network("a"), compilers=[BASELINE, "openvino"], batch_sizes=[1, 8]))
     other = run(sweep(network("b"), compilers=["onnxruntime", "openvino"], batch_sizes=[4], devices=["orin"]), seed=1)
@@ -28,9 +28,7 @@ def test_every_label_is_there_and_what_nobody_measured_is_pending():
     assert ["b", "a"] == labels["workload"]
     assert [BASELINE, "onnxruntime", "openvino"] == labels["compiler"]
     assert [1, 4, 8] == labels["batch_size"]
-    assert {"ok": 6, "pending": 30} == dict(
-        zip(*np.unique(found["status"].astype(str), return_counts=True), strict=True)
-    )
+    assert {"": 30, "ok": 6} == dict(zip(*np.unique(found["status"].astype(str), return_counts=True), strict=True))
     missing = found.sel(device="orin", workload="a").drop_vars(("status", "round", "disturbed", "anchor_round"))
     assert all(not values.notnull().any() or {""} == {*values.values.ravel()} for values in missing.data_vars.values())
     assert {-1} == {*found["round"].sel(device="orin", workload="a").values.ravel().tolist()}
@@ -56,6 +54,27 @@ def test_samples_are_padded_to_the_longest():
     ]
     assert [*own["round"].values, *[-1] * 20] == cell["round"].values.tolist()
     assert [*own["anchor_round"].values, *[-1] * 20] == cell["anchor_round"].values.tolist()
+
+
+def test_what_was_asked_for_and_not_measured_is_pending():
+    """What a run was stopped before stays pending, beside the holes that only the grid of several runs has."""
+    asked = sweep(network("a"), compilers=[BASELINE], batch_sizes=[1, 4])
+    stopped = datasets.assemble(asked, records(asked)[:1])
+    other = run(sweep(network("b"), compilers=[BASELINE, "openvino"], batch_sizes=[1]), seed=1)
+
+    found = merge(stopped, other)
+
+    statuses = {
+        (workload, compiler, size): found["status"].sel(workload=workload, compiler=compiler, batch_size=size).item()
+        for workload in "ab"
+        for compiler in (BASELINE, "openvino")
+        for size in (1, 4)
+    }
+    measured = [("b", BASELINE, 1), ("b", "openvino", 1)]
+    assert {"ok"} == {statuses.pop(each) for each in measured}
+    assert ["ok", "pending"] == sorted(statuses.pop(("a", BASELINE, size)) for size in (1, 4))
+    assert {""} == {*statuses.values()}
+    xr.testing.assert_identical(found, merge(found, stopped))
 
 
 def test_a_trial_that_two_have_measured_is_an_error():

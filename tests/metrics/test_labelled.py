@@ -150,6 +150,16 @@ def test_failures_are_a_table(measured):
     assert ["workload", "device", "compiler", "batch_size", "status", "error"] == list(found.columns)
 
 
+def test_what_nobody_asked_for_is_no_failure(measured):
+    """A hole in the grid of several runs has no status, and is not in the table."""
+    labels = {"device": ["cpu"], "workload": ["net"], "compiler": ["identity", "a"], "batch_size": [1]}
+    data = measured(labels, [[[[[1.0]], [[np.nan]]]]])
+
+    found = metrics.failures(data.assign(status=data["status"].where(data["status"] == "ok", "")))
+
+    assert [] == found["workload"].tolist()
+
+
 # By property.
 
 
