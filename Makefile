@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 # Of the tests: more than half of their time is waiting.
 WORKERS ?= 2
 
-.PHONY: demo test lint lab bench efficiency pins clean
+.PHONY: demo test lint lab bench efficiency screens pins clean
 
 demo: $(READY) ## the main job on this machine's CPU: a table, results/demo.nc and results/demo.html
 	$(BIN)/ngbkit demo
@@ -28,6 +28,9 @@ bench: $(READY) ## how fast ngbkit itself is; run it on a quiet machine
 
 efficiency: $(READY) ## how much of a sweep's time is timed calls, and what --precision saves; on a quiet machine
 	$(BIN)/python tests/benchmarks/efficiency.py $(ARGS)
+
+screens: $(READY) ## the README's pictures of the panels; on a quiet machine, with chromium
+	$(BIN)/python tests/screens.py
 
 pins: ## renew binder/requirements.txt
 	$(PYTHON) -m venv $(VENV)-pins && $(VENV)-pins/bin/pip install -q uv

@@ -68,9 +68,9 @@ def break_even(data: Data, *, cache: Cache = "cold", ci: float | None = 0.95, **
     x_title, y_title = f"seconds to compile, {cache} cache", "ms saved by each call"
     x = alt.X("seconds:Q", title=x_title, axis=x_axis, scale=alt.Scale(type="log", nice=False, padding=14))
     y = alt.Y("value:Q", title=y_title, axis=y_axis, scale=scale)
-    told: list[Any] = ["network:N", "compiler:N", alt.Tooltip("seconds:Q", format=".3~s")]
+    told: list[Any] = ["network:N", "compiler:N", "batch_size:Q", alt.Tooltip("seconds:Q", format=".3~s")]
     told += [alt.Tooltip(f"{name}:Q", format=".3~g") for name in ("value", "low", "high")]
-    told.append(alt.Tooltip("calls:Q", title="calls until it has paid", format=",.0f"))
+    told += [alt.Tooltip("calls:Q", title="calls until it has paid", format=",.0f"), "samples:Q"]
     ends = _diagonals(paying, panels)
     diagonal = alt.Chart().transform_filter("datum.kind == 'diagonal'").encode(x, y, alt.Detail("label:N"))
     marked = alt.Chart().transform_filter("datum.kind == 'trial'").encode(x, look.colour(symbol="circle"))
@@ -145,6 +145,6 @@ def _diagonals(paying: pd.DataFrame, panels: list[str]) -> pd.DataFrame:
 def _joined(there: pd.DataFrame, ends: pd.DataFrame) -> pd.DataFrame:
     import pandas as pd
 
-    kept = ["panel", "network", "compiler", "seconds", "value", "low", "high", "calls", "status"]
+    kept = ["panel", "network", "compiler", "batch_size", "seconds", "value", "low", "high", "calls", "samples"]
     both = pd.concat([there[kept].assign(kind="trial", last=False), ends.assign(kind="diagonal")], ignore_index=True)
     return both.astype({"last": bool}).replace([np.inf], np.nan)

@@ -48,7 +48,20 @@ def heatmap(data: Data, *, factor: str = "width", ci: float | None = 0.95, **sel
     panels = list(dict.fromkeys(frame["panel"]))
     frame["mark"] = [_written(row) for row in frame.to_dict("records")]
     most = max(1.0, float(frame["value"].max()))
-    kept = ["panel", "network", "compiler", factor, "batch_size", "value", "low", "high", "status", "error", "mark"]
+    kept = [
+        "panel",
+        "network",
+        "compiler",
+        factor,
+        "batch_size",
+        "value",
+        "low",
+        "high",
+        "status",
+        "error",
+        "samples",
+        "mark",
+    ]
     shown = frame[frame["panel"].isin(panels[: lines.PANELS])]
     scale = alt.Scale(scheme="viridis", domain=[0, most])
     colour = alt.Color("value:Q", title="ASE", scale=scale, legend=alt.Legend(gradientLength=140))
@@ -83,6 +96,7 @@ _TOLD = (
     ("value", "Q"),
     ("low", "Q"),
     ("high", "Q"),
+    ("samples", "Q"),
     ("status", "N"),
     ("error", "N"),
 )

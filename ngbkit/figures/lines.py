@@ -93,6 +93,7 @@ def draw(asked: Lines) -> tuple[alt.FacetChart, list[str]]:
     look = marks.Look.of(frame, "compiler" if asked.by == "network" else "network")
     frame["place"] = _places(frame, asked.by, asked.x)
     kept = ["network", "compiler", asked.x, "value", "low", "high", "status", "error", "place"]
+    kept += [] if len(frame) > DENSE else ["samples"]
     layers = _layers(asked, frame, look)
     # Panels are aligned by their own edges, whatever their axes need: the space between is for those.
     chart = alt.layer(*layers, data=marks.inline(frame[kept]), width=_WIDTH, height=_HEIGHT).facet(
@@ -114,7 +115,7 @@ def _layers(asked: Lines, frame: pd.DataFrame, look: marks.Look) -> list[alt.Cha
     scale = _scale(asked, frame)
     y = alt.Y("value:Q", title=None, scale=scale, axis=alt.Axis(tickCount=5, labelExpr=_NUMBER))
     tooltip = [*("network:N", "compiler:N", f"{asked.x}:Q"), alt.Tooltip("value:Q", title=asked.value, format=".4~g")]
-    told = [*tooltip, alt.Tooltip("low:Q", format=".4~g"), alt.Tooltip("high:Q", format=".4~g")]
+    told = [*tooltip, alt.Tooltip("low:Q", format=".4~g"), alt.Tooltip("high:Q", format=".4~g"), "samples:Q"]
     base = alt.Chart().encode(x, look.colour())
     there = base.transform_filter("isValid(datum.value)")
     dense = len(frame) > DENSE

@@ -13,12 +13,16 @@ from html import escape
 from typing import Any
 
 from ngbkit.figures.files import converter
+from ngbkit.figures.slimming import slim
 
 MIME = "application/vnd.vegalite.v5+json"
 """What JupyterLab 4.6 calls a Vega-Lite chart, of any version."""
 
-MOST_SVG_BYTES = 400_000
+MOST_SVG_BYTES = 300_000
 """A picture with more marks than this is made of dots."""
+
+# One that is longer as vega writes it is not worth a try.
+_LONGEST = 4 * MOST_SVG_BYTES
 
 _SVG, _DOTS = "image/svg+xml", "image/jpeg"
 # Of the dots: fine, unless the picture is a large one.
@@ -61,8 +65,8 @@ def _picture(spec: dict[str, Any]) -> tuple[str, str]:
     """The MIME type, and the picture."""
     convert = converter()
     picture = str(convert.vegalite_to_svg(spec))
-    if len(picture) <= MOST_SVG_BYTES:
-        return _SVG, picture
+    if len(picture) <= _LONGEST and len(slimmer := slim(picture, _title(spec))) <= MOST_SVG_BYTES:
+        return _SVG, slimmer
     # A whole number keeps the edges of cells sharp, and with them the file small.
     scale = max(1, min(_SCALE, int(math.sqrt(_MOST_DOTS / _area(picture)))))
     return _DOTS, base64.b64encode(convert.svg_to_jpeg(picture, scale=scale, quality=_QUALITY)).decode()

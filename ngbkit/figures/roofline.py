@@ -51,7 +51,12 @@ def roofline(data: Data, **select: Any) -> alt.FacetChart:
     y = alt.Y("value:Q", title="operations a second (FLOP/s)", scale=alt.Scale(type="log", nice=False, padding=10))
     y = y.axis(tickCount=5, format=".1~s", grid=False)
     told = ["network:N", "compiler:N", "batch_size:Q", alt.Tooltip("intensity:Q", format=".3~g")]
-    told += [alt.Tooltip("value:Q", title="FLOP/s", format=".3~s"), alt.Tooltip("fraction:Q", format=".0%"), "bound:N"]
+    told += [
+        alt.Tooltip("value:Q", title="FLOP/s", format=".3~s"),
+        alt.Tooltip("fraction:Q", format=".0%"),
+        "bound:N",
+        "samples:Q",
+    ]
     roof = alt.Chart().transform_filter("datum.kind == 'roof'").mark_line(color="#777777", strokeWidth=2).encode(x, y)
     trial = alt.Chart().transform_filter("datum.kind == 'trial'")
     points = trial.mark_circle(size=60, opacity=0.85).encode(x, y, look.colour(symbol="circle"), tooltip=told)
@@ -91,5 +96,5 @@ def _joined(frame: pd.DataFrame, roofs: pd.DataFrame) -> pd.DataFrame:
     import pandas as pd
 
     there = frame[frame["value"].notna()]
-    kept = ["device", "network", "compiler", "batch_size", "intensity", "value", "fraction", "bound", "status"]
+    kept = ["device", "network", "compiler", "batch_size", "intensity", "value", "fraction", "bound", "samples"]
     return pd.concat([there[kept].assign(kind="trial"), roofs.assign(kind="roof")], ignore_index=True)

@@ -78,8 +78,8 @@ def rows(data: Data, values: Values, select: Select, *, axes: Collection[str] = 
     -------
     pandas.DataFrame
         ``network`` (the workload with its factors, and the device where there are several), ``workload``, the factors,
-        ``device``, ``compiler``, ``batch_size``, ``value``, ``low``, ``high``, ``status``, ``error``, and
-        ``parameters`` where the dataset knows them.
+        ``device``, ``compiler``, ``batch_size``, ``value``, ``low``, ``high``, ``status``, ``error``,
+        ``samples`` (how many), and ``parameters`` where the dataset knows them.
 
     Raises
     ------
@@ -112,7 +112,13 @@ def rows(data: Data, values: Values, select: Select, *, axes: Collection[str] = 
 
 def networks(frame: pd.DataFrame, factors: Sequence[str], several: bool) -> list[str]:
     """What each row's network is called: the workload, its factors, and the device where there are several."""
-    return [_network(row, factors, several) for row in frame.to_dict("records")]
+    return [network(row, factors, several) for row in frame.to_dict("records")]
+
+
+def network(row: Mapping[Any, Any], factors: Sequence[str], several: bool) -> str:
+    """What one trial's network is called, from its labels."""
+    takes = [f"{name} {row[name]:g}" for name in factors if name in row and row[name] == row[name]]
+    return ", ".join([row["workload"], *takes]) + (f" on {row['device']}" if several else "")
 
 
 def over(factor: str, values: Values, figure: str, example: str) -> Values:
@@ -201,7 +207,7 @@ _LABELS = ("device", "compiler", "batch_size")
 
 def _flat(node: xr.Dataset, found: xr.Dataset) -> pd.DataFrame:
     labels = ["workload", *factor_dims(node), *_LABELS]
-    known = found.assign(status=node["status"], error=node["error"])
+    known = found.assign(status=node["status"], error=node["error"], samples=_samples(node))
     known = known.drop_vars([name for name in known.coords if name not in labels])
     if "parameters" in node.coords:
         known = known.assign(parameters=node["parameters"].reset_coords(drop=True))
@@ -212,8 +218,15 @@ def _flat(node: xr.Dataset, found: xr.Dataset) -> pd.DataFrame:
             wide[name] = xr.full_like(wide["value"], np.nan, dtype=float)
     frame = wide.reset_coords(drop=True).to_dataframe().reset_index()
     own = [str(name) for name in found.data_vars if name not in ("value", "low", "high")]
-    kept = [*labels, "value", "low", "high", *own, "status", "error", "parameters"]
+    kept = [*labels, "value", "low", "high", *own, "status", "error", "samples", "parameters"]
     return frame[[name for name in kept if name in frame]]
+
+
+def _samples(node: xr.Dataset) -> xr.DataArray:
+    """How many each trial has; NaN where that was not kept, as for what was published elsewhere."""
+    if "latency" not in node:
+        return xr.full_like(node["status"], np.nan, dtype=float)
+    return node["latency"].notnull().sum("repeat")
 
 
 def _selected(frame: pd.DataFrame, select: Select, factors: Sequence[str]) -> pd.DataFrame:
@@ -231,8 +244,3 @@ def _selected(frame: pd.DataFrame, select: Select, factors: Sequence[str]) -> pd
         asked = ", ".join(f"{dim}={wanted!r}" for dim, wanted in select.items())
         raise UsageError(f"no trial is left to draw with {asked or 'this dataset'}. Leave a selection out.")
     return frame.reset_index(drop=True)
-
-
-def _network(row: Mapping[Any, Any], factors: Sequence[str], several: bool) -> str:
-    takes = [f"{name} {row[name]:g}" for name in factors if name in row and row[name] == row[name]]
-    return ", ".join([row["workload"], *takes]) + (f" on {row['device']}" if several else "")

@@ -41,18 +41,18 @@ def status(data: Data, **select: Any) -> alt.FacetChart:
 
     frame = rows.rows(data, _nothing, select)
     frame["word"] = [theme.STATUS_WORDS.get(one, one) for one in frame["status"]]
-    frame["batch"] = frame["batch_size"].astype(int)
+    frame["batch_size"] = frame["batch_size"].astype(int)
     there = [name for name in theme.STATUS_COLOURS if (frame["status"] == name).any()]
     scale = alt.Scale(domain=there, range=[theme.STATUS_COLOURS[name] for name in there])
     colour = alt.Color("status:N", scale=scale, title="status", legend=alt.Legend(symbolType="square"))
     compilers = list(dict.fromkeys(frame["compiler"]))
     networks = list(dict.fromkeys(frame["network"]))
     base = alt.Chart().encode(
-        alt.X("batch:O", title=None, axis=alt.Axis(labelAngle=0, labelOverlap="greedy", ticks=False)),
+        alt.X("batch_size:O", title=None, axis=alt.Axis(labelAngle=0, labelOverlap="greedy", ticks=False)),
         alt.Y("network:N", title=None, sort=networks, axis=alt.Axis(labelLimit=260, ticks=False)),
-        tooltip=["network:N", "compiler:N", "batch:O", "status:N", "error:N"],
+        tooltip=["network:N", "compiler:N", "batch_size:O", "status:N", "error:N"],
     )
-    width = _fitted(_WIDTH, _MOST_WIDTH, frame["batch"].nunique() * len(compilers))
+    width = _fitted(_WIDTH, _MOST_WIDTH, frame["batch_size"].nunique() * len(compilers))
     height = _fitted(_HEIGHT, _MOST_HEIGHT, len(networks))
     layers = [base.mark_rect(stroke="white", strokeWidth=1 if min(width, height) >= _WORD_HEIGHT else 0).encode(colour)]
     if width >= _WORD_WIDTH and height >= _WORD_HEIGHT:
@@ -60,8 +60,8 @@ def status(data: Data, **select: Any) -> alt.FacetChart:
         is_dark = f"indexof({json.dumps(dark)}, datum.status) >= 0"
         ink = alt.condition(is_dark, alt.value(theme.WHITE), alt.value(theme.BLACK))
         layers.append(base.mark_text(fontSize=9).encode(text="word:N", color=ink))
-    kept = frame[["network", "compiler", "batch", "status", "error", "word"]]
-    header = {**lines.HEADER, "labelLimit": max(width * frame["batch"].nunique(), 80), "labelAnchor": "middle"}
+    kept = frame[["network", "compiler", "batch_size", "status", "error", "word"]]
+    header = {**lines.HEADER, "labelLimit": max(width * frame["batch_size"].nunique(), 80), "labelAnchor": "middle"}
     chart = alt.layer(*layers, data=marks.inline(kept), width=alt.Step(width), height=alt.Step(height))
     grid: alt.FacetChart = chart.facet(
         column=alt.Column("compiler:N", title=None, sort=compilers, header=header), spacing=6

@@ -11,6 +11,8 @@ from playwright.sync_api import Locator, expect
 
 Open = Callable[..., Notebook]
 SOON_MS, LATER_MS = 10_000, 120_000
+# Beside it stands the picture of a button.
+CHART = ".vega-embed svg.marks"
 
 
 @pytest.fixture
@@ -134,12 +136,27 @@ def test_the_explorer_draws_and_tells(open_notebook: Open, network: str) -> None
     )
     notebook.run_all()
     panel = notebook.cell(2)
-    expect(panel.locator(".vega-embed canvas")).to_be_visible(timeout=LATER_MS)
-    panel.get_by_label("figure").select_option("status")
+    expect(panel.locator(CHART)).to_be_visible(timeout=LATER_MS)
+    panel.get_by_label("figure", exact=True).select_option("status")
     expect(panel.get_by_text("ds.ngb.plot.status()")).to_be_visible(timeout=SOON_MS)
-    expect(panel.locator(".vega-embed canvas")).to_be_visible(timeout=SOON_MS)
-    panel.get_by_label("trial").select_option("tiny, onnxruntime, batch 4 on cpu")
+    expect(panel.locator(f"{CHART} .role-mark.mark-rect path")).to_have_count(4, timeout=SOON_MS)
+    panel.get_by_label("trial", exact=True).select_option("tiny, onnxruntime, batch 4 on cpu")
     expect(panel.get_by_text("nine in ten from")).to_be_visible(timeout=SOON_MS)
+
+
+def test_a_click_on_a_mark_tells_of_its_trial(open_notebook: Open, network: str) -> None:
+    """The sheet below the figure is that of the trial that the mark is drawn from."""
+    notebook = open_notebook(
+        "%load_ext ngbkit", f"%ngbench {network} -c identity,onnxruntime -b 1,4 -r 10 -o ds", "%ngpanel explore ds", ""
+    )
+    notebook.run_all()
+    panel = notebook.cell(2)
+    circles = panel.locator(f"{CHART} .role-mark.mark-symbol path")
+    expect(circles).to_have_count(4, timeout=LATER_MS)
+    for at, trial in ((3, "tiny, onnxruntime, batch 4 on cpu"), (0, "tiny, identity, batch 1 on cpu")):
+        circles.nth(at).click()
+        expect(panel.locator("table", has_text="nine in ten from")).to_contain_text(trial, timeout=SOON_MS)
+        expect(panel.get_by_label("trial", exact=True).locator("option:checked")).to_have_text(trial, timeout=SOON_MS)
     notebook.screenshot("explorer")
 
 

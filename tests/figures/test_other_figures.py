@@ -178,7 +178,7 @@ def test_the_status_of_every_trial_is_in_a_cell():
         for compiler in ("identity", "openvino", "tvm")
         for size in (1, 4, 8)
     }
-    assert expected == {(row["network"], row["compiler"], row["batch"]): row["status"] for row in spec.rows}
+    assert expected == {(row["network"], row["compiler"], row["batch_size"]): row["status"] for row in spec.rows}
     assert {theme.STATUS_WORDS[status] for status in expected.values()} <= spec.texts()
     assert f"54 trials: {list(expected.values()).count('ok')} ok" in spec.subtitle
 

@@ -17,6 +17,7 @@ from ngbkit.figures import renderer
 from ngbkit.figures.plots import Plots
 from ngbkit.notebook.panels import trial as trials
 from ngbkit.notebook.panels.copying import CopyButton
+from ngbkit.notebook.panels.picking import EMBED, PICKS, Picker
 from ngbkit.storage import Data
 from ngbkit.sweep import BASELINE
 from ngbkit.tables import trial_table
@@ -50,18 +51,19 @@ class ExplorerPanel(widgets.VBox):  # type: ignore[misc, unused-ignore]
         self.message, self.code, self.sheet = widgets.HTML(), widgets.HTML(), widgets.HTML()
         self.trial = widgets.Dropdown(description="trial", options=[], style=_STYLE, layout={"width": "100%"})
         self.path = widgets.Text(value="results/figure", description="file", style=_STYLE)
-        self.copy = CopyButton()
+        self.copy, self.picker = CopyButton(), Picker()
         saves = [self._button(suffix) for suffix in ("png", "svg", "csv")]
         for control in (self.figure, *self.options.values(), *self.filters.values()):
             control.observe(lambda _: self.draw(), names="value")
         self.trial.observe(lambda _: self._tell(), names="value")
+        self.picker.observe(lambda change: self.pick(change.new), names="row")
         wrap = widgets.Layout(flex_flow="row wrap", width="100%")
         super().__init__(
             [
                 widgets.HBox([self.figure, *self.options.values()], layout=wrap),
                 widgets.HBox(list(self.filters.values()), layout=wrap),
                 self.message,
-                self.chart,
+                widgets.VBox([self.chart, self.picker]).add_class(PICKS),
                 widgets.HBox([self.path, *saves, self.copy], layout=wrap),
                 self.code,
                 self.trial,
@@ -96,7 +98,16 @@ class ExplorerPanel(widgets.VBox):  # type: ignore[misc, unused-ignore]
             self._say(str(error))
             return
         self._say("")
-        self.chart.outputs = ({"output_type": "display_data", "data": bundle, "metadata": {}},)
+        self.chart.outputs = ({"output_type": "display_data", "data": bundle, "metadata": {renderer.MIME: EMBED}},)
+
+    def pick(self, row: Mapping[str, Any]) -> None:
+        """Tell of the trial that a mark of the figure, drawn from this row, is of; nothing where it is of none."""
+        at = next(trials.drawn_from(row, self._trials), None)
+        if at is None:
+            return
+        if at not in {value for _, value in self.trial.options}:
+            self.trial.options = [*self.trial.options, (trials.name(self._trials[at]), at)]
+        self.trial.value = at
 
     def save(self, suffix: str) -> Path:
         """Write the figure as ``png`` or ``svg``, or the trials that it shows as ``csv``; the file."""
@@ -145,7 +156,9 @@ class ExplorerPanel(widgets.VBox):  # type: ignore[misc, unused-ignore]
         chosen = self._chosen().items()
         shown = [at for at, one in enumerate(self._trials) if all(one.get(dim) in values for dim, values in chosen)]
         listed = [(trials.name(self._trials[at]), at) for at in shown[:_MOST_TRIALS]]
-        first = f"of {len(shown)} trials" + (f", the first {_MOST_TRIALS} of them" if len(shown) > len(listed) else "")
+        first = f"click a mark, or choose one of {len(shown)} trials" + (
+            f", the first {_MOST_TRIALS} of them" if len(shown) > len(listed) else ""
+        )
         self.trial.options = [(first, None), *listed]
 
     def _tell(self) -> None:

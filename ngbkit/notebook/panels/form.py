@@ -16,6 +16,8 @@ from ngbkit.sweep import BASELINE
 
 _WIDE = widgets.Layout(width="100%")
 _STYLE = {"description_width": "7.5em"}
+# Wide enough for what a field says before anything is written into it.
+_FIELD = "31em"
 # What is ticked to begin with, as far as it works here.
 _FIRST = ("identity", "onnxruntime", "openvino")
 
@@ -34,7 +36,10 @@ class Form(widgets.VBox):  # type: ignore[misc, unused-ignore]
     def __init__(self, modules: Callable[[], Iterable[str]], changed: Callable[[], None]) -> None:
         self._modules, self._changed = modules, changed
         self.search = widgets.Combobox(
-            description="network", placeholder="search: resnet…, blocks.conv, a file, a model of yours", style=_STYLE
+            description="network",
+            placeholder="search: resnet…, blocks.conv, a file, a model of yours",
+            style=_STYLE,
+            layout={"width": _FIELD},
         )
         self.add = widgets.Button(description="Add", tooltip="add this network to the sweep")
         self.networks = widgets.TagsInput(value=[], allow_duplicates=False, layout=_WIDE)
@@ -118,7 +123,9 @@ class Form(widgets.VBox):  # type: ignore[misc, unused-ignore]
 
     @staticmethod
     def _text(description: str, value: str, placeholder: str) -> widgets.Text:
-        return widgets.Text(value=value, description=description, placeholder=placeholder, style=_STYLE)
+        return widgets.Text(
+            value=value, description=description, placeholder=placeholder, style=_STYLE, layout={"width": _FIELD}
+        )
 
     @staticmethod
     def _tick(name: str) -> widgets.Checkbox:
@@ -128,7 +135,8 @@ class Form(widgets.VBox):  # type: ignore[misc, unused-ignore]
 
 
 def _named(name: str, control: widgets.Widget) -> widgets.HBox:
-    label = widgets.Label(name, layout=widgets.Layout(width=_STYLE["description_width"], justify_content="flex-end"))
+    label = widgets.Label(name, layout={"width": _STYLE["description_width"], "justify_content": "flex-end"})
+    label.layout.margin = "0 0.6em 0 0"
     return widgets.HBox([label, control], layout=_WIDE)
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import compress
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
 from ngbkit.dataset import factor_dims, nodes
+from ngbkit.figures import rows
 from ngbkit.metrics import ratios
 from ngbkit.storage import Data
 
@@ -20,14 +22,15 @@ _NUMBERS = ("compile_time", "compile_time_warm", "first_call_time", "cpu_percent
 
 
 def labels(data: Data) -> list[dict[str, Any]]:
-    """The labels of every trial, in the order of the dataset: the dims of its node, by their names."""
+    """The labels of every trial that was asked for, in the order of the dataset: the dims of its node, by name."""
     found: list[dict[str, Any]] = []
     for node in nodes(data).values():
         dims = [name for name in (*DIMS, *factor_dims(node)) if name in node.coords]
         grid = node["status"].expand_dims([name for name in dims if name not in node["status"].dims])
         stacked = grid.stack(trial=dims, create_index=False)
         columns = {name: stacked[name].values.tolist() for name in dims}
-        found += [dict(zip(columns, line, strict=True)) for line in zip(*columns.values(), strict=True)]
+        lines = compress(zip(*columns.values(), strict=True), stacked.values != "")
+        found += [dict(zip(columns, line, strict=True)) for line in lines]
     return found
 
 
@@ -36,6 +39,26 @@ def name(trial: Mapping[str, Any]) -> str:
     factors = [f"{key} {value:g}" for key, value in trial.items() if key not in DIMS]
     parts = [trial["workload"], *factors, trial["compiler"], f"batch {trial['batch_size']}"]
     return f"{', '.join(parts)} on {trial['device']}"
+
+
+def drawn_from(row: Mapping[str, Any], found: Sequence[Mapping[str, Any]]) -> Iterator[int]:
+    """The places of the trials that a row of a figure may be of: those with every label that it has.
+
+    Parameters
+    ----------
+    row
+        Of `ngbkit.figures.rows`: a factor that has an axis stands for itself, the others in the name of the network,
+        and so may the batch size.
+    found
+        Of `labels`.
+    """
+    for at, trial in enumerate(found):
+        factors = [key for key in trial if key not in (*DIMS, *row)]
+        names = [rows.network(trial, factors, several) for several in (False, True)]
+        names += [f"{name}, batch {trial['batch_size']}" for name in names]
+        same = all(row[key] == value for key, value in trial.items() if key in row)
+        if row.get("network") in names and "compiler" in row and same:
+            yield at
 
 
 def describe(data: Data, trial: Mapping[str, Any]) -> dict[str, Any]:

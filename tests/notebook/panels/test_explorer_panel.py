@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 
 import pytest
-from drawn import crashing, measured, network, sweep
+from drawn import Spec, crashing, measured, network, sweep
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 
+from ngbkit import figures
 from ngbkit.figures import renderer
 from ngbkit.notebook.panels import ExplorerPanel
 from ngbkit.notebook.panels import trial as trials
@@ -51,6 +52,41 @@ def test_every_figure_can_be_chosen(panel: ExplorerPanel, name: str) -> None:
 
     assert drawn(panel)
     assert "" == panel.message.value
+
+
+@pytest.mark.parametrize("name", ["throughput", "speedup", "bsr", "break_even", "status", "heatmap", "depth"])
+def test_each_mark_is_of_one_trial(name: str) -> None:
+    """What a mark is drawn from leads to the trial that it shows, in a sheet."""
+    data = measured(network("a", width=(8, 16), depth=(1, 2)), devices=["cpu", "orin"])
+    panel = ExplorerPanel(data)
+    panel.figure.value = name
+    found = trials.labels(data)
+    shown = [row for row in Spec(getattr(figures, name)(data)).rows if row.get("kind", "trial") == "trial"]
+
+    assert shown
+    for row in shown:
+        (at,) = trials.drawn_from(row, found)
+        panel.pick(row)
+        assert at == panel.trial.value
+        assert row["compiler"] == found[at]["compiler"]
+        assert trials.name(found[at]) in panel.sheet.value
+
+
+def test_what_is_no_trial_tells_nothing(panel: ExplorerPanel) -> None:
+    """A click on an axis or on a line of the roof leaves the sheet as it is."""
+    for row in ({}, {"device": "cpu", "intensity": 2.0}, {"network": "c", "compiler": "tvm", "batch_size": 1}):
+        panel.pick(row)
+
+    assert (None, "") == (panel.trial.value, panel.sheet.value)
+
+
+def test_a_trial_that_the_list_has_no_room_for_can_be_picked() -> None:
+    """Of a thousand trials the list has five hundred."""
+    panel = ExplorerPanel(measured(network("a"), batch_sizes=range(1, 501)))
+
+    panel.pick({"network": "a", "compiler": "openvino", "batch_size": 500})
+
+    assert "a, openvino, batch 500 on cpu" == panel.trial.label
 
 
 def test_what_cannot_be_drawn_is_said(panel: ExplorerPanel) -> None:
@@ -104,11 +140,11 @@ def test_a_failed_trial_says_why() -> None:
 
 def test_a_filter_shortens_the_list_of_trials(panel: ExplorerPanel) -> None:
     """Only what is drawn can be looked into."""
-    assert "of 12 trials" == panel.trial.options[0][0]
+    assert "click a mark, or choose one of 12 trials" == panel.trial.options[0][0]
 
     panel.filters["workload"].value = ("b",)
 
-    assert "of 6 trials" == panel.trial.options[0][0]
+    assert "click a mark, or choose one of 6 trials" == panel.trial.options[0][0]
     assert all(label.startswith("b, ") for label, _ in panel.trial.options[1:])
 
 

@@ -1,0 +1,101 @@
+"""The pictures of the panels that the README shows: taken in JupyterLab in a headless browser, of real measurements.
+
+They go to notebooks/screens. Run it on a quiet machine, after a change that shows: ``make screens``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import shutil
+import tempfile
+from pathlib import Path
+
+from lab import Notebook, browser_path, serving
+from PIL import Image
+from playwright.sync_api import Locator, sync_playwright
+
+ROOT = Path(__file__).parents[1]
+OUT = ROOT / "notebooks" / "screens"
+STORED = "03-blocks.nc"
+DEVICES = '[core0]\nlaunch = "local"\ncores = "0"\n\n[core1]\nlaunch = "local"\ncores = "1"\n'
+_LATER_MS = 600_000
+_CHART = ".vega-embed svg.marks"
+# A palette is a quarter of the same in full colour, and a page of text and flat colours looks no worse.
+_COLOURS = 64
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.parse_args()
+    OUT.mkdir(parents=True, exist_ok=True)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        serving(Path(folder), Path(folder) / "state") as address,
+        sync_playwright() as playwright,
+    ):
+        work = Path(folder) / "work"
+        browser = playwright.chromium.launch(executable_path=browser_path(), args=["--no-sandbox", "--disable-gpu"])
+
+        def show(*cells: str) -> Notebook:
+            page = browser.new_page(viewport={"width": 1360, "height": 2400}, device_scale_factor=1.5)
+            found = Notebook(page, address, work, *cells)
+            found.run_all()
+            return found
+
+        _sweep(show("%load_ext ngbkit", "%ngpanel"))
+        shutil.copy(ROOT / "notebooks" / "data" / STORED, work)
+        _explorer(show(f"%load_ext ngbkit\nimport ngbkit\nblocks = ngbkit.load('{STORED}')", "%ngpanel explore blocks"))
+        (work / "devices.toml").write_text(DEVICES)
+        _devices(show("%load_ext ngbkit", "%ngpanel devices"))
+        browser.close()
+
+
+def _sweep(notebook: Notebook) -> None:
+    page = notebook.page
+    for network in ("resnet18", "mobilenetv3_small_100"):
+        page.get_by_placeholder("search").fill(network)
+        page.get_by_role("button", name="Add", exact=True).click()
+    page.get_by_label("torchscript", exact=True).check()
+    for name, text in (("batch sizes", "1,4"), ("samples", "20")):
+        field = page.locator(".widget-inline-hbox", has_text=name).locator("input[type=text]").first
+        field.fill(text)
+        field.press("Tab")
+    page.get_by_text("-b 1,4 -r 20 -o ds").wait_for()
+    page.get_by_role("button", name="Run", exact=True).click()
+    page.locator("[role=status]", has_text="has ended").wait_for(timeout=_LATER_MS)
+    _keep(notebook.cell(1), "sweep")
+
+
+def _explorer(notebook: Notebook) -> None:
+    panel = notebook.cell(1)
+    panel.locator(_CHART).wait_for(timeout=_LATER_MS)
+    panel.get_by_label("figure", exact=True).select_option("speedup")
+    for name, labels in (("workload", ["conv"]), ("width", ["16", "64"]), ("depth", ["1", "4"])):
+        panel.get_by_label(name, exact=True).select_option(labels)
+    panel.get_by_text("depth=[1, 4]").wait_for()
+    notebook.page.wait_for_timeout(2000)
+    panel.locator(f"{_CHART} .role-mark.mark-symbol path").nth(5).click()
+    panel.get_by_text("nine in ten from").wait_for()
+    _keep(panel, "explorer")
+
+
+def _devices(notebook: Notebook) -> None:
+    panel = notebook.cell(1)
+    for device in ("core0", "core1"):
+        panel.get_by_label("device").select_option(device)
+        panel.get_by_role("button", name="Start", exact=True).click()
+        panel.get_by_role("row", name=device).get_by_role("cell", name="ready").wait_for(timeout=_LATER_MS)
+    notebook.page.wait_for_timeout(2000)
+    _keep(panel, "devices")
+
+
+def _keep(shown: Locator, name: str) -> None:
+    picture = Image.open(io.BytesIO(shown.screenshot())).convert("RGB")
+    target = OUT / f"{name}.png"
+    picture.quantize(_COLOURS, dither=Image.Dither.NONE).save(target, optimize=True)
+    print(f"{target} ({target.stat().st_size / 1e3:.0f} kB)", flush=True)
+
+
+if __name__ == "__main__":
+    main()
