@@ -129,6 +129,16 @@ class Engine:
         numbers = {name: replies.number(found["looked"].get(key)) for name, key in _VITALS.items()}
         return Vitals(**numbers, log="\n".join(map(replies.plain, found["log"].splitlines())))
 
+    def warm(self, spec: Spec) -> None:
+        """Have the engine start what a plan will need, so that the plan need not.
+
+        Raises
+        ------
+        DeviceError
+            The engine was lost, or does not answer.
+        """
+        self._call("warm", spec.to_json())
+
     def alive(self) -> bool:
         """Whether the engine still answers to its controller."""
         client = self.view.client

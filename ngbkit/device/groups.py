@@ -9,14 +9,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ngbkit import environment, registry, resources, telemetry
 from ngbkit import records as record_format
+from ngbkit import registry, resources, telemetry
 from ngbkit.compilers.base import Compiler
-from ngbkit.device import preparation, tuning
+from ngbkit.device import pool, preparation, tuning
 from ngbkit.device.channel import Message
 from ngbkit.device.compiled import Compiled
 from ngbkit.device.lane import Lane, LaneFailedError
-from ngbkit.device.pool import form_of, preload, servers
+from ngbkit.device.pool import form_of, preload, preparing, servers
 from ngbkit.device.servers import ForkServer
 from ngbkit.device.spec import Spec
 from ngbkit.device.tuning import Budget, Search
@@ -79,19 +79,12 @@ class Bench:
 
     @property
     def threads(self) -> int:
-        return self.spec.sweep.threads or self.spec.threads or environment.cores_usable()
+        return pool.threads_of(self.spec)
 
     def warm_servers(self) -> None:
-        """Make room in the cache, and start every fork server that the sweep needs, so that their imports overlap."""
+        """Make room in the cache, and start every fork server that the sweep needs."""
         preparation.evict(preparation.cache(self.spec.state_dir, self.spec.device), _CACHE_BYTES)
-        for workload in self.spec.sweep.workloads:
-            source: Source = registry.load(registry.WORKLOADS, workload.source)
-            self._server(source.preload)
-            for label in self.spec.sweep.compilers:
-                compiler = self._compiler(label)
-                form = form_of(compiler, workload.source)
-                if form is not None and not compiler.unavailable(self.spec.accelerator):
-                    self._server(preload(compiler, form, source))
+        pool.start(self.spec)
 
     def measure(self, group: Group) -> None:
         """Bring every trial of a group that has no record to a record.
@@ -169,7 +162,7 @@ class Bench:
         """A preparation, made in a child. An export that ends its child costs the ONNX graph, and not all compilers."""
         source: Source = registry.load(registry.WORKLOADS, group.workload.source)
         try:
-            with self._lane(trial, source.preload) as lane:
+            with self._lane(trial, preparing(source, exports=bool(message["batch_sizes"]))) as lane:
                 return lane.prepare(message)
         except LaneFailedError as error:
             if error.failure.status not in ("crashed", "timeout", "out-of-memory") or not message["batch_sizes"]:

@@ -20,6 +20,7 @@ from ngbkit import conditions, environment, options, peaks, telemetry
 from ngbkit import records as record_format
 from ngbkit.accelerators import probing as accelerators
 from ngbkit.artifacts import Store
+from ngbkit.device import pool
 from ngbkit.device.groups import Bench
 from ngbkit.device.interrupt import Interrupt
 from ngbkit.device.occupancy import occupied
@@ -49,6 +50,12 @@ def vitals(spec_json: str = "{}") -> str:
     """JSON of how the device is now, as `ngbkit.conditions.look` finds it, and of the end of this engine's log."""
     del spec_json
     return json.dumps({"looked": conditions.look(_LOOK_S), "log": _end_of_log()})
+
+
+def warm(spec_json: str) -> str:
+    """Start what a `Spec` will need, in JSON as for `run`, and measure nothing."""
+    pool.start(Spec.from_json(spec_json))
+    return "{}"
 
 
 def run(spec_json: str) -> str:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ngbkit import scratch
+from ngbkit import environment, registry, scratch
 from ngbkit.compilers.base import Compiler, Form
 from ngbkit.device.servers import Servers
 from ngbkit.device.settings import child_settings
+from ngbkit.device.spec import Spec
+from ngbkit.sweep import Choice
 from ngbkit.workloads.base import Source
 
 _servers: dict[tuple[int, str], Servers] = {}
@@ -28,10 +30,39 @@ def servers(threads: int, accelerator: str, state_dir: Path) -> Servers:
     return _servers[key]
 
 
+def threads_of(spec: Spec) -> int:
+    """Worker threads of every runtime: the sweep's, the device's, or one a core."""
+    return spec.sweep.threads or spec.threads or environment.cores_usable()
+
+
+def start(spec: Spec) -> None:
+    """Start every fork server that a sweep needs, so that their imports overlap."""
+    here = servers(threads_of(spec), spec.accelerator, spec.state_dir)
+    compilers = [registry.load(registry.COMPILERS, Choice.parse(label).compiler) for label in spec.sweep.compilers]
+    for workload in spec.sweep.workloads:
+        source: Source = registry.load(registry.WORKLOADS, workload.source)
+        forms = [form_of(compiler, workload.source) for compiler in compilers]
+        here.get(preparing(source, exports="onnx" in forms))
+        for compiler, form in zip(compilers, forms, strict=True):
+            if form is not None and not compiler.unavailable(spec.accelerator):
+                here.get(preload(compiler, form, source))
+
+
 def form_of(compiler: Compiler, source: str) -> Form | None:
     """What the compiler is given of a workload: the first of its forms that the workload has."""
     offered: tuple[Form, ...] = ("onnx",) if source == "onnx" else ("module", "onnx")
     return next((form for form in compiler.forms if form in offered), None)
+
+
+_EXPORTING = "ngbkit.workloads.export_runtime"
+
+
+def preparing(source: Source, *, exports: bool) -> tuple[str, ...]:
+    """What a preparation is forked with: a module's first export spends two seconds on imports.
+
+    That server is not the one of torch children, whose memory is reported.
+    """
+    return (*source.preload, _EXPORTING) if exports and "torch" in source.preload else source.preload
 
 
 def preload(compiler: Compiler, form: Form, source: Source) -> tuple[str, ...]:

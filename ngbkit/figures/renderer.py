@@ -7,6 +7,7 @@ elsewhere. A viewer that draws none, and a page that a notebook is turned into, 
 from __future__ import annotations
 
 import base64
+import json
 import math
 import re
 from html import escape
@@ -21,8 +22,8 @@ MIME = "application/vnd.vegalite.v5+json"
 MOST_SVG_BYTES = 300_000
 """A picture with more marks than this is made of dots."""
 
-# One that is longer as vega writes it is not worth a try.
-_LONGEST = 4 * MOST_SVG_BYTES
+# A specification with more rows than fit into this has too many marks for an SVG, which need not be made to be seen so.
+_DENSE_BYTES = 400_000
 
 _SVG, _DOTS = "image/svg+xml", "image/jpeg"
 # Of the dots: fine, unless the picture is a large one.
@@ -55,18 +56,19 @@ def to_html(spec: dict[str, Any]) -> str:
         vl-convert is not installed.
     """
     kind, picture = _picture(spec)
-    told = escape(_title(spec), quote=True)
     if kind == _DOTS:
-        return f'<img alt="{told}" src="data:{kind};base64,{picture}">'
-    return f'<div role="img" aria-label="{told}">{picture}</div>'
+        return f'<img alt="{escape(_title(spec), quote=True)}" src="data:{kind};base64,{picture}">'
+    return picture
 
 
 def _picture(spec: dict[str, Any]) -> tuple[str, str]:
     """The MIME type, and the picture."""
     convert = converter()
-    picture = str(convert.vegalite_to_svg(spec))
-    if len(picture) <= _LONGEST and len(slimmer := slim(picture, _title(spec))) <= MOST_SVG_BYTES:
-        return _SVG, slimmer
+    if len(json.dumps(spec)) > _DENSE_BYTES:
+        return _DOTS, base64.b64encode(convert.vegalite_to_jpeg(spec, scale=1, quality=_QUALITY)).decode()
+    picture = slim(str(convert.vegalite_to_svg(spec)), _title(spec))
+    if len(picture) <= MOST_SVG_BYTES:
+        return _SVG, picture
     # A whole number keeps the edges of cells sharp, and with them the file small.
     scale = max(1, min(_SCALE, int(math.sqrt(_MOST_DOTS / _area(picture)))))
     return _DOTS, base64.b64encode(convert.svg_to_jpeg(picture, scale=scale, quality=_QUALITY)).decode()

@@ -112,7 +112,12 @@ def rows(data: Data, values: Values, select: Select, *, axes: Collection[str] = 
 
 def networks(frame: pd.DataFrame, factors: Sequence[str], several: bool) -> list[str]:
     """What each row's network is called: the workload, its factors, and the device where there are several."""
-    return [network(row, factors, several) for row in frame.to_dict("records")]
+    wanted = ["workload", *(name for name in factors if name in frame), *(["device"] if several else [])]
+    # A sweep has many trials of few networks.
+    known = frame.groupby(wanted, sort=False, dropna=False).ngroup().to_numpy()
+    firsts = frame[wanted].iloc[np.unique(known, return_index=True)[1]]
+    names = [network(row, factors, several) for row in firsts.to_dict("records")]
+    return [names[at] for at in known]
 
 
 def network(row: Mapping[Any, Any], factors: Sequence[str], several: bool) -> str:

@@ -11,6 +11,7 @@ import ipywidgets as widgets
 
 from ngbkit import inventory, registry
 from ngbkit.errors import NgbkitError
+from ngbkit.notebook.panels import ahead
 from ngbkit.notebook.panels.line import Line
 from ngbkit.sweep import BASELINE
 
@@ -120,6 +121,7 @@ class Form(widgets.VBox):  # type: ignore[misc, unused-ignore]
         names = [name for source in registry.load_all(registry.WORKLOADS).values() for name in source.complete("")]
         self.search.options = tuple(dict.fromkeys([*self._modules(), *names]))
         self._changed()
+        ahead.load()
 
     @staticmethod
     def _text(description: str, value: str, placeholder: str) -> widgets.Text:

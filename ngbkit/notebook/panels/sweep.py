@@ -13,7 +13,7 @@ from IPython.core.getipython import get_ipython
 from ngbkit import runs
 from ngbkit.errors import NgbkitError, UsageError
 from ngbkit.notebook import modules
-from ngbkit.notebook.panels import outlook
+from ngbkit.notebook.panels import ahead, outlook
 from ngbkit.notebook.panels.copying import CopyButton
 from ngbkit.notebook.panels.form import Form
 from ngbkit.notebook.panels.line import MAGIC
@@ -48,6 +48,7 @@ class SweepPanel(widgets.VBox):  # type: ignore[misc, unused-ignore]
         self.message = widgets.HTML()
         self.live = Live()
         self._unfinished = ""
+        self._ahead = False
         self.form = Form(lambda: modules.find(self._shell.user_ns), self._refresh)
         self.run.on_click(lambda _: self._start(MAGIC, f"{self.form.line.text()} --background"))
         self.resume.on_click(lambda _: self._start("ngruns", self._resuming()))
@@ -62,7 +63,8 @@ class SweepPanel(widgets.VBox):  # type: ignore[misc, unused-ignore]
         try:
             line = self.form.line
             cell = line.cell()
-            told = outlook.describe(line.sweep(modules.find(self._shell.user_ns)))
+            sweep = line.sweep(modules.find(self._shell.user_ns))
+            told = outlook.describe(sweep)
         except NgbkitError as error:
             self.copy.text, self.line.value = "", ""
             self.outlook.value = f"<em>{escape(str(error))}</em>"
@@ -72,6 +74,9 @@ class SweepPanel(widgets.VBox):  # type: ignore[misc, unused-ignore]
         self.line.value = f"<code>{escape(cell)}</code>"
         self.outlook.value = escape(told)
         self.run.disabled = self.active is not None
+        if not self._ahead:
+            self._ahead = True
+            ahead.start(sweep)
 
     def _start(self, magic: str, line: str) -> None:
         self._say("")
