@@ -53,8 +53,12 @@ def vitals(spec_json: str = "{}") -> str:
 
 
 def warm(spec_json: str) -> str:
-    """Start what a `Spec` will need, in JSON as for `run`, and measure nothing."""
-    pool.start(Spec.from_json(spec_json))
+    """Start what a `Spec` will need, in JSON as for `run`, and measure nothing.
+
+    It returns when all is there: imports that are still going on would be taken for other work on the device.
+    """
+    for server in pool.start(Spec.from_json(spec_json)):
+        server.wait_until_ready()
     return "{}"
 
 

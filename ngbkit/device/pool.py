@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ngbkit import environment, registry, scratch
 from ngbkit.compilers.base import Compiler, Form
-from ngbkit.device.servers import Servers
+from ngbkit.device.servers import ForkServer, Servers
 from ngbkit.device.settings import child_settings
 from ngbkit.device.spec import Spec
 from ngbkit.sweep import Choice
@@ -35,17 +35,19 @@ def threads_of(spec: Spec) -> int:
     return spec.sweep.threads or spec.threads or environment.cores_usable()
 
 
-def start(spec: Spec) -> None:
+def start(spec: Spec) -> list[ForkServer]:
     """Start every fork server that a sweep needs, so that their imports overlap."""
+    found: list[ForkServer] = []
     here = servers(threads_of(spec), spec.accelerator, spec.state_dir)
     compilers = [registry.load(registry.COMPILERS, Choice.parse(label).compiler) for label in spec.sweep.compilers]
     for workload in spec.sweep.workloads:
         source: Source = registry.load(registry.WORKLOADS, workload.source)
         forms = [form_of(compiler, workload.source) for compiler in compilers]
-        here.get(preparing(source, exports="onnx" in forms))
+        found.append(here.get(preparing(source, exports="onnx" in forms)))
         for compiler, form in zip(compilers, forms, strict=True):
             if form is not None and not compiler.unavailable(spec.accelerator):
-                here.get(preload(compiler, form, source))
+                found.append(here.get(preload(compiler, form, source)))
+    return found
 
 
 def form_of(compiler: Compiler, source: str) -> Form | None:

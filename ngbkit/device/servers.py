@@ -171,7 +171,7 @@ class ForkServer:
         DeviceError
             The server does not start, or has ended.
         """
-        self._wait_until_ready()
+        self.wait_until_ready()
         ours, theirs = socket.socketpair()
         self._children += 1
         log = self.folder / f"child-{self._children}.log"
@@ -202,7 +202,14 @@ class ForkServer:
             self._process.kill()
             self._process.wait()
 
-    def _wait_until_ready(self) -> None:
+    def wait_until_ready(self) -> None:
+        """Until it has its imports.
+
+        Raises
+        ------
+        DeviceError
+            It does not come up.
+        """
         if not self._ready:
             self._control.settimeout(_START_S)
             self._reply()

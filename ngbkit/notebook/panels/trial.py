@@ -78,12 +78,13 @@ def describe(data: Data, trial: Mapping[str, Any]) -> dict[str, Any]:
     row |= _samples(own)
     for variable in _NUMBERS:
         if variable in own and np.isfinite(own[variable].item()):
-            units = own[variable].attrs.get("units", "")
-            row[own[variable].attrs.get("long_name", variable)] = f"{own[variable].item():.4g} {units}".strip(" 1")
+            row[variable.replace("_", " ")] = _number(own[variable].item(), str(own[variable].attrs.get("units", "")))
     for variable in ("contract", "facts"):
         if variable in own and own[variable].item():
             told = json.loads(own[variable].item())
-            row[variable] = ", ".join(f"{key} {value}" for key, value in told.items() if value not in ("", None))
+            row[variable] = ", ".join(
+                f"{key} {_short(value)}" for key, value in told.items() if value not in ("", None)
+            )
     known = ratios.environments(own).get(str(trial["device"]), {})
     environment = {key: known[key] for key in _ENVIRONMENT if known.get(key)}
     if environment:
@@ -96,6 +97,21 @@ def _select(node: xr.Dataset, trial: Mapping[str, Any]) -> xr.Dataset | None:
     if own != set(trial) or any(value not in np.atleast_1d(node[key].values) for key, value in trial.items()):
         return None
     return node.sel({key: value for key, value in trial.items() if key in node.dims})
+
+
+def _number(value: float, units: str) -> str:
+    if units == "B":
+        return f"{value / 1e6:.4g} MB"
+    return f"{value:.4g} {units}".removesuffix(" 1")
+
+
+def _short(value: Any) -> str:
+    """A fact as people read it: nobody reads the tenth digit of a duration."""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_short(one)}" for key, one in value.items())
+    return str(value)
 
 
 def _samples(own: xr.Dataset) -> dict[str, Any]:
