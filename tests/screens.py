@@ -22,7 +22,7 @@ DEVICES = '[core0]\nlaunch = "local"\ncores = "0"\n\n[core1]\nlaunch = "local"\n
 _LATER_MS = 600_000
 _CHART = ".vega-embed svg.marks"
 # A palette is a quarter of the same in full colour, and a page of text and flat colours looks no worse.
-_COLOURS = 64
+_COLOURS = 256
 
 
 def main() -> None:
