@@ -3,6 +3,7 @@
     Sweep -> trials -> cluster (one engine a device) -> device plan -> isolated child process
           -> compiler -> equivalence check -> interleaved timing -> measurement -> journal
           -> dataset (xarray) -> metrics -> figures
+                             \\-> predictor -> optimizer
 
 >>> from ngbkit import Sweep
 >>> ds = Sweep(["resnet18"], compilers=["identity", "openvino"], batch_sizes=[1, 4]).run()  # doctest: +SKIP
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-    from ngbkit import figures, reference, runs
+    from ngbkit import figures, optimizer, predictor, reference, runs
     from ngbkit.cluster.attach import attach
     from ngbkit.merging import merge
     from ngbkit.notebook import panels
@@ -45,8 +46,10 @@ _EXPORTS = {
     "load": ("ngbkit.storage", "load"),
     "merge": ("ngbkit.merging", "merge"),
     "onnx": ("ngbkit.workloads.onnx", ""),
+    "optimizer": ("ngbkit.optimizer", ""),
     "panels": ("ngbkit.notebook.panels", ""),
     "paper": ("ngbkit.workloads.paper", ""),
+    "predictor": ("ngbkit.predictor", ""),
     "reference": ("ngbkit.reference", ""),
     "resume": ("ngbkit.runs", "resume"),
     "runs": ("ngbkit.runs", ""),
@@ -70,8 +73,10 @@ __all__ = [
     "load_ipython_extension",
     "merge",
     "onnx",
+    "optimizer",
     "panels",
     "paper",
+    "predictor",
     "reference",
     "resume",
     "runs",

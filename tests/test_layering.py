@@ -54,6 +54,8 @@ CLIENT_SIDE = (
         "tally",
         "runs",
         "figures",
+        "predictor",
+        "optimizer",
     ),
     *(
         "words",

@@ -276,7 +276,7 @@ class Compiler:
         return self.accelerators[kind]()
 
     def settle(self, options: Mapping[str, Any]) -> dict[str, Scalar]:
-        """Those `options`, checked, with the defaults of all others.
+        """Those `options`, checked, with the defaults of all others; of `GRAPH` only where it is asked for.
 
         Raises
         ------
@@ -285,13 +285,16 @@ class Compiler:
         """
         settled: dict[str, Scalar] = {name: option.default for name, option in self.options.items()}
         for name, value in options.items():
-            if name not in self.options:
-                raise UnknownNameError(f"option of {self.name}", name, self.options)
+            if name not in self._known():
+                raise UnknownNameError(f"option of {self.name}", name, self._known())
             settled[name] = self._checked(name, value)
         return settled
 
+    def _known(self) -> Mapping[str, Option]:
+        return {**self.options, **({GRAPH: _GRAPH} if "onnx" in self.forms else {})}
+
     def _checked(self, name: str, value: Any) -> Scalar:
-        option = self.options[name]
+        option = self._known()[name]
         kind = type(option.default)
         fits = isinstance(value, kind) and not (kind is int and isinstance(value, bool))
         if kind is float and isinstance(value, int) and not isinstance(value, bool):
@@ -301,6 +304,14 @@ class Compiler:
             raise UsageError(f"{self.name} option {name}={value!r} does not fit; valid: {valid} ({option.help}).")
         settled: Scalar = value
         return settled
+
+
+GRAPH = "graph"
+"""The option that every compiler has which reads ONNX: the content hash of a file that it is to compile in the place of
+the network's own, such as a rewritten one. The file is an artifact of the workload, static at the batch size of the
+trial, and is held against the network's own reference."""
+
+_GRAPH = Option(default="", help="the content hash of an ONNX file to compile in the place of the network's own")
 
 
 def version(package: str) -> str | None:

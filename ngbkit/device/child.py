@@ -7,6 +7,7 @@ answer that says what and where.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import re
@@ -23,10 +24,10 @@ import numpy as np
 from ngbkit import equivalence, options, registry, resources
 from ngbkit.accelerators import events
 from ngbkit.accelerators.events import Method
-from ngbkit.compilers.base import Compiler, Program, Progress, Task, Tuning
+from ngbkit.compilers.base import GRAPH, Compiler, Program, Progress, Task, Tuning
 from ngbkit.device import preparation, reference
 from ngbkit.device.channel import Channel, ChannelClosedError, Message
-from ngbkit.errors import UnsupportedError, WorkloadError
+from ngbkit.errors import UnsupportedError, UsageError, WorkloadError
 from ngbkit.records import FailureStatus, Stage
 from ngbkit.sweep import Choice
 from ngbkit.timing.sampling import sample
@@ -187,6 +188,8 @@ def _task(message: Message, compiler: Compiler, choice: Choice, tell: Callable[[
         module, inputs, examples = network.module, network.inputs, network.examples
     else:
         onnx = Path(message["onnx"])
+        if choice.options.get(GRAPH):
+            onnx = _instead(onnx, str(choice.options[GRAPH]), preparation.locator(message["artifacts"]))
         inputs = [TensorSpec.from_json(spec) for spec in message["inputs"]]
         examples = preparation.read_arrays(message["examples"])
     return Task(
@@ -196,12 +199,23 @@ def _task(message: Message, compiler: Compiler, choice: Choice, tell: Callable[[
         inputs=tuple(inputs),
         arrays=tuple(feeds.draw(inputs, examples, message["batch_size"], message["seed"])),
         batch_size=message["batch_size"],
-        options=compiler.settle(choice.options),
+        options=compiler.settle({name: value for name, value in choice.options.items() if name != GRAPH}),
         threads=message["threads"],
         cache=Path(message["cache"]),
         tuning=_tuning(message["tuning"], tell),
         accelerator=message["accelerator"].partition(":")[0],
     )
+
+
+def _instead(onnx: Path, digest: str, locate: Callable[[str], Path]) -> Path:
+    """An artifact under a name that says what it is, by which runtimes tell, beside the network's own file."""
+    found = locate(digest)
+    if not found.exists():
+        raise UsageError(f"{GRAPH}={digest!r} is no artifact of this workload: add the file to its artifacts.")
+    link = onnx.with_name(f"graph-{digest}.onnx")
+    with contextlib.suppress(FileExistsError):
+        link.symlink_to(found)
+    return link
 
 
 def _tuning(message: Message, tell: Callable[[Message], None]) -> Tuning:

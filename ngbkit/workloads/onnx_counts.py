@@ -90,10 +90,10 @@ def macs(graph: Any) -> int:
         It holds an operator that is not known here, or a shape that onnx cannot infer.
     """
     shapes = _shapes(graph)
-    return sum(_work(node, shapes) for node in graph.node)
+    return sum(work(node, shapes) for node in graph.node)
 
 
-def _work(node: Any, shapes: Shapes) -> int:
+def work(node: Any, shapes: Shapes) -> int:
     counter = _COUNTERS.get((_domain(node), node.op_type))
     if counter is not None:
         return counter(node, shapes)

@@ -98,7 +98,10 @@ def _draw(name: str, sizes: int = 50) -> None:
     made = time.perf_counter() - began
     bundle = renderer.mimebundle(chart)
     took, size = time.perf_counter() - began, len(json.dumps(bundle)) / 1e6
-    print(f"{name} of {200 * sizes:,} points: {took:.1f} s ({made:.1f} s of it for the numbers), {size:.2f} MB", flush=True)
+    print(
+        f"{name} of {200 * sizes:,} points: {took:.1f} s ({made:.1f} s of it for the numbers), {size:.2f} MB",
+        flush=True,
+    )
 
 
 @contextmanager

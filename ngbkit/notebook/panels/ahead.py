@@ -46,5 +46,12 @@ def start(sweep: Sweep) -> list[threading.Thread]:
 def _start(device: Device, sweep: Sweep) -> None:
     with suppress(Exception):
         engine = engines.engine(device.label)
-        place = {"device": device.label, "state_dir": engine.state_dir or options.state_dir()}
-        engine.warm(Spec(run_id="", sweep=sweep, threads=device.threads, accelerator=device.accelerator, **place))
+        spec = Spec(
+            run_id="",
+            device=device.label,
+            state_dir=engine.state_dir or options.state_dir(),
+            sweep=sweep,
+            threads=device.threads,
+            accelerator=device.accelerator,
+        )
+        engine.warm(spec)

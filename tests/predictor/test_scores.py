@@ -1,0 +1,37 @@
+"""Scores, against numbers by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from ngbkit.predictor import scores
+
+
+def test_by_how_much_predictions_are_off() -> None:
+    """Errors are shares of what was measured."""
+    predicted, measured = [1.1, 2.0, 2.0], [1.0, 2.0, 4.0]
+
+    assert pytest.approx((0.1 + 0 + 0.5) / 3) == scores.mape(predicted, measured)
+    assert pytest.approx(2 / 3) == scores.within(predicted, measured, 0.11)
+    assert all(map(math.isnan, (scores.mape([], []), scores.within([], []), scores.tau([1], [1]))))
+
+
+def test_order() -> None:
+    """One pair of three the wrong way round is a tau of a third."""
+    assert pytest.approx(1.0) == scores.tau([1, 2, 3], [10, 20, 30])
+    assert pytest.approx(1 / 3) == scores.tau([1, 3, 2], [10, 20, 30])
+
+
+def test_the_sign_of_real_gains_within_a_network() -> None:
+    """Pairs of other networks, and pairs that differ by less than 3 %, do not count."""
+    measured = [1.0, 0.9, 1.01, 5.0, 4.0]
+    predicted = [1.0, 0.95, 2.0, 4.0, 5.0]
+    parents = ["a", "a", "a", "b", "b"]
+
+    # Real: a0-a1 right, a1-a2 right, b0-b1 wrong; a0-a2 differs by 1 % only.
+    assert (pytest.approx(2 / 3), 3) == scores.sign_accuracy(predicted, measured, parents)
+    share, pairs = scores.sign_accuracy([1.0], [1.0], ["a"])
+    assert math.isnan(share)
+    assert 0 == pairs
