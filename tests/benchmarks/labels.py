@@ -42,8 +42,8 @@ HOW: dict[str, Any] = {"repeats": 24, "min_rounds": 12, "max_seconds": 8.0, "tim
 #: More work than this takes too long a call, and less is a network of nothing.
 LEAST_MACS, MOST_MACS = 1e6, 1.2e9
 #: Of the networks, one in so many is measured on the slow compilers, and one in so many is rewritten.
-SLOW_ONE_IN, REWRITTEN_ONE_IN = 6, 2
-STEP, VARIANTS_EACH, OPERATORS_EACH, MOST_STEPS = 12, 6, 40, 3
+SLOW_ONE_IN, REWRITTEN_ONE_IN = 12, 2
+STEP, VARIANTS_EACH, OPERATORS_EACH, MOST_STEPS = 12, 6, 8, 3
 
 
 def main() -> None:
