@@ -1,6 +1,6 @@
 """The shell, with the same verbs as the magics.
 
-``ngbkit run | resume | runs | show | devices | deploy | undeploy | compilers | cache | selfcheck | demo``.
+``ngbkit run | resume | runs | show | devices | deploy | undeploy | compilers | cache | optimize | selfcheck | demo``.
 
 Tables go to stdout, progress and messages to stderr. It exits with 0; 1 where a run failed or no trial gave a result;
 2 where what was asked for is not valid; 130 after Ctrl-C, which keeps what was measured; 141 where its reader left.
@@ -26,6 +26,7 @@ from ngbkit.caches.arguments import CACHE
 from ngbkit.deployment import arguments as deployment_arguments
 from ngbkit.errors import MissingDependencyError, NgbkitError, UsageError
 from ngbkit.inventory import Answer
+from ngbkit.optimizer.arguments import OPTIMIZE
 from ngbkit.progress import describe, remarks, watch
 from ngbkit.selfcheck import arguments as selfcheck_arguments
 
@@ -164,6 +165,14 @@ def _show(asked: argparse.Namespace) -> int:
     return OK
 
 
+def _optimize(asked: argparse.Namespace) -> int:
+    """Rewrite a network for a runtime, and keep what is measured to be faster."""
+    _require_client_side()
+    from ngbkit.optimizer import see_to_optimizing
+
+    return _answer(asked, see_to_optimizing(asked, None if asked.quiet else _tell))
+
+
 def _selfcheck(asked: argparse.Namespace) -> int:
     """Say whether this machine is fit to measure on: its noise, and what can be told apart in it."""
     _require_client_side()
@@ -205,16 +214,9 @@ def _deploy(asked: argparse.Namespace) -> int:
     from ngbkit.cluster import devices
     from ngbkit.deployment.deploy import deploy
     from ngbkit.deployment.errand import nobody
-    from ngbkit.sweep import split_labels
 
-    done = deploy(
-        devices.get(asked.device),
-        extras=None if asked.extras is None else split_labels(asked.extras),
-        wheels=Path(asked.wheelhouse) if isinstance(asked.wheelhouse, str) else asked.wheelhouse,
-        python=asked.python,
-        system_site_packages=asked.system_site_packages,
-        say=_tell if sys.stderr.isatty() else nobody,
-    )
+    say = _tell if sys.stderr.isatty() else nobody
+    done = deploy(devices.get(asked.device), **deployment_arguments.to_call(asked), say=say)
     print(json.dumps(done.to_json(), indent=2) if asked.json else done.to_text())
     return OK
 
@@ -238,6 +240,7 @@ _COMMANDS: dict[str, tuple[Callable[[argparse.Namespace], int], tuple[Argument, 
     "undeploy": (_undeploy, deployment_arguments.UNDEPLOY),
     "compilers": (_compilers, (*inventory.COMPILERS, _JSON)),
     "cache": (_cache, (*CACHE, _JSON)),
+    "optimize": (_optimize, (*OPTIMIZE, _JSON, _QUIET)),
     "selfcheck": (_selfcheck, (*selfcheck_arguments.TABLE, _JSON, _QUIET)),
     "demo": (_demo, (_DEMO_REPEATS, _FOLDER, _JSON, _QUIET)),
 }

@@ -55,7 +55,6 @@ CLIENT_SIDE = (
         "runs",
         "figures",
         "predictor",
-        "optimizer",
     ),
     *(
         "words",
@@ -64,6 +63,7 @@ CLIENT_SIDE = (
         "caches",
         "deployment",
         "progress",
+        "optimizer",
         "selfcheck",
         "notebook",
         "cli",

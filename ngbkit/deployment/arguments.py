@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
+from pathlib import Path
+from typing import Any
+
 from ngbkit.arguments import Argument
+from ngbkit.sweep import split_labels
 
 _DEVICE = Argument(
     flags=("device",),
@@ -41,3 +46,13 @@ UNDEPLOY = (
         settings={"action": "store_true"},
     ),
 )
+
+
+def to_call(asked: argparse.Namespace) -> dict[str, Any]:
+    """The keywords of `ngbkit.deployment.deploy.deploy` that parsed arguments ask for."""
+    return {
+        "extras": None if asked.extras is None else split_labels(asked.extras),
+        "wheels": Path(asked.wheelhouse) if isinstance(asked.wheelhouse, str) else asked.wheelhouse,
+        "python": asked.python,
+        "system_site_packages": asked.system_site_packages,
+    }

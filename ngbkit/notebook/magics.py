@@ -20,6 +20,7 @@ from ngbkit.errors import NgbkitError, UsageError, WorkloadError
 from ngbkit.notebook import modules
 from ngbkit.notebook.display import Drawing, Listing, when_ended
 from ngbkit.notebook.sheets import Sheets
+from ngbkit.optimizer.arguments import OPTIMIZE
 from ngbkit.progress import common_failure, watch
 from ngbkit.selfcheck import arguments as selfcheck_arguments
 
@@ -41,6 +42,7 @@ TABLES: Mapping[str, tuple[Argument, ...]] = {
     "ngdevices": inventory.DEVICES,
     "ngcompilers": inventory.COMPILERS,
     "ngcache": CACHE,
+    "ngoptimize": OPTIMIZE,
     "ngselfcheck": selfcheck_arguments.TABLE,
     "ngpanel": (
         Argument(
@@ -96,7 +98,7 @@ class RunInterruptedError(KeyboardInterrupt):
 
 @magics_class
 class Benchmarks(Magics):
-    """``%ngbench``, ``%ngruns``, ``%ngdevices``, ``%ngcompilers``, ``%ngcache``, ``%ngselfcheck``, ``%ngpanel``."""
+    """``%ngbench``, ``%ngruns``, ``%ngdevices``, ``%ngcompilers``, ``%ngcache``, ``%ngoptimize`` and others."""
 
     @_magic(line_cell_magic)
     def ngbench(self, line: str, cell: str | None = None) -> Any:
@@ -190,6 +192,26 @@ class Benchmarks(Magics):
 
         with _short_errors():
             return _shown(see_to_caches(self._read(self.ngcache, line)))
+
+    @_magic(line_magic)
+    def ngoptimize(self, line: str) -> Listing:
+        """Rewrite a network for a runtime: found by a cost model, proved in float64, and measured before it is kept.
+
+        ::
+
+            %ngoptimize resnet18 --runtime openvino -o resnet18.onnx
+            %ngoptimize model.onnx --cost gnn --labels labels.nc
+        """
+        from ngbkit.optimizer import see_to_optimizing
+
+        with _short_errors():
+            asked = self._read(self.ngoptimize, line)
+            assert self.shell is not None
+            drawing = Drawing(self.shell, with_table=False)
+            try:
+                return _shown(see_to_optimizing(asked, drawing.write))
+            finally:
+                drawing.clear()
 
     @_magic(line_magic)
     def ngselfcheck(self, line: str) -> SelfCheck | pd.DataFrame:
