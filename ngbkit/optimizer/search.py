@@ -134,7 +134,7 @@ def _expanded(
             break
         parent = frontier[at]
         model = rules[name].apply(parent.model, site)
-        graph = graphs.of(model.clone().graph)
+        graph = graphs.of(model.graph)
         if graph.digest not in known and graph.digest not in found:
             steps_ = (*parent.steps, (name, site))
             found[graph.digest] = Candidate(model=model, graph=graph, cost=parent.cost, steps=steps_)

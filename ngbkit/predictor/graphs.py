@@ -244,7 +244,8 @@ def _annotated(node: ir.Node, constants: set[ir.Value], shapes: onnx_counts.Shap
 
     taken = list(_taken(node))
     try:
-        macs = onnx_counts.work(ir.to_proto(node), shapes)
+        idle = onnx_counts.is_idle(node.domain, node.op_type)
+        macs = 0 if idle else onnx_counts.work(ir.to_proto(node), shapes)
     except onnx_counts.UncountableError:
         macs = None
     return Operator(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +94,21 @@ def macs(graph: Any) -> int:
     return sum(work(node, shapes) for node in graph.node)
 
 
+def is_idle(domain: str, kind: str) -> bool:
+    """Whether an operator of that kind does nothing that counts, whatever its shapes: none that holds a graph is."""
+    if kind in _HOLDING or (domain, kind) in _COUNTERS:
+        return False
+    return kind in _LIGHT if domain else _is_standard(kind)
+
+
 def work(node: Any, shapes: Shapes) -> int:
+    """The multiply-accumulate operations of one node.
+
+    Raises
+    ------
+    UncountableError
+        It is an operator that is not known here, or a shape that it takes is not.
+    """
     counter = _COUNTERS.get((_domain(node), node.op_type))
     if counter is not None:
         return counter(node, shapes)
@@ -108,11 +123,14 @@ def _is_idle(node: Any) -> bool:
 
 
 def _is_light(node: Any) -> bool:
+    return node.op_type in _LIGHT if _domain(node) else _is_standard(node.op_type)
+
+
+@cache
+def _is_standard(kind: str) -> bool:
     import onnx
 
-    if _domain(node):
-        return node.op_type in _LIGHT
-    return node.op_type not in _UNDEFINED and onnx.defs.has(node.op_type)
+    return kind not in _UNDEFINED and bool(onnx.defs.has(kind))
 
 
 def _domain(node: Any) -> str:
@@ -255,5 +273,7 @@ _LIGHT = frozenset(
         *("QLinearAveragePool", "QLinearGlobalAveragePool", "NhwcMaxPool", "ReorderInput", "ReorderOutput"),
     }
 )
+# Operators that run a graph within them.
+_HOLDING = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 # Standard operators that work hard, and not by multiplying and adding in a number that is agreed on.
 _UNDEFINED = frozenset({"DFT", "STFT", "Det", "LinearAttention", "CausalConvWithState"})
