@@ -101,13 +101,13 @@ class SweepPanel(widgets.VBox):  # type: ignore[misc, unused-ignore]
         left = run.progress.total - run.progress.done
         self._unfinished = run.id if left else ""
         self.stop.disabled, self.resume.disabled = True, not self._unfinished
+        self._refresh()
         if run.error is not None:
             self._say(f"run {run.id} failed: {run.error}")
         elif left:
             self._say(f"run {run.id} was stopped; {left} trials are missing, and Resume measures them")
         else:
             self._say(f"run {run.id} has ended; {self.form.out.value} holds its dataset")
-        self._refresh()
 
     def _resuming(self) -> str:
         return f"--resume {self._unfinished} -o {self.form.out.value} --background"
