@@ -101,7 +101,7 @@ def test_a_device_of_another_python_beside_this_one(
     data = run.result()
     environments = json.loads(data.attrs["environments"])
     here, there = processes(), host.processes()
-    keys = [engine.view.client.session.key.decode() for _, engine in engines._engines.values()]
+    keys = [engine.view.client.session.key.decode() for engine in engines.running().values()]
 
     assert {"ok"} == set(data["status"].values.ravel())
     assert ["cpu", "far"] == data["device"].values.tolist()
