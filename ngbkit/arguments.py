@@ -44,16 +44,17 @@ class Argument:
         return {"help": self.help, **self.settings}
 
 
-def _argument(*flags: str, help: str, completes: str = "", **settings: Any) -> Argument:
+def argument(*flags: str, help: str, completes: str = "", **settings: Any) -> Argument:
+    """An `Argument`, its settings as keywords."""
     return Argument(flags=flags, help=help, completes=completes, settings=settings)
 
 
 def _list(*flags: str, **about: Any) -> Argument:
     """An argument that may be given twice and then holds both."""
-    return _argument(*flags, action="append", **about)
+    return argument(*flags, action="append", **about)
 
 
-WORKLOADS = _argument(
+WORKLOADS = argument(
     "workloads",
     nargs="*",
     metavar="WORKLOAD",
@@ -69,16 +70,16 @@ COMPILERS = _list(
     help='separated by commas, each with options of its own where wanted: identity,openvino{"hint":"throughput"} '
     "(default: identity)",
 )
-OUT = _argument("-o", "--out", metavar="NAME", completes="variable", help="bind the dataset to this variable")
-FILE = _argument("-o", "--out", metavar="FILE", help="write the dataset to this file, such as results/out.nc")
-BACKGROUND = _argument("--background", action="store_true", help="return the live run at once and measure meanwhile")
-CLUSTER = _argument(
+OUT = argument("-o", "--out", metavar="NAME", completes="variable", help="bind the dataset to this variable")
+FILE = argument("-o", "--out", metavar="FILE", help="write the dataset to this file, such as results/out.nc")
+BACKGROUND = argument("--background", action="store_true", help="return the live run at once and measure meanwhile")
+CLUSTER = argument(
     "--cluster",
     metavar="ID",
     completes="path",
     help="measure on the engines of a running ipyparallel cluster: its id, or its connection file",
 )
-REPEATS = _argument(
+REPEATS = argument(
     "-r", "--repeats", metavar="N", type=int, help="timed samples a trial (default: 100, as in the paper)"
 )
 
@@ -91,22 +92,22 @@ SWEEP: tuple[Argument, ...] = (
         help="samples in one call: 1,4,8 or a range with both its ends, 1:4 (default: 1)",
     ),
     REPEATS,
-    _argument(
+    argument(
         "--precision",
         metavar="SHARE",
         help="in the place of --repeats: measure until the 95 %% interval of every speed-up is this narrow on either "
         "side, such as 1%%",
     ),
-    _argument(
+    argument(
         "--min-rounds", metavar="N", type=int, help="interleaving rounds that a trial takes at least (default: 10)"
     ),
-    _argument(
+    argument(
         "--max-seconds",
         metavar="SECONDS",
         type=float,
         help="time no group for longer than this (default: no limit; 60 with --precision)",
     ),
-    _argument(
+    argument(
         "--sequential",
         action="store_true",
         help="measure the compilers of a group one after the other and not in turns",
@@ -119,27 +120,27 @@ SWEEP: tuple[Argument, ...] = (
         help="values of a factor that a workload takes: width=64,96 or a range with both its ends, depth=1:6, "
         "depth=1:9:2; once a factor",
     ),
-    _argument("--threads", metavar="N", type=int, help="worker threads of every runtime (default: one a core)"),
-    _argument("--timeout", metavar="SECONDS", type=float, help="how long one step of a trial may take (default: 600)"),
-    _argument(
+    argument("--threads", metavar="N", type=int, help="worker threads of every runtime (default: one a core)"),
+    argument("--timeout", metavar="SECONDS", type=float, help="how long one step of a trial may take (default: 600)"),
+    argument(
         "--tuning-seconds",
         metavar="SECONDS",
         type=float,
         help="what compilers that search for fast code may spend on each device, in all (default: no limit)",
     ),
-    _argument(
+    argument(
         "--tuning-candidates",
         metavar="N",
         type=int,
         help="how many candidates such compilers may try on each device, in all (default: no limit)",
     ),
-    _argument(
+    argument(
         "--gpu-timer",
         choices=GPU_TIMERS,
         help="time samples on a GPU by the CPU's clock around a whole call, or by CUDA events (default: host)",
     ),
-    _argument("--flush-l2", action="store_true", help="overwrite a GPU's L2 cache before each sample"),
-    _argument("--seed", metavar="N", type=int, help="seeds weights, inputs and the order of measuring (default: 0)"),
+    argument("--flush-l2", action="store_true", help="overwrite a GPU's L2 cache before each sample"),
+    argument("--seed", metavar="N", type=int, help="seeds weights, inputs and the order of measuring (default: 0)"),
     CLUSTER,
 )
 
@@ -149,11 +150,11 @@ MODULE: tuple[Argument, ...] = (
         metavar="SHAPE",
         help="of one sample, for a module of the notebook: 3,224,224; once an input",
     ),
-    _argument("--inputs", metavar="NAME", completes="variable", help="a variable of example tensors for such a module"),
-    _argument("--name", metavar="LABEL", help="what the results call that module, or the cell's model"),
+    argument("--inputs", metavar="NAME", completes="variable", help="a variable of example tensors for such a module"),
+    argument("--name", metavar="LABEL", help="what the results call that module, or the cell's model"),
 )
 
-RUN = _argument("--resume", metavar="ID", completes="run", help="go on with this run: its id, or how its id begins")
+RUN = argument("--resume", metavar="ID", completes="run", help="go on with this run: its id, or how its id begins")
 RESUME: tuple[Argument, ...] = (
     _list(
         "--retry",

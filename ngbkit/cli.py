@@ -13,7 +13,6 @@ import json
 import math
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
@@ -21,13 +20,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ngbkit import __version__, arguments, inventory, words
-from ngbkit.arguments import Argument, Parser
+from ngbkit.arguments import Argument, Parser, argument
 from ngbkit.caches.arguments import CACHE
 from ngbkit.deployment import arguments as deployment_arguments
 from ngbkit.errors import MissingDependencyError, NgbkitError, UsageError
 from ngbkit.inventory import Answer
 from ngbkit.optimizer.arguments import OPTIMIZE
-from ngbkit.progress import describe, remarks, watch
+from ngbkit.progress import remarks, shown, watch
 from ngbkit.selfcheck import arguments as selfcheck_arguments
 
 if TYPE_CHECKING:
@@ -35,27 +34,19 @@ if TYPE_CHECKING:
     from ngbkit.storage import Data
 
 OK, FAILED, INVALID, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 130, 141
-# A log that is no terminal gets a line this often.
-_LOG_EVERY_S = 10.0
 _DEMO_FIGURES = ("throughput", "speedup", "ase", "bsr")
 _DEMO = "resnet18 deit3_small_patch16_224 -b 1,2,4 -c identity,torchscript,onnxruntime,openvino"
 
 
-def _argument(*flags: str, help: str, **settings: Any) -> Argument:
-    return Argument(flags=flags, help=help, settings=settings)
-
-
-_JSON = _argument("--json", action="store_true", help="print JSON, for programs")
-_QUIET = _argument("--quiet", action="store_true", help="show no progress")
-_OVERWRITE = _argument("--overwrite", action="store_true", help="replace the file if it exists")
-_RUN_ID = _argument("run", metavar="RUN", help="its id, or how its id begins")
-_SOURCE = _argument("source", metavar="FILE_OR_RUN", help="a file that `run -o` wrote, or the id of a run")
+_JSON = argument("--json", action="store_true", help="print JSON, for programs")
+_QUIET = argument("--quiet", action="store_true", help="show no progress")
+_OVERWRITE = argument("--overwrite", action="store_true", help="replace the file if it exists")
+_RUN_ID = argument("run", metavar="RUN", help="its id, or how its id begins")
+_SOURCE = argument("source", metavar="FILE_OR_RUN", help="a file that `run -o` wrote, or the id of a run")
 _FIGURES = "throughput, speedup, rtr, ase, bsr, latency, … (default: throughput)"
-_FIGURE = _argument("--figure", metavar="NAME", default="throughput", help=_FIGURES)
-_FOLDER = _argument(
-    "-o", "--out", metavar="DIR", default="results", help="for demo.nc and demo.html (default: results)"
-)
-_DEMO_REPEATS = _argument(
+_FIGURE = argument("--figure", metavar="NAME", default="throughput", help=_FIGURES)
+_FOLDER = argument("-o", "--out", metavar="DIR", default="results", help="for demo.nc and demo.html (default: results)")
+_DEMO_REPEATS = argument(
     "-r", "--repeats", metavar="N", type=int, default=50, help="timed samples a trial (default: 50)"
 )
 _REPORT = " and then: ngbkit selfcheck --run {run}"
@@ -99,8 +90,8 @@ def _parser() -> Parser:
     for name, (command, table) in _COMMANDS.items():
         summary = str(command.__doc__).partition("\n")[0]
         own = commands.add_parser(name, help=summary, description=summary)
-        for argument in table:
-            own.add_argument(*argument.flags, **argument.keywords)
+        for one in table:
+            own.add_argument(*one.flags, **one.keywords)
         own.set_defaults(command=command, parser=own)
     return parser
 
@@ -273,7 +264,7 @@ def _finish(run: Run, quiet: bool, then: str = "") -> Data:
         It failed.
     """
     try:
-        with _progress(quiet) as show:
+        with shown(quiet) as show:
             watch(run, show)
     except KeyboardInterrupt:
         now = run.progress
@@ -357,38 +348,6 @@ def _plain(value: Any) -> Any:
     """A value as JSON has it: no NaN, no NumPy."""
     value = value.item() if hasattr(value, "item") else value
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-@contextmanager
-def _progress(quiet: bool) -> Iterator[Callable[[Run], None]]:
-    """What shows a run on stderr: a bar that moves in a terminal, now and then a line in a log."""
-    if quiet:
-        yield lambda _run: None
-    elif not sys.stderr.isatty():
-        yield _logger()
-    else:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn
-
-        columns = (BarColumn(), TextColumn("{task.description}", markup=False))
-        # Drawn when something has happened, not by a thread that takes time from what is measured.
-        with Progress(*columns, console=Console(stderr=True), auto_refresh=False) as bar:
-            task = bar.add_task("")
-            yield lambda run: bar.update(
-                task, completed=run.progress.done, total=run.progress.total, description=describe(run), refresh=True
-            )
-
-
-def _logger() -> Callable[[Run], None]:
-    logged = -math.inf
-
-    def log(run: Run) -> None:
-        nonlocal logged
-        if run.ended or time.monotonic() - logged >= _LOG_EVERY_S:
-            logged = time.monotonic()
-            print(describe(run), file=sys.stderr, flush=True)
-
-    return log
 
 
 def _tell(line: str) -> None:

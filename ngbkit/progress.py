@@ -1,8 +1,12 @@
-"""How far a run is, in a line, and the wait for its end."""
+"""How far a run is, in a line; what shows it on a terminal or in a log; and the wait for its end."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ngbkit.clock import duration
@@ -15,6 +19,8 @@ if TYPE_CHECKING:
 PAUSE_S = 0.2
 # The time left goes on counting down while nothing happens.
 _REFRESH_S = 1.0
+# A log that is no terminal gets a line this often.
+_LOG_EVERY_S = 10.0
 
 
 def describe(run: Run) -> str:
@@ -55,6 +61,39 @@ def watch(run: Run, show: Callable[[Run], None]) -> None:
     show(run)
     if interrupt is not None and run.state == "stopped":
         raise interrupt
+
+
+@contextmanager
+def shown(quiet: bool = False) -> Iterator[Callable[[Run], None]]:
+    """What shows a run on stderr, for `watch`: a bar that moves in a terminal, now and then a line in a log."""
+    if quiet:
+        yield lambda _run: None
+    elif not sys.stderr.isatty():
+        yield _logger()
+    else:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn
+
+        columns = (BarColumn(), TextColumn("{task.description}", markup=False))
+        # Drawn when something has happened, not by a thread that takes time from what is measured.
+        with Progress(*columns, console=Console(stderr=True), auto_refresh=False) as bar:
+            task = bar.add_task("")
+            yield lambda run: bar.update(
+                task, completed=run.progress.done, total=run.progress.total, description=describe(run), refresh=True
+            )
+
+
+def _logger() -> Callable[[Run], None]:
+    logged = -math.inf
+
+    def log(run: Run) -> None:
+        nonlocal logged
+        if run.ended or time.monotonic() - logged >= _LOG_EVERY_S:
+            logged = time.monotonic()
+            sys.stderr.write(f"{describe(run)}\n")
+            sys.stderr.flush()
+
+    return log
 
 
 def remarks(run: Run) -> list[str]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 import re
-from typing import Any
 
-from ngbkit.arguments import Argument
+from ngbkit.arguments import Argument, argument
 from ngbkit.errors import UsageError
 
 ACTIONS = ("list", "clean", "export", "import")
@@ -16,13 +15,9 @@ _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
 _PREFIXES = "kmgt"
 
 
-def _argument(*flags: str, help: str, completes: str = "", **settings: Any) -> Argument:
-    return Argument(flags=flags, help=help, completes=completes, settings=settings)
-
-
 #: The words of the verb.
 CACHE: tuple[Argument, ...] = (
-    _argument(
+    argument(
         "action",
         nargs="?",
         choices=ACTIONS,
@@ -31,7 +26,7 @@ CACHE: tuple[Argument, ...] = (
         help="list what the device keeps (the default); clean: remove what was used longest ago; export, import: carry "
         "results of tuning to another device by a FILE, which is a tar archive",
     ),
-    _argument(
+    argument(
         "names",
         nargs="*",
         metavar="NAME",
@@ -39,7 +34,7 @@ CACHE: tuple[Argument, ...] = (
         help="export, import: first the FILE. Then which of it: how a key begins, a compiler, or a part of a network's "
         "name (default: all)",
     ),
-    _argument(
+    argument(
         "-d",
         "--device",
         metavar="DEVICE",
@@ -47,20 +42,20 @@ CACHE: tuple[Argument, ...] = (
         completes="device",
         help="whose caches, of a device of this machine (default: cpu)",
     ),
-    _argument("--keep", metavar="SIZE", help="clean: until at most so much is left, such as 5GB"),
-    _argument("--older-than", metavar="AGE", help="clean: what was not used for so long, such as 30d, 12h or 2w"),
-    _argument("--tuning", action="store_true", help="clean: results of tuning too, which took long"),
-    _argument("--dry-run", action="store_true", help="clean, import: only say what would be done"),
-    _argument(
+    argument("--keep", metavar="SIZE", help="clean: until at most so much is left, such as 5GB"),
+    argument("--older-than", metavar="AGE", help="clean: what was not used for so long, such as 30d, 12h or 2w"),
+    argument("--tuning", action="store_true", help="clean: results of tuning too, which took long"),
+    argument("--dry-run", action="store_true", help="clean, import: only say what would be done"),
+    argument(
         "--with-libraries",
         action="store_true",
         help="import: also compiled libraries. They are programs, which run here when the network is measured next: "
         "take them only from whom you trust",
     ),
-    _argument(
+    argument(
         "--anyway", action="store_true", help="import: also what was tuned on another chip, or with other versions"
     ),
-    _argument("--overwrite", action="store_true", help="export: replace the file if it exists"),
+    argument("--overwrite", action="store_true", help="export: replace the file if it exists"),
 )
 _GOES_WITH = {
     "keep": ("clean",),

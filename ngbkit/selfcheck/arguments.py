@@ -5,40 +5,35 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from ngbkit.arguments import Argument
+from ngbkit.arguments import Argument, argument
 from ngbkit.errors import UsageError
 from ngbkit.selfcheck.check import GROUPS, ROUNDS
 
-
-def _argument(*flags: str, help: str, completes: str = "", **settings: Any) -> Argument:
-    return Argument(flags=flags, help=help, completes=completes, settings=settings)
-
-
 TABLE: tuple[Argument, ...] = (
-    _argument(
+    argument(
         "--groups",
         metavar="N",
         type=int,
         help=f"pairs of processes that run the same block: {GROUPS} for a look (the default), 200 for a coverage",
     ),
-    _argument("--hog", action="store_true", help="have a busy process beside every other group, and tell them apart"),
-    _argument("-r", "--repeats", metavar="N", type=int, help="timed samples a column (default: 100)"),
-    _argument(
+    argument("--hog", action="store_true", help="have a busy process beside every other group, and tell them apart"),
+    argument("-r", "--repeats", metavar="N", type=int, help="timed samples a column (default: 100)"),
+    argument(
         "--precision",
         metavar="SHARE",
         help="in the place of --repeats: measure until the interval is this narrow on either side, such as 1%%",
     ),
-    _argument("--threads", metavar="N", type=int, help="worker threads (default: one a core)"),
-    _argument(
+    argument("--threads", metavar="N", type=int, help="worker threads (default: one a core)"),
+    argument(
         "--full", action="store_true", help="measure the bias against the vendors' own tools too, some minutes more"
     ),
-    _argument(
+    argument(
         "--disturbances",
         action="store_true",
         help="in the place of all that: measure what each thing that ngbkit takes care of would do to the numbers",
     ),
-    _argument("--rounds", metavar="N", type=int, help=f"how often those take turns (default: {ROUNDS})"),
-    _argument(
+    argument("--rounds", metavar="N", type=int, help=f"how often those take turns (default: {ROUNDS})"),
+    argument(
         "--run",
         metavar="ID",
         completes="run",

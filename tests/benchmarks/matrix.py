@@ -15,7 +15,7 @@ from wild import collect
 
 import ngbkit
 from ngbkit import Sweep, blocks, paper, registry, runs, workloads
-from ngbkit.progress import describe, watch
+from ngbkit.progress import shown, watch
 from ngbkit.storage import save
 
 ROOT = Path(__file__).parents[2]
@@ -56,8 +56,9 @@ def main() -> None:
         remembered.write_text(json.dumps(known | {name: run.id}))
         known[name] = run.id
         print(f"{name}: run {run.id}, {len(sweep)} trials", flush=True)
-        watch(run, lambda run: print(f"\r{describe(run):<110.110}", end="", flush=True))
-        print(f"\n{name}: {run.state}", flush=True)
+        with shown() as show:
+            watch(run, show)
+        print(f"{name}: {run.state}", flush=True)
         if run.error is not None:
             raise run.error
     data = ngbkit.merge(*(runs.load_dataset(runs.find(run_id)) for run_id in known.values()))

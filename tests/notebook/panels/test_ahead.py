@@ -71,3 +71,6 @@ def test_libraries_that_lack_are_no_error(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setitem(sys.modules, "vl_convert", None)
 
     ahead.load()
+
+    assert "altair" in sys.modules
+    assert sys.modules["vl_convert"] is None
