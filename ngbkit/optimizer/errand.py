@@ -6,7 +6,6 @@ import argparse
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 from ngbkit import options, predictor, storage
 from ngbkit.artifacts import hash_file
@@ -16,6 +15,7 @@ from ngbkit.optimizer import costs
 from ngbkit.optimizer.optimise import Optimised, optimize
 from ngbkit.optimizer.rules import RULES, rule
 from ngbkit.optimizer.search import USUAL, Cost
+from ngbkit.plain import plain
 from ngbkit.predictor import Examples, Predictor
 from ngbkit.predictor import examples as collected
 from ngbkit.predictor.kinds import KINDS, kind
@@ -90,24 +90,17 @@ def answer(found: Optimised) -> Answer:
         }
         for at, one in enumerate(found.tried)
     ]
-    plain = {
-        **{"network": found.name, "compiler": found.compiler, "device": found.device},
-        **{"batch_size": found.batch_size, "looked_at": found.looked_at, "chosen": found.chosen},
-        **{"speedup": found.speedup, "tried": [_plain(asdict(one)) for one in found.tried]},
-    }
+    told = plain(
+        {
+            **{"network": found.name, "compiler": found.compiler, "device": found.device},
+            **{"batch_size": found.batch_size, "looked_at": found.looked_at, "chosen": found.chosen},
+            **{"speedup": found.speedup, "tried": [asdict(one) for one in found.tried]},
+        }
+    )
     if rows and found.chosen is None:
         rows.append({"kept": "yes", "steps": "none: the original", "measured": "1.000"})
     empty = f"The cost model prefers none of {found.looked_at} rewritten networks: the original stays."
-    return Answer(json=plain, rows=rows, empty=empty)
-
-
-def _plain(value: Any) -> Any:
-    """JSON has no NaN."""
-    if isinstance(value, dict):
-        return {key: _plain(one) for key, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
-    return None if isinstance(value, float) and value != value else value
+    return Answer(json=told, rows=rows, empty=empty)
 
 
 def _learned(name: str, labels: Path, tell: Tell | None) -> Predictor:

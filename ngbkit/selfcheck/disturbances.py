@@ -20,6 +20,7 @@ import numpy as np
 
 from ngbkit import environment, options, subprocesses, validate
 from ngbkit.device.settings import child_settings
+from ngbkit.plain import plain
 from ngbkit.selfcheck.prepared import prepare
 from ngbkit.sweep import BASELINE
 from ngbkit.timing import intervals
@@ -178,7 +179,7 @@ def to_text(effects: Iterable[Effect]) -> str:
 
 def to_json(effects: Iterable[Effect]) -> str:
     """The effects as a JSON list; `from_json` reads it."""
-    rows = [{name: _plain(value) for name, value in asdict(effect).items()} for effect in effects]
+    rows = [plain(asdict(effect)) for effect in effects]
     return json.dumps(rows, indent=1)
 
 
@@ -186,10 +187,6 @@ def from_json(text: str) -> tuple[Effect, ...]:
     """What `to_json` wrote."""
     rows: list[dict[str, Any]] = json.loads(text)
     return tuple(Effect(**{name: _read(value) for name, value in row.items()}) for row in rows)
-
-
-def _plain(value: Any) -> Any:
-    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def _read(value: Any) -> Any:

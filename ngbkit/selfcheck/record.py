@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
+
+from ngbkit.plain import plain
 
 LEVEL = 0.95
 # Of our median latency over a vendor's own.
@@ -157,8 +158,8 @@ class SelfCheck:
             "disturbed": None if self.disturbed is None else asdict(self.disturbed),
             "bias": [{**asdict(one), "within": one.within} for one in self.bias],
         }
-        plain: dict[str, Any] = _plain(found)
-        return plain
+        told: dict[str, Any] = plain(found)
+        return told
 
     def to_text(self) -> str:
         """Tables for a terminal."""
@@ -173,12 +174,3 @@ class SelfCheck:
         from ngbkit.selfcheck import report
 
         return report.to_html(self)
-
-
-def _plain(value: Any) -> Any:
-    """A value as JSON has it: no NaN, no tuple."""
-    if isinstance(value, Mapping):
-        return {name: _plain(one) for name, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
