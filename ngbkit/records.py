@@ -23,8 +23,12 @@ FORMAT = 3
 _READABLE = (1, 2, 3)
 
 FailureStatus = Literal["failed", "timeout", "crashed", "out-of-memory", "not-equivalent", "unsupported"]
-Status = Literal["ok", "failed", "timeout", "crashed", "out-of-memory", "not-equivalent", "unsupported", "pending"]
+Status = Literal[
+    "ok", "failed", "timeout", "crashed", "out-of-memory", "not-equivalent", "unsupported", "pending", "predicted"
+]
 STATUSES: tuple[str, ...] = get_args(Status)
+OPEN = ("pending", "predicted")
+"""The statuses of trials that nothing was measured of yet."""
 Stage = Literal["export", "build", "compile", "check", "measure", "engine"]
 
 

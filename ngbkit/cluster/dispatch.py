@@ -56,17 +56,18 @@ class Dispatch:
     stop: threading.Event
     _events: queue.SimpleQueue[Event] = field(default_factory=queue.SimpleQueue)
     _have: set[str] = field(default_factory=set)
+    _leave: frozenset[str] = frozenset()
     _retry_id: str = field(default_factory=lambda: secrets.token_hex(8))
 
-    def carry_out(self, engines: Mapping[str, Engine], have: set[str]) -> str:
-        """Measure what is missing on every device; ``"finished"`` or ``"stopped"``.
+    def carry_out(self, engines: Mapping[str, Engine], have: set[str], leave: Collection[str] = ()) -> str:
+        """Measure what is missing on every device, but for what is to be left; ``"finished"`` or ``"stopped"``.
 
         Raises
         ------
         NgbkitError
             A device failed. The others have been carried to their end first.
         """
-        self._have = set(have)
+        self._have, self._leave = set(have), frozenset(leave)
         labels = self.sweep.devices
         with ThreadPoolExecutor(max_workers=len(labels), thread_name_prefix="ngbkit-device") as pool:
             waiting = [pool.submit(self._device, label, engines.get(label)) for label in labels]
@@ -148,7 +149,7 @@ class Dispatch:
             sweep=self.sweep,
             retry=self.retry,
             retry_id=self._retry_id,
-            have=frozenset(self._have & set(trial_ids)),
+            have=frozenset((self._have | self._leave) & set(trial_ids)),
             threads=device.threads if device else None,
             accelerator=device.accelerator if device else "cpu",
         )

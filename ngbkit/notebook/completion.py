@@ -13,7 +13,7 @@ from ngbkit.arguments import Argument
 from ngbkit.errors import NgbkitError
 from ngbkit.notebook import modules
 from ngbkit.notebook.magics import TABLES
-from ngbkit.records import STATUSES
+from ngbkit.records import OPEN, STATUSES
 from ngbkit.sweep import parse_workload
 from ngbkit.words import restore_quotes
 from ngbkit.workloads import files
@@ -138,7 +138,7 @@ def _factors(place: _Place) -> Iterator[str]:
 
 
 def _statuses(_place: _Place) -> Iterable[str]:
-    return [status for status in STATUSES if status != "pending"]
+    return [status for status in STATUSES if status not in OPEN]
 
 
 def _runs(_place: _Place) -> Iterable[str]:

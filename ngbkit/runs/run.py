@@ -1,33 +1,29 @@
-"""One execution of a sweep: start it, watch it, stop it, resume it, list those there were."""
+"""A run: the thread that has a sweep measured, and what it can be asked meanwhile."""
 
 from __future__ import annotations
 
-import json
-import secrets
 import threading
-import time
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from ngbkit import options, records
-from ngbkit.artifacts import Store, replacing
+from ngbkit import records
 from ngbkit.clock import describe_search
-from ngbkit.errors import DeviceError, JournalError, NgbkitError, RunNotFoundError, UsageError, nearest
+from ngbkit.errors import DeviceError, NgbkitError
 from ngbkit.journal import Journal
-from ngbkit.records import STATUSES
-from ngbkit.sweep import ANCHOR, Sweep, Trial
+from ngbkit.runs.folders import load_dataset
+from ngbkit.sweep import Sweep, Trial
 from ngbkit.tally import Progress, Tally
 
 if TYPE_CHECKING:
     import xarray as xr
 
+    from ngbkit.cluster.dispatch import Dispatch
     from ngbkit.cluster.engine import Engine
+    from ngbkit.runs.recordings import Recordings
 
 State = Literal["starting", "running", "stopping", "finished", "stopped", "failed"]
-FORMAT = 1
 # What each kind of event says of what is being done.
 _SAYS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "salvaged": lambda event: (
@@ -37,6 +33,19 @@ _SAYS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "tuning": describe_search,
     "stage": lambda event: str(event["text"]),
 }
+
+
+class Guide(Protocol):
+    """Decides what a run measures, and says something of what it leaves out: see `ngbkit.forecast.Guide`."""
+
+    def choose(self, run: Run) -> Collection[str]:
+        """The ids of the trials to measure next; none to end the run. Asked again when these are done."""
+
+    def left_s(self) -> float | None:
+        """How long it will still go on; None where that depends on what is measured."""
+
+    def complete(self, run: Run, data: xr.Dataset | xr.DataTree) -> xr.Dataset | xr.DataTree:
+        """The dataset of the run as its user sees it."""
 
 
 # The runs of this process that have not ended.
@@ -67,17 +76,24 @@ class Run:
     """
 
     def __init__(
-        self, sweep: Sweep, run_id: str, folder: Path, retry: Collection[str], engines: Mapping[str, Engine]
+        self,
+        sweep: Sweep,
+        run_id: str,
+        folder: Path,
+        retry: Collection[str],
+        engines: Mapping[str, Engine],
+        guide: Guide | None = None,
+        recordings: Recordings | None = None,
     ) -> None:
         self.sweep, self.id, self.folder = sweep, run_id, folder
         self.state: State = "starting"
         self.error: Exception | None = None
-        self._retry, self._engines = frozenset(retry), dict(engines)
+        self._retry, self._engines, self._guide = frozenset(retry), dict(engines), guide
+        self._recordings = recordings
         self._trials = {trial.id: trial for trial in sweep.trials()}
         self._anchors = {group.anchor.id for group in sweep.groups() if group.anchor is not None}
         self._journal = Journal(folder / "journal.sqlite")
         self._journal.forget([key for key, status in self._journal.statuses().items() if status in self._retry])
-        self._have = set(self._journal.statuses())
         self._tally = Tally(self._trials, self._journal.statuses())
         self.warnings: dict[str, list[str]] = {}
         self._stop, self._ended = threading.Event(), threading.Event()
@@ -129,7 +145,8 @@ class Run:
     @property
     def progress(self) -> Progress:
         """How far it is, at this moment."""
-        return self._tally.progress()
+        now = self._tally.progress()
+        return now if self._guide is None else replace(now, remaining_s=self._guide.left_s())
 
     def progress_of(self, device: str) -> Progress:
         """How far its part on one device is.
@@ -147,14 +164,18 @@ class Run:
         return self._tally.statuses
 
     def dataset(self) -> xr.Dataset | xr.DataTree:
-        """Everything measured so far; trials without a record are ``pending``."""
-        return load_dataset(self.folder)
+        """Everything measured so far; trials without a record are ``pending``, or what its guide makes of them."""
+        data = load_dataset(self.folder)
+        return data if self._guide is None else self._guide.complete(self, data)
 
     def failures(self) -> list[records.Failure]:
         """What the trials that failed left behind."""
+        return [record for record in self.records() if isinstance(record, records.Failure)]
+
+    def records(self) -> list[records.Record]:
+        """What its trials left behind so far."""
         with Journal(self.folder / "journal.sqlite", writable=False) as journal:
-            failed = [record for record in journal.records() if isinstance(record, records.Failure)]
-        return [record for record in failed if record.trial_id in self._trials]
+            return [record for record in journal.records() if record.trial_id in self._trials]
 
     def trial(self, trial_id: str) -> Trial:
         """The trial of that id."""
@@ -177,8 +198,7 @@ class Run:
             stop=self._stop,
         )
         try:
-            missing = set(self._trials) - set(self.statuses)
-            state = dispatch.carry_out(self._engines, have=self._have) if missing else "finished"
+            state = self._carry_out(dispatch)
             self.state = "finished" if state == "finished" else "stopped"
         except Exception as error:  # noqa: BLE001  whatever ends the thread must reach whoever waits for it
             self.error = error if isinstance(error, NgbkitError) else DeviceError(f"the run ended by {error!r}")
@@ -187,9 +207,31 @@ class Run:
         finally:
             self._tally.say(self.state)
             self._journal.close()
+            self._record()
             _live.discard(self)
             self._ended.set()
             self._tell()
+
+    def _record(self) -> None:
+        if self._recordings is None or self.state != "finished":
+            return
+        try:
+            self._recordings.keep(self.sweep, self.folder)
+        except OSError as error:
+            self.error, self.state = NgbkitError(f"run {self.id} has ended and cannot be recorded: {error}"), "failed"
+
+    def _carry_out(self, dispatch: Dispatch) -> str:
+        """Measure what is missing, or what the guide asks for until that is nothing more."""
+        state = "finished"
+        while state == "finished" and (missing := set(self._trials) - set(self.statuses)):
+            wanted = missing if self._guide is None else set(self._guide.choose(self)) & missing
+            if not wanted:
+                break
+            have = set(self._journal.statuses())
+            state = dispatch.carry_out(self._engines, have=have, leave=missing - wanted)
+            if wanted <= missing - set(self.statuses):
+                break  # nothing has come of it, and would not the next time either
+        return state
 
     def _on_events(self, events: Sequence[Mapping[str, Any]]) -> None:
         """Take in what devices tell: first the journal, then the eyes."""
@@ -227,164 +269,3 @@ class Run:
     def __repr__(self) -> str:
         now = self.progress
         return f"<Run {self.id} {self.state}: {now.done} of {now.total} trials>"
-
-
-def start(sweep: Sweep, *, engines: Mapping[str, Engine] | None = None) -> Run:
-    """Start measuring a sweep, in the background.
-
-    Parameters
-    ----------
-    sweep
-        What to measure.
-    engines
-        An engine by device label, for devices that are not to be started here: see `ngbkit.attach`.
-
-    Returns
-    -------
-    Run
-        Live; `Run.result` waits for the dataset.
-
-    Raises
-    ------
-    UnknownNameError
-        A device that there is not.
-    """
-    _check_devices(sweep, engines)
-    run_id = time.strftime("%Y%m%d-%H%M%S-") + secrets.token_hex(2)
-    folder = _runs_folder() / run_id
-    store = Store(options.make_state_dir() / "artifacts")
-    for workload in sweep.workloads:
-        for digest, path in workload.artifacts.items():
-            if not store.have(digest):
-                store.push(path)
-    folder.mkdir(parents=True, mode=0o700)
-    with replacing(folder / "run.json") as temporary:
-        about = {"format": FORMAT, "id": run_id, "created": time.time(), "sweep": sweep.to_json()}
-        temporary.write_text(json.dumps(about))
-    return Run(sweep, run_id, folder, (), engines or {})._begin()
-
-
-def resume(run_id: str, *, retry: Collection[str] = (), engines: Mapping[str, Engine] | None = None) -> Run:
-    """Go on with a run: only trials without a record are measured.
-
-    Parameters
-    ----------
-    run_id
-        Its id, or the beginning of one that no other run shares.
-    retry
-        Statuses of trials to run again although they have a record, such as ``["timeout", "crashed"]``.
-    engines
-        As for `start`.
-
-    Raises
-    ------
-    RunNotFoundError, UsageError, FencedError
-        No such run; not a status that can be retried; the run is still driven by another process.
-    """
-    valid = [status for status in STATUSES if status != "pending"]
-    for status in retry:
-        if status not in valid:
-            raise UsageError(f"retry {status!r} is not a status; valid are {', '.join(valid)}.")
-    folder = find(run_id)
-    sweep = read_sweep(folder)
-    _check_devices(sweep, engines)
-    return Run(sweep, folder.name, folder, retry, engines or {})._begin()
-
-
-def find(run_id: str) -> Path:
-    """The folder of a run.
-
-    Raises
-    ------
-    RunNotFoundError
-        No run, or more than one, has an id that begins so.
-    """
-    known = [folder.name for folder in _folders()]
-    found = [name for name in known if name == run_id] or [name for name in known if name.startswith(run_id)]
-    if len(found) == 1:
-        return _runs_folder() / found[0]
-    if found:
-        raise RunNotFoundError(f"{len(found)} runs begin with {run_id!r}: {', '.join(found)}. Give more of the id.")
-    near = nearest(run_id, known)
-    hint = f" Did you mean {near[0]}?" if near else " `ngbkit runs` lists them all."
-    raise RunNotFoundError(f"there is no run {run_id!r}.{hint}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
-    """A run in a line.
-
-    Parameters
-    ----------
-    id
-        Its id.
-    created
-        Seconds since the epoch.
-    sweep
-        What it measures.
-    statuses
-        How many of its trials have each status, ``pending`` among them.
-    """
-
-    id: str
-    created: float
-    sweep: Sweep
-    statuses: Mapping[str, int]
-
-
-def summaries() -> Iterator[Summary]:
-    """Every run of this user, the latest first. A folder that does not read as one is passed over."""
-    for folder in sorted(_folders(), reverse=True):
-        try:
-            about = _about(folder)
-            with Journal(folder / "journal.sqlite", writable=False) as journal:
-                found = journal.statuses().items()
-            statuses = Counter(status for trial_id, status in found if not trial_id.startswith(ANCHOR))
-            sweep = read_sweep(folder)
-        except (NgbkitError, OSError, KeyError, ValueError):
-            continue
-        statuses["pending"] = len(sweep) - sum(statuses.values())
-        yield Summary(id=folder.name, created=about["created"], sweep=sweep, statuses=+statuses)
-
-
-def read_sweep(folder: Path) -> Sweep:
-    """The sweep of the run in that folder."""
-    return Sweep.from_json(_about(folder)["sweep"], locate=Store(options.state_dir() / "artifacts").path)
-
-
-def load_dataset(folder: Path) -> xr.Dataset | xr.DataTree:
-    """The dataset of the run in that folder, as far as it has come."""
-    from ngbkit.dataset import assemble_rows
-
-    with Journal(folder / "journal.sqlite", writable=False) as journal:
-        return assemble_rows(
-            read_sweep(folder),
-            journal.rows(),
-            environments=journal.notes("environment"),
-            facts=journal.notes("facts"),
-            run_id=folder.name,
-        )
-
-
-def _check_devices(sweep: Sweep, engines: Mapping[str, Engine] | None) -> None:
-    from ngbkit.cluster import devices
-
-    devices.check(device for device in sweep.devices if device not in (engines or {}))
-
-
-def _about(folder: Path) -> dict[str, Any]:
-    about: dict[str, Any] = json.loads((folder / "run.json").read_text())
-    if about["format"] != FORMAT:
-        raise JournalError(
-            f"run {folder.name} has format {about['format']}; this ngbkit reads {FORMAT}. Install a newer ngbkit."
-        )
-    return about
-
-
-def _runs_folder() -> Path:
-    return options.state_dir() / "runs"
-
-
-def _folders() -> list[Path]:
-    folder = _runs_folder()
-    return [run for run in folder.iterdir() if (run / "run.json").is_file()] if folder.is_dir() else []
