@@ -15,6 +15,7 @@ from ngbkit.workloads.base import Workload
 
 if TYPE_CHECKING:
     from ngbkit.cluster.engine import Engine
+    from ngbkit.runs import Run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,6 +167,24 @@ RESUME: tuple[Argument, ...] = (
 )
 
 
+BUDGET: tuple[Argument, ...] = (
+    argument(
+        "--budget",
+        metavar="TIME",
+        help="measure for about so long, 20min or 1.5h, or a share of the trials, 10%%: those that tell most of which "
+        "compiler is the best, and predict the others",
+    ),
+    argument(
+        "--predictor",
+        metavar="FILE",
+        completes="path",
+        help="a predictor that was saved, which knows something before anything is measured; with --budget or "
+        "--estimate",
+    ),
+    argument("--estimate", action="store_true", help="measure nothing, and say how long it would take"),
+)
+
+
 class Parser(argparse.ArgumentParser):
     """An argparse parser whose errors are `UsageError`, and are printed by whoever called it."""
 
@@ -239,6 +258,11 @@ def to_sweep(asked: argparse.Namespace, workloads: Iterable[str | Workload] | No
     return sweep
 
 
+def to_run(sweep: Sweep, asked: argparse.Namespace) -> Run:
+    """The run of a sweep, begun, as parsed arguments ask for: with a budget, on the engines of a cluster."""
+    return sweep.start(budget=asked.budget, predictor=asked.predictor, engines=to_engines(asked.cluster, sweep.devices))
+
+
 def to_words(sweep: Sweep) -> list[str]:
     """The options that ask for a sweep again, without its workloads and without what is as by default."""
     defaults = options.get_options()
@@ -250,7 +274,7 @@ def to_words(sweep: Sweep) -> list[str]:
         words += ["--max-seconds", f"{sweep.max_seconds:g}"]
     if not sweep.interleave:
         words += ["--sequential"]
-    if sweep.devices != ("cpu",):
+    if sweep.devices != (options.device(),):
         words += ["-d", ",".join(sweep.devices)]
     for name, values in sweep.factors.items():
         words += ["--factor", f"{name}={write_numbers(values)}"]

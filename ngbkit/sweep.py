@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     import xarray as xr
 
     from ngbkit.compilers.base import Compiler, Scalar
+    from ngbkit.forecast import Estimate
+    from ngbkit.predictor import Predictor
     from ngbkit.runs import Run
 
 BASELINE = "identity"
@@ -128,7 +130,7 @@ class Sweep:
     factors
         Values to sweep of factors that workloads take, such as ``{"width": [64, 96], "depth": range(1, 7)}``.
     devices
-        Labels of the devices to measure on.
+        Labels of the devices to measure on. Default: the option `device`, ``"cpu"``, which is this machine.
     repeats
         Samples a trial. Default: the option `repeats`, 100.
     precision
@@ -191,7 +193,7 @@ class Sweep:
         compilers: str | Iterable[str] = (BASELINE,),
         batch_sizes: int | Iterable[int] = (1,),
         factors: Mapping[str, Iterable[Number]] | None = None,
-        devices: str | Iterable[str] = ("cpu",),
+        devices: str | Iterable[str] | None = None,
         repeats: int | None = None,
         precision: float | str | None = None,
         min_rounds: int | None = None,
@@ -215,7 +217,7 @@ class Sweep:
         put("compilers", _compilers(compilers))
         put("batch_sizes", validate.counts("batch size", batch_sizes))
         put("factors", checked_factors)
-        put("devices", _labels("device", devices))
+        put("devices", _labels("device", options.device() if devices is None else devices))
         if repeats is not None and precision is not None:
             raise UsageError(
                 f"repeats={repeats!r} and precision={precision!r} came; the one says how many samples to take, the "
@@ -305,16 +307,67 @@ class Sweep:
         fields["workloads"] = [Workload.from_json(workload, **locate) for workload in data["workloads"]]
         return cls(**fields)
 
-    def start(self, **how: Any) -> Run:
-        """Start measuring in the background; the live `Run`. The arguments are those of `ngbkit.runs.start`."""
+    def estimate(self, predictor: Predictor | str | None = None) -> Estimate:
+        """How long it would take, and what would come of it: by what earlier runs measured, and by a predictor.
+
+        Parameters
+        ----------
+        predictor
+            What `ngbkit.predictor.fit` gave, or the file that it was saved to.
+
+        Raises
+        ------
+        UsageError
+            The file holds no predictor.
+
+        Examples
+        --------
+        >>> from ngbkit import Sweep
+        >>> print(Sweep("resnet18", ["identity", "openvino"]).estimate())  # doctest: +SKIP
+        2 trials in 1 group, about 24 s
+        """
+        from ngbkit.forecast import estimate
+
+        return estimate(self, predictor)
+
+    def start(self, *, budget: str | float | None = None, predictor: Predictor | str | None = None, **how: Any) -> Run:
+        """Start measuring in the background; the live `Run`.
+
+        Parameters
+        ----------
+        budget
+            Seconds, a time such as ``"20min"``, or a share of the trials such as ``"10%"``: those that tell most of
+            which compiler is the best of each group are measured, and the others are ``predicted`` in the dataset
+            (`ngbkit.forecast.best`). Default: all are measured.
+        predictor
+            As for `estimate`; with a budget only.
+        **how
+            As for `ngbkit.runs.start`.
+
+        Raises
+        ------
+        UsageError
+            No such budget, or a predictor without one.
+        """
         from ngbkit.runs import start
 
+        if budget is not None:
+            from ngbkit.forecast import guide_of
+
+            return start(self, guide=guide_of(self, budget, predictor), **how)
+        if predictor is not None:
+            raise UsageError("a predictor came without a budget: a run that measures every trial predicts none.")
         return start(self, **how)
 
     def run(self, **how: Any) -> xr.Dataset | xr.DataTree:
-        """Measure, wait for the end and return the dataset; the arguments are those of `ngbkit.runs.start`.
+        """Measure, wait for the end and return the dataset; the arguments are those of `start`.
 
         Ctrl-C stops the run cleanly; what was measured stays in its journal (`ngbkit.runs.resume`).
+
+        Examples
+        --------
+        >>> from ngbkit import Sweep
+        >>> ds = Sweep("resnet18", ["identity", "openvino"], [1, 2, 4, 8]).run(budget="2min")  # doctest: +SKIP
         """
         return self.start(**how).result()
 

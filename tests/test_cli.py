@@ -91,6 +91,26 @@ def test_resume_measures_what_is_asked_for_again(
     assert ["ok", "failed"] == statuses
 
 
+def test_a_budget_measures_a_part_and_predicts_the_rest(
+    new_runs: NewRuns, mlp_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each trial says which; an estimate before it begins nothing, and one after it knows of it."""
+    words = ["run", str(mlp_file), "-c", "identity,onnxruntime", "-b", "1,2,4,8", "-r", "5", "--quiet"]
+    assert cli.OK == cli.main([*words, "--estimate"])
+    assert "8 trials in 4 groups; no earlier run tells how long" in capsys.readouterr().out
+    assert [] == new_runs()
+    assert cli.OK == cli.main([*words, "--budget", "50%", "--json"])
+    statuses = [trial["status"] for trial in json.loads(capsys.readouterr().out)]
+    assert {"ok": 4, "predicted": 4} == {status: statuses.count(status) for status in statuses}
+    assert cli.OK == cli.main([*words, "--estimate", "--json"])
+    told = json.loads(capsys.readouterr().out)
+
+    assert told["seconds"] > 0
+    assert [1, 2, 4, 8] == [row["batch_size"] for row in told["best"]]
+    assert cli.INVALID == cli.main([*words, "--budget", "soon"])
+    assert cli.INVALID == cli.main([*words, "--predictor", "some.safetensors"])
+
+
 def test_lists_are_printed_as_tables_and_as_json(measured: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What there is, for people and for programs."""
     for verb, key in (("runs", "run"), ("devices", "device"), ("compilers", "compiler")):

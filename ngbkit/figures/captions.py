@@ -10,6 +10,7 @@ import numpy as np
 
 from ngbkit.dataset import nodes
 from ngbkit.metrics import contracts
+from ngbkit.records import OPEN
 from ngbkit.storage import Data
 from ngbkit.sweep import BASELINE
 
@@ -76,14 +77,14 @@ def warnings(data: Data, against: Iterable[str], baseline: str = BASELINE) -> li
 
 
 def pending(frame: pd.DataFrame) -> list[str]:
-    """How many of the trials are still to come."""
-    count = int((frame["status"] == "pending").sum())
-    return [f"{count} trials are pending"] if count else []
+    """How many of the trials are still to come, and how many were predicted in their place, which no figure draws."""
+    counts = {status: int((frame["status"] == status).sum()) for status in OPEN}
+    return [f"{count} trials are {status}" for status, count in counts.items() if count]
 
 
 def failures(frame: pd.DataFrame) -> list[str]:
     """The trials without a result, by compiler and status, for figures that have no place for them."""
-    failed = frame[~frame["status"].isin(["ok", "pending"])]
+    failed = frame[~frame["status"].isin(["ok", *OPEN])]
     if failed.empty:
         return []
     counts = Counter(zip(failed["compiler"], failed["status"], strict=True))

@@ -11,6 +11,7 @@ import xarray as xr
 
 from ngbkit.dataset import factor_dims, nodes
 from ngbkit.errors import MetricError, UnknownNameError, UsageError
+from ngbkit.records import OPEN
 from ngbkit.storage import Data
 from ngbkit.sweep import BASELINE
 from ngbkit.workloads.paper import FAMILIES
@@ -162,7 +163,7 @@ def heard(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
 
     A mark for each of their trials in each panel would say nothing more.
     """
-    speaks = frame.groupby("compiler", sort=False)["status"].agg(lambda one: bool(one.isin(["ok", "pending"]).any()))
+    speaks = frame.groupby("compiler", sort=False)["status"].agg(lambda one: bool(one.isin(["ok", *OPEN]).any()))
     silent = speaks.index[~speaks].tolist()
     if not silent or speaks[speaks].empty:
         return frame, []

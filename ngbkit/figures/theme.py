@@ -41,6 +41,7 @@ STATUS_SHAPES = {
 STATUS_WORDS = {
     "ok": "ok",
     "pending": "…",
+    "predicted": "pred.",
     "failed": "failed",
     "timeout": "timeout",
     "crashed": "crash",
@@ -53,6 +54,7 @@ STATUS_WORDS = {
 STATUS_COLOURS = {
     "ok": "#B6DBC6",
     "pending": "#F0F0F0",
+    "predicted": "#D5E3F0",
     "unsupported": "#C9C9C9",
     "timeout": "#E69F00",
     "failed": "#D55E00",

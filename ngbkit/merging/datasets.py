@@ -17,8 +17,9 @@ def merge(*data: Data | Iterable[Data]) -> Data:
     """The datasets of several runs as one: of other devices, networks, compilers, batch sizes, factors.
 
     A trial comes whole from one of them, its samples, rounds, contract and status together; ``pending`` gives way to
-    what was measured, and to a failure. A trial that none was asked for, which the grid of all labels has nonetheless,
-    has no status, an empty text. The same run twice is that run once.
+    what was measured, and to a failure; what was ``predicted`` is ``pending`` again, since the prediction knew nothing
+    of the others. A trial that none was asked for, which the grid of all labels has nonetheless, has no status, an
+    empty text. The same run twice is that run once.
     Rounds keep their numbers. An anchor is that of the run whose `identity` the group has.
 
     Compilers of one group that are of different runs did not take turns: what drifted from run to run is in their

@@ -14,9 +14,11 @@ import xarray as xr
 
 from ngbkit.dataset import factor_dims, nodes
 from ngbkit.errors import UsageError
+from ngbkit.records import OPEN
 from ngbkit.validate import RESERVED
 
 LABELS = ("device", "workload", "compiler", "batch_size")
+PREDICTIONS = ("predicted", "predicted_low", "predicted_high")
 ANCHORS = ("anchor_latency", "anchor_round")
 FACTS = ("parameters", "mult_adds", "macs", "weight_bytes", "input_bytes", "output_bytes", "baseline")
 
@@ -52,7 +54,7 @@ class Part:
     @property
     def measured(self) -> np.ndarray:
         """Which trials have left something behind, a measurement or a failure."""
-        return np.asarray(self.asked & (self.dataset["status"].values != "pending"), dtype=bool)
+        return np.asarray(self.asked & ~np.isin(self.dataset["status"].values, OPEN), dtype=bool)
 
     def labels(self, dim: str) -> list[Any]:
         return list(self.dataset[dim].values.tolist())

@@ -13,7 +13,7 @@ import xarray as xr
 
 from ngbkit.errors import UsageError
 from ngbkit.merging.grid import Grid, Place
-from ngbkit.merging.parts import ANCHORS, FACTS, LABELS, Part, there, two_of_one_name
+from ngbkit.merging.parts import ANCHORS, FACTS, LABELS, PREDICTIONS, Part, there, two_of_one_name
 from ngbkit.sweep import BASELINE
 
 # Trials that an error names; it counts the rest.
@@ -57,7 +57,7 @@ def union(several: Iterable[Sequence[Any]]) -> list[Any]:
 
 
 def _trials(parts: Sequence[Part], places: Sequence[Place], labels: Labels) -> dict[str, np.ndarray]:
-    sources = [_arrays(part, [name for name in part.dataset if name not in ANCHORS]) for part in parts]
+    sources = [_arrays(part, [name for name in part.dataset if name not in (*ANCHORS, *PREDICTIONS)]) for part in parts]
     cells = Grid.blank(tuple(map(len, labels.values())), sources, _samples(parts))
     clashes = [
         cells.put(source, place, part.measured) for part, source, place in zip(parts, sources, places, strict=True)

@@ -37,7 +37,10 @@ if TYPE_CHECKING:
 PANELS = ("sweep", "devices", "explore")
 #: The arguments of each magic, for its parser, its help and its completion.
 TABLES: Mapping[str, tuple[Argument, ...]] = {
-    "ngbench": (arguments.WORKLOADS, *arguments.SWEEP, *arguments.MODULE, arguments.OUT, arguments.BACKGROUND),
+    "ngbench": (
+        *(arguments.WORKLOADS, *arguments.SWEEP, *arguments.BUDGET, *arguments.MODULE),
+        *(arguments.OUT, arguments.BACKGROUND),
+    ),
     "ngruns": (arguments.RUN, *arguments.RESUME, arguments.OUT, arguments.BACKGROUND, *inventory.RUNS),
     "ngdevices": inventory.DEVICES,
     "ngcompilers": inventory.COMPILERS,
@@ -120,16 +123,15 @@ class Benchmarks(Magics):
         $name and {name} stand for the user's variables. Without -o the dataset is the value of the magic. Ctrl-C stops
         the run and keeps what was measured.
         """
-        from ngbkit.runs import start
-
         with _short_errors():
             asked = self._read(self.ngbench, line)
             workloads = [self._workload(word, asked) for word in asked.workloads]
             if cell is not None:
                 workloads += _read_cell(cell, asked)
             sweep = arguments.to_sweep(asked, workloads)
-            run = start(sweep, engines=arguments.to_engines(asked.cluster, sweep.devices))
-            return self._carry_out(run, asked)
+            if asked.estimate:
+                return sweep.estimate(asked.predictor)
+            return self._carry_out(arguments.to_run(sweep, asked), asked)
 
     @_magic(line_magic)
     def ngruns(self, line: str) -> Any:

@@ -90,6 +90,16 @@ def test_a_line_binds_a_dataset_and_shows_one_table(shell: InteractiveShell, mlp
     assert "4 of 4 trials, finished" in shown
 
 
+def test_a_budget_and_an_estimate_are_options(shell: InteractiveShell, mlp_file: Path) -> None:
+    """The one measures a part, the other nothing."""
+    run_cell(shell, f"%ngbench {mlp_file} -c identity,onnxruntime -b 1,2 -r 5 --budget 50% -o ds")
+    run_cell(shell, f"about = %ngbench {mlp_file} -c identity,onnxruntime -b 1,2 -r 5 --estimate")
+
+    assert {"ok", "predicted"} == set(shell.user_ns["ds"]["status"].values.ravel())
+    assert "4 trials in 2 groups, about" in str(shell.user_ns["about"])
+    assert 2 == len(shell.user_ns["about"].best())
+
+
 def test_without_a_name_the_dataset_is_the_value(shell: InteractiveShell, mlp_file: Path) -> None:
     """As with any expression: `ds = %ngbench …` works too."""
     run_cell(shell, f"ds = %ngbench {mlp_file} -c onnxruntime -r 3")

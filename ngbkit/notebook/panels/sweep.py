@@ -12,8 +12,9 @@ from IPython.core.getipython import get_ipython
 
 from ngbkit import runs
 from ngbkit.errors import NgbkitError, UsageError
+from ngbkit.forecast import expected
 from ngbkit.notebook import modules
-from ngbkit.notebook.panels import ahead, outlook
+from ngbkit.notebook.panels import ahead
 from ngbkit.notebook.panels.copying import CopyButton
 from ngbkit.notebook.panels.form import Form
 from ngbkit.notebook.panels.line import MAGIC
@@ -64,7 +65,7 @@ class SweepPanel(widgets.VBox):  # type: ignore[misc, unused-ignore]
             line = self.form.line
             cell = line.cell()
             sweep = line.sweep(modules.find(self._shell.user_ns))
-            told = outlook.describe(sweep)
+            told = expected.describe(sweep, expected.expected_s(sweep))
         except NgbkitError as error:
             self.copy.text, self.line.value = "", ""
             self.outlook.value = f"<em>{escape(str(error))}</em>"

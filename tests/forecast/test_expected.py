@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from ngbkit import options, synthetic
+from ngbkit.forecast import expected
 from ngbkit.journal import Journal
-from ngbkit.notebook.panels import outlook
 from ngbkit.records import Measurement
 from ngbkit.runs import FORMAT
 from ngbkit.sweep import Sweep
@@ -42,28 +42,39 @@ def cost(record: Measurement) -> float:
 
 def test_the_same_sweep_takes_as_long_again(earlier: list[Measurement]) -> None:
     """Trials cost what they did."""
-    assert sum(map(cost, earlier)) == pytest.approx(outlook.expected_s(sweep()))
+    assert sum(map(cost, earlier)) == pytest.approx(expected.expected_s(sweep()))
 
 
 def test_another_network_costs_what_its_compilers_do(earlier: list[Measurement]) -> None:
     """Nobody has measured it, and its compilers are known."""
-    assert outlook.expected_s(sweep("net", "other")) == pytest.approx(2 * sum(map(cost, earlier)))
+    assert expected.expected_s(sweep("net", "other")) == pytest.approx(2 * sum(map(cost, earlier)))
 
 
 def test_more_samples_take_longer(earlier: list[Measurement]) -> None:
     """Compiling does not."""
     timed = sum(sum(record.latency_s) for record in earlier)
 
-    assert outlook.expected_s(sweep(repeats=30)) == pytest.approx(sum(map(cost, earlier)) + 2 * timed)
+    assert expected.expected_s(sweep(repeats=30)) == pytest.approx(sum(map(cost, earlier)) + 2 * timed)
 
 
 def test_devices_work_side_by_side(earlier: list[Measurement]) -> None:
     """Two of them take no longer than one."""
-    assert outlook.expected_s(sweep()) == pytest.approx(outlook.expected_s(sweep(devices=["cpu", "orin"])))
+    assert expected.expected_s(sweep()) == pytest.approx(expected.expected_s(sweep(devices=["cpu", "orin"])))
 
 
 def test_nothing_is_said_where_nothing_is_known(earlier: list[Measurement], tmp_path: Path) -> None:
     """Neither a compiler that was never used tells, nor a user's first sweep."""
-    assert outlook.expected_s(sweep(compilers=["tvm"])) is None
-    assert "2 trials in 1 group, about" in outlook.describe(sweep())
-    assert "2 trials in 2 groups; no earlier run tells how long" == outlook.describe(sweep("a", "b", compilers=["tvm"]))
+    assert expected.expected_s(sweep(compilers=["tvm"])) is None
+    assert "2 trials in 1 group, about 1 min 20 s" == expected.describe(sweep(), 80.2)
+    assert "2 trials in 2 groups; no earlier run tells how long" == expected.describe(
+        sweep("a", "b", compilers=["tvm"]), None
+    )
+
+
+def test_trials_of_earlier_runs_are_told_whole(earlier: list[Measurement]) -> None:
+    """With their trial, their record and what is known of their network."""
+    seen = list(expected.earlier())
+
+    assert [one.trial_id for one in earlier] == [one.trial.id for one in seen]
+    assert earlier == [one.record for one in seen]
+    assert [{}, {}] == [one.facts for one in seen]
