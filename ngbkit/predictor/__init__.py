@@ -9,6 +9,7 @@ from ngbkit.predictor.evaluation import evaluate, summary
 from ngbkit.predictor.examples import Examples, attach, collect, graph
 from ngbkit.predictor.graphs import Graph, read
 from ngbkit.predictor.predictor import Predictor, fit, load
+from ngbkit.predictor.profiling import profile
 
 __all__ = [
     "Examples",
@@ -21,6 +22,7 @@ __all__ = [
     "fit",
     "graph",
     "load",
+    "profile",
     "read",
     "summary",
 ]

@@ -51,7 +51,7 @@ def evaluate(
     pandas.DataFrame
         A row a kind, a runtime, a seed and a fold: ``kind, device, compiler, split, seed, left_out``; ``graphs``, how
         many were predicted; ``mape`` and ``within_10`` (shares), ``tau``; ``sign`` and ``pairs``: how often the order
-        of two variants of one network that differ by more than 3 % is right, and of how many such pairs.
+        of two variants of one network that surely differ by more than 3 % is right, and of how many such pairs.
 
     Raises
     ------
@@ -100,7 +100,12 @@ def _judged(predicted: Floats, judged: Examples) -> Iterable[dict[str, Any]]:
         if not len(there):
             continue
         guess, truth = guess[there], truth[there]
-        sign, pairs = scores.sign_accuracy(guess, truth, [judged.parents[at] for at in there])
+        # What is known of a network as it came is of its latency, and no error of the gains over it.
+        errors = (
+            None if judged.errors is None else [judged.errors[at, column] if judged.rules[at] else 0.0 for at in there]
+        )
+        parents = [judged.parents[at] for at in there]
+        sign, pairs = scores.sign_accuracy(guess, truth, parents, errors=errors)
         yield {
             **{"device": device, "compiler": compiler, "graphs": len(there), "mape": scores.mape(guess, truth)},
             **{"within_10": scores.within(guess, truth), "tau": scores.tau(guess, truth), "sign": sign, "pairs": pairs},

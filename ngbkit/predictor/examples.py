@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib import metadata
 from itertools import chain, product
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,7 +29,7 @@ from ngbkit.dataset import describe, factor_dims, nodes
 from ngbkit.errors import UsageError
 from ngbkit.figures.rows import family
 from ngbkit.metrics import arrays
-from ngbkit.predictor import graphs
+from ngbkit.predictor import graphs, pace
 from ngbkit.predictor.graphs import Graph
 from ngbkit.storage import Data
 from ngbkit.workloads import labels
@@ -65,6 +67,10 @@ class Examples:
         The network that each was rewritten from, or its own name: what a split keeps together.
     rules
         What it was rewritten by; empty for a network as it came.
+    errors
+        The standard errors of the logarithms of `seconds`, of those that several runs have measured; of a variant that
+        one run has measured, of its speed-up over the network that it stands beside; else NaN. No prediction can be
+        better than what this says.
     """
 
     graphs: tuple[Graph, ...]
@@ -74,6 +80,7 @@ class Examples:
     families: tuple[str, ...]
     parents: tuple[str, ...]
     rules: tuple[str, ...]
+    errors: NDArray[np.float64] | None = None
 
     def __len__(self) -> int:
         return len(self.graphs)
@@ -82,7 +89,9 @@ class Examples:
         """Those at these places."""
         at = [int(place) for place in places]
         texts = {name: tuple(getattr(self, name)[one] for one in at) for name in _TEXTS}
-        return replace(self, graphs=tuple(self.graphs[one] for one in at), seconds=self.seconds[at], **texts)
+        errors = None if self.errors is None else self.errors[at]
+        graphs_ = tuple(self.graphs[one] for one in at)
+        return replace(self, graphs=graphs_, seconds=self.seconds[at], errors=errors, **texts)
 
     @property
     def isolated(self) -> NDArray[np.bool_]:
@@ -91,6 +100,9 @@ class Examples:
 
 
 _TEXTS = ("names", "families", "parents", "rules")
+
+LAYOUT = 1
+"""Of a file of examples: another number where what it holds means something else."""
 
 OPERATOR = "operator"
 """The family of single operators that were measured by themselves."""
@@ -113,25 +125,41 @@ def collect(*data: Data | Iterable[Data]) -> Examples:
 
     Notes
     -----
-    Of networks whose graphs are the same, up to the names and the values of weights, the first stays, with the
-    geometric mean of their latencies: copies on both sides of a split would be remembered and not predicted.
+    Of networks whose graphs are the same, up to the names and the values of weights, the first stays: copies on both
+    sides of a split would be remembered and not predicted. Its latency is the geometric mean of all, with what runs
+    differ by as a whole taken out (`ngbkit.predictor.pace`).
     """
     given = list(chain.from_iterable(one if isinstance(one, (list, tuple, Iterator)) else [one] for one in data))
     runtimes = list(dict.fromkeys(one for each in given for node in nodes(each).values() for one in _runtimes(node)))
-    found: dict[str, list[tuple[Graph, _Row]]] = {}
-    for each in given:
+    found: dict[str, tuple[Graph, _Row]] = {}
+    measured: list[tuple[str, int, NDArray[np.float64]]] = []
+    paired: dict[str, NDArray[np.float64]] = {}
+    for run, each in enumerate(given):
         known = _stored(each)
         for row in (row for node in nodes(each).values() for row in _rows(each, node, runtimes)):
             one = known[row.key] if row.key in known else _built(each, row.key)
-            found.setdefault(one.digest, []).append((one, row))
+            found.setdefault(one.digest, (one, row))
+            measured.append((one.digest, run, np.log(row.seconds)))
+            if row.error is not None:
+                paired[one.digest] = row.error
     if not found:
         raise UsageError("no trial of this dataset gave a latency; a predictor learns from those that are ok.")
-    firsts = [several[0] for several in found.values()]
-    with np.errstate(all="ignore"):
-        means = [np.exp(_mean([np.log(row.seconds) for _, row in several])) for several in found.values()]
+    places = {digest: at for at, digest in enumerate(found)}
+    devices = list(dict.fromkeys(device for device, _ in runtimes))
+    logs, errors = pace.settle(
+        np.stack([values for _, _, values in measured]),
+        np.array([places[digest] for digest, _, _ in measured]),
+        np.array([run for _, run, _ in measured]),
+        np.array([devices.index(device) for device, _ in runtimes]),
+    )
+    for digest, error in paired.items():
+        known_already = errors[places[digest]]
+        errors[places[digest]] = np.where(np.isfinite(known_already), known_already, error)
+    firsts = list(found.values())
     return Examples(
         graphs=tuple(one for one, _ in firsts),
-        seconds=np.array(means),
+        seconds=np.exp(logs),
+        errors=errors,
         runtimes=tuple(runtimes),
         **{name: tuple(row.about[name] for _, row in firsts) for name in _TEXTS},
     )
@@ -153,7 +181,11 @@ def save(examples: Examples, path: str | Path) -> Path:
     about |= {"compiler": ("runtime", _objects(compiler for _, compiler in examples.runtimes))}
     seconds = (("network", "runtime"), examples.seconds, describe("s", "median latency of one inference of the batch"))
     data = xr.Dataset({"seconds": seconds, **about})
-    data.attrs = {ATTRIBUTE: _packed(dict(zip(map(str, range(len(examples))), examples.graphs, strict=True)))}
+    if examples.errors is not None:
+        said = describe("1", "standard error of the logarithm of that latency")
+        data["errors"] = (("network", "runtime"), examples.errors, said)
+    packed = _packed(dict(zip(map(str, range(len(examples))), examples.graphs, strict=True)))
+    data.attrs = {ATTRIBUTE: packed, "layout": LAYOUT, "ngbkit_version": metadata.version("ngbkit")}
     return storage.save(data, Path(path), overwrite=True)
 
 
@@ -169,9 +201,15 @@ def load(path: str | Path) -> Examples:
     known = _stored(data)
     if not isinstance(data, xr.Dataset) or "seconds" not in data or not known:
         raise UsageError(f"{path} holds no examples; `save` writes such a file, and `collect` makes them of datasets.")
+    if data.attrs.get("layout") != LAYOUT:
+        raise UsageError(
+            f"{path} is of layout {data.attrs.get('layout')}, and this ngbkit reads {LAYOUT}: collect the examples of "
+            "their runs again."
+        )
     return Examples(
         graphs=tuple(known[str(at)] for at in range(len(known))),
         seconds=data["seconds"].values,
+        errors=data["errors"].values if "errors" in data else None,
         runtimes=tuple(zip(data["device"].values.tolist(), data["compiler"].values.tolist(), strict=True)),
         **{name: tuple(data[name].values.tolist()) for name in _TEXTS},
     )
@@ -216,6 +254,8 @@ class _Row:
     key: str
     seconds: NDArray[np.float64]
     about: Mapping[str, str]
+    #: Of a variant, the standard error of the logarithm of its speed-up.
+    error: NDArray[np.float64] | None = None
 
 
 def _packed(known: Mapping[str, Graph]) -> str:
@@ -287,21 +327,54 @@ def _rows(data: Data, node: xr.Dataset, runtimes: Sequence[Runtime]) -> Iterator
     ]
     known = {dim: median[dim].values.tolist() for dim in dims}
     flat = median.values.reshape(*median.shape[:-2], -1)
+    rounds = _round_medians(node, dims).reshape(*flat.shape, -1)
     for at in np.ndindex(*flat.shape[:-1]):
         factors = {dim: known[dim][one] for dim, one in zip(dims, at, strict=False)}
         name, batch_size = str(factors.pop("workload")), int(factors.pop("batch_size"))
         about = _about(node, name, factors, batch_size, at[0])
-        for variant in dict.fromkeys(digest for _, _, digest in columns):
-            seconds = np.full(len(runtimes), np.nan)
-            for value, (device, compiler, digest) in zip(flat[at], columns, strict=True):
-                if digest == variant:
-                    seconds[runtimes.index((device, compiler))] = value
-            if np.isfinite(seconds).any():
-                own = about
-                if variant:
-                    rule = str(rules.get(variant, "rewritten"))
-                    own = about | {"rules": rule, "names": f"{about['names']} {rule} {variant[:8]}"}
-                yield _Row(key=_key(name, factors, batch_size, variant), seconds=seconds, about=own)
+        own = {(device, compiler): place for place, (device, compiler, digest) in enumerate(columns) if not digest}
+        measured: dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
+        for place, (device, compiler, digest) in enumerate(columns):
+            blank = (np.full(len(runtimes), np.nan), np.full(len(runtimes), np.nan))
+            seconds, errors = measured.setdefault(digest, blank)
+            value, error, beside = flat[at][place], np.nan, own.get((device, compiler))
+            if digest and beside is not None and np.isfinite(flat[at][beside]):
+                # Round by round, as every ratio is: whatever else the machine did hit both.
+                gain, error = _paired(rounds[at][place], rounds[at][beside])
+                value = flat[at][beside] * gain
+            runtime = runtimes.index((device, compiler))
+            seconds[runtime], errors[runtime] = value, error
+        for digest, (seconds, errors) in measured.items():
+            if not np.isfinite(seconds).any():
+                continue
+            key = _key(name, factors, batch_size, digest)
+            if digest:
+                rule = str(rules.get(digest, "rewritten"))
+                changed = about | {"rules": rule, "names": f"{about['names']} {rule} {digest[:8]}"}
+                yield _Row(key=key, seconds=seconds, about=changed, error=errors)
+            else:
+                yield _Row(key=key, seconds=seconds, about=about)
+
+
+def _round_medians(node: xr.Dataset, dims: Sequence[str]) -> NDArray[np.float64]:
+    """Of each trial the medians of its rounds; of a dataset without rounds, one."""
+    latency = node["latency"].expand_dims([dim for dim in dims if dim not in node["latency"].dims])
+    latency = latency.transpose(*dims, "repeat")
+    if "round" not in node:
+        return np.asarray(arrays.median(latency.values), np.float64)[..., None]
+    rounds = node["round"].broadcast_like(latency).transpose(*dims, "repeat")
+    return np.asarray(arrays.round_medians(latency.values, rounds.values), np.float64)
+
+
+def _paired(variant: NDArray[np.float64], original: NDArray[np.float64]) -> tuple[float, float]:
+    """The median of the ratios of two trials over their rounds, and the standard error of its logarithm."""
+    ratios = np.log(variant / original)
+    ratios = ratios[np.isfinite(ratios)]
+    if not len(ratios):
+        return float("nan"), float("nan")
+    # Of the median of normal numbers, whose variance is pi / 2 times that of their mean.
+    error = math.sqrt(math.pi / 2) * float(ratios.std(ddof=1)) / math.sqrt(len(ratios)) if len(ratios) > 1 else math.nan
+    return math.exp(float(np.median(ratios))), error
 
 
 def _about(node: xr.Dataset, name: str, factors: Factors, batch_size: int, place: int) -> dict[str, str]:
@@ -315,11 +388,3 @@ def _about(node: xr.Dataset, name: str, factors: Factors, batch_size: int, place
         "parents": told.get("parent") or name,
         "rules": told.get("rule", ""),
     }
-
-
-def _mean(several: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
-    """Of each column the mean of the numbers that there are; NaN where there is none."""
-    stacked = np.stack(several)
-    there = np.isfinite(stacked)
-    count = there.sum(axis=0)
-    return np.where(count > 0, np.where(there, stacked, 0).sum(axis=0) / np.maximum(count, 1), np.nan)

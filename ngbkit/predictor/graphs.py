@@ -16,6 +16,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ngbkit.errors import MissingDependencyError
 from ngbkit.workloads import onnx_counts
 
 if TYPE_CHECKING:
@@ -166,9 +167,13 @@ def read(path: Path, batch_size: int = 1) -> Graph:
         The file; external data beside it is not read.
     batch_size
         What an open first dimension is bound to.
-    """
-    import onnx_ir as ir
 
+    Raises
+    ------
+    MissingDependencyError
+        A library is not installed.
+    """
+    ir = _library()
     proto = onnx_counts.bind(onnx_counts.open_file(path), batch_size)
     return of(ir.from_proto(proto))
 
@@ -220,6 +225,15 @@ def _needed(graph: ir.Graph) -> set[ir.Node]:
             found.add(node)
             waiting += [value.producer() for value in _taken(node)]
     return found
+
+
+def _library() -> Any:
+    """onnx_ir, where it is installed."""
+    try:
+        import onnx_ir
+    except ImportError as error:
+        raise MissingDependencyError("onnx-ir", "predict") from error
+    return onnx_ir
 
 
 def _taken(node: ir.Node) -> Iterator[ir.Value]:

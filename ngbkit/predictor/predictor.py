@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ngbkit.errors import UsageError
+from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.predictor.examples import Examples, Runtime, collect, graph
 from ngbkit.predictor.graphs import Graph
 from ngbkit.predictor.kinds import kind as kind_of
@@ -70,6 +70,58 @@ class Predictor:
         found = self.model.predict(graphs)
         factor = np.exp(_quantiles(self.errors, ci))
         return found, found / factor, found * factor
+
+    def costs(self, graph: Graph, compiler: str, device: str | None = None) -> NDArray[np.float64]:
+        """What each operator adds on one runtime, in milliseconds, for `ngbkit.predictor.draw`.
+
+        Parameters
+        ----------
+        graph
+            A network at one batch size.
+        compiler, device
+            One of its runtimes: see `column`.
+
+        Raises
+        ------
+        UnknownNameError, UsageError
+            As `column`; or its kind of model is no sum of operators.
+        """
+        found = self.model.contributions(graph)
+        if found is None:
+            raise UsageError(
+                f"a model of the kind {self.model.kind!r} sees a network as a whole, and knows no cost of an operator. "
+                "Fit one that adds them up: 'gnn', 'linear', 'operators'."
+            )
+        return np.asarray(1e3 * found[:, self.column(compiler, device)])
+
+    def column(self, compiler: str, device: str | None = None) -> int:
+        """The place of a runtime among `runtimes`.
+
+        Parameters
+        ----------
+        compiler, device
+            Its names; the device may be left out where there is one only.
+
+        Raises
+        ------
+        UnknownNameError
+            It has not learned from such a runtime.
+        UsageError
+            It has learned from several devices, and none was named.
+        """
+        fitting = [at for at, (_, one) in enumerate(self.runtimes) if one == compiler]
+        if not fitting:
+            raise UnknownNameError("compiler of this predictor", compiler, {one for _, one in self.runtimes})
+        if device is not None:
+            fitting = [at for at in fitting if self.runtimes[at][0] == device]
+            if not fitting:
+                raise UnknownNameError("device of this predictor", device, {one for one, _ in self.runtimes})
+        if len(fitting) > 1:
+            devices = ", ".join(self.runtimes[at][0] for at in fitting)
+            raise UsageError(
+                f"this predictor has learned {compiler} on several devices: {devices}. Name one: device=…."
+            )
+        return fitting[0]
 
     def predict(self, workloads: Any, batch_sizes: Iterable[int] = (1,), *, ci: float = 0.95) -> pd.DataFrame:
         """What networks take, a row a network, its factors, a batch size and a runtime.

@@ -32,7 +32,12 @@ def tau(predicted: ArrayLike, measured: ArrayLike) -> float:
 
 
 def sign_accuracy(
-    predicted: ArrayLike, measured: ArrayLike, parents: Sequence[str], *, above: float = 0.03
+    predicted: ArrayLike,
+    measured: ArrayLike,
+    parents: Sequence[str],
+    *,
+    above: float = 0.03,
+    errors: ArrayLike | None = None,
 ) -> tuple[float, int]:
     """Of pairs of one parent whose latencies really differ, the share whose order is predicted.
 
@@ -44,6 +49,8 @@ def sign_accuracy(
         What each example is a variant of.
     above
         The least gain that counts as a real one: 0.03 is 3 %.
+    errors
+        Standard errors of the logarithms of what was measured: a gain has to be above that by 1.96 of its own to count.
 
     Returns
     -------
@@ -58,7 +65,9 @@ def sign_accuracy(
     if not pairs:
         return float("nan"), 0
     first, second = np.array(pairs).T
-    real = np.abs(np.log(truth[first] / truth[second])) > np.log1p(above)
+    noise = np.zeros(len(truth)) if errors is None else np.nan_to_num(np.asarray(errors, float))
+    unsure = 1.96 * np.hypot(noise[first], noise[second])
+    real = np.abs(np.log(truth[first] / truth[second])) - unsure > np.log1p(above)
     right = np.sign(guess[first] - guess[second]) == np.sign(truth[first] - truth[second])
     count = int(real.sum())
     return (float(np.mean(right[real])), count) if count else (float("nan"), 0)

@@ -5,7 +5,7 @@ All variants of a network are on one side. Isomorphic graphs are one example (se
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, get_args
 
 import numpy as np
@@ -21,6 +21,12 @@ Fold = tuple[str, Places, Places]
 
 FOLDS = 5
 
+JOINED = "+"
+"""Between the rules that made one variant."""
+
+# Families or rules that a fold is called by.
+_NAMED = 3
+
 
 def folds(examples: Examples, split: Split = "random", seed: int = 0) -> Iterator[Fold]:
     """The folds of a split; single operators that were measured by themselves are in every training set.
@@ -30,9 +36,9 @@ def folds(examples: Examples, split: Split = "random", seed: int = 0) -> Iterato
     examples
         What to split.
     split
-        ``"random"``: a fifth of the networks at a time. ``"family"``: one family at a time, so that its networks are
-        unlike all that was learned from. ``"rule"``: what one rule makes of half of the networks at a time, where
-        neither that rule nor those networks were learned from.
+        ``"random"``: a fifth of the networks at a time. ``"family"``: a fifth of the families, so that networks are
+        unlike all that was learned from. ``"rule"``: what a fifth of the rules make, alone or with others, of half of
+        the networks at a time, where neither those rules nor those networks were learned from.
     seed
         Of what is random.
 
@@ -47,30 +53,25 @@ def folds(examples: Examples, split: Split = "random", seed: int = 0) -> Iterato
         raise UnknownNameError("split", split, get_args(Split))
     generator = np.random.default_rng(seed)
     whole = ~examples.isolated
-    parents, families, rules = (np.array(one, dtype=object) for one in _groups(examples))
+    parents, families = (np.array(one, dtype=object) for one in (examples.parents, examples.families))
     if split == "random":
-        names = sorted(set(parents[whole]))
-        _require(names, "networks", split)
-        shuffled = generator.permutation(len(names))
-        for number, places in enumerate(np.array_split(shuffled, min(FOLDS, len(names)))):
-            held = np.isin(parents, [names[place] for place in places]) & whole
-            yield f"fold {number + 1}", np.flatnonzero(~held), np.flatnonzero(held)
+        for name, chosen in _parts(parents[whole], "networks", split, generator):
+            held = np.isin(parents, chosen) & whole
+            yield name, np.flatnonzero(~held), np.flatnonzero(held)
     elif split == "family":
-        names = sorted(set(families[whole]))
-        _require(names, "families", split)
-        for name in names:
+        for name, chosen in _parts(families[whole], "families", split, generator):
             # A variant is of the family of its parent, whatever it is called.
-            held = np.isin(parents, list(set(parents[whole & (families == name)]))) & whole
-            yield str(name), np.flatnonzero(~held), np.flatnonzero(held & (families == name))
+            held = np.isin(parents, list(set(parents[whole & np.isin(families, chosen)]))) & whole
+            yield name, np.flatnonzero(~held), np.flatnonzero(held & np.isin(families, chosen))
     else:
-        names = sorted(set(rules[whole]) - {""})
-        _require(names, "rules", split)
-        for name in names:
-            made = sorted(set(parents[rules == name]))
-            chosen = generator.permutation(len(made))[: max(1, len(made) // 2)]
-            held = np.isin(parents, [made[place] for place in chosen]) & whole
-            judged = held & ((rules == name) | (rules == ""))
-            yield str(name), np.flatnonzero(~held & (rules != name)), np.flatnonzero(judged)
+        applied = [set(one.split(JOINED)) - {""} for one in examples.rules]
+        names = [rule for at in np.flatnonzero(whole) for rule in applied[at]]
+        for name, chosen in _parts(names, "rules", split, generator):
+            made = np.array([bool(one & set(chosen)) for one in applied]) & whole
+            changed = generator.permutation(sorted(set(parents[made])))
+            held = np.isin(parents, changed[: max(1, len(changed) // 2)]) & whole
+            plain = np.array([not one for one in applied])
+            yield name, np.flatnonzero(~held & ~made), np.flatnonzero(held & (made | plain))
 
 
 def holdout(examples: Examples, share: float, seed: int) -> tuple[Places, Places]:
@@ -84,8 +85,17 @@ def holdout(examples: Examples, share: float, seed: int) -> tuple[Places, Places
     return np.flatnonzero(~held), np.flatnonzero(held)
 
 
-def _groups(examples: Examples) -> tuple[Sequence[str], Sequence[str], Sequence[str]]:
-    return examples.parents, examples.families, examples.rules
+def _parts(
+    labels: Iterable[str], what: str, split: str, generator: np.random.Generator
+) -> Iterator[tuple[str, Sequence[str]]]:
+    """A fifth of the labels at a time, and what that part is called: by its labels, where these are few."""
+    names = sorted(set(labels))
+    _require(names, what, split)
+    shuffled = generator.permutation(len(names))
+    for number, places in enumerate(np.array_split(shuffled, min(FOLDS, len(names)))):
+        chosen = sorted(names[place] for place in places)
+        said = ", ".join(chosen) if split != "random" and len(chosen) <= _NAMED else f"fold {number + 1}"
+        yield said, chosen
 
 
 def _require(names: Sequence[str], what: str, split: str) -> None:

@@ -7,6 +7,11 @@ that it is given, and writes notebooks/data/05-labels.nc: seconds and graphs, an
     slow        some of them on inductor and untuned TVM as well, which take much longer to compile
     variants    what rules make of some of them at random, in turns with what they were made of
     operators   single operators of those by themselves
+    again       the networks of `plain` once more, in another order, time and again (with --again)
+
+A machine that others share is not always as fast; networks that were measured at different times are only to be
+compared where each was measured at several, beside others: `ngbkit.predictor.collect` tells from that how fast the
+machine was in each run.
 """
 
 from __future__ import annotations
@@ -39,6 +44,8 @@ ROOT = Path(__file__).parents[2]
 OUT = ROOT / "notebooks" / "data" / "05-labels.nc"
 FAST, SLOW = ["onnxruntime", "openvino"], ["inductor", "tvm"]
 HOW: dict[str, Any] = {"repeats": 24, "min_rounds": 12, "max_seconds": 8.0, "timeout_s": 300.0}
+#: More often and fewer at a time: what differs is the time.
+BRIEF: dict[str, Any] = {"repeats": 10, "min_rounds": 5}
 #: More work than this takes too long a call, and less is a network of nothing.
 LEAST_MACS, MOST_MACS = 1e6, 1.2e9
 #: Of the networks, one in so many is measured on the slow compilers, and one in so many is rewritten.
@@ -51,13 +58,15 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=60.0, help="how long it may begin anything new (default: 60)")
     parser.add_argument("--networks", type=int, default=360, help="how many are drawn up at most (default: 360)")
     parser.add_argument("--folder", type=Path, default=Path("results/labels"), help="where it remembers how far it is")
+    parser.add_argument("--again", action="store_true", help="measure those that there are again, and no new ones")
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
     asked.folder.mkdir(parents=True, exist_ok=True)
     remembered = asked.folder / "runs.json"
     known: dict[str, Any] = json.loads(remembered.read_text()) if remembered.exists() else {"runs": {}, "rules": {}}
     until = time.monotonic() + 60 * asked.minutes
-    for name, sweep, rules in _steps(asked.folder, asked.networks, asked.seed):
+    steps = _again(known["runs"], asked.seed) if asked.again else _steps(asked.folder, asked.networks, asked.seed)
+    for name, sweep, rules in steps:
         if time.monotonic() > until:
             break
         run = runs.resume(known["runs"][name]) if name in known["runs"] else runs.start(sweep)
@@ -90,6 +99,19 @@ def _steps(folder: Path, count: int, seed: int) -> Iterator[Step]:
         yield f"slow-{number}", Sweep(slow, compilers=SLOW, **{**HOW, "repeats": 12}), {}
         for workload in part[::REWRITTEN_ONE_IN]:
             yield from _of_one(workload, folder, seed)
+
+
+def _again(known: dict[str, str], seed: int) -> Iterator[Step]:
+    """All networks of the plain parts, in new company every time, for ever."""
+    plain = [name for name in known if name.startswith("plain-")]
+    networks = [one for name in plain for one in runs.read_sweep(runs.find(known[name])).workloads]
+    turn = 1 + max([int(name.split("-")[1]) for name in known if name.startswith("again-")], default=-1)
+    while True:
+        order = np.random.default_rng([seed, 4, turn]).permutation(len(networks))
+        for number, places in enumerate(np.array_split(order, -(-len(networks) // STEP))):
+            part = [networks[place] for place in places]
+            yield f"again-{turn}-{number}", Sweep(part, compilers=FAST, **{**HOW, **BRIEF}), {}
+        turn += 1
 
 
 def _fitting(count: int, seed: int) -> Iterator[Workload]:

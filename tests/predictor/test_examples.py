@@ -121,6 +121,7 @@ def test_examples_are_kept_in_a_file(tmp_path: Path) -> None:
     assert found.graphs == again.graphs
     assert (found.runtimes, found.names, found.rules) == (again.runtimes, again.names, again.rules)
     np.testing.assert_array_equal(found.seconds, again.seconds)
+    np.testing.assert_array_equal(found.errors, again.errors)
     save(data, tmp_path / "run.nc")
     with pytest.raises(UsageError, match="holds no examples"):
         room.load(tmp_path / "run.nc")
@@ -144,3 +145,23 @@ def test_what_cannot_be_learned_from_is_an_error() -> None:
     data.attrs["sweep"] = "{}"
     with pytest.raises(UsageError, match=r"does not say what same is.*attach"):
         predictor.collect(data)
+
+
+def test_a_variant_keeps_its_gain_over_what_it_was_measured_beside(tmp_path: Path) -> None:
+    """The machine was half as fast in the second run: the network takes the mean of both, and so does its variant."""
+    file = residual(tmp_path, 24, 2)
+    with set_options(state_dir=tmp_path / "state"):
+        digest = Store(make_state_dir() / "artifacts").push(file)
+        label = f'onnxruntime{{"graph":"{digest}"}}'
+        first = run(sweep(network("plain"), compilers=["onnxruntime"], batch_sizes=[1]))
+        second = run(sweep(network("plain"), compilers=["onnxruntime", label], batch_sizes=[1]))
+        second["latency"] = second["latency"] * 2
+        found = predictor.collect(first, second)
+    fast, slow = (data["latency"].median("repeat").squeeze() for data in (first, second))
+    one, variant = found.seconds[:, 0]
+
+    assert 2 == len(found)
+    np.testing.assert_allclose(np.sqrt(fast * slow.sel(compiler="onnxruntime")), one)
+    paired = second.ngb.speedup(baseline="onnxruntime").sel(compiler=label).item()
+    assert paired == pytest.approx(one / variant)
+    assert 0 < found.errors[1, 0] < 0.1

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from drawn import Spec
 from learned import RUNTIMES, examples
 from onnxgraphs import residual
 
 from ngbkit import predictor, set_options
-from ngbkit.errors import UsageError
+from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.predictor import Examples
 from ngbkit.predictor.kinds import KINDS
 
@@ -100,3 +101,30 @@ def test_kinds_are_compared_in_one_table(known: Examples) -> None:
     one = table[(table["kind"] == "flops") & (table["compiler"] == "openvino")]
     mean = (one["mape"] * one["graphs"]).sum() / one["graphs"].sum()
     assert pytest.approx(mean) == flops.loc[("family", "cpu", "openvino"), "mape"]
+
+
+@pytest.mark.parametrize("kind", ["linear", "operators", "gnn"])
+def test_the_cost_of_each_operator_is_part_of_the_whole(kind: str, known: Examples) -> None:
+    """In milliseconds, for a picture; what is left is the call's own."""
+    settings = {"epochs": 3} if kind == "gnn" else {}
+    found = predictor.fit(known, kind, **settings)
+    one = known.graphs[0]
+    costs = found.costs(one, "onnxruntime")
+    (whole,), _, _ = found.seconds([one])
+
+    assert (len(one.operators),) == costs.shape
+    assert (costs >= 0).all()
+    assert 0 < costs.sum() <= 1e3 * whole[found.column("onnxruntime")] * (1 + 1e-5)
+    assert len(one.operators) == len([row for row in Spec(predictor.draw(one, costs)).rows if "cost" in row])
+
+
+def test_trees_know_no_cost_of_an_operator(known: Examples) -> None:
+    """They see the graph as a whole, and say what to take instead."""
+    found = predictor.fit(known, "boosting", rounds=5)
+
+    with pytest.raises(UsageError, match="Fit one that adds them up"):
+        found.costs(known.graphs[0], "openvino")
+    with pytest.raises(UnknownNameError, match="openvino"):
+        found.column("openvno")
+    with pytest.raises(UnknownNameError, match="cpu"):
+        found.column("openvino", "gpu")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from onnx import helper, numpy_helper
 from onnxgraphs import Builder, graph, residual
 
 from ngbkit import predictor, set_options
-from ngbkit.errors import UnsupportedError
+from ngbkit.errors import MissingDependencyError, UnsupportedError
 from ngbkit.predictor.graphs import Graph
 from ngbkit.workloads import cell, timm
 
@@ -169,3 +170,12 @@ def test_what_has_no_onnx_form_says_so(state: Path) -> None:
     (workload,) = cell.from_source("\n".join(lines), name="eigen")
     with set_options(state_dir=state), pytest.raises(UnsupportedError, match="cannot export"):
         predictor.graph(workload)
+
+
+def test_a_library_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the command that brings it."""
+    path = residual(tmp_path)
+    monkeypatch.setitem(sys.modules, "onnx_ir", None)
+
+    with pytest.raises(MissingDependencyError, match=r"pip install 'ngbkit\[predict\]'"):
+        predictor.read(path)

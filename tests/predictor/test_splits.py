@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from learned import examples
@@ -45,6 +47,30 @@ def test_a_rule_is_left_out_with_the_networks_that_it_is_judged_on(known: Exampl
     for left_out, learned, held in folds(known, "rule"):
         assert left_out not in {known.rules[at] for at in learned}
         assert {left_out, ""} == {known.rules[at] for at in held}
+
+
+def test_a_rule_is_left_out_with_all_that_it_helped_to_make(known: Examples) -> None:
+    """What two rules made together is learned from where neither of them is left out."""
+    both = ["deeper2+deeper3" if rule == "deeper4" else rule for rule in known.rules]
+    joined = replace(known, rules=tuple(both))
+    parts = {left_out: (learned, held) for left_out, learned, held in folds(joined, "rule")}
+
+    assert {"deeper2", "deeper3"} == set(parts)
+    for name, (learned, held) in parts.items():
+        assert not any(name in joined.rules[at] for at in learned)
+        assert {"", name, "deeper2+deeper3"} == {joined.rules[at] for at in held}
+
+
+def test_many_families_are_left_out_a_fifth_at_a_time(known: Examples) -> None:
+    """Each is judged once, and by what has learned nothing of any that stands in its part."""
+    many = replace(known, families=tuple(f"{one}-{at % 3}" for at, one in enumerate(known.families)))
+    parts = list(folds(many, "family"))
+
+    assert 5 == len(parts)
+    for _, learned, held in parts:
+        assert not {many.families[at] for at in learned} & {many.families[at] for at in held}
+        assert len(held)
+    assert [2] * 5 == [name.count(", ") for name, _, _ in parts]
 
 
 def test_the_seed_decides(known: Examples) -> None:

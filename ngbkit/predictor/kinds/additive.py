@@ -6,6 +6,7 @@ The prices are those with the least squares of relative errors: a tenth too much
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -47,6 +48,11 @@ class Additive:
 
     def predict(self, graphs: Sequence[Graph]) -> Floats:
         return np.maximum(self.columns(graphs) @ self._prices.T, _LEAST_S)
+
+    def contributions(self, graph: Graph) -> Floats:
+        alone = [replace(graph, operators=(one,), edges=(), shared=()) for one in graph.operators]
+        # What a call costs is no operator's.
+        return np.asarray(self.columns(alone)[:, 1:] @ self._prices[:, 1:].T)
 
     def settings(self) -> dict[str, Any]:
         return {}

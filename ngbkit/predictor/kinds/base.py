@@ -36,6 +36,9 @@ class Model(Protocol):
     def predict(self, graphs: Sequence[Graph]) -> Floats:
         """Seconds, of shape ``(graphs, runtimes)``."""
 
+    def contributions(self, graph: Graph) -> Floats | None:
+        """Seconds that each operator adds, of shape ``(operators, runtimes)``; None of a model that is no sum."""
+
     def settings(self) -> dict[str, Any]:
         """Plain JSON."""
 

@@ -66,6 +66,9 @@ class Boosting:
             found[:, runtime] = np.exp(booster.predict(table))
         return found
 
+    def contributions(self, graph: Graph) -> None:
+        """It sees the graph as a whole."""
+
     def settings(self) -> dict[str, Any]:
         return {"rounds": self._rounds, "leaves": self._leaves, "learning_rate": self._rate}
 

@@ -56,7 +56,7 @@ class Gnn:
 
     def __init__(
         self,
-        epochs: int = 150,
+        epochs: int = 60,
         width: int = 96,
         layers: int = 4,
         learning_rate: float = 2e-3,

@@ -49,6 +49,9 @@ class OperatorSum:
         found = [np.sum([self._cost(one) for one in graph.operators], axis=0) for graph in graphs]
         return np.array(found).reshape(len(graphs), -1)
 
+    def contributions(self, graph: Graph) -> Floats:
+        return np.array([self._cost(one) for one in graph.operators]).reshape(len(graph.operators), -1)
+
     def _cost(self, one: Operator) -> Floats:
         guessed = _amounts(one) @ self._prices.T if self._prices.size else np.full(len(self._prices), np.nan)
         at = self._known.get(one.digest)
