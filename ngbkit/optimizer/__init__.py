@@ -9,6 +9,7 @@ from ngbkit.errors import MissingDependencyError
 
 if TYPE_CHECKING:
     from ngbkit.optimizer.costs import operations, predicted
+    from ngbkit.optimizer.drawing import draw
     from ngbkit.optimizer.errand import see_to_optimizing
     from ngbkit.optimizer.optimise import Optimised, Tried, optimize
     from ngbkit.optimizer.portability import study, summary
@@ -25,6 +26,7 @@ _EXPORTS = {
     "Outcome": "variants",
     "Rule": "rules",
     "Tried": "optimise",
+    "draw": "drawing",
     "operations": "costs",
     "optimize": "optimise",
     "predicted": "costs",
@@ -43,6 +45,7 @@ __all__ = [
     "Outcome",
     "Rule",
     "Tried",
+    "draw",
     "operations",
     "optimize",
     "predicted",

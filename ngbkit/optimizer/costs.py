@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.optimizer.search import Cost
 from ngbkit.predictor import Predictor
 from ngbkit.predictor.graphs import Graph
@@ -31,20 +30,8 @@ def predicted(predictor: Predictor, compiler: str, device: str | None = None) ->
 
     Raises
     ------
-    UnknownNameError
-        It has not learned from such a runtime.
-    UsageError
-        It has learned from several devices, and none was named.
+    UnknownNameError, UsageError
+        As `ngbkit.predictor.Predictor.column`.
     """
-    fitting = [at for at, (_, one) in enumerate(predictor.runtimes) if one == compiler]
-    if not fitting:
-        raise UnknownNameError("compiler of this predictor", compiler, {one for _, one in predictor.runtimes})
-    if device is not None:
-        fitting = [at for at in fitting if predictor.runtimes[at][0] == device]
-        if not fitting:
-            raise UnknownNameError("device of this predictor", device, {one for one, _ in predictor.runtimes})
-    if len(fitting) > 1:
-        devices = ", ".join(predictor.runtimes[at][0] for at in fitting)
-        raise UsageError(f"this predictor has learned {compiler} on several devices: {devices}. Name one: device=….")
-    column = fitting[0]
+    column = predictor.column(compiler, device)
     return lambda several: predictor.model.predict(several)[:, column]

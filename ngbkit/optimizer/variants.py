@@ -11,6 +11,7 @@ import xarray as xr
 
 from ngbkit import metrics, options, registry
 from ngbkit.artifacts import hash_file
+from ngbkit.columns import NO_ROUND
 from ngbkit.compilers.base import GRAPH
 from ngbkit.errors import UsageError
 from ngbkit.sweep import Choice, Sweep
@@ -127,6 +128,22 @@ def outcomes(data: xr.Dataset, compiler: str, files: Sequence[Path]) -> list[Out
         numbers = {name: float(found[of].sel(at).item()) for name, of in _NAMES.items()}
         rows.append(Outcome(**numbers, problem=str(data["error"].sel(at).item())))
     return rows
+
+
+def halves(data: xr.Dataset) -> tuple[xr.Dataset, xr.Dataset]:
+    """What `measure` gave, by its even rounds and by its odd ones: to choose by the one, and to judge by the other."""
+    even = data["round"] % 2 == 0
+    return _only(data, even), _only(data, ~even)
+
+
+def _only(data: xr.Dataset, rounds: xr.DataArray) -> xr.Dataset:
+    """The dataset with the samples of these rounds; as many rounds of the others are none, as where none was taken."""
+    there = rounds & (data["round"] >= 0)
+    found = data.assign(
+        latency=data["latency"].where(there).assign_attrs(data["latency"].attrs),
+        round=data["round"].where(there, NO_ROUND).assign_attrs(data["round"].attrs),
+    )
+    return found.drop_vars("throughput", errors="ignore")
 
 
 _NAMES = {"speedup": "speedup", "low": "ci_low", "high": "ci_high"}
