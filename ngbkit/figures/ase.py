@@ -6,13 +6,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ngbkit import metrics
-from ngbkit.figures import captions, lines, rows
+from ngbkit.figures import captions, lines, provenance, rows
 from ngbkit.storage import Data
 
 if TYPE_CHECKING:
     import altair as alt
 
 
+@provenance.traced
 def ase(data: Data, *, by: lines.By = "network", ci: float | None = 0.95, **select: Any) -> alt.FacetChart:
     """Absolute scaling efficiency by batch size, a panel a network, a line a compiler (the paper's figure 8).
 

@@ -10,7 +10,7 @@ import xarray as xr
 
 from ngbkit import metrics
 from ngbkit.errors import MetricError
-from ngbkit.figures import captions, lines, marks, rows
+from ngbkit.figures import captions, lines, marks, provenance, rows
 from ngbkit.metrics.economy import Cache
 from ngbkit.storage import Data
 from ngbkit.sweep import BASELINE
@@ -24,6 +24,7 @@ _LEAST_S = 1e-3
 _FOOT, _STEP = 8, 13
 
 
+@provenance.traced
 def break_even(data: Data, *, cache: Cache = "cold", ci: float | None = 0.95, **select: Any) -> alt.FacetChart:
     """Seconds that compiling takes against what each call saves, a mark a trial, a panel a batch size.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import xarray as xr
 
 from ngbkit.errors import MetricError
-from ngbkit.figures import captions, lines, rows
+from ngbkit.figures import captions, lines, provenance, rows
 from ngbkit.metrics import ratios
 from ngbkit.storage import Data
 from ngbkit.sweep import BASELINE
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import altair as alt
 
 
+@provenance.traced
 def cpu(data: Data, **select: Any) -> alt.VConcatChart:
     """CPU use by batch size, and by how much a compiler lowers it (the paper's figure 12, in two rows).
 

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ngbkit import metrics
-from ngbkit.figures import captions, lines, marks, rows, theme
+from ngbkit.figures import captions, lines, marks, provenance, rows, theme
 from ngbkit.storage import Data
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ _DARK_BELOW = 0.55
 """Of the colours' range: what is written on darker ones is white."""
 
 
+@provenance.traced
 def heatmap(data: Data, *, factor: str = "width", ci: float | None = 0.95, **select: Any) -> alt.FacetChart:
     """Absolute scaling efficiency by batch size and width, a panel a network and compiler (the paper's figure 10).
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ngbkit.figures import captions, lines, marks, samples
+from ngbkit.figures import captions, lines, marks, provenance, samples
 from ngbkit.storage import Data
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ _WIDTH, _LINE = 260, 24
 _QUANTILES = {"p5": 0.05, "p25": 0.25, "median": 0.5, "p75": 0.75, "p95": 0.95}
 
 
+@provenance.traced
 def latency(data: Data, **select: Any) -> alt.FacetChart:
     """Latency distributions, a panel a network and batch size, a line a compiler.
 

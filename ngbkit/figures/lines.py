@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 By = Literal["network", "compiler"]
-Chart = TypeVar("Chart", bound="alt.FacetChart | alt.ConcatChart | alt.VConcatChart")
+Chart = TypeVar("Chart", bound="alt.FacetChart | alt.ConcatChart | alt.VConcatChart | alt.LayerChart")
 
 PANELS = 30
 """Panels of one figure, at most; the paper has fifteen networks."""

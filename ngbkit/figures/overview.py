@@ -10,7 +10,7 @@ import numpy as np
 import xarray as xr
 
 from ngbkit.dataset import factor_dims, nodes
-from ngbkit.figures import captions, lines, marks, rows, theme
+from ngbkit.figures import captions, lines, marks, provenance, rows, theme
 from ngbkit.metrics import contracts
 from ngbkit.storage import Data
 from ngbkit.tables import trial_table
@@ -25,6 +25,7 @@ NETWORKS = 16
 _TITLES = {"throughput": "throughput (samples/s)", "speedup": "speed-up over identity"}
 
 
+@provenance.traced
 def overview(data: Data) -> alt.ConcatChart:
     """Throughput by batch size, one line a compiler, one row a network and device, with the speed-up beside it.
 

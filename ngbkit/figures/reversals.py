@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ngbkit import metrics
 from ngbkit.dataset import factor_dims, nodes
 from ngbkit.errors import MetricError
-from ngbkit.figures import captions, lines, marks, rows
+from ngbkit.figures import captions, lines, marks, provenance, rows
 from ngbkit.storage import Data
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ _COLOURS = ("#0072B2", "#D55E00")
 _WIDTH, _HEIGHT, _ROOM = 150, 130, 150
 
 
+@provenance.traced
 def reversals(
     data: Data, *, probability: float = 0.95, ci: float | None = 0.95, untuned: bool = False, **select: Any
 ) -> alt.FacetChart:

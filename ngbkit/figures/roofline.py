@@ -8,7 +8,7 @@ import xarray as xr
 
 from ngbkit import metrics
 from ngbkit.dataset import nodes
-from ngbkit.figures import captions, lines, marks, rows
+from ngbkit.figures import captions, lines, marks, provenance, rows
 from ngbkit.metrics import ratios
 from ngbkit.storage import Data
 
@@ -20,6 +20,7 @@ _WIDTH, _HEIGHT = 440, 280
 _MARGIN = 2.0
 
 
+@provenance.traced
 def roofline(data: Data, **select: Any) -> alt.FacetChart:
     """What each trial achieves over how much it computes a byte, below the roof of its device, a panel a device.
 

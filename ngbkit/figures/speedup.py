@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ngbkit import metrics
-from ngbkit.figures import captions, lines, rows
+from ngbkit.figures import captions, lines, provenance, rows
 from ngbkit.storage import Data
 from ngbkit.sweep import BASELINE
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import altair as alt
 
 
+@provenance.traced
 def speedup(
     data: Data,
     *,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import xarray as xr
 
-from ngbkit.figures import captions, lines, marks, rows, theme
+from ngbkit.figures import captions, lines, marks, provenance, rows, theme
 from ngbkit.storage import Data
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ _MOST_WIDTH, _MOST_HEIGHT = 1600, 1400
 _WORD_WIDTH, _WORD_HEIGHT = 36, 12
 
 
+@provenance.traced
 def status(data: Data, **select: Any) -> alt.FacetChart:
     """The status of every trial: a line a network, a column a batch size, a block a compiler.
 

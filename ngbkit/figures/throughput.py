@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ngbkit import metrics
-from ngbkit.figures import captions, lines, rows
+from ngbkit.figures import captions, lines, provenance, rows
 from ngbkit.storage import Data
 
 if TYPE_CHECKING:
     import altair as alt
 
 
+@provenance.traced
 def throughput(data: Data, *, by: lines.By = "network", ci: float | None = 0.95, **select: Any) -> alt.FacetChart:
     """Throughput by batch size, a panel a network, a line a compiler (the paper's figure 5).
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ngbkit.figures import captions, lines, marks, samples
+from ngbkit.figures import captions, lines, marks, provenance, samples
 from ngbkit.storage import Data
 
 if TYPE_CHECKING:
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 _WIDTH, _HEIGHT = 340, 150
 
 
+@provenance.traced
 def traces(data: Data, **select: Any) -> alt.FacetChart:
     """Latency round by round, a panel a network and batch size, a line a compiler.
 
