@@ -31,11 +31,19 @@ def _seed(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
+DEVICE = "NGBKIT_DEVICE"
+"""The environment variable that names the device to measure on: a kernel of a device has it."""
+
 # name: (default, check, what is valid)
 _OPTIONS: dict[str, tuple[Any, Callable[[Any], bool], str]] = {
     "repeats": (100, _count, "a positive integer: the samples of a trial"),
     "timeout_s": (600.0, _positive, "seconds above 0: how long one step of a child may take"),
     "seed": (0, _seed, "an integer from 0 up"),
+    "device": (
+        None,
+        lambda value: value is None or (bool(value) and isinstance(value, str)),
+        "a label, or None",
+    ),
     "state_dir": (None, lambda value: value is None or isinstance(value, (str, Path)), "a folder, or None"),
 }
 _current: dict[str, Any] = {name: default for name, (default, _, _) in _OPTIONS.items()}
@@ -65,6 +73,8 @@ def set_options(**options: Any) -> Any:
         How long one step of a child (building, compiling, a block of calls) may take before it is killed, in seconds.
     seed : int
         Seeds weights, inputs and the order of measuring.
+    device : str or None
+        The label of the device to measure on where a sweep does not say. None: ``$NGBKIT_DEVICE``, else ``"cpu"``.
     state_dir : path or None
         Where runs, journals and cached artifacts are kept. None: ``$NGBKIT_STATE_DIR``, else the user's state folder.
 
@@ -82,6 +92,11 @@ def set_options(**options: Any) -> Any:
     before = {name: _current[name] for name in options}
     _current.update(options)
     return _restoring(before)
+
+
+def device() -> str:
+    """The label of the device that is measured on where a sweep does not say."""
+    return str(_current["device"] or os.environ.get(DEVICE) or "cpu")
 
 
 def make_state_dir() -> Path:

@@ -1,0 +1,130 @@
+"""Kernels: the one that the wheel brings, and those of devices, which start and know where to measure."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from jupyter_client.kernelspec import KernelSpecManager
+from jupyter_client.manager import KernelManager
+from PIL import Image
+
+from ngbkit import cli, options, set_options
+from ngbkit.errors import UnknownNameError, UsageError
+from ngbkit.notebook import kernels
+from ngbkit.sweep import Sweep
+
+SHIPPED = Path(__file__).parents[2] / "kernels" / "ngbkit"
+DEVICES = """
+[devices.orin]
+launch = "ssh"
+host = "orin"
+"""
+CODE = """
+from ngbkit import Sweep
+print(Sweep("resnet18").devices, "ngbench" in get_ipython().magics_manager.magics["cell"])
+"""
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user's own Jupyter folder, with the kernel that the wheel brings, and a devices file."""
+    for name in ("JUPYTER_DATA_DIR", "JUPYTER_PATH"):
+        monkeypatch.setenv(name, str(tmp_path / "jupyter"))
+    shutil.copytree(SHIPPED, tmp_path / "jupyter" / "kernels" / "ngbkit")
+    file = tmp_path / "config" / "devices.toml"
+    file.parent.mkdir()
+    file.write_text(DEVICES)
+    monkeypatch.setenv("NGBKIT_CONFIG_DIR", str(file.parent))
+    return tmp_path
+
+
+def answered(capsys: pytest.CaptureFixture[str], *words: str) -> list[dict[str, str]]:
+    assert 0 == cli.main(["kernels", *words, "--json"])
+    return json.loads(capsys.readouterr().out)
+
+
+def said(manager: KernelManager, code: str) -> str:
+    """What a kernel prints."""
+    client = manager.client()
+    client.start_channels()
+    client.wait_for_ready(timeout=60)
+    printed: list[str] = []
+    client.execute_interactive(
+        code,
+        timeout=60,
+        output_hook=lambda message: printed.append(
+            message["content"].get("text") or "\n".join(message["content"].get("traceback", []))
+        ),
+    )
+    client.stop_channels()
+    return "".join(printed)
+
+
+def test_kernels_are_installed_listed_and_removed(capsys: pytest.CaptureFixture[str], place: Path) -> None:
+    """One a device of the devices file; and with its logos."""
+    assert ["ngbkit"] == [row["kernel"] for row in answered(capsys)]
+    rows = answered(capsys, "install")
+    assert [("ngbkit", "as asked"), ("ngbkit-orin", "orin")] == [(row["kernel"], row["device"]) for row in rows]
+    folder = Path(rows[1]["where"])
+    assert {one.name for one in SHIPPED.iterdir()} == {one.name for one in folder.iterdir()}
+    assert "ngbkit on orin" == json.loads((folder / "kernel.json").read_text())["display_name"]
+    (place / "config" / "devices.toml").write_text("")
+    assert "no such device any more" in answered(capsys)[1]["remark"]
+    assert ["ngbkit"] == [row["kernel"] for row in answered(capsys, "remove")]
+
+
+def test_what_there_is_not_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    """The nearest name is offered."""
+    assert 2 == cli.main(["kernels", "install", "orrin"])
+    assert "orin" in capsys.readouterr().err
+    assert 2 == cli.main(["kernels", "remove", "orin"])
+    assert 2 == cli.main(["kernels", "list", "orin"])
+    with pytest.raises(UnknownNameError):
+        kernels.install("orrin")
+
+
+@pytest.mark.parametrize(("name", "device"), [("ngbkit", "cpu"), ("ngbkit-orin", "orin")])
+def test_a_kernel_starts_with_its_magics_and_its_device(name: str, device: str) -> None:
+    """What the wheel brings measures on this machine; that of a device there, unless it is told where."""
+    kernels.install("orin")
+    manager = KernelManager(kernel_name=name)
+    manager.start_kernel()
+    try:
+        printed = said(manager, CODE)
+    finally:
+        manager.shutdown_kernel(now=True)
+
+    assert f"('{device}',) True" in printed
+
+
+def test_a_device_that_is_gone_starts_no_kernel(place: Path) -> None:
+    """It says so, and which there are."""
+    kernels.install("orin")
+    (place / "config" / "devices.toml").write_text("[devices.nano]\nlaunch = 'ssh'\nhost = 'nano'\n")
+
+    with pytest.raises(UnknownNameError, match="nano"):
+        KernelManager(kernel_name="ngbkit-orin").start_kernel()
+
+
+def test_the_shipped_kernel_has_logos_of_the_sizes_that_jupyter_shows() -> None:
+    """And is found as it lies in the wheel."""
+    sizes = {name: Image.open(SHIPPED / name).size for name in ("logo-32x32.png", "logo-64x64.png")}
+
+    assert {"logo-32x32.png": (32, 32), "logo-64x64.png": (64, 64)} == sizes
+    assert "<svg" in (SHIPPED / "logo-svg.svg").read_text()
+    assert "ngbkit" in KernelSpecManager().find_kernel_specs()
+
+
+def test_the_device_is_an_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a session, or of the environment; a sweep that names one measures there."""
+    assert ("cpu",) == Sweep("resnet18").devices
+    monkeypatch.setenv(options.DEVICE, "orin")
+    assert ("orin",) == Sweep("resnet18").devices
+    with set_options(device="nano"):
+        assert ("nano",) == Sweep("resnet18").devices
+    assert ("cpu",) == Sweep("resnet18", devices="cpu").devices
+    with pytest.raises(UsageError, match="device"):
+        set_options(device="")
