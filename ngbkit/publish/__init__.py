@@ -1,0 +1,36 @@
+"""Notebooks as a site whose figures others can check and make again.
+
+notebook -> executed (execute.py; recordings in the place of measuring) -> page with its figures (pages.py)
+         -> site by Sphinx (site.py), manifest (manifest.py), archive (archive.py) -> checking.py
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ngbkit.publish.checking import Finding, verify
+    from ngbkit.publish.errand import Published, publish
+    from ngbkit.publish.execute import ExecutionError
+
+# Where each name lives: the words of the command line are read without any of it.
+_EXPORTS = {
+    "ExecutionError": "execute",
+    "Finding": "checking",
+    "Published": "errand",
+    "publish": "errand",
+    "verify": "checking",
+}
+
+__all__ = ["ExecutionError", "Finding", "Published", "publish", "verify"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _EXPORTS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_EXPORTS[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
