@@ -3,7 +3,7 @@
     Sweep -> trials -> cluster (one engine a device) -> device plan -> isolated child process
           -> compiler -> equivalence check -> interleaved timing -> measurement -> journal
           -> dataset (xarray) -> metrics -> figures
-                             \\-> predictor -> optimizer
+                             \\-> predictor -> forecast, optimizer
 
 >>> from ngbkit import Sweep
 >>> ds = Sweep(["resnet18"], compilers=["identity", "openvino"], batch_sizes=[1, 4]).run()  # doctest: +SKIP
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-    from ngbkit import figures, optimizer, predictor, reference, runs
+    from ngbkit import figures, forecast, optimizer, predictor, reference, runs
     from ngbkit.cluster.attach import attach
     from ngbkit.merging import merge
     from ngbkit.notebook import panels
@@ -41,6 +41,7 @@ _EXPORTS = {
     "blocks": ("ngbkit.workloads.blocks", ""),
     "cell": ("ngbkit.workloads.cell", ""),
     "figures": ("ngbkit.figures", ""),
+    "forecast": ("ngbkit.forecast", ""),
     "from_module": ("ngbkit.workloads.module", "from_module"),
     "get_options": ("ngbkit.options", "get_options"),
     "load": ("ngbkit.storage", "load"),
@@ -67,6 +68,7 @@ __all__ = [
     "blocks",
     "cell",
     "figures",
+    "forecast",
     "from_module",
     "get_options",
     "load",

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -25,13 +24,17 @@ from ngbkit.caches.arguments import CACHE
 from ngbkit.deployment import arguments as deployment_arguments
 from ngbkit.errors import MissingDependencyError, NgbkitError, UsageError
 from ngbkit.inventory import Answer
+from ngbkit.notebook.kernels import KERNELS, see_to_kernels
 from ngbkit.optimizer.arguments import OPTIMIZE
+from ngbkit.plain import plain
 from ngbkit.progress import remarks, shown, watch
+from ngbkit.publish import arguments as publish_arguments
 from ngbkit.selfcheck import arguments as selfcheck_arguments
 
 if TYPE_CHECKING:
     from ngbkit.runs import Run
     from ngbkit.storage import Data
+    from ngbkit.sweep import Sweep
 
 OK, FAILED, INVALID, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 130, 141
 _DEMO_FIGURES = ("throughput", "speedup", "ase", "bsr")
@@ -43,6 +46,15 @@ _QUIET = argument("--quiet", action="store_true", help="show no progress")
 _OVERWRITE = argument("--overwrite", action="store_true", help="replace the file if it exists")
 _RUN_ID = argument("run", metavar="RUN", help="its id, or how its id begins")
 _SOURCE = argument("source", metavar="FILE_OR_RUN", help="a file that `run -o` wrote, or the id of a run")
+_FIRST = argument("first", metavar="A", help="a file that `run -o` wrote, or the id of a run")
+_SECOND = argument("second", metavar="B", help="another of the same sweep")
+_METRIC = argument(
+    "--metric", metavar="NAME", default="speedup", help="speedup (the default), throughput, rtr, ase, bsr"
+)
+_ALL = argument("--all", action="store_true", help="every trial, and not only those that changed")
+_DRAWN = argument("--figure", metavar="FILE", help="write the two runs as a figure: .html, .svg or .png")
+_FORMAT = argument("--format", choices=("profiles",), default="profiles", help="what to write: profiles (the default)")
+_PROFILES = argument("-o", "--out", metavar="FILE", help="a .csv or a .json file (default: JSON, printed)")
 _FIGURES = "throughput, speedup, rtr, ase, bsr, latency, … (default: throughput)"
 _FIGURE = argument("--figure", metavar="NAME", default="throughput", help=_FIGURES)
 _FOLDER = argument("-o", "--out", metavar="DIR", default="results", help="for demo.nc and demo.html (default: results)")
@@ -98,12 +110,23 @@ def _parser() -> Parser:
 
 def _run(asked: argparse.Namespace) -> int:
     """Measure networks with several compilers."""
-    from ngbkit.runs import start
-
     _require_client_side()
     _check_target(asked)
     sweep = arguments.to_sweep(asked)
-    return _carry_out(start(sweep, engines=arguments.to_engines(asked.cluster, sweep.devices)), asked)
+    if asked.estimate:
+        return _estimate(sweep, asked)
+    return _carry_out(arguments.to_run(sweep, asked), asked)
+
+
+def _estimate(sweep: Sweep, asked: argparse.Namespace) -> int:
+    found = sweep.estimate(asked.predictor)
+    rows: list[dict[str, Any]] = found.best().to_dict(orient="records")  # type: ignore[assignment]  # names are texts
+    if asked.json:
+        print(json.dumps(plain({"seconds": found.seconds, "best": rows}), indent=2))
+    else:
+        print(found)
+        print(Answer(json=[], rows=rows, empty="Nothing is known that the results could be predicted from.").to_text())
+    return OK
 
 
 def _resume(asked: argparse.Namespace) -> int:
@@ -148,12 +171,54 @@ def _cache(asked: argparse.Namespace) -> int:
 def _show(asked: argparse.Namespace) -> int:
     """Print the results of a file or of a run."""
     _require_client_side()
+    _print(_read(asked.source), asked.json, [asked.figure])
+    return OK
+
+
+def _compare(asked: argparse.Namespace) -> int:
+    """Say what changed from one run of a sweep to another, on this machine or on two."""
+    _require_client_side()
+    from ngbkit.comparison import compare
+
+    found = compare(_read(asked.first), _read(asked.second), asked.metric)
+    if asked.figure:
+        from ngbkit import figures
+
+        figures.save(found.plot(), asked.figure)
+    if asked.json:
+        print(json.dumps(found.to_json(), indent=2))
+        return OK
+    trials = found.trials if asked.all else found.trials[found.trials["is"] != "same"]
+    empty = "Nothing changed beyond uncertainty."
+    print(Answer(json=[], rows=found.rows(trials), empty=empty).to_text())
+    print("\n".join(["", *found.unlike, str(found)]))
+    return OK
+
+
+def _export(asked: argparse.Namespace) -> int:
+    """Write latency and throughput profiles for planners, as CSV or JSON."""
+    _require_client_side()
+    from ngbkit import profiles
+
+    data = _read(asked.source)
+    if asked.out is None:
+        print(json.dumps(profiles.to_json(data), indent=1))
+    else:
+        profiles.write(data, asked.out, overwrite=asked.overwrite)
+    return OK
+
+
+def _read(source: str) -> Data:
+    """The dataset of a file, or of a run."""
     from ngbkit import runs, storage
 
-    is_file = asked.source.endswith(".nc") or Path(asked.source).is_file()
-    data = storage.load(asked.source) if is_file else runs.load_dataset(runs.find(asked.source))
-    _print(data, asked.json, [asked.figure])
-    return OK
+    is_file = source.endswith(".nc") or Path(source).is_file()
+    return storage.load(source) if is_file else runs.load_dataset(runs.find(source))
+
+
+def _kernels(asked: argparse.Namespace) -> int:
+    """List the Jupyter kernels of ngbkit, install one for each device, or remove them."""
+    return _answer(asked, see_to_kernels(asked))
 
 
 def _optimize(asked: argparse.Namespace) -> int:
@@ -162,6 +227,33 @@ def _optimize(asked: argparse.Namespace) -> int:
     from ngbkit.optimizer import see_to_optimizing
 
     return _answer(asked, see_to_optimizing(asked, None if asked.quiet else _tell))
+
+
+def _publish(asked: argparse.Namespace) -> int:
+    """Build a site of notebooks whose figures others can check."""
+    _require_client_side("altair", "vl_convert", "papermill", "sphinx", "myst_nb")
+    from ngbkit.publish import publish
+
+    done = publish(**publish_arguments.to_call(asked), tell=None if asked.quiet else _tell)
+    executed = ", ".join(done.executed) or "no notebook: none has changed"
+    print(f"{done.site}: {done.figures} figures, {done.bytes / 1e6:.1f} MB; executed {executed}")
+    return OK
+
+
+def _verify(asked: argparse.Namespace) -> int:
+    """Say which figures of a site do not agree with their data, their sweep or their code."""
+    _require_client_side()
+    from ngbkit.publish import verify
+
+    count, findings = verify(asked.site, asked.notebooks)
+    rows = [{"figure": one.figure, "what": one.what, "said": one.said} for one in findings]
+    if asked.json:
+        print(json.dumps({"figures": count, "findings": rows}, indent=2))
+    else:
+        print(
+            Answer(json=[], rows=rows, empty=f"All {count} figures agree with their data, sweeps and code.").to_text()
+        )
+    return FAILED if findings else OK
 
 
 def _selfcheck(asked: argparse.Namespace) -> int:
@@ -222,16 +314,21 @@ def _undeploy(asked: argparse.Namespace) -> int:
 
 
 _COMMANDS: dict[str, tuple[Callable[[argparse.Namespace], int], tuple[Argument, ...]]] = {
-    "run": (_run, (arguments.WORKLOADS, *arguments.SWEEP, *_OUTCOME)),
+    "run": (_run, (arguments.WORKLOADS, *arguments.SWEEP, *arguments.BUDGET, *_OUTCOME)),
     "resume": (_resume, (_RUN_ID, *arguments.RESUME, *_OUTCOME)),
     "runs": (_runs, (*inventory.RUNS, _JSON)),
     "show": (_show, (_SOURCE, _FIGURE, _JSON)),
+    "compare": (_compare, (_FIRST, _SECOND, _METRIC, _ALL, _DRAWN, _JSON)),
+    "export": (_export, (_SOURCE, _FORMAT, _PROFILES, _OVERWRITE)),
     "devices": (_devices, (*inventory.DEVICES, _JSON)),
     "deploy": (_deploy, (*deployment_arguments.DEPLOY, _JSON)),
     "undeploy": (_undeploy, deployment_arguments.UNDEPLOY),
     "compilers": (_compilers, (*inventory.COMPILERS, _JSON)),
+    "kernels": (_kernels, (*KERNELS, _JSON)),
     "cache": (_cache, (*CACHE, _JSON)),
     "optimize": (_optimize, (*OPTIMIZE, _JSON, _QUIET)),
+    "publish": (_publish, (*publish_arguments.PUBLISH, _QUIET)),
+    "verify": (_verify, (*publish_arguments.VERIFY, _JSON)),
     "selfcheck": (_selfcheck, (*selfcheck_arguments.TABLE, _JSON, _QUIET)),
     "demo": (_demo, (_DEMO_REPEATS, _FOLDER, _JSON, _QUIET)),
 }
@@ -339,15 +436,9 @@ def _print(data: Data, as_json: bool, figures: Sequence[str]) -> None:
 
     if as_json:
         rows = tables.trial_table(data).to_dict(orient="records")
-        print(json.dumps([{name: _plain(value) for name, value in row.items()} for row in rows], indent=2))
+        print(json.dumps(plain(rows), indent=2))
         return
     print("\n\n".join(tables.to_text(tables.compact(data, figure)) for figure in figures))
-
-
-def _plain(value: Any) -> Any:
-    """A value as JSON has it: no NaN, no NumPy."""
-    value = value.item() if hasattr(value, "item") else value
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _tell(line: str) -> None:
