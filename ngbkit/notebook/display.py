@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ngbkit.runs import Run
     from ngbkit.storage import Data
 
-_RUN = "ngbkit.runs.Run"
+_RUN = "ngbkit.runs.run.Run"
 
 
 def register(shell: InteractiveShell) -> None:

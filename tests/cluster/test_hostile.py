@@ -112,6 +112,7 @@ plan.hello = lambda spec: json.dumps({{**honest, "state_dir": {str(tmp_path)!r}}
 plan.collect = lambda spec: json.dumps({{"records": [], "more": False, "facts": {{}}, "environment": {{}}}})
 def run(spec):
     plan._publisher()({{"kind": "record", "record": {record!r}}})
+    __import__("time").sleep(0.5)  # on a busy machine an event takes a while, and the plan's end must not overtake it
     return json.dumps({{"state": "finished"}})
 plan.run = run
 """

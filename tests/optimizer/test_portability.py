@@ -103,9 +103,9 @@ def test_a_study_is_drawn_with_all_that_it_says() -> None:
     found["steps"] = (dims[:2], [["fold"], ["merge"]])
     first, kept = (Spec(portability_figure(found, guarded=one)).rows for one in (False, True))
 
-    assert [("a", "faster"), ("b", "slower")] == [(row["network"], row["is"]) for row in first if row["mean"] == "0"]
-    assert [("a", "faster"), ("b", "as fast")] == [(row["network"], row["is"]) for row in kept if row["mean"] == "0"]
-    mean = next(float(row["speedup"]) for row in first if row["mean"] == "1")
+    assert [("a", "faster"), ("b", "slower")] == [(row["network"], row["is"]) for row in first if row["mean"] == 0]
+    assert [("a", "faster"), ("b", "as fast")] == [(row["network"], row["is"]) for row in kept if row["mean"] == 0]
+    mean = next(float(row["speedup"]) for row in first if row["mean"] == 1)
     assert pytest.approx((1.2 * 0.9) ** 0.5, rel=1e-4) == mean
 
 

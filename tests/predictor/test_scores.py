@@ -39,6 +39,6 @@ def test_the_sign_of_real_gains_within_a_network() -> None:
 
 def test_a_gain_that_is_not_sure_does_not_count() -> None:
     """One of 10 % that is known to 1 % does, and one that is known to 5 % does not."""
-    told = scores.sign_accuracy([1.0, 2.0, 3.0], [1.0, 1.1, 1.2], ["a", "a", "a"], errors=[0.0, 0.01, 0.05])
+    told = scores.sign_accuracy([1.0, 2.0, 3.0], [1.0, 1.1, 1.2], ["a", "a", "a"], errors=[0.0, 0.01, 0.1])
 
     assert (1.0, 1) == told

@@ -63,7 +63,8 @@ def test_a_rule_is_left_out_with_all_that_it_helped_to_make(known: Examples) -> 
 
 def test_many_families_are_left_out_a_fifth_at_a_time(known: Examples) -> None:
     """Each is judged once, and by what has learned nothing of any that stands in its part."""
-    many = replace(known, families=tuple(f"{one}-{at % 3}" for at, one in enumerate(known.families)))
+    several = [one if one == "operator" else f"{one}-{at % 3}" for at, one in enumerate(known.families)]
+    many = replace(known, families=tuple(several))
     parts = list(folds(many, "family"))
 
     assert 5 == len(parts)
