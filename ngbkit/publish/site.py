@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -84,7 +85,7 @@ html_show_sphinx = False
 html_favicon = "_static/favicon.svg"
 html_copy_source = False
 html_title = told["title"]
-suppress_warnings = ["mystnb.unknown_mime_type", "myst.header", "myst.xref_missing"]
+suppress_warnings = ["mystnb.unknown_mime_type", "myst.header", "myst.xref_missing", "ref.python"]
 """
 
 
@@ -225,8 +226,10 @@ def _csv(data: xr.Dataset | xr.DataTree) -> str:
 
 
 def _api(modules: Sequence[str]) -> str:
-    parts = [
-        f"## {name}\n\n```{{eval-rst}}\n.. automodule:: {name}\n   :members:\n   :imported-members:\n```\n"
-        for name in modules
-    ]
+    """The reference page: what each module says of itself, and what it offers."""
+    parts = []
+    for name in modules:
+        # A package offers what it has taken from its rooms; a module has imported what it needs itself.
+        offered = "   :imported-members:\n" if hasattr(import_module(name), "__all__") else ""
+        parts.append(f"## {name}\n\n```{{eval-rst}}\n.. automodule:: {name}\n   :members:\n{offered}```\n")
     return "\n".join(["# Reference\n", *parts])
