@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 # Of the tests: more than half of their time is waiting.
 WORKERS ?= 2
 
-.PHONY: demo test lint lab bench efficiency screens site pins clean
+.PHONY: demo test lint lab bench efficiency screens pins clean
 
 demo: $(READY) ## the main job on this machine's CPU: a table, results/demo.nc and results/demo.html
 	$(BIN)/ngbkit demo
@@ -31,9 +31,6 @@ efficiency: $(READY) ## how much of a sweep's time is timed calls, and what --pr
 
 screens: $(READY) ## the README's pictures of the panels; on a quiet machine, with chromium
 	$(BIN)/python tests/screens.py
-
-site: $(READY) ## the project's own pages, in site/: notebooks from their data, and the API reference
-	$(BIN)/ngbkit publish notebooks -o site $(ARGS)
 
 pins: ## renew binder/requirements.txt
 	$(PYTHON) -m venv $(VENV)-pins && $(VENV)-pins/bin/pip install -q uv

@@ -1,6 +1,6 @@
 """The shell, with the same verbs as the magics.
 
-``ngbkit run | resume | runs | show | devices | deploy | undeploy | compilers | cache | optimize | selfcheck | demo``.
+`ngbkit --help` lists them.
 
 Tables go to stdout, progress and messages to stderr. It exits with 0; 1 where a run failed or no trial gave a result;
 2 where what was asked for is not valid; 130 after Ctrl-C, which keeps what was measured; 141 where its reader left.
@@ -12,8 +12,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,17 +25,31 @@ from ngbkit.errors import MissingDependencyError, NgbkitError, UsageError
 from ngbkit.inventory import Answer
 from ngbkit.notebook.kernels import KERNELS, see_to_kernels
 from ngbkit.optimizer.arguments import OPTIMIZE
+from ngbkit.outcomes import (
+    BROKEN_PIPE,
+    FAILED,
+    INTERRUPTED,
+    INVALID,
+    OK,
+    carry_out,
+    check_target,
+    complain,
+    exit_code,
+    finish,
+    naming,
+    print_data,
+    tell,
+)
 from ngbkit.plain import plain
-from ngbkit.progress import remarks, shown, watch
 from ngbkit.publish import arguments as publish_arguments
 from ngbkit.selfcheck import arguments as selfcheck_arguments
 
 if TYPE_CHECKING:
-    from ngbkit.runs import Run
     from ngbkit.storage import Data
     from ngbkit.sweep import Sweep
 
-OK, FAILED, INVALID, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 130, 141
+__all__ = ["BROKEN_PIPE", "FAILED", "INTERRUPTED", "INVALID", "OK", "main"]
+
 _DEMO_FIGURES = ("throughput", "speedup", "ase", "bsr")
 _DEMO = "resnet18 deit3_small_patch16_224 -b 1,2,4 -c identity,torchscript,onnxruntime,openvino"
 
@@ -83,15 +96,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         code: int = asked.command(asked)
         sys.stdout.flush()
     except (UsageError, MissingDependencyError) as error:
-        return _complain(str(error), INVALID)
+        return complain(str(error), INVALID)
     except NgbkitError as error:
-        return _complain(str(error), FAILED)
+        return complain(str(error), FAILED)
     except BrokenPipeError:
         # Or Python would complain once more when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     except KeyboardInterrupt as interrupt:
-        return _complain(str(interrupt) or "stopped.", INTERRUPTED)
+        return complain(str(interrupt) or "stopped.", INTERRUPTED)
     return code
 
 
@@ -111,11 +124,11 @@ def _parser() -> Parser:
 def _run(asked: argparse.Namespace) -> int:
     """Measure networks with several compilers."""
     _require_client_side()
-    _check_target(asked)
+    check_target(asked)
     sweep = arguments.to_sweep(asked)
     if asked.estimate:
         return _estimate(sweep, asked)
-    return _carry_out(arguments.to_run(sweep, asked), asked)
+    return carry_out(arguments.to_run(sweep, asked), asked)
 
 
 def _estimate(sweep: Sweep, asked: argparse.Namespace) -> int:
@@ -134,9 +147,9 @@ def _resume(asked: argparse.Namespace) -> int:
     from ngbkit.runs import find, read_sweep, resume
 
     _require_client_side()
-    _check_target(asked)
+    check_target(asked)
     engines = arguments.to_engines(asked.cluster, read_sweep(find(asked.run)).devices)
-    return _carry_out(resume(asked.run, retry=words.read_statuses(asked.retry), engines=engines), asked)
+    return carry_out(resume(asked.run, retry=words.read_statuses(asked.retry), engines=engines), asked)
 
 
 def _answer(asked: argparse.Namespace, answer: Answer) -> int:
@@ -171,7 +184,7 @@ def _cache(asked: argparse.Namespace) -> int:
 def _show(asked: argparse.Namespace) -> int:
     """Print the results of a file or of a run."""
     _require_client_side()
-    _print(_read(asked.source), asked.json, [asked.figure])
+    print_data(_read(asked.source), asked.json, [asked.figure])
     return OK
 
 
@@ -226,7 +239,7 @@ def _optimize(asked: argparse.Namespace) -> int:
     _require_client_side()
     from ngbkit.optimizer import see_to_optimizing
 
-    return _answer(asked, see_to_optimizing(asked, None if asked.quiet else _tell))
+    return _answer(asked, see_to_optimizing(asked, None if asked.quiet else tell))
 
 
 def _publish(asked: argparse.Namespace) -> int:
@@ -234,7 +247,7 @@ def _publish(asked: argparse.Namespace) -> int:
     _require_client_side("altair", "vl_convert", "papermill", "sphinx", "myst_nb")
     from ngbkit.publish import publish
 
-    done = publish(**publish_arguments.to_call(asked), tell=None if asked.quiet else _tell)
+    done = publish(**publish_arguments.to_call(asked), tell=None if asked.quiet else tell)
     executed = ", ".join(done.executed) or "no notebook: none has changed"
     print(f"{done.site}: {done.figures} figures, {done.bytes / 1e6:.1f} MB; executed {executed}")
     return OK
@@ -262,13 +275,13 @@ def _selfcheck(asked: argparse.Namespace) -> int:
     from ngbkit import selfcheck
     from ngbkit.selfcheck import disturbances
 
-    tell = None if asked.quiet else _tell
+    say = None if asked.quiet else tell
     if asked.disturbances:
-        effects = disturbances.measure(**selfcheck_arguments.to_disturbances(asked), tell=tell)
+        effects = disturbances.measure(**selfcheck_arguments.to_disturbances(asked), tell=say)
         print(disturbances.to_json(effects) if asked.json else disturbances.to_text(effects))
         return OK
     wanted = selfcheck_arguments.to_call(asked)
-    found = selfcheck.run(**wanted, wait=lambda run: _finish(run, asked.quiet, _REPORT), tell=tell)
+    found = selfcheck.run(**wanted, wait=lambda run: finish(run, asked.quiet, _REPORT), tell=say)
     print(json.dumps(found.to_json(), indent=2) if asked.json else found.to_text())
     return OK
 
@@ -281,15 +294,15 @@ def _demo(asked: argparse.Namespace) -> int:
 
     line = ["run", *_DEMO.split(), "-r", str(asked.repeats)]
     run = start(arguments.to_sweep(arguments.parse(_parser(), line)))
-    data = _finish(run, asked.quiet)
+    data = finish(run, asked.quiet)
     folder = Path(asked.out)
-    with _naming(run):
+    with naming(run):
         kept = storage.save(data, folder / "demo.nc", overwrite=True)
         drawn = figures.save(figures.overview(data), folder / "demo.html")
-    _print(data, asked.json, _DEMO_FIGURES)
+    print_data(data, asked.json, _DEMO_FIGURES)
     if not asked.json:
         print(f"\n{kept} holds the dataset, {drawn} the figure.")
-    return _code(run)
+    return exit_code(run)
 
 
 def _deploy(asked: argparse.Namespace) -> int:
@@ -298,7 +311,7 @@ def _deploy(asked: argparse.Namespace) -> int:
     from ngbkit.deployment.deploy import deploy
     from ngbkit.deployment.errand import nobody
 
-    say = _tell if sys.stderr.isatty() else nobody
+    say = tell if sys.stderr.isatty() else nobody
     done = deploy(devices.get(asked.device), **deployment_arguments.to_call(asked), say=say)
     print(json.dumps(done.to_json(), indent=2) if asked.json else done.to_text())
     return OK
@@ -334,94 +347,6 @@ _COMMANDS: dict[str, tuple[Callable[[argparse.Namespace], int], tuple[Argument, 
 }
 
 
-def _carry_out(run: Run, asked: argparse.Namespace) -> int:
-    """Wait for a run; write and print what it measured, also where it was stopped or failed."""
-    try:
-        data = _finish(run, asked.quiet)
-    except (KeyboardInterrupt, NgbkitError):
-        _write(run, asked)
-        raise
-    _write(run, asked)
-    for remark in [] if asked.quiet else [*remarks(run), *_failed(run)]:
-        print(f"ngbkit: {remark}", file=sys.stderr)
-    _print(data, asked.json, ["throughput"])
-    if not asked.json:
-        print(f"run {run.id}" + (f", in {asked.out}" if asked.out else ""))
-    return _code(run)
-
-
-def _finish(run: Run, quiet: bool, then: str = "") -> Data:
-    """Wait for the end of a run, showing how far it is; its dataset. `then` is what else to say where it is stopped.
-
-    Raises
-    ------
-    KeyboardInterrupt
-        Ctrl-C stopped it; the message says how to go on.
-    NgbkitError
-        It failed.
-    """
-    try:
-        with shown(quiet) as show:
-            watch(run, show)
-    except KeyboardInterrupt:
-        now = run.progress
-        raise KeyboardInterrupt(
-            f"stopped after {now.done} of {now.total} trials, which are kept. Go on with: ngbkit resume {run.id}"
-            f"{then.format(run=run.id)}"
-        ) from None
-    if run.error is not None:
-        print(f"ngbkit: run {run.id} failed; what it measured is kept.", file=sys.stderr)
-        raise run.error
-    return run.dataset()
-
-
-def _write(run: Run, asked: argparse.Namespace) -> None:
-    if asked.out is None:
-        return
-    from ngbkit import storage
-
-    with _naming(run):
-        storage.save(run.dataset(), asked.out, overwrite=asked.overwrite)
-
-
-@contextmanager
-def _naming(run: Run) -> Iterator[None]:
-    """Say where the measurements are when the file that was to hold them cannot be written."""
-    try:
-        yield
-    except NgbkitError as error:
-        raise NgbkitError(
-            f"{error} Nothing is lost, run {run.id} holds it: `ngbkit show {run.id}` prints it, "
-            f"`ngbkit resume {run.id} -o other.nc` writes it."
-        ) from error
-
-
-def _code(run: Run) -> int:
-    now = run.progress
-    if now.statuses.get("ok"):
-        return OK
-    reasons = {failure.error: failure.status for failure in run.failures()}
-    told = "; ".join(f"{status}: {error}" for error, status in list(reasons.items())[:3])
-    return _complain(f"no trial gave a result. {told}", FAILED)
-
-
-def _failed(run: Run) -> list[str]:
-    """Where to read why trials gave no result, if any did not."""
-    count = len(run.failures())
-    return [f"{count} of its trials gave no result: `ngbkit runs --failures {run.id}` says why"] if count else []
-
-
-def _check_target(asked: argparse.Namespace) -> None:
-    """Refuse, before anything is measured, a file that could not be written after it."""
-    if asked.out is None:
-        return
-    target = Path(asked.out)
-    if target.is_dir():
-        raise UsageError(f"{target} is a folder; name a file in it, such as {target / 'out.nc'}.")
-    if target.exists() and not asked.overwrite:
-        raise UsageError(f"{target} exists. Choose another name, or replace it with --overwrite.")
-
-
 def _require_client_side(*more: str) -> None:
     """Refuse, before anything is measured, to go on without what shows and keeps the results."""
     for package in ("xarray", "pandas", "h5netcdf", "h5py", "rich", *more):
@@ -429,22 +354,3 @@ def _require_client_side(*more: str) -> None:
             import_module(package)
         except ImportError as error:
             raise MissingDependencyError(package, "notebook") from error
-
-
-def _print(data: Data, as_json: bool, figures: Sequence[str]) -> None:
-    from ngbkit import tables
-
-    if as_json:
-        rows = tables.trial_table(data).to_dict(orient="records")
-        print(json.dumps(plain(rows), indent=2))
-        return
-    print("\n\n".join(tables.to_text(tables.compact(data, figure)) for figure in figures))
-
-
-def _tell(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
-
-
-def _complain(message: str, code: int) -> int:
-    print(f"ngbkit: {message}", file=sys.stderr)
-    return code

@@ -72,6 +72,7 @@ CLIENT_SIDE = (
         "publish",
         "selfcheck",
         "notebook",
+        "outcomes",
         "cli",
         "__main__",
     ),

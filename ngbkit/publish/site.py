@@ -72,7 +72,6 @@ autodoc_typehints = "none"
 autodoc_member_order = "bysource"
 autosummary_generate = False
 napoleon_google_docstring = False
-default_role = "any" if False else None
 html_theme = "alabaster"
 html_theme_options = {
     "description": told["description"], "fixed_sidebar": False, "page_width": "1280px", "sidebar_width": "240px",

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 import xarray as xr
+from asking import facts_of, sweep
 
 import ngbkit
 from ngbkit import forecast, runs, synthetic
@@ -18,21 +19,8 @@ from ngbkit.forecast.expected import Seen
 from ngbkit.forecast.filling import VARIABLES, fill, key_of
 from ngbkit.predictor import Predictor, graph
 from ngbkit.records import Failure, Measurement, Record
-from ngbkit.sweep import Sweep, Trial
+from ngbkit.sweep import Sweep
 from ngbkit.workloads.base import Workload
-
-COMPILERS = ["identity", "onnxruntime", "openvino", "torchscript"]
-
-
-def sweep(**more) -> Sweep:
-    network = Workload(name="net", source="timm", spec={"name": "net"}, takes=("width", "depth"))
-    factors = {"width": [16, 32, 64], "depth": [1, 2, 4]}
-    return Sweep(network, **{"compilers": COMPILERS, "batch_sizes": [1, 4, 16], "factors": factors, **more})
-
-
-def facts_of(trial: Trial) -> dict[str, float]:
-    factors = dict(trial.factors)
-    return {"macs": 1e6 * factors["width"] ** 2 * factors["depth"]}
 
 
 def carried_out(own: Guide, records: Sequence[Record]) -> list[Record]:

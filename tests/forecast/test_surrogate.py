@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from asking import facts_of, sweep
 
 from ngbkit import synthetic
 from ngbkit.forecast import surrogate, telling
@@ -11,21 +12,7 @@ from ngbkit.forecast.surrogate import Surrogate
 from ngbkit.forecast.table import Table
 from ngbkit.metrics import arrays
 from ngbkit.records import Measurement
-from ngbkit.sweep import Sweep, Trial
-from ngbkit.workloads.base import Workload
-
-COMPILERS = ["identity", "onnxruntime", "openvino", "torchscript"]
-
-
-def sweep(**more) -> Sweep:
-    network = Workload(name="net", source="timm", spec={"name": "net"}, takes=("width", "depth"))
-    factors = {"width": [16, 32, 64], "depth": [1, 2, 4]}
-    return Sweep(network, **{"compilers": COMPILERS, "batch_sizes": [1, 4, 16], "factors": factors, **more})
-
-
-def facts_of(trial: Trial) -> dict[str, float]:
-    factors = dict(trial.factors)
-    return {"macs": 1e6 * factors["width"] ** 2 * factors["depth"]}
+from ngbkit.sweep import Sweep
 
 
 def truth_of(asked: Sweep) -> np.ndarray:
