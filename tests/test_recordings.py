@@ -52,6 +52,9 @@ def test_a_budget_is_recorded_with_what_it_left_out(
 
     assert (first["status"].values == again["status"].values).all()
     assert {"ok", "predicted"} == set(again["status"].values.ravel())
+    for other in ({}, {"budget": "25%"}):
+        with pytest.raises(UsageError, match="has no recording"):
+            asked.run(**other)
 
 
 def test_what_may_not_be_measured_is_an_error(

@@ -114,7 +114,7 @@ def _read(budget: str | float) -> tuple[float | None, float | None]:
         except ValueError:
             number = float("nan")
         found = (None, number / 100) if unit == "%" else (number * _UNITS[unit], None)
-    elif not isinstance(budget, bool):
+    elif isinstance(budget, (int, float)) and not isinstance(budget, bool):
         found = (float(budget), None)
     seconds, share = found
     if (seconds is not None and 0 < seconds < float("inf")) or (share is not None and 0 < share <= 1):

@@ -91,6 +91,11 @@ class Guide:
         self._costs_before = [(one.trial, one.record) for one in seen]
         self._prior = None if predictor is None else _prior(predictor, sweep, self._table)
 
+    @property
+    def key(self) -> str:
+        """The budget, as a part of a file's name."""
+        return f"{self._trials}-trials" if self._seconds is None else f"{self._seconds:g}-s"
+
     def choose(self, run: Run) -> Collection[str]:
         """The ids of the trials to measure next; none where the budget is spent or nothing is missing."""
         return self.next(run.records())

@@ -70,7 +70,7 @@ def start(sweep: Sweep, *, engines: Mapping[str, Engine] | None = None, guide: G
         Nothing may be measured, and there is no recording.
     """
     recordings = known_recordings()
-    recorded = recordings.find(sweep) if recordings is not None else None
+    recorded = recordings.find(sweep, guide) if recordings is not None else None
     if recorded is not None:
         return _replayed(sweep, recorded, guide)
     _check_devices(sweep, engines)

@@ -48,7 +48,7 @@ class Recordings:
     folder: Path
     measure: Measure = "missing"
 
-    def find(self, sweep: Sweep) -> Path | None:
+    def find(self, sweep: Sweep, guide: Guide | None = None) -> Path | None:
         """The recording of a sweep that is to be taken in the place of measuring it.
 
         Raises
@@ -56,7 +56,7 @@ class Recordings:
         UsageError
             There is none, and nothing may be measured.
         """
-        place = self.folder / sweep.id
+        place = self._place(sweep, guide)
         if self.measure != "always" and (place / _FILES[-1]).is_file():
             return place
         if self.measure == "never":
@@ -67,9 +67,13 @@ class Recordings:
             )
         return None
 
-    def keep(self, sweep: Sweep, folder: Path) -> None:
+    def keep(self, sweep: Sweep, guide: Guide | None, folder: Path) -> None:
         """Keep what a run has measured, in the place of an earlier recording of that sweep."""
-        copy(folder, self.folder / sweep.id)
+        copy(folder, self._place(sweep, guide))
+
+    def _place(self, sweep: Sweep, guide: Guide | None) -> Path:
+        # What was measured within a budget is a part: who asks for the whole is not to get that.
+        return self.folder / (sweep.id if guide is None else f"{sweep.id}-{guide.key}")
 
 
 def recordings() -> Recordings | None:
@@ -99,6 +103,8 @@ def copy(source: Path, target: Path) -> None:
 
 class Replay:
     """The guide of a run that is a recording: it measures nothing more, and says of the rest what its guide did."""
+
+    key = "replay"
 
     def __init__(self, guide: Guide | None) -> None:
         self._guide = guide

@@ -38,6 +38,10 @@ _SAYS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
 class Guide(Protocol):
     """Decides what a run measures, and says something of what it leaves out: see `ngbkit.forecast.Guide`."""
 
+    @property
+    def key(self) -> str:
+        """Tells it from others, in the name of a folder: the same for the same budget."""
+
     def choose(self, run: Run) -> Collection[str]:
         """The ids of the trials to measure next; none to end the run. Asked again when these are done."""
 
@@ -216,7 +220,7 @@ class Run:
         if self._recordings is None or self.state != "finished":
             return
         try:
-            self._recordings.keep(self.sweep, self.folder)
+            self._recordings.keep(self.sweep, self._guide, self.folder)
         except OSError as error:
             self.error, self.state = NgbkitError(f"run {self.id} has ended and cannot be recorded: {error}"), "failed"
 
