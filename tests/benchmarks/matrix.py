@@ -7,15 +7,14 @@ notebooks/data/04-compilers.nc, which notebooks/04-compilers.ipynb reads.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
+from parts import measure
 from wild import collect
 
 import ngbkit
-from ngbkit import Sweep, blocks, paper, registry, runs, workloads
-from ngbkit.progress import shown, watch
+from ngbkit import Sweep, blocks, paper, registry, workloads
 from ngbkit.storage import save
 
 ROOT = Path(__file__).parents[2]
@@ -46,22 +45,8 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", help="which of the sweeps: small, rest, small-tvm, rest-tvm")
     parser.add_argument("--retry", nargs="*", default=(), help="statuses of trials to run again")
     asked = parser.parse_args()
-    remembered = asked.folder / "runs.json"
-    asked.folder.mkdir(parents=True, exist_ok=True)
-    known = json.loads(remembered.read_text()) if remembered.exists() else {}
-    for name, sweep in sweeps(asked.folder):
-        if asked.only and name not in asked.only:
-            continue
-        run = runs.resume(known[name], retry=asked.retry) if name in known else runs.start(sweep)
-        remembered.write_text(json.dumps(known | {name: run.id}))
-        known[name] = run.id
-        print(f"{name}: run {run.id}, {len(sweep)} trials", flush=True)
-        with shown() as show:
-            watch(run, show)
-        print(f"{name}: {run.state}", flush=True)
-        if run.error is not None:
-            raise run.error
-    data = ngbkit.merge(*(runs.load_dataset(runs.find(run_id)) for run_id in known.values()))
+    wanted = ((name, sweep) for name, sweep in sweeps(asked.folder) if not asked.only or name in asked.only)
+    data = ngbkit.merge(*measure(wanted, asked.folder, retry=asked.retry))
     OUT.parent.mkdir(exist_ok=True)
     save(data, OUT, overwrite=True)
     print(OUT)

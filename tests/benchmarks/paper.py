@@ -1,0 +1,64 @@
+"""The paper's evaluation on this machine: its fifteen networks and both blocks, at up to six batch sizes.
+
+Run it on a quiet machine; it takes about an hour. Ended in any way, it goes on where it was, and writes what there is
+to notebooks/data/paper.nc, which notebooks/paper.ipynb reads. What tells most comes first: the smallest network of
+each family at all batch sizes, the blocks, then the larger networks.
+
+TVM is not among the compilers: the paper tuned it for hours to days a network (its table III), and untuned it says
+nothing of what it can do. Untuned it stands in notebooks/data/04-compilers.nc, tuned for one network in 04-tvm.nc.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from parts import measure
+
+import ngbkit
+from ngbkit import Sweep, blocks, paper
+from ngbkit.storage import save
+
+OUT = Path(__file__).parents[2] / "notebooks" / "data" / "paper.nc"
+COMPILERS = ["identity", "torchscript", "onnxruntime", "openvino"]
+SIZES = [1, 2, 4, 8, 16, 32]
+#: Rounds are what an interval is made from; a large batch has the least of them.
+HOW: dict[str, Any] = {"compilers": COMPILERS, "repeats": 16, "min_rounds": 6, "max_seconds": 15.0, "timeout_s": 900.0}
+#: What tables VII and VIII have, and two embeddings more for figure 10.
+CONV_WIDTHS, MHA_WIDTHS, DEPTHS = [64, 96], [128, 256, 384, 512], [1, 2, 4, 6]
+#: A quarter of the side: the paper's 244 pixels take 16 times as long, and only batches 1, 8 and 16 are measured there.
+SMALL = (61, 61)
+
+
+def sweeps() -> Iterator[tuple[str, Sweep]]:
+    """The parts by name."""
+    zoo = {workload.name: workload for workload in paper.zoo()}
+    small, middle, large = zip(*paper.FAMILIES.values(), strict=True)
+    for name in small:
+        yield name, Sweep(zoo[name], batch_sizes=SIZES, **HOW)
+    yield "conv", Sweep(blocks.conv(CONV_WIDTHS, DEPTHS), batch_sizes=[1, 8, 16], **HOW)
+    yield "mha", Sweep(blocks.mha(MHA_WIDTHS, DEPTHS), batch_sizes=SIZES, **HOW)
+    narrow = blocks.conv([*CONV_WIDTHS, 128, 256], [1, 4], size=SMALL, name="conv, 61 pixels")
+    yield "conv-small", Sweep(narrow, batch_sizes=SIZES, **HOW)
+    for name in middle:
+        yield name, Sweep(zoo[name], batch_sizes=SIZES[:5], **HOW)
+    for name in large:
+        yield name, Sweep(zoo[name], batch_sizes=SIZES[:4], **HOW)
+    # Of table III only the time to compile is asked, so that a few calls do.
+    largest = [zoo[name] for name in large]
+    yield "compiling", Sweep(largest, batch_sizes=SIZES[5:], **{**HOW, "compilers": ["openvino"], "repeats": 3})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, default=Path("results/paper"), help="where it remembers how far it is")
+    parser.add_argument("--minutes", type=float, default=120.0, help="how long it may begin anything new")
+    asked = parser.parse_args()
+    save(ngbkit.merge(*measure(sweeps(), asked.folder, minutes=asked.minutes)), OUT, overwrite=True)
+    print(OUT)
+
+
+if __name__ == "__main__":
+    main()
