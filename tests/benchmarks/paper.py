@@ -40,7 +40,7 @@ def sweeps() -> Iterator[tuple[str, Sweep]]:
         yield name, Sweep(zoo[name], batch_sizes=SIZES, **HOW)
     yield "conv", Sweep(blocks.conv(CONV_WIDTHS, DEPTHS), batch_sizes=[1, 8, 16], **HOW)
     yield "mha", Sweep(blocks.mha(MHA_WIDTHS, DEPTHS), batch_sizes=SIZES, **HOW)
-    narrow = blocks.conv([*CONV_WIDTHS, 128, 256], [1, 4], size=SMALL, name="conv, 61 pixels")
+    narrow = blocks.conv([*CONV_WIDTHS, 128, 256], [1, 4], size=SMALL, name="conv-61px")
     yield "conv-small", Sweep(narrow, batch_sizes=SIZES, **HOW)
     for name in middle:
         yield name, Sweep(zoo[name], batch_sizes=SIZES[:5], **HOW)
