@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 # Of the tests: more than half of their time is waiting.
 WORKERS ?= 2
 
-.PHONY: demo test lint lab bench efficiency screens pins clean
+.PHONY: demo test lint lab site bench efficiency screens pins clean
 
 demo: $(READY) ## the main job on this machine's CPU: a table, results/demo.nc and results/demo.html
 	$(BIN)/ngbkit demo
@@ -22,6 +22,9 @@ lint: $(READY) ## ruff and mypy
 
 lab: $(READY) ## JupyterLab on the quick start
 	$(BIN)/jupyter lab notebooks/01-quickstart.ipynb $(ARGS)
+
+site: $(READY) ## the notebooks and the reference as a site, in site/, without measuring anything
+	$(BIN)/ngbkit publish notebooks -o site $(ARGS)
 
 bench: $(READY) ## how fast ngbkit itself is; run it on a quiet machine
 	$(BIN)/python tests/benchmarks/speed.py

@@ -12,7 +12,7 @@ from typing import Literal
 
 Kind = Literal["toml", "shell", "cell", "python"]
 
-_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _INDENTED = re.compile(r"(?<=\n\n)( {4}.*\n(?:\n* {4}.*\n)*)")
 _PROGRAMS = ("ngbkit", "make")
 
@@ -54,7 +54,8 @@ class Block:
 def blocks(path: Path) -> list[Block]:
     """The blocks of a document in order, indented ones and fenced ones."""
     text = path.read_text()
-    fenced = [(one.start(), one[2]) for one in _FENCE.finditer(text)]
+    # In braces stands what Sphinx does, and no code.
+    fenced = [(one.start(), one[2]) for one in _FENCE.finditer(text) if not one[1].startswith("{")]
     # What a fence holds is no indented block.
     bare = _FENCE.sub(lambda one: re.sub(r"[^\n]", "x", one[0]), text)
     indented = [(one.start(), dedent(one[1])) for one in _INDENTED.finditer(bare)]

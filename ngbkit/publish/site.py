@@ -39,15 +39,18 @@ for (const figure of document.querySelectorAll("figure.ngb-figure")) {
 """
 
 _STYLE = """\
+/* A figure of many panels is as wide as the page, and not as a column of text. */
+.content { width: min(72rem, 100%); padding: 0 2rem; }
+.toc-drawer { display: none; }
 figure.ngb-figure { margin: 1rem 0; overflow-x: auto; }
 figure.ngb-figure svg, figure.ngb-figure img { max-width: 100%; height: auto; background: white; }
 figure.ngb-figure.ngb-alive svg { max-width: none; }
-figure.ngb-figure figcaption { font-size: 85%; color: #555; }
-figure.ngb-figure table { border-collapse: collapse; margin: 0.5rem 0; }
-figure.ngb-figure th { text-align: left; padding-right: 1rem; font-weight: normal; vertical-align: top; }
-figure.ngb-figure td { font-family: monospace; overflow-wrap: anywhere; }
-figure.ngb-figure pre { padding: 0.6rem; background: #f6f6f6; overflow-x: auto; }
-div.body { max-width: 1100px; }
+figure.ngb-figure figcaption { font-size: 85%; color: var(--color-foreground-muted); text-align: left; }
+figure.ngb-figure figcaption table { border-collapse: collapse; margin: 0.5rem 0; }
+figure.ngb-figure figcaption th { padding-right: 1rem; font-weight: normal; text-align: left; vertical-align: top; }
+figure.ngb-figure figcaption td { font-family: monospace; overflow-wrap: anywhere; }
+figure.ngb-figure figcaption pre { padding: 0.6rem; background: var(--color-code-background); overflow-x: auto; }
+div.cell_output { overflow-x: auto; }
 div.cell_output table { font-size: 85%; font-variant-numeric: tabular-nums; }
 """
 
@@ -72,11 +75,7 @@ autodoc_typehints = "none"
 autodoc_member_order = "bysource"
 autosummary_generate = False
 napoleon_google_docstring = False
-html_theme = "alabaster"
-html_theme_options = {
-    "description": told["description"], "fixed_sidebar": False, "page_width": "1280px", "sidebar_width": "240px",
-    "show_powered_by": False,
-}
+html_theme = "furo"
 html_static_path = ["_static"]
 html_css_files = ["ngbkit.css"]
 html_js_files = [("vega.js", {"defer": "defer"}), ("ngbkit.js", {"defer": "defer"})]
@@ -175,11 +174,11 @@ def build(place: Path, site: Path) -> None:
     Raises
     ------
     MissingDependencyError
-        Sphinx or myst-nb is not installed.
+        Sphinx, myst-nb or furo is not installed.
     NgbkitError
         It fails, or warns: a link that leads nowhere is an error.
     """
-    for package in ("sphinx", "myst_nb"):
+    for package in ("sphinx", "myst_nb", "furo"):
         if find_spec(package) is None:
             raise MissingDependencyError(package.replace("_", "-"), "publish")
     # A process of its own: docutils and Sphinx keep state, and change that of Python.
