@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ngbkit import options
 from ngbkit.errors import UnknownNameError, UsageError
-from ngbkit.sweep import GPU_TIMERS, MAX_SECONDS, MIN_ROUNDS, Sweep, split_labels
+from ngbkit.sweep import GPU_TIMERS, MAX_SECONDS, MIN_ROUNDS, Sweep
+from ngbkit.trials import split_labels
 from ngbkit.words import read_factors, read_numbers, restore_quotes, write_numbers
 from ngbkit.workloads.base import Workload
 

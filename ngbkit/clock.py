@@ -6,7 +6,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from ngbkit.sweep import Trial
+from ngbkit.trials import Trial
 
 
 class Clock:

@@ -23,7 +23,8 @@ from ngbkit.columns import NO_ROUND, Entry
 from ngbkit.journal import Row
 from ngbkit.records import STATUSES, Record
 from ngbkit.storage import Data, load, save
-from ngbkit.sweep import ANCHOR, Sweep, facts_key
+from ngbkit.sweep import Sweep
+from ngbkit.trials import ANCHOR, facts_key
 from ngbkit.workloads.base import Number, Workload
 
 __all__ = [

@@ -16,7 +16,8 @@ import xarray as xr
 from ngbkit import dataset as datasets
 from ngbkit.records import Contract, Failure, FailureStatus, Measurement, Record
 from ngbkit.storage import Data
-from ngbkit.sweep import BASELINE, Group, Sweep, Trial
+from ngbkit.sweep import Sweep
+from ngbkit.trials import BASELINE, Group, Trial
 
 ROUNDS = 10
 """Interleaving rounds that the samples of a trial are spread over."""

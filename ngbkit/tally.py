@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ngbkit.clock import Clock
 from ngbkit.errors import UnknownNameError
-from ngbkit.sweep import Trial
+from ngbkit.trials import Trial
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

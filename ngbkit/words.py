@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from ngbkit.errors import UsageError
-from ngbkit.sweep import split_labels
+from ngbkit.trials import split_labels
 from ngbkit.workloads.base import Number
 
 _IN_BRACES = r"\{(?:[^{}]|\{[^{}]*\})*\}"

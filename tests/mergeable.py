@@ -12,7 +12,8 @@ from ngbkit import dataset as datasets
 from ngbkit import synthetic
 from ngbkit.records import Measurement, Record
 from ngbkit.storage import Data
-from ngbkit.sweep import BASELINE, Sweep
+from ngbkit.sweep import Sweep
+from ngbkit.trials import BASELINE
 from ngbkit.workloads.base import Workload
 
 DEVICE = {"chip": "A", "threads": 4, "memory_bytes": 1000, "packages": {"torch": "2.9"}}

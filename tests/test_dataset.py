@@ -10,7 +10,8 @@ from ngbkit import dataset as datasets
 from ngbkit import journal, synthetic
 from ngbkit.errors import JournalError, UsageError
 from ngbkit.records import Contract, Failure, Measurement
-from ngbkit.sweep import Sweep, Trial
+from ngbkit.sweep import Sweep
+from ngbkit.trials import Trial
 from ngbkit.workloads.base import Workload
 
 

@@ -21,6 +21,7 @@ DEVICE_SIDE = (
         "scratch",
         "subprocesses",
         "workloads",
+        "trials",
         "sweep",
         "records",
         "accelerators",

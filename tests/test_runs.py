@@ -20,7 +20,8 @@ from ngbkit.errors import DeviceError, FencedError, RunNotFoundError, UnknownNam
 from ngbkit.journal import Journal
 from ngbkit.records import Measurement, Record
 from ngbkit.runs import Run
-from ngbkit.sweep import ANCHOR, Sweep
+from ngbkit.sweep import Sweep
+from ngbkit.trials import ANCHOR
 from ngbkit.workloads.base import Workload
 
 SLOW = 'slow{"seconds":0.02}'
@@ -91,7 +92,8 @@ def test_a_killed_child_costs_its_own_trial(mlp: Workload, processes: Processes)
 
 CLIENT = """
 import sys
-from ngbkit.sweep import ANCHOR, Sweep
+from ngbkit.sweep import Sweep
+from ngbkit.trials import ANCHOR
 from ngbkit.workloads import onnx
 run = Sweep(onnx.file(sys.argv[1]), ["identity", 'slow{"seconds":0.02}'], [1, 2, 3], repeats=60, threads=1).start()
 print(run.id, flush=True)

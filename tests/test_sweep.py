@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from ngbkit import dataset, synthetic
 from ngbkit.errors import UnknownNameError, UsageError
-from ngbkit.sweep import Choice, Sweep, split_labels
+from ngbkit.sweep import Sweep
+from ngbkit.trials import Choice, split_labels
 from ngbkit.validate import RESERVED
 from ngbkit.workloads import blocks
 from ngbkit.workloads.base import Workload

@@ -11,7 +11,8 @@ from ngbkit import dataset as datasets
 from ngbkit import synthetic, tables
 from ngbkit.errors import MetricError, UnknownNameError
 from ngbkit.records import Contract, Failure, Measurement, Record
-from ngbkit.sweep import Sweep, Trial
+from ngbkit.sweep import Sweep
+from ngbkit.trials import Trial
 from ngbkit.workloads.base import Workload
 
 

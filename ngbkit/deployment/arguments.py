@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ngbkit.arguments import Argument
-from ngbkit.sweep import split_labels
+from ngbkit.trials import split_labels
 
 _DEVICE = Argument(
     flags=("device",),

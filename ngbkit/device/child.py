@@ -29,9 +29,9 @@ from ngbkit.device import preparation, reference
 from ngbkit.device.channel import Channel, ChannelClosedError, Message
 from ngbkit.errors import UnsupportedError, UsageError, WorkloadError
 from ngbkit.records import FailureStatus, Stage
-from ngbkit.sweep import Choice
 from ngbkit.timing.sampling import sample
 from ngbkit.timing.warming import warm_up
+from ngbkit.trials import Choice
 from ngbkit.workloads import feeds
 from ngbkit.workloads.base import Source, TensorSpec, Workload
 

@@ -23,8 +23,8 @@ from ngbkit.device.tuning import Budget, Search
 from ngbkit.device.turns import Rounds
 from ngbkit.journal import Journal
 from ngbkit.records import Failure, Record
-from ngbkit.sweep import Choice, Group, Trial, facts_key
 from ngbkit.telemetry import Chip, Meter
+from ngbkit.trials import Choice, Group, Trial, facts_key
 from ngbkit.workloads.base import Source
 
 # A trial whose process ended this often in the same phase is not tried again.

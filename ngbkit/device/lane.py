@@ -17,10 +17,10 @@ from ngbkit.device.servers import Child, ChildEndedError, ChildTimeoutError
 from ngbkit.errors import DeviceError
 from ngbkit.records import Contract, Failure, FailureStatus, Measurement, Stage
 from ngbkit.resources import CpuClock, CpuUse
-from ngbkit.sweep import Trial
 from ngbkit.telemetry import Meter, Use
 from ngbkit.timing.rounds import settling_calls
 from ngbkit.timing.sampling import block_size
+from ngbkit.trials import Trial
 
 # Long enough for the energy of a turn by a counter that is renewed every tenth of a second.
 _ENERGY_TURN_S = 1.5

@@ -10,7 +10,7 @@ from ngbkit.compilers.base import Compiler, Form
 from ngbkit.device.servers import ForkServer, Servers
 from ngbkit.device.settings import child_settings
 from ngbkit.device.spec import Spec
-from ngbkit.sweep import Choice
+from ngbkit.trials import Choice
 from ngbkit.workloads.base import Source
 
 _servers: dict[tuple[int, str], Servers] = {}

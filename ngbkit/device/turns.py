@@ -11,8 +11,9 @@ import numpy as np
 
 from ngbkit.device.lane import Lane, LaneFailedError
 from ngbkit.records import Record
-from ngbkit.sweep import BASELINE, Sweep
+from ngbkit.sweep import Sweep
 from ngbkit.timing import intervals, rounds
+from ngbkit.trials import BASELINE
 
 # Progress within a group is told at most this often.
 _TELL_EVERY_S = 0.25

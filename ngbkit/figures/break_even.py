@@ -13,7 +13,7 @@ from ngbkit.errors import MetricError
 from ngbkit.figures import captions, lines, marks, provenance, rows
 from ngbkit.metrics.economy import Cache
 from ngbkit.storage import Data
-from ngbkit.sweep import BASELINE
+from ngbkit.trials import BASELINE
 
 if TYPE_CHECKING:
     import altair as alt

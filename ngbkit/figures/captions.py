@@ -12,7 +12,7 @@ from ngbkit.dataset import nodes
 from ngbkit.metrics import contracts
 from ngbkit.records import OPEN
 from ngbkit.storage import Data
-from ngbkit.sweep import BASELINE
+from ngbkit.trials import BASELINE
 
 if TYPE_CHECKING:
     import altair as alt

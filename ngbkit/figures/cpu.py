@@ -10,7 +10,7 @@ from ngbkit.errors import MetricError
 from ngbkit.figures import captions, lines, provenance, rows
 from ngbkit.metrics import ratios
 from ngbkit.storage import Data
-from ngbkit.sweep import BASELINE
+from ngbkit.trials import BASELINE
 
 if TYPE_CHECKING:
     import altair as alt

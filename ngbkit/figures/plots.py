@@ -8,7 +8,7 @@ from ngbkit import figures
 from ngbkit.figures.lines import By
 from ngbkit.metrics.economy import Cache
 from ngbkit.storage import Data
-from ngbkit.sweep import BASELINE
+from ngbkit.trials import BASELINE
 
 if TYPE_CHECKING:
     import altair as alt

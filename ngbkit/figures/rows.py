@@ -13,7 +13,7 @@ from ngbkit.dataset import factor_dims, nodes
 from ngbkit.errors import MetricError, UnknownNameError, UsageError
 from ngbkit.records import OPEN
 from ngbkit.storage import Data
-from ngbkit.sweep import BASELINE
+from ngbkit.trials import BASELINE
 from ngbkit.workloads.paper import FAMILIES
 
 if TYPE_CHECKING:

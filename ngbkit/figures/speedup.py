@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ngbkit import metrics
 from ngbkit.figures import captions, lines, provenance, rows
 from ngbkit.storage import Data
-from ngbkit.sweep import BASELINE
+from ngbkit.trials import BASELINE
 
 if TYPE_CHECKING:
     import altair as alt

@@ -12,7 +12,8 @@ from ngbkit.clock import duration
 from ngbkit.errors import NgbkitError
 from ngbkit.journal import Journal
 from ngbkit.records import Measurement, Record
-from ngbkit.sweep import Sweep, Trial, facts_key
+from ngbkit.sweep import Sweep
+from ngbkit.trials import Trial, facts_key
 
 # So many of the latest runs are looked at, and so many trials of each.
 _RUNS, _TRIALS = 8, 200

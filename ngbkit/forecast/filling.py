@@ -12,7 +12,7 @@ from ngbkit.dataset import describe, factor_dims, nodes
 from ngbkit.errors import MetricError
 from ngbkit.metrics import arrays
 from ngbkit.storage import Data
-from ngbkit.sweep import Trial
+from ngbkit.trials import Trial
 
 if TYPE_CHECKING:
     import pandas as pd

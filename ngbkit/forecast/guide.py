@@ -19,7 +19,8 @@ from ngbkit.forecast.telling import Flags
 from ngbkit.metrics import arrays
 from ngbkit.records import Measurement, Record
 from ngbkit.storage import Data
-from ngbkit.sweep import Sweep, Trial
+from ngbkit.sweep import Sweep
+from ngbkit.trials import Trial
 
 if TYPE_CHECKING:
     from ngbkit.predictor import Graph, Predictor

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ngbkit import registry
-from ngbkit.sweep import Sweep, Trial
+from ngbkit.sweep import Sweep
+from ngbkit.trials import Trial
 from ngbkit.workloads import counts
 from ngbkit.workloads.base import Source, Workload
 

@@ -13,7 +13,7 @@ from ngbkit.arguments import Argument
 from ngbkit.compilers.base import Compiler, version
 from ngbkit.inventory.answer import Answer
 from ngbkit.inventory.layout import Row
-from ngbkit.sweep import split_labels
+from ngbkit.trials import split_labels
 
 #: The words of the verb that is about compilers.
 COMPILERS: tuple[Argument, ...] = (

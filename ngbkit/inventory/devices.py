@@ -11,7 +11,7 @@ from ngbkit import environment
 from ngbkit.arguments import Argument
 from ngbkit.errors import UsageError
 from ngbkit.inventory.layout import Row
-from ngbkit.sweep import split_labels
+from ngbkit.trials import split_labels
 
 if TYPE_CHECKING:
     from ngbkit.cluster.devices import Device

@@ -15,7 +15,7 @@ from ngbkit.environment import unlike
 from ngbkit.errors import UsageError
 from ngbkit.merging.parts import FACTS, LABELS, Part, two_of_one_name
 from ngbkit.merging.trials import union
-from ngbkit.sweep import facts_key
+from ngbkit.trials import facts_key
 
 
 def attributes(parts: Sequence[Part]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import xarray as xr
 from ngbkit.errors import UsageError
 from ngbkit.merging.grid import Grid, Place
 from ngbkit.merging.parts import ANCHORS, FACTS, LABELS, PREDICTIONS, Part, there, two_of_one_name
-from ngbkit.sweep import BASELINE
+from ngbkit.trials import BASELINE
 
 # Trials that an error names; it counts the rest.
 _NAMED = 3

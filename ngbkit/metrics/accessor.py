@@ -16,7 +16,7 @@ from ngbkit.metrics.ranking import ranking
 from ngbkit.metrics.reversals import reversals
 from ngbkit.metrics.roofline import roofline
 from ngbkit.storage import Data
-from ngbkit.sweep import BASELINE
+from ngbkit.trials import BASELINE
 
 if TYPE_CHECKING:
     import pandas as pd

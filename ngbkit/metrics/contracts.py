@@ -16,7 +16,7 @@ import xarray as xr
 from ngbkit.dataset import nodes
 from ngbkit.errors import MetricError, UsageError
 from ngbkit.storage import Data
-from ngbkit.sweep import BASELINE
+from ngbkit.trials import BASELINE
 
 Unlike = Literal["error", "mask", "allow"]
 

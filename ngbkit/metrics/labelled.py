@@ -16,7 +16,7 @@ from ngbkit.errors import UsageError
 from ngbkit.metrics import arrays, ratios
 from ngbkit.metrics.contracts import Unlike, differing
 from ngbkit.metrics.draws import Metric, Sampler, estimate
-from ngbkit.sweep import BASELINE
+from ngbkit.trials import BASELINE
 
 Result = xr.DataArray | xr.Dataset
 """A metric; with `ci`, a dataset of it under its own name, of ``ci_low`` and of ``ci_high``."""

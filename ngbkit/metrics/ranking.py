@@ -13,7 +13,7 @@ from ngbkit.metrics import ratios
 from ngbkit.metrics.contracts import Unlike, unranked
 from ngbkit.metrics.draws import Sampler
 from ngbkit.storage import Data
-from ngbkit.sweep import BASELINE
+from ngbkit.trials import BASELINE
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,7 +13,7 @@ import xarray as xr
 from ngbkit.errors import MetricError
 from ngbkit.metrics import arrays
 from ngbkit.metrics.draws import Sampler, center
-from ngbkit.sweep import BASELINE
+from ngbkit.trials import BASELINE
 
 # No compiler can be called so.
 _ANCHOR = "\0anchor"

@@ -15,7 +15,7 @@ from ngbkit.metrics import arrays, ratios
 from ngbkit.metrics.contracts import Unlike, unranked
 from ngbkit.metrics.draws import DRAWS, Sampler, center
 from ngbkit.storage import Data
-from ngbkit.sweep import BASELINE
+from ngbkit.trials import BASELINE
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -20,7 +20,7 @@ from ngbkit.predictor import Examples, Predictor
 from ngbkit.predictor import examples as collected
 from ngbkit.predictor.kinds import KINDS, kind
 from ngbkit.predictor.kinds.base import Progress, silent
-from ngbkit.sweep import Choice
+from ngbkit.trials import Choice
 
 Tell = Callable[[str], None]
 

@@ -14,7 +14,8 @@ from ngbkit.artifacts import hash_file
 from ngbkit.columns import NO_ROUND
 from ngbkit.compilers.base import GRAPH
 from ngbkit.errors import UsageError
-from ngbkit.sweep import Choice, Sweep
+from ngbkit.sweep import Sweep
+from ngbkit.trials import Choice
 from ngbkit.workloads import onnx
 from ngbkit.workloads.base import Source, Workload
 from ngbkit.workloads.export import export_for

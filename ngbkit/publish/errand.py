@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -61,7 +61,7 @@ def publish(
     notebooks
         A folder, of which every notebook and every Markdown file is a page; or notebooks of one folder.
     out
-        The folder of the site; what it needs to build again is kept beside it, in ``.ngbkit-publish``.
+        The folder of the site; what it needs to build again is kept beside it: for ``site`` in ``.site-ngbkit``.
     measure
         ``"never"``: sweeps come from the recordings in ``data/recorded`` beside the notebooks, and cells tagged
         ``measures`` are shown and not executed. ``"missing"``: what has no recording is measured. ``"always"``:
@@ -113,9 +113,7 @@ def publish(
     drawn = {one.told["dataset"] for one in figures if one.told.get("dataset")}
     site.write_sources(place, about, built, texts, kept / "datasets", drawn)
     site.build(place, target)
-    (target / "notebooks").mkdir(exist_ok=True)
-    for source in sources:
-        shutil.copyfile(source, target / "notebooks" / source.name)
+    _copy_sources(sources, target / "notebooks")
     for name in _KEPT:
         for beside in (folder / name, folder.parent / name):
             if beside.is_file():
@@ -142,6 +140,17 @@ def _sources(notebooks: str | Path | Iterable[str | Path]) -> tuple[list[Path], 
     if len({one.absolute().parent for one in found}) > 1:
         raise UsageError("these notebooks are of several folders; those of one site stand in one, beside their data.")
     return found, []
+
+
+def _copy_sources(sources: Sequence[Path], folder: Path) -> None:
+    """The notebooks as they came with the data that they read, so that others can execute them again."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    for source in sources:
+        shutil.copyfile(source, folder / source.name)
+    data = sources[0].parent / "data"
+    if data.is_dir():
+        shutil.copytree(data, folder / "data")
 
 
 def _nobody(text: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ _ROWS = {
 
 
 def page(executed: Path, target: Path, static: Path) -> list[Figure]:
-    """Write a notebook as it becomes a page, and the files of its figures.
+    """Write a notebook as it becomes a page, and the files of its figures, unless that was done of the same before.
 
     Parameters
     ----------
@@ -48,7 +49,13 @@ def page(executed: Path, target: Path, static: Path) -> list[Figure]:
     list of Figure
         Its figures, in order.
     """
-    notebook = json.loads(executed.read_text())
+    text = executed.read_text()
+    # An executed notebook names the time at which it was executed: no two are the same.
+    digest, kept = content_hash(text), target.with_suffix(".figures.json")
+    known = json.loads(kept.read_text()) if kept.is_file() and target.is_file() else {}
+    if known.get("executed") == digest:
+        return [Figure(**one) for one in known["figures"]]
+    notebook = json.loads(text)
     found = []
     for number, cell in enumerate(notebook["cells"]):
         cell.setdefault("metadata", {}).pop("papermill", None)
@@ -61,6 +68,7 @@ def page(executed: Path, target: Path, static: Path) -> list[Figure]:
     notebook["metadata"] = {name: notebook["metadata"][name] for name in ("kernelspec", "language_info")}
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(json.dumps(notebook))
+    kept.write_text(json.dumps({"executed": digest, "figures": [asdict(one) for one in found]}))
     return found
 
 

@@ -13,7 +13,8 @@ from ngbkit import options
 from ngbkit.artifacts import Store
 from ngbkit.errors import JournalError, NgbkitError, RunNotFoundError, nearest
 from ngbkit.journal import Journal
-from ngbkit.sweep import ANCHOR, Sweep
+from ngbkit.sweep import Sweep
+from ngbkit.trials import ANCHOR
 
 if TYPE_CHECKING:
     import xarray as xr

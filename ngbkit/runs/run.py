@@ -13,8 +13,9 @@ from ngbkit.clock import describe_search
 from ngbkit.errors import DeviceError, NgbkitError
 from ngbkit.journal import Journal
 from ngbkit.runs.folders import load_dataset
-from ngbkit.sweep import Sweep, Trial
+from ngbkit.sweep import Sweep
 from ngbkit.tally import Progress, Tally
+from ngbkit.trials import Trial
 
 if TYPE_CHECKING:
     import xarray as xr

@@ -22,8 +22,8 @@ from ngbkit import environment, options, subprocesses, validate
 from ngbkit.device.settings import child_settings
 from ngbkit.plain import plain
 from ngbkit.selfcheck.prepared import prepare
-from ngbkit.sweep import BASELINE
 from ngbkit.timing import intervals
+from ngbkit.trials import BASELINE
 from ngbkit.workloads import timm
 
 if TYPE_CHECKING:

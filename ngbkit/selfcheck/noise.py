@@ -23,7 +23,8 @@ from ngbkit.selfcheck import estimates
 from ngbkit.selfcheck.estimates import Floats
 from ngbkit.selfcheck.record import LEVEL, Noise
 from ngbkit.storage import Data
-from ngbkit.sweep import BASELINE, Sweep
+from ngbkit.sweep import Sweep
+from ngbkit.trials import BASELINE
 from ngbkit.workloads import cell
 
 COPY = 'identity{"copy":1}'

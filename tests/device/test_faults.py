@@ -15,7 +15,8 @@ from ngbkit import options
 from ngbkit.device import plan
 from ngbkit.journal import Journal
 from ngbkit.records import Failure, Measurement
-from ngbkit.sweep import ANCHOR, Sweep
+from ngbkit.sweep import Sweep
+from ngbkit.trials import ANCHOR
 from ngbkit.workloads import cell
 from ngbkit.workloads.base import Workload
 

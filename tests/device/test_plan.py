@@ -17,7 +17,8 @@ from ngbkit.device.settings import KEPT_MEMORY, SPIN_COUNT
 from ngbkit.errors import FencedError
 from ngbkit.journal import Journal
 from ngbkit.records import Measurement
-from ngbkit.sweep import ANCHOR, Sweep
+from ngbkit.sweep import Sweep
+from ngbkit.trials import ANCHOR
 from ngbkit.workloads.base import Workload
 
 

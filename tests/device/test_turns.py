@@ -13,7 +13,8 @@ from ngbkit.device import turns
 from ngbkit.device.lane import LaneFailedError
 from ngbkit.device.turns import Rounds
 from ngbkit.records import Failure
-from ngbkit.sweep import Sweep, Trial
+from ngbkit.sweep import Sweep
+from ngbkit.trials import Trial
 
 TRIAL = Trial(workload="w", workload_id="i", factors=(), compiler="identity", device="cpu", batch_size=1)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ngbkit.sweep import Sweep, Trial
+from ngbkit.sweep import Sweep
+from ngbkit.trials import Trial
 from ngbkit.workloads.base import Workload
 
 COMPILERS = ["identity", "onnxruntime", "openvino", "torchscript"]

@@ -11,7 +11,8 @@ from mergeable import DEVICE, network, run, sweep, told
 from ngbkit import dataset as datasets
 from ngbkit import merge, synthetic
 from ngbkit.errors import UsageError
-from ngbkit.sweep import BASELINE, Sweep
+from ngbkit.sweep import Sweep
+from ngbkit.trials import BASELINE
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from ngbkit import dataset as datasets
 from ngbkit import merge
 from ngbkit.errors import UsageError
 from ngbkit.records import Failure
-from ngbkit.sweep import BASELINE
+from ngbkit.trials import BASELINE
 
 
 def test_every_label_is_there_and_what_nobody_asked_for_has_no_status():

@@ -122,6 +122,7 @@ def test_a_site_is_whole(site: Path) -> None:
         graph = json.loads(archive.read("ro-crate-metadata.json"))["@graph"]
         named = {entity["@id"] for entity in graph if entity.get("@type") == "File"}
         assert named == set(archive.namelist()) - {"ro-crate-metadata.json"}
+    assert {"notebooks/01-first.ipynb", "notebooks/data/mlp.onnx"} <= named
     drawn = next(entity for entity in graph if entity["@id"] == "_static/figures/figure-01-first-3-0.pdf")
     assert {"@id": "notebooks/01-first.ipynb"} in drawn["isBasedOn"]
 
@@ -195,8 +196,12 @@ def test_a_cell_that_measures_is_shown_and_not_executed(site: Path) -> None:
 
 
 def test_what_has_not_changed_is_not_executed_again(folder: Path, site: Path) -> None:
-    """And what has, is: here one of the two."""
+    """Nor is its page written again; and what has changed, is: here one of the two."""
+    page = site / "01-first.html"
+    written = page.stat().st_mtime_ns
+
     assert () == publish(folder, site).executed
+    assert written == page.stat().st_mtime_ns
     changed = folder / "02-again.ipynb"
     before = changed.read_text()
     changed.write_text(before.replace("[1]", "[2]"))

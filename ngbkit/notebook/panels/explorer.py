@@ -19,8 +19,8 @@ from ngbkit.notebook.panels import trial as trials
 from ngbkit.notebook.panels.copying import CopyButton
 from ngbkit.notebook.panels.picking import EMBED, PICKS, Picker
 from ngbkit.storage import Data
-from ngbkit.sweep import BASELINE
 from ngbkit.tables import trial_table
+from ngbkit.trials import BASELINE
 
 _STYLE = {"description_width": "6em"}
 # A list of more trials would be no list to choose from: a filter makes it shorter.

@@ -13,7 +13,7 @@ from ngbkit import inventory, registry
 from ngbkit.errors import NgbkitError
 from ngbkit.notebook.panels import ahead
 from ngbkit.notebook.panels.line import Line
-from ngbkit.sweep import BASELINE
+from ngbkit.trials import BASELINE
 
 _WIDE = widgets.Layout(width="100%")
 _STYLE = {"description_width": "7.5em"}

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 from html import escape
 
-from ngbkit.sweep import Sweep, Trial
+from ngbkit.sweep import Sweep
+from ngbkit.trials import Trial
 
 PENDING = "pending"
 # Cells with more trials than this are written as counts.

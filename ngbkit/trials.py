@@ -1,0 +1,113 @@
+"""What a sweep is made of: a column, a trial, the trials that are compared with each other; and how each is called."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ngbkit import registry
+from ngbkit.errors import UsageError
+from ngbkit.workloads.base import Number, Workload
+
+if TYPE_CHECKING:
+    from ngbkit.compilers.base import Compiler, Scalar
+
+BASELINE = "identity"
+"""The compiler that every ratio is over, unless another is named."""
+
+ANCHOR = "anchor-"
+"""How the id of an anchor begins: see `Trial`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """A compiler with the options that were chosen for it: one column of the results."""
+
+    compiler: str
+    options: Mapping[str, Scalar] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        """How the results call it: ``openvino``, ``openvino{"hint":"throughput"}``."""
+        if not self.options:
+            return self.compiler
+        return self.compiler + json.dumps(dict(self.options), sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def parse(cls, text: str) -> Choice:
+        """The choice that a label stands for.
+
+        Raises
+        ------
+        UnknownNameError, UsageError
+            No such compiler or option, or options that are not a JSON object.
+        """
+        name, brace, rest = text.strip().partition("{")
+        compiler: Compiler = registry.load(registry.COMPILERS, name.strip())
+        if not brace:
+            return cls(compiler=compiler.name)
+        try:
+            chosen = json.loads(brace + rest)
+        except json.JSONDecodeError as error:
+            raise UsageError(
+                f'the options of {text!r} are not JSON: {error}. Write them as {name}{{"option":"value"}}.'
+            ) from None
+        settled = compiler.settle(chosen)
+        return cls(compiler=compiler.name, options={key: settled[key] for key in chosen})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """One (workload, factors, compiler with its options, device, batch size).
+
+    An anchor is the baseline at batch size 1, measured once more `beside` the compilers of a group of another batch
+    size, so that what was measured at different times can be tied together. It is no trial of the sweep's own: its id
+    begins with ``anchor-``, it is never pending, and the sweep goes on without it where it fails.
+    """
+
+    workload: str
+    workload_id: str
+    factors: tuple[tuple[str, Number], ...]
+    compiler: str
+    device: str
+    batch_size: int
+    beside: int = 0
+
+    @property
+    def id(self) -> str:
+        """A content hash of all that identifies the trial."""
+        where = (self.workload, self.workload_id, self.factors, self.compiler, self.device, self.batch_size)
+        text = "\0".join(map(str, where))
+        if not self.beside:
+            return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+        return ANCHOR + hashlib.blake2b(f"{text}\0{self.beside}".encode(), digest_size=12).hexdigest()
+
+    def __str__(self) -> str:
+        factors = "".join(f" {name}={value:g}" for name, value in self.factors)
+        return f"{self.workload}{factors} batch {self.batch_size} {self.compiler} on {self.device}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """The trials of one (workload, factors, device, batch size), measured against each other, and their anchor."""
+
+    workload: Workload
+    factors: Mapping[str, Number]
+    device: str
+    batch_size: int
+    trials: tuple[Trial, ...]
+    anchor: Trial | None = None
+
+
+def facts_key(workload: str, factors: Mapping[str, Any]) -> str:
+    """Under which key a run keeps the facts of a workload at one value of each factor."""
+    return json.dumps([workload, dict(factors)], sort_keys=True)
+
+
+def split_labels(text: str) -> list[str]:
+    """The labels in ``'identity,openvino{"hint":"throughput"}'``; a comma inside braces separates nothing."""
+    return [part.strip() for part in re.split(r",(?![^{]*\})", text) if part.strip()]
