@@ -58,10 +58,7 @@ def sign_accuracy(
         The share (NaN where there is no such pair), and the number of pairs.
     """
     guess, truth = np.asarray(predicted, float), np.asarray(measured, float)
-    groups: dict[str, list[int]] = {}
-    for at, parent in enumerate(parents):
-        groups.setdefault(parent, []).append(at)
-    pairs = [pair for group in groups.values() for pair in combinations(group, 2)]
+    pairs = pairs_of(parents)
     if not pairs:
         return float("nan"), 0
     first, second = np.array(pairs).T
@@ -71,6 +68,14 @@ def sign_accuracy(
     right = np.sign(guess[first] - guess[second]) == np.sign(truth[first] - truth[second])
     count = int(real.sum())
     return (float(np.mean(right[real])), count) if count else (float("nan"), 0)
+
+
+def pairs_of(parents: Sequence[str]) -> list[tuple[int, int]]:
+    """The places of any two of the same parent."""
+    groups: dict[str, list[int]] = {}
+    for at, parent in enumerate(parents):
+        groups.setdefault(parent, []).append(at)
+    return [pair for group in groups.values() for pair in combinations(group, 2)]
 
 
 def _errors(predicted: ArrayLike, measured: ArrayLike) -> Floats:

@@ -7,13 +7,15 @@ is done stays in the folder, and so does training. Two of it, with other splits,
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from scipy.stats import norm
 
 from ngbkit import predictor
-from ngbkit.predictor import examples
+from ngbkit.predictor import examples, scores
 from ngbkit.predictor.evaluation import BASELINES
 
 LABELS = Path(__file__).parents[2] / "notebooks" / "data" / "05-labels.nc"
@@ -72,8 +74,26 @@ def about(known: predictor.Examples) -> str:
     return (
         f"{len(known)} graphs: {len(known) - alone - changed} networks of {len(set(known.families))} families, "
         f"{changed} variants of theirs, {alone} single operators\n"
-        f"a latency that several runs measured is known, in the median, to {', '.join(floors) or 'what nobody knows'}"
+        f"a latency that several runs measured is known, in the median, to {', '.join(floors) or 'what nobody knows'}\n"
+        f"pairs of variants that surely differ by more than 3 %: {', '.join(pairs(known)) or 'none'}"
     )
+
+
+def pairs(known: predictor.Examples) -> Iterator[str]:
+    """By runtime how many there are, and how many noise alone would give, if no two variants differed at all."""
+    if known.errors is None:
+        return
+    noise = np.where(np.array([bool(rule) for rule in known.rules])[:, None], np.nan_to_num(known.errors), 0.0)
+    for at, (_, compiler) in enumerate(known.runtimes):
+        there = np.flatnonzero(np.isfinite(known.seconds[:, at]))
+        parents = [known.parents[one] for one in there]
+        seconds, own = known.seconds[there, at], noise[there, at]
+        _, count = scores.sign_accuracy(seconds, seconds, parents, errors=own)
+        spread = [np.hypot(own[one], own[other]) for one, other in scores.pairs_of(parents)]
+        spread = [one for one in spread if one > 0]
+        chance = sum(2 * norm.sf((np.log1p(0.03) + 1.96 * one) / one) for one in spread)
+        if count:
+            yield f"{compiler} {count} (by chance at most {chance:.0f})"
 
 
 def written(table: pd.DataFrame, split: str) -> str:
