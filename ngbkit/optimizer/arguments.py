@@ -27,7 +27,7 @@ OPTIMIZE: tuple[Argument, ...] = (
     ),
     argument("--labels", metavar="FILE", help="measurements to learn from: examples, or the dataset of a run"),
     argument("-b", "--batch-size", metavar="N", type=int, default=1, help="samples in a call (default: 1)"),
-    argument("-d", "--device", metavar="NAME", default="cpu", completes="device", help="where to measure"),
+    argument("-d", "--device", metavar="NAME", completes="device", help="where to measure"),
     argument(
         "--rules",
         metavar="NAMES",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import onnx_ir as ir
 
+from ngbkit import options
 from ngbkit.optimizer import proof, variants
 from ngbkit.optimizer.editing import open_model
 from ngbkit.optimizer.rules import RULES, Rule
@@ -90,7 +91,7 @@ def optimize(
     *,
     cost: Cost,
     batch_size: int = 1,
-    device: str = "cpu",
+    device: str | None = None,
     rules: Iterable[Rule] = tuple(RULES.values()),
     beam: Beam = USUAL,
     top: int = TOP,
@@ -110,7 +111,7 @@ def optimize(
     cost
         What leads the search: see `ngbkit.optimizer.costs`.
     batch_size, device
-        What it is optimised for, and where it is measured.
+        What it is optimised for, and where it is measured; by default the option `device`.
     rules, beam
         Of the search.
     top
@@ -132,7 +133,7 @@ def optimize(
     UnsupportedError
         The network has no ONNX form, or none that can be run in float64.
     """
-    tell = told or _nobody
+    tell, where = told or _nobody, device or options.device()
     workload = variants.single(network, [compiler])
     with TemporaryDirectory(prefix="ngbkit-optimize-") as place:
         folder = Path(place)
@@ -148,7 +149,7 @@ def optimize(
         if sound:
             tell(f"measuring {len(sound)} candidates beside the original")
             data = variants.measure(
-                workload.name, start, sound, [compiler], batch_size=batch_size, device=device, how=how
+                workload.name, start, sound, [compiler], batch_size=batch_size, device=where, how=how
             )
             known = dict(zip(sound, variants.outcomes(data, compiler, sound), strict=True))
         tried = tuple(
@@ -167,7 +168,7 @@ def optimize(
     return Optimised(
         name=workload.name,
         compiler=compiler,
-        device=device,
+        device=where,
         batch_size=batch_size,
         tried=tried,
         chosen=chosen,

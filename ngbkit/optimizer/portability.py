@@ -13,6 +13,7 @@ import onnx_ir as ir
 import pandas as pd
 import xarray as xr
 
+from ngbkit import options
 from ngbkit.optimizer import proof, variants
 from ngbkit.optimizer.editing import open_model
 from ngbkit.optimizer.optimise import TOP, choose, save
@@ -35,7 +36,7 @@ def study(
     compilers: Sequence[str],
     *,
     batch_size: int = 1,
-    device: str = "cpu",
+    device: str | None = None,
     rules: Iterable[Rule] = tuple(RULES.values()),
     beam: Beam = USUAL,
     top: int = TOP,
@@ -74,14 +75,14 @@ def study(
     UsageError, UnsupportedError
         As for `ngbkit.optimizer.optimize`.
     """
-    asked = [variants.single(one, compilers) for one in networks]
+    asked, where = [variants.single(one, compilers) for one in networks], device or options.device()
     names = [*costs, *(MEASURED.format(one) for one in compilers)]
     numbers = {name: np.full((len(asked), len(names), len(compilers)), np.nan) for name in (*_FIRST, *_GUARDED)}
     steps = np.full((len(asked), len(names)), "", dtype=object)
     for at, workload in enumerate(asked):
         if told is not None:
             told(f"{workload.name}, {at + 1} of {len(asked)}")
-        found, ran = _of_one(workload, costs, compilers, batch_size, device, list(rules), beam, top, how)
+        found, ran = _of_one(workload, costs, compilers, batch_size, where, list(rules), beam, top, how)
         pool = [one for several in found.values() for one in several]
         for number, name in enumerate(names):
             for on, compiler in enumerate(compilers):
@@ -96,7 +97,7 @@ def study(
     dims = ("network", "cost", "compiler")
     labels = {"network": [one.name for one in asked], "cost": names, "compiler": list(compilers)}
     variables = {name: (dims, values) for name, values in numbers.items()}
-    return xr.Dataset({**variables, "steps": (dims[:2], steps)}, labels, {"batch_size": batch_size, "device": device})
+    return xr.Dataset({**variables, "steps": (dims[:2], steps)}, labels, {"batch_size": batch_size, "device": where})
 
 
 def summary(found: xr.Dataset) -> pd.DataFrame:

@@ -87,7 +87,7 @@ def measure(
     compilers: Sequence[str],
     *,
     batch_size: int = 1,
-    device: str = "cpu",
+    device: str | None = None,
     how: Mapping[str, Any] | None = None,
 ) -> xr.Dataset:
     """The original and its variants on each runtime, as columns of one group: all take turns.
@@ -109,7 +109,7 @@ def measure(
     workload = replace(workload, artifacts={**workload.artifacts, **{hash_file(file): file for file in files}})
     columns = [one for compiler in compilers for one in (compiler, *(label(compiler, file) for file in files))]
     asked = {"repeats": _REPEATS, **(how or {})}
-    found = Sweep(workload, compilers=columns, batch_sizes=[batch_size], devices=[device], **asked).run()
+    found = Sweep(workload, compilers=columns, batch_sizes=[batch_size], devices=device, **asked).run()
     assert isinstance(found, xr.Dataset)
     return found
 

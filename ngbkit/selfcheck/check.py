@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from ngbkit import validate
+from ngbkit import options, validate
 from ngbkit.selfcheck import store
 from ngbkit.selfcheck.record import SelfCheck
 
@@ -28,7 +28,7 @@ def run(
     repeats: int | None = None,
     precision: float | str | None = None,
     threads: int | None = None,
-    device: str = "cpu",
+    device: str | None = None,
     full: bool = False,
     rounds: int = ROUNDS,
     run_id: str | None = None,
@@ -49,7 +49,7 @@ def run(
     repeats, precision, threads
         As for `Sweep`: the figures are those of runs that are asked for so.
     device
-        Its label.
+        Its label. Default: the option `device`.
     full
         Measure the bias against the vendors' own tools too: a few minutes more.
     rounds
@@ -87,7 +87,8 @@ def run(
 
     turns = validate.count("rounds", rounds)
     if run_id is None:
-        sweep = noise.plan(groups, hog=hog, repeats=repeats, precision=precision, threads=threads, devices=(device,))
+        where = (device or options.device(),)
+        sweep = noise.plan(groups, hog=hog, repeats=repeats, precision=precision, threads=threads, devices=where)
         looked = _look()
         started = runs.start(sweep)
         data = started.result() if wait is None else wait(started)

@@ -9,7 +9,7 @@ from typing import Any
 
 import ipywidgets as widgets
 
-from ngbkit import inventory, registry
+from ngbkit import inventory, options, registry
 from ngbkit.errors import NgbkitError
 from ngbkit.notebook.panels import ahead
 from ngbkit.notebook.panels.line import Line
@@ -89,8 +89,8 @@ class Form(widgets.VBox):  # type: ignore[misc, unused-ignore]
         for name in _FIRST:
             if name in self.compilers:
                 self.compilers[name].value = True
-        if "cpu" in self.devices:
-            self.devices["cpu"].value = True
+        if options.device() in self.devices:
+            self.devices[options.device()].value = True
         self.add.on_click(self._on_add)
         texts = (self.factors, self.columns, self.batch_sizes, self.repeats, self.precision, self.out, self.more)
         for control in (self.networks, *texts, *self.compilers.values(), *self.devices.values()):

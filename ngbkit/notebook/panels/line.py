@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from ngbkit import arguments, words
+from ngbkit import arguments, options, words
 from ngbkit.arguments import Parser
 from ngbkit.errors import UsageError
 from ngbkit.notebook.magics import TABLES
@@ -41,7 +41,7 @@ class Line:
 
     workloads: tuple[str, ...] = ()
     compilers: tuple[str, ...] = ("identity",)
-    devices: tuple[str, ...] = ("cpu",)
+    devices: tuple[str, ...] = field(default_factory=lambda: (options.device(),))
     batch_sizes: str = "1"
     factors: str = ""
     repeats: str = ""
@@ -62,7 +62,7 @@ class Line:
         if self.repeats and self.precision:
             raise UsageError("repeats and precision exclude each other: empty one of them.")
         found = [*self.workloads, "-c", ",".join(self.compilers), "-b", self.batch_sizes.replace(" ", "")]
-        if self.devices != ("cpu",):
+        if self.devices != (options.device(),):
             found += ["-d", ",".join(self.devices)]
         for factor in self.factors.split():
             found += ["--factor", factor]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ngbkit import arguments
+from ngbkit import arguments, options
 from ngbkit.arguments import Parser
 from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.notebook.magics import TABLES
@@ -43,6 +43,16 @@ def test_the_cell_asks_for_the_same_trials():
 
     assert [trial.id for trial in typed.trials()] == [trial.id for trial in BLOCKS.sweep().trials()]
     assert 2 * 2 * 6 == len(typed)
+
+
+def test_what_measures_where_it_is_told_nothing_is_not_told():
+    """In the kernel of a device that is this device, and the machine itself has to be named."""
+    with options.set_options(device="orin"):
+        there = Line(workloads=("resnet18",))
+
+        assert ("orin",) == there.devices
+        assert "-d" not in there.words()
+        assert ["-d", "cpu"] == replace(there, devices=("cpu",)).words()[-2:]
 
 
 def test_a_module_of_the_notebook_is_counted_and_not_exported(mlp_file: Path):
