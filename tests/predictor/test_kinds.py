@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,11 +10,11 @@ import pytest
 from learned import examples
 from onnxgraphs import Builder, graph
 
-from ngbkit.errors import UnknownNameError
+from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.predictor import Examples
 from ngbkit.predictor.kinds import KINDS, kind
 from ngbkit.predictor.kinds.base import silent
-from ngbkit.predictor.kinds.gnn import Gnn
+from ngbkit.predictor.kinds.gnn import Gnn, Trunks
 from ngbkit.predictor.splits import folds
 
 SMALL = {"gnn": {"epochs": 40, "width": 32, "layers": 2}, "boosting": {"rounds": 200}}
@@ -44,6 +45,22 @@ def test_prices_of_what_adds_up_are_found(known: Examples) -> None:
 def test_a_graph_network_learns_from_few(known: Examples) -> None:
     """Of 32 networks, within what so few allow."""
     assert (error("gnn", known) < 0.2).all()
+
+
+@pytest.mark.parametrize("trunks", ["one", "each"])
+def test_with_trunks_of_their_own_runtimes_do_not_hear_of_each_other(trunks: Trunks, known: Examples) -> None:
+    """And with one they do: what another runtime takes changes what is said of the first."""
+    seconds = known.seconds.copy()
+    seconds[:, 1] *= np.random.default_rng(0).uniform(0.5, 2, len(known))
+    models = [Gnn(**{**SMALL["gnn"], "epochs": 3}, trunks=trunks) for _ in range(2)]
+    for model, examples in zip(models, (known, replace(known, seconds=seconds)), strict=True):
+        model.fit(examples, seed=0, progress=silent)
+    first, second = (model.predict(known.graphs[:5]) for model in models)
+
+    assert (trunks == "each") == np.array_equal(first[:, 0], second[:, 0])
+    assert not np.allclose(first[:, 1], second[:, 1])
+    with pytest.raises(UsageError, match="'one' or 'each'"):
+        Gnn(trunks="two")  # type: ignore[arg-type]
 
 
 def test_trees_learn_what_they_have_seen(known: Examples) -> None:
