@@ -53,8 +53,8 @@ def test_with_trunks_of_their_own_runtimes_do_not_hear_of_each_other(trunks: Tru
     seconds = known.seconds.copy()
     seconds[:, 1] *= np.random.default_rng(0).uniform(0.5, 2, len(known))
     models = [Gnn(**{**SMALL["gnn"], "epochs": 3}, trunks=trunks) for _ in range(2)]
-    for model, examples in zip(models, (known, replace(known, seconds=seconds)), strict=True):
-        model.fit(examples, seed=0, progress=silent)
+    for model, labels in zip(models, (known, replace(known, seconds=seconds)), strict=True):
+        model.fit(labels, seed=0, progress=silent)
     first, second = (model.predict(known.graphs[:5]) for model in models)
 
     assert (trunks == "each") == np.array_equal(first[:, 0], second[:, 0])
