@@ -65,7 +65,7 @@ _METRIC = argument(
     "--metric", metavar="NAME", default="speedup", help="speedup (the default), throughput, rtr, ase, bsr"
 )
 _ALL = argument("--all", action="store_true", help="every trial, and not only those that changed")
-_DRAWN = argument("--figure", metavar="FILE", help="write the two runs as a figure: .html, .svg or .png")
+_DRAWN = argument("--figure", metavar="FILE", help="write the two runs as a figure: .html, .svg, .png or .pdf")
 _FORMAT = argument("--format", choices=("profiles",), default="profiles", help="what to write: profiles (the default)")
 _PROFILES = argument("-o", "--out", metavar="FILE", help="a .csv or a .json file (default: JSON, printed)")
 _FIGURES = "throughput, speedup, rtr, ase, bsr, latency, … (default: throughput)"

@@ -13,7 +13,7 @@ import re
 from html import escape
 from typing import Any
 
-from ngbkit.figures.files import converter
+from ngbkit.figures.pictures import converter
 from ngbkit.figures.slimming import slim
 
 MIME = "application/vnd.vegalite.v5+json"

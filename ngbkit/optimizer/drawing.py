@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ngbkit.figures import lines, marks, theme
+from ngbkit.figures import lines, marks, provenance, theme
 from ngbkit.optimizer.portability import NOISE
 
 if TYPE_CHECKING:
@@ -19,12 +19,13 @@ _WORDS = ("faster", "as fast", "slower")
 _COLOURS = ("#0072B2", "#999999", "#D55E00")
 
 
-def draw(found: xr.Dataset, *, guarded: bool = False) -> alt.FacetChart:
+@provenance.traced
+def draw(data: xr.Dataset, *, guarded: bool = False) -> alt.FacetChart:
     """The speed-up of every network by cost model, a panel a runtime, with the geometric mean of each row.
 
     Parameters
     ----------
-    found
+    data
         What `ngbkit.optimizer.study` gave.
     guarded
         Draw what is kept where candidates are measured, and not the cost models' first choices.
@@ -35,8 +36,8 @@ def draw(found: xr.Dataset, *, guarded: bool = False) -> alt.FacetChart:
     """
     import altair as alt
 
-    frame = _rows(found, guarded)
-    order = found["cost"].values.tolist()
+    frame = _rows(data, guarded)
+    order = data["cost"].values.tolist()
     scale = alt.Scale(type="log", nice=False, padding=12)
     y = alt.Y("cost:N", title=None, sort=order, axis=alt.Axis(labelLimit=220, ticks=False))
     x = alt.X("speedup:Q", title="speed-up over the network as it came", scale=scale, axis=alt.Axis(tickCount=6))
@@ -55,13 +56,13 @@ def draw(found: xr.Dataset, *, guarded: bool = False) -> alt.FacetChart:
         width=_WIDTH,
         height=alt.Step(_STEP),
     )
-    panels = found["compiler"].values.tolist()
+    panels = data["compiler"].values.tolist()
     facet = alt.Facet("compiler:N", title=None, sort=panels, header=lines.HEADER)
     whole: alt.FacetChart = drawn.facet(facet=facet, columns=2)
     what = "what is kept after measuring" if guarded else "the first choice of each cost model"
-    networks = int(np.isfinite(found["speedup"].values).any(axis=(1, 2)).sum())
+    networks = int(np.isfinite(data["speedup"].values).any(axis=(1, 2)).sum())
     said = (
-        f"{networks} networks at batch size {found.attrs['batch_size']} on {found.attrs['device']}; the bar is the mean"
+        f"{networks} networks at batch size {data.attrs['batch_size']} on {data.attrs['device']}; the bar is the mean"
     )
     return lines.finished(whole, alt.TitleParams(f"Optimised graphs: {what}", subtitle=[said], fontSize=16, offset=16))
 

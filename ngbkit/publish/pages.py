@@ -9,14 +9,10 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from ngbkit.figures import renderer
-from ngbkit.figures.files import converter
+from ngbkit.figures import pictures, renderer
 from ngbkit.figures.provenance import KEY
 from ngbkit.publish.manifest import Figure
 from ngbkit.workloads.base import content_hash
-
-PICTURES = ("svg", "png", "pdf")
-"""What every figure is to be had as."""
 
 _ROWS = {
     "figure": "drawn by",
@@ -74,7 +70,6 @@ def page(executed: Path, target: Path, static: Path) -> list[Figure]:
 
 def figure(notebook: str, cell: int, place: int, code: str, spec: Mapping[str, Any]) -> Figure:
     """What there is to say of a figure."""
-    title = spec.get("title") or ""
     return Figure(
         id=f"figure-{notebook}-{cell}-{place}",
         notebook=notebook,
@@ -82,7 +77,7 @@ def figure(notebook: str, cell: int, place: int, code: str, spec: Mapping[str, A
         code=content_hash(code),
         spec=content_hash(spec),
         told=dict(spec.get("usermeta", {}).get(KEY, {})),
-        title=title if isinstance(title, str) else str(title.get("text", "")),
+        title=pictures.title(spec),
     )
 
 
@@ -91,13 +86,11 @@ def write_pictures(spec: dict[str, Any], folder: Path, name: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     kept = folder / f"{name}.json"
     written = json.dumps(spec, sort_keys=True)
-    if kept.is_file() and kept.read_text() == written and all((folder / f"{name}.{one}").is_file() for one in PICTURES):
+    there = all((folder / f"{name}{one}").is_file() for one in pictures.KINDS)
+    if there and kept.is_file() and kept.read_text() == written:
         return
-    convert = converter()
-    picture = convert.vegalite_to_svg(spec)
-    (folder / f"{name}.svg").write_text(_with_metadata(picture, spec.get("usermeta", {}).get(KEY, {})))
-    (folder / f"{name}.png").write_bytes(convert.svg_to_png(picture, scale=2))
-    (folder / f"{name}.pdf").write_bytes(convert.svg_to_pdf(picture))
+    for kind, content in pictures.pictures(spec).items():
+        (folder / f"{name}{kind}").write_bytes(content)
     kept.write_text(written)
 
 
@@ -118,7 +111,7 @@ def _origin(one: Figure, code: str) -> str:
         for name, said in _ROWS.items()
         if one.told.get(name)
     )
-    links = [(f"figures/{one.id}.{kind}", kind.upper()) for kind in PICTURES]
+    links = [(f"figures/{one.id}{kind}", kind[1:].upper()) for kind in pictures.KINDS]
     links.append((f"figures/{one.id}.json", "Vega-Lite"))
     if one.told.get("dataset"):
         digest = one.told["dataset"]
@@ -141,9 +134,3 @@ def _charts(outputs: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], dic
         spec = output.get("data", {}).get(renderer.MIME)
         if spec is not None:
             yield output, spec
-
-
-def _with_metadata(picture: str, told: Mapping[str, Any]) -> str:
-    """The SVG with what the figure says of itself."""
-    head, end, rest = picture.partition(">")
-    return f"{head}{end}<metadata>{escape(json.dumps(dict(told)))}</metadata>{rest}"

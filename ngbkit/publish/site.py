@@ -21,7 +21,7 @@ else:
 
 from ngbkit import profiles, storage
 from ngbkit.errors import MissingDependencyError, NgbkitError, UsageError
-from ngbkit.figures.files import converter
+from ngbkit.figures.pictures import converter
 from ngbkit.plain import plain
 
 _SCRIPT = """\

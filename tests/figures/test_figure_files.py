@@ -4,7 +4,9 @@ import json
 from html.parser import HTMLParser
 from xml.etree import ElementTree
 
+import pypdf
 import pytest
+from PIL import Image
 
 from ngbkit import figures, synthetic
 from ngbkit.errors import UsageError
@@ -81,6 +83,20 @@ def test_a_png_is_a_png(chart, tmp_path):
     assert int.from_bytes(content[16:20], "big") > 600
 
 
+def test_a_picture_holds_where_it_comes_from(chart, tmp_path):
+    """The same in each format, which that format's own readers find."""
+    told = chart.to_dict()["usermeta"]["ngbkit"]
+    svg, png, pdf = (figures.save(chart, tmp_path / f"figure{kind}") for kind in (".svg", ".png", ".pdf"))
+    in_svg = ElementTree.fromstring(svg.read_text()).find("{http://www.w3.org/2000/svg}metadata").text
+    with Image.open(png) as image:
+        in_png = image.text["ngbkit"]
+    about = pypdf.PdfReader(pdf).metadata
+
+    assert [told] * 3 == [json.loads(text) for text in (in_svg, in_png, about["/ngbkit"])]
+    assert "Throughput and speed-up" == about.title
+    assert told["dataset"]
+
+
 def test_a_figure_is_replaced_and_nothing_is_left_beside_it(chart, tmp_path):
     """Saving again writes over the older figure."""
     path = tmp_path / "figure.svg"
@@ -93,8 +109,8 @@ def test_a_figure_is_replaced_and_nothing_is_left_beside_it(chart, tmp_path):
 
 def test_an_unknown_suffix_is_refused(chart, tmp_path):
     """The error names the formats that there are."""
-    with pytest.raises(UsageError, match=r"saved as \.html, \.svg, \.png; 'figure\.pdf' came"):
-        figures.save(chart, tmp_path / "figure.pdf")
+    with pytest.raises(UsageError, match=r"saved as \.html, \.svg, \.png, \.pdf; 'figure\.gif' came"):
+        figures.save(chart, tmp_path / "figure.gif")
 
 
 def test_a_place_that_cannot_be_written_is_refused(chart, tmp_path):

@@ -12,7 +12,7 @@ from onnxgraphs import Builder, graph, residual
 
 from ngbkit import predictor
 from ngbkit.errors import UsageError
-from ngbkit.figures.files import converter
+from ngbkit.figures.pictures import converter
 from ngbkit.predictor.drawing import layout
 
 
