@@ -72,9 +72,9 @@ def _hasty(init: Callable[..., None], small: Workload) -> Callable[..., None]:
         given = [workloads] if isinstance(workloads, (str, Workload)) else list(workloads)
         less = [replace(small, name=_name(one)) if _is_large(one) else one for one in given]
         if asked.get("factors"):
-            asked["factors"] = {name: list(values)[:2] for name, values in asked["factors"].items()}
+            asked["factors"] = {name: list(values)[:1] for name, values in asked["factors"].items()}
         if asked.get("repeats"):
-            asked |= {"repeats": min(asked["repeats"], 5), "min_rounds": 5}
+            asked |= {"repeats": min(asked["repeats"], 8), "min_rounds": 8}
         init(self, less, *args, **asked)
 
     return changed
