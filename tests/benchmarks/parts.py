@@ -36,7 +36,9 @@ def measure(
     for name, sweep in parts:
         if time.monotonic() > until:
             break
-        run = runs.resume(known[name], retry=retry) if name in known else runs.start(sweep)
+        # One that asked for something else under this name is none of it any more.
+        same = name in known and runs.read_sweep(runs.find(known[name])).id == sweep.id
+        run = runs.resume(known[name], retry=retry) if same else runs.start(sweep)
         known[name] = run.id
         remembered.write_text(json.dumps(known))
         print(f"{name}: run {run.id}, {len(sweep)} trials", flush=True)
