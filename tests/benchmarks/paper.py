@@ -43,9 +43,6 @@ def sweeps() -> Iterator[tuple[str, Sweep]]:
         yield name, Sweep(zoo[name], batch_sizes=SIZES[:3], **HOW)
     for name in large:
         yield name, Sweep(zoo[name], batch_sizes=[1, 4], **HOW)
-    # Of table III only the time to compile is asked, so that a few calls do.
-    largest = [zoo[name] for name in large]
-    yield "compiling", Sweep(largest, batch_sizes=SIZES[5:], **{**HOW, "compilers": ["openvino"], "repeats": 3})
 
 
 def main() -> None:
