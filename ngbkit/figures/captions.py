@@ -66,7 +66,9 @@ def provenance(data: Data) -> str:
     if data.attrs.get("source"):
         parts.append(str(data.attrs["source"]))
     if data.attrs.get("run_id"):
-        parts.append(f"run {data.attrs['run_id']}")
+        runs = str(data.attrs["run_id"]).split(", ")
+        # What was merged of many runs names the first and the last: all of them are in its attributes.
+        parts.append(f"run {', '.join(runs)}" if len(runs) < 4 else f"{len(runs)} runs, {runs[0]} to {runs[-1]}")
     return " · ".join(parts)
 
 
