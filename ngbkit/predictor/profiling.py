@@ -74,8 +74,16 @@ def profile(
     seed = options.get_options()["seed"]
     with TemporaryDirectory(prefix="ngbkit-profile-") as folder:
         path = export_for(network, Path(folder), [batch_size], seed)[batch_size]
+        model = ir.load(path)
+        names = [node.name for node in model.graph]
+        if not all(names) or len(set(names)) < len(names):
+            # The profiler tells nodes by their names, and a file need not have any.
+            for at, node in enumerate(model.graph):
+                node.name = f"node_{at}"
+            path = Path(folder) / "named.onnx"
+            ir.save(model, path)
         found = graphs.read(path, batch_size)
-        made = {str(one.name): str(node.name) for node in ir.load(path).graph for one in node.outputs}
+        made = {str(one.name): str(node.name) for node in model.graph for one in node.outputs}
         events = _events(path, _feed(network, batch_size, seed), calls, threads, Path(folder))
     return found, _by_operator(found, made, events, calls)
 
@@ -117,7 +125,7 @@ def _by_operator(
         at = _place(name, places, made)
         if at is not None:
             took[at] = took.get(at, 0.0) + float(np.median(values[-calls:]))
-    found = np.zeros(len(places))
+    found = np.zeros(len(graph.operators))
     for at, cost in took.items():
         found[_heaviest(graph, at, took)] += cost
     return found

@@ -31,8 +31,8 @@ ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "notebooks").glob("*.md"))]
 #: What another machine takes, or a tuned network, and is tested where that is made.
 ASKED_ONLY = ("deploy", "undeploy", "devices")
-#: A block that begins so stands on what others in the document made of larger networks.
-LABELLED = "found = ngbkit.predictor.fit(ds)"
+#: A block that says so stands on what others in the document made of larger networks.
+LABELLED = "ngbkit.predictor.fit(ds)"
 
 
 @pytest.fixture(scope="session")
@@ -93,9 +93,10 @@ def reader(place: Path, shell: InteractiveShell, few: ngbkit.predictor.Examples)
     """Somebody who types it all in."""
 
     def cell(text: str) -> None:
-        if text.startswith(LABELLED):
+        if LABELLED in text:
             shell.user_ns["ds"] = few
-        result = shell.run_cell(text)
+        # The compiler that somebody else has yet to write.
+        result = shell.run_cell(text.replace('"mine"', '"identity"'))
         result.raise_error()
 
     def command(words: list[str]) -> None:

@@ -10,11 +10,11 @@ import pytest
 from learned import examples
 from onnxgraphs import Builder, graph
 
-from ngbkit.errors import UnknownNameError, UsageError
+from ngbkit.errors import UnknownNameError
 from ngbkit.predictor import Examples
 from ngbkit.predictor.kinds import KINDS, kind
 from ngbkit.predictor.kinds.base import silent
-from ngbkit.predictor.kinds.gnn import Gnn, Trunks
+from ngbkit.predictor.kinds.gnn import Gnn
 from ngbkit.predictor.splits import folds
 
 SMALL = {"gnn": {"epochs": 40, "width": 32, "layers": 2}, "boosting": {"rounds": 200}}
@@ -47,22 +47,6 @@ def test_a_graph_network_learns_from_few(known: Examples) -> None:
     assert (error("gnn", known) < 0.2).all()
 
 
-@pytest.mark.parametrize("trunks", ["one", "each"])
-def test_with_trunks_of_their_own_runtimes_do_not_hear_of_each_other(trunks: Trunks, known: Examples) -> None:
-    """And with one they do: what another runtime takes changes what is said of the first."""
-    seconds = known.seconds.copy()
-    seconds[:, 1] *= np.random.default_rng(0).uniform(0.5, 2, len(known))
-    models = [Gnn(**{**SMALL["gnn"], "epochs": 3}, trunks=trunks) for _ in range(2)]
-    for model, labels in zip(models, (known, replace(known, seconds=seconds)), strict=True):
-        model.fit(labels, seed=0, progress=silent)
-    first, second = (model.predict(known.graphs[:5]) for model in models)
-
-    assert (trunks == "each") == np.array_equal(first[:, 0], second[:, 0])
-    assert not np.allclose(first[:, 1], second[:, 1])
-    with pytest.raises(UsageError, match="'one' or 'each'"):
-        Gnn(trunks="two")  # type: ignore[arg-type]
-
-
 def test_trees_learn_what_they_have_seen(known: Examples) -> None:
     """Few networks are no reason to be off on those very ones."""
     model = kind("boosting")()
@@ -70,6 +54,17 @@ def test_trees_learn_what_they_have_seen(known: Examples) -> None:
     whole = known.take(np.flatnonzero(~known.isolated))
 
     assert (np.abs(model.predict(whole.graphs) / whole.seconds - 1).mean(axis=0) < 0.05).all()
+
+
+def test_trees_of_a_runtime_with_a_single_network_say_what_that_took(known: Examples) -> None:
+    """They know nothing else."""
+    seconds = known.seconds.copy()
+    first = int(np.flatnonzero(~known.isolated)[0])
+    seconds[np.arange(len(known)) != first, 1] = np.nan
+    model = kind("boosting")(rounds=5)
+    model.fit(replace(known, seconds=seconds), seed=0, progress=silent)
+
+    np.testing.assert_allclose(model.predict(known.graphs[:3])[:, 1], seconds[first, 1])
 
 
 def test_a_sum_of_operators_is_that_sum(known: Examples, tmp_path: Path) -> None:

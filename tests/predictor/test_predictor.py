@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -58,11 +57,11 @@ def test_intervals_cover_as_often_as_they_say(known: Examples) -> None:
         one.seconds(known.graphs[:1], ci=95)
 
 
-@pytest.mark.parametrize(("kind", "more"), [*((kind, {}) for kind in KINDS), ("gnn", {"trunks": "each"})])
-def test_a_predictor_is_kept_as_numbers(kind: str, more: dict[str, Any], known: Examples, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_predictor_is_kept_as_numbers(kind: str, known: Examples, tmp_path: Path) -> None:
     """One file, which no code is in; what is loaded says the same."""
     settings = {"gnn": {"epochs": 3, "width": 16, "layers": 1, "members": 2}, "boosting": {"rounds": 20}}.get(kind, {})
-    found = predictor.fit(known, kind, **settings, **more)
+    found = predictor.fit(known, kind, **settings)
     again = predictor.load(found.save(tmp_path / "deep" / "one.safetensors"))
 
     assert found.runtimes == again.runtimes

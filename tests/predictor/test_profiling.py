@@ -39,6 +39,15 @@ def test_what_was_fused_counts_where_the_work_is(tmp_path: Path) -> None:
     assert np.allclose([1.0, 0.0, 1.0, 1.0, 0.0, 0.0], cost)
 
 
+def test_a_file_whose_nodes_have_no_names_is_profiled_too(mlp_file: Path) -> None:
+    """Each operator has a cost of its own."""
+    graph, cost = predictor.profile(str(mlp_file), calls=5)
+
+    assert ["MatMul", "Relu", "MatMul"] == [one.kind for one in graph.operators]
+    assert 3 == len(cost)
+    assert (cost[[0, 2]] > 0).all()
+
+
 def test_a_name_that_there_is_not_is_an_error() -> None:
     """As everywhere."""
     with pytest.raises(UnknownNameError):

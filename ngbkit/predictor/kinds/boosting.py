@@ -53,7 +53,9 @@ class Boosting:
         }
         for number, (runtime, rows) in enumerate(by_runtime(whole.seconds)):
             data = lightgbm.Dataset(table[rows], label=np.log(whole.seconds[rows, runtime]))
-            booster = lightgbm.train(wanted, data, num_boost_round=self._rounds)
+            # A share of a single network would be none, which LightGBM refuses.
+            share = wanted if len(rows) > 1 else {**wanted, "bagging_fraction": 1.0}
+            booster = lightgbm.train(share, data, num_boost_round=self._rounds)
             self._trees[runtime] = booster.model_to_string()
             progress((number + 1) / self._runtimes, f"{self.kind}: {examples.runtimes[runtime][1]}")
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ngbkit import validate
 from ngbkit.artifacts import replacing
 from ngbkit.predictor.examples import Examples
 from ngbkit.predictor.graphs import Graph
@@ -27,8 +25,6 @@ if TYPE_CHECKING:
 
     from ngbkit.predictor.kinds.network import Encoded, GraphNetwork
 
-Trunks = Literal["one", "each"]
-
 # Graphs that are predicted at once.
 _AT_ONCE = 128
 # From a relative error of this size on, one counts in proportion and no longer by its square.
@@ -36,16 +32,14 @@ _HUBER = 0.1
 
 
 class Gnn:
-    """Positive contributions of operators and a term for the whole; a head a runtime, and one trunk or several.
+    """Positive contributions of operators and a term for the whole, one trunk, and a head a runtime.
 
     Parameters
     ----------
     epochs
         How often every example is seen.
     width, layers
-        Of a trunk.
-    trunks
-        ``"one"``: what is learned of one runtime is known of the others; ``"each"``: a trunk a runtime.
+        Of the trunk.
     learning_rate
         The highest; it rises in the first tenth and falls from there on.
     batch
@@ -65,7 +59,6 @@ class Gnn:
         epochs: int = 60,
         width: int = 96,
         layers: int = 4,
-        trunks: Trunks = "one",
         learning_rate: float = 2e-3,
         batch: int = 32,
         pairs: float = 1.0,
@@ -73,7 +66,6 @@ class Gnn:
         folder: str | Path | None = None,
     ) -> None:
         self._epochs, self._width, self._layers = epochs, width, layers
-        self._trunks = validate.choice("trunks", trunks, get_args(Trunks))
         self._rate, self._batch, self._pairs, self._members = learning_rate, batch, pairs, members
         self._folder = Path(folder) if folder is not None else None
         self._networks: list[GraphNetwork] = []
@@ -86,22 +78,17 @@ class Gnn:
         whole = examples.take(np.flatnonzero(~examples.isolated))
         self._runtimes = len(whole.runtimes)
         encoded = [Encoded.of(graph) for graph in whole.graphs]
-        asked = [(seed + number, columns) for number in range(self._members) for columns in self._columns()]
-        self._networks = []
-        for at, (own_seed, columns) in enumerate(asked):
-            rows = np.flatnonzero(np.isfinite(whole.seconds[:, columns]).any(axis=1))
-            part = whole.take(rows)
-            part = replace(
-                part,
-                runtimes=tuple(part.runtimes[column] for column in columns),
-                seconds=part.seconds[:, columns],
-                errors=None if part.errors is None else part.errors[:, columns],
+        self._networks = [
+            self._trained(
+                whole,
+                encoded,
+                seed + number,
+                lambda share, text, at=number: progress(  # type: ignore[misc]
+                    (at + share) / self._members, text
+                ),
             )
-
-            def told(share: float, text: str, at: int = at) -> None:
-                progress((at + share) / len(asked), text)
-
-            self._networks.append(self._trained(part, [encoded[row] for row in rows], own_seed, told))
+            for number in range(self._members)
+        ]
 
     def predict(self, graphs: Sequence[Graph]) -> Floats:
         import torch
@@ -112,7 +99,7 @@ class Gnn:
         with torch.no_grad():
             for at in range(0, len(graphs), _AT_ONCE):
                 batch = collate([Encoded.of(graph) for graph in graphs[at : at + _AT_ONCE]])
-                logs = self._joined([network.eval()(batch) for network in self._networks])
+                logs = torch.stack([network.eval()(batch) for network in self._networks])
                 found.append(torch.exp(logs.double().mean(dim=0)).numpy())
         return np.concatenate(found) if found else np.empty((0, self._runtimes))
 
@@ -124,26 +111,13 @@ class Gnn:
 
         with torch.no_grad():
             batch = collate([Encoded.of(graph)])
-            parts = self._joined([network.eval().shares(batch)[1] for network in self._networks])
+            parts = torch.stack([network.eval().shares(batch)[1] for network in self._networks])
         return np.asarray(torch.exp(parts.double()).mean(dim=0).numpy())
-
-    def _columns(self) -> list[list[int]]:
-        """The runtimes of each trunk."""
-        every = list(range(self._runtimes))
-        return [every] if self._trunks == "one" else [[column] for column in every]
-
-    def _joined(self, several: Sequence[torch.Tensor]) -> torch.Tensor:
-        """What the networks give, of shape ``(members, rows, runtimes)``."""
-        import torch
-
-        trunks = len(self._columns())
-        members = [several[at : at + trunks] for at in range(0, len(several), trunks)]
-        return torch.stack([torch.cat(list(one), dim=1) for one in members])
 
     def settings(self) -> dict[str, Any]:
         return {
             **{"epochs": self._epochs, "width": self._width, "layers": self._layers, "learning_rate": self._rate},
-            **{"batch": self._batch, "pairs": self._pairs, "members": self._members, "trunks": self._trunks},
+            **{"batch": self._batch, "pairs": self._pairs, "members": self._members},
         }
 
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -158,24 +132,23 @@ class Gnn:
         import torch
 
         found = cls(**settings)
-        count = len({name.partition(".")[0] for name in arrays}) // found._members
-        found._runtimes = len(arrays["0.prices"]) if found._trunks == "one" else count
-        for number in range(found._members * count):
+        found._runtimes = len(arrays["0.prices"])
+        for number in range(found._members):
             own = {name.partition(".")[2]: value for name, value in arrays.items() if name.startswith(f"{number}.")}
-            network = found._new(len(own["prices"]))
+            network = found._new()
             network.load_state_dict({name: torch.from_numpy(np.array(value)) for name, value in own.items()})
             found._networks.append(network)
         return found
 
-    def _new(self, runtimes: int) -> GraphNetwork:
+    def _new(self) -> GraphNetwork:
         from ngbkit.predictor.kinds.network import GraphNetwork
 
-        return GraphNetwork(runtimes, self._width, self._layers)
+        return GraphNetwork(self._runtimes, self._width, self._layers)
 
     def _prices(self, examples: Examples) -> Floats:
         """Of the additive model that training begins with; nothing for a runtime that has no number."""
         table = Linear.columns(examples.graphs)
-        found = np.zeros((len(examples.runtimes), table.shape[1]))
+        found = np.zeros((self._runtimes, table.shape[1]))
         for runtime, rows in by_runtime(examples.seconds):
             found[runtime] = prices(table[rows], examples.seconds[rows, runtime])
         return found
@@ -188,7 +161,7 @@ class Gnn:
         truth = torch.from_numpy(np.log(examples.seconds)).float()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            network = self._new(len(examples.runtimes))
+            network = self._new()
         network.operator_scale.learn(torch.cat([one.operators for one in encoded]))
         network.whole_scale.learn(torch.stack([one.whole for one in encoded]))
         network.prices.copy_(torch.from_numpy(self._prices(examples)))
