@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable, Mapping
 from html import escape
 from importlib import import_module
@@ -85,8 +86,18 @@ def _png(drawn: bytes, told: str) -> bytes:
 def _pdf(drawn: bytes, told: str, name: str) -> bytes:
     if not told:
         return drawn
-    writer = _library("pypdf", "pypdf").PdfWriter(clone_from=BytesIO(drawn))
+    library, logger = _library("pypdf", "pypdf"), logging.getLogger("pypdf")
+    # It warns of a count in the trailer that vl-convert writes too low, and corrects it.
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        writer = library.PdfWriter(clone_from=BytesIO(drawn))
+    finally:
+        logger.setLevel(level)
     writer.add_metadata({"/Title": name, f"/{KEY}": told})
+    writer.compress_identical_objects()
+    for page in writer.pages:
+        page.compress_content_streams()
     target = BytesIO()
     writer.write(target)
     return target.getvalue()

@@ -112,7 +112,9 @@ def publish(
     say("building the site")
     drawn = {one.told["dataset"] for one in figures if one.told.get("dataset")}
     site.write_sources(place, about, built, texts, kept / "datasets", drawn)
-    site.build(place, target)
+    # myst-nb leaves copies of the notebooks beside what is built.
+    site.build(place, kept / "html")
+    shutil.copytree(kept / "html", target, dirs_exist_ok=True)
     _copy_sources(sources, target / "notebooks")
     for name in _KEPT:
         for beside in (folder / name, folder.parent / name):

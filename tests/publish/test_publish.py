@@ -127,6 +127,11 @@ def test_a_site_is_whole(site: Path) -> None:
     assert {"@id": "notebooks/01-first.ipynb"} in drawn["isBasedOn"]
 
 
+def test_nothing_is_left_beside_a_site(folder: Path, site: Path) -> None:
+    """But what it takes to build it again."""
+    assert {"notebooks", "site", ".site-ngbkit", "state"} == {one.name for one in folder.parent.iterdir()}
+
+
 def test_nothing_is_asked_of_another_server(site: Path) -> None:
     """Every link that a page loads is one of the site's own and leads somewhere; without scripts there are pictures."""
     for file in site.glob("*.html"):
