@@ -47,17 +47,19 @@ def title(
     """
     import altair as alt
 
-    lines = [provenance(data), *remarks, *warnings(data, against, baseline), *pending(frame)]
+    lines = [provenance(data, frame), *remarks, *warnings(data, against, baseline), *pending(frame)]
     return alt.TitleParams(text, subtitle=lines, fontSize=16, offset=16)
 
 
-def provenance(data: Data) -> str:
-    """How many samples, of which run, on which devices."""
+def provenance(data: Data, frame: pd.DataFrame | None = None) -> str:
+    """How many samples, of which run, on which devices: those of `frame`, where that is what is drawn."""
     found = list(nodes(data).values())
     counts = [node["latency"].notnull().sum("repeat").values.ravel() for node in found if "latency" in node]
     known = np.concatenate(counts) if counts else np.array([], int)
     known = known[known > 0]
     devices = dict.fromkeys(label for node in found for label in np.atleast_1d(node["device"].values).tolist())
+    if frame is not None and "device" in frame:
+        devices = dict.fromkeys(label for label in devices if label in set(frame["device"]))
     parts = [f"device {', '.join(devices)}"]
     if len(known):
         least, most = int(known.min()), int(known.max())

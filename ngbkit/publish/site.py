@@ -40,7 +40,8 @@ for (const figure of document.querySelectorAll("figure.ngb-figure")) {
 
 _STYLE = """\
 /* A figure of many panels is as wide as the page, and not as a column of text. */
-.content { width: min(72rem, 100%); padding: 0 2rem; }
+.main, .content, .article-container, #furo-main-content { min-width: 0; }
+.content { flex: 1 1 0; max-width: 72rem; width: auto; padding: 0 2rem; }
 .toc-drawer { display: none; }
 figure.ngb-figure { margin: 1rem 0; overflow-x: auto; }
 figure.ngb-figure svg, figure.ngb-figure img { max-width: 100%; height: auto; background: white; }
@@ -51,7 +52,9 @@ figure.ngb-figure figcaption th { padding-right: 1rem; font-weight: normal; text
 figure.ngb-figure figcaption td { font-family: monospace; overflow-wrap: anywhere; }
 figure.ngb-figure figcaption pre { padding: 0.6rem; background: var(--color-code-background); overflow-x: auto; }
 div.cell_output { overflow-x: auto; }
-div.cell_output table { font-size: 85%; font-variant-numeric: tabular-nums; }
+div.cell_output table { font-size: 85%; font-variant-numeric: tabular-nums; border: none; border-collapse: collapse; }
+div.cell_output :is(th, td) { padding: 0.15rem 0.6rem; border: none; text-align: right; vertical-align: top; }
+div.cell_output tr { border-bottom: 1px solid var(--color-background-border); }
 """
 
 _ICON = """\
@@ -80,6 +83,7 @@ html_static_path = ["_static"]
 html_css_files = ["ngbkit.css"]
 html_js_files = [("vega.js", {"defer": "defer"}), ("ngbkit.js", {"defer": "defer"})]
 html_show_sphinx = False
+html_show_copyright = False
 html_favicon = "_static/favicon.svg"
 html_copy_source = False
 html_title = told["title"]

@@ -183,6 +183,9 @@ def test_figures_in_a_browser(served: str, scripts: bool) -> None:
             page.wait_for_selector("#figure-01-first-3-0.ngb-alive svg", timeout=30_000)
             page.wait_for_function("document.querySelectorAll('figure.ngb-alive').length === 2")
             assert 0 == page.locator(".ngb-picture:visible").count()
+            # A figure that is wider than the page scrolls by itself, and the page does not.
+            page.set_viewport_size({"width": 360, "height": 640})
+            assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
         else:
             assert 2 == page.locator(".ngb-picture svg:visible, .ngb-picture img:visible").count()
         browser.close()
