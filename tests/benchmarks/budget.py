@@ -5,7 +5,9 @@ is held against it. Beside it: the same number of trials drawn at random, and th
 often in the whole sweep, which nobody knows beforehand.
 
 How many trials are chosen at once, and by how much intervals are stretched, was settled on 03-blocks.nc: of that sweep
-the figures are the better for it. Name other files to see how they hold elsewhere.
+the figures are the better for it. Nothing was settled on the sweep of the paper's networks and blocks:
+
+    python tests/benchmarks/budget.py notebooks/data/paper.nc --together
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ STORED = (DATA / "03-blocks.nc",)
 CLOSE = 0.02
 
 Group = tuple[Any, ...]
+Stored = tuple[Sweep, dict[str, Any], dict[str, Record]]
 
 
 def main() -> None:
@@ -38,14 +41,16 @@ def main() -> None:
     parser.add_argument("files", nargs="*", type=Path, default=list(STORED), metavar="FILE")
     parser.add_argument("--share", type=float, default=0.1, help="of the trials that are measured (default: 0.1)")
     parser.add_argument("--seeds", type=int, default=3, help="of what is drawn at random (default: 3)")
+    parser.add_argument("--together", action="store_true", help="replay the sweeps of a file as one that asked for all")
     asked = parser.parse_args()
     print("sweep          trials measured chosen by               right within 2 %  regret covered")
     for file in asked.files:
-        for sweep, facts, records in stored(file):
+        found = stored(file)
+        for sweep, facts, records in [together(found)] if asked.together else found:
             replay(file.stem, sweep, facts, records, asked.share, asked.seeds)
 
 
-def stored(file: Path) -> list[tuple[Sweep, dict[str, Any], dict[str, Record]]]:
+def stored(file: Path) -> list[Stored]:
     """By sweep that a file holds: what was asked for, what is known of its networks, and what came of each trial."""
     data = storage.load(file)
     facts = json.loads(data.attrs["facts"])
@@ -58,6 +63,19 @@ def stored(file: Path) -> list[tuple[Sweep, dict[str, Any], dict[str, Record]]]:
         records = {one.id: record(one.id, *known[key_of(one)]) for one in sweep.trials() if key_of(one) in known}
         found.append((sweep, facts, records))
     return found
+
+
+def together(several: list[Stored]) -> Stored:
+    """Sweeps as one; what it would ask for beyond them has no record, and does not count."""
+    sizes = sorted({size for sweep, _, _ in several for size in sweep.batch_sizes})
+    compilers = list(dict.fromkeys(one for sweep, _, _ in several for one in sweep.compilers))
+    workloads = [one for sweep, _, _ in several for one in sweep.workloads]
+    facts: dict[str, Any] = {}
+    records: dict[str, Record] = {}
+    for _, known, own in several:
+        facts |= known
+        records |= own
+    return Sweep(workloads, compilers, sizes), facts, records
 
 
 def read(node: Any) -> dict[Key, tuple[np.ndarray, str]]:
