@@ -37,7 +37,7 @@ class Published:
     figures
         How many figures it has.
     bytes
-        Of all of its files, the zip left out.
+        Of all of its files.
     """
 
     site: Path
@@ -122,8 +122,8 @@ def publish(
                 shutil.copyfile(beside, target / name)
                 break
     manifest.write(target)
-    size = sum(one.stat().st_size for one in target.rglob("*") if one.is_file() and one.name != ARCHIVE)
     archive.write(target, manifest, target / ARCHIVE)
+    size = sum(one.stat().st_size for one in target.rglob("*") if one.is_file())
     return Published(site=target, executed=tuple(executed), figures=len(figures), bytes=size)
 
 
