@@ -79,8 +79,9 @@ class Reader:
     command: Callable[[list[str]], None]
     table: Callable[[str], None]
 
-    def try_all(self, several: list[Block]) -> None:
-        """Each as what it is; a failure says where the block stands."""
+    def try_all(self, several: list[Block]) -> int:
+        """Each as what it is, and how many could be done; a failure says where the block stands."""
+        done = 0
         for block in several:
             try:
                 if block.kind == "toml":
@@ -90,6 +91,8 @@ class Reader:
                         self.command(words)
                 else:
                     self.cell(block.text)
+                done += 1
             except BaseException as error:
                 error.args = (f"{block.document}, line {block.line}: {error}",)
                 raise
+        return done

@@ -64,8 +64,10 @@ def to_cost(asked: argparse.Namespace, tell: Tell | None = None) -> Cost:
         There is no such kind of cost model.
     """
     label = Choice.parse(asked.runtime).label
+    # A model of another device is no model of this one, however many it knows.
+    device = asked.device or options.device()
     if asked.cost not in KINDS and Path(asked.cost).is_file():
-        return costs.predicted(predictor.load(asked.cost), label, asked.device)
+        return costs.predicted(predictor.load(asked.cost), label, device)
     if asked.cost == "flops" and asked.labels is None:
         return costs.operations
     kind(asked.cost)
@@ -74,7 +76,7 @@ def to_cost(asked: argparse.Namespace, tell: Tell | None = None) -> Cost:
             f"--cost {asked.cost} is learned from measurements of this runtime: name them by --labels FILE. "
             "--cost flops needs none."
         )
-    return costs.predicted(_learned(asked.cost, Path(asked.labels), tell), label, asked.device)
+    return costs.predicted(_learned(asked.cost, Path(asked.labels), tell), label, device)
 
 
 def answer(found: Optimised) -> Answer:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from onnxgraphs import Builder, residual, write
 
-from ngbkit import cli, predictor
+from ngbkit import cli, predictor, set_options
 from ngbkit.arguments import parse
 from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.optimizer import costs, errand
@@ -81,6 +81,17 @@ def test_a_saved_predictor_is_a_cost_model(labels: Path, tmp_path: Path) -> None
     file = predictor.fit(examples.load(labels), "linear").save(tmp_path / "mine.safetensors")
 
     assert errand.to_cost(asked("resnet18", "--cost", str(file)))(examples.load(labels).graphs[:1]) > 0
+
+
+def test_a_cost_model_of_another_device_is_refused(labels: Path) -> None:
+    """Also where the device is that of the kernel, and no word names it."""
+    words = ["resnet18", "--cost", "linear", "--labels", str(labels)]
+
+    with pytest.raises(UnknownNameError, match="orin"):
+        errand.to_cost(asked(*words, "-d", "orin"))
+    with set_options(device="orin"), pytest.raises(UnknownNameError, match="orin"):
+        errand.to_cost(asked(*words))
+    assert callable(errand.to_cost(asked(*words)))
 
 
 @pytest.mark.parametrize(
