@@ -74,7 +74,7 @@ def publish(
     Raises
     ------
     UsageError
-        There is no notebook.
+        There is no notebook, or the site would be written over them.
     ExecutionError
         A cell failed.
     MissingDependencyError
@@ -84,6 +84,8 @@ def publish(
     sources, texts = _sources(notebooks)
     folder = sources[0].parent
     target = Path(out)
+    if (target / "notebooks").resolve() == folder.resolve():
+        raise UsageError(f"a site in {target} would be written over its own notebooks. Name another folder: -o site.")
     kept = target.absolute().parent / f".{target.name}-ngbkit"
     executor = Executor(
         folder=kept / ("measured" if measure != "never" else "executed"),
@@ -146,13 +148,12 @@ def _sources(notebooks: str | Path | Iterable[str | Path]) -> tuple[list[Path], 
 
 def _copy_sources(sources: Sequence[Path], folder: Path) -> None:
     """The notebooks as they came with the data that they read, so that others can execute them again."""
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     for source in sources:
         shutil.copyfile(source, folder / source.name)
     data = sources[0].parent / "data"
     if data.is_dir():
-        shutil.copytree(data, folder / "data")
+        shutil.copytree(data, folder / "data", dirs_exist_ok=True)
 
 
 def _nobody(text: str) -> None:

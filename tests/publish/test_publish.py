@@ -284,6 +284,9 @@ def test_what_cannot_be_published_is_an_error(folder: Path, tmp_path: Path) -> N
     )
     with pytest.raises(ExecutionError, match="has no recording"):
         publish(tmp_path / "bare", tmp_path / "site")
+    with pytest.raises(UsageError, match="over its own notebooks"):
+        publish(folder, folder.parent)
+    assert (folder / "01-first.ipynb").is_file()
     with pytest.raises(UsageError, match="holds no site"):
         verify(tmp_path / "bare")
 
