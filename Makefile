@@ -2,18 +2,27 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-READY := $(VENV)/.ready
+PINS := binder/requirements.txt
+# By content: neither a checkout nor a restored cache makes an environment old.
+READY := $(VENV)/ready-$(shell cat pyproject.toml $(PINS) | cksum | cut -d " " -f 1)
 
-# Of the tests: more than half of their time is waiting.
-WORKERS ?= 2
+# More than the cores, since half of what tests do is waiting, as far as memory allows.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"); \
+	print(max(1, min(8, 2 * len(os.sched_getaffinity(0)), memory // (3 << 30))))')
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test lint lab site bench efficiency screens pins clean
+.PHONY: environment demo test check lint lab site bench efficiency screens recordings durations pins clean
+
+environment: $(READY) ## .venv, with everything that the other targets need
 
 demo: $(READY) ## the main job on this machine's CPU: a table, results/demo.nc and results/demo.html
 	$(BIN)/ngbkit demo
 
 test: $(READY) ## the tests
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+	$(PYTEST) $(ARGS)
+
+check: lint ## what to run after each change: ruff, mypy, and the tests that take less than a second
+	$(PYTEST) --quick $(ARGS)
 
 lint: $(READY) ## ruff and mypy
 	$(BIN)/ruff check .
@@ -35,18 +44,26 @@ efficiency: $(READY) ## how much of a sweep's time is timed calls, and what --pr
 screens: $(READY) ## the README's pictures of the panels; on a quiet machine, with chromium
 	$(BIN)/python tests/screens.py
 
-pins: ## renew binder/requirements.txt
-	$(PYTHON) -m venv $(VENV)-pins && $(VENV)-pins/bin/pip install -q uv
-	$(VENV)-pins/bin/uv pip compile --upgrade --universal --python-version 3.10 pyproject.toml --extra all --group dev \
-		--no-annotate --no-header --quiet --output-file binder/requirements.txt
-	rm -rf $(VENV)-pins
+recordings: $(READY) ## measure what notebooks and documents ask for and no recording holds; on a quiet machine
+	$(BIN)/ngbkit publish notebooks -o site --missing
+	NGBKIT_MEASURE=missing $(BIN)/python -m pytest --timeout 0 tests/notebook/test_documents.py
+
+durations: $(READY) ## how long each test takes here, for --quick and for the order of tests
+	$(PYTEST) --record-durations
+
+pins: $(READY) ## renew binder/requirements.txt
+	$(BIN)/uv pip compile --upgrade --universal --python-version 3.10 pyproject.toml --extra all --group dev \
+		--no-annotate --no-header --quiet --output-file $(PINS)
 
 clean:
 	rm -rf $(VENV)
 
-$(READY): pyproject.toml binder/requirements.txt
+# uv resolves and links in seconds what pip takes minutes for. It does not read pip's settings: a mirror is passed on.
+$(READY): pyproject.toml $(PINS)
 	@$(PYTHON) -c 'import sys; sys.exit(f"ngbkit needs Python 3.10 or newer; $(PYTHON) is {sys.version.split()[0]}. Name another: make PYTHON=python3.12 demo" if sys.version_info < (3, 10) else 0)'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --constraint binder/requirements.txt --editable '.[all]' --group dev
-	touch $(READY)
+	$(BIN)/python -m pip install --quiet --upgrade --constraint $(PINS) "pip>=25.1" uv
+	@index=$${PIP_INDEX_URL:-$$($(BIN)/pip config get global.index-url 2>/dev/null)}; set -x; \
+	VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install --quiet $${index:+--default-index "$$index"} \
+		--constraint $(PINS) --editable '.[all]' --group dev
+	@rm -f $(VENV)/ready-* && touch $(READY)

@@ -6,21 +6,76 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import durations
 import numpy as np
 import pytest
+import requirements
 from accelerators.faking import FakeGpu, adopt, build_driver
+from patience import TEST_S, limit_s
 from state import NewRuns
 from watching import Processes, find_processes
 
 from ngbkit import environment, peaks, registry, runs
+from ngbkit.testing import observation
 from ngbkit.workloads import onnx as onnx_source
 from ngbkit.workloads.base import Workload
 
 PLUGINS = Path(__file__).parent / "plugins"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """What `make check` and `make durations` ask for."""
+    group = parser.getgroup("ngbkit")
+    group.addoption("--quick", action="store_true", help=f"only tests that take less than {durations.QUICK_S:g} s")
+    group.addoption("--record-durations", action="store_true", help=f"write {durations.RECORD.name}")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The files that take longest come first; those that are not quick are left out where that is asked for."""
+    seconds = durations.load()
+    items[:] = [items[index] for index in durations.longest_first([item.nodeid for item in items], seconds)]
+    if config.getoption("--quick"):
+        slow = [item for item in items if not durations.is_quick(item.nodeid, seconds)]
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if durations.is_quick(item.nodeid, seconds)]
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """A test may take as long as this machine needs now, or as long as it wants with ``--timeout``."""
+    if item.config.getoption("timeout") is None:
+        item.add_marker(pytest.mark.timeout(limit_s(TEST_S)))
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+    """A report tells which requirement its test was skipped for."""
+    report = yield
+    requirement = getattr(call.excinfo and call.excinfo.value, "requirement", None)
+    if requirement is not None:
+        report.user_properties.append((requirements.PROPERTY, (requirement.name, requirement.install)))
+    return report
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Generator[None, None, None]:
+    """The last line before the counts says what was left out, and how to get it."""
+    yield
+    stats = terminalreporter.stats
+    if terminalreporter.config.getoption("--record-durations"):
+        reports = (report for name in ("passed", "skipped", "failed", "error", "") for report in stats.get(name, []))
+        durations.save(reports)
+    skipped = [dict(report.user_properties) for report in stats.get("skipped", [])]
+    found = [properties[requirements.PROPERTY] for properties in skipped if requirements.PROPERTY in properties]
+    if line := requirements.summarize(found):
+        terminalreporter.write_line(line, yellow=True)
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -32,6 +87,14 @@ def _plugins() -> Iterator[None]:
         registry.refresh()
         yield
     registry.refresh()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _observed(pytestconfig: pytest.Config) -> Iterator[None]:
+    """What compilers made of the conformance cases is kept for the next time, until something changes that it is of."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(observation.FOLDER, str(pytestconfig.cache.mkdir("observed")))
+        yield
 
 
 @pytest.fixture(autouse=True, scope="session")

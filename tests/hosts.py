@@ -17,13 +17,11 @@ from pathlib import Path
 
 import psutil
 import pytest
-from wanting import missing, run
+from patience import wait_until
+from requirements import PROGRAMS, ROOT, SYSTEM_PATH, require_program, run, skip
 
-# A user's PATH is often without the folders of the system's own tools.
-_PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
 # Found once: later on, the one that is first on PATH may be a host's.
-_SSH = shutil.which("ssh", path=_PATH)
-_START_S = 10.0
+_SSH = shutil.which("ssh", path=SYSTEM_PATH)
 # A home folder of its own, which a login is not in by itself.
 _SERVER = """\
 ListenAddress {address}
@@ -79,7 +77,7 @@ class Link:
     @property
     def enter(self) -> list[str]:
         """The words before a program that is to run over there."""
-        return [_tool("nsenter"), f"--net=/proc/{self.holder}/ns/net", "--"]
+        return [require_program(PROGRAMS["nsenter"]), f"--net=/proc/{self.holder}/ns/net", "--"]
 
     def down(self) -> None:
         """Lose all that is sent, in silence, as a link does that fails somewhere on the way."""
@@ -102,14 +100,14 @@ def network_namespace(name: str = "far") -> Iterator[Link]:
     The wire's name begins with `name`, for whoever looks at ``ip link``.
     """
     # Not a named one, which would outlive a pytest that is killed.
-    program = ["unshare", "--net", "--", "sh", "-c", "echo made; exec sleep infinity"]
+    program = [require_program(PROGRAMS["unshare"]), "--net", "--", "sh", "-c", "echo made; exec sleep infinity"]
     with ExitStack() as undo:
         holder = undo.enter_context(_start(program, stdout=subprocess.PIPE, stderr=subprocess.STDOUT))
         undo.callback(holder.kill)
         assert holder.stdout is not None
         said = holder.stdout.readline().decode()
         if said != "made\n":
-            missing(f"a network of its own needs root ({said.strip()})")
+            skip(ROOT)
         here, there = _free_addresses()
         link = Link(here=here, there=there, wire=f"{name[:6]}-{secrets.token_hex(4)}", holder=holder.pid)
         ends = ["address", _HERE, "type", "veth", "peer", "name", "wire", "address", _THERE]
@@ -201,16 +199,17 @@ class Host:
         self._start()
 
     def _start(self) -> None:
-        program = [_tool("sshd"), "-D", "-e", "-f", str(self.folder / "sshd_config")]
+        program = [require_program(PROGRAMS["sshd"]), "-D", "-e", "-f", str(self.folder / "sshd_config")]
         with open(self.log, "ab") as log:
             self._server = _start([*(self.link.enter if self.link else []), *program], stdout=log, stderr=log)
-        deadline = time.monotonic() + _START_S
-        while True:
-            with suppress(OSError), socket.create_connection((self.address, self.port), timeout=1):
-                return
-            if self._server.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"sshd does not listen; it says:\n{self.log.read_text()}")
-            time.sleep(0.02)
+        wait_until(lambda: self._server is None or self._server.poll() is not None or self._listens())
+        if self._server.poll() is not None:
+            raise RuntimeError(f"sshd does not listen; it says:\n{self.log.read_text()}")
+
+    def _listens(self) -> bool:
+        with suppress(OSError), socket.create_connection((self.address, self.port), timeout=1):
+            return True
+        return False
 
 
 @contextmanager
@@ -242,7 +241,7 @@ def sshd(
         Another host that ssh is to know too.
     """
     for tool in ("ssh", "sshd"):
-        _tool(tool)
+        require_program(PROGRAMS[tool])
     for name in ("home/tmp", "bin", "bin-there"):
         (folder / name).mkdir(parents=True)
     if os.geteuid() == 0:
@@ -273,17 +272,9 @@ def sshd(
             _kill(host.processes())
 
 
-def _tool(name: str) -> str:
-    found = shutil.which(name, path=_PATH)
-    if found is None:
-        package = {"ssh": "openssh-client", "sshd": "openssh-server", "ip": "iproute2"}.get(name, "util-linux")
-        missing(f"there is no {name} on this machine: install {package}")
-    return found
-
-
 def _start(program: Sequence[str], **pipes: object) -> subprocess.Popen[bytes]:
     """Start a program that the kernel ends with this process, however that ends; Ctrl-C at the terminal does not."""
-    words = [_tool("setpriv"), "--pdeathsig", "KILL", "--", *program]
+    words = [require_program(PROGRAMS["setpriv"]), "--pdeathsig", "KILL", "--", *program]
     return subprocess.Popen(words, stdin=subprocess.DEVNULL, start_new_session=True, **pipes)  # type: ignore[call-overload, no-any-return]
 
 
@@ -302,7 +293,7 @@ def _lives(process: psutil.Process) -> bool:
 
 
 def _ip(*words: str, within: Link | None = None) -> str:
-    return run([*(within.enter if within else []), _tool("ip"), *words])
+    return run([*(within.enter if within else []), require_program(PROGRAMS["ip"]), *words])
 
 
 def _free_addresses() -> tuple[str, str]:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from wanting import missing, run
+from requirements import OTHER_PYTHON, run, skip
 
 from ngbkit.deployment import wheel
 
@@ -43,7 +43,7 @@ def far_environment(tmp: Path, version: str | None = None, extras: Sequence[str]
     """
     base = far_python(version)
     if base is None:
-        missing(f"there is no Python {version or 'but this one'} on this machine")
+        skip(OTHER_PYTHON)
     folder = tmp / "-".join(["far", base.name, *extras])
     python = folder / "bin" / "python"
     if (folder / "complete").exists():

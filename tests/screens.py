@@ -11,9 +11,9 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from lab import Notebook, browser_path, serving
+from lab import Notebook, launched, serving
 from PIL import Image
-from playwright.sync_api import Locator, sync_playwright
+from playwright.sync_api import Locator
 
 ROOT = Path(__file__).parents[1]
 OUT = ROOT / "notebooks" / "screens"
@@ -32,10 +32,9 @@ def main() -> None:
     with (
         tempfile.TemporaryDirectory() as folder,
         serving(Path(folder), Path(folder) / "state") as address,
-        sync_playwright() as playwright,
+        launched() as browser,
     ):
         work = Path(folder) / "work"
-        browser = playwright.chromium.launch(executable_path=browser_path(), args=["--no-sandbox", "--disable-gpu"])
 
         def show(*cells: str) -> Notebook:
             page = browser.new_page(viewport={"width": 1480, "height": 2200}, device_scale_factor=1.5)

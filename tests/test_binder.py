@@ -25,7 +25,7 @@ def test_repo2docker_takes_all_of_it() -> None:
     """A typo in runtime.txt would be another Python, and no error."""
     python = (BINDER / "runtime.txt").read_text().strip().removeprefix("python-")
     words = [sys.executable, "-m", "repo2docker", "--no-build", "--debug", str(ROOT)]
-    done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
     said = done.stdout + done.stderr
     packages = (BINDER / "apt.txt").read_text().split()
 
@@ -71,7 +71,7 @@ def test_scripts_can_be_run(name: str) -> None:
 def test_start_gives_way_to_what_it_is_told() -> None:
     """With its words, and its status."""
     words = [BINDER / "start", "bash", "-c", 'printf "%s" "$1"; exit 3', "-", "as it came"]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
 
     assert (3, "as it came") == (done.returncode, done.stdout)
 

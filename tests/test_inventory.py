@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from patience import limit_s
 
 from ngbkit import environment, inventory, registry
 from ngbkit.compilers.base import Compiler, Option, always
@@ -79,7 +80,7 @@ def test_a_compiler_that_works_on_one_accelerator_is_available(monkeypatch: pyte
 
 def test_probes_are_asked_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each waits here for the other to have begun; one after the other they would never end."""
-    together = threading.Barrier(4, timeout=30)
+    together = threading.Barrier(4, timeout=limit_s())
 
     def probe() -> str:
         together.wait()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from wanting import missing
+from requirements import Requirement, require
 
 from ngbkit import environment, peaks
 from ngbkit.errors import DeviceError
@@ -69,8 +69,8 @@ def test_products_and_passes_give_rates() -> None:
 @pytest.mark.parametrize("name", peaks.RUNTIMES)
 def test_each_runtime_computes_convolutions(name: str) -> None:
     """In a process of its own, so that none is loaded beside another."""
-    if importlib.util.find_spec(name) is None:
-        missing(f"{name} is not installed")
+    runtime = Requirement(name=name, install=f"pip install 'ngbkit[{name}]'")
+    require(runtime, present=importlib.util.find_spec(name) is not None)
 
     assert 0 < peaks._in_child(name, 1, 0.03)["flops"]
 

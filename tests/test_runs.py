@@ -6,16 +6,20 @@ import os
 import signal
 import subprocess
 import sys
-import time
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from watching import Processes, wait_until
+from patience import wait_until
+from watching import Processes
 
 from ngbkit import runs
-from ngbkit.cluster import engines
+from ngbkit.cluster import engines, replies
 from ngbkit.cluster.attach import attach
+from ngbkit.cluster.dispatch import Dispatch
+from ngbkit.cluster.engine import Engine
 from ngbkit.errors import DeviceError, FencedError, RunNotFoundError, UnknownNameError, UsageError
 from ngbkit.journal import Journal
 from ngbkit.records import Measurement, Record
@@ -32,11 +36,7 @@ def _no_process_left(processes: Processes) -> Iterator[None]:
     """Every process that a test started for its state folder is gone once its engines are closed."""
     yield
     engines.close()
-    deadline = time.monotonic() + 10
-    while (left := processes()) and time.monotonic() < deadline:
-        time.sleep(0.05)
-
-    assert [] == left
+    wait_until(lambda: not processes())
 
 
 def records_of(run: Run) -> dict[tuple[str, int], Record]:
@@ -135,7 +135,7 @@ def test_stopping_keeps_what_was_measured_and_resuming_does_the_rest(mlp: Worklo
     run = Sweep(mlp, ["identity", SLOW], [1, 2], repeats=60, threads=1).start()
     wait_until(lambda: measuring(run))
     run.stop()
-    assert run.wait(10)
+    assert run.wait()
     partial = run.dataset()
     resumed = runs.resume(run.id)
     whole = resumed.result()
@@ -243,7 +243,7 @@ def test_a_device_journal_that_was_cut_costs_what_lay_behind_the_cut(mlp: Worklo
     run = Sweep(mlp, ["identity", SLOW], [1, 2], repeats=60, threads=1).start()
     wait_until(lambda: measuring(run))
     run.stop()
-    run.wait(10)
+    run.wait()
     engines.close()
     before = records_of(run)
     (journal,) = (state_dir / "devices" / "cpu").glob("*.sqlite")
@@ -256,15 +256,30 @@ def test_a_device_journal_that_was_cut_costs_what_lay_behind_the_cut(mlp: Worklo
     assert len(resumed.sweep) == len(after)
 
 
-@pytest.mark.parametrize("after_s", [0.0, 1.5, 2.6, 2.9])
-def test_a_run_can_be_stopped_while_it_starts(mlp: Workload, after_s: float) -> None:
-    """Before its engine is up, before its plan is there, or in the first moments of it."""
-    run = Sweep(mlp, ["identity", 'slow{"seconds":0.5}'], [1, 2, 3], repeats=100, threads=1).start()
-    time.sleep(after_s)
-    run.stop()
+STEPS = [(Dispatch, "_start"), (Engine, "hello"), (Engine, "push"), (Engine, "submit"), (Dispatch, "_follow")]
 
-    assert run.wait(15)
+
+@pytest.mark.parametrize(("owner", "step"), [*STEPS, (replies, "event")], ids=lambda value: str(value))
+def test_a_run_can_be_stopped_while_it_starts(
+    mlp: Workload, owner: object, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before its engine is up, before its plan is there, or at the first event of it."""
+    reached, stopped, carry_on = threading.Event(), threading.Event(), getattr(owner, step)
+
+    def pause(*args: Any, **keywords: Any) -> Any:
+        reached.set()
+        stopped.wait()
+        return carry_on(*args, **keywords)
+
+    monkeypatch.setattr(owner, step, pause)
+    run = Sweep(mlp, ["identity", 'slow{"seconds":0.5}'], [1, 2, 3], repeats=100, threads=1).start()
+    reached.wait()
+    run.stop()
+    stopped.set()
+
+    assert run.wait()
     assert ("stopped", None) == (run.state, run.error)
+    assert "pending" in run.dataset()["status"].values
 
 
 def test_a_device_that_has_become_another_is_not_measured_on(mlp: Workload) -> None:
@@ -272,7 +287,7 @@ def test_a_device_that_has_become_another_is_not_measured_on(mlp: Workload) -> N
     run = Sweep(mlp, ["identity", SLOW], [1, 2], repeats=60, threads=1).start()
     wait_until(lambda: measuring(run))
     run.stop()
-    run.wait(20)
+    run.wait()
     before = records_of(run)
     with Journal(run.folder / "journal.sqlite") as journal:
         known = journal.notes("environment")["cpu"]

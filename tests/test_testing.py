@@ -1,5 +1,6 @@
 """The conformance suite must itself be able to fail."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 
 from ngbkit.compilers.base import Compiler, Program, Task
 from ngbkit.records import Contract
-from ngbkit.testing import Attempt, CompilerConformance, observe, relative_rmse
+from ngbkit.testing import Attempt, CompilerConformance, observation, observe, relative_rmse
 
 
 def _compile_wrongly(task: Task) -> Program:
@@ -84,6 +85,37 @@ def test_a_missing_package_fails_where_all_are_required(monkeypatch: pytest.Monk
     assert suite.test_compiled_networks_compute_the_same_function is None
     with pytest.raises(AssertionError, match="pip install ngbkit-nowhere"):
         suite.test_says_why_it_is_unavailable()
+
+
+def test_observations_are_kept_until_something_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What children found is read again, without a child; other packages or other code, and they run anew."""
+    monkeypatch.setenv(observation.FOLDER, str(tmp_path))
+    verbs: list[str] = []
+    run_child = observation._run_child
+
+    def note(verb: str, *arguments: str, home: Path | None = None) -> None:
+        verbs.append(verb)
+        run_child(verb, *arguments, home=home)
+
+    monkeypatch.setattr(observation, "_run_child", note)
+
+    def observe_anew() -> tuple[list[str], list[tuple[object, ...]]]:
+        verbs.clear()
+        attempts = observation._observed(f"{__name__}:WRONG", "onnx", "cpu")
+        return verbs[-2:], [(str(one), one.error, one.rmse, one.contract, tuple(one.stray)) for one in attempts]
+
+    (first, attempts), (second, kept) = observe_anew(), observe_anew()
+    (sources,) = tmp_path.glob("*/out/sources.json")
+    monkeypatch.setattr(observation, "_packages", lambda: ["numpy 0.1"])
+    third, _ = observe_anew()
+    monkeypatch.setattr(observation, "_digest", lambda path: "changed")
+    fourth, _ = observe_anew()
+
+    assert [["compile_all", "compile_again"], [], *[["compile_all", "compile_again"]] * 2] == [
+        *(first, second, third, fourth)
+    ]
+    assert attempts == kept
+    assert {__file__, observation.__file__.replace("observation", "child")} <= set(json.loads(sources.read_text()))
 
 
 def test_rmse_is_relative_to_what_is_expected() -> None:

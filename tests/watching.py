@@ -1,12 +1,10 @@
-"""What tests look at from outside: the processes that work for a state folder, and what comes true in its own time."""
+"""What tests look at from outside: the processes that work for a state folder."""
 
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import psutil
 
@@ -25,11 +23,3 @@ def find_processes(state_dir: Path, *words: str, but: int = 0) -> list[psutil.Pr
         except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
             continue
     return found
-
-
-def wait_until(true: Callable[[], Any], seconds: float = 60) -> None:
-    """Wait for something that another process or thread brings about; it fails the test where it does not come."""
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import sysconfig
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -25,7 +26,7 @@ from ngbkit.workloads.export import export_for
 BATCH_SIZES = (1, 3)
 THREADS = 2
 UNKNOWN_OPERATOR = "unknown_operator"
-FOUND, FOUND_AGAIN = "found.json", "again.json"
+FOUND, FOUND_AGAIN, SOURCES = "found.json", "again.json", "sources.json"
 
 
 def resolve(reference: str) -> Compiler:
@@ -71,6 +72,7 @@ def compile_all(reference: str, form: Form, cases: str, out: str, accelerator: s
     for attempt in found:
         attempt["torch_imported"] = "torch" in sys.modules
     Path(out, FOUND).write_text(json.dumps(found))
+    _note_sources(Path(out))
 
 
 def compile_again(reference: str, form: Form, cases: str, out: str, accelerator: str) -> None:
@@ -82,6 +84,16 @@ def compile_again(reference: str, form: Form, cases: str, out: str, accelerator:
             case = _case(name, batch_size, form, options)
             found[index] = _attempt(compiler, case, Path(cases), Path(out), f"{index}-again", accelerator)
     Path(out, FOUND_AGAIN).write_text(json.dumps(found))
+    _note_sources(Path(out))
+
+
+def _note_sources(out: Path) -> None:
+    """Add to ``sources.json`` the files of all modules that this process has, but for those of installed packages."""
+    known = json.loads((out / SOURCES).read_text()) if (out / SOURCES).exists() else []
+    installed = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+    files = {getattr(module, "__file__", None) for module in tuple(sys.modules.values())}
+    own = {str(file) for file in files if file and not str(file).startswith(installed)}
+    (out / SOURCES).write_text(json.dumps(sorted({*known, *own})))
 
 
 def _case_path(cases: str | Path, network: str, batch_size: int, suffix: str) -> Path:

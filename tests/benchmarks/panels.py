@@ -18,8 +18,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from drawn import measured, network
-from lab import Notebook, browser_path, serving
-from playwright.sync_api import Page, sync_playwright
+from lab import Notebook, launched, serving
+from playwright.sync_api import Page
 
 from ngbkit import figures
 from ngbkit.figures import renderer
@@ -106,10 +106,8 @@ def _draw(name: str, sizes: int = 50) -> None:
 
 @contextmanager
 def _page() -> Iterator[Callable[[], Page]]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=browser_path(), args=["--no-sandbox", "--disable-gpu"])
+    with launched() as browser:
         yield browser.new_page
-        browser.close()
 
 
 def _sweep(notebook: Notebook, when: str) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from lab import Notebook, browser_path, serving
-from playwright.sync_api import Browser, sync_playwright
+from lab import Notebook, launched, serving
+from playwright.sync_api import Browser
 
 
 @pytest.fixture(scope="session")
@@ -26,12 +26,8 @@ def address(home: Path) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     """Without a window."""
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(
-            executable_path=browser_path(), args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-        )
-        yield started
-        started.close()
+    with launched() as browser:
+        yield browser
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ from lab import Notebook
 from playwright.sync_api import Locator, expect
 
 Open = Callable[..., Notebook]
-SOON_MS, LATER_MS = 60_000, 180_000
 # Beside it stands the picture of a button.
 CHART = ".vega-embed svg.marks"
 
@@ -47,12 +46,12 @@ def ask(notebook: Notebook, network: str, batch_sizes: str = "1") -> None:
     field(notebook, "samples").fill("5")
     field(notebook, "batch sizes").fill(batch_sizes)
     field(notebook, "batch sizes").press("Tab")
-    expect(notebook.page.get_by_text(f"-b {batch_sizes} -r 5 -o ds")).to_be_visible(timeout=SOON_MS)
+    expect(notebook.page.get_by_text(f"-b {batch_sizes} -r 5 -o ds")).to_be_visible()
 
 
-def status(notebook: Notebook, text: str, timeout: int = LATER_MS) -> None:
+def status(notebook: Notebook, text: str) -> None:
     """Wait until the panel says so."""
-    expect(notebook.page.locator("[role=status]", has_text=text)).to_be_visible(timeout=timeout)
+    expect(notebook.page.locator("[role=status]", has_text=text)).to_be_visible()
 
 
 def test_from_a_form_to_a_chart(open_notebook: Open, network: str) -> None:
@@ -66,7 +65,7 @@ def test_from_a_form_to_a_chart(open_notebook: Open, network: str) -> None:
     expect(notebook.page.get_by_role("img", name="Throughput and speed-up")).to_be_visible()
     notebook.page.evaluate("window.jupyterapp.shell.currentWidget.content.activeCellIndex = 2")
     notebook.execute("notebook:run-cell")
-    expect(notebook.cell(2)).to_contain_text("'batch_size': 2", timeout=SOON_MS)
+    expect(notebook.cell(2)).to_contain_text("'batch_size': 2")
     notebook.screenshot("sweep-panel")
 
 
@@ -75,7 +74,7 @@ def test_what_is_copied_asks_for_the_same_trials(open_notebook: Open, network: s
     notebook = show_panel(open_notebook, "")
     ask(notebook, network)
     button(notebook, "Copy as cell").click()
-    expect(button(notebook, "Copied")).to_be_visible(timeout=SOON_MS)
+    expect(button(notebook, "Copied")).to_be_visible()
     cell = notebook.page.evaluate("navigator.clipboard.readText()")
 
     assert cell.startswith(f"%ngbench {network} -c identity,onnxruntime,openvino -b 1 -r 5")
@@ -88,7 +87,7 @@ def test_what_is_copied_asks_for_the_same_trials(open_notebook: Open, network: s
         code,
     )
     notebook.execute("notebook:run-cell")
-    expect(notebook.cell(2)).to_contain_text("True", timeout=LATER_MS)
+    expect(notebook.cell(2)).to_contain_text("True")
     expect(notebook.cell(2)).not_to_contain_text("False")
 
 
@@ -102,7 +101,7 @@ def test_stop_and_resume(open_notebook: Open, network: str, beside: str) -> None
         notebook.execute("notebook:run-cell")
         notebook.page.wait_for_function("!window.ngbkitIdle()")
     button(notebook, "Run").click()
-    expect(notebook.page.get_by_label("status of the trials")).to_contain_text("●", timeout=LATER_MS)
+    expect(notebook.page.get_by_label("status of the trials")).to_contain_text("●")
     button(notebook, "Stop").click()
     status(notebook, "trials are missing, and Resume measures them")
 
@@ -117,7 +116,7 @@ def test_a_panel_finds_the_run_of_a_kernel_that_was_restarted(open_notebook: Ope
     notebook = show_panel(open_notebook)
     ask(notebook, network, "1:8")
     button(notebook, "Run").click()
-    expect(notebook.page.get_by_label("status of the trials")).to_contain_text("●", timeout=LATER_MS)
+    expect(notebook.page.get_by_label("status of the trials")).to_contain_text("●")
     notebook.execute("kernelmenu:restart")
     notebook.page.locator(".jp-Dialog .jp-mod-accept").click()
     notebook.page.wait_for_timeout(1000)
@@ -136,12 +135,12 @@ def test_the_explorer_draws_and_tells(open_notebook: Open, network: str) -> None
     )
     notebook.run_all()
     panel = notebook.cell(2)
-    expect(panel.locator(CHART)).to_be_visible(timeout=LATER_MS)
+    expect(panel.locator(CHART)).to_be_visible()
     panel.get_by_label("figure", exact=True).select_option("status")
-    expect(panel.get_by_text("ds.ngb.plot.status()")).to_be_visible(timeout=SOON_MS)
-    expect(panel.locator(f"{CHART} .role-mark.mark-rect path")).to_have_count(4, timeout=SOON_MS)
+    expect(panel.get_by_text("ds.ngb.plot.status()")).to_be_visible()
+    expect(panel.locator(f"{CHART} .role-mark.mark-rect path")).to_have_count(4)
     panel.get_by_label("trial", exact=True).select_option("tiny, onnxruntime, batch 4 on cpu")
-    expect(panel.get_by_text("nine in ten from")).to_be_visible(timeout=SOON_MS)
+    expect(panel.get_by_text("nine in ten from")).to_be_visible()
 
 
 def test_a_click_on_a_mark_tells_of_its_trial(open_notebook: Open, network: str) -> None:
@@ -152,11 +151,11 @@ def test_a_click_on_a_mark_tells_of_its_trial(open_notebook: Open, network: str)
     notebook.run_all()
     panel = notebook.cell(2)
     circles = panel.locator(f"{CHART} .role-mark.mark-symbol path")
-    expect(circles).to_have_count(4, timeout=LATER_MS)
+    expect(circles).to_have_count(4)
     for at, trial in ((3, "tiny, onnxruntime, batch 4 on cpu"), (0, "tiny, identity, batch 1 on cpu")):
         circles.nth(at).click()
-        expect(panel.locator("table", has_text="nine in ten from")).to_contain_text(trial, timeout=SOON_MS)
-        expect(panel.get_by_label("trial", exact=True).locator("option:checked")).to_have_text(trial, timeout=SOON_MS)
+        expect(panel.locator("table", has_text="nine in ten from")).to_contain_text(trial)
+        expect(panel.get_by_label("trial", exact=True).locator("option:checked")).to_have_text(trial)
     notebook.screenshot("explorer")
 
 
@@ -165,8 +164,8 @@ def test_the_panel_of_devices_starts_an_engine(open_notebook: Open) -> None:
     notebook = open_notebook("%load_ext ngbkit", "%ngpanel devices")
     notebook.run_all()
     button(notebook, "Start").click()
-    expect(notebook.cell(1).get_by_role("cell", name="ready")).to_be_visible(timeout=LATER_MS)
-    expect(notebook.cell(1).get_by_role("cell", name="GB")).to_be_visible(timeout=SOON_MS)
+    expect(notebook.cell(1).get_by_role("cell", name="ready")).to_be_visible()
+    expect(notebook.cell(1).get_by_role("cell", name="GB")).to_be_visible()
     notebook.screenshot("devices-panel")
     button(notebook, "Stop").click()
-    expect(notebook.cell(1).get_by_role("cell", name="none")).to_be_visible(timeout=SOON_MS)
+    expect(notebook.cell(1).get_by_role("cell", name="none")).to_be_visible()

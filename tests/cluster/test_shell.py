@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 from hosts import Host, network_namespace, sshd
-from watching import Processes, wait_until
+from patience import wait_until
+from watching import Processes
 
 from ngbkit.cluster.shell import Shell, words
 from ngbkit.errors import DeviceError
@@ -151,7 +152,6 @@ def test_the_last_of_many_words(shell: Shell) -> None:
     assert [str(number) for number in range(982, 1001)] == str(caught.value).splitlines()[1:]
 
 
-@pytest.mark.timeout(60)
 def test_a_program_that_does_not_end(shell: Shell, still_running: Processes) -> None:
     """It is waited for as long as was said, and nothing of it is left here or there."""
     with pytest.raises(DeviceError, match=f"^{shell.where} did not answer within 1 s"):
@@ -160,7 +160,6 @@ def test_a_program_that_does_not_end(shell: Shell, still_running: Processes) -> 
     wait_until(lambda: not still_running())
 
 
-@pytest.mark.timeout(60)
 def test_an_interrupt_leaves_nothing(shell: Shell, still_running: Processes) -> None:
     """Here or there."""
 

@@ -16,8 +16,9 @@ from typing import Any
 import psutil
 import pytest
 from hosts import Host, Link, network_namespace, sshd
+from patience import wait_until
 from pythons import far_environment
-from watching import Processes, wait_until
+from watching import Processes
 
 from ngbkit import runs
 from ngbkit.cluster import engines
@@ -241,6 +242,6 @@ def test_stop_reaches_a_far_device(mlp: Workload, devices: Any, host: Host) -> N
     wait_until(lambda: run.progress.done >= 1)
     run.stop()
 
-    assert run.wait(30)
+    assert run.wait()
     assert "stopped" == run.state
     assert os.getpid() not in [one.pid for one in host.processes()]

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from patience import TEST_S, limit_s
 from tvm_child import write_network
 
 from ngbkit.compilers.base import Tuning
@@ -43,14 +44,15 @@ def fail(line: Line) -> None:
 
 
 @pytest.mark.parametrize(
-    ("work", "words"), [(crash, "it was ended by SIGSEGV"), (hang, "it took too long and was killed")]
+    ("work", "seconds", "words"),
+    [(crash, TEST_S, "it was ended by SIGSEGV"), (hang, 0.5, "it took too long and was killed")],
 )
-def test_a_forked_process_may_end_any_way(work: Callable[[Line], Any], words: str) -> None:
+def test_a_forked_process_may_end_any_way(work: Callable[[Line], Any], seconds: float, words: str) -> None:
     """A crash and a hang are told as what they are."""
     process = Forked(work)
 
     with pytest.raises(Ended, match=words):
-        process.hear(time.monotonic() + 1.0)
+        process.hear(time.monotonic() + seconds)
     process.close()
 
 
@@ -58,7 +60,7 @@ def test_a_forked_process_tells_its_errors_and_its_result() -> None:
     """An exception comes as its message, and a return value as itself, after what was said before it."""
     failing, echoing = Forked(fail), Forked(lambda line: [line.hear(), "done"])
     echoing.tell({"word": 1})
-    until = time.monotonic() + 30
+    until = time.monotonic() + limit_s()
 
     assert failing.hear(until) == {"error": "ValueError: no such schedule"}
     assert echoing.hear(until) == [{"word": 1}, "done"]
@@ -88,13 +90,13 @@ def build(module: str, target: Any) -> Callable[..., Any]:
 def test_a_bad_candidate_costs_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever a candidate does while it is built or run, those beside it are timed."""
     monkeypatch.setattr(measuring, "_build", build)
-    monkeypatch.setattr(measuring, "BUILD_S", 1.5)
-    monkeypatch.setattr(measuring, "RUN_S", 1.5)
+    monkeypatch.setattr(measuring, "BUILD_S", limit_s(1.5))
+    monkeypatch.setattr(measuring, "RUN_S", limit_s(1.5))
     names = ["good", "crashes", "never ends", "is wrong", "hangs", "dies", "good"]
     candidates = [SimpleNamespace(sch=SimpleNamespace(mod=name), args_info=[]) for name in names]
     ticks: list[float] = []
     bench = Bench(target=None, device=Device, workers=2, tick=lambda: ticks.append(time.monotonic()))
-    found = bench.measure(candidates, None, time.monotonic() + 60)
+    found = bench.measure(candidates, None, time.monotonic() + TEST_S)
 
     assert [timing and timing.error for timing in found] == [
         "",
@@ -216,7 +218,7 @@ def test_one_process_holds_a_folder(tmp_path: Path) -> None:
             line.hear()
 
     holder = Forked(hold)
-    assert holder.hear(time.monotonic() + 30) == "held"
+    assert holder.hear(time.monotonic() + limit_s()) == "held"
     waits: list[int] = []
 
     def waiting() -> None:
@@ -229,7 +231,8 @@ def test_one_process_holds_a_folder(tmp_path: Path) -> None:
 
 def test_what_an_exporter_notes_is_no_part_of_a_network(tmp_path: Path) -> None:
     """Paths and names of tools do not change the hash by which tuning is found again; a weight does."""
-    onnx = pytest.importorskip("onnx")
+    import onnx
+
     onnx_file = tmp_path / "plain.onnx"
     write_network(onnx_file)
     noted, changed = onnx.load(onnx_file), onnx.load(onnx_file)

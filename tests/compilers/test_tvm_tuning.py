@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from patience import TEST_S, limit_s
+from requirements import Requirement, require
 from tvm_child import write_network
-from wanting import missing
 
 from ngbkit import subprocesses
 from ngbkit.compilers.base import version
@@ -25,15 +26,14 @@ from ngbkit.compilers.tvm_relax import targets
 from ngbkit.errors import UnsupportedError, UsageError
 
 CHILD = Path(__file__).with_name("tvm_child.py")
-TIMEOUT_S = 300.0
+TVM = Requirement(name="TVM", install=COMPILER.install)
 
 Tune = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
 def onnx_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if COMPILER.missing():
-        missing(f"{COMPILER.missing()} not installed")
+    require(TVM, present=not COMPILER.missing())
     path = tmp_path_factory.mktemp("tvm") / "tiny.onnx"
     write_network(path)
     return path
@@ -44,9 +44,9 @@ def tune_in_child(onnx_file: Path, folder: Path, die_at: int | None = None, **wi
     words = {"onnx": str(onnx_file), "folder": str(folder), "options": wish, "die_at": die_at, **limits}
     command = [sys.executable, str(CHILD), json.dumps(words)]
     if die_at is not None:
-        ended = subprocess.run(command, capture_output=True, timeout=TIMEOUT_S, check=False)
+        ended = subprocess.run(command, capture_output=True, check=False)
         return {"exit": ended.returncode}
-    answer: dict[str, Any] = subprocesses.answer(command, environment=os.environ, timeout_s=TIMEOUT_S)
+    answer: dict[str, Any] = subprocesses.answer(command, environment=os.environ, timeout_s=limit_s(TEST_S))
     return answer
 
 
@@ -141,8 +141,7 @@ def test_a_spent_sweep_leaves_nothing_to_compile(tune: Tune) -> None:
 
 def test_code_for_a_gpu_needs_none() -> None:
     """For a GPU of a given compute capability TVM compiles anywhere, untuned and with a schedule for each function."""
-    if COMPILER.missing():
-        missing(f"{COMPILER.missing()} not installed")
+    require(TVM, present=not COMPILER.missing())
     program = """
 import json
 
@@ -163,7 +162,7 @@ lowered = lowering.generate_code(lowering.fuse_default(builder.get(), target), t
 print(json.dumps([str(target), list(lowered.calls), [list(one.shape) for one in lowered.weights]]))
 """
     command = [sys.executable, "-c", program]
-    target, calls, weights = subprocesses.answer(command, environment=os.environ, timeout_s=TIMEOUT_S)
+    target, calls, weights = subprocesses.answer(command, environment=os.environ, timeout_s=limit_s(TEST_S))
 
     assert '"arch":"sm_90"' in target
     assert len(calls) == 1

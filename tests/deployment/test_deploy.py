@@ -10,13 +10,13 @@ import stat
 import subprocess
 import sys
 import threading
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from patience import wait_until
 
 import ngbkit
 from ngbkit import cli, options
@@ -32,7 +32,6 @@ from ngbkit.errors import DeviceError, UnknownNameError, UsageError
 
 # No index and no folder of this machine: what a device gets is what is sent to it.
 OFFLINE = {"PIP_CONFIG_FILE": "/dev/null", "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": "", "PIP_EXTRA_INDEX_URL": ""}
-WAIT_S = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -71,13 +70,6 @@ def home(device: Device, deployed: Deployed) -> Path:
 
 def names(path: Path) -> list[str]:
     return sorted(entry.name for entry in path.iterdir())
-
-
-def wait_for(path: Path, *, there: bool) -> None:
-    ends = time.monotonic() + WAIT_S
-    while path.exists() != there:
-        assert time.monotonic() < ends, f"{path} is {'not ' if there else ''}there"
-        time.sleep(0.02)
 
 
 def test_ngbkit_comes_to_a_device_without_a_network(deployed: Deployed, home: Path) -> None:
@@ -158,10 +150,10 @@ def test_a_deploy_that_was_killed_leaves_nothing_under_way(fresh: Device, wheels
     )
     told = {"label": "fresh", "launch": "local", "state_dir": str(home), "python": sys.executable, "env": OFFLINE}
     client = subprocess.Popen([sys.executable, "-c", program, json.dumps(told), str(wheels)], start_new_session=True)
-    wait_for(home / "env" / "bin" / "python", there=True)
+    wait_until((home / "env" / "bin" / "python").exists)
     os.killpg(client.pid, signal.SIGKILL)
     client.wait()
-    wait_for(home / LOCK, there=False)
+    wait_until(lambda: not (home / LOCK).exists())
     left = names(home)
     (home / "env" / "half").touch()
     deploy(fresh, extras=(), wheels=wheels)
@@ -191,11 +183,11 @@ def test_the_second_of_two_deploys_is_told_of_the_first(device: Device, home: Pa
     def hold() -> None:
         with folder.locked(home):
             held.set()
-            release.wait(WAIT_S)
+            release.wait()
 
     holder = threading.Thread(target=hold)
     holder.start()
-    held.wait(WAIT_S)
+    held.wait()
     with pytest.raises(DeviceError, match=rf"another deploy or undeploy is at work there \(process {os.getpid()} on "):
         deploy(device, extras=(), wheels=wheels)
     release.set()

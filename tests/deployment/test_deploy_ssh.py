@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from hosts import Host, sshd
+from patience import wait_until
 from pythons import far_python
-from wanting import missing
-from watching import wait_until
+from requirements import OTHER_PYTHON, skip
 
 from ngbkit import cli, options
 from ngbkit.cluster import engines
@@ -30,7 +30,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
     """A machine whose pip has no index to ask."""
     python = far_python()
     if python is None:
-        missing("there is no Python but this one on this machine")
+        skip(OTHER_PYTHON)
     nothing = {"PIP_CONFIG_FILE": "/dev/null", "PIP_NO_INDEX": "1"}
     with sshd(tmp_path_factory.mktemp("far"), python=python, environment=nothing) as found:
         yield found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import threading
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import psutil
 import pytest
+from patience import limit_s
 from plans import carry_out, spec
 
 from ngbkit import options
@@ -40,10 +42,11 @@ def test_weights_that_were_tampered_with_are_seen(spoilt: str) -> None:
 
 
 # What goes wrong: the status, the stage, and what the error says.
+HANGS_S = math.ceil(limit_s(3))
 FAULTS = {
     "segfault": ("crashed", "compile", "SIGSEGV"),
-    "hang": ("timeout", "compile", "no answer to 'load' within 3 s"),
-    "hang-later": ("timeout", "measure", "no answer to 'turn' within 3 s"),
+    "hang": ("timeout", "compile", f"no answer to 'load' within {HANGS_S} s"),
+    "hang-later": ("timeout", "measure", f"no answer to 'turn' within {HANGS_S} s"),
     "hungry": ("out-of-memory", "compile", "another 1 TiB"),
     "killed": ("crashed", "compile", "SIGKILL"),
     "wrong": ("not-equivalent", "check", "relative RMSE 0.01"),
@@ -55,7 +58,7 @@ FAULTS = {
 
 def test_whatever_a_compiler_does_the_sweep_goes_on(mlp: Workload) -> None:
     """Each fault is a failure with its own status, stage and reason, and sound compilers are measured all the same."""
-    sweep = Sweep(mlp, ["identity", *FAULTS, "onnxruntime"], [2], repeats=40, threads=1, timeout_s=3)
+    sweep = Sweep(mlp, ["identity", *FAULTS, "onnxruntime"], [2], repeats=40, threads=1, timeout_s=HANGS_S)
     found, events = carry_out(sweep)
     failures = {label: found[label, 2] for label in FAULTS}
 
@@ -117,7 +120,7 @@ def test_an_export_that_ends_its_child_costs_only_what_needs_the_graph() -> None
 def test_no_child_outlives_the_plan(mlp: Workload) -> None:
     """After a plan the fork servers are left, warm, and nothing else."""
     before = set(psutil.Process().children(recursive=True))
-    carry_out(Sweep(mlp, ["identity", "segfault", "hang"], [1], repeats=5, threads=1, timeout_s=2))
+    carry_out(Sweep(mlp, ["identity", "segfault", "hang"], [1], repeats=5, threads=1, timeout_s=HANGS_S))
     left = set(psutil.Process().children(recursive=True)) - before
 
     assert left

@@ -18,7 +18,7 @@ from typing import Any
 
 import psutil
 import pytest
-from watching import wait_until
+from patience import limit_s, wait_until
 
 from ngbkit.cluster.engine import Engine, identity
 from ngbkit.cluster.hub import Hub, python_path
@@ -66,7 +66,7 @@ def test_an_engine_has_what_its_device_asks_for(hub: Hub, tmp_path: Path) -> Non
     told = settings(hub, tmp_path, cores=(core,), environment={"COLOUR": "blue"})
     launched = launch.launch(told)
     process = psutil.Process(launched.pid)
-    engine = Engine(device="far", view=hub.wait_for(told.identity, 20))
+    engine = Engine(device="far", view=hub.wait_for(told.identity, limit_s()))
     key = hub.connection["key"]
 
     assert 1 == engine.hello()["cores_usable"]
@@ -171,7 +171,7 @@ def test_a_goodbye_ends_at_once(server: socket.socket) -> None:
     time.sleep(0.2)
     before = list(ended)
     connection.sendall(GOODBYE)
-    wait_until(lambda: ended, 5)
+    wait_until(lambda: ended)
     connection.close()
 
     assert [] == before
@@ -191,7 +191,7 @@ def test_a_client_that_is_gone_ends_after_a_while(server: socket.socket, monkeyp
         connection.close()
     still_there = not ended
     server.close()
-    wait_until(lambda: ended, 10)
+    wait_until(lambda: ended)
 
     assert still_there
 

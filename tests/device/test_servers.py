@@ -109,7 +109,7 @@ def test_children_end_with_their_server(servers: Servers) -> None:
     child = server.fork()
     process = psutil.Process(child.pid)
     server._process.kill()
-    gone, left = psutil.wait_procs([process], timeout=5)
+    gone, left = psutil.wait_procs([process])
     child.end()
 
     assert [process] == gone + [one for one in left if one.status() == psutil.STATUS_ZOMBIE]

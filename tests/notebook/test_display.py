@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
-from watching import wait_until
+from patience import wait_until
 
 from ngbkit import runs
 from ngbkit.notebook import display
@@ -40,7 +40,7 @@ def test_a_kernel_draws_in_one_place(recorder: Recorder, mlp_file: Path) -> None
     kernel: Any = SimpleNamespace(kernel=object())
     run = runs.start(Sweep([str(mlp_file)], ["identity", "onnxruntime"], repeats=3))
     display.follow(run, kernel)
-    run.wait(60)
+    run.wait()
     wait_until(lambda: "<table" in recorder.drawn[-1][1])
     first, last = recorder.drawn[0], recorder.drawn[-1]
 
@@ -55,7 +55,7 @@ def test_a_run_that_has_ended_is_drawn_once(recorder: Recorder, mlp_file: Path) 
     """There is nothing to follow."""
     kernel: Any = SimpleNamespace(kernel=object())
     run = runs.start(Sweep([str(mlp_file)], repeats=3))
-    run.wait(60)
+    run.wait()
     display.follow(run, kernel)
 
     assert ["new"] == [how for how, _ in recorder.drawn]
@@ -66,7 +66,7 @@ def test_a_run_is_drawn_wherever_it_is_the_value_of_a_cell(
 ) -> None:
     """Its repr says less; unloading leaves the repr."""
     run = runs.start(Sweep([str(mlp_file)], repeats=3))
-    run.wait(60)
+    run.wait()
     shell.user_ns["run"] = run
     shell.run_cell("run")
     drawn = capsys.readouterr().out
@@ -85,7 +85,7 @@ def test_acting_at_the_end_happens_once(mlp_file: Path) -> None:
     ended: list[str] = []
     run = runs.start(Sweep([str(mlp_file)], repeats=3))
     display.when_ended(run, lambda run: ended.append(f"later {run.ended}"))
-    run.wait(60)
+    run.wait()
     wait_until(lambda: ended)
     display.when_ended(run, lambda run: ended.append(f"before {run.ended}"))
 

@@ -1,18 +1,20 @@
 """What stands in a code block of the README and of the pages can be done, in the order in which it stands there.
 
-A reader would wait for minutes: what is measured here are small networks under the names of large ones, a few samples
-each. What needs a machine that is not here is only asked for, and its devices have to be those of the document.
+Its sweeps are those that the document names, replayed from recordings, since a reader would wait for minutes; `make
+recordings` measures what has none. What needs a machine that is not here is only asked for: its devices have to be
+those of the document, and its sweep has to be one.
 """
 
 from __future__ import annotations
 
+import argparse
+import os
 import shutil
 import subprocess
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+import keeping
 import nbformat
 import numpy as np
 import pytest
@@ -21,17 +23,16 @@ from IPython.core.interactiveshell import InteractiveShell
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 import ngbkit
-from ngbkit import arguments, cli, runs
+from ngbkit import arguments, cli, options, runs
 from ngbkit.cluster import devices
+from ngbkit.deployment import arguments as deployment_arguments
 from ngbkit.predictor import examples
-from ngbkit.sweep import Sweep
-from ngbkit.workloads.base import Workload
+from ngbkit.runs import recordings
 
 ROOT = Path(__file__).parents[2]
+RECORDED = Path(__file__).parents[1] / "recordings"
 TEXTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "notebooks").glob("*.md"))]
 DOCUMENTS = [path for path in TEXTS if blocks(path)]
-#: What another machine takes, or a tuned network, and is tested where that is made.
-ASKED_ONLY = ("deploy", "undeploy", "devices")
 #: A block that says so stands on what others in the document made of larger networks.
 LABELLED = "ngbkit.predictor.fit(ds)"
 
@@ -40,53 +41,31 @@ LABELLED = "ngbkit.predictor.fit(ds)"
 def few() -> ngbkit.predictor.Examples:
     """Enough of the stored labels to learn something from."""
     known = examples.load(ROOT / "notebooks" / "data" / "05-labels.nc")
-    plain = [at for at, rule in enumerate(known.rules) if not rule and known.families[at] != examples.OPERATOR]
+    plain = [index for index, rule in enumerate(known.rules) if not rule and known.families[index] != examples.OPERATOR]
     return known.take(np.array(plain[:16]))
 
 
 @pytest.fixture
 def place(tmp_path: Path, mlp_file: Path, few: ngbkit.predictor.Examples, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with the files that documents name, and sweeps that take no time."""
+    """A folder with the files that documents name, in which sweeps are replayed."""
     shutil.copy(mlp_file, tmp_path / "model.onnx")
     examples.save(few, tmp_path / "labels.nc")
     (tmp_path / "notebooks").mkdir()
     nbformat.write(_notebook(), tmp_path / "notebooks" / "01-small.ipynb")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(Sweep, "__init__", _hasty(Sweep.__init__, ngbkit.workloads.onnx.file(mlp_file)))
+    monkeypatch.setenv(recordings.FOLDER, str(RECORDED))
+    monkeypatch.setenv(recordings.MEASURE, os.environ.get(recordings.MEASURE, "never"))
     return tmp_path
 
 
 def _notebook() -> nbformat.NotebookNode:
     """One that measures, and draws."""
     measuring = "%load_ext ngbkit\n%ngbench ../model.onnx -c identity,onnxruntime -r 10 -o ds"
-    found = new_notebook(
+    notebook = new_notebook(
         cells=[new_markdown_cell("# Small"), *map(new_code_cell, (measuring, "ds.ngb.plot.speedup()"))]
     )
-    found.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    return found
-
-
-def _hasty(init: Callable[..., None], small: Workload) -> Callable[..., None]:
-    """A sweep that asks for less."""
-
-    def changed(self: Sweep, workloads: Any, *args: Any, **asked: Any) -> None:
-        given = [workloads] if isinstance(workloads, (str, Workload)) else list(workloads)
-        less = [replace(small, name=_name(one)) if _is_large(one) else one for one in given]
-        if asked.get("factors"):
-            asked["factors"] = {name: list(values)[:1] for name, values in asked["factors"].items()}
-        if asked.get("repeats"):
-            asked |= {"repeats": min(asked["repeats"], 8), "min_rounds": 8}
-        init(self, less, *args, **asked)
-
-    return changed
-
-
-def _is_large(one: str | Workload) -> bool:
-    return one.source in ("timm", "blocks") if isinstance(one, Workload) else not Path(one).exists()
-
-
-def _name(one: str | Workload) -> str:
-    return one.name if isinstance(one, Workload) else one
+    notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    return notebook
 
 
 @pytest.fixture
@@ -105,13 +84,14 @@ def reader(place: Path, shell: InteractiveShell, few: ngbkit.predictor.Examples)
             subprocess.run([*words[:1], "-n", *words[1:]], cwd=ROOT, capture_output=True, check=True)
             return
         _prepare(place)
-        asked = arguments.parse(cli._parser(), words[1:])
-        labels = [*words[words.index("-d") + 1].split(",")] if "-d" in words else []
-        devices.check(labels)
-        if words[1] in ASKED_ONLY or words[1:3] in (["cache", "export"], ["cache", "import"]) or labels:
-            assert callable(asked.command)
+        parsed = arguments.parse(cli._parser(), words[1:])
+        if _is_far(words):
+            FAR[words[1]](parsed)
             return
-        assert cli.OK == cli.main([_here(word) for word in words[1:]])
+        with pytest.MonkeyPatch.context() as patch:
+            if words[1] == "optimize":  # what it measures depends on how far its search came
+                patch.delenv(recordings.FOLDER)
+            assert cli.OK == cli.main([_own_run(word) for word in words[1:]])
 
     def table(text: str) -> None:
         file = place / devices.NAME
@@ -122,30 +102,80 @@ def reader(place: Path, shell: InteractiveShell, few: ngbkit.predictor.Examples)
     return Reader(cell=cell, command=command, table=table)
 
 
-def _here(word: str) -> str:
-    """What a document calls a run by a date, and a network that would take long to search through."""
-    known: Mapping[str, Callable[[], str]] = {
-        "20261120": lambda: next(iter(runs.summaries())).id,
-        "resnet18": lambda: "model.onnx",
-    }
-    return known[word]() if word in known else word
+def _check_sweep(parsed: argparse.Namespace) -> None:
+    """The sweep is one, and its devices are those of the document."""
+    sweep = arguments.to_sweep(parsed)
+    devices.check(sweep.devices)
+    assert len(sweep)
+
+
+def _check_deploy(parsed: argparse.Namespace) -> None:
+    """The device is one of the document's, and another machine."""
+    assert "local" != devices.get(parsed.device).launch
+    if "extras" in parsed:
+        deployment_arguments.to_call(parsed)
+
+
+def _check_names(parsed: argparse.Namespace) -> None:
+    """There are other devices than this machine, those that are named among them."""
+    devices.check(parsed.names)
+    assert {"local"} != {device.launch for device in devices.load().values()}
+
+
+#: By command what is looked at where another machine would have to answer.
+FAR: Mapping[str, Callable[[argparse.Namespace], None]] = {
+    "run": _check_sweep,
+    "deploy": _check_deploy,
+    "undeploy": _check_deploy,
+    "devices": _check_names,
+}
+
+
+def _is_far(words: list[str]) -> bool:
+    """Whether a command asks for another machine."""
+    return words[1] in FAR and (words[1] != "run" or "-d" in words)
+
+
+def _own_run(word: str) -> str:
+    """What a document calls a run by a date is the newest run here."""
+    return next(iter(runs.summaries())).id if word == "20261120" else word
 
 
 def _prepare(place: Path) -> None:
-    """Files that a document says somebody else has: copies of the one that it made itself."""
-    made = place / "out.nc"
+    """What a document says that somebody has: files of others, which are copies of its own, and a tuned network."""
+    own = place / "out.nc"
     for name in ("laptop.nc", "orin.nc", "before.nc", "after.nc"):
-        if made.exists() and not (place / name).exists():
-            shutil.copy(made, place / name)
+        if own.exists() and not (place / name).exists():
+            shutil.copy(own, place / name)
+    state_dir = options.state_dir()
+    if not (state_dir / "tuning").exists():
+        keeping.tune(state_dir, "0123456789abcdef")
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
-@pytest.mark.timeout(900)
 def test_every_block_can_be_done(path: Path, reader: Reader) -> None:
     """In order, each with what those before it left."""
-    found = blocks(path)
+    code = blocks(path)
 
-    assert len(found) == reader.try_all(found)
+    assert len(code) == reader.try_all(code)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ngbkit deploy orni",
+        "ngbkit undeploy cpu",
+        "ngbkit devices check orni",
+        "ngbkit run resnet18 -d cpu,orni",
+        "ngbkit run resnet81 -d cpu,orin",
+        "ngbkit run resnet18 -c openvio -d cpu,orin",
+    ],
+)
+def test_a_command_for_another_machine_must_fit_the_document(reader: Reader, line: str) -> None:
+    """Its devices, its network and its compilers."""
+    table = Block(document="a.md", line=1, text='[orin]\nlaunch = "ssh"\nhost = "orin"')
+    with pytest.raises((ngbkit.errors.NgbkitError, AssertionError)):
+        reader.try_all([table, Block(document="a.md", line=7, text=line)])
 
 
 def test_blocks_are_found(tmp_path: Path) -> None:

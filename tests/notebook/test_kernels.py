@@ -50,11 +50,10 @@ def said(manager: KernelManager, code: str) -> str:
     """What a kernel prints."""
     client = manager.client()
     client.start_channels()
-    client.wait_for_ready(timeout=60)
+    client.wait_for_ready()
     printed: list[str] = []
     client.execute_interactive(
         code,
-        timeout=60,
         output_hook=lambda message: printed.append(
             message["content"].get("text") or "\n".join(message["content"].get("traceback", []))
         ),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import threading
-import time
 from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
@@ -15,6 +14,7 @@ import xarray as xr
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
+from patience import wait_until
 from state import NewRuns
 
 from ngbkit.errors import DeviceError
@@ -261,12 +261,8 @@ def interrupt_when_measured(new_runs: NewRuns, least: int) -> None:
     """Press Ctrl-C as soon as so many trials of a run are done."""
 
     def wait() -> None:
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
-            if any(summary.statuses.get("ok", 0) >= least for summary in new_runs()):
-                signal.raise_signal(signal.SIGINT)
-                return
-            time.sleep(0.05)
+        wait_until(lambda: any(summary.statuses.get("ok", 0) >= least for summary in new_runs()))
+        signal.raise_signal(signal.SIGINT)
 
     threading.Thread(target=wait, daemon=True).start()
 
@@ -294,10 +290,8 @@ def test_a_run_in_the_background_binds_its_dataset_at_its_end(shell: Interactive
     """The cell returns at once, with a handle that can be stopped and waited for."""
     run_cell(shell, f'run = %ngbench {mlp_file} -c slow{{"seconds":0.05}} -b 1:3 -r 5 --background -o ds')
     run, early = shell.user_ns["run"], "ds" in shell.user_ns
-    run.wait(60)
-    deadline = time.monotonic() + 10
-    while "ds" not in shell.user_ns and time.monotonic() < deadline:
-        time.sleep(0.02)
+    run.wait()
+    wait_until(lambda: "ds" in shell.user_ns)
 
     assert isinstance(run, Run)
     assert not early

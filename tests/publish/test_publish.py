@@ -18,9 +18,8 @@ from urllib.parse import urlsplit
 import nbformat
 import numpy as np
 import pytest
-from lab import browser_path
+from lab import launched, limit_ms
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
-from playwright.sync_api import sync_playwright
 
 import ngbkit
 from ngbkit import cli, storage
@@ -167,11 +166,9 @@ def test_figures_in_a_browser(served: str, scripts: bool) -> None:
     """Alive where scripts run, pictures where they do not; below a path, and with no request to anywhere else."""
     asked: list[str] = []
     problems: list[str] = []
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=browser_path(), args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-        )
+    with launched() as browser:
         page = browser.new_context(java_script_enabled=scripts).new_page()
+        page.set_default_timeout(limit_ms())
         page.on("request", lambda request: asked.append(request.url))
         page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
         page.on(
@@ -180,7 +177,7 @@ def test_figures_in_a_browser(served: str, scripts: bool) -> None:
         )
         page.goto(f"{served}01-first.html")
         if scripts:
-            page.wait_for_selector("#figure-01-first-3-0.ngb-alive svg", timeout=30_000)
+            page.wait_for_selector("#figure-01-first-3-0.ngb-alive svg")
             page.wait_for_function("document.querySelectorAll('figure.ngb-alive').length === 2")
             assert 0 == page.locator(".ngb-picture:visible").count()
             # A figure that is wider than the page scrolls by itself, and the page does not.
@@ -188,7 +185,6 @@ def test_figures_in_a_browser(served: str, scripts: bool) -> None:
             assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
         else:
             assert 2 == page.locator(".ngb-picture svg:visible, .ngb-picture img:visible").count()
-        browser.close()
 
     assert [] == [url for url in asked if not url.startswith(served)]
     assert [] == problems

@@ -10,10 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 from fakes import FakeChip
+from patience import limit_s
 
 from ngbkit.telemetry import Meter, Reading, Use
-
-ENOUGH_S = 30.0
 
 
 def ticking(count: int, **told: object) -> list[Reading]:
@@ -39,7 +38,7 @@ class Counted:
 
     def wait(self, count: int) -> None:
         with self._changed:
-            assert self._changed.wait_for(lambda: self._count >= count, ENOUGH_S)
+            assert self._changed.wait_for(lambda: self._count >= count, limit_s())
 
 
 def test_a_chip_is_read_while_a_turn_goes_on() -> None:
@@ -60,7 +59,7 @@ def test_a_chip_is_read_while_a_turn_goes_on() -> None:
 def test_a_turn_begins_after_the_first_reading_and_ends_with_the_last() -> None:
     """However short it is; and its thread is gone."""
     chip = FakeChip(ticking(2))
-    meter = Meter(chip, period_s=ENOUGH_S)
+    meter = Meter(chip, period_s=30.0)
     with meter.turn():
         within = (chip.count, len(threads()))
 
@@ -70,7 +69,7 @@ def test_a_turn_begins_after_the_first_reading_and_ends_with_the_last() -> None:
 def test_nothing_is_read_between_turns() -> None:
     """And turns add up."""
     chip = FakeChip(ticking(4))
-    meter = Meter(chip, period_s=ENOUGH_S)
+    meter = Meter(chip, period_s=30.0)
     with meter.turn():
         pass
     between = meter.use()
@@ -117,7 +116,7 @@ def test_a_chip_that_only_fails_is_no_use() -> None:
 
 def test_what_a_turn_raises_goes_through() -> None:
     """With its thread ended, and the readings kept."""
-    meter = Meter(FakeChip(ticking(2)), period_s=ENOUGH_S)
+    meter = Meter(FakeChip(ticking(2)), period_s=30.0)
     with pytest.raises(ValueError, match="its own"), meter.turn():
         raise ValueError("its own")
 
@@ -131,14 +130,14 @@ def stuck() -> Iterator[threading.Event]:
     yield event
     event.set()
     for thread in threads():
-        thread.join(ENOUGH_S)
+        thread.join()
 
 
 @pytest.mark.parametrize("at", [1, 2])
 def test_a_driver_that_hangs_is_given_up(stuck: threading.Event, at: int) -> None:
     """At the beginning of a turn or at its end: that turn is not told, and later ones do not wait."""
-    chip = FakeChip(ticking(2), asked=lambda count: stuck.wait(ENOUGH_S) if count == at else None)  # type: ignore[arg-type, return-value]
-    meter = Meter(chip, period_s=ENOUGH_S, patience_s=0.01)
+    chip = FakeChip(ticking(2), asked=lambda count: stuck.wait() if count == at else None)  # type: ignore[arg-type, return-value]
+    meter = Meter(chip, period_s=30.0, patience_s=0.01)
     with meter.turn():
         pass
     asked = chip.count
@@ -168,7 +167,7 @@ def test_gpu_memory_is_that_of_the_process_and_its_descendants() -> None:
     try:
         memory = {child.pid: 40, os.getpid(): 2, os.getppid(): 1000, 4194303: 5000}
         chips = [FakeChip(ticking(2, process_memory_bytes=memory)) for _ in range(2)]
-        own, its = Meter(chips[0], period_s=ENOUGH_S), Meter(chips[1], child.pid, period_s=ENOUGH_S)
+        own, its = Meter(chips[0], period_s=30.0), Meter(chips[1], child.pid, period_s=30.0)
         for meter in (own, its):
             with meter.turn():
                 pass
@@ -180,7 +179,7 @@ def test_gpu_memory_is_that_of_the_process_and_its_descendants() -> None:
 
 def test_memory_of_others_alone_tells_nothing() -> None:
     """As in a container, where the driver counts processes otherwise."""
-    meter = Meter(FakeChip(ticking(2, process_memory_bytes={os.getppid(): 7})), period_s=ENOUGH_S)
+    meter = Meter(FakeChip(ticking(2, process_memory_bytes={os.getppid(): 7})), period_s=30.0)
     with meter.turn():
         pass
 

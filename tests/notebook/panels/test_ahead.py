@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
-from watching import Processes, wait_until
+from patience import wait_until
+from watching import Processes
 
 from ngbkit.cluster import engines
 from ngbkit.notebook.panels import SweepPanel, ahead
@@ -21,7 +22,7 @@ def test_an_engine_is_there_before_it_is_asked_for(mlp: Workload, processes: Pro
     """The run that comes then takes the same one, and the fork servers that it has."""
     sweep = Sweep(mlp, compilers=["identity", "onnxruntime"], repeats=5)
     for thread in start(sweep):
-        thread.join(60)
+        thread.join()
     found = engines.running()["cpu"]
     servers = [one.pid for one in processes() if "ngbkit.device.forkserver" in one.cmdline()]
 
@@ -49,7 +50,7 @@ def test_what_goes_wrong_is_for_the_run_to_say(mlp: Workload, monkeypatch: pytes
 
     monkeypatch.setattr(engines, "engine", fail)
     for thread in start(Sweep(mlp)):
-        thread.join(60)
+        thread.join()
 
     assert {} == engines.running()
 

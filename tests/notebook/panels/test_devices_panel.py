@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
-from watching import wait_until
+from patience import wait_until
 
 from ngbkit import runs
 from ngbkit.cluster import engines
@@ -64,7 +64,7 @@ def test_a_restart_is_another_engine(panel: DevicesPanel) -> None:
 def test_what_a_device_measures_is_shown_and_it_is_left_alone(panel: DevicesPanel, mlp_file: Path) -> None:
     """A look has to wait until it has ended, and says so."""
     run = runs.start(Sweep([str(mlp_file)], ["identity"], range(1, 60), repeats=3))
-    wait_until(lambda: run.progress.done > 0, 120)
+    wait_until(lambda: run.progress.done > 0)
     panel.refresh()
 
     assert "of 59 trials" in panel.table.value
@@ -74,7 +74,7 @@ def test_what_a_device_measures_is_shown_and_it_is_left_alone(panel: DevicesPane
 
     assert "cpu measures, and is left alone" in panel.message.value
     run.stop()
-    run.wait(60)
+    run.wait()
     assert [] == runs.live()
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
-from watching import wait_until
+from patience import wait_until
 
 from ngbkit import runs
 from ngbkit.notebook.panels import SweepPanel
@@ -66,7 +66,7 @@ def test_a_run_binds_its_dataset_and_is_drawn(panel: SweepPanel, shell: Interact
     assert panel.run.disabled
     assert not panel.stop.disabled
 
-    wait_until(lambda: "has ended" in panel.message.value, 120)
+    wait_until(lambda: "has ended" in panel.message.value)
 
     assert ["identity", "onnxruntime"] == shell.user_ns["ds"]["compiler"].values.tolist()
     assert "●" in panel.live.trials.value
@@ -82,16 +82,16 @@ def test_a_run_is_stopped_and_gone_on_with(panel: SweepPanel, shell: Interactive
     panel.run.click()
     run = panel.active
     assert run is not None
-    wait_until(lambda: run.progress.done > 1, 120)
+    wait_until(lambda: run.progress.done > 1)
 
     panel.stop.click()
 
     assert "stopping" == run.state
-    wait_until(lambda: "was stopped" in panel.message.value, 60)
+    wait_until(lambda: "was stopped" in panel.message.value)
     assert not panel.resume.disabled
 
     panel.resume.click()
-    wait_until(lambda: "has ended" in panel.message.value, 200)
+    wait_until(lambda: "has ended" in panel.message.value)
 
     assert 24 == shell.user_ns["ds"].sizes["batch_size"]
     assert {"ok"} == set(shell.user_ns["ds"]["status"].values.ravel())
@@ -100,9 +100,9 @@ def test_a_run_is_stopped_and_gone_on_with(panel: SweepPanel, shell: Interactive
 def test_a_new_panel_finds_the_run_that_was_left(shell: InteractiveShell, mlp_file: Path) -> None:
     """As after a kernel that was restarted."""
     run = runs.start(Sweep([str(mlp_file)], ["identity"], range(1, 60), repeats=3))
-    wait_until(lambda: run.progress.done > 0, 120)
+    wait_until(lambda: run.progress.done > 0)
     run.stop()
-    run.wait(60)
+    run.wait()
 
     panel = SweepPanel()
 
