@@ -58,12 +58,14 @@ pins: $(READY) ## renew binder/requirements.txt
 clean:
 	rm -rf $(VENV)
 
-# uv resolves and links in seconds what pip takes minutes for. It does not read pip's settings: a mirror is passed on.
+# uv resolves and links in seconds what pip takes minutes for. It does not read pip's settings, so a mirror is passed on.
+ifndef UV_DEFAULT_INDEX
+export UV_DEFAULT_INDEX := $(or $(PIP_INDEX_URL),$(shell $(PYTHON) -m pip config get global.index-url 2>/dev/null))
+endif
+
 $(READY): pyproject.toml $(PINS)
 	@$(PYTHON) -c 'import sys; sys.exit(f"ngbkit needs Python 3.10 or newer; $(PYTHON) is {sys.version.split()[0]}. Name another: make PYTHON=python3.12 demo" if sys.version_info < (3, 10) else 0)'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade --constraint $(PINS) "pip>=25.1" uv
-	@index=$${PIP_INDEX_URL:-$$($(BIN)/pip config get global.index-url 2>/dev/null)}; set -x; \
-	VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install --quiet $${index:+--default-index "$$index"} \
-		--constraint $(PINS) --editable '.[all]' --group dev
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint $(PINS) --editable '.[all]' --group dev
 	@rm -f $(VENV)/ready-* && touch $(READY)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 from collections.abc import Generator, Iterator
 from functools import partial
@@ -17,7 +16,7 @@ import pytest
 import requirements
 from accelerators.faking import FakeGpu, adopt, build_driver
 from patience import TEST_S, limit_s
-from state import NewRuns
+from state import NewRuns, make_state_dir
 from watching import Processes, find_processes
 
 from ngbkit import environment, peaks, registry, runs
@@ -33,6 +32,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("ngbkit")
     group.addoption("--quick", action="store_true", help=f"only tests that take less than {durations.QUICK_S:g} s")
     group.addoption("--record-durations", action="store_true", help=f"write {durations.RECORD.name}")
+
+
+def pytest_configure() -> None:
+    """Tests compute on one thread a process: threads of several processes would wait for each other on two cores."""
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(name, "1")
 
 
 @pytest.hookimpl(trylast=True)
@@ -106,7 +111,7 @@ def _interruptible() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def _peaks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def peaks_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """This machine's peaks, which a state folder keeps: measured once, and not by each test that runs a plan."""
     folder = tmp_path_factory.mktemp("peaks")
     peaks.load_or_measure(folder, environment.cores_usable())
@@ -120,10 +125,9 @@ def _peaks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def state_dir(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, _peaks: Path) -> Path:
+def state_dir(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, peaks_file: Path) -> Path:
     """Nothing that a test does shows in the user's own state folder."""
-    folder = tmp_path_factory.mktemp("state")
-    shutil.copy(_peaks, folder)
+    folder = make_state_dir(tmp_path_factory, peaks_file)
     monkeypatch.setenv("NGBKIT_STATE_DIR", str(folder))
     return folder
 

@@ -114,6 +114,14 @@ class Notebook:
         """Until the kernel has nothing to do."""
         self.page.wait_for_function("window.ngbkitIdle()")
 
+    def run(self, *numbers: int) -> None:
+        """Run some cells, one after the other, and wait for the last."""
+        for number in numbers:
+            self.page.evaluate(f"window.jupyterapp.shell.currentWidget.content.activeCellIndex = {number}")
+            self.execute("notebook:run-cell")
+        self.page.wait_for_timeout(500)
+        self.wait_until_idle()
+
     def run_all(self) -> None:
         """Run every cell, and wait for the last."""
         self.execute("notebook:run-all-cells")

@@ -49,8 +49,7 @@ def far_environment(tmp: Path, version: str | None = None, extras: Sequence[str]
     if (folder / "complete").exists():
         return python
     package = f"{wheel.build(folder / 'wheel')}[{','.join(extras)}]"
-    # A pip of its own would take longer to install than ngbkit.
-    install = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-compile"]
+    install = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", str(python)]
     run([str(base), "-m", "venv", "--without-pip", str(folder)])
     run([*install, "--constraint", str(_PINS), package])
     (folder / "complete").touch()

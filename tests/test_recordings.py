@@ -6,13 +6,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from state import NewRuns
+from state import NewRuns, share_state_dir
 
 from ngbkit import set_options
 from ngbkit.errors import UsageError
 from ngbkit.runs import recordings
 from ngbkit.sweep import Sweep
 from ngbkit.workloads.base import Workload
+
+
+state_dir = pytest.fixture(autouse=True, scope="module")(share_state_dir)
 
 
 @pytest.fixture

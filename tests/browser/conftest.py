@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from lab import Notebook, launched, serving
 from playwright.sync_api import Browser
+from state import make_state_dir
 
 
 @pytest.fixture(scope="session")
@@ -17,9 +18,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def address(home: Path) -> Iterator[str]:
+def address(home: Path, tmp_path_factory: pytest.TempPathFactory, peaks_file: Path) -> Iterator[str]:
     """Of a running JupyterLab."""
-    with serving(home, home / "state") as found:
+    with serving(home, make_state_dir(tmp_path_factory, peaks_file)) as found:
         yield found
 
 
@@ -47,3 +48,11 @@ def open_notebook(browser: Browser, address: str, home: Path) -> Iterator[Callab
         notebook.execute("kernelmenu:shutdown")
     context.close()
     assert [] == [url for notebook in opened for url in notebook.strangers]
+
+
+@pytest.fixture
+def network(home: Path) -> str:
+    """The smallest of networks, as a file beside the notebooks."""
+    target = home / "work" / "tiny.py"
+    target.write_text("from torch import nn\n\nmodel = nn.Sequential(nn.Linear(8, 8), nn.ReLU())\ninput_shape = (8,)\n")
+    return target.name

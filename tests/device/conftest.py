@@ -1,18 +1,31 @@
-"""Plans carried out here."""
+"""Plans carried out here, by fork servers that the tests of a module share."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 
 from ngbkit.device import pool
 
 
-@pytest.fixture(autouse=True)
-def _cold_servers() -> Any:
-    """Fork servers end with the test that started them."""
+@pytest.fixture(autouse=True, scope="module")
+def _module_servers() -> Iterator[None]:
+    """Fork servers end with the module that started them."""
     yield
+    close_servers()
+
+
+@pytest.fixture
+def cold_servers() -> Iterator[None]:
+    """This test starts fork servers of its own, and ends them: it looks at them, or at their environment."""
+    close_servers()
+    yield
+    close_servers()
+
+
+def close_servers() -> None:
+    """End the fork servers of this process."""
     for servers in pool._servers.values():
         servers.close()
     pool._servers.clear()

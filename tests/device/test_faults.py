@@ -117,6 +117,7 @@ def test_an_export_that_ends_its_child_costs_only_what_needs_the_graph() -> None
     assert "SIGKILL" in found["onnxruntime", 2].error
 
 
+@pytest.mark.usefixtures("cold_servers")
 def test_no_child_outlives_the_plan(mlp: Workload) -> None:
     """After a plan the fork servers are left, warm, and nothing else."""
     before = set(psutil.Process().children(recursive=True))

@@ -37,6 +37,7 @@ def test_every_compiler_of_a_group_is_measured_in_the_same_rounds(mlp: Workload)
         assert 1e-4 > record.rmse
 
 
+@pytest.mark.usefixtures("cold_servers")
 @pytest.mark.parametrize("chosen", [{}, {"OMP_WAIT_POLICY": "PASSIVE"}])
 def test_the_openmp_wait_policy_is_fixed_and_recorded(
     mlp: Workload, chosen: dict[str, str], monkeypatch: pytest.MonkeyPatch

@@ -10,18 +10,16 @@ import onnx
 import onnx_ir as ir
 import pytest
 from onnxgraphs import Builder, residual, write
+from state import share_state_dir
 
-from ngbkit import optimizer, set_options
+from ngbkit import optimizer
 from ngbkit.errors import UsageError
 from ngbkit.optimizer import optimise, proof, variants
 from ngbkit.optimizer.rules import Rule, rule
 from ngbkit.optimizer.variants import Outcome
 from ngbkit.predictor import Graph, read
 
-
-@pytest.fixture(scope="module")
-def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("state")
+state_dir = pytest.fixture(autouse=True, scope="module")(share_state_dir)
 
 
 @pytest.fixture
@@ -37,13 +35,12 @@ def calls(several: Sequence[Graph]) -> np.ndarray:
     return np.array([float(len(graph.operators)) for graph in several])
 
 
-def test_a_network_is_rewritten_proved_and_measured(branches: Path, state: Path, tmp_path: Path) -> None:
+def test_a_network_is_rewritten_proved_and_measured(branches: Path, tmp_path: Path) -> None:
     """Original and candidates take turns; each is equivalent, and what is kept is what is written."""
     told: list[str] = []
-    with set_options(state_dir=state):
-        found = optimizer.optimize(
-            str(branches), cost=calls, batch_size=2, out=tmp_path / "out.onnx", told=told.append, repeats=12
-        )
+    found = optimizer.optimize(
+        str(branches), cost=calls, batch_size=2, out=tmp_path / "out.onnx", told=told.append, repeats=12
+    )
 
     outcomes = [one.outcome for one in found.tried]
     assert 1 <= len(found.tried) <= optimise.TOP
@@ -84,34 +81,32 @@ def test_what_is_kept_is_what_is_written(
     assert kinds == [operator.kind for operator in read(tmp_path / "out.onnx").operators]
 
 
-def test_without_a_guard_the_cost_model_is_believed(branches: Path, state: Path, tmp_path: Path) -> None:
+def test_without_a_guard_the_cost_model_is_believed(branches: Path, tmp_path: Path) -> None:
     """Its first choice is kept, whatever was measured."""
-    with set_options(state_dir=state):
-        found = optimizer.optimize(
-            str(branches),
-            cost=calls,
-            rules=[rule("sum-branches")],
-            top=1,
-            guard=False,
-            out=tmp_path / "out.onnx",
-            repeats=6,
-        )
+    found = optimizer.optimize(
+        str(branches),
+        cost=calls,
+        rules=[rule("sum-branches")],
+        top=1,
+        guard=False,
+        out=tmp_path / "out.onnx",
+        repeats=6,
+    )
 
     assert 0 == found.chosen
     assert ["Conv", "Relu"] * 3 == [one.kind for one in read(tmp_path / "out.onnx").operators]
 
 
-def test_where_nothing_is_preferred_nothing_is_measured(branches: Path, state: Path, tmp_path: Path) -> None:
+def test_where_nothing_is_preferred_nothing_is_measured(branches: Path, tmp_path: Path) -> None:
     """The original is what is written."""
-    with set_options(state_dir=state):
-        found = optimizer.optimize(str(branches), cost=calls, rules=[rule("split-conv")], out=tmp_path / "out.onnx")
+    found = optimizer.optimize(str(branches), cost=calls, rules=[rule("split-conv")], out=tmp_path / "out.onnx")
 
     assert ((), None, None, 1.0) == (found.tried, found.chosen, found.data, found.speedup)
     assert found.looked_at > 0
     assert 3 * 4 == len(read(tmp_path / "out.onnx").operators)
 
 
-def test_a_rule_that_is_wrong_is_found_out(branches: Path, state: Path) -> None:
+def test_a_rule_that_is_wrong_is_found_out(branches: Path) -> None:
     """What computes something else is reported, and neither measured nor kept."""
     drop = Rule(
         name="drop-relu",
@@ -119,8 +114,7 @@ def test_a_rule_that_is_wrong_is_found_out(branches: Path, state: Path) -> None:
         find=lambda graph: ((node,) for node in list(graph)[:-1] if node.op_type == "Relu"),
         rewrite=lambda edit, nodes: edit.replace(nodes[0].outputs[0], nodes[0].inputs[0]),
     )
-    with set_options(state_dir=state):
-        found = optimizer.optimize(str(branches), cost=calls, rules=[drop], top=1, guard=False)
+    found = optimizer.optimize(str(branches), cost=calls, rules=[drop], top=1, guard=False)
 
     (one,) = found.tried
     assert one.error > 0.01

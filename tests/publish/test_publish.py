@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 from lab import launched, limit_ms
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+from state import make_state_dir
 
 import ngbkit
 from ngbkit import cli, storage
@@ -43,7 +44,7 @@ def notebook(*cells: Any) -> Any:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory, mlp_file: Path) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory, mlp_file: Path, peaks_file: Path) -> Path:
     """Two notebooks of an author, one of which measures, with a recording of that."""
     place = tmp_path_factory.mktemp("author") / "notebooks"
     (place / "data").mkdir(parents=True)
@@ -67,7 +68,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, mlp_file: Path) -> Path:
         nbformat.write(content, place / f"{name}.ipynb")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(recordings.FOLDER, str(place / "data" / "recorded"))
-        patch.setenv("NGBKIT_STATE_DIR", str(place.parent / "state"))
+        patch.setenv("NGBKIT_STATE_DIR", str(make_state_dir(tmp_path_factory, peaks_file)))
         workload = onnx.file(place / "data" / "mlp.onnx")
         ngbkit.Sweep(workload, ["identity", "onnxruntime"], [1, 2], repeats=10, threads=1).run()
         from ngbkit.cluster import engines
@@ -128,7 +129,7 @@ def test_a_site_is_whole(site: Path) -> None:
 
 def test_nothing_is_left_beside_a_site(folder: Path, site: Path) -> None:
     """But what it takes to build it again."""
-    assert {"notebooks", "site", ".site-ngbkit", "state"} == {one.name for one in folder.parent.iterdir()}
+    assert {"notebooks", "site", ".site-ngbkit"} == {one.name for one in folder.parent.iterdir()}
 
 
 def test_nothing_is_asked_of_another_server(site: Path) -> None:

@@ -1,0 +1,52 @@
+"""The panels of datasets and devices in JupyterLab in a browser: what is drawn, clicked and started."""
+
+from __future__ import annotations
+
+from lab_panels import Open, button
+from playwright.sync_api import expect
+
+# Beside it stands the picture of a button.
+CHART = ".vega-embed svg.marks"
+
+
+def test_the_explorer_draws_and_tells(open_notebook: Open, network: str) -> None:
+    """Another figure at a choice, the trial that is looked into, the code that draws the same."""
+    notebook = open_notebook(
+        "%load_ext ngbkit", f"%ngbench {network} -c identity,onnxruntime -b 1,4 -r 10 -o ds", "%ngpanel explore ds", ""
+    )
+    notebook.run_all()
+    panel = notebook.cell(2)
+    expect(panel.locator(CHART)).to_be_visible()
+    panel.get_by_label("figure", exact=True).select_option("status")
+    expect(panel.get_by_text("ds.ngb.plot.status()")).to_be_visible()
+    expect(panel.locator(f"{CHART} .role-mark.mark-rect path")).to_have_count(4)
+    panel.get_by_label("trial", exact=True).select_option("tiny, onnxruntime, batch 4 on cpu")
+    expect(panel.get_by_text("nine in ten from")).to_be_visible()
+
+
+def test_a_click_on_a_mark_tells_of_its_trial(open_notebook: Open, network: str) -> None:
+    """The sheet below the figure is that of the trial that the mark is drawn from."""
+    notebook = open_notebook(
+        "%load_ext ngbkit", f"%ngbench {network} -c identity,onnxruntime -b 1,4 -r 10 -o ds", "%ngpanel explore ds", ""
+    )
+    notebook.run_all()
+    panel = notebook.cell(2)
+    circles = panel.locator(f"{CHART} .role-mark.mark-symbol path")
+    expect(circles).to_have_count(4)
+    for at, trial in ((3, "tiny, onnxruntime, batch 4 on cpu"), (0, "tiny, identity, batch 1 on cpu")):
+        circles.nth(at).click()
+        expect(panel.locator("table", has_text="nine in ten from")).to_contain_text(trial)
+        expect(panel.get_by_label("trial", exact=True).locator("option:checked")).to_have_text(trial)
+    notebook.screenshot("explorer")
+
+
+def test_the_panel_of_devices_starts_an_engine(open_notebook: Open) -> None:
+    """Its line says that it is ready, how loaded the device is, and its log can be read."""
+    notebook = open_notebook("%load_ext ngbkit", "%ngpanel devices")
+    notebook.run_all()
+    button(notebook, "Start").click()
+    expect(notebook.cell(1).get_by_role("cell", name="ready")).to_be_visible()
+    expect(notebook.cell(1).get_by_role("cell", name="GB")).to_be_visible()
+    notebook.screenshot("devices-panel")
+    button(notebook, "Stop").click()
+    expect(notebook.cell(1).get_by_role("cell", name="none")).to_be_visible()
