@@ -20,6 +20,7 @@ from state import NewRuns, make_state_dir
 from watching import Processes, find_processes
 
 from ngbkit import environment, peaks, registry, runs
+from ngbkit.cluster import engines
 from ngbkit.testing import observation
 from ngbkit.workloads import onnx as onnx_source
 from ngbkit.workloads.base import Workload
@@ -30,7 +31,7 @@ PLUGINS = Path(__file__).parent / "plugins"
 def pytest_addoption(parser: pytest.Parser) -> None:
     """What `make check` and `make durations` ask for."""
     group = parser.getgroup("ngbkit")
-    group.addoption("--quick", action="store_true", help=f"only tests that take less than {durations.QUICK_S:g} s")
+    group.addoption("--quick", action="store_true", help="only files whose tests take less than a second each")
     group.addoption("--record-durations", action="store_true", help=f"write {durations.RECORD.name}")
 
 
@@ -40,15 +41,18 @@ def pytest_configure() -> None:
         os.environ.setdefault(name, "1")
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Files that are not quick are not even imported where only quick ones are asked for."""
+    if config.getoption("--quick") and collection_path.name.startswith("test_"):
+        file = collection_path.relative_to(config.rootpath).as_posix()
+        return None if durations.is_quick(file, durations.load()) else True
+    return None
+
+
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The files that take longest come first; those that are not quick are left out where that is asked for."""
-    seconds = durations.load()
-    items[:] = [items[index] for index in durations.longest_first([item.nodeid for item in items], seconds)]
-    if config.getoption("--quick"):
-        slow = [item for item in items if not durations.is_quick(item.nodeid, seconds)]
-        config.hook.pytest_deselected(items=slow)
-        items[:] = [item for item in items if durations.is_quick(item.nodeid, seconds)]
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The files that take longest come first."""
+    items[:] = [items[index] for index in durations.longest_first([item.nodeid for item in items], durations.load())]
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -130,6 +134,13 @@ def state_dir(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     folder = make_state_dir(tmp_path_factory, peaks_file)
     monkeypatch.setenv("NGBKIT_STATE_DIR", str(folder))
     return folder
+
+
+@pytest.fixture(scope="session")
+def shared_state_dir(tmp_path_factory: pytest.TempPathFactory, peaks_file: Path) -> Iterator[Path]:
+    """The state folder of modules that share one."""
+    yield make_state_dir(tmp_path_factory, peaks_file)
+    engines.close()
 
 
 @pytest.fixture(autouse=True, scope="session")

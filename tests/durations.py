@@ -13,33 +13,38 @@ from pathlib import Path
 import pytest
 
 RECORD = Path(__file__).with_name("durations.json")
-#: Seconds from which on a test is no quick one, and is recorded.
-QUICK_S = 1.0
+#: Seconds from which on a test is recorded, and that the recorded tests of a quick file come to at most.
+LONG_S, QUICK_FILE_S = 1.0, 2.0
 
 
 def load() -> dict[str, float]:
-    """Seconds by test, of those that are not quick."""
+    """Seconds by test, of the long ones."""
     return json.loads(RECORD.read_text()) if RECORD.exists() else {}
 
 
 def save(reports: Iterable[pytest.TestReport]) -> None:
-    """Record the tests of these reports that are not quick, in the place of what was recorded before."""
+    """Record the long tests of these reports, in the place of what was recorded before."""
     seconds: Counter[str] = Counter()
     for report in reports:
         seconds[report.nodeid] += report.duration
-    slow = {test: round(total, 1) for test, total in sorted(seconds.items()) if total >= QUICK_S}
-    RECORD.write_text(json.dumps(slow, indent=1) + "\n")
+    long = {test: round(total, 1) for test, total in sorted(seconds.items()) if total >= LONG_S}
+    RECORD.write_text(json.dumps(long, indent=1) + "\n")
 
 
-def is_quick(test: str, seconds: Mapping[str, float]) -> bool:
-    """Whether a test is known to be quick, or not known."""
-    return seconds.get(test, 0.0) < QUICK_S
+def by_file(seconds: Mapping[str, float]) -> Counter[str]:
+    """Seconds by file."""
+    totals: Counter[str] = Counter()
+    for test, duration in seconds.items():
+        totals[test.partition("::")[0]] += duration
+    return totals
+
+
+def is_quick(file: str, seconds: Mapping[str, float]) -> bool:
+    """Whether the tests of a file are quick, all together: what the first of them sets up the others need too."""
+    return by_file(seconds)[file] <= QUICK_FILE_S
 
 
 def longest_first(tests: Sequence[str], seconds: Mapping[str, float]) -> list[int]:
     """The order in which tests start, as indices: those of the files that take longest first, so that none is left."""
-    files = [test.partition("::")[0] for test in tests]
-    totals: Counter[str] = Counter()
-    for file, test in zip(files, tests, strict=True):
-        totals[file] += seconds.get(test, 0.0)
-    return sorted(range(len(tests)), key=lambda index: -totals[files[index]])
+    totals = by_file(seconds)
+    return sorted(range(len(tests)), key=lambda index: -totals[tests[index].partition("::")[0]])

@@ -1,4 +1,4 @@
-"""State folders of tests; those of a module may share one, since an engine belongs to one."""
+"""State folders of tests; modules may share one, since an engine belongs to one and takes seconds to start."""
 
 from __future__ import annotations
 
@@ -21,8 +21,15 @@ def make_state_dir(tmp_path_factory: pytest.TempPathFactory, peaks: Path) -> Pat
     return folder
 
 
-def share_state_dir(tmp_path_factory: pytest.TempPathFactory, peaks_file: Path) -> Iterator[Path]:
-    """One state folder, and so one engine, for all tests of a module; to be made a fixture of its own `state_dir`."""
+def share_state_dir(shared_state_dir: Path) -> Iterator[Path]:
+    """The state folder, and so the engine, of all modules that make this a fixture of their own `state_dir`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NGBKIT_STATE_DIR", str(shared_state_dir))
+        yield shared_state_dir
+
+
+def keep_state_dir(tmp_path_factory: pytest.TempPathFactory, peaks_file: Path) -> Iterator[Path]:
+    """A state folder, and so an engine, of a module's own, which may be spoilt; to be made its fixture `state_dir`."""
     folder = make_state_dir(tmp_path_factory, peaks_file)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NGBKIT_STATE_DIR", str(folder))

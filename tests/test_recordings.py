@@ -14,7 +14,6 @@ from ngbkit.runs import recordings
 from ngbkit.sweep import Sweep
 from ngbkit.workloads.base import Workload
 
-
 state_dir = pytest.fixture(autouse=True, scope="module")(share_state_dir)
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import ipyparallel
 import pytest
-from state import share_state_dir
+from state import keep_state_dir
 
 from ngbkit import runs
 from ngbkit.cluster import engines, replies
@@ -48,10 +47,7 @@ REPLIES = {
 }
 
 
-@pytest.fixture(scope="module")
-def state_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """One engine for all tests."""
-    yield from share_state_dir(tmp_path_factory)
+state_dir = pytest.fixture(scope="module")(keep_state_dir)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A real IPython shell with the extension loaded; one state folder, and so one engine, for all tests of a module."""
+"""A real IPython shell with the extension loaded, and one state folder, and so one engine, for all modules."""
 
 from __future__ import annotations
 

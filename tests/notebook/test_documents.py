@@ -42,7 +42,7 @@ def few() -> ngbkit.predictor.Examples:
     """Enough of the stored labels to learn something from."""
     known = examples.load(ROOT / "notebooks" / "data" / "05-labels.nc")
     plain = [index for index, rule in enumerate(known.rules) if not rule and known.families[index] != examples.OPERATOR]
-    return known.take(np.array(plain[:12]))
+    return known.take(np.array(plain[:10]))
 
 
 @pytest.fixture

@@ -78,7 +78,7 @@ def test_a_run_binds_its_dataset_and_is_drawn(panel: SweepPanel, shell: Interact
 
 def test_a_run_is_stopped_and_gone_on_with(panel: SweepPanel, shell: InteractiveShell) -> None:
     """What was measured is kept, and Resume measures the rest."""
-    panel.form.batch_sizes.value = "1:24"
+    panel.form.batch_sizes.value = "1:10"
     panel.run.click()
     run = panel.active
     assert run is not None
@@ -93,7 +93,7 @@ def test_a_run_is_stopped_and_gone_on_with(panel: SweepPanel, shell: Interactive
     panel.resume.click()
     wait_until(lambda: "has ended" in panel.message.value)
 
-    assert 24 == shell.user_ns["ds"].sizes["batch_size"]
+    assert 10 == shell.user_ns["ds"].sizes["batch_size"]
     assert {"ok"} == set(shell.user_ns["ds"]["status"].values.ravel())
 
 
