@@ -11,7 +11,7 @@ WORKERS ?= $(shell $(PYTHON) -c 'import os; memory = os.sysconf("SC_PAGE_SIZE") 
 	print(max(1, min(8, 2 * len(os.sched_getaffinity(0)), memory // (3 << 30))))')
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-# Without byte code each of a thousand processes compiles what it imports.
+# A thousand processes import the same modules: the first of them writes their byte code.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: environment demo test check lint lab site bench efficiency screens recordings durations pins clean
@@ -70,5 +70,5 @@ $(READY): pyproject.toml $(PINS)
 	@$(PYTHON) -c 'import sys; sys.exit(f"ngbkit needs Python 3.10 or newer; $(PYTHON) is {sys.version.split()[0]}. Name another: make PYTHON=python3.12 demo" if sys.version_info < (3, 10) else 0)'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade --constraint $(PINS) "pip>=25.1" uv
-	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --constraint $(PINS) --editable '.[all]' --group dev
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint $(PINS) --editable '.[all]' --group dev
 	@rm -f $(VENV)/ready-* && touch $(READY)
