@@ -1,4 +1,4 @@
-# Each target does all of its own set-up, in .venv. It needs Python 3.10 or newer, git, and for torch.compile a C++ compiler.
+# Each target does all of its own set-up, in .venv. It needs Python 3.10 or newer with its headers, git, and a C++ compiler.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin

@@ -150,6 +150,11 @@ def _calls(source: str) -> Iterator[str]:
                     yield name
 
 
+def probe_cpu() -> str:
+    """Why Inductor cannot build kernels for this CPU and call them: it needs a C++ compiler, and Python's headers."""
+    return inductor_runtime.probe_cpu() or inductor_runtime.probe_headers()
+
+
 COMPILER = Compiler(
     name="inductor",
     summary="torch.compile with the Inductor backend",
@@ -157,7 +162,7 @@ COMPILER = Compiler(
     packages=("torch",),
     install="pip install 'ngbkit[torch]'",
     compile=compile,
-    accelerators={"cpu": inductor_runtime.probe_cpu, "cuda": inductor_runtime.probe_cuda},
+    accelerators={"cpu": probe_cpu, "cuda": inductor_runtime.probe_cuda},
     caches=True,
     options={
         "mode": Option(

@@ -6,6 +6,7 @@ import importlib.util
 import os
 import re
 import shutil
+import sysconfig
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -82,7 +83,14 @@ def probe_cuda() -> str:
     # Triton builds the launcher of each kernel in C.
     if not find_cc():
         return "Triton needs a C compiler, and no $CC, gcc or clang is found; get one by: apt install gcc"
-    return probe_cpu()
+    return probe_cpu() or probe_headers()
+
+
+def probe_headers() -> str:
+    """Why what is compiled just in time cannot be called from Python: its headers are missing, as on a bare Debian."""
+    if Path(sysconfig.get_path("include"), "Python.h").is_file():
+        return ""
+    return "inductor needs the headers of Python, and Python.h is not found; get them by: apt install python3-dev"
 
 
 def find_cxx() -> str | None:

@@ -105,6 +105,15 @@ def test_a_missing_cxx_compiler_is_named(monkeypatch: pytest.MonkeyPatch, cxx: s
     assert said in inductor.COMPILER.unavailable()
 
 
+@pytest.mark.parametrize("accelerator", ["cpu", "cuda:0"])
+def test_missing_headers_of_python_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, accelerator: str) -> None:
+    """A bare Debian has a Python without them, and what Inductor generates includes them."""
+    monkeypatch.setattr(inductor_runtime.torch_runtime, "probe_cuda", lambda: "")
+    monkeypatch.setattr(inductor_runtime.sysconfig, "get_path", lambda name: str(tmp_path))
+
+    assert "apt install python3-dev" in inductor.COMPILER.unavailable(accelerator)
+
+
 def test_a_gpu_needs_triton_and_a_c_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a GPU that torch can use, Triton is asked for first, then the compiler that it calls, then Inductor's own."""
     found = {"triton", "gcc", "g++"}
