@@ -7,6 +7,7 @@ that closes; its children are killed by the kernel when it ends.
 from __future__ import annotations
 
 import importlib
+import io
 import json
 import os
 import signal
@@ -64,6 +65,8 @@ def _become_child(server: int, log: str) -> None:
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.close(output)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a child that is killed would take along what it has not written
+        sys.stdout.reconfigure(line_buffering=True)
     try:
         with open("/proc/self/oom_score_adj", "wb") as score:
             score.write(_FIRST_TO_GO)

@@ -10,7 +10,7 @@ import pytest
 from hosts import Host, sshd
 from patience import wait_until
 from pythons import far_python
-from requirements import OTHER_PYTHON, skip
+from requirements import OTHER_PYTHON, PROGRAMS, require_program, skip
 
 from ngbkit import cli, options
 from ngbkit.cluster import engines
@@ -107,6 +107,7 @@ def test_a_link_that_breaks_leaves_nothing_under_way(host: Host, wheels: Path) -
 
 def test_one_that_cannot_be_reached_is_told_so() -> None:
     """With what ssh said."""
+    require_program(PROGRAMS["ssh"])
     nowhere = Device(label="gone", launch="ssh", host="nowhere.invalid")
     for act in (deploy, undeploy):
         with pytest.raises(DeviceError, match=r"nowhere.invalid cannot be reached .*Could not resolve"):

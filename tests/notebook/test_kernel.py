@@ -12,12 +12,16 @@ import pytest
 from jupyter_client.blocking import BlockingKernelClient
 from jupyter_client.manager import KernelManager
 from patience import wait_until
+from state import keep_state_dir
 from watching import Processes
 
 from ngbkit import runs
 from ngbkit.cluster import engines
 
 Kernel = tuple[KernelManager, BlockingKernelClient]
+
+# No engine of another module is to be found among the processes of these.
+state_dir = pytest.fixture(autouse=True, scope="module")(keep_state_dir)
 
 
 @pytest.fixture
