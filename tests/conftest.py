@@ -82,8 +82,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Genera
         reports = (report for name in ("passed", "skipped", "failed", "error", "") for report in stats.get(name, []))
         durations.save(reports)
     skipped = [dict(report.user_properties) for report in stats.get("skipped", [])]
-    found = [properties[requirements.PROPERTY] for properties in skipped if requirements.PROPERTY in properties]
-    if line := requirements.summarize(found):
+    missing = [properties[requirements.PROPERTY] for properties in skipped if requirements.PROPERTY in properties]
+    if line := requirements.summarize(missing):
         terminalreporter.write_line(line, yellow=True)
 
 

@@ -89,11 +89,11 @@ def compile_again(reference: str, form: Form, cases: str, out: str, accelerator:
 
 def _note_sources(out: Path) -> None:
     """Add to ``sources.json`` the files of all modules that this process has, but for installed and generated ones."""
-    known = json.loads((out / SOURCES).read_text()) if (out / SOURCES).exists() else []
+    earlier = json.loads((out / SOURCES).read_text()) if (out / SOURCES).exists() else []
     others = (*(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")), str(out))
     files = {getattr(module, "__file__", None) for module in tuple(sys.modules.values())}
-    own = {str(file) for file in files if file and not str(file).startswith(others)}
-    (out / SOURCES).write_text(json.dumps(sorted({*known, *own})))
+    sources = {str(file) for file in files if file and not str(file).startswith(others)}
+    (out / SOURCES).write_text(json.dumps(sorted({*earlier, *sources})))
 
 
 def _case_path(cases: str | Path, network: str, batch_size: int, suffix: str) -> Path:
