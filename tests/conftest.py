@@ -8,7 +8,7 @@ import signal
 from collections.abc import Generator, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import durations
 import numpy as np
@@ -24,6 +24,9 @@ from ngbkit.cluster import engines
 from ngbkit.testing import observation
 from ngbkit.workloads import onnx as onnx_source
 from ngbkit.workloads.base import Workload
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 PLUGINS = Path(__file__).parent / "plugins"
 
@@ -149,6 +152,15 @@ def _config_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NGBKIT_CONFIG_DIR", str(tmp_path_factory.mktemp("config")))
         yield
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Without a window; of one module, since Playwright's loop runs as long, and allows no other beside it."""
+    from lab import launched
+
+    with launched() as browser:
+        yield browser
 
 
 @pytest.fixture

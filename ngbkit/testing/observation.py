@@ -8,6 +8,7 @@ environment variable `FOLDER` names a folder, they are kept there, for as long a
 from __future__ import annotations
 
 import atexit
+import fcntl
 import hashlib
 import json
 import os
@@ -120,12 +121,12 @@ def _all(reference: str, accelerator: str) -> tuple[Attempt, ...]:
 def _observed(reference: str, form: Form, accelerator: str) -> tuple[Attempt, ...]:
     with tempfile.TemporaryDirectory(prefix="ngbkit-observed-") as folder:
         shelf = _shelf(f"{reference} {form} {accelerator}") if accelerator == "cpu" else None
-        if shelf is not None and (shelf / _STATE).exists() and (shelf / _STATE).read_text() == _state(shelf):
+        if shelf is not None and _is_current(shelf, shelf / "out"):
             return tuple(_read(shelf))
         place = Path(folder)
         _compile(reference, form, accelerator, place)
         if shelf is not None:
-            (place / _STATE).write_text(_state(place))
+            (place / _STATE).write_text(_state(place / "out"))
             shutil.rmtree(shelf, ignore_errors=True)
             shutil.copytree(place, shelf, ignore=shutil.ignore_patterns("cache-*", "home"))
         return tuple(_read(place))
@@ -165,9 +166,14 @@ def _shelf(name: str) -> Path | None:
     return Path(folder, hashlib.blake2b(name.encode(), digest_size=16).hexdigest()) if folder else None
 
 
-def _state(place: Path) -> str:
-    """All that observations depend on, now: the code that the children ran, the packages, the machine's tools."""
-    sources = json.loads((place / "out" / SOURCES).read_text())
+def _is_current(shelf: Path, out: Path) -> bool:
+    """Whether what is kept there is whole, and what it depends on is as it was."""
+    return (shelf / _STATE).exists() and (shelf / _STATE).read_text() == _state(out)
+
+
+def _state(out: Path) -> str:
+    """All that depends on the code that the children ran, on the packages and on the machine's tools, now."""
+    sources = json.loads((out / SOURCES).read_text())
     digests = {path: _digest(Path(path)) for path in sources}
     return json.dumps({"sources": digests, "packages": _packages(), "machine": _machine()}, indent=1)
 
@@ -203,7 +209,18 @@ def _load_calls(path: Path) -> list[list[np.ndarray]]:
 
 @cache
 def _prepared() -> Path:
-    """The folder of the cases: their ONNX files, inputs and reference outputs, made once in this process."""
+    """The folder of the cases: their ONNX files, inputs and reference outputs, made once."""
+    shelf = _shelf("cases")
+    if shelf is not None:
+        # The workers of a test run would each make them.
+        with open(shelf.with_suffix(".lock"), "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not _is_current(shelf, shelf):
+                shutil.rmtree(shelf, ignore_errors=True)
+                shelf.mkdir()
+                _run_child("prepare", str(shelf))
+                (shelf / _STATE).write_text(_state(shelf))
+        return shelf
     folder = tempfile.mkdtemp(prefix="ngbkit-cases-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     _run_child("prepare", folder)

@@ -1,4 +1,4 @@
-"""One server and one browser for all tests; a page and a notebook for each."""
+"""One server for all tests; a page and a notebook for each."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from lab import Notebook, launched, serving
+from lab import Notebook, serving
 from playwright.sync_api import Browser
 from state import make_state_dir
 
@@ -20,15 +20,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def address(home: Path, tmp_path_factory: pytest.TempPathFactory, peaks_file: Path) -> Iterator[str]:
     """Of a running JupyterLab."""
-    with serving(home, make_state_dir(tmp_path_factory, peaks_file)) as found:
-        yield found
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    """Without a window."""
-    with launched() as browser:
-        yield browser
+    with serving(home, make_state_dir(tmp_path_factory, peaks_file)) as address:
+        yield address
 
 
 @pytest.fixture

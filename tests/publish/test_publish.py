@@ -18,8 +18,9 @@ from urllib.parse import urlsplit
 import nbformat
 import numpy as np
 import pytest
-from lab import launched, limit_ms
+from lab import limit_ms
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+from playwright.sync_api import Browser
 from state import make_state_dir
 
 import ngbkit
@@ -163,29 +164,30 @@ def served(site: Path, tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("scripts", [True, False])
-def test_figures_in_a_browser(served: str, scripts: bool) -> None:
+def test_figures_in_a_browser(browser: Browser, served: str, scripts: bool) -> None:
     """Alive where scripts run, pictures where they do not; below a path, and with no request to anywhere else."""
     asked: list[str] = []
     problems: list[str] = []
-    with launched() as browser:
-        page = browser.new_context(java_script_enabled=scripts).new_page()
-        page.set_default_timeout(limit_ms())
-        page.on("request", lambda request: asked.append(request.url))
-        page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
-        page.on(
-            "response",
-            lambda answer: problems.append(f"{answer.status} {answer.url}") if answer.status >= 400 else None,
-        )
-        page.goto(f"{served}01-first.html")
-        if scripts:
-            page.wait_for_selector("#figure-01-first-3-0.ngb-alive svg")
-            page.wait_for_function("document.querySelectorAll('figure.ngb-alive').length === 2")
-            assert 0 == page.locator(".ngb-picture:visible").count()
-            # A figure that is wider than the page scrolls by itself, and the page does not.
-            page.set_viewport_size({"width": 360, "height": 640})
-            assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
-        else:
-            assert 2 == page.locator(".ngb-picture svg:visible, .ngb-picture img:visible").count()
+    context = browser.new_context(java_script_enabled=scripts)
+    page = context.new_page()
+    page.set_default_timeout(limit_ms())
+    page.on("request", lambda request: asked.append(request.url))
+    page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+    page.on(
+        "response",
+        lambda answer: problems.append(f"{answer.status} {answer.url}") if answer.status >= 400 else None,
+    )
+    page.goto(f"{served}01-first.html")
+    if scripts:
+        page.wait_for_selector("#figure-01-first-3-0.ngb-alive svg")
+        page.wait_for_function("document.querySelectorAll('figure.ngb-alive').length === 2")
+        assert 0 == page.locator(".ngb-picture:visible").count()
+        # A figure that is wider than the page scrolls by itself, and the page does not.
+        page.set_viewport_size({"width": 360, "height": 640})
+        assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    else:
+        assert 2 == page.locator(".ngb-picture svg:visible, .ngb-picture img:visible").count()
+    context.close()
 
     assert [] == [url for url in asked if not url.startswith(served)]
     assert [] == problems
