@@ -20,14 +20,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-    from ngbkit import figures, forecast, optimizer, predictor, reference, runs
+    from ngbkit import figures, optimizer, predictor, runs
     from ngbkit.cluster.attach import attach
-    from ngbkit.merging import merge
+    from ngbkit.dataset import reference
+    from ngbkit.dataset.merging import merge
+    from ngbkit.dataset.storage import load, save
     from ngbkit.notebook import panels
     from ngbkit.options import get_options, set_options
+    from ngbkit.predictor import forecast
     from ngbkit.runs import Run, resume, start
-    from ngbkit.storage import load, save
-    from ngbkit.sweep import Sweep
+    from ngbkit.sweep.grid import Sweep
     from ngbkit.workloads import blocks, cell, onnx, paper, timm
     from ngbkit.workloads.module import from_module
 
@@ -36,25 +38,25 @@ if TYPE_CHECKING:
 # Where each name lives; an empty one is a module itself.
 _EXPORTS = {
     "Run": ("ngbkit.runs", "Run"),
-    "Sweep": ("ngbkit.sweep", "Sweep"),
+    "Sweep": ("ngbkit.sweep.grid", "Sweep"),
     "attach": ("ngbkit.cluster.attach", "attach"),
     "blocks": ("ngbkit.workloads.blocks", ""),
     "cell": ("ngbkit.workloads.cell", ""),
     "figures": ("ngbkit.figures", ""),
-    "forecast": ("ngbkit.forecast", ""),
+    "forecast": ("ngbkit.predictor.forecast", ""),
     "from_module": ("ngbkit.workloads.module", "from_module"),
     "get_options": ("ngbkit.options", "get_options"),
-    "load": ("ngbkit.storage", "load"),
-    "merge": ("ngbkit.merging", "merge"),
+    "load": ("ngbkit.dataset.storage", "load"),
+    "merge": ("ngbkit.dataset.merging", "merge"),
     "onnx": ("ngbkit.workloads.onnx", ""),
     "optimizer": ("ngbkit.optimizer", ""),
     "panels": ("ngbkit.notebook.panels", ""),
     "paper": ("ngbkit.workloads.paper", ""),
     "predictor": ("ngbkit.predictor", ""),
-    "reference": ("ngbkit.reference", ""),
+    "reference": ("ngbkit.dataset.reference", ""),
     "resume": ("ngbkit.runs", "resume"),
     "runs": ("ngbkit.runs", ""),
-    "save": ("ngbkit.storage", "save"),
+    "save": ("ngbkit.dataset.storage", "save"),
     "set_options": ("ngbkit.options", "set_options"),
     "start": ("ngbkit.runs", "start"),
     "timm": ("ngbkit.workloads.timm", ""),
@@ -112,8 +114,8 @@ def __getattr__(name: str) -> Any:
     if name not in _EXPORTS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, attribute = _EXPORTS[name]
-    if module in ("ngbkit.storage", "ngbkit.merging"):
-        import_module("ngbkit.metrics")  # which gives what is loaded or merged its `ds.ngb`
+    if module.startswith("ngbkit.dataset."):
+        import_module("ngbkit.figures.accessor")  # gives what is loaded or merged its `ds.ngb`
     found = import_module(module)
     return getattr(found, attribute) if attribute else found
 

@@ -17,15 +17,16 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ngbkit import __version__, arguments, inventory, words
-from ngbkit.arguments import Argument, Parser, argument
-from ngbkit.caches.arguments import CACHE
-from ngbkit.deployment import arguments as deployment_arguments
-from ngbkit.errors import MissingDependencyError, NgbkitError, UsageError
-from ngbkit.inventory import Answer
-from ngbkit.notebook.kernels import KERNELS, see_to_kernels
-from ngbkit.optimizer.arguments import OPTIMIZE
-from ngbkit.outcomes import (
+from ngbkit import __version__
+from ngbkit.commands import arguments, listing
+from ngbkit.commands import deploy as deployment_arguments
+from ngbkit.commands import publish as publish_arguments
+from ngbkit.commands import selfcheck as selfcheck_arguments
+from ngbkit.commands.arguments import Argument, Parser, argument
+from ngbkit.commands.cache_arguments import CACHE
+from ngbkit.commands.listing import Answer
+from ngbkit.commands.optimize_arguments import OPTIMIZE
+from ngbkit.commands.outcomes import (
     BROKEN_PIPE,
     FAILED,
     INTERRUPTED,
@@ -40,13 +41,14 @@ from ngbkit.outcomes import (
     print_data,
     tell,
 )
-from ngbkit.plain import plain
-from ngbkit.publish import arguments as publish_arguments
-from ngbkit.selfcheck import arguments as selfcheck_arguments
+from ngbkit.errors import MissingDependencyError, NgbkitError, UsageError
+from ngbkit.notebook.kernels import KERNELS, see_to_kernels
+from ngbkit.sweep import parsing
+from ngbkit.sweep.to_json import plain
 
 if TYPE_CHECKING:
-    from ngbkit.storage import Data
-    from ngbkit.sweep import Sweep
+    from ngbkit.dataset.storage import Data
+    from ngbkit.sweep.grid import Sweep
 
 __all__ = ["BROKEN_PIPE", "FAILED", "INTERRUPTED", "INVALID", "OK", "main"]
 
@@ -149,7 +151,7 @@ def _resume(asked: argparse.Namespace) -> int:
     _require_client_side()
     check_target(asked)
     engines = arguments.to_engines(asked.cluster, read_sweep(find(asked.run)).devices)
-    return carry_out(resume(asked.run, retry=words.read_statuses(asked.retry), engines=engines), asked)
+    return carry_out(resume(asked.run, retry=parsing.read_statuses(asked.retry), engines=engines), asked)
 
 
 def _answer(asked: argparse.Namespace, answer: Answer) -> int:
@@ -159,24 +161,24 @@ def _answer(asked: argparse.Namespace, answer: Answer) -> int:
 
 def _runs(asked: argparse.Namespace) -> int:
     """List the runs there were, or say why trials of one failed."""
-    return _answer(asked, inventory.see_to_runs(asked))
+    return _answer(asked, listing.see_to_runs(asked))
 
 
 def _devices(asked: argparse.Namespace) -> int:
     """List the devices that can be measured on, check them, or write a devices file to begin with."""
-    rows = inventory.see_to_devices(asked.action, asked.names)
+    rows = listing.see_to_devices(asked.action, asked.names)
     _answer(asked, Answer(json=rows, rows=rows, empty="There is no device."))
     return OK if all(row.get("fit", True) for row in rows) else FAILED
 
 
 def _compilers(asked: argparse.Namespace) -> int:
     """List the compilers: what is here, and what is missing and the command for it; or all about some of them."""
-    return _answer(asked, inventory.see_to_compilers(asked))
+    return _answer(asked, listing.see_to_compilers(asked))
 
 
 def _cache(asked: argparse.Namespace) -> int:
     """List what a device keeps between runs, clean it, or carry what tuning found to another device."""
-    from ngbkit.caches.errand import see_to_caches
+    from ngbkit.commands.cache import see_to_caches
 
     return _answer(asked, see_to_caches(asked))
 
@@ -191,7 +193,7 @@ def _show(asked: argparse.Namespace) -> int:
 def _compare(asked: argparse.Namespace) -> int:
     """Say what changed from one run of a sweep to another, on this machine or on two."""
     _require_client_side()
-    from ngbkit.comparison import compare
+    from ngbkit.figures.comparison import compare
 
     found = compare(_read(asked.first), _read(asked.second), asked.metric)
     if asked.figure:
@@ -211,7 +213,7 @@ def _compare(asked: argparse.Namespace) -> int:
 def _export(asked: argparse.Namespace) -> int:
     """Write latency and throughput profiles for planners, as CSV or JSON."""
     _require_client_side()
-    from ngbkit import profiles
+    from ngbkit.metrics import profiles
 
     data = _read(asked.source)
     if asked.out is None:
@@ -223,7 +225,8 @@ def _export(asked: argparse.Namespace) -> int:
 
 def _read(source: str) -> Data:
     """The dataset of a file, or of a run."""
-    from ngbkit import runs, storage
+    from ngbkit import runs
+    from ngbkit.dataset import storage
 
     is_file = source.endswith(".nc") or Path(source).is_file()
     return storage.load(source) if is_file else runs.load_dataset(runs.find(source))
@@ -272,8 +275,8 @@ def _verify(asked: argparse.Namespace) -> int:
 def _selfcheck(asked: argparse.Namespace) -> int:
     """Say whether this machine is fit to measure on: its noise, and what can be told apart in it."""
     _require_client_side()
-    from ngbkit import selfcheck
-    from ngbkit.selfcheck import disturbances
+    from ngbkit.runs import selfcheck
+    from ngbkit.runs.selfcheck import disturbances
 
     say = None if asked.quiet else tell
     if asked.disturbances:
@@ -289,7 +292,8 @@ def _selfcheck(asked: argparse.Namespace) -> int:
 def _demo(asked: argparse.Namespace) -> int:
     """Measure a ResNet and a DeiT with four compilers on this machine, and keep the results and a figure."""
     _require_client_side("altair", "vl_convert")
-    from ngbkit import figures, storage
+    from ngbkit import figures
+    from ngbkit.dataset import storage
     from ngbkit.runs import start
 
     line = ["run", *_DEMO.split(), "-r", str(asked.repeats)]
@@ -308,8 +312,8 @@ def _demo(asked: argparse.Namespace) -> int:
 def _deploy(asked: argparse.Namespace) -> int:
     """Install ngbkit on a device, in an environment of its own there."""
     from ngbkit.cluster import devices
-    from ngbkit.deployment.deploy import deploy
-    from ngbkit.deployment.errand import nobody
+    from ngbkit.cluster.deployment.deploy import deploy
+    from ngbkit.cluster.deployment.remote import nobody
 
     say = tell if sys.stderr.isatty() else nobody
     done = deploy(devices.get(asked.device), **deployment_arguments.to_call(asked), say=say)
@@ -320,7 +324,7 @@ def _deploy(asked: argparse.Namespace) -> int:
 def _undeploy(asked: argparse.Namespace) -> int:
     """Remove from a device all that ngbkit has put there."""
     from ngbkit.cluster import devices
-    from ngbkit.deployment.undeploy import undeploy
+    from ngbkit.cluster.deployment.undeploy import undeploy
 
     print(undeploy(devices.get(asked.device), discard=asked.discard).to_text())
     return OK
@@ -329,14 +333,14 @@ def _undeploy(asked: argparse.Namespace) -> int:
 _COMMANDS: dict[str, tuple[Callable[[argparse.Namespace], int], tuple[Argument, ...]]] = {
     "run": (_run, (arguments.WORKLOADS, *arguments.SWEEP, *arguments.BUDGET, *_OUTCOME)),
     "resume": (_resume, (_RUN_ID, *arguments.RESUME, *_OUTCOME)),
-    "runs": (_runs, (*inventory.RUNS, _JSON)),
+    "runs": (_runs, (*listing.RUNS, _JSON)),
     "show": (_show, (_SOURCE, _FIGURE, _JSON)),
     "compare": (_compare, (_FIRST, _SECOND, _METRIC, _ALL, _DRAWN, _JSON)),
     "export": (_export, (_SOURCE, _FORMAT, _PROFILES, _OVERWRITE)),
-    "devices": (_devices, (*inventory.DEVICES, _JSON)),
+    "devices": (_devices, (*listing.DEVICES, _JSON)),
     "deploy": (_deploy, (*deployment_arguments.DEPLOY, _JSON)),
     "undeploy": (_undeploy, deployment_arguments.UNDEPLOY),
-    "compilers": (_compilers, (*inventory.COMPILERS, _JSON)),
+    "compilers": (_compilers, (*listing.COMPILERS, _JSON)),
     "kernels": (_kernels, (*KERNELS, _JSON)),
     "cache": (_cache, (*CACHE, _JSON)),
     "optimize": (_optimize, (*OPTIMIZE, _JSON, _QUIET)),

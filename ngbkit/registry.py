@@ -79,3 +79,11 @@ def unique(entry_points: metadata.EntryPoints) -> dict[str, metadata.EntryPoint]
                 stacklevel=2,
             )
     return found
+
+
+def version(package: str) -> str | None:
+    """The installed version of a distribution, or None."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

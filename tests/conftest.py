@@ -14,13 +14,16 @@ import durations
 import numpy as np
 import pytest
 import requirements
-from accelerators.faking import FakeGpu, adopt, build_driver
+from hardware.accelerators.faking import FakeGpu, adopt, build_driver
 from patience import TEST_S, limit_s
 from state import NewRuns, make_state_dir
 from watching import Processes, find_processes
 
-from ngbkit import environment, peaks, registry, runs
+from ngbkit import registry, runs
 from ngbkit.cluster import engines
+from ngbkit.device import peaks
+from ngbkit.figures import accessor  # noqa: F401  gives datasets their `ds.ngb`
+from ngbkit.hardware import environment
 from ngbkit.testing import observation
 from ngbkit.workloads import onnx as onnx_source
 from ngbkit.workloads.base import Workload

@@ -11,11 +11,11 @@ from xml.etree import ElementTree
 
 import vl_convert
 
-from ngbkit import dataset as datasets
-from ngbkit import synthetic
-from ngbkit.records import Failure
-from ngbkit.storage import Data
-from ngbkit.sweep import Sweep
+from ngbkit.dataset import assembly as datasets
+from ngbkit.dataset import synthetic
+from ngbkit.dataset.storage import Data
+from ngbkit.sweep.grid import Sweep
+from ngbkit.sweep.records import Failure
 from ngbkit.workloads.base import Workload
 
 

@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from ngbkit import arguments, options
-from ngbkit.caches import contents
-from ngbkit.caches.arguments import CACHE
-from ngbkit.caches.contents import Place
-from ngbkit.caches.errand import see_to_caches
-from ngbkit.inventory import Answer
+from ngbkit import options
+from ngbkit.cluster.caches import contents
+from ngbkit.cluster.caches.contents import Place
+from ngbkit.commands import arguments
+from ngbkit.commands.cache import see_to_caches
+from ngbkit.commands.cache_arguments import CACHE
+from ngbkit.commands.listing import Answer
 
 DAY_S = 86400.0
 META = {

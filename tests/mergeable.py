@@ -8,12 +8,12 @@ from typing import Any
 
 import xarray as xr
 
-from ngbkit import dataset as datasets
-from ngbkit import synthetic
-from ngbkit.records import Measurement, Record
-from ngbkit.storage import Data
-from ngbkit.sweep import Sweep
-from ngbkit.trials import BASELINE
+from ngbkit.dataset import assembly as datasets
+from ngbkit.dataset import synthetic
+from ngbkit.dataset.storage import Data
+from ngbkit.sweep.grid import Sweep
+from ngbkit.sweep.records import Measurement, Record
+from ngbkit.sweep.trials import BASELINE
 from ngbkit.workloads.base import Workload
 
 DEVICE = {"chip": "A", "threads": 4, "memory_bytes": 1000, "packages": {"torch": "2.9"}}

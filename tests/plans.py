@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from ngbkit import options
-from ngbkit.artifacts import Store
 from ngbkit.device import plan
 from ngbkit.device.spec import Spec
-from ngbkit.journal import Journal
-from ngbkit.records import Record
-from ngbkit.sweep import Sweep
+from ngbkit.files import Store
+from ngbkit.sweep.grid import Sweep
+from ngbkit.sweep.journal import Journal
+from ngbkit.sweep.records import Record
 
 
 def spec(sweep: Sweep, **more: Any) -> Spec:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from requirements import OTHER_PYTHON, run, skip
 
-from ngbkit.deployment import wheel
+from ngbkit.cluster.deployment import wheel
 
 _PINS = Path(__file__).parents[1] / "binder" / "requirements.txt"
 _VERSIONS = ("3.10", "3.13", "3.12", "3.11")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ngbkit import environment
-from ngbkit.selfcheck import Noise, SelfCheck
+from ngbkit.hardware import environment
+from ngbkit.runs.selfcheck import Noise, SelfCheck
 
 NOISE = Noise(
     groups=200,

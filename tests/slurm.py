@@ -107,7 +107,7 @@ def try_out(folder: Path) -> bool:
     from ngbkit.cluster.launchers import slurm as launcher
     from ngbkit.cluster.launchers.base import Starter
     from ngbkit.errors import DeviceError
-    from ngbkit.sweep import Sweep
+    from ngbkit.sweep.grid import Sweep
 
     device = Device(
         label="node",

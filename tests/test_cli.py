@@ -14,9 +14,11 @@ import pytest
 from patience import wait_until
 from state import NewRuns, share_state_dir
 
-from ngbkit import cli, storage, tables
+from ngbkit import cli
 from ngbkit.cluster import engines
+from ngbkit.dataset import storage
 from ngbkit.errors import DeviceError, UsageError
+from ngbkit.metrics import tables
 
 SLOW = 'slow{"seconds":0.05}'
 

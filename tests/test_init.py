@@ -48,7 +48,7 @@ def test_every_exported_name_is_there(name: str) -> None:
 
 def test_exports_are_what_they_are_named_after() -> None:
     """A module stays a module, and a name of a module is that module's."""
-    assert importlib.import_module("ngbkit.sweep").Sweep is ngbkit.Sweep
+    assert importlib.import_module("ngbkit.sweep.grid").Sweep is ngbkit.Sweep
     assert importlib.import_module("ngbkit.workloads.paper") is ngbkit.paper
     assert importlib.import_module("ngbkit.runs") is ngbkit.runs
 

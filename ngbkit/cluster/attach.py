@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ngbkit.cluster.engine import Engine
-from ngbkit.cluster.guard import GuardedClient
+from ngbkit.cluster.safe_client import GuardedClient
 from ngbkit.errors import DeviceError, UsageError
 
 

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from ngbkit import records, registry
+from ngbkit import registry
 from ngbkit.cluster import replies
 from ngbkit.cluster.attach import attach
 from ngbkit.cluster.devices import Device, write_cores
@@ -19,6 +19,7 @@ from ngbkit.cluster.launchers.base import python
 from ngbkit.cluster.shell import Shell, words
 from ngbkit.device.spec import FORMAT
 from ngbkit.errors import DeviceError
+from ngbkit.sweep import records
 
 _OLDEST = (3, 10)
 # The lines that are ours among what a login shell and `setup` print.

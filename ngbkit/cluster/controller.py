@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from ngbkit.device.watch import end_with, end_with_parent
+from ngbkit.device.process_lifetime import end_with, end_with_parent
 
 
 def main() -> None:

@@ -17,9 +17,9 @@ from ngbkit.cluster.engine import Engine, EngineLostError, Plan
 from ngbkit.cluster.launchers.base import Starter
 from ngbkit.cluster.replies import Event
 from ngbkit.device.spec import Spec
-from ngbkit.environment import unlike
 from ngbkit.errors import DeviceError, NgbkitError
-from ngbkit.sweep import Sweep
+from ngbkit.hardware.environment import unlike
+from ngbkit.sweep.grid import Sweep
 
 # An engine that is lost this often without a single record in between is not started again.
 _MOST_LOSSES = 4

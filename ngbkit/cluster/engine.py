@@ -15,12 +15,12 @@ from typing import Any
 
 import ipyparallel
 
-from ngbkit import records
 from ngbkit.cluster import replies
-from ngbkit.cluster.guard import REFUSED, Events
 from ngbkit.cluster.replies import Event, ReplyError
+from ngbkit.cluster.safe_client import REFUSED, Events
 from ngbkit.device.spec import FORMAT, Spec
 from ngbkit.errors import DeviceError
+from ngbkit.sweep import records
 
 _CHUNK_BYTES = 8 << 20
 # Records in one answer: a hundred samples each, they are a few hundred kilobytes.
@@ -95,7 +95,7 @@ class Engine:
     trouble: Callable[[], str] = lambda: ""
 
     def hello(self) -> dict[str, Any]:
-        """The handshake, before anything else: what the device is, as `ngbkit.environment.describe` tells it.
+        """The handshake, before anything else: what the device is, as `ngbkit.hardware.environment.describe` tells it.
 
         Raises
         ------

@@ -20,8 +20,8 @@ from typing import Any
 
 import psutil
 
-from ngbkit import options, scratch
-from ngbkit.cluster.guard import GuardedClient
+from ngbkit import files, options
+from ngbkit.cluster.safe_client import GuardedClient
 from ngbkit.errors import DeviceError
 
 START_S = 60.0
@@ -62,7 +62,7 @@ class Hub:
         DeviceError
             It did not come up; the message holds its log.
         """
-        folder = scratch.make(options.make_state_dir() / "clusters")
+        folder = files.make_scratch(options.make_state_dir() / "clusters")
         command = [sys.executable, "-m", "ngbkit.cluster.controller", f"--profile-dir={folder}"]
         command += [f"--HeartMonitor.period={HEARTBEAT_MS}", f"--HeartMonitor.max_heartmonitor_misses={MOST_SILENT}"]
         # What was measured is kept in journals; a controller that keeps every message grows with each.

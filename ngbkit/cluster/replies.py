@@ -11,8 +11,8 @@ import math
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from ngbkit import records
 from ngbkit.errors import DeviceError
+from ngbkit.sweep import records
 
 Event = dict[str, Any]
 

@@ -25,8 +25,8 @@ from typing import Any
 
 from ngbkit.cluster.hub import python_path
 from ngbkit.cluster.shell import SSH, SSH_FAILED, Shell
-from ngbkit.device.lifeline import BEAT, BEAT_S, GOODBYE, Lifeline
-from ngbkit.device.watch import end_with, end_with_parent
+from ngbkit.device.keepalive import BEAT, BEAT_S, GOODBYE, Lifeline
+from ngbkit.device.process_lifetime import end_with, end_with_parent
 
 UP_S = 60.0
 # A link that is not back by then is lost; an engine over there waits a little longer than this.

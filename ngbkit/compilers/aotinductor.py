@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ngbkit.accelerators import cuda
 from ngbkit.compilers import inductor_runtime, torch_runtime
 from ngbkit.compilers.base import Compiler, Option, Program, Task
 from ngbkit.compilers.torch_runtime import Bound
 from ngbkit.errors import UnsupportedError
+from ngbkit.hardware.accelerators import cuda
 from ngbkit.workloads.export import flatten
 
 if TYPE_CHECKING:

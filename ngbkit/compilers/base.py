@@ -15,12 +15,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ngbkit.errors import UnknownNameError, UsageError
-from ngbkit.records import Contract
+from ngbkit.registry import version
+from ngbkit.sweep.records import Contract
 from ngbkit.workloads.base import TensorSpec
 
 if TYPE_CHECKING:
@@ -312,11 +312,3 @@ the network's own, such as a rewritten one. The file is an artifact of the workl
 trial, and is held against the network's own reference."""
 
 _GRAPH = Option(default="", help="the content hash of an ONNX file to compile in the place of the network's own")
-
-
-def version(package: str) -> str | None:
-    """The installed version of a distribution, or None."""
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ngbkit.compilers.base import Compiler, Option, Program, Task, version
-from ngbkit.records import Contract
+from ngbkit.compilers.base import Compiler, Option, Program, Task
+from ngbkit.registry import version
+from ngbkit.sweep.records import Contract
 
 if TYPE_CHECKING:
     import numpy as np

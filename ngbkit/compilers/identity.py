@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from ngbkit.compilers import onnxruntime as onnx_form
 from ngbkit.compilers import torch_runtime
-from ngbkit.compilers.base import Compiler, Option, Program, Task, always, version
+from ngbkit.compilers.base import Compiler, Option, Program, Task, always
 from ngbkit.errors import MissingDependencyError, UnsupportedError
+from ngbkit.registry import version
 
 
 def compile(task: Task) -> Program:

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ngbkit.compilers import onnx_graph
-from ngbkit.compilers.base import Compiler, Option, Program, Task, version
-from ngbkit.records import Contract
+from ngbkit.compilers.base import Compiler, Option, Program, Task
+from ngbkit.registry import version
+from ngbkit.sweep.records import Contract
 from ngbkit.workloads import files
 
 if TYPE_CHECKING:

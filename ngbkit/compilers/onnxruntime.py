@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from ngbkit.compilers import onnxruntime_session as strict
-from ngbkit.compilers.base import Compiler, Option, Program, Task, always, version
+from ngbkit.compilers.base import Compiler, Option, Program, Task, always
 from ngbkit.compilers.onnxruntime_session import CPU, Provider
 from ngbkit.errors import UnsupportedError
-from ngbkit.records import Contract
+from ngbkit.registry import version
+from ngbkit.sweep.records import Contract
 
 CUDA_PROVIDER = "CUDAExecutionProvider"
 RUNTIME = f"onnxruntime {CPU.name}"
@@ -109,8 +110,8 @@ def open_program(
 def _open_on_gpu(
     task: Task, optimization: str, runtime: str, spinning: bool, precision: str, cuda_graph: bool
 ) -> Program:
-    from ngbkit.accelerators.cuda import Driver
     from ngbkit.compilers.onnxruntime_runtime import preload_cuda
+    from ngbkit.hardware.accelerators.cuda import Driver
 
     driver = Driver()
     capability = driver.compute_capability
@@ -208,7 +209,7 @@ def _file(task: Task) -> Any:
 
 def lacks_cuda() -> str:
     """Why ONNX Runtime cannot use a GPU here, or ``""``."""
-    from ngbkit.accelerators import cuda
+    from ngbkit.hardware.accelerators import cuda
 
     return cuda.lacks("onnxruntime", f"from {__name__} import diagnose; print(diagnose(), end='')")
 

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 from ngbkit.compilers import onnx_graph
 from ngbkit.compilers.base import Program, Task
 from ngbkit.errors import UnsupportedError
-from ngbkit.records import Contract
+from ngbkit.sweep.records import Contract
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from ngbkit.accelerators.cuda import Driver
+    from ngbkit.hardware.accelerators.cuda import Driver
 
 _PRECISIONS = {
     "tensor(float)": "f32",

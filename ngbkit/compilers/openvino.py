@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ngbkit.compilers import onnx_graph
 from ngbkit.compilers.base import Compiler, Option, Program, Task
 from ngbkit.errors import UnsupportedError
-from ngbkit.records import Contract
+from ngbkit.sweep.records import Contract
 
 if TYPE_CHECKING:
     import numpy as np

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ngbkit.accelerators import cuda, graphs
 from ngbkit.compilers import onnx_graph
 from ngbkit.compilers.base import Compiler, Option, Program, Task
 from ngbkit.errors import UnsupportedError
-from ngbkit.records import Contract
+from ngbkit.hardware.accelerators import cuda, graphs
+from ngbkit.sweep.records import Contract
 
 if TYPE_CHECKING:
     import numpy as np

@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 from ngbkit.compilers import onnxruntime as runtime
 from ngbkit.compilers import onnxruntime_session as strict
-from ngbkit.compilers.base import Compiler, Option, Program, Task, version
+from ngbkit.compilers.base import Compiler, Option, Program, Task
 from ngbkit.compilers.onnxruntime_session import Provider
 from ngbkit.errors import UnsupportedError
-from ngbkit.records import Contract
+from ngbkit.registry import version
+from ngbkit.sweep.records import Contract
 
 if TYPE_CHECKING:
-    from ngbkit.accelerators.cuda import Driver
+    from ngbkit.hardware.accelerators.cuda import Driver
 
 PROVIDER = "NvTensorRTRTXExecutionProvider"
 #: The distribution that brings it here: there is one for each CUDA.
@@ -46,7 +47,7 @@ def compile(task: Task) -> Program:
     UnsupportedError
         The provider offers no device, does not come, or takes no node of the network.
     """
-    from ngbkit.accelerators.cuda import Driver
+    from ngbkit.hardware.accelerators.cuda import Driver
 
     driver = Driver()
     _choose_tf32(str(task.options["precision"]))
@@ -196,7 +197,7 @@ def _source(task: Task) -> Path | bytes:
 
 def lacks_gpu() -> str:
     """Why TensorRT-RTX cannot work here: no driver, no GPU that this process may see, or what the provider says."""
-    from ngbkit.accelerators import cuda
+    from ngbkit.hardware.accelerators import cuda
 
     return cuda.lacks("tensorrt-rtx", f"from {__name__} import diagnose; print(diagnose(), end='')")
 

@@ -9,10 +9,10 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ngbkit.accelerators import cuda
 from ngbkit.compilers.base import Option, Program, Task
 from ngbkit.errors import UnsupportedError
-from ngbkit.records import Contract
+from ngbkit.hardware.accelerators import cuda
+from ngbkit.sweep.records import Contract
 from ngbkit.workloads.export import flatten
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ngbkit.compilers import onnx_graph
 from ngbkit.compilers.base import Compiler, Option, Program, Task, always
 from ngbkit.errors import UsageError
-from ngbkit.records import Contract
+from ngbkit.sweep.records import Contract
 
 if TYPE_CHECKING:
     import numpy as np
@@ -177,7 +177,7 @@ def _fetch(outputs: Any) -> list[np.ndarray]:
 
 
 def _probe_cuda() -> str:
-    from ngbkit.accelerators import cuda
+    from ngbkit.hardware.accelerators import cuda
 
     return cuda.lacks("tvm", _PROBE)
 

@@ -21,17 +21,18 @@ from typing import Any
 
 import numpy as np
 
-from ngbkit import equivalence, options, registry, resources
-from ngbkit.accelerators import events
-from ngbkit.accelerators.events import Method
+from ngbkit import options, registry
 from ngbkit.compilers.base import GRAPH, Compiler, Program, Progress, Task, Tuning
-from ngbkit.device import preparation, reference
+from ngbkit.device import equivalence, preparation, reference
 from ngbkit.device.channel import Channel, ChannelClosedError, Message
+from ngbkit.device.timing.sampling import sample
+from ngbkit.device.timing.warming import warm_up
 from ngbkit.errors import UnsupportedError, UsageError, WorkloadError
-from ngbkit.records import FailureStatus, Stage
-from ngbkit.timing.sampling import sample
-from ngbkit.timing.warming import warm_up
-from ngbkit.trials import Choice
+from ngbkit.hardware import resources
+from ngbkit.hardware.accelerators import events
+from ngbkit.hardware.accelerators.events import Method
+from ngbkit.sweep.records import FailureStatus, Stage
+from ngbkit.sweep.trials import Choice
 from ngbkit.workloads import feeds
 from ngbkit.workloads.base import Source, TensorSpec, Workload
 

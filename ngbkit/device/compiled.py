@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from ngbkit.artifacts import replacing
+from ngbkit.files import replacing
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ngbkit import scratch
-from ngbkit.device.lifeline import Lifeline
-from ngbkit.device.watch import end_group, end_with
+from ngbkit import files
+from ngbkit.device.keepalive import Lifeline
+from ngbkit.device.process_lifetime import end_group, end_with
 
 # An engine gives up a controller that has been silent at so many looks, 0.75 s apart: after minutes where that is
 # all by which it knows of its client, and late where something else ends it.
@@ -99,7 +99,7 @@ def be(settings: Settings, folder: Path, ready: int | None = None) -> None:
 def tidy(folder: Path, pid: int) -> None:
     """Remove what the engine `pid` with that folder keeps while it runs; what it has measured stays."""
     shutil.rmtree(folder, ignore_errors=True)
-    scratch.clean(folder.parent.parent / "scratch", ending=pid)
+    files.clean_scratch(folder.parent.parent / "scratch", ending=pid)
 
 
 def _be_engine(settings: Settings, folder: Path, ready: int | None) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 
 from ngbkit.device import child
 from ngbkit.device.channel import Channel
-from ngbkit.device.watch import end_with_parent
+from ngbkit.device.process_lifetime import end_with_parent
 
 # The kernel ends a child that takes too much memory before it thinks of the engine or the notebook.
 _FIRST_TO_GO = b"1000"

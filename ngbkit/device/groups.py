@@ -9,22 +9,23 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ngbkit import records as record_format
-from ngbkit import registry, resources, telemetry
+from ngbkit import registry
 from ngbkit.compilers.base import Compiler
-from ngbkit.device import pool, preparation, tuning
+from ngbkit.device import preparation, server_pool, tuning
 from ngbkit.device.channel import Message
 from ngbkit.device.compiled import Compiled
-from ngbkit.device.lane import Lane, LaneFailedError
-from ngbkit.device.pool import form_of, preload, preparing, servers
+from ngbkit.device.interleaving import Rounds
+from ngbkit.device.server_pool import form_of, preload, preparing, servers
 from ngbkit.device.servers import ForkServer
 from ngbkit.device.spec import Spec
 from ngbkit.device.tuning import Budget, Search
-from ngbkit.device.turns import Rounds
-from ngbkit.journal import Journal
-from ngbkit.records import Failure, Record
-from ngbkit.telemetry import Chip, Meter
-from ngbkit.trials import Choice, Group, Trial, facts_key
+from ngbkit.device.worker import Lane, LaneFailedError
+from ngbkit.hardware import resources, telemetry
+from ngbkit.hardware.telemetry import Chip, Meter
+from ngbkit.sweep import records as record_format
+from ngbkit.sweep.journal import Journal
+from ngbkit.sweep.records import Failure, Record
+from ngbkit.sweep.trials import Choice, Group, Trial, facts_key
 from ngbkit.workloads.base import Source
 
 # A trial whose process ended this often in the same phase is not tried again.
@@ -79,12 +80,12 @@ class Bench:
 
     @property
     def threads(self) -> int:
-        return pool.threads_of(self.spec)
+        return server_pool.threads_of(self.spec)
 
     def warm_servers(self) -> None:
         """Make room in the cache, and start every fork server that the sweep needs."""
         preparation.evict(preparation.cache(self.spec.state_dir, self.spec.device), _CACHE_BYTES)
-        pool.start(self.spec)
+        server_pool.start(self.spec)
 
     def measure(self, group: Group) -> None:
         """Bring every trial of a group that has no record to a record.

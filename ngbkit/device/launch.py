@@ -26,11 +26,11 @@ from typing import Any
 import psutil
 
 from ngbkit import options
-from ngbkit.artifacts import replacing
 from ngbkit.device import engine as engine_process
 from ngbkit.device.engine import READY, Settings
-from ngbkit.device.lifeline import Lifeline
+from ngbkit.device.keepalive import Lifeline
 from ngbkit.errors import DeviceError
+from ngbkit.files import replacing
 
 START_S = 60.0
 _LOG_BYTES = 4000

@@ -16,18 +16,19 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ngbkit import conditions, environment, options, peaks, telemetry
-from ngbkit import records as record_format
-from ngbkit.accelerators import probing as accelerators
-from ngbkit.artifacts import Store
-from ngbkit.device import pool
+from ngbkit import options
+from ngbkit.device import peaks, server_pool
 from ngbkit.device.groups import Bench
 from ngbkit.device.interrupt import Interrupt
-from ngbkit.device.occupancy import occupied
+from ngbkit.device.lock import occupied
 from ngbkit.device.settings import child_settings
 from ngbkit.device.spec import EVENT_MIME, FORMAT, Spec
 from ngbkit.errors import DeviceError, FencedError, NgbkitError
-from ngbkit.journal import Journal, decode
+from ngbkit.files import Store
+from ngbkit.hardware import conditions, environment, telemetry
+from ngbkit.hardware.accelerators import probing as accelerators
+from ngbkit.sweep import records as record_format
+from ngbkit.sweep.journal import Journal, decode
 
 Publish = Callable[[dict[str, Any]], None]
 # How long the work of others is watched for a look at the device, and how much of a log is told.
@@ -47,7 +48,7 @@ def hello(spec_json: str = "{}") -> str:
 
 
 def vitals(spec_json: str = "{}") -> str:
-    """JSON of how the device is now, as `ngbkit.conditions.look` finds it, and of the end of this engine's log."""
+    """JSON of the device's conditions now (`ngbkit.hardware.conditions.look`), and of the end of this engine's log."""
     del spec_json
     return json.dumps({"looked": conditions.look(_LOOK_S), "log": _end_of_log()})
 
@@ -57,7 +58,7 @@ def warm(spec_json: str) -> str:
 
     It returns when all is there: imports that are still going on would be taken for other work on the device.
     """
-    for server in pool.start(Spec.from_json(spec_json)):
+    for server in server_pool.start(Spec.from_json(spec_json)):
         server.wait_until_ready()
     return "{}"
 

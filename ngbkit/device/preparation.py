@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 
 from ngbkit import options, registry
-from ngbkit.artifacts import Store, replacing
-from ngbkit.compilers.base import version
 from ngbkit.device import reference
 from ngbkit.errors import UnsupportedError
+from ngbkit.files import Store, replacing
+from ngbkit.registry import version
 from ngbkit.workloads import counts, export
 from ngbkit.workloads.base import Network, Source, Workload, content_hash
 

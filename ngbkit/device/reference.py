@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ngbkit import registry
-from ngbkit.artifacts import replacing
 from ngbkit.compilers.base import Compiler, Task, Tuning
-from ngbkit.equivalence import NOISE, relative_error
+from ngbkit.device.equivalence import NOISE, relative_error
+from ngbkit.files import replacing
 from ngbkit.workloads import exact, export, feeds
 from ngbkit.workloads.base import Network
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from ngbkit.device.channel import Channel, ChannelClosedError, Message
 from ngbkit.errors import DeviceError
-from ngbkit.resources import out_of_memory_kills
+from ngbkit.hardware.resources import out_of_memory_kills
 
 _LOG_TAIL = 4000
 _START_S = 120.0

@@ -6,8 +6,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from ngbkit.artifacts import Store
-from ngbkit.sweep import Sweep
+from ngbkit.files import Store
+from ngbkit.sweep.grid import Sweep
 
 EVENT_MIME = "application/vnd.ngbkit.event+json"
 FORMAT = 2

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ngbkit.device.channel import Message
-from ngbkit.journal import Journal
+from ngbkit.sweep.journal import Journal
 
 _KIND = "tuning"
 

@@ -1,24 +1,31 @@
-"""The figures: a dataset in, an altair chart out, one figure a file.
+"""Charts of a dataset, and the accessor `ds.ngb` that has them and the metrics at hand.
 
-rows.py makes a row a trial of a dataset and a metric, lines.py a panel a network of those, captions.py what stands
-above, marks.py and theme.py how all of them look; files.py writes a figure, renderer.py shows it in a notebook.
+charts/ has one chart a file. rows.py makes a row a trial of a dataset and a metric, lines.py a panel a network of
+those, captions.py what stands above, marks.py and theme.py how all of them look; files.py writes a chart, renderer.py
+shows it in a notebook.
 """
 
-from ngbkit.figures.ase import ase
-from ngbkit.figures.break_even import break_even
-from ngbkit.figures.bsr import bsr
-from ngbkit.figures.cpu import cpu
-from ngbkit.figures.depth import depth
-from ngbkit.figures.files import save
-from ngbkit.figures.heatmap import heatmap
-from ngbkit.figures.latency import latency
-from ngbkit.figures.overview import overview
-from ngbkit.figures.reversals import reversals
-from ngbkit.figures.roofline import roofline
-from ngbkit.figures.speedup import speedup
-from ngbkit.figures.status import status
-from ngbkit.figures.throughput import throughput
-from ngbkit.figures.traces import traces
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ngbkit.figures.charts.ase import ase
+    from ngbkit.figures.charts.break_even import break_even
+    from ngbkit.figures.charts.bsr import bsr
+    from ngbkit.figures.charts.cpu import cpu
+    from ngbkit.figures.charts.depth import depth
+    from ngbkit.figures.charts.heatmap import heatmap
+    from ngbkit.figures.charts.latency import latency
+    from ngbkit.figures.charts.overview import overview
+    from ngbkit.figures.charts.reversals import reversals
+    from ngbkit.figures.charts.roofline import roofline
+    from ngbkit.figures.charts.speedup import speedup
+    from ngbkit.figures.charts.status import status
+    from ngbkit.figures.charts.throughput import throughput
+    from ngbkit.figures.charts.traces import traces
+    from ngbkit.figures.files import save
 
 __all__ = [
     "ase",
@@ -37,3 +44,11 @@ __all__ = [
     "throughput",
     "traces",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # altair takes a second to import, and the accessor needs it only for a chart.
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = "files" if name == "save" else f"charts.{name}"
+    return getattr(import_module(f"{__name__}.{module}"), name)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ngbkit.dataset import nodes
+from ngbkit.dataset.assembly import nodes
+from ngbkit.dataset.storage import Data
 from ngbkit.metrics import contracts
-from ngbkit.records import OPEN
-from ngbkit.storage import Data
-from ngbkit.trials import BASELINE
+from ngbkit.sweep.records import OPEN
+from ngbkit.sweep.trials import BASELINE
 
 if TYPE_CHECKING:
     import altair as alt

@@ -8,9 +8,9 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ngbkit.dataset.storage import write_whole
 from ngbkit.errors import UsageError
 from ngbkit.figures import pictures
-from ngbkit.storage import write_whole
 
 if TYPE_CHECKING:
     import altair as alt

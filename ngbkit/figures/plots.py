@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ngbkit import figures
+from ngbkit.dataset.storage import Data
 from ngbkit.figures.lines import By
 from ngbkit.metrics.economy import Cache
-from ngbkit.storage import Data
-from ngbkit.trials import BASELINE
+from ngbkit.sweep.trials import BASELINE
 
 if TYPE_CHECKING:
     import altair as alt

@@ -10,9 +10,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from ngbkit import environment, storage
-from ngbkit.fingerprint import fingerprint
-from ngbkit.plain import plain
+from ngbkit.dataset import storage
+from ngbkit.dataset.dataset_hash import fingerprint
+from ngbkit.hardware import environment
+from ngbkit.sweep.to_json import plain
 from ngbkit.workloads.base import content_hash
 
 KEY = "ngbkit"
@@ -30,9 +31,9 @@ def traced(figure: Callable[_Arguments, _Chart]) -> Callable[_Arguments, _Chart]
     """A figure that tells where it comes from.
 
     Its specification has ``usermeta["ngbkit"]``: ``figure`` and ``arguments``, what drew it; ``dataset``, the hash of
-    the data (`ngbkit.fingerprint`); ``run_id``; ``sweep``, the hash of what was asked for; ``environments``, that of
-    what it was measured on; ``measured_with`` and ``drawn_with``, versions of ngbkit, and ``commit``, where a checkout
-    tells.
+    the data (`ngbkit.dataset.dataset_hash`); ``run_id``; ``sweep``, the hash of what was asked for; ``environments``,
+    that of what it was measured on; ``measured_with`` and ``drawn_with``, versions of ngbkit, and ``commit``, where a
+    checkout tells.
     """
 
     @wraps(figure)

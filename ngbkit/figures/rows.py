@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
-from ngbkit.dataset import factor_dims, nodes
+from ngbkit.dataset.assembly import factor_dims, nodes
+from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError, UnknownNameError, UsageError
-from ngbkit.records import OPEN
-from ngbkit.storage import Data
-from ngbkit.trials import BASELINE
+from ngbkit.sweep.records import OPEN
+from ngbkit.sweep.trials import BASELINE
 from ngbkit.workloads.paper import FAMILIES
 
 if TYPE_CHECKING:

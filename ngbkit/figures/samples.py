@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
-from ngbkit.dataset import factor_dims, nodes
+from ngbkit.dataset.assembly import factor_dims, nodes
+from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError
 from ngbkit.figures import lines, rows
-from ngbkit.storage import Data
 
 if TYPE_CHECKING:
     import pandas as pd

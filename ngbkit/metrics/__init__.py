@@ -1,6 +1,5 @@
-"""What the measurements mean: on pure arrays, on labelled ones, and as ``ds.ngb``, which importing this registers."""
+"""What the measurements mean: numbers with intervals, on arrays, on labelled data, and as tables."""
 
-from ngbkit.metrics.accessor import Metrics
 from ngbkit.metrics.economy import break_even
 from ngbkit.metrics.factors import depth_slope, friction, retention
 from ngbkit.metrics.labelled import ase, bsr, rtr, speedup, tcr, throughput
@@ -10,7 +9,6 @@ from ngbkit.metrics.roofline import roofline
 from ngbkit.metrics.trials import failures, summary, undisturbed, why
 
 __all__ = [
-    "Metrics",
     "ase",
     "break_even",
     "bsr",

@@ -13,10 +13,10 @@ from typing import Any, Literal, get_args
 import numpy as np
 import xarray as xr
 
-from ngbkit.dataset import nodes
+from ngbkit.dataset.assembly import nodes
+from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError, UsageError
-from ngbkit.storage import Data
-from ngbkit.trials import BASELINE
+from ngbkit.sweep.trials import BASELINE
 
 Unlike = Literal["error", "mask", "allow"]
 
@@ -40,7 +40,7 @@ def differing(
     Parameters
     ----------
     dataset
-        What `ngbkit.dataset.assemble` gave, whole or selected from.
+        What `ngbkit.dataset.assembly.assemble` gave, whole or selected from.
     metric
         What is to be computed, for the message.
     unlike

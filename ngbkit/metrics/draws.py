@@ -3,8 +3,8 @@
 Every metric is one function of prepared data and a `Sampler`. Without a sampler it takes medians and gives the metric;
 with one it takes replicates of them and gives replicates of the metric, along the dim ``draw``.
 
-An interval of one median covers as often as it says (see `ngbkit.timing.intervals`). One of a metric that is made of
-several, as BSR and RTR are, is a little wider than need be: of 20 rounds 96 to 98 % cover where 95 % were asked for.
+An interval of one median covers as often as it says (see `ngbkit.device.timing.intervals`). One of a metric that is made
+of several, such as BSR and RTR, is a little too wide: of 20 rounds 96 to 98 % cover where 95 % were asked.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 import xarray as xr
 
-from ngbkit.dataset import describe
+from ngbkit.dataset.assembly import describe
+from ngbkit.device.timing import intervals
 from ngbkit.errors import MetricError, UsageError
 from ngbkit.metrics import arrays
-from ngbkit.timing import intervals
 
 DRAWS = 1000
 """Bootstrap replicates of a metric."""

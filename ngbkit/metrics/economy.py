@@ -12,7 +12,7 @@ from ngbkit.metrics import ratios
 from ngbkit.metrics.contracts import Unlike
 from ngbkit.metrics.draws import Sampler, estimate
 from ngbkit.metrics.labelled import Result, compared
-from ngbkit.trials import BASELINE
+from ngbkit.sweep.trials import BASELINE
 
 Cache = Literal["cold", "warm"]
 

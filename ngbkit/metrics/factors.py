@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import xarray as xr
 
-from ngbkit.dataset import describe, factor_dims
+from ngbkit.dataset.assembly import describe, factor_dims
 from ngbkit.errors import MetricError
 from ngbkit.metrics import arrays, ratios
 from ngbkit.metrics.contracts import Unlike

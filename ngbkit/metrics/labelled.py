@@ -1,8 +1,8 @@
 """The metrics on labelled datasets: each finds what it is relative to, or says which trial to add.
 
 A trial that failed or is pending is NaN in every metric, and so is what is relative to it. With ``ci=0.95`` each gives
-its interval too, by bootstrap over rounds: see `ngbkit.metrics.draws`, and `ngbkit.timing.intervals` for how often it
-covers.
+its interval too, by bootstrap over rounds: see `ngbkit.metrics.draws`, and `ngbkit.device.timing.intervals` for how
+often it covers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ngbkit.errors import UsageError
 from ngbkit.metrics import arrays, ratios
 from ngbkit.metrics.contracts import Unlike, differing
 from ngbkit.metrics.draws import Metric, Sampler, estimate
-from ngbkit.trials import BASELINE
+from ngbkit.sweep.trials import BASELINE
 
 Result = xr.DataArray | xr.Dataset
 """A metric; with `ci`, a dataset of it under its own name, of ``ci_low`` and of ``ci_high``."""
@@ -38,7 +38,7 @@ def throughput(dataset: xr.Dataset, *, ci: float | None = None) -> Result:
     Parameters
     ----------
     dataset
-        What `ngbkit.dataset.assemble` gave.
+        What `ngbkit.dataset.assembly.assemble` gave.
     ci
         The probability that an interval is to cover, in (0, 1); None for no interval.
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
-from ngbkit.dataset import factor_dims, nodes
+from ngbkit.dataset.assembly import factor_dims, nodes
+from ngbkit.dataset.storage import Data
 from ngbkit.metrics import ratios
 from ngbkit.metrics.contracts import Unlike, unranked
 from ngbkit.metrics.draws import Sampler
-from ngbkit.storage import Data
-from ngbkit.trials import BASELINE
+from ngbkit.sweep.trials import BASELINE
 
 if TYPE_CHECKING:
     import pandas as pd

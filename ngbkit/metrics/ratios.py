@@ -13,7 +13,7 @@ import xarray as xr
 from ngbkit.errors import MetricError
 from ngbkit.metrics import arrays
 from ngbkit.metrics.draws import Sampler, center
-from ngbkit.trials import BASELINE
+from ngbkit.sweep.trials import BASELINE
 
 # No compiler can be called so.
 _ANCHOR = "\0anchor"
@@ -25,7 +25,7 @@ def prepare(dataset: xr.Dataset, *, mask: xr.DataArray | None = None, anchored: 
     Parameters
     ----------
     dataset
-        What `ngbkit.dataset.assemble` gave, whole or selected from.
+        What `ngbkit.dataset.assembly.assemble` gave, whole or selected from.
     mask
         Trials to leave out.
     anchored

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
-from ngbkit.dataset import factor_dims, nodes
+from ngbkit.dataset.assembly import factor_dims, nodes
+from ngbkit.dataset.storage import Data
 from ngbkit.errors import UsageError
 from ngbkit.metrics import arrays, ratios
 from ngbkit.metrics.contracts import Unlike, unranked
 from ngbkit.metrics.draws import DRAWS, Sampler, center
-from ngbkit.storage import Data
-from ngbkit.trials import BASELINE
+from ngbkit.sweep.trials import BASELINE
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import xarray as xr
 
-from ngbkit.dataset import factor_dims
+from ngbkit.dataset.assembly import factor_dims
 from ngbkit.metrics import arrays, contracts, ratios
 from ngbkit.metrics.draws import described
 

@@ -8,14 +8,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ngbkit import inventory, registry
-from ngbkit.arguments import Argument
+from ngbkit import registry
+from ngbkit.commands import listing
+from ngbkit.commands.arguments import Argument
 from ngbkit.errors import NgbkitError
 from ngbkit.notebook import modules
 from ngbkit.notebook.magics import TABLES
-from ngbkit.records import OPEN, STATUSES
-from ngbkit.sweep import parse_workload
-from ngbkit.words import restore_quotes
+from ngbkit.sweep.grid import parse_workload
+from ngbkit.sweep.parsing import restore_quotes
+from ngbkit.sweep.records import OPEN, STATUSES
 from ngbkit.workloads import files
 
 if TYPE_CHECKING:
@@ -142,14 +143,14 @@ def _statuses(_place: _Place) -> Iterable[str]:
 
 
 def _runs(_place: _Place) -> Iterable[str]:
-    return [row["run"] for row in inventory.list_runs()]
+    return [row["run"] for row in listing.list_runs()]
 
 
 def _kept(place: _Place) -> Iterable[str]:
     """The keys of what a device keeps; where results of tuning are carried the file comes first."""
     if len(place.own) == 1 and place.own[0] in ("export", "import"):
         return [*files.complete(place.typed, ".tar"), *files.complete(place.typed, ".gz")]
-    from ngbkit.caches import contents
+    from ngbkit.cluster.caches import contents
 
     flags = [*place.before, ""]
     device = next((flags[at + 1] for at, word in enumerate(flags[:-1]) if word in ("-d", "--device")), "cpu")

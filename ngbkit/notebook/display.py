@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from ngbkit import inventory
-from ngbkit.clock import duration
-from ngbkit.progress import PAUSE_S, describe, remarks
+from ngbkit.commands import listing
+from ngbkit.runs.progress_display import PAUSE_S, describe, remarks
+from ngbkit.runs.time_left import duration
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
+    from ngbkit.dataset.storage import Data
     from ngbkit.runs import Run
-    from ngbkit.storage import Data
 
 _RUN = "ngbkit.runs.run.Run"
 
@@ -36,7 +36,7 @@ def unregister(shell: InteractiveShell) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Rows of `ngbkit.inventory`, as a table.
+    """Rows of `ngbkit.commands.listing`, as a table.
 
     Parameters
     ----------
@@ -50,10 +50,10 @@ class Listing:
     empty: str
 
     def _repr_html_(self) -> str:
-        return inventory.to_html(self.rows, self.empty)
+        return listing.to_html(self.rows, self.empty)
 
     def __repr__(self) -> str:
-        return inventory.to_text(self.rows, self.empty)
+        return listing.to_text(self.rows, self.empty)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Moment:
         now, line = self.run.progress, escape(self._line())
         if self.data is None:
             return f'<progress value="{now.done}" max="{now.total}" style="vertical-align: middle"></progress> {line}'
-        from ngbkit.tables import compact, to_html
+        from ngbkit.metrics.tables import compact, to_html
 
         below = "<br>".join([line, *map(escape, self._below())])
         return f"{to_html(compact(self.data))}<p><small>{below}</small></p>"
@@ -86,7 +86,7 @@ class Moment:
     def __repr__(self) -> str:
         if self.data is None:
             return self._line()
-        from ngbkit.tables import compact, to_text
+        from ngbkit.metrics.tables import compact, to_text
 
         return "\n".join([to_text(compact(self.data)), self._line(), *self._below()])
 

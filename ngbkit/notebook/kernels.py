@@ -10,10 +10,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from ngbkit.arguments import Argument
 from ngbkit.cluster import devices
+from ngbkit.commands.arguments import Argument
+from ngbkit.commands.listing import Answer
 from ngbkit.errors import MissingDependencyError, UnknownNameError, UsageError
-from ngbkit.inventory import Answer
 
 KERNEL = "ngbkit"
 """The kernel that the wheel brings; those of devices are called ``ngbkit-`` and the label."""

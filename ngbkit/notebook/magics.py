@@ -13,25 +13,26 @@ from IPython.core import error as ipython
 from IPython.core import magic_arguments
 from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class, no_var_expand
 
-from ngbkit import arguments, inventory, words
-from ngbkit.arguments import Argument
-from ngbkit.caches.arguments import CACHE
+from ngbkit.commands import arguments, listing
+from ngbkit.commands import selfcheck as selfcheck_arguments
+from ngbkit.commands.arguments import Argument
+from ngbkit.commands.cache_arguments import CACHE
+from ngbkit.commands.optimize_arguments import OPTIMIZE
 from ngbkit.errors import NgbkitError, UsageError, WorkloadError
 from ngbkit.notebook import modules
 from ngbkit.notebook.display import Drawing, Listing, when_ended
 from ngbkit.notebook.sheets import Sheets
-from ngbkit.optimizer.arguments import OPTIMIZE
-from ngbkit.progress import common_failure, watch
-from ngbkit.selfcheck import arguments as selfcheck_arguments
+from ngbkit.runs.progress_display import common_failure, watch
+from ngbkit.sweep import parsing
 
 if TYPE_CHECKING:
     import pandas as pd
     from IPython.core.interactiveshell import InteractiveShell
 
+    from ngbkit.dataset.storage import Data
     from ngbkit.notebook.panels import DevicesPanel, ExplorerPanel, SweepPanel
     from ngbkit.runs import Run
-    from ngbkit.selfcheck import SelfCheck
-    from ngbkit.storage import Data
+    from ngbkit.runs.selfcheck import SelfCheck
     from ngbkit.workloads.base import Workload
 
 PANELS = ("sweep", "devices", "explore")
@@ -41,9 +42,9 @@ TABLES: Mapping[str, tuple[Argument, ...]] = {
         *(arguments.WORKLOADS, *arguments.SWEEP, *arguments.BUDGET, *arguments.MODULE),
         *(arguments.OUT, arguments.BACKGROUND),
     ),
-    "ngruns": (arguments.RUN, *arguments.RESUME, arguments.OUT, arguments.BACKGROUND, *inventory.RUNS),
-    "ngdevices": inventory.DEVICES,
-    "ngcompilers": inventory.COMPILERS,
+    "ngruns": (arguments.RUN, *arguments.RESUME, arguments.OUT, arguments.BACKGROUND, *listing.RUNS),
+    "ngdevices": listing.DEVICES,
+    "ngcompilers": listing.COMPILERS,
     "ngcache": CACHE,
     "ngoptimize": OPTIMIZE,
     "ngselfcheck": selfcheck_arguments.TABLE,
@@ -148,11 +149,11 @@ class Benchmarks(Magics):
         with _short_errors():
             asked = self._read(self.ngruns, line)
             if asked.resume is None:
-                return _shown(inventory.see_to_runs(asked))
+                return _shown(listing.see_to_runs(asked))
             if asked.failures is not None:
                 raise UsageError("--resume measures, and --failures tells what was measured; give one of them.")
             engines = arguments.to_engines(asked.cluster, read_sweep(find(asked.resume)).devices)
-            run = resume(asked.resume, retry=words.read_statuses(asked.retry), engines=engines)
+            run = resume(asked.resume, retry=parsing.read_statuses(asked.retry), engines=engines)
             return self._carry_out(run, asked)
 
     @_magic(line_magic)
@@ -166,7 +167,7 @@ class Benchmarks(Magics):
         """
         with _short_errors():
             asked = self._read(self.ngdevices, line)
-            return Listing(inventory.see_to_devices(asked.action, asked.names), "There is no device.")
+            return Listing(listing.see_to_devices(asked.action, asked.names), "There is no device.")
 
     @_magic(line_magic)
     def ngcompilers(self, line: str) -> Listing:
@@ -179,7 +180,7 @@ class Benchmarks(Magics):
             %ngcompilers openvino
         """
         with _short_errors():
-            return _shown(inventory.see_to_compilers(self._read(self.ngcompilers, line)))
+            return _shown(listing.see_to_compilers(self._read(self.ngcompilers, line)))
 
     @_magic(line_magic)
     def ngcache(self, line: str) -> Listing:
@@ -190,7 +191,7 @@ class Benchmarks(Magics):
             %ngcache
             %ngcache clean --keep 5GB
         """
-        from ngbkit.caches.errand import see_to_caches
+        from ngbkit.commands.cache import see_to_caches
 
         with _short_errors():
             return _shown(see_to_caches(self._read(self.ngcache, line)))
@@ -228,8 +229,8 @@ class Benchmarks(Magics):
             %ngselfcheck --groups 200 --hog
             %ngselfcheck --disturbances
         """
-        from ngbkit import selfcheck
-        from ngbkit.selfcheck import disturbances
+        from ngbkit.runs import selfcheck
+        from ngbkit.runs.selfcheck import disturbances
 
         with _short_errors():
             asked = self._read(self.ngselfcheck, line)
@@ -301,7 +302,7 @@ class Benchmarks(Magics):
         return namespace
 
     def _read(self, magic: Any, line: str) -> argparse.Namespace:
-        asked = arguments.parse(magic.parser, [self._expand(word) for word in words.split_words(line)])
+        asked = arguments.parse(magic.parser, [self._expand(word) for word in parsing.split_words(line)])
         out = getattr(asked, "out", None)
         if out is not None and not out.isidentifier():
             raise UsageError(
@@ -344,15 +345,13 @@ class Benchmarks(Magics):
         return None if asked.out else data
 
     def _bind(self, run: Run, name: str | None) -> Data:
-        import ngbkit.metrics  # noqa: F401  gives the dataset its `ds.ngb`
-
         data = run.dataset()
         if name is not None:
             self._user_ns[name] = data
         return data
 
 
-def _shown(answer: inventory.Answer) -> Listing:
+def _shown(answer: listing.Answer) -> Listing:
     return (Sheets if answer.sheets else Listing)(answer.rows, answer.empty)
 
 
@@ -371,7 +370,7 @@ def _read_cell(source: str, asked: argparse.Namespace) -> list[Workload]:
     from ngbkit.workloads import cell
 
     named = {} if asked.name is None else {"name": asked.name}
-    factors = list(words.read_factors(asked.factor or ()))
+    factors = list(parsing.read_factors(asked.factor or ()))
     # The user sees the magic's own line as the first of the cell, and tracebacks should name the lines that they see.
     return cell.from_source(f"\n{source}", factors=factors, **named)
 

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ngbkit import words
 from ngbkit.errors import UsageError, WorkloadError
+from ngbkit.sweep import parsing
 
 if TYPE_CHECKING:
     import torch
@@ -35,7 +35,7 @@ def to_workload(name: str, namespace: Mapping[str, Any], asked: argparse.Namespa
     namespace
         The user's variables.
     asked
-        What ``%ngbench`` was asked for: `ngbkit.arguments.MODULE` says what a module is fed, and what it is called.
+        The parsed arguments of ``%ngbench``; `ngbkit.commands.arguments.MODULE` are those of a module.
 
     Raises
     ------
@@ -54,7 +54,7 @@ def _example_inputs(name: str, namespace: Mapping[str, Any], asked: argparse.Nam
             raise UsageError(f"--inputs {asked.inputs}: there is no variable of that name.")
         return namespace[asked.inputs]
     if asked.input_shape is not None:
-        return _draw([words.read_shape(text) for text in asked.input_shape])
+        return _draw([parsing.read_shape(text) for text in asked.input_shape])
     if "inputs" in namespace:
         return namespace["inputs"]
     if "input_shape" in namespace:
@@ -74,7 +74,7 @@ def _export(name: str, module: torch.nn.Module, example_inputs: Any, asked: argp
     except WorkloadError:
         if asked.batch_sizes is None:
             raise
-    sizes = [size for text in asked.batch_sizes for size in words.read_numbers("batch size", text)]
+    sizes = [size for text in asked.batch_sizes for size in parsing.read_numbers("batch size", text)]
     return from_module(name, module, example_inputs, batch_sizes=[int(size) for size in sizes])
 
 

@@ -6,13 +6,14 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ngbkit import arguments, inventory, words
+from ngbkit.commands import arguments, listing
+from ngbkit.sweep import parsing
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-    from ngbkit.metrics import Metrics
-    from ngbkit.sweep import Sweep
+    from ngbkit.figures.accessor import Metrics
+    from ngbkit.sweep.grid import Sweep
 
 Row = dict[str, Any]
 
@@ -34,23 +35,23 @@ def unregister(shell: InteractiveShell) -> None:
 
 
 def describe_sweep(sweep: Sweep) -> Row:
-    """What a sweep measures, as a row for `ngbkit.inventory.to_sheets`."""
+    """What a sweep measures, as a row for `ngbkit.commands.listing.to_sheets`."""
     groups = sum(1 for _ in sweep.groups())
     row: Row = {
         "sweep": f"{len(sweep)} trials in {groups} groups",
         "workloads": ", ".join(dict.fromkeys(one.name for one in sweep.workloads)),
         "compilers": ", ".join(sweep.compilers),
-        "batch sizes": words.write_numbers(sweep.batch_sizes),
+        "batch sizes": parsing.write_numbers(sweep.batch_sizes),
         "devices": ", ".join(sweep.devices),
     }
     taken = {name: values for one in sweep.workloads for name, values in one.factors.items()}
-    row |= {f"factor {name}": words.write_numbers(values) for name, values in {**taken, **sweep.factors}.items()}
+    row |= {f"factor {name}": parsing.write_numbers(values) for name, values in {**taken, **sweep.factors}.items()}
     return row | {"options": " ".join(arguments.to_words(sweep))}
 
 
 def describe_metrics(found: Metrics) -> Row:
     """What a dataset holds, in the same form."""
-    from ngbkit.dataset import factor_dims, nodes
+    from ngbkit.dataset.assembly import factor_dims, nodes
     from ngbkit.figures import captions
 
     data = found._data
@@ -67,15 +68,15 @@ def describe_metrics(found: Metrics) -> Row:
 
 
 def _html(describe: Callable[[Any], Row]) -> Callable[[Any], str]:
-    return lambda shown: inventory.to_html_sheets([describe(shown)], "")
+    return lambda shown: listing.to_html_sheets([describe(shown)], "")
 
 
 def _text(describe: Callable[[Any], Row]) -> Callable[[Any, Any, bool], None]:
-    return lambda shown, printer, _cycle: printer.text(inventory.to_sheets([describe(shown)], ""))
+    return lambda shown, printer, _cycle: printer.text(listing.to_sheets([describe(shown)], ""))
 
 
 # By name, so that neither is imported to show something else.
 _SHEETS: dict[tuple[str, str], Callable[[Any], Row]] = {
-    ("ngbkit.sweep", "Sweep"): describe_sweep,
-    ("ngbkit.metrics.accessor", "Metrics"): describe_metrics,
+    ("ngbkit.sweep.grid", "Sweep"): describe_sweep,
+    ("ngbkit.figures.accessor", "Metrics"): describe_metrics,
 }

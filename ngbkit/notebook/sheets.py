@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from ngbkit import inventory
+from ngbkit.commands import listing
 from ngbkit.notebook.display import Listing
 
 
 class Sheets(Listing):
-    """Rows of `ngbkit.inventory`, a heading and its lines each. Parameters are those of `Listing`."""
+    """Rows of `ngbkit.commands.listing`, a heading and its lines each. Parameters are those of `Listing`."""
 
     __slots__ = ()
 
     def _repr_html_(self) -> str:
-        return inventory.to_html_sheets(self.rows, self.empty)
+        return listing.to_html_sheets(self.rows, self.empty)
 
     def __repr__(self) -> str:
-        return inventory.to_sheets(self.rows, self.empty)
+        return listing.to_sheets(self.rows, self.empty)

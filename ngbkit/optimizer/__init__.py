@@ -10,7 +10,6 @@ from ngbkit.errors import MissingDependencyError
 if TYPE_CHECKING:
     from ngbkit.optimizer.costs import operations, predicted
     from ngbkit.optimizer.drawing import draw
-    from ngbkit.optimizer.errand import see_to_optimizing
     from ngbkit.optimizer.optimise import Optimised, Tried, optimize
     from ngbkit.optimizer.portability import study, summary
     from ngbkit.optimizer.rules import RULES, Rule, rule
@@ -32,7 +31,6 @@ _EXPORTS = {
     "predicted": "costs",
     "rule": "rules",
     "search": "search",
-    "see_to_optimizing": "errand",
     "study": "portability",
     "summary": "portability",
 }
@@ -51,7 +49,6 @@ __all__ = [
     "predicted",
     "rule",
     "search",
-    "see_to_optimizing",
     "study",
     "summary",
 ]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ngbkit.equivalence import relative_error
+from ngbkit.device.equivalence import relative_error
 from ngbkit.workloads import exact, feeds, onnx
 from ngbkit.workloads.base import TensorSpec, Workload
 
@@ -18,7 +18,7 @@ _BUDGET_S = 300.0
 
 
 def error(original: Path, rewritten: Path, seed: int = 0) -> float:
-    """The largest `ngbkit.equivalence.relative_error` of any output; infinite where there are not as many of them.
+    """The largest `ngbkit.device.equivalence.relative_error` of any output; infinite where their numbers differ.
 
     Parameters
     ----------

@@ -10,12 +10,12 @@ from typing import Any
 import xarray as xr
 
 from ngbkit import metrics, options, registry
-from ngbkit.artifacts import hash_file
-from ngbkit.columns import NO_ROUND
 from ngbkit.compilers.base import GRAPH
+from ngbkit.dataset.tabulate import NO_ROUND
 from ngbkit.errors import UsageError
-from ngbkit.sweep import Sweep
-from ngbkit.trials import Choice
+from ngbkit.files import hash_file
+from ngbkit.sweep.grid import Sweep
+from ngbkit.sweep.trials import Choice
 from ngbkit.workloads import onnx
 from ngbkit.workloads.base import Source, Workload
 from ngbkit.workloads.export import export_for

@@ -9,8 +9,8 @@ import numpy as np
 
 from ngbkit.errors import UsageError
 from ngbkit.figures import marks, theme
+from ngbkit.metrics.tables import format_number
 from ngbkit.predictor.graphs import Graph, Operator, Tensor
-from ngbkit.tables import format_number
 
 if TYPE_CHECKING:
     import altair as alt

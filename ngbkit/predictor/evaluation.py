@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ngbkit.dataset.storage import Data
 from ngbkit.predictor import scores
 from ngbkit.predictor.examples import Examples, collect
 from ngbkit.predictor.kinds import kind as kind_of
 from ngbkit.predictor.kinds.base import Floats, Progress, silent
 from ngbkit.predictor.splits import Split, folds
-from ngbkit.storage import Data
 
 if TYPE_CHECKING:
     import pandas as pd

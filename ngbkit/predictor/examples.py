@@ -22,16 +22,17 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from ngbkit import options, registry, storage
-from ngbkit.artifacts import Store, replacing
+from ngbkit import options, registry
 from ngbkit.compilers.base import GRAPH
-from ngbkit.dataset import describe, factor_dims, nodes
+from ngbkit.dataset import storage
+from ngbkit.dataset.assembly import describe, factor_dims, nodes
+from ngbkit.dataset.storage import Data
 from ngbkit.errors import UsageError
 from ngbkit.figures.rows import family
+from ngbkit.files import Store, replacing
 from ngbkit.metrics import arrays
-from ngbkit.predictor import graphs, pace
+from ngbkit.predictor import drift, graphs
 from ngbkit.predictor.graphs import Graph
-from ngbkit.storage import Data
 from ngbkit.workloads import labels
 from ngbkit.workloads.base import Factors, Source, Workload, content_hash
 from ngbkit.workloads.export import export_for
@@ -127,7 +128,7 @@ def collect(*data: Data | Iterable[Data]) -> Examples:
     -----
     Of networks whose graphs are the same, up to the names and the values of weights, the first stays: copies on both
     sides of a split would be remembered and not predicted. Its latency is the geometric mean of all, with what runs
-    differ by as a whole taken out (`ngbkit.predictor.pace`).
+    differ by as a whole taken out (`ngbkit.predictor.drift`).
     """
     given = list(chain.from_iterable(one if isinstance(one, (list, tuple, Iterator)) else [one] for one in data))
     runtimes = list(dict.fromkeys(one for each in given for node in nodes(each).values() for one in _runtimes(node)))
@@ -146,7 +147,7 @@ def collect(*data: Data | Iterable[Data]) -> Examples:
         raise UsageError("no trial of this dataset gave a latency; a predictor learns from those that are ok.")
     places = {digest: at for at, digest in enumerate(found)}
     devices = list(dict.fromkeys(device for device, _ in runtimes))
-    logs, errors = pace.settle(
+    logs, errors = drift.settle(
         np.stack([values for _, _, values in measured]),
         np.array([places[digest] for digest, _, _ in measured]),
         np.array([run for _, run, _ in measured]),

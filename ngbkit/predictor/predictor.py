@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ngbkit.dataset.storage import Data
 from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.predictor.examples import Examples, Runtime, collect, graph
 from ngbkit.predictor.graphs import Graph
 from ngbkit.predictor.kinds import kind as kind_of
 from ngbkit.predictor.kinds.base import Floats, Model, Progress, silent
 from ngbkit.predictor.splits import holdout
-from ngbkit.storage import Data
-from ngbkit.sweep import Sweep
+from ngbkit.sweep.grid import Sweep
 
 if TYPE_CHECKING:
     import pandas as pd

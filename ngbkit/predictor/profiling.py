@@ -66,7 +66,7 @@ def profile(
     """
     import onnx_ir as ir
 
-    from ngbkit.sweep import parse_workload
+    from ngbkit.sweep.grid import parse_workload
 
     named: Workload = workload if isinstance(workload, Workload) else parse_workload(str(workload))
     source: Source = registry.load(registry.WORKLOADS, named.source)

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ngbkit.publish.checking import Finding, verify
-    from ngbkit.publish.errand import Published, publish
     from ngbkit.publish.execute import ExecutionError
+    from ngbkit.publish.publication import Published, publish
 
 # Where each name lives: the words of the command line are read without any of it.
 _EXPORTS = {
     "ExecutionError": "execute",
     "Finding": "checking",
-    "Published": "errand",
-    "publish": "errand",
+    "Published": "publication",
+    "publish": "publication",
     "verify": "checking",
 }
 

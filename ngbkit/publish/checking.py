@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ngbkit import storage
+from ngbkit.dataset import storage
+from ngbkit.dataset.dataset_hash import fingerprint
 from ngbkit.errors import NgbkitError
 from ngbkit.figures.provenance import KEY
-from ngbkit.fingerprint import fingerprint
 from ngbkit.publish.manifest import Figure, Manifest
 from ngbkit.workloads.base import content_hash
 

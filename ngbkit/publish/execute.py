@@ -14,9 +14,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import ngbkit
-from ngbkit.artifacts import replacing
 from ngbkit.errors import NgbkitError
 from ngbkit.figures import provenance
+from ngbkit.files import replacing
 from ngbkit.runs import recordings
 from ngbkit.workloads.base import content_hash
 

@@ -19,10 +19,11 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-from ngbkit import profiles, storage
+from ngbkit.dataset import storage
 from ngbkit.errors import MissingDependencyError, NgbkitError, UsageError
 from ngbkit.figures.pictures import converter
-from ngbkit.plain import plain
+from ngbkit.metrics import profiles
+from ngbkit.sweep.to_json import plain
 
 _SCRIPT = """\
 // The charts: each page holds their specifications; without scripts it shows pictures of them.
@@ -216,7 +217,7 @@ def _write_dataset(file: Path, folder: Path) -> None:
 
 def _csv(data: xr.Dataset | xr.DataTree) -> str:
     """Profiles of a dataset with samples; else every number of it."""
-    from ngbkit.dataset import nodes
+    from ngbkit.dataset.assembly import nodes
 
     if all("latency" in node and "contract" in node for node in nodes(data).values()):
         try:

@@ -1,31 +1,37 @@
 """One execution of a sweep: start it, watch it, stop it, resume it, list those there were.
 
-run.py has the live run, folders.py what is kept of every run, recordings.py those that are kept beside a notebook, so
-that it can be executed again without measuring.
+lifecycle.py starts and resumes, run.py has the live run, folders.py what is kept of every run, recordings.py those that
+are kept beside a notebook, so that it can be executed again without measuring. progress.py counts what is done,
+time_left.py estimates the rest, progress_display.py shows both; selfcheck/ measures what can be told on this machine.
 """
 
 from __future__ import annotations
 
-import json
-import secrets
-import time
-from collections.abc import Collection, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-from ngbkit import options
-from ngbkit.artifacts import Store, replacing
-from ngbkit.errors import UsageError
-from ngbkit.records import OPEN, STATUSES
-from ngbkit.runs.folders import FORMAT, Summary, find, load_dataset, read_sweep, runs_folder, summaries
-from ngbkit.runs.recordings import Replay, copy
-from ngbkit.runs.recordings import recordings as known_recordings
-from ngbkit.runs.run import Guide, Run, State, live
-from ngbkit.sweep import Sweep
-from ngbkit.tally import Progress
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ngbkit.cluster.engine import Engine
+    from ngbkit.runs.folders import FORMAT, Summary, find, load_dataset, read_sweep, summaries
+    from ngbkit.runs.lifecycle import resume, start
+    from ngbkit.runs.progress import Progress
+    from ngbkit.runs.run import Guide, Run, State, live
+
+# Where each name lives: the magics are loaded without NumPy.
+_EXPORTS = {
+    "FORMAT": "folders",
+    "Guide": "run",
+    "Progress": "progress",
+    "Run": "run",
+    "State": "run",
+    "Summary": "folders",
+    "find": "folders",
+    "live": "run",
+    "load_dataset": "folders",
+    "read_sweep": "folders",
+    "resume": "lifecycle",
+    "start": "lifecycle",
+    "summaries": "folders",
+}
 
 __all__ = [
     "FORMAT",
@@ -44,88 +50,11 @@ __all__ = [
 ]
 
 
-def start(sweep: Sweep, *, engines: Mapping[str, Engine] | None = None, guide: Guide | None = None) -> Run:
-    """Start measuring a sweep, in the background.
-
-    Parameters
-    ----------
-    sweep
-        What to measure.
-    engines
-        An engine by device label, for devices that are not to be started here: see `ngbkit.attach`.
-    guide
-        What chooses among its trials; None: all of them are measured. `resume` measures what was left out.
-
-    Returns
-    -------
-    Run
-        Live; `Run.result` waits for the dataset. A recording, where one is to be taken (`ngbkit.runs.recordings`), ends
-        at once.
-
-    Raises
-    ------
-    UnknownNameError
-        A device that there is not.
-    UsageError
-        Nothing may be measured, and there is no recording.
-    """
-    recordings = known_recordings()
-    recorded = recordings.find(sweep, guide) if recordings is not None else None
-    if recorded is not None:
-        return _replayed(sweep, recorded, guide)
-    _check_devices(sweep, engines)
-    run_id = time.strftime("%Y%m%d-%H%M%S-") + secrets.token_hex(2)
-    folder = runs_folder() / run_id
-    store = Store(options.make_state_dir() / "artifacts")
-    for workload in sweep.workloads:
-        for digest, path in workload.artifacts.items():
-            if not store.have(digest):
-                store.push(path)
-    folder.mkdir(parents=True, mode=0o700)
-    with replacing(folder / "run.json") as temporary:
-        about = {"format": FORMAT, "id": run_id, "created": time.time(), "sweep": sweep.to_json()}
-        temporary.write_text(json.dumps(about))
-    return Run(sweep, run_id, folder, (), engines or {}, guide, recordings)._begin()
+def __getattr__(name: str) -> Any:
+    if name not in _EXPORTS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_EXPORTS[name]}"), name)
 
 
-def _replayed(sweep: Sweep, recorded: Path, guide: Guide | None) -> Run:
-    """A run that has measured what the recording holds; under the same id, so that executing it twice is one run."""
-    run_id = json.loads((recorded / "run.json").read_text())["id"]
-    folder = runs_folder() / run_id
-    if not (folder / "run.json").is_file():
-        options.make_state_dir()
-        copy(recorded, folder)
-    return Run(sweep, run_id, folder, (), {}, Replay(guide))._begin()
-
-
-def resume(run_id: str, *, retry: Collection[str] = (), engines: Mapping[str, Engine] | None = None) -> Run:
-    """Go on with a run: only trials without a record are measured.
-
-    Parameters
-    ----------
-    run_id
-        Its id, or the beginning of one that no other run shares.
-    retry
-        Statuses of trials to run again although they have a record, such as ``["timeout", "crashed"]``.
-    engines
-        As for `start`.
-
-    Raises
-    ------
-    RunNotFoundError, UsageError, FencedError
-        No such run; not a status that can be retried; the run is still driven by another process.
-    """
-    valid = [status for status in STATUSES if status not in OPEN]
-    for status in retry:
-        if status not in valid:
-            raise UsageError(f"retry {status!r} is not a status; valid are {', '.join(valid)}.")
-    folder = find(run_id)
-    sweep = read_sweep(folder)
-    _check_devices(sweep, engines)
-    return Run(sweep, folder.name, folder, retry, engines or {})._begin()
-
-
-def _check_devices(sweep: Sweep, engines: Mapping[str, Engine] | None) -> None:
-    from ngbkit.cluster import devices
-
-    devices.check(device for device in sweep.devices if device not in (engines or {}))
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

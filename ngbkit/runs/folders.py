@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ngbkit import options
-from ngbkit.artifacts import Store
 from ngbkit.errors import JournalError, NgbkitError, RunNotFoundError, nearest
-from ngbkit.journal import Journal
-from ngbkit.sweep import Sweep
-from ngbkit.trials import ANCHOR
+from ngbkit.files import Store
+from ngbkit.sweep.grid import Sweep
+from ngbkit.sweep.journal import Journal
+from ngbkit.sweep.trials import ANCHOR
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -85,7 +85,8 @@ def read_sweep(folder: Path) -> Sweep:
 
 def load_dataset(folder: Path) -> xr.Dataset | xr.DataTree:
     """The dataset of the run in that folder, as far as it has come."""
-    from ngbkit.dataset import assemble_rows
+    import ngbkit.figures.accessor  # noqa: F401  gives the dataset its `ds.ngb`
+    from ngbkit.dataset.assembly import assemble_rows
 
     with Journal(folder / "journal.sqlite", writable=False) as journal:
         return assemble_rows(

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
-from ngbkit.artifacts import replacing
 from ngbkit.errors import UsageError
-from ngbkit.sweep import Sweep
+from ngbkit.files import replacing
+from ngbkit.sweep.grid import Sweep
 
 if TYPE_CHECKING:
     import xarray as xr

@@ -8,14 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from ngbkit import records
-from ngbkit.clock import describe_search
 from ngbkit.errors import DeviceError, NgbkitError
-from ngbkit.journal import Journal
 from ngbkit.runs.folders import load_dataset
-from ngbkit.sweep import Sweep
-from ngbkit.tally import Progress, Tally
-from ngbkit.trials import Trial
+from ngbkit.runs.progress import Progress, Tally
+from ngbkit.runs.time_left import describe_search
+from ngbkit.sweep import records
+from ngbkit.sweep.grid import Sweep
+from ngbkit.sweep.journal import Journal
+from ngbkit.sweep.trials import Trial
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -37,7 +37,7 @@ _SAYS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
 
 
 class Guide(Protocol):
-    """Decides what a run measures, and says something of what it leaves out: see `ngbkit.forecast.Guide`."""
+    """Decides what a run measures, and says something of what it leaves out: see `ngbkit.predictor.forecast.Guide`."""
 
     @property
     def key(self) -> str:

@@ -9,14 +9,7 @@ networks.py makes what is compiled, child.py compiles it, observation.py runs th
 """
 
 from ngbkit.testing.conformance import CompilerConformance
-from ngbkit.testing.networks import (
-    NETWORKS,
-    relative_rmse,
-    run_reference,
-    small_attention,
-    small_conv,
-    two_outputs,
-)
+from ngbkit.testing.networks import NETWORKS, relative_rmse, run_reference, small_attention, small_conv, two_outputs
 from ngbkit.testing.observation import Attempt, observe
 
 __all__ = [

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from ngbkit.compilers.base import Form
-from ngbkit.records import Contract
+from ngbkit.sweep.records import Contract
 from ngbkit.testing.child import FOUND, FOUND_AGAIN, SOURCES, load_arrays, resolve
 from ngbkit.testing.networks import relative_rmse
 

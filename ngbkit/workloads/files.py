@@ -22,7 +22,7 @@ def digest(path: Path) -> str:
 
 
 def store() -> Path:
-    """The local folder of artifacts, laid out as `ngbkit.artifacts.Store` has it; made where it is missing."""
+    """The local folder of artifacts, laid out as `ngbkit.files.Store` has it; made where it is missing."""
     folder = options.state_dir() / "artifacts"
     folder.mkdir(parents=True, exist_ok=True)
     return folder

@@ -20,12 +20,12 @@ from typing import Any
 
 import numpy as np
 
-from ngbkit import storage
-from ngbkit.dataset import factor_dims, facts_key, nodes
-from ngbkit.forecast import Guide
-from ngbkit.forecast.filling import Key, key_of
-from ngbkit.records import Contract, Failure, Measurement, Record
-from ngbkit.sweep import Sweep
+from ngbkit.dataset import storage
+from ngbkit.dataset.assembly import factor_dims, facts_key, nodes
+from ngbkit.predictor.forecast import Guide
+from ngbkit.predictor.forecast.imputation import Key, key_of
+from ngbkit.sweep.grid import Sweep
+from ngbkit.sweep.records import Contract, Failure, Measurement, Record
 
 DATA = Path(__file__).parents[2] / "notebooks" / "data"
 STORED = (DATA / "03-blocks.nc",)

@@ -16,7 +16,9 @@ import numpy as np
 import xarray as xr
 
 import ngbkit.metrics  # noqa: F401  gives datasets their `ngb`
-from ngbkit import Sweep, environment, peaks, runs, set_options
+from ngbkit import Sweep, runs, set_options
+from ngbkit.device import peaks
+from ngbkit.hardware import environment
 from ngbkit.runs import Run
 
 COMPILERS = ("identity", "onnxruntime", "openvino")

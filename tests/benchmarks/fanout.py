@@ -91,7 +91,7 @@ def events() -> None:
 def trial() -> None:
     """What a trial costs more in a run on an engine than in a plan that is carried out in a process of its own."""
     from ngbkit.cluster import engines
-    from ngbkit.sweep import Sweep
+    from ngbkit.sweep.grid import Sweep
 
     warm, sweep = (Sweep(_mlp(), ["identity", "onnxruntime"], sizes, repeats=3) for sizes in ([1], range(1, 21)))
     warm.start().result()  # prepares the workload, takes the peaks, warms the engine's servers
@@ -128,10 +128,10 @@ def _ask(alone: subprocess.Popen[str], sweep: Any, run_id: str) -> float:
 def carry_out_here() -> None:
     """Carry out the sweep of each line that comes, and tell how many seconds its plan took."""
     from ngbkit import options
-    from ngbkit.artifacts import Store
     from ngbkit.device import plan
     from ngbkit.device.spec import Spec
-    from ngbkit.sweep import Sweep
+    from ngbkit.files import Store
+    from ngbkit.sweep.grid import Sweep
 
     state_dir = options.state_dir()
     told: list[Mapping[str, Any]] = []
@@ -169,7 +169,7 @@ def eight() -> None:
 def many() -> None:
     """Twenty thousand trials through one run, as fast as its engine can tell of them."""
     from ngbkit.notebook.display import _throttled
-    from ngbkit.progress import describe, watch
+    from ngbkit.runs.progress_display import describe, watch
 
     sweep = _scripted_sweep(5000)
     memory: dict[int, float] = {}
@@ -309,7 +309,7 @@ def _tell_completeness(run: Any) -> None:
     """What is missing of a scripted run that has ended, what is wrong, and what came twice."""
     from scripted import samples
 
-    from ngbkit.journal import _connect, decode
+    from ngbkit.sweep.journal import _connect, decode
 
     expected = {trial.id for trial in run.sweep.trials()}
     with closing(_connect(run.folder / "journal.sqlite")) as journal:
@@ -334,7 +334,7 @@ def _scripted_sweep(batch_sizes: int, labels: Sequence[str] = ("cpu",)) -> Any:
     """A sweep of four compilers at so many batch sizes; without batch size 1 there are no anchors."""
     from scripted import SAMPLES
 
-    from ngbkit.sweep import Sweep
+    from ngbkit.sweep.grid import Sweep
     from ngbkit.workloads.base import Workload
 
     network = Workload(name="net", source="timm", spec={"model": "net"})

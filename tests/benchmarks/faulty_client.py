@@ -18,7 +18,7 @@ from ngbkit import runs
 from ngbkit.cluster import engines
 from ngbkit.errors import NgbkitError
 from ngbkit.runs import Run
-from ngbkit.sweep import Sweep
+from ngbkit.sweep.grid import Sweep
 from ngbkit.workloads import onnx
 
 # The run tells on a thread of its own.

@@ -25,7 +25,7 @@ from typing import Any
 
 import psutil
 
-from ngbkit import peaks
+from ngbkit.device import peaks
 from ngbkit.device.plan import journal_path
 
 TESTS = Path(__file__).resolve().parents[1]

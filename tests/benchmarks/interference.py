@@ -1,4 +1,4 @@
-"""How well `ngbkit.conditions.Watch` tells disturbed turns from quiet ones, and what a mark costs.
+"""How well `ngbkit.hardware.conditions.Watch` tells disturbed turns from quiet ones, and what a mark costs.
 
     python tests/benchmarks/interference.py [seconds]
 
@@ -21,9 +21,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from ngbkit.conditions import Interference, Watch
-from ngbkit.conditions.interference import FOREIGN, STEAL, WAITED
-from ngbkit.resources import CpuClock
+from ngbkit.hardware.conditions import Interference, Watch
+from ngbkit.hardware.conditions.interference import FOREIGN, STEAL, WAITED
+from ngbkit.hardware.resources import CpuClock
 
 Seen = tuple[Interference, float]
 

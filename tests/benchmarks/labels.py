@@ -29,13 +29,13 @@ import numpy as np
 import onnx_ir as ir
 
 from ngbkit import Sweep, options, predictor, registry, runs
-from ngbkit.artifacts import hash_file
 from ngbkit.errors import NgbkitError
+from ngbkit.files import hash_file
 from ngbkit.optimizer.editing import open_model
 from ngbkit.optimizer.rules import RULES
 from ngbkit.predictor import examples, generate, graphs
 from ngbkit.predictor.examples import VARIANTS
-from ngbkit.progress import describe, watch
+from ngbkit.runs.progress_display import describe, watch
 from ngbkit.workloads import counts, onnx
 from ngbkit.workloads.base import Source, Workload
 from ngbkit.workloads.export import export_for

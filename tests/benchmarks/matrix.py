@@ -15,7 +15,7 @@ from wild import collect
 
 import ngbkit
 from ngbkit import Sweep, blocks, paper, registry, workloads
-from ngbkit.storage import save
+from ngbkit.dataset.storage import save
 
 ROOT = Path(__file__).parents[2]
 OUT = ROOT / "notebooks" / "data" / "04-compilers.nc"

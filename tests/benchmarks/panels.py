@@ -30,8 +30,8 @@ STREAM = """
 import threading, time
 from ngbkit import synthetic
 from ngbkit.notebook.panels.live import Live
-from ngbkit.sweep import Sweep
-from ngbkit.tally import Tally
+from ngbkit.sweep.grid import Sweep
+from ngbkit.runs.progress import Tally
 from ngbkit.workloads.base import Workload
 
 networks = [Workload(name=f"network{at}", source="timm", spec={"name": str(at)}) for at in range(125)]

@@ -19,7 +19,7 @@ from parts import measure
 
 import ngbkit
 from ngbkit import Sweep, blocks, paper
-from ngbkit.storage import save
+from ngbkit.dataset.storage import save
 
 OUT = Path(__file__).parents[2] / "notebooks" / "data" / "paper.nc"
 COMPILERS = ["identity", "torchscript", "onnxruntime", "openvino"]

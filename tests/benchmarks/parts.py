@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from ngbkit import Sweep, runs
-from ngbkit.progress import describe, shown, watch
-from ngbkit.storage import Data
+from ngbkit.dataset.storage import Data
+from ngbkit.runs.progress_display import describe, shown, watch
 
 
 def measure(

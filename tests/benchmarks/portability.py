@@ -12,7 +12,8 @@ from pathlib import Path
 
 import xarray as xr
 
-from ngbkit import optimizer, predictor, storage
+from ngbkit import optimizer, predictor
+from ngbkit.dataset import storage
 from ngbkit.errors import NgbkitError
 from ngbkit.optimizer import Beam, costs
 from ngbkit.optimizer.search import Cost

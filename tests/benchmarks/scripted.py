@@ -15,12 +15,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ngbkit import environment, records
 from ngbkit.device import plan
 from ngbkit.device.interrupt import Interrupt
 from ngbkit.device.spec import Spec
-from ngbkit.journal import Journal
-from ngbkit.records import Contract, Measurement
+from ngbkit.hardware import environment
+from ngbkit.sweep import records
+from ngbkit.sweep.journal import Journal
+from ngbkit.sweep.records import Contract, Measurement
 
 SAMPLES, ROUNDS = 30, 10
 _SENT = " at "

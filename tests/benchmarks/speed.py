@@ -78,9 +78,9 @@ def starting() -> None:
 def harness() -> None:
     """What a trial costs beyond compiling, warm-up and calls, with warm fork servers and a prepared workload."""
     from ngbkit.cluster import engines
-    from ngbkit.journal import Journal
-    from ngbkit.records import Measurement
-    from ngbkit.sweep import Sweep
+    from ngbkit.sweep.grid import Sweep
+    from ngbkit.sweep.journal import Journal
+    from ngbkit.sweep.records import Measurement
 
     def measure() -> float:
         compilers = ["identity", "torchscript", "onnxruntime", "openvino"]
@@ -106,7 +106,7 @@ def harness() -> None:
 def idling() -> None:
     """CPU time of everything but the child that measures, while it measures."""
     from ngbkit.cluster import engines
-    from ngbkit.sweep import Sweep
+    from ngbkit.sweep.grid import Sweep
 
     # The slow one sleeps in calls of 5 s, and the window lies within its turn: the others' own turns are no overhead.
     compilers = ["identity", "onnxruntime", 'slow{"seconds":5.0}']
@@ -128,10 +128,10 @@ def idling() -> None:
 def assembling() -> None:
     """A dataset of 100,000 trials of 30 samples from a journal, and its BSR."""
     import ngbkit.metrics  # noqa: F401  gives datasets their `ngb`
-    from ngbkit import synthetic
-    from ngbkit.dataset import assemble_rows
-    from ngbkit.journal import Journal
-    from ngbkit.sweep import Sweep
+    from ngbkit.dataset import synthetic
+    from ngbkit.dataset.assembly import assemble_rows
+    from ngbkit.sweep.grid import Sweep
+    from ngbkit.sweep.journal import Journal
     from ngbkit.workloads.base import Workload
 
     networks = [Workload(name=f"net{index}", source="timm", spec={"model": str(index)}) for index in range(2500)]
@@ -150,8 +150,8 @@ def estimating() -> None:
     import tracemalloc
 
     import ngbkit.metrics  # noqa: F401  gives datasets their `ngb`
-    from ngbkit import synthetic
-    from ngbkit.sweep import Sweep
+    from ngbkit.dataset import synthetic
+    from ngbkit.sweep.grid import Sweep
     from ngbkit.workloads.base import Workload
 
     networks = [Workload(name=f"net{index}", source="timm", spec={"model": str(index)}) for index in range(250)]

@@ -1,7 +1,7 @@
 """How often an interval covers the truth, of fixed rounds and where its own narrowness stopped the measurement.
 
 ``.venv/bin/python tests/benchmarks/stopping.py [fixed] [stopped]`` prints a table each; seeded, so that it prints the
-same again. `ngbkit.timing.intervals` cites it.
+same again. `ngbkit.device.timing.intervals` cites it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from ngbkit.timing import intervals
+from ngbkit.device.timing import intervals
 
 REPETITIONS = 20_000
 CAP = 2000

@@ -16,13 +16,14 @@ from devicefiles import make_project, write
 from hosts import sshd
 
 import ngbkit
-from ngbkit import cli, records, registry
+from ngbkit import cli, registry
 from ngbkit.cluster import checkup
 from ngbkit.cluster.checkup import Finding
 from ngbkit.cluster.devices import Device
 from ngbkit.device.spec import FORMAT
 from ngbkit.errors import UnknownNameError
 from ngbkit.notebook.magics import Benchmarks
+from ngbkit.sweep import records
 
 # What ssh does once it has got through: a shell of the other machine, in the home folder, reads its last word.
 SSH = 'for word in "$@"; do program=$word; done; cd "$HOME"; exec sh -c "$program"'
@@ -305,7 +306,7 @@ def test_the_magic_lists_and_checks(project: Path) -> None:
 
 def test_devices_that_are_not_known_are_not_looked_at(project: Path) -> None:
     """None of them, where one is not known."""
-    from ngbkit import inventory
+    from ngbkit.commands import listing
 
     with pytest.raises(UnknownNameError, match="unknown device 'orin'"):
-        inventory.check_devices(["cpu", "orin"])
+        listing.check_devices(["cpu", "orin"])

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from devicefiles import ATTACH, ORIN, SLURM, SSH, make_project, write
 
-from ngbkit import arguments, inventory
 from ngbkit.cluster import devices, keys
 from ngbkit.cluster.devices import Device
+from ngbkit.commands import arguments, listing
 from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.notebook import completion
 
@@ -280,7 +280,7 @@ def _parser() -> arguments.Parser:
 def test_devices_are_listed_with_how_they_are_reached(project: Path) -> None:
     """The cores and the chip of other machines are not known before they are asked."""
     write(project / "devices.toml", f'{ORIN}cores = "0-5"\n[two]\nlaunch = "local"\ncores = [0, 1]')
-    here, orin, two = inventory.list_devices()
+    here, orin, two = listing.list_devices()
 
     assert ("cpu", "local", None, "cpu") == tuple(here[name] for name in ("device", "launch", "host", "accelerator"))
     assert ("orin", "ssh", "orin", 6, None) == tuple(

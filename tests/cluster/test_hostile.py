@@ -15,7 +15,7 @@ from ngbkit.cluster import engines, replies
 from ngbkit.cluster.engine import Engine
 from ngbkit.cluster.replies import ReplyError
 from ngbkit.errors import DeviceError
-from ngbkit.sweep import Sweep
+from ngbkit.sweep.grid import Sweep
 from ngbkit.workloads.base import Workload
 
 # Defined on the engine, where nothing holds it back.

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ngbkit.cluster import devices, keys
 from ngbkit.cluster.devices import Device
 from ngbkit.errors import UnknownNameError, UsageError
-from ngbkit.sweep import Sweep
+from ngbkit.sweep.grid import Sweep
 
 project = pytest.fixture(autouse=True)(make_project)
 

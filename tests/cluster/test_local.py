@@ -14,8 +14,8 @@ from watching import Processes
 from ngbkit.cluster import engines
 from ngbkit.device import plan
 from ngbkit.device.interrupt import Interrupt
-from ngbkit.device.occupancy import occupied
-from ngbkit.sweep import Sweep
+from ngbkit.device.lock import occupied
+from ngbkit.sweep.grid import Sweep
 from ngbkit.workloads.base import Workload
 
 

@@ -25,9 +25,9 @@ from ngbkit.cluster import engines
 from ngbkit.cluster.devices import Device
 from ngbkit.cluster.launchers import ssh
 from ngbkit.errors import DeviceError
-from ngbkit.journal import Journal
 from ngbkit.runs import Run
-from ngbkit.sweep import Sweep
+from ngbkit.sweep.grid import Sweep
+from ngbkit.sweep.journal import Journal
 from ngbkit.workloads.base import Workload
 
 # What a device keeps: what it measured, and what makes the next run there faster.

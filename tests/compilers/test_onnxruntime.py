@@ -10,7 +10,7 @@ import fake_onnxruntime
 import numpy as np
 import onnx
 import pytest
-from accelerators.faking import FakeGpu
+from hardware.accelerators.faking import FakeGpu
 from onnx import TensorProto, helper
 
 from ngbkit.compilers import onnx_graph

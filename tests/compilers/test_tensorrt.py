@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from accelerators.faking import FakeGpu, install_tensorrt, show_driver
+from hardware.accelerators.faking import FakeGpu, install_tensorrt, show_driver
 
-from ngbkit.accelerators import events, probing
 from ngbkit.compilers import tensorrt
 from ngbkit.compilers.base import Program, Task, Tuning
 from ngbkit.errors import UnsupportedError
+from ngbkit.hardware.accelerators import events, probing
 from ngbkit.testing import NETWORKS, CompilerConformance, relative_rmse, run_reference
 
 VERSIONS = {"10.13.0": "TENSORRT_10", "11.4.0": "TENSORRT_11"}

@@ -13,7 +13,7 @@ import fake_onnxruntime
 import numpy as np
 import onnx
 import pytest
-from accelerators.faking import FakeGpu
+from hardware.accelerators.faking import FakeGpu
 
 from ngbkit.compilers import tensorrt_rtx as compiler
 from ngbkit.compilers.base import Program, Task, Tuning

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 import torch
 
-from ngbkit import subprocesses
 from ngbkit.compilers import torch_runtime
 from ngbkit.compilers.base import Task, Tuning
 from ngbkit.compilers.torch_runtime import Bound
 from ngbkit.errors import UnsupportedError
+from ngbkit.hardware import subprocesses
 from ngbkit.workloads.base import TensorSpec
 
 

@@ -19,11 +19,11 @@ from patience import TEST_S, limit_s
 from requirements import Requirement, require
 from tvm_child import write_network
 
-from ngbkit import subprocesses
-from ngbkit.compilers.base import version
 from ngbkit.compilers.tvm import COMPILER
 from ngbkit.compilers.tvm_relax import targets
 from ngbkit.errors import UnsupportedError, UsageError
+from ngbkit.hardware import subprocesses
+from ngbkit.registry import version
 
 CHILD = Path(__file__).with_name("tvm_child.py")
 TVM = Requirement(name="TVM", install=COMPILER.install)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ngbkit.device import pool
+from ngbkit.device import server_pool
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -26,6 +26,6 @@ def cold_servers() -> Iterator[None]:
 
 def close_servers() -> None:
     """End the fork servers of this process."""
-    for servers in pool._servers.values():
+    for servers in server_pool._servers.values():
         servers.close()
-    pool._servers.clear()
+    server_pool._servers.clear()

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 from plans import carry_out
 
-from ngbkit import options, telemetry
+from ngbkit import options
 from ngbkit.device import plan
-from ngbkit.journal import Journal
-from ngbkit.records import Measurement
-from ngbkit.sweep import Sweep
-from ngbkit.telemetry import Reading
+from ngbkit.hardware import telemetry
+from ngbkit.hardware.telemetry import Reading
+from ngbkit.sweep.grid import Sweep
+from ngbkit.sweep.journal import Journal
+from ngbkit.sweep.records import Measurement
 from ngbkit.workloads.base import Workload
 
 

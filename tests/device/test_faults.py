@@ -15,10 +15,10 @@ from plans import carry_out, spec
 
 from ngbkit import options
 from ngbkit.device import plan
-from ngbkit.journal import Journal
-from ngbkit.records import Failure, Measurement
-from ngbkit.sweep import Sweep
-from ngbkit.trials import ANCHOR
+from ngbkit.sweep.grid import Sweep
+from ngbkit.sweep.journal import Journal
+from ngbkit.sweep.records import Failure, Measurement
+from ngbkit.sweep.trials import ANCHOR
 from ngbkit.workloads import cell
 from ngbkit.workloads.base import Workload
 

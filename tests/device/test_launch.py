@@ -24,7 +24,7 @@ from ngbkit.cluster.engine import Engine, identity
 from ngbkit.cluster.hub import Hub, python_path
 from ngbkit.device import launch
 from ngbkit.device.engine import Settings
-from ngbkit.device.lifeline import GOODBYE, Lifeline
+from ngbkit.device.keepalive import GOODBYE, Lifeline
 from ngbkit.errors import DeviceError
 
 
@@ -179,8 +179,8 @@ def test_a_goodbye_ends_at_once(server: socket.socket) -> None:
 
 def test_a_client_that_is_gone_ends_after_a_while(server: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
     """A tunnel that comes back in time does not."""
-    monkeypatch.setattr("ngbkit.device.lifeline.GRACE_S", 2.0)
-    monkeypatch.setattr("ngbkit.device.lifeline._AGAIN_S", 0.1)
+    monkeypatch.setattr("ngbkit.device.keepalive.GRACE_S", 2.0)
+    monkeypatch.setattr("ngbkit.device.keepalive._AGAIN_S", 0.1)
     line = lifeline(server)
     ended: list[bool] = []
     line.follow(lambda: ended.append(True))

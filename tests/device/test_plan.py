@@ -10,15 +10,16 @@ from typing import Any
 import pytest
 from plans import carry_out, spec
 
-from ngbkit import options, records
-from ngbkit.artifacts import Store
+from ngbkit import options
 from ngbkit.device import groups, plan
 from ngbkit.device.settings import KEPT_MEMORY, SPIN_COUNT
 from ngbkit.errors import FencedError
-from ngbkit.journal import Journal
-from ngbkit.records import Measurement
-from ngbkit.sweep import Sweep
-from ngbkit.trials import ANCHOR
+from ngbkit.files import Store
+from ngbkit.sweep import records
+from ngbkit.sweep.grid import Sweep
+from ngbkit.sweep.journal import Journal
+from ngbkit.sweep.records import Measurement
+from ngbkit.sweep.trials import ANCHOR
 from ngbkit.workloads.base import Workload
 
 

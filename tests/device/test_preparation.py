@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ngbkit.artifacts import Store
 from ngbkit.device import preparation, reference
+from ngbkit.files import Store
 from ngbkit.workloads import blocks, cell
 from ngbkit.workloads.base import Workload
 

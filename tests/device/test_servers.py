@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ngbkit import scratch
-from ngbkit.device import watch
+from ngbkit import files
+from ngbkit.device import process_lifetime
 from ngbkit.device.servers import Child, ChildEndedError, Servers
 from ngbkit.errors import DeviceError
 
@@ -125,19 +125,19 @@ def test_a_server_that_does_not_come_up_says_what_it_printed(servers: Servers) -
 def test_waiting_for_a_process_ends_when_it_does() -> None:
     """Whether it is a child or not; one that is gone already is not waited for."""
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(0.2)"])
-    watch.wait(process.pid)
+    process_lifetime.wait(process.pid)
     process.wait()
-    watch.wait(process.pid)
+    process_lifetime.wait(process.pid)
 
     assert 0 == process.returncode
 
 
 def test_folders_of_processes_that_ended_are_removed(tmp_path: Path) -> None:
     """By the next one that makes a folder there."""
-    code = "import sys; from pathlib import Path; from ngbkit import scratch; scratch.make(Path(sys.argv[1]))"
+    code = "import sys; from pathlib import Path; from ngbkit import files; files.make_scratch(Path(sys.argv[1]))"
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
     left = list(tmp_path.iterdir())
-    mine = scratch.make(tmp_path)
+    mine = files.make_scratch(tmp_path)
 
     assert 1 == len(left)
     assert [mine] == list(tmp_path.iterdir())

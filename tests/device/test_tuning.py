@@ -10,9 +10,9 @@ from plans import carry_out, spec
 from ngbkit import options
 from ngbkit.device import plan, tuning
 from ngbkit.device.tuning import Budget, Search
-from ngbkit.journal import Journal
-from ngbkit.records import Failure, Measurement
-from ngbkit.sweep import Sweep
+from ngbkit.sweep.grid import Sweep
+from ngbkit.sweep.journal import Journal
+from ngbkit.sweep.records import Failure, Measurement
 from ngbkit.workloads.base import Workload
 
 

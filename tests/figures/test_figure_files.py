@@ -8,9 +8,10 @@ import pypdf
 import pytest
 from PIL import Image
 
-from ngbkit import figures, synthetic
+from ngbkit import figures
+from ngbkit.dataset import synthetic
 from ngbkit.errors import UsageError
-from ngbkit.sweep import Sweep
+from ngbkit.sweep.grid import Sweep
 from ngbkit.workloads.base import Workload
 
 

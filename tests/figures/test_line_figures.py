@@ -3,7 +3,8 @@
 import pytest
 from drawn import Spec, crashing, measured, network, sweep, unlike
 
-from ngbkit import figures, synthetic
+from ngbkit import figures
+from ngbkit.dataset import synthetic
 from ngbkit.errors import MetricError, UsageError
 from ngbkit.figures import lines, theme
 

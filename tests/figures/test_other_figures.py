@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from drawn import Spec, crashing, measured, network, sweep
 
-from ngbkit import figures, metrics, synthetic
+from ngbkit import figures, metrics
+from ngbkit.dataset import synthetic
 from ngbkit.errors import MetricError, UsageError
 from ngbkit.figures import theme
 

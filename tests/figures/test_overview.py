@@ -6,12 +6,12 @@ import altair as alt
 import pytest
 from drawn import read
 
-from ngbkit import dataset as datasets
-from ngbkit import synthetic
+from ngbkit.dataset import assembly as datasets
+from ngbkit.dataset import synthetic
 from ngbkit.figures import theme
-from ngbkit.figures.overview import NETWORKS, overview
-from ngbkit.records import Failure
-from ngbkit.sweep import Sweep
+from ngbkit.figures.charts.overview import NETWORKS, overview
+from ngbkit.sweep.grid import Sweep
+from ngbkit.sweep.records import Failure
 from ngbkit.workloads.base import Workload
 
 

@@ -8,10 +8,11 @@ import pytest
 from drawn import measured, network
 from IPython.core.interactiveshell import InteractiveShell
 
-from ngbkit import figures, synthetic
+from ngbkit import figures
+from ngbkit.dataset import synthetic
 from ngbkit.figures import renderer
 from ngbkit.notebook import charts
-from ngbkit.sweep import Sweep
+from ngbkit.sweep.grid import Sweep
 
 MOST_BYTES = 1_000_000
 

@@ -1,50 +1,5 @@
 """Small datasets, written out by hand."""
 
-from collections.abc import Callable, Mapping, Sequence
+from measured import deepening, measured, scaling
 
-import numpy as np
-import pytest
-import xarray as xr
-from hypothesis import settings
-
-# A deadline would make a test fail because a machine is busy.
-settings.register_profile("ngbkit", deadline=None)
-settings.load_profile("ngbkit")
-
-Labels = Mapping[str, Sequence[object]]
-
-
-@pytest.fixture
-def measured() -> Callable[..., xr.Dataset]:
-    """Makes a dataset of latencies whose dims are the labels, in order, and `repeat`."""
-
-    def make(labels: Labels, latency_s: object, rounds: object = None) -> xr.Dataset:
-        latency = np.array(latency_s, dtype=float)
-        dims = (*labels, "repeat")
-        found = xr.Dataset({"latency": (dims, latency)}, {dim: list(values) for dim, values in labels.items()})
-        found["status"] = xr.where(found["latency"].notnull().any("repeat"), "ok", "failed").astype(object)
-        found["error"] = xr.where(found["status"] == "ok", "", "boom").astype(object)
-        if rounds is not None:
-            found["round"] = (dims, np.array(rounds, dtype=np.int32))
-        return found
-
-    return make
-
-
-@pytest.fixture
-def scaling(measured) -> xr.Dataset:
-    """Two compilers at batches 1 and 4, one sample each.
-
-    Latency (s):     b=1   b=4      throughput (1/s):  b=1   b=4
-    identity         0.5   1.0                         2     4
-    fast             0.2   0.5                         5     8
-    """
-    labels = {"compiler": ["identity", "fast"], "batch_size": [1, 4]}
-    return measured(labels, [[[0.5], [1.0]], [[0.2], [0.5]]])
-
-
-@pytest.fixture
-def deepening(measured) -> xr.Dataset:
-    """Two compilers at depths 1, 2 and 4; speed-ups of `fast` are 2, 3 and 5."""
-    labels = {"depth": [1, 2, 4], "compiler": ["identity", "fast"], "batch_size": [1]}
-    return measured(labels, [[[[1.0]], [[0.5]]], [[[3.0]], [[1.0]]], [[[5.0]], [[1.0]]]])
+__all__ = ["deepening", "measured", "scaling"]

@@ -9,10 +9,10 @@ import pytest
 import xarray as xr
 
 import ngbkit.metrics  # noqa: F401  gives datasets their `ngb`
-from ngbkit import dataset as datasets
-from ngbkit.records import Contract, Measurement
-from ngbkit.sweep import Sweep
-from ngbkit.trials import Trial
+from ngbkit.dataset import assembly as datasets
+from ngbkit.sweep.grid import Sweep
+from ngbkit.sweep.records import Contract, Measurement
+from ngbkit.sweep.trials import Trial
 from ngbkit.workloads.base import Workload
 
 NET = Workload(name="net", source="timm", spec={"model": "resnet18"})

@@ -10,7 +10,7 @@ import pytest
 import xarray as xr
 
 from ngbkit import metrics
-from ngbkit.records import Contract
+from ngbkit.sweep.records import Contract
 
 COMPILERS = ["identity", "quick", "raw"]
 

@@ -10,9 +10,9 @@ from IPython.core.completer import provisionalcompleter
 from IPython.core.interactiveshell import InteractiveShell
 
 from ngbkit import registry
-from ngbkit.journal import Journal
 from ngbkit.notebook import completion, magics
-from ngbkit.sweep import Sweep
+from ngbkit.sweep.grid import Sweep
+from ngbkit.sweep.journal import Journal
 
 
 def press_tab(shell: InteractiveShell, text: str) -> list[str]:

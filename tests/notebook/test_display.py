@@ -12,7 +12,7 @@ from patience import wait_until
 
 from ngbkit import runs
 from ngbkit.notebook import display
-from ngbkit.sweep import Sweep
+from ngbkit.sweep.grid import Sweep
 
 
 class Recorder:

@@ -23,9 +23,10 @@ from IPython.core.interactiveshell import InteractiveShell
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 import ngbkit
-from ngbkit import arguments, cli, options, runs
+from ngbkit import cli, options, runs
 from ngbkit.cluster import devices
-from ngbkit.deployment import arguments as deployment_arguments
+from ngbkit.commands import arguments
+from ngbkit.commands import deploy as deployment_arguments
 from ngbkit.predictor import examples
 from ngbkit.runs import recordings
 

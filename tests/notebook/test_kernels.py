@@ -14,7 +14,7 @@ from jupyter_client.manager import KernelManager
 from ngbkit import cli, options, set_options
 from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.notebook import kernels
-from ngbkit.sweep import Sweep
+from ngbkit.sweep.grid import Sweep
 
 SHIPPED = Path(__file__).parents[2] / "kernels" / "ngbkit"
 DEVICES = """

@@ -16,7 +16,7 @@ from ngbkit.optimizer import portability, variants
 from ngbkit.optimizer.drawing import draw as portability_figure
 from ngbkit.optimizer.rules import Rule, rule
 from ngbkit.predictor import Graph
-from ngbkit.sweep import Sweep
+from ngbkit.sweep.grid import Sweep
 
 RUNTIMES = ["onnxruntime", "openvino"]
 

@@ -10,8 +10,8 @@ from mergeable import network, run, sweep
 from onnxgraphs import residual
 
 from ngbkit import merge, predictor, set_options
-from ngbkit.artifacts import Store
 from ngbkit.errors import UsageError
+from ngbkit.files import Store
 from ngbkit.options import make_state_dir
 from ngbkit.predictor import examples as room
 from ngbkit.workloads.base import Workload
@@ -87,7 +87,7 @@ def test_a_column_of_another_graph_is_a_variant(tmp_path: Path) -> None:
 
 def test_a_dataset_can_carry_its_graphs(built: list[str], tmp_path: Path) -> None:
     """Where nobody could build its networks, it is learned from all the same, also after a file."""
-    from ngbkit.storage import load, save
+    from ngbkit.dataset.storage import load, save
 
     data = predictor.attach(run(sweep(network("same"), network("other"), batch_sizes=[1, 2])))
     assert 4 == len(built)
@@ -112,7 +112,7 @@ def test_datasets_need_not_fit_into_one_grid() -> None:
 
 def test_examples_are_kept_in_a_file(tmp_path: Path) -> None:
     """With their graphs; a file of something else is refused."""
-    from ngbkit.storage import save
+    from ngbkit.dataset.storage import save
 
     data = run(sweep(network("same"), network("wide")))
     found = predictor.collect(data)

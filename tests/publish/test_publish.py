@@ -24,9 +24,10 @@ from playwright.sync_api import Browser
 from state import make_state_dir
 
 import ngbkit
-from ngbkit import cli, storage
+from ngbkit import cli
+from ngbkit.dataset import storage
+from ngbkit.dataset.dataset_hash import fingerprint
 from ngbkit.errors import UsageError
-from ngbkit.fingerprint import fingerprint
 from ngbkit.publish import ExecutionError, publish, verify
 from ngbkit.publish.execute import NOTE
 from ngbkit.publish.manifest import Manifest
@@ -50,7 +51,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, mlp_file: Path, peaks_file:
     place = tmp_path_factory.mktemp("author") / "notebooks"
     (place / "data").mkdir(parents=True)
     shutil.copyfile(mlp_file, place / "data" / "mlp.onnx")
-    about = 'title = "A small study"\ndescription = "Of one network."\napi = ["ngbkit.profiles"]\n'
+    about = 'title = "A small study"\ndescription = "Of one network."\napi = ["ngbkit.metrics.profiles"]\n'
     (place / "site.toml").write_text(about)
     first = notebook(
         new_markdown_cell("# What was measured\n\nSee [the other](02-again.ipynb)."),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from ngbkit.compilers.base import version
 from ngbkit.errors import UnsupportedError
+from ngbkit.registry import version
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,7 +36,7 @@ def find_target(accelerator: str, threads: int, capability: tuple[int, int] | No
     if accelerator == "cpu":
         return tvm.target.Target(cpu)
     if capability is None:
-        from ngbkit.accelerators import cuda
+        from ngbkit.hardware.accelerators import cuda
 
         capability = cuda.compute_capability()
     arch = f"sm_{capability[0]}{capability[1]}"

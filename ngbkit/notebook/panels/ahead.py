@@ -14,7 +14,7 @@ from ngbkit import options
 from ngbkit.cluster import devices, engines
 from ngbkit.cluster.devices import Device
 from ngbkit.device.spec import Spec
-from ngbkit.sweep import Sweep
+from ngbkit.sweep.grid import Sweep
 
 # What the first chart needs.
 _LIBRARIES = ("altair", "vl_convert")

@@ -9,10 +9,11 @@ from typing import Any
 
 import ipywidgets as widgets
 
-from ngbkit import inventory, runs
+from ngbkit import runs
 from ngbkit.cluster import devices, engines
 from ngbkit.cluster.engine import Vitals
 from ngbkit.cluster.launchers.base import Starter
+from ngbkit.commands import listing
 
 # Between two looks at what runs; devices themselves are only looked at when asked, so as not to disturb them.
 _REFRESH_S = 1.0
@@ -46,7 +47,7 @@ class DevicesPanel(widgets.VBox):  # type: ignore[misc, unused-ignore]
 
     def refresh(self) -> None:
         """Show what is known now."""
-        html = inventory.to_html([self._row(row) for row in inventory.list_devices()], "There is no device.")
+        html = listing.to_html([self._row(row) for row in listing.list_devices()], "There is no device.")
         if html != self.table.value:
             self.table.value = html
 

@@ -10,17 +10,18 @@ from typing import Any
 
 import ipywidgets as widgets
 
-from ngbkit import figures, inventory
-from ngbkit.dataset import factor_dims, nodes
+from ngbkit import figures
+from ngbkit.commands import listing
+from ngbkit.dataset.assembly import factor_dims, nodes
+from ngbkit.dataset.storage import Data
 from ngbkit.errors import NgbkitError
 from ngbkit.figures import renderer
 from ngbkit.figures.plots import Plots
+from ngbkit.metrics.tables import trial_table
 from ngbkit.notebook.panels import trial as trials
 from ngbkit.notebook.panels.copying import CopyButton
 from ngbkit.notebook.panels.picking import EMBED, PICKS, Picker
-from ngbkit.storage import Data
-from ngbkit.tables import trial_table
-from ngbkit.trials import BASELINE
+from ngbkit.sweep.trials import BASELINE
 
 _STYLE = {"description_width": "6em"}
 # A list of more trials would be no list to choose from: a filter makes it shorter.
@@ -164,7 +165,7 @@ class ExplorerPanel(widgets.VBox):  # type: ignore[misc, unused-ignore]
     def _tell(self) -> None:
         at = self.trial.value
         rows = [] if at is None else [trials.describe(self._data, self._trials[at])]
-        self.sheet.value = inventory.to_html_sheets(rows, "") if rows else ""
+        self.sheet.value = listing.to_html_sheets(rows, "") if rows else ""
 
     def _button(self, suffix: str) -> widgets.Button:
         button = widgets.Button(description=suffix.upper(), tooltip=f"write a {suffix} file")

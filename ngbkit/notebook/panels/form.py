@@ -9,11 +9,12 @@ from typing import Any
 
 import ipywidgets as widgets
 
-from ngbkit import inventory, options, registry
+from ngbkit import options, registry
+from ngbkit.commands import listing
 from ngbkit.errors import NgbkitError
 from ngbkit.notebook.panels import ahead
 from ngbkit.notebook.panels.line import Line
-from ngbkit.trials import BASELINE
+from ngbkit.sweep.trials import BASELINE
 
 _WIDE = widgets.Layout(width="100%")
 _STYLE = {"description_width": "7.5em"}
@@ -77,7 +78,7 @@ class Form(widgets.VBox):  # type: ignore[misc, unused-ignore]
         )
 
     def show_compilers(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Grey out those that do not work here, and say why; `rows` are `ngbkit.inventory.list_compilers`'."""
+        """Grey out those that do not work here, and say why; `rows` are `ngbkit.commands.listing.list_compilers`'."""
         missing = {row["compiler"]: row["missing"] for row in rows if not row["available"]}
         for name, tick in self.compilers.items():
             tick.disabled = name in missing
@@ -117,7 +118,7 @@ class Form(widgets.VBox):  # type: ignore[misc, unused-ignore]
         self.search.value = ""
 
     def _look(self) -> None:
-        self.show_compilers(inventory.list_compilers())
+        self.show_compilers(listing.list_compilers())
         names = [name for source in registry.load_all(registry.WORKLOADS).values() for name in source.complete("")]
         self.search.options = tuple(dict.fromkeys([*self._modules(), *names]))
         self._changed()

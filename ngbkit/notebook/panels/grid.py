@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 from html import escape
 
-from ngbkit.sweep import Sweep
-from ngbkit.trials import Trial
+from ngbkit.sweep.grid import Sweep
+from ngbkit.sweep.trials import Trial
 
 PENDING = "pending"
 # Cells with more trials than this are written as counts.

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from ngbkit import arguments, options, words
-from ngbkit.arguments import Parser
+from ngbkit import options
+from ngbkit.commands import arguments
+from ngbkit.commands.arguments import Parser
 from ngbkit.errors import UsageError
 from ngbkit.notebook.magics import TABLES
-from ngbkit.sweep import Sweep
+from ngbkit.sweep import parsing
+from ngbkit.sweep.grid import Sweep
 from ngbkit.workloads.base import Workload
 
 MAGIC = "ngbench"
@@ -68,7 +70,7 @@ class Line:
             found += ["--factor", factor]
         found += ["-r", self.repeats.strip()] if self.repeats.strip() else []
         found += ["--precision", self.precision.strip()] if self.precision.strip() else []
-        return [*found, *words.split_words(self.more)]
+        return [*found, *parsing.split_words(self.more)]
 
     def text(self) -> str:
         """The line after the name of the magic.

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import ipywidgets as widgets
 
-from ngbkit.clock import duration
 from ngbkit.errors import NgbkitError
 from ngbkit.notebook.panels import grid
-from ngbkit.progress import PAUSE_S, describe, remarks
+from ngbkit.runs.progress_display import PAUSE_S, describe, remarks
+from ngbkit.runs.time_left import duration
 
 if TYPE_CHECKING:
     from ngbkit.runs import Run
-    from ngbkit.tally import Progress
+    from ngbkit.runs.progress import Progress
 
 # The chart is made of the whole dataset: it takes at most this share of the time, and is not made more often than this.
 _SHARE, _CHART_EVERY_S = 0.2, 2.0

@@ -12,13 +12,13 @@ from IPython.core.getipython import get_ipython
 
 from ngbkit import runs
 from ngbkit.errors import NgbkitError, UsageError
-from ngbkit.forecast import expected
 from ngbkit.notebook import modules
 from ngbkit.notebook.panels import ahead
 from ngbkit.notebook.panels.copying import CopyButton
 from ngbkit.notebook.panels.form import Form
 from ngbkit.notebook.panels.line import MAGIC
 from ngbkit.notebook.panels.live import Live
+from ngbkit.predictor.forecast import expected
 
 if TYPE_CHECKING:
     from ngbkit.runs import Run

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from ngbkit.dataset import factor_dims, nodes
+from ngbkit.dataset.assembly import factor_dims, nodes
+from ngbkit.dataset.storage import Data
 from ngbkit.figures import rows
 from ngbkit.metrics import ratios
-from ngbkit.storage import Data
 
 DIMS = ("workload", "compiler", "batch_size", "device")
 # Of the environment, what tells two machines apart.
@@ -62,7 +62,7 @@ def drawn_from(row: Mapping[str, Any], found: Sequence[Mapping[str, Any]]) -> It
 
 
 def describe(data: Data, trial: Mapping[str, Any]) -> dict[str, Any]:
-    """What is known of a trial, as a row for `ngbkit.inventory.to_html_sheets`.
+    """What is known of a trial, as a row for `ngbkit.commands.listing.to_html_sheets`.
 
     Parameters
     ----------

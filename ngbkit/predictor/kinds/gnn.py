@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ngbkit.artifacts import replacing
+from ngbkit.files import replacing
 from ngbkit.predictor.examples import Examples
 from ngbkit.predictor.graphs import Graph
 from ngbkit.predictor.kinds.additive import Linear, prices

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ngbkit.compilers.base import Compiler, Form, Program, Task
-from ngbkit.records import Contract
+from ngbkit.sweep.records import Contract
 
 Call = Callable[[], Any]
 

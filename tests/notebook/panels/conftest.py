@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ngbkit.notebook.panels import ahead
-from ngbkit.sweep import Sweep
+from ngbkit.sweep.grid import Sweep
 
 
 @pytest.fixture(autouse=True)

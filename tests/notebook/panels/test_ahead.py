@@ -12,7 +12,7 @@ from watching import Processes
 
 from ngbkit.cluster import engines
 from ngbkit.notebook.panels import SweepPanel, ahead
-from ngbkit.sweep import Sweep
+from ngbkit.sweep.grid import Sweep
 from ngbkit.workloads.base import Workload
 
 start = ahead.start  # as it is: the fixture of this folder takes its place

@@ -12,7 +12,7 @@ from patience import wait_until
 from ngbkit import runs
 from ngbkit.cluster import engines
 from ngbkit.notebook.panels import DevicesPanel
-from ngbkit.sweep import Sweep
+from ngbkit.sweep.grid import Sweep
 
 
 @pytest.fixture

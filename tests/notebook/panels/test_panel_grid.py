@@ -3,7 +3,7 @@
 from html.parser import HTMLParser
 
 from ngbkit.notebook.panels import grid
-from ngbkit.sweep import Sweep
+from ngbkit.sweep.grid import Sweep
 from ngbkit.workloads.base import Workload
 
 

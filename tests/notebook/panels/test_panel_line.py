@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from ngbkit import arguments, options
-from ngbkit.arguments import Parser
+from ngbkit import options
+from ngbkit.commands import arguments
+from ngbkit.commands.arguments import Parser
 from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.notebook.magics import TABLES
 from ngbkit.notebook.panels.line import Line
-from ngbkit.words import split_words
+from ngbkit.sweep.parsing import split_words
 
 BLOCKS = Line(
     workloads=("blocks.conv",),

@@ -10,7 +10,7 @@ from patience import wait_until
 
 from ngbkit import runs
 from ngbkit.notebook.panels import SweepPanel
-from ngbkit.sweep import Sweep
+from ngbkit.sweep.grid import Sweep
 
 
 @pytest.fixture

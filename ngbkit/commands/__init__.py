@@ -1,0 +1,1 @@
+"""One table of arguments and one function a command, for the shell and the magics alike."""

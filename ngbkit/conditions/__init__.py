@@ -1,6 +1,0 @@
-"""What a measurement is made under: looked at before, warned of in plain sentences, and watched during each turn."""
-
-from ngbkit.conditions.interference import Interference, Watch
-from ngbkit.conditions.machine import look, warnings
-
-__all__ = ["Interference", "Watch", "look", "warnings"]

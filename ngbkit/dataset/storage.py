@@ -1,0 +1,126 @@
+"""The file that a dataset is kept in: netCDF, whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+from importlib import import_module
+from pathlib import Path
+
+import xarray as xr
+
+from ngbkit.errors import MissingDependencyError, UsageError
+
+Data = xr.Dataset | xr.DataTree
+
+
+def save(data: Data, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+    """Keep a dataset in a netCDF file, which appears whole or not at all.
+
+    Parameters
+    ----------
+    data
+        What `ngbkit.dataset.assembly.assemble` gave, or any dataset made of it.
+    path
+        The file; its folder is made where there is none.
+    overwrite
+        Whether a file of that name may be replaced.
+
+    Returns
+    -------
+    pathlib.Path
+        The file.
+
+    Raises
+    ------
+    UsageError
+        The file exists, or it cannot be written: no room, no permission.
+    """
+    target = Path(path)
+    if target.exists() and not overwrite:
+        raise UsageError(f"{target} exists. Choose another name, or replace it with overwrite=True.")
+    content = _encoded(data)
+    try:
+        write_whole(target, content)
+    except OSError as error:
+        raise UsageError(_unwritten(target, len(content), error)) from error
+    return target
+
+
+def load(path: str | os.PathLike[str]) -> Data:
+    """The dataset or tree that `save` kept, wholly in memory.
+
+    Raises
+    ------
+    UsageError
+        There is no such file, or it is not a netCDF file.
+    """
+    source = Path(path)
+    if not source.is_file():
+        raise UsageError(f"there is no file {source}. Check the name, or save a dataset there first.")
+    _require_h5py()
+    try:
+        with xr.open_datatree(source, engine="h5netcdf") as tree:
+            found = {node.path: _plain(node.to_dataset().load()) for node in tree.subtree}
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{source} does not read as a netCDF file: {error}. Save the dataset again.") from error
+    return found["/"] if len(found) == 1 else xr.DataTree.from_dict(found)
+
+
+def write_whole(target: Path, content: bytes | memoryview) -> None:
+    """Write a file that appears whole or not at all, in a folder that is made where there is none.
+
+    Raises
+    ------
+    OSError
+        It cannot be written; nothing is left behind.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        with part.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(target)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _require_h5py() -> None:
+    """Newer releases of h5netcdf do not bring h5py, and ask for it only when a file is opened."""
+    for name in ("h5netcdf", "h5py"):
+        try:
+            import_module(name)
+        except ImportError as error:
+            raise MissingDependencyError(name, "notebook") from error
+
+
+def _encoded(data: Data) -> memoryview:
+    """The bytes of the file. HDF5 must not meet a full disk itself: the handle it leaves crashes Python at exit."""
+    _require_h5py()
+    import h5netcdf
+
+    found = {"/": data} if isinstance(data, xr.Dataset) else {node.path: node.to_dataset() for node in data.subtree}
+    buffer = io.BytesIO()
+    with h5netcdf.File(buffer, "w") as file:
+        for path, dataset in found.items():
+            group = None if path == "/" else path
+            dataset.dump_to_store(xr.backends.H5NetCDFStore(file, group=group, mode="a"))
+    return buffer.getbuffer()
+
+
+def _unwritten(target: Path, size: int, error: OSError) -> str:
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    why = f"there is no room for its {size / 1e6:.1f} MB" if full else error.strerror or str(error)
+    remedy = "Free some space, or save to another disk" if full else "Save to another folder"
+    return f"{target} cannot be written: {why}. {remedy}; the dataset in memory is unharmed."
+
+
+def _plain(dataset: xr.Dataset) -> xr.Dataset:
+    """As it was before it was saved: texts as Python strings, and no memory of the file."""
+    texts = {name: values.astype(object) for name, values in dataset.variables.items() if values.dtype.kind in "UT"}
+    data = {name: values for name, values in texts.items() if name in dataset.data_vars}
+    coords = {name: values for name, values in texts.items() if name in dataset.coords}
+    return dataset.assign(data).assign_coords(coords).drop_encoding()

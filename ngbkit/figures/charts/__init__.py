@@ -1,0 +1,1 @@
+"""One chart a file: a dataset in, an altair chart out."""

@@ -1,0 +1,58 @@
+"""Two runs of one sweep beside each other: where the second says the same as the first, a mark is on the line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ngbkit.figures import lines, marks, theme
+from ngbkit.figures.comparison import Comparison
+
+if TYPE_CHECKING:
+    import altair as alt
+
+_SIDE = 360
+
+
+def changes(found: Comparison) -> alt.LayerChart:
+    """The metric of every trial in both runs, with both intervals; what changed beyond them is filled.
+
+    Parameters
+    ----------
+    found
+        What `ngbkit.figures.comparison.compare` gave.
+    """
+    import altair as alt
+
+    frame = found.trials
+    ends = [frame[["first", "second"]].min().min(), frame[["first", "second"]].max().max()]
+    scale = alt.Scale(type="log", nice=False, padding=16, domain=ends)
+    axis = alt.Axis(tickCount=5, format=".3~s")
+    x = alt.X("first:Q", title=f"{found.metric}, first run", scale=scale, axis=axis)
+    y = alt.Y("second:Q", title=f"{found.metric}, second run", scale=scale, axis=axis)
+    compilers = list(dict.fromkeys(frame["compiler"]))
+    look = alt.Scale(domain=compilers, range=list(theme.colours(compilers).values()))
+    colour = alt.Color("compiler:N", scale=look, legend=alt.Legend(symbolType="circle", symbolOpacity=1))
+    base = alt.Chart().encode(color=colour)
+    names = [str(name) for name in frame if not str(name).endswith(("_low", "_high"))]
+    told = [alt.Tooltip(f"{name}:{'Q' if name in ('first', 'second', 'change') else 'N'}") for name in names]
+    changed = alt.condition("datum.is != 'same'", alt.value(1.0), alt.value(0.0))
+    drawn: alt.LayerChart = alt.layer(  # type: ignore[assignment]  # of charts without facets
+        alt.Chart(alt.InlineData(values=[{"first": end, "second": end} for end in ends]))
+        .mark_line(color="#BBBBBB", strokeDash=[4, 4])
+        .encode(x, y),
+        base.mark_rule(opacity=0.35).encode(alt.X("first_low:Q", scale=scale), y, alt.X2("first_high:Q")),
+        base.mark_rule(opacity=0.35).encode(x, alt.Y("second_low:Q", scale=scale), alt.Y2("second_high:Q")),
+        base.mark_point(size=46, filled=False, strokeWidth=1.6).encode(
+            x, y, fill=colour, fillOpacity=changed, tooltip=told
+        ),
+        data=marks.inline(frame),
+        width=_SIDE,
+        height=_SIDE,
+    )
+    title = alt.TitleParams(
+        f"The same sweep twice: {found.metric}",
+        subtitle=[str(found), "filled: changed beyond the intervals", *found.unlike[:6]],
+        fontSize=16,
+        offset=16,
+    )
+    return lines.finished(drawn, title)

@@ -1,0 +1,58 @@
+"""Speed-up by depth: the paper's figure 7."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ngbkit import metrics
+from ngbkit.dataset.storage import Data
+from ngbkit.figures import captions, lines, provenance, rows
+from ngbkit.sweep.trials import BASELINE
+
+if TYPE_CHECKING:
+    import altair as alt
+
+
+@provenance.traced
+def depth(
+    data: Data,
+    *,
+    factor: str = "depth",
+    baseline: str = BASELINE,
+    ci: float | None = 0.95,
+    **select: Any,
+) -> alt.FacetChart:
+    """Speed-up over a baseline by depth, a panel a network and batch size, a line a compiler (the paper's figure 7).
+
+    Each panel has an axis of its own, as in the paper, so that compilers can be told apart at one batch size; what is
+    the same in all is the line at 1.
+
+    Parameters
+    ----------
+    data
+        With at least two values of `factor`; networks that do not take it are left out.
+    factor
+        What is along the x axis.
+    baseline, ci, **select
+        As for `speedup`.
+
+    Raises
+    ------
+    MetricError
+        There is no such baseline, or no network with two values of `factor`.
+    UnknownNameError, UsageError
+        As for `throughput`.
+    """
+    gains = rows.of_metric(partial(metrics.speedup, baseline=baseline, unlike="mask"), ci)
+    values = rows.over(factor, gains, "depth", "1:6")
+    frame = rows.without_baseline(rows.rows(data, values, select, axes=[factor]), baseline)
+    if frame["batch_size"].nunique() > 1:
+        frame["network"] = [f"{row['network']}, batch {row['batch_size']}" for row in frame.to_dict("records")]
+    asked = lines.Lines(
+        frame=frame, x=factor, value=f"speed-up over {baseline}", reference=1, zero=False, families=False
+    )
+    chart, remarks = lines.draw(asked)
+    text = f"Speed-up over {baseline} by {factor}"
+    title = captions.title(text, data, frame, remarks, against=["compiler"], baseline=baseline)
+    return lines.finished(chart, title)

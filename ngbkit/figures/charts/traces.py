@@ -1,0 +1,71 @@
+"""Round by round: drift and disturbances at a glance."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ngbkit.dataset.storage import Data
+from ngbkit.figures import captions, lines, marks, provenance, samples
+
+if TYPE_CHECKING:
+    import altair as alt
+    import pandas as pd
+
+_WIDTH, _HEIGHT = 340, 150
+
+
+@provenance.traced
+def traces(data: Data, **select: Any) -> alt.FacetChart:
+    """Latency round by round, a panel a network and batch size, a line a compiler.
+
+    The compilers of a group take turns in rounds: where all lines rise together the machine has changed, and a ratio
+    that is taken round by round has not. Each line is relative to its own median. Rounds that something else disturbed
+    are shaded.
+
+    Parameters
+    ----------
+    data
+        With samples.
+    **select
+        As for `throughput`.
+
+    Raises
+    ------
+    MetricError
+        The dataset has no samples.
+    UnknownNameError, UsageError
+        As for `throughput`.
+    """
+    import altair as alt
+
+    trials, remarks = samples.panelled(data, select)
+    panels = list(dict.fromkeys(trials["panel"]))
+    frame = _rounds(samples.taken(data, trials))
+    look = marks.Look.of(trials)
+    x = alt.X("round:Q", title="round", axis=alt.Axis(tickMinStep=1, grid=False, format="d"))
+    y = alt.Y("relative:Q", title="latency over its median", scale=alt.Scale(zero=False, padding=8))
+    base = alt.Chart().encode(x, look.colour())
+    told = ["compiler:N", "round:Q", alt.Tooltip("ms:Q", format=".4~g"), alt.Tooltip("relative:Q", format=".3f")]
+    disturbed = alt.Chart().transform_filter("datum.disturbed").mark_rule(color="#E69F00", opacity=0.25, strokeWidth=4)
+    layers = [
+        disturbed.encode(x),
+        alt.Chart().mark_rule(color="#999999", strokeDash=[2, 2]).encode(y=alt.datum(1)),
+        base.mark_line(strokeWidth=1.5).encode(y, look.dash()),
+        base.mark_circle(size=16, opacity=1).encode(y, tooltip=told),
+    ]
+    facet = alt.Facet("panel:N", title=None, sort=panels, header=lines.HEADER)
+    chart = alt.layer(*layers, data=marks.inline(frame), width=_WIDTH, height=_HEIGHT)
+    grid: alt.FacetChart = chart.facet(facet=facet, columns=min(3, len(panels)))
+    grid = grid.resolve_scale(y="independent", x="independent").resolve_axis(x="independent")
+    if frame["disturbed"].any():
+        remarks.append("shaded: rounds that something else disturbed")
+    remarks += captions.failures(trials)
+    return lines.finished(grid, captions.title("Latency round by round", data, trials, remarks))
+
+
+def _rounds(taken: pd.DataFrame) -> pd.DataFrame:
+    """The median of each round, and the same over the trial's own median."""
+    groups = taken.groupby(["panel", "compiler", "round"], sort=False)
+    found = groups.agg(ms=("ms", "median"), disturbed=("disturbed", "any")).reset_index()
+    own = found.groupby(["panel", "compiler"], sort=False)["ms"].transform("median")
+    return found.assign(relative=found["ms"] / own).sort_values(["panel", "compiler", "round"], ignore_index=True)

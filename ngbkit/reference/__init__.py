@@ -1,5 +1,0 @@
-"""What others have published, as datasets of ngbkit's own schema, to be drawn beside what was measured here."""
-
-from ngbkit.reference.paper import TABLES, table
-
-__all__ = ["TABLES", "table"]

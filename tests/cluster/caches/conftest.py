@@ -1,0 +1,28 @@
+"""A place that keeps something, and a devices file with devices of all kinds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ngbkit.cluster import devices
+from ngbkit.cluster.caches import contents
+from ngbkit.cluster.caches.contents import Place
+
+
+@pytest.fixture
+def place(state_dir: Path) -> Place:
+    return contents.locate("cpu")
+
+
+@pytest.fixture
+def devices_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / devices.NAME
+    file.write_text(
+        f'[own]\nlaunch = "local"\nstate_dir = "{tmp_path / "own"}"\naccelerator = "cuda:0"\n'
+        '[orin]\nlaunch = "ssh"\nhost = "orin"\nstate_dir = "~/there"\n'
+        '[mine]\nlaunch = "attach"\n'
+    )
+    file.chmod(0o600)
+    monkeypatch.chdir(tmp_path)

@@ -1,0 +1,94 @@
+"""A wheel of the ngbkit that runs: whole, the same each time, and what pip takes."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import subprocess
+import sys
+import zipfile
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+import ngbkit
+from ngbkit.cluster.deployment import wheel
+from ngbkit.errors import UsageError
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return wheel.build(tmp_path_factory.mktemp("built"))
+
+
+def test_a_wheel_is_the_same_each_time(built: Path, tmp_path: Path) -> None:
+    """Byte for byte, so that it has one content hash."""
+    again = wheel.build(tmp_path / "new" / "folder")
+
+    assert (built.name, built.read_bytes()) == (again.name, again.read_bytes())
+
+
+def test_a_wheel_holds_the_package_and_nothing_that_lies_beside_it(built: Path) -> None:
+    """Every module and what the package carries, without what Python has compiled."""
+    root = Path(ngbkit.__file__).parent
+    wanted = {f"ngbkit/{path.relative_to(root).as_posix()}" for path in root.rglob("*.py")}
+    names = set(zipfile.ZipFile(built).namelist())
+
+    assert {*wanted, "ngbkit/py.typed"} <= names
+    assert set() == {name for name in names if "__pycache__" in name or "/." in name}
+
+
+def test_the_record_lists_every_file_with_its_hash_and_size(built: Path) -> None:
+    """As installers check it; of itself it tells nothing."""
+    archive = zipfile.ZipFile(built)
+    about = f"ngbkit-{ngbkit.__version__}.dist-info"
+    listed = {row[0]: row[1:] for row in csv.reader(archive.read(f"{about}/RECORD").decode().splitlines())}
+    own = listed.pop(f"{about}/RECORD")
+    found = {}
+    for name in set(archive.namelist()) - {f"{about}/RECORD"}:
+        content = archive.read(name)
+        digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+        found[name] = [f"sha256={digest}", str(len(content))]
+
+    assert ["", ""] == own
+    assert listed == found
+    assert f"{about}/licenses/LICENSE" in found
+
+
+def test_pip_installs_it_into_a_bare_environment(built: Path, tmp_path: Path) -> None:
+    """Where its version, its entry points and its command are found."""
+    env = tmp_path / "env"
+    python = [str(env / "bin" / "python"), "-I"]
+    subprocess.run([sys.executable, "-m", "venv", env], check=True)
+    subprocess.run([*python, "-m", "pip", "install", "--no-deps", "--no-index", built], check=True, capture_output=True)
+    program = (
+        "import ngbkit; from importlib.metadata import entry_points; print(ngbkit.__version__);"
+        "print(*sorted(one.name for one in entry_points(group='ngbkit.compilers')))"
+    )
+    said = subprocess.run([*python, "-c", program], check=True, capture_output=True, text=True, cwd=tmp_path).stdout
+    version, compilers = said.splitlines()
+
+    assert ngbkit.__version__ == version
+    ours = metadata.distribution("ngbkit").entry_points.select(group="ngbkit.compilers")
+    assert sorted(one.name for one in ours) == compilers.split()
+    assert "identity" in compilers.split()
+    assert (env / "bin" / "ngbkit").exists()
+
+
+def test_the_extras_are_those_of_the_metadata() -> None:
+    """Those that bring compilers among them."""
+    assert {"torch", "onnxruntime", "openvino", "tvm", "tensorrt", "notebook"} <= set(wheel.extras())
+
+
+def test_an_ngbkit_that_was_never_installed_is_told_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Nothing says what it needs."""
+
+    def find(name: str) -> metadata.Distribution:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "distribution", find)
+
+    with pytest.raises(UsageError, match=r"was never installed.*pip install -e"):
+        wheel.build(tmp_path)

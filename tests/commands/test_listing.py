@@ -1,0 +1,294 @@
+"""What there is: devices, compilers and runs, as rows and as tables."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from patience import limit_s
+
+from ngbkit import registry
+from ngbkit.commands import listing
+from ngbkit.compilers.base import Compiler, Option, always
+from ngbkit.errors import RunNotFoundError, UnknownNameError, UsageError
+from ngbkit.hardware import environment
+from ngbkit.sweep.grid import Sweep
+from ngbkit.sweep.journal import Journal
+from ngbkit.sweep.records import Failure
+
+
+def test_devices_say_what_they_are() -> None:
+    """This machine's own with its chip and the cores that can be used."""
+    (device,) = listing.list_devices()
+
+    assert ("cpu", environment.cores_usable()) == (device["device"], device["cores"])
+    assert device["chip"]
+
+
+def absent(name: str = "absent", **fields: Any) -> Compiler:
+    about: dict[str, Any] = {
+        "summary": "not here",
+        "forms": {"onnx": ()},
+        "packages": ("no-such-package", "numpy"),
+        "install": "pip install no-such-package",
+        "compile": lambda task: pytest.fail("it is only listed"),
+        "options": {
+            "level": Option(default=3, help="how much", choices=(1, 3)),
+            "fast": Option(default=True, help="?"),
+        },
+    }
+    return Compiler(name=name, **{**about, **fields})
+
+
+def offer(monkeypatch: pytest.MonkeyPatch, *compilers: Compiler) -> None:
+    """Have these compilers and no others."""
+    known = {compiler.name: compiler for compiler in compilers}
+    monkeypatch.setattr(registry, "load_all", lambda group: known)
+    monkeypatch.setattr(registry, "load", lambda group, name: known[name])
+
+
+def test_compilers_say_what_is_missing_and_the_way_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the versions of all packages, and every option with its default, choices and help."""
+    offer(monkeypatch, absent())
+    (row,) = listing.list_compilers()
+
+    assert ("absent", False, {"no-such-package": None, "numpy": np.__version__}) == tuple(
+        row[name] for name in ("compiler", "available", "packages")
+    )
+    assert {"default": 3, "choices": [1, 3], "help": "how much"} == row["options"]["level"]
+    assert "pip install no-such-package" in row["missing"]
+    assert row == json.loads(json.dumps(row))
+
+
+def test_a_compiler_that_works_on_one_accelerator_is_available(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it lacks for another one is told beside it, and does not make it unavailable."""
+    probes = {"cpu": always, "cuda": lambda: "there is no driver"}
+    offer(monkeypatch, absent(packages=("numpy",), accelerators=probes))
+    (row,) = listing.list_compilers()
+    (line,) = listing.write_compilers([row])
+
+    assert (True, "", {"cpu": "", "cuda": "there is no driver"}) == (
+        row["available"],
+        row["missing"],
+        row["accelerators"],
+    )
+    assert "cpu, not cuda" == line["measures on"]
+
+
+def test_probes_are_asked_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each waits here for the other to have begun; one after the other they would never end."""
+    together = threading.Barrier(4, timeout=limit_s())
+
+    def probe() -> str:
+        together.wait()
+        return ""
+
+    two = [absent(name, packages=("numpy",), accelerators={"cpu": probe, "cuda": probe}) for name in ("one", "two")]
+    offer(monkeypatch, *two)
+
+    assert [True, True] == [row["available"] for row in listing.list_compilers()]
+
+
+def test_a_probe_that_raises_is_told_and_hides_no_other_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stranger's plugin may do anything."""
+
+    def probe() -> str:
+        raise OSError("no such library")
+
+    offer(monkeypatch, absent("bad", packages=("numpy",), accelerators={"cpu": probe}), absent("good", packages=()))
+    bad, good = listing.list_compilers()
+
+    assert "cannot be told: OSError: no such library" in bad["missing"]
+    assert (False, True) == (bad["available"], good["available"])
+
+
+def test_all_about_a_compiler_is_a_sheet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its options as they are written in its braces, what it compiles from, and what it keeps."""
+    offer(monkeypatch, absent(caches=True, tunes=lambda options: False), absent("other"))
+    sheet = listing.to_sheets(listing.describe_compilers(listing.list_compilers(["absent"])), "", 100)
+
+    assert sheet.startswith("absent\n")
+    assert "no-such-package is missing" in sheet
+    assert "3 by default, or 1: how much" in sheet
+    assert "true by default" in sheet
+    assert "an ONNX file" in sheet
+    assert "what it compiled and what its tuning found" in sheet
+    assert "other" not in sheet
+
+
+def test_a_compiler_that_there_is_not_is_told() -> None:
+    """With the nearest name."""
+    with pytest.raises(UnknownNameError, match="Did you mean openvino"):
+        listing.list_compilers(["identity,opnvino"])
+
+
+def test_the_baseline_is_listed_with_its_version() -> None:
+    """What is here can be used, and says which one it is."""
+    (identity,) = listing.list_compilers(["identity"])
+
+    assert (True, "") == (identity["available"], identity["missing"])
+    assert all(identity["packages"].values())
+
+
+def test_runs_say_how_far_they_came_and_how_to_ask_for_them(state_dir: Path) -> None:
+    """A run that was stopped has pending trials; without runs there is no row."""
+    none = listing.list_runs()
+    sweep = Sweep(["resnet18"], ["identity", "openvino"], [1, 2, 3], repeats=7)
+    folder = state_dir / "runs" / "20300101-000000-abcd"
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text(
+        json.dumps({"format": 1, "id": folder.name, "created": 0, "sweep": sweep.to_json()})
+    )
+    with Journal(folder / "journal.sqlite") as journal:
+        journal.finish([Failure(trial_id=sweep.trials()[0].id, status="timeout", stage="compile", error="too long")])
+    (row,) = listing.list_runs()
+
+    assert [] == none
+    assert (folder.name, 6, ["resnet18"]) == (row["run"], row["trials"], row["workloads"])
+    assert {"timeout": 1, "pending": 5} == row["statuses"]
+    assert "-c identity,openvino -b 1:3 -r 7" == row["options"]
+
+
+def fail_all(state_dir: Path, details: Mapping[str, str]) -> tuple[Sweep, str]:
+    """A run all of whose trials failed: with that detail, by compiler."""
+    sweep = Sweep(["resnet18"], list(details), [1, 2])
+    folder = state_dir / "runs" / "20300101-000000-abcd"
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text(
+        json.dumps({"format": 1, "id": folder.name, "created": 0, "sweep": sweep.to_json()})
+    )
+    with Journal(folder / "journal.sqlite") as journal:
+        journal.finish(
+            [
+                Failure(
+                    trial_id=trial.id,
+                    status="failed",
+                    stage="compile",
+                    error="RuntimeError: it fell over",
+                    detail=details[trial.compiler],
+                )
+                for trial in sweep.trials()
+            ]
+        )
+    return sweep, folder.name
+
+
+def test_failures_say_what_was_said_last(state_dir: Path) -> None:
+    """All of it for programs; for people its last lines, once for trials of one compiler that failed alike."""
+    long = "\n".join(f"line {number}" for number in range(100))
+    sweep, run_id = fail_all(state_dir, {"openvino": long, "tvm": "Traceback\n  File x"})
+    rows = listing.list_failures(run_id[:8])
+    openvino, tvm = listing.describe_failures(rows, 3)
+
+    assert [str(trial) for trial in sweep.trials()] == [row["trial"] for row in rows]
+    assert {long, "Traceback\n  File x"} == {row["detail"] for row in rows}
+    assert "line 97\nline 98\nline 99" == openvino["said last"]
+    assert "resnet18 batch 1 tvm on cpu; resnet18 batch 2 tvm on cpu" == tvm["trials"]
+    assert ("compile", "RuntimeError: it fell over") == (tvm["failed in"], tvm["error"])
+
+
+def test_only_a_few_of_many_trials_are_named(state_dir: Path) -> None:
+    """The rest is counted."""
+    _, run_id = fail_all(state_dir, {"openvino": ""})
+    (sheet,) = listing.describe_failures(listing.list_failures(run_id) * 3, 1)
+
+    assert sheet["trials"].endswith("; and 2 more")
+
+
+def test_failures_need_a_run_and_lines(state_dir: Path) -> None:
+    """Both are told."""
+    with pytest.raises(RunNotFoundError):
+        listing.list_failures("2099")
+    with pytest.raises(UsageError, match="--lines 0 does not fit"):
+        listing.describe_failures([], 0)
+
+
+ROWS = [{"name": "a", "here": True, "options": {"level": 3}}, {"name": "<b>", "here": False, "others": ["x", "y"]}]
+
+
+def test_rows_are_written_as_aligned_text() -> None:
+    """A value that a row lacks is blank; without rows there is a sentence."""
+    text = listing.to_text(ROWS, "nothing")
+
+    assert ["name  here  options  others", "a     yes   level 3", "<b>   no             x, y"] == text.splitlines()
+    assert "nothing" == listing.to_text([], "nothing")
+
+
+def test_rows_are_written_as_a_table_of_a_page() -> None:
+    """What they hold is text, and never markup."""
+    html = listing.to_html(ROWS, "nothing")
+
+    assert "&lt;b&gt;" in html
+    assert "<b>" not in html
+    assert (3, 4) == (html.count("<tr>"), html.count("<th "))
+    assert "<p>nothing</p>" == listing.to_html([], "nothing")
+
+
+WIDE = [
+    {"name": "short", "path": "a/path/that/nobody/could/copy", "words": "one two three four five six seven eight nine"},
+    {"name": "other", "path": "", "words": "ten"},
+]
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_a_table_is_as_wide_as_it_may_be(width: int) -> None:
+    """What does not fit is folded within its column, at blanks."""
+    lines = listing.to_text(WIDE, "", width).splitlines()
+
+    assert max(map(len, lines)) <= width
+    assert "a/path/that/nobody/could/copy" in lines[1]
+    assert WIDE[0]["words"].split() == [word for line in lines[1:-1] for word in line[36:].split()]
+    assert lines[-1].startswith("other")
+
+
+def test_a_narrow_table_keeps_its_names_whole() -> None:
+    """Where there is no room at all, lines are longer, and long words are torn."""
+    text = listing.to_text(WIDE, "", 10)
+
+    assert all(line[:5] in ("name ", "short", "other", "     ") for line in text.splitlines())
+    assert "a/path/that/nobody/c" in text
+
+
+def test_a_column_that_holds_nothing_is_left_out() -> None:
+    """It would take room and tell nothing."""
+    assert "name\na" == listing.to_text([{"name": "a", "missing": ""}], "")
+
+
+SHEETS = [
+    {"name": "first", "said": "  one\n    two", "empty": ""},
+    {"name": "<b>", "words": "a b c d e f g h i j k l m"},
+]
+
+
+def test_sheets_stand_one_below_the_other() -> None:
+    """A value of several lines stands as it is, one of a single line is folded, and an empty one is left out."""
+    text = listing.to_sheets(SHEETS, "nothing", 30)
+    first, second = text.split("\n\n")
+
+    assert ["first", "  said    one", "            two"] == first.splitlines()
+    assert ["<b>", "  words  a b c d e f g h i j k", "         l m"] == second.splitlines()
+    assert "nothing" == listing.to_sheets([], "nothing")
+
+
+def test_sheets_are_one_table_of_a_page() -> None:
+    """What they hold is text, and lines stay lines."""
+    html = listing.to_html_sheets(SHEETS, "nothing")
+
+    assert "&lt;b&gt;" in html
+    assert ">  one\n    two</pre>" in html
+    assert (1, 2) == (html.count("<table"), html.count("<th "))
+    assert "<p>nothing</p>" == listing.to_html_sheets([], "nothing")
+
+
+def test_nothing_that_a_terminal_would_obey_is_written() -> None:
+    """A compiler prints colours, and a file that came from elsewhere may hold worse."""
+    rows = [{"name": "\x1b[31mred\x1b[0m\x07 and\tplain"}]
+    written = listing.to_text(rows, ""), listing.to_sheets(rows, ""), listing.to_html(rows, "")
+
+    assert all("\x1b" not in text and "\x07" not in text for text in written)
+    assert written[0].splitlines()[1].startswith("red")

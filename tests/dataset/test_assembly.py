@@ -1,0 +1,273 @@
+"""Records into a dataset: dims, units, what is missing, and trees."""
+
+import json
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from ngbkit.dataset import assembly as datasets
+from ngbkit.dataset import synthetic
+from ngbkit.errors import JournalError, UsageError
+from ngbkit.sweep import journal
+from ngbkit.sweep.grid import Sweep
+from ngbkit.sweep.records import Contract, Failure, Measurement
+from ngbkit.sweep.trials import Trial
+from ngbkit.workloads.base import Workload
+
+
+def network(name: str, **factors: tuple[float, ...]) -> Workload:
+    return Workload(name=name, source="timm", spec={"name": name}, takes=tuple(factors), factors=factors)
+
+
+def sweep(*workloads: Workload, compilers=("identity", "openvino"), batch_sizes=(1, 4), repeats=4, **more) -> Sweep:
+    return Sweep(list(workloads) or [network("net")], compilers, batch_sizes, repeats=repeats, **more)
+
+
+def measurement(trial: Trial, latency_s=(2.0, 1.0, 4.0, 3.0), **more) -> Measurement:
+    fields = {
+        "rounds": tuple(range(len(latency_s))),
+        "compile_time_s": 5.0,
+        "first_call_time_s": 0.5,
+        "contract": Contract(runtime="torch eager", threads=2),
+        "rmse": 3e-7,
+        "baseline_rmse": 2e-7,
+        "max_abs_error": 1e-6,
+    }
+    return Measurement(trial_id=trial.id, latency_s=latency_s, **{**fields, **more})
+
+
+def test_dims_are_those_of_the_design():
+    """The dims are device, workload, the factors, compiler, batch size and repeat, in this order."""
+    asked = sweep(network("conv", width=(8, 16), depth=(1, 2, 3)), devices=["cpu", "orin"])
+
+    found = datasets.assemble(asked, [])
+
+    dims = ("device", "workload", "width", "depth", "compiler", "batch_size", "repeat")
+    assert dims == found["latency"].dims
+    assert (2, 1, 2, 3, 2, 2, 4) == found["latency"].shape
+    assert dims[:-1] == found["throughput"].dims
+    assert ["width", "depth"] == datasets.factor_dims(found)
+
+
+def test_every_variable_says_what_it_is_in_which_unit():
+    """Every variable of the design's table is there, with units and a long name."""
+    found = datasets.assemble(sweep(), [])
+
+    assert set(datasets.VARIABLES) == {*found.data_vars, "anchor_latency", "anchor_round"}
+    assert all({"units", "long_name"} <= set(variable.attrs) for variable in found.data_vars.values())
+    assert "samples/s" == found["throughput"].attrs["units"]
+
+
+def test_a_measurement_lands_at_its_labels():
+    """Each value of a measurement is found under the labels of its trial, and nowhere else."""
+    asked = sweep(network("a"), network("b"))
+    trial = next(t for t in asked.trials() if (t.workload, t.compiler, t.batch_size) == ("b", "openvino", 4))
+
+    found = datasets.assemble(asked, [measurement(trial, cpu_percent=90.0, peak_memory_bytes=1000)])
+
+    cell = found.sel(device="cpu", workload="b", compiler="openvino", batch_size=4)
+    assert [2.0, 1.0, 4.0, 3.0] == cell["latency"].values.tolist()
+    assert [0, 1, 2, 3] == cell["round"].values.tolist()
+    assert 4 / 2.5 == cell["throughput"].item()  # the median of 1, 2, 3, 4 is 2.5
+    assert (5.0, 0.5, 90.0, 1000.0) == tuple(
+        cell[name].item() for name in ("compile_time", "first_call_time", "cpu_percent", "peak_memory")
+    )
+    assert np.isnan(cell["energy"].item())
+    assert "torch eager" == json.loads(cell["contract"].item())["runtime"]
+    assert 1 == int((found["status"] == "ok").sum())
+
+
+def test_every_trial_of_a_real_grid_lands_at_its_own_labels():
+    """With factors, devices and several networks each trial's own number is under its own labels, in every node."""
+    asked = sweep(network("a"), network("c", width=(8, 16), depth=(1, 2, 3)), network("b"), devices=["cpu", "orin"])
+    trials = asked.trials()
+    records = [measurement(trial, compile_time_s=float(at)) for at, trial in enumerate(trials)]
+
+    found = datasets.nodes(datasets.assemble(asked, records[::-1]))
+
+    for at, trial in enumerate(trials):
+        node = found["/c" if trial.workload == "c" else "/networks"]
+        labels = {"device": trial.device, "compiler": trial.compiler, "batch_size": trial.batch_size}
+        cell = node["compile_time"].sel(workload=trial.workload, **labels, **dict(trial.factors))
+        assert at == cell.item()
+
+
+def test_a_trial_without_a_record_is_pending():
+    """A trial that left no record is there: pending, without numbers."""
+    found = datasets.assemble(sweep(), [])
+
+    assert {"pending"} == set(found["status"].values.ravel())
+    assert bool(found["latency"].isnull().all())
+    assert {-1} == set(found["round"].values.ravel())
+
+
+def test_a_failure_keeps_what_was_learnt_before_it():
+    """A failure has its status, its error and the facts that came before it, and no throughput."""
+    asked = sweep()
+    trial = asked.trials()[0]
+    facts = {"compile_time_s": 7.0, "rmse": 3.0, "baseline_rmse": 1.5, "log": "…"}
+    failure = Failure(trial_id=trial.id, status="not-equivalent", stage="check", error="RMSE 3", facts=facts)
+
+    cell = datasets.assemble(asked, [failure]).sel(device="cpu", workload="net", compiler="identity", batch_size=1)
+
+    assert ("not-equivalent", "RMSE 3") == (cell["status"].item(), cell["error"].item())
+    assert (7.0, 2.0) == (cell["compile_time"].item(), cell["rmse_ratio"].item())
+    assert np.isnan(cell["throughput"].item())
+
+
+@pytest.mark.parametrize(
+    ("rmse", "baseline", "ratio"), [(6.0, 2.0, 3.0), (0.0, 2.0, 0.0), (0.0, 0.0, 1.0), (2.0**-23, 0.0, 2.0)]
+)
+def test_the_error_is_relative_to_the_baselines(rmse, baseline, ratio):
+    """An exact baseline counts as one rounding of float32, so that the ratio stays finite."""
+    asked = sweep()
+    record = measurement(asked.trials()[0], rmse=rmse, baseline_rmse=baseline)
+
+    found = datasets.assemble(asked, [record])["rmse_ratio"].values.ravel()[0]
+
+    assert ratio == found
+
+
+def test_the_later_record_of_a_trial_counts():
+    """A trial that was measured again has its later record, whole."""
+    asked = sweep()
+    trial = asked.trials()[0]
+    failure = Failure(trial_id=trial.id, status="crashed", stage="measure", error="signal 11")
+
+    found = datasets.assemble(asked, [measurement(trial), failure])
+
+    assert "crashed" == found["status"].values.ravel()[0]
+    assert bool(found["latency"].isnull().all())
+
+
+def test_samples_are_padded_to_the_longest():
+    """Trials may have fewer or more samples than asked for; the rest is NaN."""
+    asked = sweep(repeats=3)
+    first, second, *_ = asked.trials()
+
+    found = datasets.assemble(asked, [measurement(first, (1.0,)), measurement(second, (1.0,) * 5)])
+
+    assert 5 == found.sizes["repeat"]
+    assert {0, 1, 5} == set(found["latency"].notnull().sum("repeat").values.ravel())
+
+
+def test_arrays_do_as_well_as_tuples():
+    """Samples that come as NumPy arrays give the same dataset."""
+    asked = sweep()
+    trial = asked.trials()[1]
+    arrays = measurement(trial, np.array([2.0, 1.0]), rounds=np.array([0, 1], dtype=np.int32))
+
+    found = datasets.assemble(asked, [arrays])
+
+    xr.testing.assert_equal(datasets.assemble(asked, [measurement(trial, (2.0, 1.0))]), found)
+
+
+def test_rows_of_a_journal_give_the_same_dataset_as_records():
+    """The raw rows of a journal and the records that they hold give identical datasets."""
+    asked = sweep(network("a"), network("c", depth=(1, 2)))
+    records = synthetic.records(asked, seed=3, failures=0.3)
+
+    rows = datasets.assemble_rows(asked, map(journal.encode, records), run_id="r")
+
+    for path, node in datasets.nodes(datasets.assemble(asked, records, run_id="r")).items():
+        xr.testing.assert_equal(node, datasets.nodes(rows)[path])
+
+
+@pytest.mark.parametrize("cut", ["text", "samples"])
+def test_a_row_that_was_cut_short_is_an_error(cut):
+    """A row that was cut in the middle names its trial and says what to do."""
+    asked = sweep()
+    trial_id, text, latency, rounds = journal.encode(measurement(asked.trials()[0]))
+    row = (trial_id, text[:40], latency, rounds) if cut == "text" else (trial_id, text, latency[:-3], rounds)
+
+    with pytest.raises(JournalError, match=f"{trial_id} does not read.*Measure that trial again"):
+        datasets.assemble_rows(asked, [row])
+
+
+def test_samples_without_their_rounds_are_an_error():
+    """A record with more samples than rounds is refused."""
+    asked = sweep()
+
+    with pytest.raises(JournalError, match="4 samples and 1 rounds"):
+        datasets.assemble(asked, [measurement(asked.trials()[0], rounds=(0,))])
+
+
+def test_a_record_of_another_sweep_is_an_error():
+    """A record of no trial of the sweep is not dropped in silence."""
+    stray = measurement(sweep(network("other")).trials()[0])
+
+    with pytest.raises(UsageError, match="1 of 1 records are of no trial of this sweep"):
+        datasets.assemble(sweep(), [stray])
+
+
+def test_the_attributes_say_where_it_comes_from():
+    """Sweep, environments and facts are JSON text; run id, version and time stand beside them."""
+    asked = sweep()
+
+    found = datasets.assemble(asked, [], environments={"cpu": {"cores": 2}}, run_id="r1").attrs
+
+    assert "r1" == found["run_id"]
+    assert asked.to_json() == Sweep.from_json(json.loads(found["sweep"])).to_json()
+    assert {"cpu": {"cores": 2}} == json.loads(found["environments"])
+    assert {"ngbkit_version", "created", "facts"} <= set(found)
+
+
+def test_facts_of_a_network_are_coordinates():
+    """A fact is along the workloads where it is the same for all factors, and along the factors too where it is not."""
+    asked = sweep(network("c", depth=(1, 2)))
+    facts = {
+        datasets.facts_key("c", {"depth": depth}): {"parameters": 10 * depth, "baseline": "torch eager"}
+        for depth in (1, 2)
+    }
+
+    found = datasets.assemble(asked, [], facts=facts)
+
+    assert ("workload", "depth") == found["parameters"].dims
+    assert [[10.0, 20.0]] == found["parameters"].values.tolist()
+    assert ("workload",) == found["baseline"].dims
+    assert ["torch eager"] == found["baseline"].values.tolist()
+    assert "macs" not in found.coords
+
+
+def test_a_fact_that_one_network_lacks_is_missing_there_only():
+    """A network of which nothing is known has NaN, and the dims stay those of the workloads."""
+    asked = sweep(network("a", depth=(1, 2)), network("b", depth=(1, 2)))
+    facts = {datasets.facts_key("a", {"depth": depth}): {"macs": 5} for depth in (1, 2)}
+
+    found = datasets.assemble(asked, [], facts=facts)["macs"]
+
+    assert ("workload",) == found.dims
+    assert [5.0, None] == [None if np.isnan(value) else value for value in found.values]
+
+
+def test_workloads_of_unlike_factors_are_nodes_of_a_tree():
+    """A set of factors is a node, called after its only workload, its factors, or networks."""
+    asked = sweep(
+        network("a"),
+        network("b"),
+        network("blocks/conv", depth=(1, 2)),
+        network("x", width=(8, 16), depth=(1, 2)),
+        network("y", width=(8, 16), depth=(1, 2)),
+        network("p", width=(8, 32), depth=(1, 2)),
+        network("q", width=(8, 32), depth=(1, 2)),
+    )
+
+    found = datasets.assemble(asked, [], run_id="r")
+
+    assert ["networks", "blocks_conv", "width_depth", "width_depth_2"] == list(found.children)
+    assert ["a", "b"] == found["networks"]["workload"].values.tolist()
+    assert {"r"} == {node.attrs["run_id"] for node in found.subtree}
+
+
+def test_the_order_of_factors_may_differ():
+    """Two workloads that take the same factors in another order share a node, each value at its own labels."""
+    asked = sweep(network("x", width=(8, 16), depth=(1, 2)), network("y", depth=(1, 2), width=(8, 16)))
+    trials = asked.trials()
+    records = [measurement(trial, compile_time_s=float(at)) for at, trial in enumerate(trials)]
+
+    found = datasets.assemble(asked, records)
+
+    for at, trial in enumerate(trials):
+        labels = {"workload": trial.workload, "compiler": trial.compiler, "batch_size": trial.batch_size}
+        assert at == found["compile_time"].sel(**labels, **dict(trial.factors)).item()

@@ -1,0 +1,140 @@
+"""The file of a dataset: unchanged when read, whole or not there, and clear about what is wrong."""
+
+import subprocess
+import sys
+
+import pytest
+import xarray as xr
+
+from ngbkit.dataset import assembly as datasets
+from ngbkit.dataset import synthetic
+from ngbkit.errors import MissingDependencyError, UsageError
+from ngbkit.sweep.grid import Sweep
+from ngbkit.workloads.base import Workload
+
+LABELS = ("identity", 'openvino{"hint":"throughput"}')
+
+
+def network(name: str, **factors: tuple[int, ...]) -> Workload:
+    return Workload(name=name, source="timm", spec={"name": name}, takes=tuple(factors), factors=factors)
+
+
+def made(*workloads: Workload) -> datasets.Data:
+    """With failures, facts that are missing for one network, and names beyond ASCII."""
+    asked = Sweep(list(workloads), LABELS, [1, 2], repeats=5)
+    facts = {datasets.facts_key("réseau", {}): {"parameters": 11, "baseline": "torch eager"}}
+    records = synthetic.records(asked, seed=2, failures=0.4)
+    return datasets.assemble(asked, records, environments={"cpu": {"cores": 2}}, run_id="r1", facts=facts)
+
+
+@pytest.fixture(params=["dataset", "tree", "pending"])
+def data(request) -> datasets.Data:
+    if request.param == "pending":
+        return datasets.assemble(Sweep([network("a")], LABELS, [1]), [])
+    more = [network("c", depth=(1, 2))] if request.param == "tree" else []
+    return made(network("réseau"), network("b"), *more)
+
+
+def kinds(data: datasets.Data) -> list[dict[str, str]]:
+    return [{str(name): v.dtype.kind for name, v in node.variables.items()} for node in datasets.nodes(data).values()]
+
+
+def test_a_saved_dataset_is_loaded_unchanged(data, tmp_path):
+    """Values, labels, attributes and kinds of dtype are the same after save and load; empty texts stay empty."""
+    found = datasets.load(datasets.save(data, tmp_path / "deep" / "run.nc"))
+
+    xr.testing.assert_identical(data, found)
+    assert kinds(data) == kinds(found)
+
+
+def test_to_netcdf_keeps_it(data, tmp_path):
+    """xarray's own to_netcdf and open give the identical dataset."""
+    data.to_netcdf(tmp_path / "run.nc", engine="h5netcdf")
+
+    opened = xr.open_datatree if isinstance(data, xr.DataTree) else xr.open_dataset
+    with opened(tmp_path / "run.nc", engine="h5netcdf") as found:
+        xr.testing.assert_identical(data, found.load())
+
+
+def test_to_zarr_keeps_it(data, tmp_path):
+    """xarray's own to_zarr and open give the identical dataset."""
+    data.to_zarr(tmp_path / "run.zarr", consolidated=False)
+
+    opened = xr.open_datatree if isinstance(data, xr.DataTree) else xr.open_dataset
+    with opened(tmp_path / "run.zarr", engine="zarr", consolidated=False) as found:
+        xr.testing.assert_identical(data, found.load())
+
+
+def test_a_loaded_dataset_can_be_saved_again(data, tmp_path):
+    """Nothing that a file leaves on a dataset keeps it from being saved once more."""
+    once = datasets.load(datasets.save(data, tmp_path / "1.nc"))
+
+    twice = datasets.load(datasets.save(once, tmp_path / "2.nc"))
+
+    xr.testing.assert_identical(data, twice)
+
+
+def test_a_file_is_replaced_only_when_asked(tmp_path):
+    """An existing file is left alone, unless overwrite is asked for."""
+    path = tmp_path / "run.nc"
+    path.write_text("mine")
+
+    with pytest.raises(UsageError, match=r"run\.nc exists.*overwrite=True"):
+        datasets.save(made(network("a")), path)
+
+    assert "mine" == path.read_text()
+    assert path == datasets.save(made(network("a")), path, overwrite=True)
+    assert [path] == list(tmp_path.iterdir())
+
+
+FULL_DISK = """
+import resource, sys
+from ngbkit import dataset, synthetic
+from ngbkit.errors import UsageError
+from ngbkit.sweep.grid import Sweep
+from ngbkit.workloads.base import Workload
+
+asked = Sweep([Workload(name="a", source="timm", spec={})], ["identity"], [1, 2], repeats=5000)
+data = synthetic.dataset(asked)
+resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, resource.RLIM_INFINITY))
+try:
+    dataset.save(data, sys.argv[1], overwrite=True)
+except UsageError as error:
+    sys.stdout.write(str(error))
+"""
+
+
+def test_a_full_disk_is_a_clear_error(tmp_path):
+    """Without room for the file the error says so, the older file stays, and Python does not crash at its exit."""
+    path = tmp_path / "run.nc"
+    path.write_text("older")
+
+    done = subprocess.run(  # in a process of its own: a limit on files cannot be taken back by everyone
+        [sys.executable, "-c", FULL_DISK, str(path)], capture_output=True, text=True, check=False
+    )
+
+    assert (0, "") == (done.returncode, done.stderr)
+    assert "run.nc cannot be written: there is no room for its" in done.stdout
+    assert "older" == path.read_text()
+    assert [path] == list(tmp_path.iterdir())
+
+
+def test_what_is_not_a_dataset_is_refused(tmp_path):
+    """A file that is no netCDF, a truncated one and a missing one each say so."""
+    text, cut = tmp_path / "text.nc", tmp_path / "cut.nc"
+    text.write_text("no netCDF")
+    cut.write_bytes(datasets.save(made(network("a")), tmp_path / "whole.nc").read_bytes()[:5000])
+
+    for path in (text, cut):
+        with pytest.raises(UsageError, match="does not read as a netCDF file"):
+            datasets.load(path)
+    with pytest.raises(UsageError, match="there is no file"):
+        datasets.load(tmp_path / "missing.nc")
+
+
+def test_without_h5py_the_error_names_the_extra(tmp_path, monkeypatch):
+    """Where h5py is not installed, saving says which command brings it."""
+    monkeypatch.setitem(sys.modules, "h5py", None)
+
+    with pytest.raises(MissingDependencyError, match=r"h5py is not installed.*ngbkit\[notebook\]"):
+        datasets.save(made(network("a")), tmp_path / "run.nc")

@@ -1,0 +1,5 @@
+"""Small datasets, written out by hand."""
+
+from measured import deepening, measured, scaling
+
+__all__ = ["deepening", "measured", "scaling"]

@@ -1,0 +1,110 @@
+"""The same sweep twice: what changed beyond uncertainty, and what did not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from drawn import measured, network
+
+from ngbkit import cli
+from ngbkit.dataset import storage
+from ngbkit.errors import UnknownNameError, UsageError
+from ngbkit.figures.comparison import compare
+
+
+def twice():
+    return measured(network("a"), network("b")), measured(network("a"), network("b"))
+
+
+def test_the_same_measurements_are_the_same() -> None:
+    """Nothing changed, no winner is another, and nothing is missing."""
+    found = compare(*twice())
+
+    assert {"same"} == set(found.trials["is"])
+    assert [1.0] * len(found.trials) == pytest.approx(found.trials["change"].tolist())
+    assert not found.winners["another"].any()
+    assert 0 == found.missing
+    assert "0 of 8 values of speedup differ beyond their 95% intervals" in str(found)
+
+
+def test_a_machine_that_is_slower_changes_no_speedup() -> None:
+    """Its throughput is lower everywhere; what a reader concludes from ratios holds."""
+    first, second = twice()
+    second["latency"] = second["latency"] * 2
+    second["throughput"] = second["throughput"] / 2
+
+    assert {"same"} == set(compare(first, second).trials["is"])
+    slower = compare(first, second, "throughput").trials
+    assert {"lower"} == set(slower["is"])
+    assert [0.5] * 8 == pytest.approx(slower["change"].tolist())
+    assert (slower["change_low"] < slower["change"]).all()
+
+
+def test_another_winner_is_told() -> None:
+    """One compiler became five times slower on one network: its trials are lower, and identity leads there."""
+    first, second = twice()
+    place = {"workload": "b", "compiler": "openvino"}
+    second["latency"].loc[place] = second["latency"].loc[place] * 5
+    found = compare(first, second)
+    changed = found.trials[found.trials["is"] != "same"]
+
+    assert {("b", "openvino", "lower")} == set(
+        zip(changed["workload"], changed["compiler"], changed["is"], strict=True)
+    )
+    other = found.winners[found.winners["another"]]
+    assert {("b", "openvino", "identity")} == set(zip(other["workload"], other["first"], other["second"], strict=True))
+
+
+def test_machines_stand_side_by_side() -> None:
+    """One device each is matched whatever its label; what differs is marked."""
+    first, second = twice()
+    second = second.assign_coords(device=["orin"])
+    first.attrs["environments"] = json.dumps({"cpu": {"chip": "one", "cores_usable": 2, "packages": {"torch": "2.9"}}})
+    second.attrs["environments"] = json.dumps(
+        {"orin": {"chip": "two", "cores_usable": 2, "packages": {"torch": "2.9"}}}
+    )
+    found = compare(first, second)
+
+    assert 8 == len(found.trials)
+    assert ["first: cpu", "second: orin", "differs"] == list(found.environments)
+    differs = found.environments["differs"]
+    assert (True, False, False) == (differs["chip"], differs["cores_usable"], differs["torch"])
+    assert any("chip was one and is two" in line for line in found.unlike)
+
+
+def test_what_cannot_be_compared_is_an_error() -> None:
+    """No common trial, other factors, no such metric."""
+    one = measured(network("a"))
+
+    with pytest.raises(UsageError, match="no trial in common: the one is of a on cpu, the other of b on cpu"):
+        compare(one, measured(network("b")))
+    with pytest.raises(UsageError, match="other factors"):
+        compare(one, measured(network("a", width=(1, 2))))
+    with pytest.raises(UnknownNameError, match="speedup"):
+        compare(one, one, "speed")
+
+
+def test_what_one_run_lacks_is_counted() -> None:
+    """And not compared."""
+    found = compare(measured(network("a")), measured(network("a"), network("b")))
+
+    assert (4, 4) == (len(found.trials), found.missing)
+    assert "4 trials are measured in one of the two only" in str(found)
+
+
+def test_the_shell_prints_what_changed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As a table, and as JSON with everything."""
+    first, second = twice()
+    second["latency"].loc[{"compiler": "openvino"}] = second["latency"].loc[{"compiler": "openvino"}] * 3
+    files = [str(storage.save(data, tmp_path / f"{name}.nc")) for name, data in (("a", first), ("b", second))]
+
+    assert 0 == cli.main(["compare", *files, "--figure", str(tmp_path / "changes.svg")])
+    assert "The same sweep twice" in (tmp_path / "changes.svg").read_text()
+    text = capsys.readouterr().out
+    assert "openvino" in text
+    assert "4 of 8 values of speedup differ" in text
+    assert 0 == cli.main(["compare", *files, "--json"])
+    told = json.loads(capsys.readouterr().out)
+    assert (8, 4) == (len(told["trials"]), len(told["winners"]))

@@ -1,0 +1,262 @@
+"""What ngbkit calls of TensorRT, with the names and the habits of versions 10 and 11; ONNX Runtime computes.
+
+A test installs it as ``tensorrt`` beside the fake driver. An engine works when its stream comes to it, on what is then
+in the memory that it was told of. From version 11 on there is no flag for f16, and the graph is taken at its word.
+``FAKE_TENSORRT`` says what is to go wrong, by one word.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+import json
+import os
+from importlib import metadata
+
+import numpy as np
+import onnx
+
+from ngbkit.hardware.accelerators import cuda
+
+__version__ = metadata.version("tensorrt")
+
+_TYPED = int(__version__.split(".")[0]) >= 11
+_MAGIC = b"fake-engine\n"
+_CALL_NS = 1_000_000
+_DRIVER = ctypes.CDLL(cuda.LIBRARY)
+_LAUNCHED = ctypes.CFUNCTYPE(None)
+
+
+def _goes_wrong(word: str) -> bool:
+    return os.environ.get("FAKE_TENSORRT") == word
+
+
+class ILogger:
+    Severity = enum.IntEnum("Severity", "INTERNAL_ERROR ERROR WARNING INFO VERBOSE", start=0)
+
+    def __init__(self) -> None:
+        self._is_made = True
+
+
+def _log_error(log: ILogger, text: str) -> None:
+    assert log._is_made, "ILogger.__init__ was not called"
+    log.log(ILogger.Severity.WARNING, "a warning is no error")
+    log.log(ILogger.Severity.ERROR, text)
+
+
+BuilderFlag = enum.Enum("BuilderFlag", ["TF32", *([] if _TYPED else ["FP16"])])
+LayerInformationFormat = enum.Enum("LayerInformationFormat", "ONELINE JSON")
+
+
+def nptype(dtype: np.dtype) -> type:
+    return dtype.type
+
+
+class _Memory(bytes):
+    """A buffer that is known by `nbytes`, as the library's own memory is."""
+
+    @property
+    def nbytes(self) -> int:
+        return len(self)
+
+
+class Builder:
+    def __init__(self, log: ILogger) -> None:
+        self._log = log
+        if _goes_wrong("builder"):
+            _log_error(log, "CUDA initialization failure with error: 35")
+            raise TypeError("pybind11::init(): factory function returned nullptr")
+
+    def create_network(self, flags: int = 0) -> INetwork:
+        return INetwork()
+
+    def create_builder_config(self) -> IConfig:
+        return IConfig()
+
+    def build_serialized_network(self, network: INetwork, config: IConfig) -> _Memory | None:
+        if _goes_wrong("build"):
+            _log_error(self._log, "Error Code 2: OutOfMemory (Requested size was 1 bytes.)")
+            return None
+        flags = sorted(flag.name for flag in config.flags)
+        config.cache.content += json.dumps(flags).encode()
+        head = {"version": __version__, "flags": flags, "level": config.builder_optimization_level}
+        return _Memory(_MAGIC + json.dumps(head).encode() + b"\n" + network.model.SerializeToString())
+
+
+class INetwork:
+    model: onnx.ModelProto
+
+    @property
+    def num_outputs(self) -> int:
+        return len(self.model.graph.output)
+
+    def get_output(self, index: int) -> onnx.ValueInfoProto:
+        return self.model.graph.output[index]
+
+
+class _TimingCache:
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+
+    def serialize(self) -> _Memory:
+        return _Memory(self.content)
+
+
+class IConfig:
+    def __init__(self) -> None:
+        self.flags = {BuilderFlag.TF32}
+        self.builder_optimization_level = 3
+        self.cache = _TimingCache(b"")
+
+    def set_flag(self, flag: BuilderFlag) -> None:
+        self.flags.add(flag)
+
+    def clear_flag(self, flag: BuilderFlag) -> None:
+        self.flags.discard(flag)
+
+    def create_timing_cache(self, content: bytes) -> _TimingCache | None:
+        return None if content.startswith(b"garbled") else _TimingCache(content or b"timings of this GPU ")
+
+    def set_timing_cache(self, cache: _TimingCache, ignore_mismatch: bool) -> bool:
+        assert not ignore_mismatch
+        if cache.content.startswith(b"timings of this GPU "):
+            self.cache = cache
+            return True
+        return False
+
+    def get_timing_cache(self) -> _TimingCache:
+        return self.cache
+
+
+class _ParserError:
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def desc(self) -> str:
+        return self._text
+
+
+class OnnxParser:
+    def __init__(self, network: INetwork, log: ILogger) -> None:
+        self._network = network
+        self._errors: list[_ParserError] = []
+
+    @property
+    def num_errors(self) -> int:
+        return len(self._errors)
+
+    def get_error(self, index: int) -> _ParserError:
+        return self._errors[index]
+
+    def parse(self, content: bytes) -> bool:
+        self._network.model = onnx.load_from_string(content)
+        for node in self._network.model.graph.node:
+            if node.domain not in ("", "ai.onnx"):
+                self._errors.append(_ParserError(f"No importer registered for op: {node.op_type}"))
+        if not self._errors:
+            onnx.checker.check_model(self._network.model)
+        return not self._errors
+
+    def parse_from_file(self, path: str) -> bool:
+        with open(path, "rb") as file:
+            return self.parse(file.read())
+
+
+class Runtime:
+    def __init__(self, log: ILogger) -> None:
+        self._log = log
+
+    def deserialize_cuda_engine(self, plan: bytes) -> ICudaEngine | None:
+        if not plan.startswith(_MAGIC):
+            _log_error(self._log, "Serialization assertion magicTagRead == kMAGIC_TAG failed")
+            return None
+        head, _, content = plan[len(_MAGIC) :].partition(b"\n")
+        told = json.loads(head)
+        if told["version"] != __version__ or _goes_wrong("load"):
+            _log_error(self._log, "The engine plan file is not compatible with this version of TensorRT")
+            return None
+        return ICudaEngine(onnx.load_from_string(content), set(told["flags"]), self._log)
+
+
+class ICudaEngine:
+    def __init__(self, model: onnx.ModelProto, flags: set[str], log: ILogger) -> None:
+        self.model, self.flags, self.log = model, flags, log
+        self._values = [*model.graph.input, *model.graph.output]
+
+    @property
+    def num_io_tensors(self) -> int:
+        return len(self._values)
+
+    def get_tensor_name(self, index: int) -> str:
+        # Not in the order of the graph: nobody promised that.
+        return sorted(value.name for value in self._values)[index]
+
+    def get_tensor_shape(self, name: str) -> tuple[int, ...]:
+        return tuple(dim.dim_value for dim in self._type(name).shape.dim)
+
+    def get_tensor_dtype(self, name: str) -> np.dtype:
+        return onnx.helper.tensor_dtype_to_np_dtype(self._type(name).elem_type)
+
+    def create_execution_context(self) -> IExecutionContext | None:
+        if _goes_wrong("context"):
+            _log_error(self.log, "Error Code 1: Cuda Runtime (out of memory)")
+            return None
+        return IExecutionContext(self)
+
+    def create_engine_inspector(self) -> EngineInspector:
+        return EngineInspector(self)
+
+    def _type(self, name: str) -> onnx.TypeProto.Tensor:
+        (found,) = [value.type.tensor_type for value in self._values if value.name == name]
+        return found
+
+
+class IExecutionContext:
+    def __init__(self, engine: ICudaEngine) -> None:
+        from ngbkit.compilers.onnxruntime_runtime import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        self._engine = engine
+        self._session = onnxruntime.InferenceSession(
+            engine.model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+        self._addresses: dict[str, int] = {}
+        self._started = False
+        self._launched = _LAUNCHED(self._work)  # gone with the context, as a real one's memory is
+
+    def set_tensor_address(self, name: str, address: int) -> bool:
+        self._addresses[name] = address
+        return not _goes_wrong("address")
+
+    def execute_async_v3(self, stream: int) -> bool:
+        if _goes_wrong("enqueue"):
+            _log_error(self._engine.log, "Error Code 3: API Usage Error (an address is not set)")
+            return False
+        if not self._started or _goes_wrong("wait"):
+            self._started = True
+            _DRIVER.cuStreamSynchronize(ctypes.c_void_p(stream))  # what is set up late, and what no graph can hold
+        return _DRIVER.fake_launch(ctypes.c_void_p(stream), self._launched, ctypes.c_uint64(_CALL_NS)) == 0
+
+    def _work(self) -> None:
+        outputs = [value.name for value in self._engine.model.graph.output]
+        feeds = {value.name: self._array(value.name) for value in self._engine.model.graph.input}
+        for name, found in zip(outputs, self._session.run(outputs, feeds), strict=True):
+            low = "FP16" in self._engine.flags and found.dtype == np.float32
+            self._array(name)[...] = found.astype(np.float16) if low else found
+
+    def _array(self, name: str) -> np.ndarray:
+        shape, dtype = self._engine.get_tensor_shape(name), self._engine.get_tensor_dtype(name)
+        size = int(np.prod(shape)) * dtype.itemsize
+        buffer = (ctypes.c_uint8 * size).from_address(self._addresses[name])
+        return np.frombuffer(buffer, dtype).reshape(shape)
+
+
+class EngineInspector:
+    def __init__(self, engine: ICudaEngine) -> None:
+        self._engine = engine
+
+    def get_engine_information(self, form: LayerInformationFormat) -> str:
+        assert form is LayerInformationFormat.JSON
+        names = [node.name or node.op_type for node in self._engine.model.graph.node]
+        return json.dumps({"Layers": [f"{names[0]} + {names[1]}", *names[2:]], "Bindings": []})

@@ -1,0 +1,81 @@
+"""A CUDA driver and a TensorRT for machines without a GPU, made where a test wants them; they are no part of ngbkit."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ngbkit.compilers import tensorrt
+from ngbkit.hardware.accelerators import cuda, probing
+
+HERE = Path(__file__).parent
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+# The compiler under a name a version: what the conformance suite observes, it remembers by the name.
+TENSORRT_10 = TENSORRT_11 = tensorrt.COMPILER
+
+
+def build_driver(folder: Path) -> Path:
+    """Compile the driver as ``libcuda.so.1`` in `folder`, and return that."""
+    library = folder / "libcuda.so.1"
+    command = ["g++", "-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o", str(library)]
+    subprocess.run([*command, str(HERE / "libcuda.cpp")], check=True)
+    return folder
+
+
+def install_tensorrt(folder: Path, version: str) -> None:
+    """Make ``import tensorrt`` and its version found in `folder`, once that is on the path."""
+    shutil.copy(HERE / "fake_tensorrt.py", folder / "tensorrt.py")
+    about = folder / f"tensorrt-{version}.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: tensorrt\nVersion: {version}\n")
+
+
+def show_driver(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """Processes that start from now on find the driver in `folder`, and nothing that was asked before is remembered."""
+    patch.setenv("LD_LIBRARY_PATH", os.pathsep.join(filter(None, [str(folder), os.environ.get("LD_LIBRARY_PATH")])))
+    patch.delenv(VISIBLE, raising=False)
+    probing.forget()
+
+
+class FakeGpu:
+    """The driver in this very process, and what only a fake one tells."""
+
+    def __init__(self, folder: Path) -> None:
+        self.library = ctypes.CDLL(str(folder / "libcuda.so.1"))
+        self.library.fake_calls.restype = ctypes.c_char_p
+        self.library.fake_clock.restype = ctypes.c_uint64
+        self.library.fake_used.restype = ctypes.c_size_t
+
+    def calls(self) -> list[str]:
+        """What was called since the last time that this was asked."""
+        calls: bytes = self.library.fake_calls()
+        self.library.fake_forget()
+        return calls.decode().split()
+
+    def launch(self, stream: int | None, ns: int) -> None:
+        """Put work on a stream that takes so long by the GPU's clock."""
+        code = self.library.fake_launch(ctypes.c_void_p(stream), None, ctypes.c_uint64(ns))
+
+        assert code == 0
+
+    @property
+    def clock_ns(self) -> int:
+        return int(self.library.fake_clock())
+
+    @property
+    def used(self) -> int:
+        return int(self.library.fake_used())
+
+
+def adopt(folder: Path, patch: pytest.MonkeyPatch) -> FakeGpu:
+    """Make the fake driver that of this process."""
+    patch.setattr(cuda, "LIBRARY", str(folder / "libcuda.so.1"))
+    patch.delenv(VISIBLE, raising=False)
+    gpu = FakeGpu(folder)
+    gpu.calls()
+    return gpu

@@ -1,0 +1,131 @@
+"""CPU and memory: what a process may take, and what it took."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from recorded import record
+
+from ngbkit.hardware import resources
+
+MEMINFO = "MemTotal:       8000 kB\nMemFree:        1000 kB\nMemAvailable:   5000 kB"
+MACHINE = {"proc/meminfo": MEMINFO}
+
+
+def version_2(path: str, limit: object, used: int, inactive: int) -> dict[str, object]:
+    """A control group of version 2."""
+    folder = f"sys/fs/cgroup/{path}"
+    stat = f"anon 7\ninactive_file {inactive}\nactive_file 3"
+    return {f"{folder}/memory.max": limit, f"{folder}/memory.current": used, f"{folder}/memory.stat": stat}
+
+
+def version_1(path: str, limit: int, used: int, inactive: int) -> dict[str, object]:
+    """A control group of version 1."""
+    folder = f"sys/fs/cgroup/memory/{path}"
+    stat = f"cache 9\ntotal_inactive_file {inactive}"
+    return {
+        f"{folder}/memory.limit_in_bytes": limit,
+        f"{folder}/memory.usage_in_bytes": used,
+        f"{folder}/memory.stat": stat,
+    }
+
+
+def test_memory_without_control_groups_is_the_machines(tmp_path: Path) -> None:
+    """What the kernel calls available, in bytes."""
+    record(tmp_path, MACHINE)
+
+    assert 5000 * 1024 == resources.available_memory_bytes(tmp_path)
+
+
+def test_a_control_group_of_version_2_holds_memory_down(tmp_path: Path) -> None:
+    """Its limit without what is in use, the inactive file cache not counted as used."""
+    own = {"proc/self/cgroup": "0::/user/job", **version_2("user/job", 1_000_000, 400_000, 100_000)}
+    record(tmp_path, {**MACHINE, **own, **version_2("user", "max", 900_000, 0)})
+
+    assert 700_000 == resources.available_memory_bytes(tmp_path)
+
+
+def test_the_tightest_control_group_around_counts(tmp_path: Path) -> None:
+    """A parent's limit holds for all that is in it."""
+    own = {"proc/self/cgroup": "0::/user/job", **version_2("user/job", "max", 400_000, 0)}
+    record(tmp_path, {**MACHINE, **own, **version_2("user", 950_000, 900_000, 0)})
+
+    assert 50_000 == resources.available_memory_bytes(tmp_path)
+
+
+def test_a_control_group_of_version_1_holds_memory_down(tmp_path: Path) -> None:
+    """By its own files' names, and without a limit it is not the tightest."""
+    groups = "5:cpu,cpuacct:/\n4:memory:/job\n0::/"
+    own = {"proc/self/cgroup": groups, **version_1("job", 1_000_000, 400_000, 50_000)}
+    record(tmp_path, {**MACHINE, **own, **version_1("", 9223372036854771712, 900_000, 0)})
+
+    assert 650_000 == resources.available_memory_bytes(tmp_path)
+
+
+def test_a_container_sees_its_own_group_as_the_topmost(tmp_path: Path) -> None:
+    """Where the folder that the kernel names is not there."""
+    record(tmp_path, {**MACHINE, "proc/self/cgroup": "4:memory:/docker/1f", **version_1("", 1_000_000, 400_000, 0)})
+
+    assert 600_000 == resources.available_memory_bytes(tmp_path)
+
+
+def test_memory_is_never_less_than_none(tmp_path: Path) -> None:
+    """A group may be over a limit that was lowered."""
+    record(tmp_path, {**MACHINE, "proc/self/cgroup": "0::/", **version_2("", 1_000, 4_000, 0)})
+
+    assert 0 == resources.available_memory_bytes(tmp_path)
+
+
+def test_memory_of_this_machine_is_known() -> None:
+    """Whatever it is."""
+    assert 0 < resources.available_memory_bytes() <= psutil.virtual_memory().total
+
+
+def test_a_process_has_a_clock_of_its_own() -> None:
+    """The CPU time of its threads so far, as it counts it itself."""
+    clock = resources.ProcessCpu(os.getpid())
+    before = time.process_time()
+    read = clock.seconds()
+    after = time.process_time()
+
+    assert before <= read <= after
+    assert 0 <= resources.ProcessCpu(os.getppid()).seconds()
+
+
+def test_the_clock_of_no_process_says_so() -> None:
+    """With its number."""
+    with pytest.raises(ProcessLookupError, match="no process 4194303: ask for its CPU time while it lives"):
+        resources.ProcessCpu(4194303).seconds()
+
+
+def test_a_process_without_a_kernel_clock_is_read_from_its_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As coarse as they are."""
+
+    def refuse(clock: int) -> float:
+        raise OSError
+
+    monkeypatch.setattr(time, "clock_gettime", refuse)
+
+    assert resources.ProcessCpu(os.getpid()).seconds() <= time.process_time() + 0.02
+
+
+def test_out_of_memory_kills_are_counted_by_the_kernel(tmp_path: Path) -> None:
+    """Where it tells; else nothing is known."""
+    record(tmp_path, {"vmstat": "nr_free_pages 3\noom_kill 7\nother 1"})
+
+    assert 7 == resources.out_of_memory_kills(tmp_path / "vmstat")
+    assert None is resources.out_of_memory_kills(tmp_path / "missing")
+
+
+def test_cpu_use_is_a_share_of_all_cores() -> None:
+    """Busy time over all time, in percent, over every stretch that was added."""
+    use = resources.CpuUse()
+    before = use.percent
+    use.add(resources.CpuClock(1.0, 10.0), resources.CpuClock(2.0, 12.0))
+    use.add(resources.CpuClock(5.0, 20.0), resources.CpuClock(5.0, 22.0))
+
+    assert (None, 25.0) == (before, use.percent)

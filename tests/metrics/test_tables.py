@@ -1,0 +1,268 @@
+"""The results as frames, as text and as HTML."""
+
+import math
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pandas as pd
+import pytest
+
+from ngbkit.dataset import assembly as datasets
+from ngbkit.dataset import synthetic
+from ngbkit.errors import MetricError, UnknownNameError
+from ngbkit.metrics import tables
+from ngbkit.sweep.grid import Sweep
+from ngbkit.sweep.records import Contract, Failure, Measurement, Record
+from ngbkit.sweep.trials import Trial
+from ngbkit.workloads.base import Workload
+
+
+def network(name: str, **factors: tuple[int, ...]) -> Workload:
+    return Workload(name=name, source="timm", spec={"name": name}, takes=tuple(factors), factors=factors)
+
+
+def record(trial: Trial) -> Record:
+    """Identity takes 0.5 s and openvino 0.25 s at any batch size, where it does not crash: at 4."""
+    if (trial.compiler, trial.batch_size) == ("openvino", 4):
+        return Failure(trial_id=trial.id, status="crashed", stage="measure", error="signal 11")
+    return Measurement(
+        trial_id=trial.id,
+        latency_s=(0.5 if trial.compiler == "identity" else 0.25,),
+        rounds=(0,),
+        compile_time_s=1.0,
+        first_call_time_s=1.0,
+        contract=Contract(runtime="none"),
+        rmse=1e-7,
+        baseline_rmse=1e-7,
+        max_abs_error=1e-7,
+    )
+
+
+def measured(*workloads: Workload, compilers=("identity", "openvino"), batch_sizes=(1, 4), **more) -> datasets.Data:
+    asked = Sweep(list(workloads) or [network("net")], compilers, batch_sizes, repeats=1, **more)
+    return datasets.assemble(asked, map(record, asked.trials()))
+
+
+def test_a_row_a_trial():
+    """The long form has each trial once, with its metrics, its status and its error."""
+    found = tables.trial_table(measured())
+
+    assert [
+        ("net", "cpu", "identity", 1, 0.5, 2.0, 1.0, 1.0, 1.0, 1.0, 1.0, "ok", ""),
+        ("net", "cpu", "identity", 4, 0.5, 8.0, 1.0, 4.0, 1.0, 1.0, 1.0, "ok", ""),
+        ("net", "cpu", "openvino", 1, 0.25, 4.0, 2.0, 1.0, 1.0, 1.0, 1.0, "ok", ""),
+    ] == list(found.iloc[:3].itertuples(index=False, name=None))
+    assert ("openvino", 4, "crashed", "signal 11") == tuple(found.loc[3, ["compiler", "batch_size", "status", "error"]])
+    assert found.loc[3, ["latency", "throughput", "speedup", "ase", "bsr"]].isna().all()
+
+
+def test_metrics_without_their_baseline_are_empty_columns():
+    """Without identity and batch 1 the table is there, with NaN for what cannot be said."""
+    found = tables.trial_table(measured(compilers=["openvino"], batch_sizes=[2, 8]))
+
+    assert [8.0, 32.0] == found["throughput"].tolist()
+    assert found[["speedup", "rtr", "ase", "bsr"]].isna().all(axis=None)
+
+
+def test_a_tree_is_one_table():
+    """Trials of all nodes come in one frame; a factor that a network does not take is NaN."""
+    found = tables.trial_table(measured(network("net"), network("conv", depth=(1, 2))))
+
+    assert 4 + 8 == len(found)
+    assert ["workload", "depth", "device"] == list(found.columns[:3])
+    assert {"net"} == set(found.loc[found["depth"].isna(), "workload"])
+
+
+def test_a_selection_can_be_tabulated():
+    """A label that was selected keeps its column."""
+    found = tables.trial_table(measured().sel(workload="net", compiler="identity", batch_size=4))
+
+    assert [("net", "cpu", "identity", 4)] == list(found.iloc[:, :4].itertuples(index=False, name=None))
+
+
+def test_a_column_a_compiler():
+    """The wide form has one column a compiler, and the status where there is no number."""
+    found = tables.compact(measured())
+
+    assert ["identity", "openvino"] == list(found.columns)
+    assert [("net", 1), ("net", 4)] == list(found.index)
+    assert [[2.0, 4.0], [8.0, "crashed"]] == found.values.tolist()
+    assert "throughput (samples/s)" == found.attrs["title"]
+
+
+def test_devices_are_rows_where_there_are_several():
+    """The device is in the rows only if there is more than one."""
+    found = tables.compact(measured(devices=["cpu", "orin"]), figure="speedup")
+
+    assert ["workload", "device", "batch_size"] == list(found.index.names)
+    assert [[1.0, 2.0], [1.0, "crashed"]] * 2 == found.values.tolist()
+
+
+def test_nodes_stand_under_each_other():
+    """Networks with and without factors share a table; factors are written as they are, or left empty."""
+    found = tables.compact(measured(network("net"), network("conv", depth=(1, 2))), figure="latency")
+
+    assert [("net", "", 1), ("net", "", 4), ("conv", 1, 1), ("conv", 1, 4), ("conv", 2, 1), ("conv", 2, 4)] == list(
+        found.index
+    )
+    assert [[0.5, 0.25], [0.5, "crashed"]] * 3 == found.values.tolist()
+
+
+def test_what_nobody_asked_for_is_left_out():
+    """A hole that several runs leave in a grid is no row, and an empty cell where its row has others."""
+    data = measured()
+    holed = data.assign(status=data["status"].where(data["batch_size"] < 4, ""))
+    partly = data.assign(status=data["status"].where(data["status"] == "ok", ""))
+
+    assert [1, 1] == tables.trial_table(holed)["batch_size"].tolist()
+    assert [("net", 1)] == list(tables.compact(holed).index)
+    assert [[2.0, 4.0], [8.0, ""]] == tables.compact(partly).values.tolist()
+
+
+def test_an_unknown_figure_offers_the_nearest():
+    """The error names the figures that there are."""
+    with pytest.raises(UnknownNameError, match="Did you mean speedup"):
+        tables.compact(measured(), figure="speed-up")
+
+
+def test_a_figure_without_its_baseline_is_an_error():
+    """A figure that was asked for by name says which trial to add."""
+    with pytest.raises(MetricError, match="-c identity,openvino"):
+        tables.compact(measured(compilers=["openvino"]), figure="bsr")
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        (0.0001234567, "1.235e-04"),
+        (0.0123456, "0.01235"),
+        (0.99996, "1.000"),
+        (1.0, "1.000"),
+        (12.3456, "12.35"),
+        (1234.5678, "1,235"),
+        (123456.0, "123,500"),
+        (2.5e9, "2.500e+09"),
+        (-3.14159, "-3.142"),
+        (0.0, "0"),
+        (math.nan, "–"),
+        (math.inf, "inf"),
+    ],
+)
+def test_numbers_have_four_digits(value, written):
+    """A number is written with four significant digits, a missing one as a dash."""
+    assert written == tables.format_number(value)
+
+
+def test_text_for_a_terminal():
+    """Text holds title, labels once, numbers and statuses, and no escape codes where the output is no terminal."""
+    lines = tables.to_text(tables.compact(measured())).splitlines()
+
+    assert "throughput (samples/s)" == lines[0]
+    assert ["workload", "batch_size", "identity", "openvino"] == lines[2].replace("┃", " ").split()
+    assert ["net", "1", "2", "4"] == lines[4].replace("│", " ").split()
+    assert ["4", "8", "crashed"] == lines[5].replace("│", " ").split()
+    assert not any("\x1b" in line for line in lines)
+
+
+def test_text_takes_markup_as_it_is():
+    """A label with brackets is not read as markup."""
+    assert "[red]x[/red]" in tables.to_text(pd.DataFrame({"a": ["[red]x[/red]"]}))
+
+
+def test_text_fits_a_width():
+    """No line is longer than asked for."""
+    found = tables.to_text(tables.trial_table(measured()), width=60)
+
+    assert max(map(len, found.splitlines())) <= 60
+
+
+UNLIKE = 'openvino{"precision":"bf16"}: not compared, precision bf16 instead of f32'
+
+
+@pytest.fixture
+def unlike() -> datasets.Data:
+    """Openvino in two precisions, and at batch size 4 with more threads."""
+    asked = Sweep([network("net")], ["identity", "openvino", 'openvino{"precision":"bf16"}'], [1, 4], repeats=1)
+    precisions = {'openvino{"precision":"bf16"}': "bf16"}
+
+    def measure(trial: Trial) -> Measurement:
+        contract = Contract(
+            runtime=trial.compiler,
+            precision=precisions.get(trial.compiler, "f32"),
+            threads=2 if (trial.compiler, trial.batch_size) == ("openvino", 4) else 1,
+        )
+        taken = record(trial)
+        timed = taken if isinstance(taken, Measurement) else record(replace(trial, batch_size=1))
+        return replace(timed, trial_id=trial.id, contract=contract)
+
+    return datasets.assemble(asked, map(measure, asked.trials()))
+
+
+def test_unlike_columns_are_not_compared_and_a_note_says_so(unlike):
+    """The number is left out where it would be of two contracts, and stays where it is of one."""
+    found = tables.compact(unlike, "speedup")
+
+    assert [[1.0, 2.0], [1.0]] == [found.iloc[0, :2].tolist(), found.iloc[1, :1].tolist()]
+    assert found.iloc[:, 2].isna().all()
+    assert ["openvino: not compared, threads 2 instead of 1", UNLIKE] == sorted(found.attrs["notes"])
+    assert [] == tables.compact(unlike)["identity"].attrs.get("notes", [])
+    assert [] == tables.compact(unlike).attrs["notes"]
+    over_batches = ["openvino: not compared over batch sizes, threads 2 instead of 1"]
+    assert over_batches == tables.compact(unlike, "rtr").attrs["notes"]
+    assert 3 == len(tables.trial_table(unlike).attrs["notes"])
+
+
+def test_notes_stand_below_the_table(unlike):
+    """In text as lines of their own, in HTML as the table's foot."""
+    found = tables.compact(unlike, "speedup")
+
+    assert set(found.attrs["notes"]) == set(tables.to_text(found).splitlines()[-2:])
+    assert all(len(line) <= 40 for line in tables.to_text(found, width=40).splitlines())
+    page = Tags(tables.to_html(found))
+    assert "tfoot" in page.tags
+    assert found.attrs["notes"] == page.texts[-2:]
+
+
+class Tags(HTMLParser):
+    """Collects tags, attributes and text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.names: set[str] = set()
+        self.texts: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.names |= {name for name, _ in attrs}
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+
+def test_html_is_a_table_of_its_own():
+    """The page has a table with the same cells, and nothing that loads or runs anything."""
+    found = Tags(tables.to_html(tables.compact(measured())))
+
+    assert ["throughput (samples/s)", "workload", "batch_size", "identity", "openvino"] == found.texts[:5]
+    assert ["net", "1", "2", "4", "4", "8", "crashed"] == found.texts[5:]
+    assert {"table", "caption", "thead", "tbody", "tr", "th", "td"} == set(found.tags)
+    assert {"style"} == found.names
+
+
+def test_html_is_escaped():
+    """A label with tags in it stays text."""
+    found = Tags(tables.to_html(pd.DataFrame({"<b>": ["<script>x</script>", "a & b"]})))
+
+    assert "script" not in found.tags
+    assert ["<b>", "<script>x</script>", "a & b"] == found.texts
+
+
+def test_large_tables_are_whole():
+    """Every trial of a sweep is in its table, whatever failed."""
+    asked = Sweep([network(f"n{at}", depth=(1, 2)) for at in range(5)], ["identity", "tvm"], [1, 2, 4], repeats=3)
+
+    found = tables.trial_table(synthetic.dataset(asked, failures=0.3))
+
+    assert len(asked) == len(found)

@@ -1,0 +1,127 @@
+"""How far a run is, in words, and the wait for its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from ngbkit.runs import Progress, progress_display
+from ngbkit.sweep.records import Failure
+
+
+@dataclass
+class Steps:
+    """A run that goes through steps, one each time that something is waited for."""
+
+    steps: list[Callable[[], Any]]
+    state: str = "running"
+    ended: bool = False
+    stopped: int = 0
+    done: int = 0
+    remaining_s: float | None = None
+    statuses: dict[str, int] = field(default_factory=dict)
+    errors: list[str] = field(default_factory=list)
+
+    @property
+    def progress(self) -> Progress:
+        return Progress(done=self.done, total=4, statuses=self.statuses, text="measuring", remaining_s=self.remaining_s)
+
+    def wait_for_change(self, timeout_s: float) -> None:
+        self.steps.pop(0)()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        return self.ended
+
+    def stop(self) -> None:
+        self.stopped += 1
+
+    def end(self, state: str = "finished") -> None:
+        self.state, self.ended = state, True
+
+    def failures(self) -> list[Failure]:
+        return [
+            Failure(trial_id=str(at), status="failed", stage="build", error=text) for at, text in enumerate(self.errors)
+        ]
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.4, "0 s"), (59.4, "59 s"), (59.6, "1 min 0 s"), (80, "1 min 20 s"), (7500, "2 h 5 min")]
+)
+def test_a_duration_is_in_its_two_largest_units(seconds: float, text: str) -> None:
+    """As people say it."""
+    assert text == progress_display.duration(seconds)
+
+
+def test_a_run_is_described_in_a_line() -> None:
+    """What is done, what failed, the time left, and what goes on; at the end only what became of it."""
+    run = Steps([], done=3, remaining_s=80, statuses={"ok": 1, "timeout": 2})
+    during = progress_display.describe(run)
+    run.end()
+
+    assert "3 of 4 trials, 2 without a result, about 1 min 20 s left: measuring" == during
+    assert "3 of 4 trials, 2 without a result" == progress_display.describe(run)
+    assert "0 of 4 trials: measuring" == progress_display.describe(Steps([]))
+
+
+def test_watching_shows_every_change_and_the_end() -> None:
+    """Whoever looks sees the run before, between and after."""
+    run = Steps([])
+    run.steps = [lambda: setattr(run, "done", 1), run.end]
+    seen: list[tuple[int, bool]] = []
+    progress_display.watch(run, lambda run: seen.append((run.progress.done, run.ended)))
+
+    assert [(0, False), (1, False), (1, True)] == seen
+
+
+def test_an_interrupt_stops_the_run_and_waits_for_its_end() -> None:
+    """It is raised when everything that was measured is safe."""
+    run = Steps([])
+    run.steps = [interrupt, lambda: run.end("stopped")]
+    with pytest.raises(KeyboardInterrupt):
+        progress_display.watch(run, lambda run: None)
+
+    assert (1, True) == (run.stopped, run.ended)
+
+
+def test_an_interrupt_that_comes_too_late_changes_nothing() -> None:
+    """A run that finished all the same is finished."""
+    run = Steps([])
+    run.steps = [interrupt, run.end]
+    progress_display.watch(run, lambda run: None)
+
+    assert "finished" == run.state
+
+
+def test_a_second_interrupt_does_not_wait() -> None:
+    """Whoever insists gets the prompt back at once."""
+    run = Steps([interrupt, interrupt])
+    with pytest.raises(KeyboardInterrupt):
+        progress_display.watch(run, lambda run: None)
+
+    assert not run.ended
+
+
+@pytest.mark.parametrize(
+    ("statuses", "errors", "common"),
+    [
+        ({"failed": 4}, ["boom"] * 4, "boom"),
+        ({"failed": 4}, ["boom", "boom", "boom", "other"], None),
+        ({"failed": 3, "ok": 1}, ["boom"] * 3, None),
+        ({"failed": 3}, ["boom"] * 3, None),
+    ],
+)
+def test_a_failure_is_common_when_all_trials_share_it(
+    statuses: dict[str, int], errors: list[str], common: str | None
+) -> None:
+    """One that succeeded, failed otherwise or is still to come makes it a matter of single trials."""
+    run = Steps([], done=sum(statuses.values()), statuses=statuses, errors=errors)
+    failure = progress_display.common_failure(run)
+
+    assert common == (failure and failure.error)

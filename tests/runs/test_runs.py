@@ -1,0 +1,300 @@
+"""A run, on a real engine: it survives the loss of every process that takes part, and leaves none behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from patience import wait_until
+from watching import Processes
+
+from ngbkit import runs
+from ngbkit.cluster import engines, replies
+from ngbkit.cluster.attach import attach
+from ngbkit.cluster.dispatch import Dispatch
+from ngbkit.cluster.engine import Engine
+from ngbkit.errors import DeviceError, FencedError, RunNotFoundError, UnknownNameError, UsageError
+from ngbkit.runs import Run
+from ngbkit.sweep.grid import Sweep
+from ngbkit.sweep.journal import Journal
+from ngbkit.sweep.records import Measurement, Record
+from ngbkit.sweep.trials import ANCHOR
+from ngbkit.workloads.base import Workload
+
+SLOW = 'slow{"seconds":0.02}'
+
+
+@pytest.fixture(autouse=True)
+def _no_process_left(processes: Processes) -> Iterator[None]:
+    """Every process that a test started for its state folder is gone once its engines are closed."""
+    yield
+    engines.close()
+    wait_until(lambda: not processes())
+
+
+def records_of(run: Run) -> dict[tuple[str, int], Record]:
+    trials = {trial.id: (trial.compiler, trial.batch_size) for trial in run.sweep.trials()}
+    with Journal(run.folder / "journal.sqlite", writable=False) as journal:
+        return {trials[record.trial_id]: record for record in journal.records() if record.trial_id in trials}
+
+
+def measuring(run: Run) -> bool:
+    """Whether the second group is being timed and the first one is recorded."""
+    return run.progress.done >= 2 and run.progress.text.startswith("measuring mlp batch 2")
+
+
+def test_a_sweep_becomes_a_dataset(mlp: Workload) -> None:
+    """The whole way: engine, children, journals, dataset."""
+    found = Sweep(mlp, ["identity", "onnxruntime"], [1, 2], repeats=10, threads=1).run()
+
+    assert {"ok"} == set(found["status"].values.ravel())
+    assert (1, 1, 2, 2, 10) == found["latency"].shape
+    assert [0, 10] == found["anchor_latency"].notnull().sum("repeat").values.ravel().tolist()
+    assert ("s", True) == (found["latency"].attrs["units"], bool((found["latency"] > 0).all()))
+    assert "onnxruntime, graph optimisations off" in found.coords["baseline"].values
+
+
+def test_a_killed_engine_costs_what_was_in_flight(mlp: Workload, processes: Processes) -> None:
+    """Another engine is started, goes on, and runs nothing again that was finished."""
+    run = Sweep(mlp, ["identity", SLOW], [1, 2, 3], repeats=60, threads=1).start()
+    wait_until(lambda: measuring(run))
+    before = records_of(run)
+    for process in processes("ngbkit.device.engine"):
+        process.kill()
+    run.result()
+    after = records_of(run)
+
+    assert len(before) >= 2
+    assert before.items() <= after.items()
+    assert {"ok"} == {record.status for record in after.values()}
+
+
+def test_a_killed_child_costs_its_own_trial(mlp: Workload, processes: Processes) -> None:
+    """It is a failure with a reason; the others of its group are measured to the end."""
+    run = Sweep(mlp, ["identity", SLOW], [1, 2], repeats=200, threads=1).start()
+    wait_until(lambda: measuring(run))
+    servers = processes("ngbkit.device.forkserver")
+    children = [child for server in servers for child in server.children()]
+    # Forked in the order of the compilers, the anchor last: the last but one is the slow compiler's.
+    sorted(children, key=lambda child: child.create_time())[-2].kill()
+    run.result()
+    statuses = {key: record.status for key, record in records_of(run).items()}
+
+    assert {("identity", 1): "ok", (SLOW, 1): "ok", ("identity", 2): "ok", (SLOW, 2): "crashed"} == statuses
+
+
+CLIENT = """
+import sys
+from ngbkit.sweep.grid import Sweep
+from ngbkit.sweep.trials import ANCHOR
+from ngbkit.workloads import onnx
+run = Sweep(onnx.file(sys.argv[1]), ["identity", 'slow{"seconds":0.02}'], [1, 2, 3], repeats=60, threads=1).start()
+print(run.id, flush=True)
+run.subscribe(lambda run: print(run.progress.done, run.progress.text, flush=True))
+run.wait()
+"""
+
+
+def test_a_killed_client_leaves_nothing_behind_and_its_run_can_be_resumed(mlp_file: Path, processes: Processes) -> None:
+    """`kill -9` of the process that a notebook runs in ends its engines; resuming runs only what is missing."""
+    client = subprocess.Popen([sys.executable, "-c", CLIENT, str(mlp_file)], stdout=subprocess.PIPE, text=True)
+    assert client.stdout is not None
+    with client.stdout as lines:
+        run_id = lines.readline().strip()
+        for line in lines:
+            if int(line.split()[0]) >= 2 and "measuring" in line:
+                break
+        started = processes()
+        client.kill()
+        client.wait()
+    wait_until(lambda: not processes(), seconds=10)
+    with Journal(runs.find(run_id) / "journal.sqlite", writable=False) as journal:
+        before = [key for key in journal.statuses() if not key.startswith(ANCHOR)]
+        known = {record.trial_id: record for record in journal.records()}
+    run = runs.resume(run_id)
+    run.result()
+    with Journal(run.folder / "journal.sqlite", writable=False) as journal:
+        after = {record.trial_id: record for record in journal.records()}
+
+    assert len(started) >= 4
+    assert len(before) >= 2
+    assert known.items() <= after.items()
+    assert {"ok"} == {record.status for record in after.values()}
+    assert len(run.sweep) == len([key for key in after if not key.startswith(ANCHOR)])
+
+
+def test_stopping_keeps_what_was_measured_and_resuming_does_the_rest(mlp: Workload) -> None:
+    """A stopped run ends soon, its dataset has `pending` trials, and a resumed one has none."""
+    run = Sweep(mlp, ["identity", SLOW], [1, 2], repeats=60, threads=1).start()
+    wait_until(lambda: measuring(run))
+    run.stop()
+    assert run.wait()
+    partial = run.dataset()
+    resumed = runs.resume(run.id)
+    whole = resumed.result()
+
+    assert ("stopped", "finished") == (run.state, resumed.state)
+    assert {"ok", "pending"} == set(partial["status"].values.ravel())
+    assert {"ok"} == set(whole["status"].values.ravel())
+    assert partial["latency"].sel(batch_size=1).equals(whole["latency"].sel(batch_size=1))
+
+
+def test_a_run_that_is_still_driven_cannot_be_resumed(mlp: Workload) -> None:
+    """Two clients do not drive one run."""
+    run = Sweep(mlp, ["identity"], [1], repeats=5, threads=1).start()
+    with pytest.raises(FencedError, match="held by another process"):
+        runs.resume(run.id)
+    run.result()
+
+
+def test_retrying_runs_failures_again(mlp: Workload) -> None:
+    """Only the statuses that are named."""
+    run = Sweep(mlp, ["identity", "refusing", "hungry"], [1], repeats=5, threads=1).start()
+    run.result()
+    before = records_of(run)
+    again = runs.resume(run.id, retry=["unsupported"])
+    again.result()
+    after = records_of(again)
+
+    assert before["identity", 1] == after["identity", 1]
+    assert before["hungry", 1] == after["hungry", 1]
+    assert before["refusing", 1].started_at < after["refusing", 1].started_at
+    with pytest.raises(UsageError, match="'broken' is not a status"):
+        runs.resume(run.id, retry=["broken"])
+
+
+def test_a_trial_that_kills_its_engine_twice_is_given_up(mlp: Workload) -> None:
+    """The run comes to its end: that trial has crashed, all others are measured."""
+    run = Sweep(mlp, ["identity", "engine-killer", "onnxruntime"], [1], repeats=5, threads=1).start()
+    run.result()
+    found = records_of(run)
+
+    assert ("crashed", "engine") == (found["engine-killer", 1].status, found["engine-killer", 1].stage)  # type: ignore[union-attr]
+    assert isinstance(found["identity", 1], Measurement)
+    assert isinstance(found["onnxruntime", 1], Measurement)
+
+
+def test_an_engine_of_the_users_own_cluster_is_used_and_left_alone(
+    mlp: Workload, processes: Processes, tmp_path: Path
+) -> None:
+    """A plain ipyparallel cluster does, and is still there afterwards."""
+    import ipyparallel
+
+    with ipyparallel.Cluster(n=1, profile_dir=str(tmp_path / "profile"), delay=0, log_level=40) as client:
+        engine = attach(client)
+        run = Sweep(mlp, ["identity", "onnxruntime"], [1], repeats=5, threads=1).start(engines={"cpu": engine})
+        found = run.result()
+
+        assert {"ok"} == set(found["status"].values.ravel())
+        assert [0] == client.ids
+        assert [] == processes("ngbkit.device.engine")
+        client[:].apply_sync(os.kill, os.getpid(), 0)
+        with pytest.raises(UsageError, match="no engine 7; it has 0"):
+            attach(client, target=7)
+
+
+def test_a_lost_engine_of_the_users_own_is_an_error_that_says_how_to_go_on(mlp: Workload, tmp_path: Path) -> None:
+    """ngbkit does not restart what it did not start."""
+    import ipyparallel
+
+    with ipyparallel.Cluster(n=1, profile_dir=str(tmp_path / "profile"), delay=0, log_level=40) as client:
+        pid = client[0].apply_sync(os.getpid)
+        run = Sweep(mlp, ["identity", SLOW], [1, 2], repeats=80, threads=1).start(engines={"cpu": attach(client)})
+        wait_until(lambda: measuring(run))
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(DeviceError, match=rf"ngbkit resume {run.id}"):
+            run.result()
+
+    assert 2 == len(records_of(run))
+
+
+def test_an_unknown_device_names_those_there_are(mlp: Workload) -> None:
+    """Nothing is started for a device that there is not."""
+    with pytest.raises(UnknownNameError, match=r"unknown device 'gpu'. Did you mean cpu\?"):
+        Sweep(mlp, ["identity"], [1], devices=["gpu"]).start()
+
+
+def test_runs_are_listed_the_latest_first_and_found_by_the_beginning_of_their_id(mlp: Workload) -> None:
+    """The list says how many trials of each run have which status."""
+    first = Sweep(mlp, ["identity", "refusing"], [1], repeats=5, threads=1).start()
+    first.result()
+    second = Sweep(mlp, ["identity"], [1], repeats=5, threads=1).start()
+    second.result()
+    listed = list(runs.summaries())
+
+    assert {first.id, second.id} == {summary.id for summary in listed}
+    assert {"ok": 1, "unsupported": 1} == next(one.statuses for one in listed if one.id == first.id)
+    assert runs.find(first.id[:-1]) == first.folder
+    with pytest.raises(RunNotFoundError, match="2 runs begin with '20'"):
+        runs.find("20")
+    with pytest.raises(RunNotFoundError, match="there is no run 'nothing'"):
+        runs.find("nothing")
+
+
+def test_a_device_journal_that_was_cut_costs_what_lay_behind_the_cut(mlp: Workload, state_dir: Path) -> None:
+    """Resuming saves what can be read, and the client's own journal has the rest."""
+    run = Sweep(mlp, ["identity", SLOW], [1, 2], repeats=60, threads=1).start()
+    wait_until(lambda: measuring(run))
+    run.stop()
+    run.wait()
+    engines.close()
+    before = records_of(run)
+    (journal,) = (state_dir / "devices" / "cpu").glob("*.sqlite")
+    os.truncate(journal, journal.stat().st_size // 2)
+    resumed = runs.resume(run.id)
+    resumed.result()
+    after = records_of(resumed)
+
+    assert before.items() <= after.items()
+    assert len(resumed.sweep) == len(after)
+
+
+STEPS = [(Dispatch, "_start"), (Engine, "hello"), (Engine, "push"), (Engine, "submit"), (Dispatch, "_follow")]
+
+
+@pytest.mark.parametrize(("owner", "step"), [*STEPS, (replies, "event")], ids=lambda value: str(value))
+def test_a_run_can_be_stopped_while_it_starts(
+    mlp: Workload, owner: object, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before its engine is up, before its plan is there, or at the first event of it."""
+    reached, stopped, carry_on = threading.Event(), threading.Event(), getattr(owner, step)
+
+    def pause(*args: Any, **keywords: Any) -> Any:
+        reached.set()
+        stopped.wait()
+        return carry_on(*args, **keywords)
+
+    monkeypatch.setattr(owner, step, pause)
+    run = Sweep(mlp, ["identity", 'slow{"seconds":0.5}'], [1, 2, 3], repeats=100, threads=1).start()
+    reached.wait()
+    run.stop()
+    stopped.set()
+
+    assert run.wait()
+    assert ("stopped", None) == (run.state, run.error)
+    assert "pending" in run.dataset()["status"].values
+
+
+def test_a_device_that_has_become_another_is_not_measured_on(mlp: Workload) -> None:
+    """One label, one device, in one state; what it has measured stays as it is."""
+    run = Sweep(mlp, ["identity", SLOW], [1, 2], repeats=60, threads=1).start()
+    wait_until(lambda: measuring(run))
+    run.stop()
+    run.wait()
+    before = records_of(run)
+    with Journal(run.folder / "journal.sqlite") as journal:
+        known = journal.notes("environment")["cpu"]
+        changed = {**known, "chip": "Another", "packages": {**known["packages"], "numpy": "0.1"}}
+        journal.note("environment", "cpu", changed)
+    resumed = runs.resume(run.id)
+    with pytest.raises(DeviceError, match=r"cpu is not what it was .*chip was Another and is .*; numpy was 0\.1"):
+        resumed.result()
+
+    assert before == records_of(resumed)

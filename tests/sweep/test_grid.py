@@ -1,0 +1,150 @@
+"""The sweep: validated when it is made, expanded in a fixed order, identified by content."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ngbkit.dataset import assembly, synthetic
+from ngbkit.errors import UnknownNameError, UsageError
+from ngbkit.sweep.grid import Sweep
+from ngbkit.sweep.trials import Choice, split_labels
+from ngbkit.sweep.validation import RESERVED
+from ngbkit.workloads import blocks
+from ngbkit.workloads.base import Workload
+
+NET = Workload(name="net", source="timm", spec={"model": "resnet18"})
+
+
+def test_a_sweep_is_the_grid_of_what_was_asked() -> None:
+    """Every workload at every value of its factors, every batch size, every compiler, the baseline first."""
+    sweep = Sweep(
+        [NET, blocks.conv(depth=[1, 2])], ["openvino", "identity"], [1, 4], factors={"width": [8]}, devices=["cpu"]
+    )
+    trials = sweep.trials()
+
+    assert 3 * 2 * 2 == len(trials) == len(sweep) == len({trial.id for trial in trials})
+    assert ("identity", "openvino") == sweep.compilers
+    assert ("net", (), "identity", 1) == (
+        trials[0].workload,
+        trials[0].factors,
+        trials[0].compiler,
+        trials[0].batch_size,
+    )
+    assert (("width", 8), ("depth", 2)) == trials[-1].factors
+
+
+def test_a_group_holds_the_compilers_of_one_point() -> None:
+    """They are what is measured against each other."""
+    groups = list(Sweep(NET, ["identity", "openvino", "tvm"], [1, 2]).groups())
+
+    assert [1, 2] == [group.batch_size for group in groups]
+    assert ["identity", "openvino", "tvm"] == [trial.compiler for trial in groups[0].trials]
+
+
+def test_a_trials_id_tells_its_content() -> None:
+    """The same trial of another sweep has the same id; whatever changes what is measured changes it."""
+    (one,) = Sweep(NET, batch_sizes=2).trials()
+    (same,) = Sweep(NET, batch_sizes=2, repeats=3).trials()
+    other = Workload(name="net", source="timm", spec={"model": "resnet18", "img_size": 96})
+    (else_,) = Sweep(other, batch_sizes=2).trials()
+
+    assert one.id == same.id
+    assert one.id != else_.id
+
+
+def test_a_sweep_survives_json() -> None:
+    """What travels to a device is what was asked for."""
+    sweep = Sweep([NET, blocks.mha(64, [1, 3])], ["identity", 'openvino{"hint":"throughput"}'], [1], repeats=3, seed=4)
+    back = Sweep.from_json(json.loads(json.dumps(sweep.to_json())))
+
+    assert sweep.to_json() == back.to_json()
+    assert sweep.id == back.id
+    assert [trial.id for trial in sweep.trials()] == [trial.id for trial in back.trials()]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"batch_sizes": [0]}, r"batch size 0 does not fit; valid is an integer of at least 1"),
+        ({"batch_sizes": [-2]}, r"batch size -2 does not fit"),
+        ({"batch_sizes": [1.5]}, r"batch size 1.5 does not fit"),
+        ({"batch_sizes": []}, r"at least one batch size"),
+        ({"batch_sizes": [2, 2]}, r"the batch size 2 is asked for twice"),
+        ({"compilers": []}, r"at least one compiler"),
+        ({"compilers": ["tvm", "tvm"]}, r"the compiler tvm is asked for twice"),
+        ({"compilers": ['openvino{"hint":"fast"}']}, r"hint='fast' does not fit; valid: 'latency' or 'throughput'"),
+        ({"compilers": ["openvino{hint}"]}, r"are not JSON.*Write them as openvino\{\"option\":\"value\"\}"),
+        ({"compilers": ['openvino{"hnt":"latency"}']}, r"unknown option of openvino 'hnt'. Did you mean hint\?"),
+        ({"compilers": ["opnvino"]}, r"unknown compiler 'opnvino'. Did you mean openvino\?"),
+        ({"devices": ["../up"]}, r"at least one device, of letters"),
+        ({"repeats": 0}, r"repeats 0 does not fit"),
+        ({"threads": 0}, r"threads 0 does not fit"),
+        ({"timeout_s": 0}, r"timeout_s 0 does not fit"),
+        ({"seed": -1}, r"seed -1 does not fit"),
+        ({"factors": {"width": [1]}}, r"unknown factor 'width'. There is no factor at all"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_what_does(arguments: dict[str, Any], text: str) -> None:
+    """Before anything is started."""
+    with pytest.raises(UsageError, match=text):
+        Sweep(NET, **arguments)
+
+
+def test_a_factor_without_a_value_says_how_to_give_one() -> None:
+    """In both ways of asking."""
+    with pytest.raises(UsageError, match=r"conv needs a value of width and depth. Add --factor width=…"):
+        Sweep(blocks.conv())
+
+
+def test_a_factor_that_no_workload_takes_offers_the_nearest() -> None:
+    """A misspelt factor would otherwise sweep nothing."""
+    with pytest.raises(UnknownNameError, match=r"unknown factor 'widht'. Did you mean width\?"):
+        Sweep(blocks.conv(8, 1), factors={"widht": [1, 2]})
+
+
+def test_two_workloads_of_one_name_are_refused() -> None:
+    """They would fall on the same place of the dataset."""
+    with pytest.raises(UsageError, match="2 workloads are named 'net'"):
+        Sweep([NET, NET])
+
+
+def test_an_unknown_model_offers_the_nearest() -> None:
+    """Among all that any source knows."""
+    with pytest.raises(UnknownNameError, match="Did you mean resnet18"):
+        Sweep("resnet81")
+
+
+def test_a_comma_within_options_separates_nothing() -> None:
+    """Labels may carry any JSON object of plain values."""
+    text = 'identity, openvino{"hint":"throughput","precision":"f32"} ,tvm'
+
+    assert ["identity", 'openvino{"hint":"throughput","precision":"f32"}', "tvm"] == split_labels(text)
+
+
+@given(hint=st.sampled_from(["latency", "throughput"]), precision=st.sampled_from(["f32", "bf16", "f16"]))
+def test_a_label_reads_back_as_the_choice_that_it_names(hint: str, precision: str) -> None:
+    """Whatever the order in which options were written."""
+    choice = Choice.parse(json.dumps({"precision": precision, "hint": hint}).join(["openvino", ""]))
+
+    assert {"hint": hint, "precision": precision} == dict(choice.options)
+    assert choice == Choice.parse(choice.label)
+    assert f'openvino{{"hint":"{hint}","precision":"{precision}"}}' == choice.label
+
+
+def test_a_factor_may_not_be_called_like_what_the_dataset_holds() -> None:
+    """It is refused before anything is measured, with another name to take."""
+    with pytest.raises(UsageError, match=r"a factor cannot be called 'latency'.*latency_factor"):
+        Sweep(Workload(name="net", source="timm", spec={}, takes=("latency",), factors={"latency": (1,)}))
+
+
+def test_every_name_of_the_dataset_is_reserved() -> None:
+    """The sweep, which is read where there is no xarray, knows them all the same."""
+    found = synthetic.dataset(Sweep(NET, ["identity"], [1]))
+
+    assert {str(name) for name in (*found.dims, *found.variables)} <= RESERVED
+    assert set(assembly.VARIABLES) <= RESERVED

@@ -1,0 +1,68 @@
+"""Records: what a trial leaves behind reads back as it was, or says why it cannot."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from ngbkit.errors import JournalError
+from ngbkit.sweep import records
+from ngbkit.sweep.records import Contract, Failure, Measurement, Record
+
+MEASUREMENT = Measurement(
+    trial_id="a",
+    latency_s=(0.1, 0.2),
+    rounds=(0, 1),
+    compile_time_s=1.0,
+    first_call_time_s=0.3,
+    contract=Contract(runtime="r", threads=2, overlap=3, notes="untuned"),
+    rmse=1e-7,
+    baseline_rmse=1e-7,
+    max_abs_error=1e-6,
+    energy_j=1.5,
+    compile_time_warm_s=0.5,
+    calls_per_sample=4,
+    disturbed_rounds=(1,),
+    interleaved=False,
+    looks=2,
+    facts={"nodes": {"before": 3}},
+)
+FAILURE = Failure(trial_id="b", status="unsupported", stage="compile", error="no", detail="why", facts={"x": 1})
+
+
+@pytest.mark.parametrize("record", [MEASUREMENT, FAILURE])
+def test_a_record_survives_json(record: Record) -> None:
+    """To text and back."""
+    assert record == records.from_json(json.loads(json.dumps(records.to_json(record))))
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"format": 4}, "format 4 came; this ngbkit reads up to format 3. Install a newer ngbkit"),
+        ({"kind": "guess"}, "kind 'guess' came"),
+        ({"surprise": 1}, "does not read"),
+    ],
+)
+def test_what_is_no_record_is_refused(change: dict[str, Any], text: str) -> None:
+    """A stranger's JSON does not become a measurement."""
+    with pytest.raises(JournalError, match=text):
+        records.from_json({**records.to_json(FAILURE), **change})
+
+
+def test_a_record_of_the_first_format_reads() -> None:
+    """What it does not say is as it was then: nothing was looked at, kept or marked."""
+    old = records.to_json(MEASUREMENT)
+    for name in ("compile_time_warm_s", "calls_per_sample", "disturbed_rounds", "interleaved", "looks"):
+        del old[name]
+    read = records.from_json({**old, "format": 1})
+
+    assert isinstance(read, Measurement)
+    assert (MEASUREMENT.latency_s, (), True, 1) == (
+        read.latency_s,
+        read.disturbed_rounds,
+        read.interleaved,
+        read.calls_per_sample,
+    )
