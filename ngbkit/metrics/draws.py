@@ -3,8 +3,8 @@
 Every metric is one function of prepared data and a `Sampler`. Without a sampler it takes medians and gives the metric;
 with one it takes replicates of them and gives replicates of the metric, along the dim ``draw``.
 
-An interval of one median covers as often as it says (see `ngbkit.device.timing.intervals`). One of a metric that is made
-of several, such as BSR and RTR, is a little too wide: of 20 rounds 96 to 98 % cover where 95 % were asked.
+An interval of one median covers as often as it says (see `ngbkit.device.timing.intervals`). That of a metric made of
+several medians, such as BSR and RTR, is a little too wide: of 20 rounds, 96 to 98 % cover where 95 % were asked for.
 """
 
 from __future__ import annotations

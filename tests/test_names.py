@@ -1,0 +1,53 @@
+"""Variables are nouns of the field: none is a word that only points at where its value came from."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+POINTERS = frozenset(
+    {
+        *("about", "alike", "apart", "asked", "at", "came", "drawn", "found", "given", "going", "gone", "held", "here"),
+        *("how", "kept", "known", "likely", "looked", "made", "mine", "named", "one", "own", "said", "seen", "several"),
+        *("shown", "taken", "there", "told", "tried", "wanted", "what", "whole", "whose", "written"),
+    }
+)
+# Parameters of the public API, which keeps its names.
+PUBLIC: frozenset[tuple[str, str]] = frozenset()
+
+
+def bindings(tree: ast.AST) -> Iterator[str]:
+    """The names that a module binds as variables and as parameters."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.arg):
+            yield node.arg
+        elif isinstance(node, ast.ExceptHandler) and node.name:
+            yield node.name
+
+
+def pointers(file: str) -> set[str]:
+    """The pointer words that a file binds; a leading underscore hides none."""
+    tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
+    return {name for name in bindings(tree) if name.strip("_") in POINTERS}
+
+
+FILES = sorted(path.relative_to(ROOT).as_posix() for room in ("ngbkit", "tests") for path in (ROOT / room).rglob("*.py"))
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_variables_are_nouns(file: str) -> None:
+    """The exceptions are listed, and all needed."""
+    assert {name for listed, name in PUBLIC if listed == file} == pointers(file)
+
+
+if __name__ == "__main__":
+    for file in FILES:
+        if file.startswith(tuple(sys.argv[1:]) or ("",)) and (names := pointers(file)):
+            print(f"{file}: {', '.join(sorted(names))}")
