@@ -1,8 +1,8 @@
-"""One execution of a sweep: start it, watch it, stop it, resume it, list those there were.
+"""Runs: start, watch, stop, resume and list executions of a sweep.
 
-lifecycle.py starts and resumes, run.py has the live run, folders.py what is kept of every run, recordings.py those that
-are kept beside a notebook, so that it can be executed again without measuring. progress.py counts what is done,
-time_left.py estimates the rest, progress_display.py shows both; selfcheck/ measures what can be told on this machine.
+lifecycle.py starts and resumes a run, run.py drives it, folders.py stores it, and recordings.py replays runs that are
+stored beside a notebook. progress.py tracks its progress, time_left.py estimates the rest, and progress_display.py
+displays both. selfcheck/ measures whether a machine is fit to measure on.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ngbkit.runs.progress import Progress
     from ngbkit.runs.run import Guide, Run, State, live
 
-# Where each name lives: the magics are loaded without NumPy.
+# The module of each name, imported lazily: the magics load without NumPy.
 _EXPORTS = {
     "FORMAT": "folders",
     "Guide": "run",

@@ -1,4 +1,4 @@
-"""The folders that runs are kept in: what each was asked for, and what its journal holds."""
+"""The folders of runs, each with the run's metadata and its journal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ngbkit import options
-from ngbkit.errors import JournalError, NgbkitError, RunNotFoundError, nearest
+from ngbkit.errors import JournalError, NgbkitError, RunNotFoundError, find_nearest
 from ngbkit.files import Store
 from ngbkit.sweep.grid import Sweep
 from ngbkit.sweep.journal import Journal
@@ -23,38 +23,38 @@ FORMAT = 1
 
 
 def find(run_id: str) -> Path:
-    """The folder of a run.
+    """Find the folder of a run by its id, or by a prefix of it that no other run shares.
 
     Raises
     ------
     RunNotFoundError
-        No run, or more than one, has an id that begins so.
+        No run has such an id, or several have.
     """
-    known = [folder.name for folder in _folders()]
-    found = [name for name in known if name == run_id] or [name for name in known if name.startswith(run_id)]
-    if len(found) == 1:
-        return runs_folder() / found[0]
-    if found:
-        raise RunNotFoundError(f"{len(found)} runs begin with {run_id!r}: {', '.join(found)}. Give more of the id.")
-    near = nearest(run_id, known)
-    hint = f" Did you mean {near[0]}?" if near else " `ngbkit runs` lists them all."
+    run_ids = [folder.name for folder in _list_folders()]
+    matches = [name for name in run_ids if name == run_id] or [name for name in run_ids if name.startswith(run_id)]
+    if len(matches) == 1:
+        return get_runs_dir() / matches[0]
+    if matches:
+        raise RunNotFoundError(f"{len(matches)} runs begin with {run_id!r}: {', '.join(matches)}. Give a longer id.")
+    similar = find_nearest(run_id, run_ids)
+    hint = f" Did you mean {similar[0]}?" if similar else " `ngbkit runs` lists all runs."
     raise RunNotFoundError(f"there is no run {run_id!r}.{hint}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """A run in a line.
+    """A run in one line.
 
     Parameters
     ----------
     id
-        Its id.
+        The run's id.
     created
         Seconds since the epoch.
     sweep
         What it measures.
     statuses
-        How many of its trials have each status, ``pending`` among them.
+        Number of trials of each status, ``pending`` included.
     """
 
     id: str
@@ -64,33 +64,38 @@ class Summary:
 
 
 def summaries() -> Iterator[Summary]:
-    """Every run of this user, the latest first. A folder that does not read as one is passed over."""
-    for folder in sorted(_folders(), reverse=True):
+    """Summarize every run of this user, the latest first; unreadable folders are skipped."""
+    for folder in sorted(_list_folders(), reverse=True):
         try:
-            about = _about(folder)
+            metadata = _load_metadata(folder)
+            sweep = _parse_sweep(metadata)
             with Journal(folder / "journal.sqlite", writable=False) as journal:
-                found = journal.statuses().items()
-            statuses = Counter(status for trial_id, status in found if not trial_id.startswith(ANCHOR))
-            sweep = read_sweep(folder)
+                by_trial = journal.statuses()
         except (NgbkitError, OSError, KeyError, ValueError):
             continue
+        statuses = Counter(status for trial_id, status in by_trial.items() if not trial_id.startswith(ANCHOR))
         statuses["pending"] = len(sweep) - sum(statuses.values())
-        yield Summary(id=folder.name, created=about["created"], sweep=sweep, statuses=+statuses)
+        yield Summary(id=folder.name, created=metadata["created"], sweep=sweep, statuses=+statuses)
 
 
 def read_sweep(folder: Path) -> Sweep:
-    """The sweep of the run in that folder."""
-    return Sweep.from_json(_about(folder)["sweep"], locate=Store(options.state_dir() / "artifacts").path)
+    """Read the sweep of the run in a folder."""
+    return _parse_sweep(_load_metadata(folder))
 
 
 def load_dataset(folder: Path) -> xr.Dataset | xr.DataTree:
-    """The dataset of the run in that folder, as far as it has come."""
-    import ngbkit.figures.accessor  # noqa: F401  gives the dataset its `ds.ngb`
+    """Load the dataset of the run in a folder, as far as it is measured."""
+    return assemble_dataset(folder, read_sweep(folder))
+
+
+def assemble_dataset(folder: Path, sweep: Sweep) -> xr.Dataset | xr.DataTree:
+    """Assemble the dataset of the run in a folder, whose sweep is `sweep`."""
+    import ngbkit.figures.accessor  # noqa: F401  registers `ds.ngb`
     from ngbkit.dataset.assembly import assemble_rows
 
     with Journal(folder / "journal.sqlite", writable=False) as journal:
         return assemble_rows(
-            read_sweep(folder),
+            sweep,
             journal.rows(),
             environments=journal.notes("environment"),
             facts=journal.notes("facts"),
@@ -98,19 +103,24 @@ def load_dataset(folder: Path) -> xr.Dataset | xr.DataTree:
         )
 
 
-def _about(folder: Path) -> dict[str, Any]:
-    about: dict[str, Any] = json.loads((folder / "run.json").read_text())
-    if about["format"] != FORMAT:
+def get_runs_dir() -> Path:
+    """Return the folder that holds the folders of all runs."""
+    return options.get_state_dir() / options.LAYOUT.runs
+
+
+def _parse_sweep(metadata: Mapping[str, Any]) -> Sweep:
+    return Sweep.from_json(metadata["sweep"], locate=Store(options.get_state_dir() / options.LAYOUT.artifacts).locate)
+
+
+def _load_metadata(folder: Path) -> dict[str, Any]:
+    metadata: dict[str, Any] = json.loads((folder / "run.json").read_text())
+    if metadata["format"] != FORMAT:
         raise JournalError(
-            f"run {folder.name} has format {about['format']}; this ngbkit reads {FORMAT}. Install a newer ngbkit."
+            f"run {folder.name} has format {metadata['format']}; expected {FORMAT}. Install a newer ngbkit."
         )
-    return about
+    return metadata
 
 
-def runs_folder() -> Path:
-    return options.state_dir() / "runs"
-
-
-def _folders() -> list[Path]:
-    folder = runs_folder()
+def _list_folders() -> list[Path]:
+    folder = get_runs_dir()
     return [run for run in folder.iterdir() if (run / "run.json").is_file()] if folder.is_dir() else []

@@ -1,4 +1,4 @@
-"""Start a run, and resume one."""
+"""Starts and resumes runs."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 
 from ngbkit import options
 from ngbkit.errors import UsageError
-from ngbkit.files import Store, replacing
-from ngbkit.runs.folders import FORMAT, find, read_sweep, runs_folder
-from ngbkit.runs.recordings import Replay, copy
-from ngbkit.runs.recordings import recordings as known_recordings
+from ngbkit.files import Store, write_atomically
+from ngbkit.runs.folders import FORMAT, find, get_runs_dir, read_sweep
+from ngbkit.runs.recordings import Recordings, Replay, copy_run
 from ngbkit.runs.run import Guide, Run
 from ngbkit.sweep.grid import Sweep
 from ngbkit.sweep.records import OPEN, STATUSES
@@ -31,77 +30,77 @@ def start(sweep: Sweep, *, engines: Mapping[str, Engine] | None = None, guide: G
     sweep
         What to measure.
     engines
-        An engine by device label, for devices that are not to be started here: see `ngbkit.attach`.
+        Running engines by device label, to use instead of starting one: see `ngbkit.attach`.
     guide
-        What chooses among its trials; None: all of them are measured. `resume` measures what was left out.
+        Chooses which trials to measure. Default: all. `resume` measures the others.
 
     Returns
     -------
     Run
-        Live; `Run.result` waits for the dataset. A recording, where one is to be taken (`ngbkit.runs.recordings`), ends
-        at once.
+        The live run; `Run.result` waits for the dataset. A run that replays a recording (`ngbkit.runs.recordings`)
+        ends at once.
 
     Raises
     ------
     UnknownNameError
-        A device that there is not.
+        A device is unknown.
     UsageError
-        Nothing may be measured, and there is no recording.
+        The sweep has no recording, and measuring is forbidden.
     """
-    recordings = known_recordings()
-    recorded = recordings.find(sweep, guide) if recordings is not None else None
-    if recorded is not None:
-        return _replayed(sweep, recorded, guide)
+    recordings = Recordings.from_environment()
+    recording = recordings.find(sweep, guide) if recordings is not None else None
+    if recording is not None:
+        return _replay(sweep, recording, guide)
     _check_devices(sweep, engines)
     run_id = time.strftime("%Y%m%d-%H%M%S-") + secrets.token_hex(2)
-    folder = runs_folder() / run_id
-    store = Store(options.make_state_dir() / "artifacts")
+    folder = get_runs_dir() / run_id
+    store = Store(options.make_state_dir() / options.LAYOUT.artifacts)
     for workload in sweep.workloads:
         for digest, path in workload.artifacts.items():
-            if not store.have(digest):
-                store.push(path)
+            if not store.contains(digest):
+                store.add(path)
     folder.mkdir(parents=True, mode=0o700)
-    with replacing(folder / "run.json") as temporary:
-        about = {"format": FORMAT, "id": run_id, "created": time.time(), "sweep": sweep.to_json()}
-        temporary.write_text(json.dumps(about))
+    with write_atomically(folder / "run.json") as temporary:
+        metadata = {"format": FORMAT, "id": run_id, "created": time.time(), "sweep": sweep.to_json()}
+        temporary.write_text(json.dumps(metadata))
     return Run(sweep, run_id, folder, (), engines or {}, guide, recordings)._begin()
 
 
-def _replayed(sweep: Sweep, recorded: Path, guide: Guide | None) -> Run:
-    """A run that has measured what the recording holds; under the same id, so that executing it twice is one run."""
-    run_id = json.loads((recorded / "run.json").read_text())["id"]
-    folder = runs_folder() / run_id
-    if not (folder / "run.json").is_file():
-        options.make_state_dir()
-        copy(recorded, folder)
-    return Run(sweep, run_id, folder, (), {}, Replay(guide))._begin()
-
-
 def resume(run_id: str, *, retry: Collection[str] = (), engines: Mapping[str, Engine] | None = None) -> Run:
-    """Go on with a run: only trials without a record are measured.
+    """Resume a run: only trials without a record are measured.
 
     Parameters
     ----------
     run_id
-        Its id, or the beginning of one that no other run shares.
+        The run's id, or a prefix of it that no other run shares.
     retry
-        Statuses of trials to run again although they have a record, such as ``["timeout", "crashed"]``.
+        Statuses of recorded trials to measure again, such as ``["timeout", "crashed"]``.
     engines
         As for `start`.
 
     Raises
     ------
     RunNotFoundError, UsageError, FencedError
-        No such run; not a status that can be retried; the run is still driven by another process.
+        No run has that id; a status cannot be retried; another process still drives the run.
     """
     valid = [status for status in STATUSES if status not in OPEN]
     for status in retry:
         if status not in valid:
-            raise UsageError(f"retry {status!r} is not a status; valid are {', '.join(valid)}.")
+            raise UsageError(f"invalid status to retry: got {status!r}; expected one of {', '.join(valid)}.")
     folder = find(run_id)
     sweep = read_sweep(folder)
     _check_devices(sweep, engines)
     return Run(sweep, folder.name, folder, retry, engines or {})._begin()
+
+
+def _replay(sweep: Sweep, recording: Path, guide: Guide | None) -> Run:
+    """Replay a recording under the id of the recorded run, so that replaying it twice makes one run."""
+    run_id = json.loads((recording / "run.json").read_text())["id"]
+    folder = get_runs_dir() / run_id
+    if not (folder / "run.json").is_file():
+        options.make_state_dir()
+        copy_run(recording, folder)
+    return Run(sweep, run_id, folder, (), {}, Replay(guide))._begin()
 
 
 def _check_devices(sweep: Sweep, engines: Mapping[str, Engine] | None) -> None:

@@ -1,4 +1,4 @@
-"""How far a run is: which trials have a record, what each device does now, and how long the rest will take."""
+"""How far a run is: the trials that are recorded, what each device does now, and the time left."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ngbkit.errors import UnknownNameError
-from ngbkit.runs.time_left import Clock
+from ngbkit.runs.time_left import TimeLeft
 from ngbkit.sweep.trials import Trial
 
 
@@ -18,13 +18,13 @@ class Progress:
     Parameters
     ----------
     done, total
-        Trials with a record, and trials in all.
+        Number of recorded trials, and of all trials.
     statuses
-        How many records there are of each status.
+        Number of records of each status.
     text
         What is being done now.
     remaining_s
-        Expected seconds until the end; None before there is anything to tell it from.
+        Expected seconds until the end; None while there is nothing to estimate it from.
     """
 
     done: int
@@ -34,79 +34,57 @@ class Progress:
     remaining_s: float | None
 
 
-class Tally:
-    """Counts what devices tell, each on its own: they work side by side, and the slowest one ends last.
+class ProgressTracker:
+    """Tracks the trials of a run by device, since devices work in parallel and the slowest one finishes last.
 
-    Parameters
-    ----------
-    trials
-        All trials of the run, by their ids.
-    statuses
-        By the same ids, those that had a record before it began.
+    `trials` and `statuses` are keyed by trial id; `statuses` holds the records that were there before the run started.
     """
 
     def __init__(self, trials: Mapping[str, Trial], statuses: Mapping[str, str]) -> None:
         self._trials = trials
-        self._statuses = {key: status for key, status in statuses.items() if key in trials}
-        parts: dict[str, dict[str, Trial]] = {}
-        for key, trial in trials.items():
-            parts.setdefault(trial.device, {})[key] = trial
-        self._totals = {device: len(part) for device, part in parts.items()}
-        self._clocks = {device: Clock(part, done=self._statuses) for device, part in parts.items()}
-        self._texts = dict.fromkeys(parts, "starting")
+        self._statuses = {trial_id: status for trial_id, status in statuses.items() if trial_id in trials}
+        by_device: dict[str, dict[str, Trial]] = {}
+        for trial_id, trial in trials.items():
+            by_device.setdefault(trial.device, {})[trial_id] = trial
+        self._totals = {device: len(part) for device, part in by_device.items()}
+        self._times_left = {device: TimeLeft(part, finished=self._statuses) for device, part in by_device.items()}
+        self._texts = dict.fromkeys(by_device, "starting")
         self._text = "starting"
 
     @property
     def statuses(self) -> dict[str, str]:
-        """By the ids of trials, the status of each that has a record."""
+        """The status of each recorded trial, by trial id."""
         return dict(self._statuses)
 
-    def count(self, trial_id: str, status: str) -> None:
-        """A record came; one of a trial that is none of the run's, as an anchor's is, does not count."""
+    def record(self, trial_id: str, status: str) -> None:
+        """Count a record, unless its trial does not belong to the run, as an anchor's does not."""
         trial = self._trials.get(trial_id)
         if trial is not None:
             self._statuses[trial_id] = status
-            self._clocks[trial.device].finished(trial_id)
+            self._times_left[trial.device].finish(trial_id)
 
     def advance(self, device: str, trial_ids: Iterable[str], share: float) -> None:
-        """The trials that are measured side by side on a device are so far through their rounds: 0 to 1."""
-        if device in self._clocks:
-            self._clocks[device].advanced(trial_ids, share)
+        """Set which share (0 to 1) of their rounds the trials that a device measures now have completed."""
+        if device in self._times_left:
+            self._times_left[device].advance(trial_ids, share)
 
-    def say(self, text: str, device: str | None = None) -> None:
-        """What is being done now, on a device or on all."""
+    def set_text(self, text: str, device: str | None = None) -> None:
+        """Set what is being done now, on one device or on all."""
         self._text = text
-        for one in self._texts if device is None else {device} & set(self._texts):
-            self._texts[one] = text
+        for label in self._texts if device is None else {device} & set(self._texts):
+            self._texts[label] = text
 
-    def progress(self) -> Progress:
-        """How far all of it is, at this moment."""
-        statuses = self.statuses
-        left = [clock.remaining_s() for clock in self._clocks.values()]
-        known = [seconds for seconds in left if seconds is not None]
-        return Progress(
-            done=len(statuses),
-            total=len(self._trials),
-            statuses=Counter(statuses.values()),
-            text=self._text,
-            remaining_s=max(known, default=None),
-        )
-
-    def progress_of(self, device: str) -> Progress:
-        """How far its part on one device is.
-
-        Raises
-        ------
-        UnknownNameError
-            The run does not measure there.
-        """
-        if device not in self._totals:
+    def snapshot(self, device: str | None = None) -> Progress:
+        """Summarize the progress of the whole run, or of its part on one device."""
+        if device is not None and device not in self._totals:
             raise UnknownNameError("device", device, self._totals)
-        statuses = [status for key, status in self.statuses.items() if self._trials[key].device == device]
+        devices = self._totals.keys() if device is None else {device}
+        statuses = [status for trial_id, status in self.statuses.items() if self._trials[trial_id].device in devices]
+        estimates = [self._times_left[label].estimate_s() for label in devices]
         return Progress(
             done=len(statuses),
-            total=self._totals[device],
+            total=sum(self._totals[label] for label in devices),
             statuses=Counter(statuses),
-            text=self._texts[device],
-            remaining_s=self._clocks[device].remaining_s(),
+            text=self._text if device is None else self._texts[device],
+            remaining_s=max((seconds for seconds in estimates if seconds is not None), default=None),
         )

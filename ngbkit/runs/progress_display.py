@@ -1,4 +1,4 @@
-"""How far a run is, in a line; what shows it on a terminal or in a log; and the wait for its end."""
+"""Displays a run while it goes on: as a line of text, as a bar on a terminal, as lines in a log."""
 
 from __future__ import annotations
 
@@ -9,43 +9,40 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from ngbkit.runs.time_left import duration
+from ngbkit.runs.time_left import format_duration
 
 if TYPE_CHECKING:
     from ngbkit.runs import Run
     from ngbkit.sweep.records import Failure
 
-#: The least time between two updates of what a person sees.
+#: The shortest time between two updates of a display.
 PAUSE_S = 0.2
-# The time left goes on counting down while nothing happens.
+# The time left counts down even while nothing happens.
 _REFRESH_S = 1.0
-# A log that is no terminal gets a line this often.
+# The time between two lines in a log.
 _LOG_EVERY_S = 10.0
 
 
 def describe(run: Run) -> str:
-    """The run in one line: trials done, time left, and what is being done.
+    """Describe a run in one line: its recorded trials, the time left, and what is being done.
 
     >>> describe(run)  # doctest: +SKIP
     '3 of 12 trials, about 1 min 20 s left: resnet18 batch 4, round 2 of 5'
     """
-    now = run.progress
-    failed = now.done - now.statuses.get("ok", 0)
-    line = f"{now.done} of {now.total} trials"
+    progress = run.progress
+    failed = progress.done - progress.statuses.get("ok", 0)
+    line = f"{progress.done} of {progress.total} trials"
     if failed:
         line += f", {failed} without a result"
-    if now.remaining_s is not None and not run.ended:
-        line += f", about {duration(now.remaining_s)} left"
-    return line if run.ended else f"{line}: {now.text}"
+    if progress.remaining_s is not None and not run.ended:
+        line += f", about {format_duration(progress.remaining_s)} left"
+    return line if run.ended else f"{line}: {progress.text}"
 
 
 def watch(run: Run, show: Callable[[Run], None]) -> None:
-    """Wait for the end of a run and `show` it whenever something has happened, at most five times a second.
+    """Wait until a run ends, and call `show` with it after each change, at most five times a second.
 
-    Raises
-    ------
-    KeyboardInterrupt
-        Ctrl-C came, and the run was stopped by it. It has ended cleanly by then; what was measured is kept.
+    Ctrl-C stops the run; KeyboardInterrupt is raised once it has stopped and its measurements are saved.
     """
     interrupt: KeyboardInterrupt | None = None
     while not run.ended:
@@ -64,18 +61,18 @@ def watch(run: Run, show: Callable[[Run], None]) -> None:
 
 
 @contextmanager
-def shown(quiet: bool = False) -> Iterator[Callable[[Run], None]]:
-    """What shows a run on stderr, for `watch`: a bar that moves in a terminal, now and then a line in a log."""
+def open_display(quiet: bool = False) -> Iterator[Callable[[Run], None]]:
+    """Open a display on stderr for `watch`: a bar on a terminal, otherwise a line every ten seconds."""
     if quiet:
         yield lambda _run: None
     elif not sys.stderr.isatty():
-        yield _logger()
+        yield _build_logger()
     else:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn
 
         columns = (BarColumn(), TextColumn("{task.description}", markup=False))
-        # Drawn when something has happened, not by a thread that takes time from what is measured.
+        # Drawn after a change, not by a thread that takes time from the measurement.
         with Progress(*columns, console=Console(stderr=True), auto_refresh=False) as bar:
             task = bar.add_task("")
             yield lambda run: bar.update(
@@ -83,32 +80,32 @@ def shown(quiet: bool = False) -> Iterator[Callable[[Run], None]]:
             )
 
 
-def _logger() -> Callable[[Run], None]:
-    logged = -math.inf
+def _build_logger() -> Callable[[Run], None]:
+    logged_s = -math.inf
 
     def log(run: Run) -> None:
-        nonlocal logged
-        if run.ended or time.monotonic() - logged >= _LOG_EVERY_S:
-            logged = time.monotonic()
+        nonlocal logged_s
+        if run.ended or time.monotonic() - logged_s >= _LOG_EVERY_S:
+            logged_s = time.monotonic()
             sys.stderr.write(f"{describe(run)}\n")
             sys.stderr.flush()
 
     return log
 
 
-def remarks(run: Run) -> list[str]:
-    """What disturbs the devices of a run, a line each.
+def list_warnings(run: Run) -> list[str]:
+    """List what disturbs the devices of a run, one line each.
 
-    >>> remarks(run)  # doctest: +SKIP
+    >>> list_warnings(run)  # doctest: +SKIP
     ['cpu: other work takes 46 % of all cores (python): end it, or wait until it has ended']
     """
     return [f"{device}: {line}" for device, lines in sorted(run.warnings.items()) for line in lines]
 
 
-def common_failure(run: Run) -> Failure | None:
-    """What every single trial of a run failed with, where it is the same for all; else None."""
-    now = run.progress
-    if not now.done or now.done < now.total or now.statuses.get("ok"):
+def find_common_failure(run: Run) -> Failure | None:
+    """Return the failure that every trial of a run shares, or None."""
+    progress = run.progress
+    if not progress.done or progress.done < progress.total or progress.statuses.get("ok"):
         return None
     failures = run.failures()
     return failures[0] if len({failure.error for failure in failures}) == 1 else None

@@ -1,13 +1,13 @@
-"""Runs that are kept beside notebooks: whoever executes these again gets the same measurements without measuring.
+"""Recordings of runs: they let a notebook be executed again without measuring, with the same results.
 
-A recording is what a run's folder holds, what was asked for and its journal, under the hash of its sweep. Two
-environment variables say what becomes of a sweep that is started; `ngbkit publish` sets them for its kernels:
+A recording is a copy of a run's folder (its metadata and its journal), named by the hash of the sweep. Two environment
+variables control what happens when a sweep is started; `ngbkit publish` sets them for its kernels:
 
 ``NGBKIT_RECORDED``
-    The folder of recordings. Without it there are none, and everything is measured.
+    The folder of the recordings. Without it every sweep is measured and nothing is recorded.
 ``NGBKIT_MEASURE``
-    ``missing`` (the default): what has no recording is measured, and recorded; ``never``: that is an error; ``always``:
-    everything is measured, and recorded anew.
+    ``missing`` (the default): a sweep without a recording is measured and recorded; ``never``: it is an error;
+    ``always``: every sweep is measured and recorded anew.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from ngbkit.errors import UsageError
-from ngbkit.files import replacing
+from ngbkit.files import write_atomically
 from ngbkit.sweep.grid import Sweep
 
 if TYPE_CHECKING:
@@ -35,74 +35,54 @@ _FILES = ("journal.sqlite", "run.json")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recordings:
-    """The recordings of this process.
-
-    Parameters
-    ----------
-    folder
-        One folder a sweep, by its hash.
-    measure
-        What is measured.
-    """
+    """The recordings in a folder, one subfolder a sweep, and which sweeps are measured."""
 
     folder: Path
     measure: Measure = "missing"
 
-    def find(self, sweep: Sweep, guide: Guide | None = None) -> Path | None:
-        """The recording of a sweep that is to be taken in the place of measuring it.
+    @classmethod
+    def from_environment(cls) -> Recordings | None:
+        """Return the recordings that the environment variables configure, or None."""
+        folder = os.environ.get(FOLDER)
+        if not folder:
+            return None
+        measure = os.environ.get(MEASURE) or "missing"
+        if measure not in get_args(Measure):
+            raise UsageError(f"invalid {MEASURE}: got {measure!r}; expected one of {', '.join(get_args(Measure))}.")
+        return cls(folder=Path(folder), measure=measure)  # type: ignore[arg-type]  # checked above
 
-        Raises
-        ------
-        UsageError
-            There is none, and nothing may be measured.
-        """
-        place = self._place(sweep, guide)
-        if self.measure != "always" and (place / _FILES[-1]).is_file():
-            return place
+    def find(self, sweep: Sweep, guide: Guide | None = None) -> Path | None:
+        """Return the recording that replaces measuring a sweep, or None where the sweep is to be measured."""
+        recording = self._path(sweep, guide)
+        if self.measure != "always" and (recording / _FILES[-1]).is_file():
+            return recording
         if self.measure == "never":
             names = ", ".join(workload.name for workload in sweep.workloads[:4])
             raise UsageError(
-                f"this sweep of {names} has no recording in {self.folder}, and {MEASURE}=never. Measure it: "
-                "`ngbkit publish --re-run` records what notebooks measure."
+                f"this sweep of {names} has no recording in {self.folder}, and {MEASURE}=never forbids measuring it. "
+                "`ngbkit publish --re-run` measures and records the sweeps of notebooks."
             )
         return None
 
-    def keep(self, sweep: Sweep, guide: Guide | None, folder: Path) -> None:
-        """Keep what a run has measured, in the place of an earlier recording of that sweep."""
-        copy(folder, self._place(sweep, guide))
+    def save(self, sweep: Sweep, guide: Guide | None, folder: Path) -> None:
+        """Record the run in `folder`, replacing an earlier recording of the same sweep."""
+        copy_run(folder, self._path(sweep, guide))
 
-    def _place(self, sweep: Sweep, guide: Guide | None) -> Path:
-        # What was measured within a budget is a part: who asks for the whole is not to get that.
+    def _path(self, sweep: Sweep, guide: Guide | None) -> Path:
+        # A run within a budget measures a part of the sweep, and must not replay as the full sweep.
         return self.folder / (sweep.id if guide is None else f"{sweep.id}-{guide.key}")
 
 
-def recordings() -> Recordings | None:
-    """Those that the environment names, if it does.
-
-    Raises
-    ------
-    UsageError
-        It asks for something that is not valid.
-    """
-    folder = os.environ.get(FOLDER)
-    if not folder:
-        return None
-    measure = os.environ.get(MEASURE) or "missing"
-    if measure not in get_args(Measure):
-        raise UsageError(f"{MEASURE}={measure!r} does not fit; valid is {', '.join(get_args(Measure))}.")
-    return Recordings(folder=Path(folder), measure=measure)  # type: ignore[arg-type]  # it was looked at
-
-
-def copy(source: Path, target: Path) -> None:
-    """Copy a run's folder; it is one as soon as its last file is there."""
+def copy_run(source: Path, target: Path) -> None:
+    """Copy a run's folder; the copy counts as a run once its last file exists."""
     target.mkdir(parents=True, exist_ok=True, mode=0o700)
     for name in _FILES:
-        with replacing(target / name) as temporary:
+        with write_atomically(target / name) as temporary:
             shutil.copyfile(source / name, temporary)
 
 
 class Replay:
-    """The guide of a run that is a recording: it measures nothing more, and says of the rest what its guide did."""
+    """The guide of a replayed run: it measures nothing, and completes the dataset as the original guide did."""
 
     key = "replay"
 
@@ -110,14 +90,14 @@ class Replay:
         self._guide = guide
 
     def choose(self, run: Run) -> Collection[str]:
-        """Nothing."""
+        """Return no trial, so that the run ends."""
         del run
         return ()
 
     def left_s(self) -> float | None:
-        """It has ended."""
+        """Return None: there is nothing to wait for."""
         return None
 
     def complete(self, run: Run, data: xr.Dataset | xr.DataTree) -> xr.Dataset | xr.DataTree:
-        """As the run's own guide."""
+        """Complete the dataset with the original guide, if there was one."""
         return data if self._guide is None else self._guide.complete(run, data)

@@ -1,4 +1,4 @@
-"""A run: the thread that has a sweep measured, and what it can be asked meanwhile."""
+"""A run: the thread that drives the measurement of a sweep, and its live state."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from ngbkit.errors import DeviceError, NgbkitError
-from ngbkit.runs.folders import load_dataset
-from ngbkit.runs.progress import Progress, Tally
+from ngbkit.runs.folders import assemble_dataset
+from ngbkit.runs.progress import Progress, ProgressTracker
 from ngbkit.runs.time_left import describe_search
 from ngbkit.sweep import records
 from ngbkit.sweep.grid import Sweep
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from ngbkit.runs.recordings import Recordings
 
 State = Literal["starting", "running", "stopping", "finished", "stopped", "failed"]
-# What each kind of event says of what is being done.
-_SAYS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+# The progress text of each kind of event.
+_TEXTS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "salvaged": lambda event: (
-        f"the journal of {event['device']} was damaged; {event['records']} of its records were saved"
+        f"the journal of {event['device']} was damaged; {event['records']} of its records were recovered"
     ),
     "round": lambda event: f"{event['text']}, round {event['done'] + 1} of {event['total']}",
     "tuning": describe_search,
@@ -37,20 +37,20 @@ _SAYS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
 
 
 class Guide(Protocol):
-    """Decides what a run measures, and says something of what it leaves out: see `ngbkit.predictor.forecast.Guide`."""
+    """Chooses what a run measures and completes its dataset: see `ngbkit.predictor.forecast.Guide`."""
 
     @property
     def key(self) -> str:
-        """Tells it from others, in the name of a folder: the same for the same budget."""
+        """Identifies the guide in the name of a recording; equal budgets have equal keys."""
 
     def choose(self, run: Run) -> Collection[str]:
-        """The ids of the trials to measure next; none to end the run. Asked again when these are done."""
+        """Choose the ids of the trials to measure next; called again once they are recorded. None end the run."""
 
     def left_s(self) -> float | None:
-        """How long it will still go on; None where that depends on what is measured."""
+        """Return how many seconds the guide will go on; None where that depends on the measurements."""
 
     def complete(self, run: Run, data: xr.Dataset | xr.DataTree) -> xr.Dataset | xr.DataTree:
-        """The dataset of the run as its user sees it."""
+        """Complete the dataset of the run for its user."""
 
 
 # The runs of this process that have not ended.
@@ -58,26 +58,26 @@ _live: set[Run] = set()
 
 
 def live() -> list[Run]:
-    """The runs of this process that go on, the earliest first."""
-    now = tuple(_live)  # at once: another thread may start or end one meanwhile
-    return sorted(now, key=lambda run: run.id)
+    """List the runs of this process that have not ended, the earliest first."""
+    snapshot = tuple(_live)  # other threads may start or end runs meanwhile
+    return sorted(snapshot, key=lambda run: run.id)
 
 
 class Run:
-    """One execution of a sweep, driven by a thread of its own. Make one by `start` or `resume`.
+    """One execution of a sweep, driven by a thread of its own. `start` and `resume` create runs.
 
     Attributes
     ----------
     id : str
-        Names the run, in every list and for `resume`.
+        Identifies the run in listings and for `resume`.
     sweep : Sweep
         What is measured.
     state : str
         ``"starting"``, ``"running"``, ``"stopping"``; at the end ``"finished"``, ``"stopped"`` or ``"failed"``.
     error : Exception or None
-        Why it failed.
+        Why the run failed.
     warnings : dict
-        What disturbed each device when its plan began, in sentences.
+        By device, sentences on what disturbed it when its plan began.
     """
 
     def __init__(
@@ -98,8 +98,9 @@ class Run:
         self._trials = {trial.id: trial for trial in sweep.trials()}
         self._anchors = {group.anchor.id for group in sweep.groups() if group.anchor is not None}
         self._journal = Journal(folder / "journal.sqlite")
-        self._journal.forget([key for key, status in self._journal.statuses().items() if status in self._retry])
-        self._tally = Tally(self._trials, self._journal.statuses())
+        statuses = self._journal.statuses()
+        self._journal.forget([trial_id for trial_id, status in statuses.items() if status in self._retry])
+        self._tracker = ProgressTracker(self._trials, self._journal.statuses())
         self.warnings: dict[str, list[str]] = {}
         self._stop, self._ended = threading.Event(), threading.Event()
         self._changed = threading.Condition()
@@ -107,12 +108,12 @@ class Run:
         self._thread = threading.Thread(target=self._drive, name=f"ngbkit-{run_id}", daemon=True)
 
     def result(self) -> xr.Dataset | xr.DataTree:
-        """Wait for the end; the dataset. Ctrl-C stops the run cleanly and raises KeyboardInterrupt.
+        """Wait for the end and return the dataset. Ctrl-C stops the run cleanly and raises KeyboardInterrupt.
 
         Raises
         ------
         NgbkitError
-            The run failed; what it had measured before is in `dataset`.
+            The run failed; `dataset` returns what it measured before.
         """
         try:
             self.wait()
@@ -125,65 +126,66 @@ class Run:
         return self.dataset()
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait for the end, at most so many seconds; whether it has come."""
+        """Wait for the end, at most `timeout_s` seconds; return whether the run has ended."""
         return self._ended.wait(timeout_s)
 
     def wait_for_change(self, timeout_s: float) -> None:
-        """Wait until something has happened, at most so many seconds."""
+        """Wait for the next change of the run, at most `timeout_s` seconds."""
         with self._changed:
             self._changed.wait(timeout_s)
 
     def stop(self) -> None:
-        """Ask the run to stop; what is in flight is dropped and everything measured is kept. Returns at once."""
+        """Ask the run to stop, and return at once. Trials in flight are dropped; all measurements are kept."""
         if not self.ended:
             self.state = "stopping"
         self._stop.set()
 
     @property
     def ended(self) -> bool:
+        """Whether the run has finished, stopped or failed."""
         return self._ended.is_set()
 
     def subscribe(self, listener: Callable[[Run], None]) -> None:
-        """Have `listener` called with the run, on the run's own thread, whenever something has happened."""
+        """Call `listener` with the run after each change, on the run's own thread."""
         self._listeners.append(listener)
 
     @property
     def progress(self) -> Progress:
-        """How far it is, at this moment."""
-        now = self._tally.progress()
-        return now if self._guide is None else replace(now, remaining_s=self._guide.left_s())
+        """How far the run is at this moment."""
+        progress = self._tracker.snapshot()
+        return progress if self._guide is None else replace(progress, remaining_s=self._guide.left_s())
 
     def progress_of(self, device: str) -> Progress:
-        """How far its part on one device is.
+        """Return how far the part of the run on one device is.
 
         Raises
         ------
         UnknownNameError
-            The run does not measure there.
+            The run does not measure on that device.
         """
-        return self._tally.progress_of(device)
+        return self._tracker.snapshot(device)
 
     @property
     def statuses(self) -> dict[str, str]:
-        """By the ids of trials, the status of each that has a record."""
-        return self._tally.statuses
+        """The status of each recorded trial, by trial id."""
+        return self._tracker.statuses
 
     def dataset(self) -> xr.Dataset | xr.DataTree:
-        """Everything measured so far; trials without a record are ``pending``, or what its guide makes of them."""
-        data = load_dataset(self.folder)
+        """Return all measurements so far; trials without a record are ``pending``, or as the guide completes them."""
+        data = assemble_dataset(self.folder, self.sweep)
         return data if self._guide is None else self._guide.complete(self, data)
 
     def failures(self) -> list[records.Failure]:
-        """What the trials that failed left behind."""
+        """Return the records of the trials that failed."""
         return [record for record in self.records() if isinstance(record, records.Failure)]
 
     def records(self) -> list[records.Record]:
-        """What its trials left behind so far."""
+        """Return the records of the trials so far."""
         with Journal(self.folder / "journal.sqlite", writable=False) as journal:
             return [record for record in journal.records() if record.trial_id in self._trials]
 
     def trial(self, trial_id: str) -> Trial:
-        """The trial of that id."""
+        """Return the trial of that id."""
         return self._trials[trial_id]
 
     def _begin(self) -> Run:
@@ -203,56 +205,56 @@ class Run:
             stop=self._stop,
         )
         try:
-            state = self._carry_out(dispatch)
+            state = self._measure(dispatch)
             self.state = "finished" if state == "finished" else "stopped"
-        except Exception as error:  # noqa: BLE001  whatever ends the thread must reach whoever waits for it
-            self.error = error if isinstance(error, NgbkitError) else DeviceError(f"the run ended by {error!r}")
+        except Exception as error:  # noqa: BLE001  every error that ends the thread must reach its waiters
+            self.error = error if isinstance(error, NgbkitError) else DeviceError(f"the run failed with {error!r}")
             self.error.__cause__ = error if self.error is not error else error.__cause__
             self.state = "failed"
         finally:
-            self._tally.say(self.state)
+            self._tracker.set_text(self.state)
             self._journal.close()
             self._record()
             _live.discard(self)
             self._ended.set()
-            self._tell()
+            self._notify()
 
     def _record(self) -> None:
         if self._recordings is None or self.state != "finished":
             return
         try:
-            self._recordings.keep(self.sweep, self._guide, self.folder)
+            self._recordings.save(self.sweep, self._guide, self.folder)
         except OSError as error:
-            self.error, self.state = NgbkitError(f"run {self.id} has ended and cannot be recorded: {error}"), "failed"
+            self.error, self.state = NgbkitError(f"run {self.id} finished, but recording it failed: {error}"), "failed"
 
-    def _carry_out(self, dispatch: Dispatch) -> str:
-        """Measure what is missing, or what the guide asks for until that is nothing more."""
+    def _measure(self, dispatch: Dispatch) -> str:
+        """Measure the missing trials, or those that the guide chooses until it chooses none."""
         state = "finished"
         while state == "finished" and (missing := set(self._trials) - set(self.statuses)):
-            wanted = missing if self._guide is None else set(self._guide.choose(self)) & missing
-            if not wanted:
+            selected = missing if self._guide is None else set(self._guide.choose(self)) & missing
+            if not selected:
                 break
             have = set(self._journal.statuses())
-            state = dispatch.carry_out(self._engines, have=have, leave=missing - wanted)
-            if wanted <= missing - set(self.statuses):
-                break  # nothing has come of it, and would not the next time either
+            state = dispatch.carry_out(self._engines, have=have, leave=missing - selected)
+            if selected <= missing - set(self.statuses):
+                break  # none was recorded, and another attempt would record none either
         return state
 
     def _on_events(self, events: Sequence[Mapping[str, Any]]) -> None:
-        """Take in what devices tell: first the journal, then the eyes."""
+        """Process events of devices: journal their records first, then update the displayed state."""
         finished = [records.from_json(event["record"]) for event in events if event["kind"] == "record"]
         if finished:
             self._journal.finish(finished)
-        came = iter(finished)
+        unshown = iter(finished)
         for event in events:
             if event["kind"] == "record":
-                record = next(came)
-                self._tally.count(record.trial_id, record.status)
+                record = next(unshown)
+                self._tracker.record(record.trial_id, record.status)
             else:
                 self._on_event(event)
         if self.state == "starting":
             self.state = "running"
-        self._tell()
+        self._notify()
 
     def _on_event(self, event: Mapping[str, Any]) -> None:
         kind = event["kind"]
@@ -261,16 +263,16 @@ class Run:
             if kind == "environment":
                 self.warnings[event["key"]] = event["value"].get("conditions", {}).get("warnings", [])
         elif kind == "round":
-            self._tally.advance(event["device"], event["trial_ids"], event["done"] / event["total"])
-        if kind in _SAYS:
-            self._tally.say(_SAYS[kind](event), event["device"])
+            self._tracker.advance(event["device"], event["trial_ids"], event["done"] / event["total"])
+        if kind in _TEXTS:
+            self._tracker.set_text(_TEXTS[kind](event), event["device"])
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         with self._changed:
             self._changed.notify_all()
         for listener in self._listeners:
             listener(self)
 
     def __repr__(self) -> str:
-        now = self.progress
-        return f"<Run {self.id} {self.state}: {now.done} of {now.total} trials>"
+        progress = self.progress
+        return f"<Run {self.id} {self.state}: {progress.done} of {progress.total} trials>"

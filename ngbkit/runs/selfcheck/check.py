@@ -88,7 +88,7 @@ def run(
 
     turns = validation.count("rounds", rounds)
     if run_id is None:
-        where = (device or options.device(),)
+        where = (device or options.get_device(),)
         sweep = noise.plan(groups, hog=hog, repeats=repeats, precision=precision, threads=threads, devices=where)
         looked = _look()
         started = runs.start(sweep)

@@ -24,7 +24,7 @@ from ngbkit.device.timing import intervals
 from ngbkit.hardware import environment, subprocesses
 from ngbkit.runs.selfcheck.prepared import prepare
 from ngbkit.sweep import validation
-from ngbkit.sweep.to_json import plain
+from ngbkit.sweep.json_values import to_json_value
 from ngbkit.sweep.trials import BASELINE
 from ngbkit.workloads import timm
 
@@ -181,7 +181,7 @@ def to_text(effects: Iterable[Effect]) -> str:
 
 def to_json(effects: Iterable[Effect]) -> str:
     """The effects as a JSON list; `from_json` reads it."""
-    rows = [plain(asdict(effect)) for effect in effects]
+    rows = [to_json_value(asdict(effect)) for effect in effects]
     return json.dumps(rows, indent=1)
 
 

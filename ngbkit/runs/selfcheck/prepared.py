@@ -43,7 +43,7 @@ def prepare(workload: Workload, compilers: Sequence[str], threads: int) -> dict[
     run.result()
     (group,) = sweep.groups()
     key = preparation.key(group.workload, group.factors, sweep.seed, run.id)
-    folder = preparation.cache(options.state_dir(), group.device) / key
+    folder = preparation.cache(options.get_state_dir(), group.device) / key
     prepared = preparation.ready(folder, [1])
     if prepared is None:
         reason = next((failure.error for failure in run.failures()), "its files are gone")
@@ -56,5 +56,5 @@ def prepare(workload: Workload, compilers: Sequence[str], threads: int) -> dict[
         "onnx": prepared["onnx"].get("1"),
         "inputs": prepared["inputs"],
         "examples": prepared["examples"],
-        "artifacts": str(options.state_dir() / "artifacts"),
+        "artifacts": str(options.get_state_dir() / options.LAYOUT.artifacts),
     }

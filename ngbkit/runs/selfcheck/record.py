@@ -6,7 +6,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ngbkit.sweep.to_json import plain
+from ngbkit.sweep.json_values import to_json_value
 
 LEVEL = 0.95
 # Of our median latency over a vendor's own.
@@ -158,7 +158,7 @@ class SelfCheck:
             "disturbed": None if self.disturbed is None else asdict(self.disturbed),
             "bias": [{**asdict(one), "within": one.within} for one in self.bias],
         }
-        told: dict[str, Any] = plain(found)
+        told: dict[str, Any] = to_json_value(found)
         return told
 
     def to_text(self) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ngbkit import options
-from ngbkit.files import replacing
+from ngbkit.files import write_atomically
 from ngbkit.hardware import environment
 
 if TYPE_CHECKING:
@@ -42,10 +42,10 @@ def keep(check: SelfCheck) -> Path:
     """Write a self-check where `latest` reads it, in the place of the one before."""
     path = _path(check.device)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with replacing(path) as temporary:
+    with write_atomically(path) as temporary:
         temporary.write_text(json.dumps(check.to_json(), indent=2))
     return path
 
 
 def _path(device: str) -> Path:
-    return options.state_dir() / "selfcheck" / f"{device}.json"
+    return options.get_state_dir() / options.LAYOUT.selfcheck / f"{device}.json"
