@@ -57,7 +57,6 @@ def prepare(folder: str) -> None:
                 {"input": arrays, "output": run_reference(network, arrays)},
             )
     _write_unknown_operator(folder)
-    _note_sources(Path(folder))
 
 
 def compile_all(reference: str, form: Form, cases: str, out: str, accelerator: str) -> None:

@@ -210,21 +210,28 @@ def _load_calls(path: Path) -> list[list[np.ndarray]]:
 @cache
 def _prepared() -> Path:
     """The folder of the cases: their ONNX files, inputs and reference outputs, made once."""
-    shelf = _shelf("cases")
-    if shelf is not None:
-        # The workers of a test run would each make them.
-        with open(shelf.with_suffix(".lock"), "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not _is_current(shelf, shelf):
-                shutil.rmtree(shelf, ignore_errors=True)
-                shelf.mkdir()
-                _run_child("prepare", str(shelf))
-                (shelf / _STATE).write_text(_state(shelf))
-        return shelf
-    folder = tempfile.mkdtemp(prefix="ngbkit-cases-")
+    folder = Path(tempfile.mkdtemp(prefix="ngbkit-cases-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    _run_child("prepare", folder)
-    return Path(folder)
+    shelf = _shelf(f"cases {_digest_package()} {_packages()} {_machine()}")
+    if shelf is None:
+        _run_child("prepare", str(folder))
+        return folder
+    # The workers of a test run would each prepare them.
+    with open(shelf.with_suffix(".lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not shelf.is_dir():
+            _run_child("prepare", str(folder))
+            shutil.copytree(folder, partial := shelf.with_suffix(".partial"))
+            # Whole or not at all: nothing ever changes in a folder of that name.
+            partial.rename(shelf)
+    return shelf
+
+
+@cache
+def _digest_package() -> str:
+    """A hash of all code of ngbkit: the cases depend on no other code that a digest of packages leaves out."""
+    root = Path(__file__).parents[1]
+    return "".join(_digest(path) for path in sorted(root.rglob("*.py")))
 
 
 def _run_child(verb: str, *arguments: str, home: Path | None = None) -> None:
