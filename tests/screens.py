@@ -76,7 +76,7 @@ def _explorer(notebook: Notebook) -> None:
     panel.get_by_text("depth=[4]").wait_for()
     notebook.page.wait_for_timeout(2000)
     panel.locator(f"{_CHART} .role-mark.mark-symbol path").nth(5).click()
-    panel.get_by_text("nine in ten from").wait_for()
+    panel.get_by_text("90 % between").wait_for()
     notebook.page.mouse.move(5, 5)  # or what is pointed at would lie above the rest
     notebook.page.wait_for_timeout(500)
     _keep(panel, "explorer")

@@ -1,6 +1,14 @@
-"""The notebook's side: magics.py says what can be asked, modules.py makes workloads of the notebook's own modules,
-completion.py says what Tab offers, display.py what is drawn of runs and lists, objects.py of sweeps and datasets, and
-charts.py how figures are; panels are forms in the place of lines."""
+"""The notebook: magics, their completion, what cells display, kernels of devices, and panels.
+
+magics.py       parses a line, calls ngbkit, and displays the result
+completion.py   completes the options and values of a magic with Tab
+modules.py      turns a torch module of the notebook into a workload
+display.py      displays runs and lists; sheets.py lists with one block a row
+objects.py      displays sweeps and the metrics of datasets
+charts.py       displays figures without a network
+kernels.py      lists, installs and removes kernels; provisioner.py starts the kernel of a device
+panels/         forms that compose a line of a magic, run it, and explore its dataset
+"""
 
 from __future__ import annotations
 
@@ -11,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def load(shell: InteractiveShell) -> None:
-    """Give a shell the magics, their completion, and the drawing of live runs and of charts."""
+    """Register the magics, their completion and all displays with a shell."""
     from ngbkit.notebook import charts, completion, display, magics, objects
 
     magics.register(shell)
@@ -22,7 +30,7 @@ def load(shell: InteractiveShell) -> None:
 
 
 def unload(shell: InteractiveShell) -> None:
-    """Take from a shell what `load` gave it."""
+    """Remove from a shell all that `load` registered."""
     from ngbkit.notebook import charts, completion, display, magics, objects
 
     objects.unregister(shell)

@@ -1,4 +1,4 @@
-"""How altair's charts are shown in a notebook that has loaded the extension: without a network."""
+"""Displays altair charts in a notebook without a network, once the extension is loaded."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ if TYPE_CHECKING:
     import altair as alt
     from IPython.core.interactiveshell import InteractiveShell
 
-# Every chart is one of these. By name, so that altair is imported by whoever draws, and not by loading an extension.
+# The base class of every chart, by name: loading the extension does not import altair.
 _CHART = ("altair.vegalite.v6.api", "TopLevelMixin")
 
 
 def register(shell: InteractiveShell) -> None:
-    """Have a shell show charts by `ngbkit.figures.renderer`, unless the user gave altair another renderer."""
+    """Display charts with `ngbkit.figures.renderer`, unless the user chose another renderer of altair."""
     formatters: Any = shell.display_formatter
-    formatters.mimebundle_formatter.for_type_by_name(*_CHART, show)
+    formatters.mimebundle_formatter.for_type_by_name(*_CHART, render)
 
 
 def unregister(shell: InteractiveShell) -> None:
-    """Have it show them as altair does by itself."""
+    """Restore altair's own display."""
     formatters: Any = shell.display_formatter
     formatters.mimebundle_formatter.pop(".".join(_CHART), None)
 
 
-def show(chart: alt.TopLevelMixin) -> Any:
-    """What a notebook keeps of a chart."""
+def render(chart: alt.TopLevelMixin) -> Any:
+    """Render a chart as the MIME bundle that a notebook stores."""
     import altair as alt
 
     from ngbkit.figures import renderer

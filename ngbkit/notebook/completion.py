@@ -1,4 +1,4 @@
-"""What Tab offers on the line of a magic: its options, and for each what could be its value."""
+"""Tab completion for the line of a magic: its options, and values for each."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from ngbkit import registry
 from ngbkit.commands import listing
-from ngbkit.commands.arguments import Argument
+from ngbkit.sweep.argument import Argument
 from ngbkit.errors import NgbkitError
 from ngbkit.notebook import modules
 from ngbkit.notebook.magics import TABLES
-from ngbkit.sweep.grid import parse_workload
+from ngbkit.sweep.conversion import parse_workload
 from ngbkit.sweep.parsing import restore_quotes
 from ngbkit.sweep.records import OPEN, STATUSES
 from ngbkit.workloads import files
@@ -28,72 +28,64 @@ _MAGIC = re.compile(r"^\s*(?:[\w.\[\], ]+=\s*)?%%?(ng\w+)[ \t]+(.*)$")
 
 
 def register(shell: InteractiveShell) -> None:
-    """Have the completer of a shell ask this module too."""
+    """Add the completions of magics to the completer of a shell."""
     from IPython.core.completer import context_matcher
 
     unregister(shell)
 
     @context_matcher(identifier="ngbkit", priority=200)  # type: ignore[untyped-decorator]  # IPython's own
-    def match(context: CompletionContext) -> SimpleMatcherResult:
+    def complete_magic(context: CompletionContext) -> SimpleMatcherResult:
         return _match(context, shell)
 
-    shell.Completer.custom_matchers.append(match)
+    shell.Completer.custom_matchers.append(complete_magic)
 
 
 def unregister(shell: InteractiveShell) -> None:
-    """Have it ask this module no more."""
+    """Remove the completions of magics from the completer of a shell."""
     matchers = shell.Completer.custom_matchers
     matchers[:] = [matcher for matcher in matchers if getattr(matcher, "matcher_identifier", "") != "ngbkit"]
 
 
 def complete(magic: str, line: str, namespace: Mapping[str, Any]) -> tuple[str, list[str]]:
-    """What could stand at the end of a magic's line.
+    """Complete the line of a magic up to the cursor; return the part of it that the completions replace, and those.
 
-    Parameters
-    ----------
-    magic
-        ``"ngbench"``.
-    line
-        What was typed after it, up to the cursor.
-    namespace
-        The user's variables.
-
-    Returns
-    -------
-    tuple of str and list of str
-        The part of the line that the completions replace, and the completions.
+    >>> complete("ngbench", "resnet18 -c identity,openv", {})
+    ('openv', ['openvino'])
     """
-    *before, word = re.split(r"\s+", line.lstrip())
+    *words, word = re.split(r"\s+", line.lstrip())
     if word.startswith("-") and "=" not in word:
         return word, sorted(flag for argument in TABLES[magic] for flag in argument.flags if flag.startswith(word))
-    argument, typed = _asked_for(TABLES[magic], before, word)
+    argument, typed = _find_argument(TABLES[magic], words, word)
     if argument is None:
         return typed, []
     if argument.completes in _LISTS:
         typed = typed.rpartition(",")[2]
-    place = _Place(typed=typed, before=before, own=_own_words(TABLES[magic], before), namespace=namespace)
-    found = argument.settings.get("choices") or _VALUES[argument.completes](place)
-    return typed, list(dict.fromkeys(value for value in found if value.startswith(typed)))
+    cursor = _Cursor(
+        typed=typed, words=words, positionals=_select_positionals(TABLES[magic], words), namespace=namespace
+    )
+    values = argument.settings.get("choices") or _LISTERS[argument.completes](cursor)
+    return typed, list(dict.fromkeys(value for value in values if value.startswith(typed)))
 
 
-def _asked_for(table: Sequence[Argument], before: Sequence[str], word: str) -> tuple[Argument | None, str]:
-    """The argument that a word is a value of, where one can be offered, and what there is of the value."""
+def _find_argument(table: Sequence[Argument], words: Sequence[str], word: str) -> tuple[Argument | None, str]:
+    """Find the argument whose value a word is (None without completions), and the typed part of that value."""
     flag, equals, value = word.partition("=")
     if not (equals and flag.startswith("--")):
-        flag, value = (before[-1] if before else ""), word
+        flag, value = (words[-1] if words else ""), word
     for argument in table:
         if flag in argument.flags and _takes_value(argument):
             return (argument if argument.completes or "choices" in argument.settings else None), value
-    # Words without a flag; the last of those arguments takes all that are left.
-    own = [argument for argument in table if not argument.flags[0].startswith("-")]
-    return (own[min(len(_own_words(table, before)), len(own) - 1)] if own else None), value
+    # The last positional argument takes all further words.
+    positionals = [argument for argument in table if not argument.flags[0].startswith("-")]
+    index = min(len(_select_positionals(table, words)), len(positionals) - 1)
+    return (positionals[index] if positionals else None), value
 
 
-def _own_words(table: Sequence[Argument], before: Sequence[str]) -> list[str]:
-    """Those of the words that are neither a flag nor the value of one."""
-    taking = {flag for argument in table if _takes_value(argument) for flag in argument.flags if flag.startswith("-")}
-    pairs = zip(["", *before], before, strict=False)
-    return [word for last, word in pairs if not word.startswith("-") and last not in taking]
+def _select_positionals(table: Sequence[Argument], words: Sequence[str]) -> list[str]:
+    """Select the words that are neither a flag nor the value of one."""
+    flags = {flag for argument in table if _takes_value(argument) for flag in argument.flags if flag.startswith("-")}
+    pairs = zip(["", *words], words, strict=False)
+    return [word for previous, word in pairs if not word.startswith("-") and previous not in flags]
 
 
 def _takes_value(argument: Argument) -> bool:
@@ -101,83 +93,80 @@ def _takes_value(argument: Argument) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Place:
-    """Where Tab was pressed.
+class _Cursor:
+    """The context of a completion."""
 
-    What was typed of the value, the words before it, those among them that belong to no flag, and the user's variables.
-    """
-
-    typed: str
-    before: Sequence[str]
-    own: Sequence[str]
-    namespace: Mapping[str, Any]
+    typed: str  # the part of the value before the cursor
+    words: Sequence[str]  # of the line before that value
+    positionals: Sequence[str]  # the words that are neither a flag nor the value of one
+    namespace: Mapping[str, Any]  # the user's variables
 
 
-def _workloads(place: _Place) -> Iterator[str]:
-    yield from modules.find(place.namespace)
+def _list_workloads(cursor: _Cursor) -> Iterator[str]:
+    yield from modules.find(cursor.namespace)
     for source in registry.load_all(registry.WORKLOADS).values():
-        yield from source.complete(place.typed)
+        yield from source.complete(cursor.typed)
 
 
-def _compilers(_place: _Place) -> Iterable[str]:
-    return registry.names(registry.COMPILERS)
+def _list_compilers(_cursor: _Cursor) -> Iterable[str]:
+    return registry.list_names(registry.COMPILERS)
 
 
-def _devices(_place: _Place) -> Iterator[str]:
+def _list_devices(_cursor: _Cursor) -> Iterator[str]:
     from ngbkit.cluster import devices
 
-    with suppress(NgbkitError):  # a file that is not valid is told about where it is used
+    with suppress(NgbkitError):  # the command that uses the devices file reports what is invalid in it
         yield from devices.load()
 
 
-def _factors(place: _Place) -> Iterator[str]:
-    """The factors of the workloads on the line, and those of blocks."""
-    for word in place.before:
+def _list_factors(cursor: _Cursor) -> Iterator[str]:
+    """List the factors of the workloads on the line, and those of blocks."""
+    for word in cursor.words:
         with suppress(NgbkitError):
             yield from (f"{name}=" for name in parse_workload(restore_quotes(word)).takes)
     yield from ("width=", "depth=")
 
 
-def _statuses(_place: _Place) -> Iterable[str]:
+def _list_statuses(_cursor: _Cursor) -> Iterable[str]:
     return [status for status in STATUSES if status not in OPEN]
 
 
-def _runs(_place: _Place) -> Iterable[str]:
+def _list_runs(_cursor: _Cursor) -> Iterable[str]:
     return [row["run"] for row in listing.list_runs()]
 
 
-def _kept(place: _Place) -> Iterable[str]:
-    """The keys of what a device keeps; where results of tuning are carried the file comes first."""
-    if len(place.own) == 1 and place.own[0] in ("export", "import"):
-        return [*files.complete(place.typed, ".tar"), *files.complete(place.typed, ".gz")]
+def _list_cache_keys(cursor: _Cursor) -> Iterable[str]:
+    """List the keys of a device's cache; export and import take an archive first."""
+    if len(cursor.positionals) == 1 and cursor.positionals[0] in ("export", "import"):
+        return [*files.complete(cursor.typed, ".tar"), *files.complete(cursor.typed, ".gz")]
     from ngbkit.cluster.caches import contents
 
-    flags = [*place.before, ""]
-    device = next((flags[at + 1] for at, word in enumerate(flags[:-1]) if word in ("-d", "--device")), "cpu")
+    pairs = zip(cursor.words, cursor.words[1:], strict=False)
+    device = next((word for flag, word in pairs if flag in ("-d", "--device")), "cpu")
     with suppress(NgbkitError):
-        return [kept.key for kept in contents.look(contents.locate(device))]
+        return [entry.key for entry in contents.look(contents.locate(device))]
     return []
 
 
-def _variables(place: _Place) -> Iterable[str]:
-    return sorted(name for name in place.namespace if not name.startswith("_"))
+def _list_variables(cursor: _Cursor) -> Iterable[str]:
+    return sorted(name for name in cursor.namespace if not name.startswith("_"))
 
 
-def _paths(place: _Place) -> Iterable[str]:
-    return files.complete(place.typed, ".json")
+def _list_paths(cursor: _Cursor) -> Iterable[str]:
+    return files.complete(cursor.typed, ".json")
 
 
-# What each kind of `Argument.completes` offers.
-_VALUES: Mapping[str, Callable[[_Place], Iterable[str]]] = {
-    "workload": _workloads,
-    "compiler": _compilers,
-    "device": _devices,
-    "factor": _factors,
-    "status": _statuses,
-    "run": _runs,
-    "variable": _variables,
-    "path": _paths,
-    "kept": _kept,
+# Lists the values of each kind of `Argument.completes`.
+_LISTERS: Mapping[str, Callable[[_Cursor], Iterable[str]]] = {
+    "workload": _list_workloads,
+    "compiler": _list_compilers,
+    "device": _list_devices,
+    "factor": _list_factors,
+    "status": _list_statuses,
+    "run": _list_runs,
+    "variable": _list_variables,
+    "path": _list_paths,
+    "kept": _list_cache_keys,
 }
 _LISTS = ("compiler", "device", "status")
 
@@ -185,10 +174,10 @@ _LISTS = ("compiler", "device", "status")
 def _match(context: CompletionContext, shell: InteractiveShell) -> SimpleMatcherResult:
     from IPython.core.completer import SimpleCompletion
 
-    found = _MAGIC.match(context.line_with_cursor[: context.cursor_position])
-    if found is None or found[1] not in TABLES:
+    match = _MAGIC.match(context.line_with_cursor[: context.cursor_position])
+    if match is None or match[1] not in TABLES:
         return {"completions": []}
-    typed, values = complete(found[1], found[2], shell.user_ns)
-    # One word: JupyterLab takes the type apart at blanks.
+    typed, values = complete(match[1], match[2], shell.user_ns)
+    # The type is one word: JupyterLab splits it at blanks.
     completions = [SimpleCompletion(text=value, type="option") for value in values]
     return {"completions": completions, "matched_fragment": typed, "suppress": True, "ordered": True}

@@ -1,4 +1,4 @@
-"""How runs and lists are drawn in a notebook: a line of progress that turns into the table of results."""
+"""Displays runs and lists in a notebook: a line of progress that turns into the table of results."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from ngbkit.commands import listing
-from ngbkit.runs.progress_display import PAUSE_S, describe, remarks
-from ngbkit.runs.time_left import duration
+from ngbkit.runs.progress_display import PAUSE_S, describe, list_warnings
+from ngbkit.runs.time_left import format_duration
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -23,31 +23,23 @@ _RUN = "ngbkit.runs.run.Run"
 
 
 def register(shell: InteractiveShell) -> None:
-    """Have live runs draw themselves wherever one is the value of a cell."""
+    """Display the progress of a run that is the value of a cell."""
     formatters: Any = shell.display_formatter
     formatters.ipython_display_formatter.for_type(_RUN, lambda run: follow(run, shell))
 
 
 def unregister(shell: InteractiveShell) -> None:
-    """Have them shown as any other object again."""
+    """Restore the plain display of runs."""
     formatters: Any = shell.display_formatter
     formatters.ipython_display_formatter.pop(_RUN, None)
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Rows of `ngbkit.commands.listing`, as a table.
-
-    Parameters
-    ----------
-    rows
-        One dict a row.
-    empty
-        The sentence that stands where there is none.
-    """
+    """Rows of `ngbkit.commands.listing`, as a table."""
 
     rows: Sequence[dict[str, Any]]
-    empty: str
+    empty: str  # the sentence that replaces a table without rows
 
     def _repr_html_(self) -> str:
         return listing.to_html(self.rows, self.empty)
@@ -57,55 +49,46 @@ class Listing:
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
-    """A run as it is drawn at one moment: a bar and a line while it lasts, its table after that.
-
-    Parameters
-    ----------
-    run
-        The run.
-    data
-        Its dataset; None while it lasts.
-    took_s
-        Seconds since it was first drawn.
-    """
+class Snapshot:
+    """A run at one moment: a bar and a line while it measures, and its table after that."""
 
     run: Run
-    data: Data | None
-    took_s: float
+    data: Data | None  # None while it measures
+    elapsed_s: float  # since it was first displayed
 
     def _repr_html_(self) -> str:
-        now, line = self.run.progress, escape(self._line())
+        progress, line = self.run.progress, escape(self._describe())
         if self.data is None:
-            return f'<progress value="{now.done}" max="{now.total}" style="vertical-align: middle"></progress> {line}'
+            bar = f'<progress value="{progress.done}" max="{progress.total}" style="vertical-align: middle"></progress>'
+            return f"{bar} {line}"
         from ngbkit.metrics.tables import compact, to_html
 
-        below = "<br>".join([line, *map(escape, self._below())])
-        return f"{to_html(compact(self.data))}<p><small>{below}</small></p>"
+        notes = "<br>".join([line, *map(escape, self._list_remarks())])
+        return f"{to_html(compact(self.data))}<p><small>{notes}</small></p>"
 
     def __repr__(self) -> str:
         if self.data is None:
-            return self._line()
+            return self._describe()
         from ngbkit.metrics.tables import compact, to_text
 
-        return "\n".join([to_text(compact(self.data)), self._line(), *self._below()])
+        return "\n".join([to_text(compact(self.data)), self._describe(), *self._list_remarks()])
 
-    def _below(self) -> list[str]:
-        """What disturbed, and where to read why trials gave no result."""
-        failed = len(self.run.failures())
-        hint = [f"{failed} of its trials gave no result: %ngruns --failures {self.run.id} says why"] if failed else []
-        return [*remarks(self.run), *hint]
+    def _list_remarks(self) -> list[str]:
+        """List what disturbed the run, and the command that shows why trials failed."""
+        count = len(self.run.failures())
+        hint = [f"{count} of its trials gave no result: %ngruns --failures {self.run.id} shows why"] if count else []
+        return [*list_warnings(self.run), *hint]
 
-    def _line(self) -> str:
+    def _describe(self) -> str:
         line = describe(self.run)
         if self.data is None:
             return line
-        return f"{line}, {self.run.state} after {duration(self.took_s)}; run {self.run.id}"
+        return f"{line}, {self.run.state} after {format_duration(self.elapsed_s)}; run {self.run.id}"
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """A line of text on how far something is."""
+class StatusLine:
+    """A line of text on the progress of something."""
 
     text: str
 
@@ -117,87 +100,80 @@ class Line:
 
 
 @dataclass(slots=True)
-class Drawing:
-    """One place in the notebook where a run is drawn, and drawn again.
+class RunDisplay:
+    """One output of a cell, in which the display of a run is updated.
 
-    A kernel replaces what it drew. A terminal cannot: there the line of progress overwrites itself, and the table
+    A kernel replaces its output. A terminal cannot: there the line of progress overwrites itself, and the table
     follows.
-
-    Parameters
-    ----------
-    shell
-        The notebook's.
-    with_table
-        Whether a run that has ended is drawn as its table; else as the line that it was.
     """
 
     shell: InteractiveShell
-    with_table: bool = True
+    with_table: bool = True  # whether a run that has ended is displayed as its table, or as its last line
     _handle: Any = None
     _began: float = field(default_factory=time.monotonic)
 
     def show(self, run: Run) -> None:
-        """Draw the run as it is now."""
+        """Display the run as it is now."""
         if run.ended and self.with_table:
-            self._put(Moment(run, run.dataset(), time.monotonic() - self._began), last=True)
+            self._update(Snapshot(run, run.dataset(), time.monotonic() - self._began), last=True)
         else:
-            self._put(Moment(run, None, 0.0), last=False)
+            self._update(Snapshot(run, None, 0.0), last=False)
 
     def write(self, line: str) -> None:
-        """Have a line of text in the place of what was drawn."""
-        self._put(Line(line), last=False)
+        """Display a line of text in the place of the run."""
+        self._update(StatusLine(line), last=False)
 
     def clear(self) -> None:
-        """Leave an empty place, where anything was drawn."""
+        """Empty the output, if there is any."""
         if self._handle is not None:
-            self._handle.update(Line(""))
+            self._handle.update(StatusLine(""))
         _overwrite("")
 
-    def _put(self, moment: Moment | Line, last: bool) -> None:
+    def _update(self, content: Snapshot | StatusLine, last: bool) -> None:
         from IPython.display import DisplayHandle
 
         in_terminal = getattr(self.shell, "kernel", None) is None
         if in_terminal and not last:
-            _overwrite(repr(moment))
+            _overwrite(repr(content))
         elif self._handle is None or in_terminal:
             _overwrite("")
             self._handle = DisplayHandle()  # type: ignore[no-untyped-call]  # IPython's own
-            self._handle.display(moment)
+            self._handle.display(content)
         else:
-            self._handle.update(moment)
+            self._handle.update(content)
 
 
 def follow(run: Run, shell: InteractiveShell) -> None:
-    """Draw a live run, and again whenever something has happened, at most five times a second, until it has ended."""
-    show = _throttled(Drawing(shell).show)
+    """Display a live run, and update it at each event, at most five times a second, until it has ended."""
+    show = _throttle(RunDisplay(shell).show)
     show(run)
     run.subscribe(show)
-    if run.ended:  # perhaps before anyone listened
+    if run.ended:  # perhaps before the subscription
         show(run)
 
 
-def when_ended(run: Run, act: Callable[[Run], object]) -> None:
-    """Call `act` once, as soon as the run has ended: on the run's own thread, or here if it has ended already."""
-    done = False
+def call_at_end(run: Run, callback: Callable[[Run], object]) -> None:
+    """Call back once, as soon as the run has ended: on the run's own thread, or on this one if it has ended already."""
+    called = False
 
     def listen(run: Run) -> None:
-        nonlocal done
-        if run.ended and not done:
-            done = True
-            act(run)
+        nonlocal called
+        if run.ended and not called:
+            called = True
+            callback(run)
 
     run.subscribe(listen)
     listen(run)
 
 
-def _throttled(show: Callable[[Run], None]) -> Callable[[Run], None]:
-    """The same, called at most five times a second, and once when the run has ended."""
-    shown, over = 0.0, False
+def _throttle(show: Callable[[Run], None]) -> Callable[[Run], None]:
+    """Limit calls of `show` to five a second, and to one after the run has ended."""
+    last_s, finished = 0.0, False
 
     def listen(run: Run) -> None:
-        nonlocal shown, over
-        if not over and (run.ended or time.monotonic() - shown >= PAUSE_S):
-            shown, over = time.monotonic(), run.ended
+        nonlocal last_s, finished
+        if not finished and (run.ended or time.monotonic() - last_s >= PAUSE_S):
+            last_s, finished = time.monotonic(), run.ended
             show(run)
 
     return listen

@@ -1,4 +1,4 @@
-"""Jupyter kernels of ngbkit: the one that comes with it, and one for each device that a notebook is to measure on."""
+"""Jupyter kernels of ngbkit: the one in the wheel, and one for each device."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from ngbkit.cluster import devices
-from ngbkit.commands.arguments import Argument
+from ngbkit.sweep.argument import Argument
 from ngbkit.commands.listing import Answer
 from ngbkit.errors import MissingDependencyError, UnknownNameError, UsageError
 
 KERNEL = "ngbkit"
-"""The kernel that the wheel brings; those of devices are called ``ngbkit-`` and the label."""
+"""The kernel in the wheel; the kernel of a device is named ``ngbkit-<label>``."""
 
 PROVISIONER = "ngbkit-device"
 
@@ -24,79 +24,55 @@ ACTIONS = ("list", "install", "remove")
 KERNELS: tuple[Argument, ...] = (
     Argument(
         flags=("action",),
-        help="list those that there are (the default); install one for each device of the devices file, or for those "
-        "that are named; remove these, or all",
+        help="list the kernels of ngbkit (the default); install a kernel for each device of the devices file, or for "
+        "the named devices; remove the kernels of the named devices, or of all",
         settings={"nargs": "?", "choices": ACTIONS, "default": ACTIONS[0], "metavar": "|".join(ACTIONS)},
     ),
-    Argument(flags=("names",), help="of devices", completes="device", settings={"nargs": "*", "metavar": "DEVICE"}),
+    Argument(
+        flags=("names",), help="labels of devices", completes="device", settings={"nargs": "*", "metavar": "DEVICE"}
+    ),
     Argument(
         flags=("--sys-prefix",),
-        help="into the environment of this Python, and not into the user's own folder",
+        help="install into this Python environment instead of the user's own folder",
         settings={"action": "store_true"},
     ),
 )
 
 
-def see_to_kernels(asked: argparse.Namespace) -> Answer:
-    """List, install or remove kernels, as the words of `KERNELS` ask for.
-
-    Raises
-    ------
-    UnknownNameError
-        No such device, or no kernel of it.
-    UsageError
-        Devices were named where none is taken.
-    MissingDependencyError
-        Jupyter is not installed.
-    """
-    if asked.action == "list":
-        if asked.names:
-            raise UsageError(f"{' '.join(asked.names)!r} is too much: `ngbkit kernels list` lists all of them.")
-    elif asked.action == "install":
-        for label in asked.names or [label for label in devices.load() if label != "cpu"] or ["cpu"]:
-            install(label, sys_prefix=asked.sys_prefix)
+def manage_kernels(args: argparse.Namespace) -> Answer:
+    """List, install or remove kernels, by the parsed arguments of `KERNELS`, and list the kernels that result."""
+    if args.action == "list":
+        if args.names:
+            raise UsageError(
+                f"unexpected argument {' '.join(args.names)!r}: `ngbkit kernels list` lists the kernels of all devices."
+            )
+    elif args.action == "install":
+        for label in args.names or [label for label in devices.load() if label != "cpu"] or ["cpu"]:
+            install(label, sys_prefix=args.sys_prefix)
     else:
-        known = {label: name for name, label in _installed().items() if label}
-        for label in asked.names or list(known):
-            if label not in known:
-                raise UnknownNameError("device with a kernel", label, known)
-            _manager().remove_kernel_spec(known[label])
-    rows = [_row(name, label) for name, label in _installed().items()]
-    return Answer(json=rows, rows=rows, empty="There is no kernel: pip install 'ngbkit[notebook]' brings one.")
+        kernels = {label: kernel for kernel, label in _find_installed().items() if label}
+        for label in args.names or list(kernels):
+            if label not in kernels:
+                raise UnknownNameError("device with a kernel", label, kernels)
+            _spec_manager().remove_kernel_spec(kernels[label])
+    rows = [_build_row(kernel, label) for kernel, label in _find_installed().items()]
+    return Answer(json=rows, rows=rows, empty="No kernel: `pip install 'ngbkit[notebook]'` installs one.")
 
 
 def install(label: str, *, sys_prefix: bool = False) -> Path:
-    """Install a kernel whose sweeps measure on a device unless they are told where.
-
-    Parameters
-    ----------
-    label
-        Of the device, in the devices file.
-    sys_prefix
-        Into the environment of this Python, and not into the user's own folder.
-
-    Returns
-    -------
-    pathlib.Path
-        The folder of the kernel.
-
-    Raises
-    ------
-    UnknownNameError
-        No such device.
-    """
+    """Install a kernel whose sweeps measure on a device by default, and return its folder."""
     devices.check([label])
-    manager = _manager()
-    with TemporaryDirectory() as place:
-        folder = Path(place)
+    manager = _spec_manager()
+    with TemporaryDirectory() as source:
+        folder = Path(source)
         _copy_logos(manager, folder)
-        (folder / "kernel.json").write_text(json.dumps(spec(label), indent=1))
-        where = {"prefix": sys.prefix} if sys_prefix else {"user": True}
-        return Path(manager.install_kernel_spec(place, kernel_name=f"{KERNEL}-{label}".lower(), **where))
+        (folder / "kernel.json").write_text(json.dumps(build_spec(label), indent=1))
+        target = {"prefix": sys.prefix} if sys_prefix else {"user": True}
+        return Path(manager.install_kernel_spec(source, kernel_name=f"{KERNEL}-{label}".lower(), **target))
 
 
-def spec(label: str) -> dict[str, Any]:
-    """What ``kernel.json`` says of the kernel of a device."""
+def build_spec(label: str) -> dict[str, Any]:
+    """Build the content of ``kernel.json`` for the kernel of a device."""
     return {
         "argv": [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}", "--ext", "ngbkit"],
         "display_name": f"ngbkit on {label}",
@@ -108,7 +84,7 @@ def spec(label: str) -> dict[str, Any]:
     }
 
 
-def _manager() -> Any:
+def _spec_manager() -> Any:
     try:
         from jupyter_client.kernelspec import KernelSpecManager
     except ImportError as error:
@@ -117,29 +93,29 @@ def _manager() -> Any:
 
 
 def _copy_logos(manager: Any, folder: Path) -> None:
-    """Those of the kernel that the wheel brings."""
-    own = manager.find_kernel_specs().get(KERNEL)
-    for logo in Path(own).glob("logo-*") if own else ():
+    """Copy the logos of the kernel in the wheel, if it is installed."""
+    shipped = manager.find_kernel_specs().get(KERNEL)
+    for logo in Path(shipped).glob("logo-*") if shipped else ():
         shutil.copy(logo, folder)
 
 
-def _installed() -> dict[str, str]:
-    """The kernels of ngbkit, each with its device; the one that measures wherever it is told has none."""
-    found = {}
-    for name, known in sorted(_manager().get_all_specs().items()):
-        provisioner = known["spec"].get("metadata", {}).get("kernel_provisioner", {})
+def _find_installed() -> dict[str, str]:
+    """Find the device of each installed kernel of ngbkit, by kernel; the kernel in the wheel has none."""
+    labels = {}
+    for kernel, entry in sorted(_spec_manager().get_all_specs().items()):
+        provisioner = entry["spec"].get("metadata", {}).get("kernel_provisioner", {})
         if provisioner.get("provisioner_name") == PROVISIONER:
-            found[name] = str(provisioner["config"]["device"])
-        elif name == KERNEL:
-            found[name] = ""
-    return found
+            labels[kernel] = str(provisioner["config"]["device"])
+        elif kernel == KERNEL:
+            labels[kernel] = ""
+    return labels
 
 
-def _row(name: str, label: str) -> dict[str, str]:
-    there = not label or label in devices.load()
+def _build_row(kernel: str, label: str) -> dict[str, str]:
+    listed = not label or label in devices.load()
     return {
-        "kernel": name,
-        "device": label or "as asked",
-        "where": _manager().find_kernel_specs()[name],
-        "remark": "" if there else "the devices file has no such device any more",
+        "kernel": kernel,
+        "device": label or "any",
+        "where": _spec_manager().find_kernel_specs()[kernel],
+        "remark": "" if listed else "the devices file has no such device any more",
     }

@@ -1,4 +1,4 @@
-"""The magics: each reads its line, calls what `ngbkit` offers in Python, and shows what comes of it."""
+"""The magics: each parses its line, calls the Python API, and displays the result."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class
 
 from ngbkit.commands import arguments, listing
 from ngbkit.commands import selfcheck as selfcheck_arguments
-from ngbkit.commands.arguments import Argument
-from ngbkit.commands.cache_arguments import CACHE
-from ngbkit.commands.optimize_arguments import OPTIMIZE
+from ngbkit.sweep.argument import Argument
+from ngbkit.commands.cache import CACHE
+from ngbkit.commands.optimize import OPTIMIZE
 from ngbkit.errors import NgbkitError, UsageError, WorkloadError
 from ngbkit.notebook import modules
-from ngbkit.notebook.display import Drawing, Listing, when_ended
+from ngbkit.notebook.display import Listing, RunDisplay, call_at_end
 from ngbkit.notebook.sheets import Sheets
-from ngbkit.runs.progress_display import common_failure, watch
+from ngbkit.runs.progress_display import find_common_failure, watch
 from ngbkit.sweep import parsing
 
 if TYPE_CHECKING:
@@ -51,13 +51,13 @@ TABLES: Mapping[str, tuple[Argument, ...]] = {
     "ngpanel": (
         Argument(
             flags=("panel",),
-            help="sweep composes a sweep, measures it and shows it meanwhile (the default); devices shows the engines, "
-            "and starts and stops them; explore draws figures of a dataset and tells all of its trials",
+            help="sweep composes a sweep, measures it and shows its progress (the default); devices shows the engines, "
+            "and starts and stops them; explore draws figures of a dataset and shows every detail of its trials",
             settings={"nargs": "?", "choices": PANELS, "default": PANELS[0], "metavar": "|".join(PANELS)},
         ),
         Argument(
             flags=("data",),
-            help="for explore: the variable that holds the dataset",
+            help="explore: the variable of the dataset",
             completes="variable",
             settings={"nargs": "?", "metavar": "NAME"},
         ),
@@ -68,25 +68,25 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
 def register(shell: InteractiveShell) -> None:
-    """Give the magics to a shell."""
+    """Register the magics with a shell."""
     shell.register_magics(Benchmarks)
 
 
 def unregister(shell: InteractiveShell) -> None:
-    """Take them away."""
+    """Remove the magics from a shell."""
     for kind in shell.magics_manager.magics.values():
         for name in TABLES:
             kind.pop(name, None)
 
 
 def _magic(mark: Callable[..., Any]) -> Callable[[_Method], _Method]:
-    """A method as a magic with the parser of its table, whose help becomes its docstring: ``%ngbench?``."""
+    """Turn a method into a magic with the parser of its table, whose help becomes the docstring: ``%ngbench?``."""
 
     def decorate(method: _Method) -> _Method:
         for argument in reversed(TABLES[method.__name__]):
             magic_arguments.argument(*argument.flags, **argument.keywords)(method)  # type: ignore[no-untyped-call]
         magic_arguments.magic_arguments()(method)  # type: ignore[no-untyped-call]  # IPython's own, both
-        no_var_expand(method)  # which would read the braces of compiler options; `_expand` takes its place
+        no_var_expand(method)  # IPython would expand the braces of compiler options; `_expand` does not
         mark(method)
         return method
 
@@ -94,7 +94,7 @@ def _magic(mark: Callable[..., Any]) -> Callable[[_Method], _Method]:
 
 
 class RunInterruptedError(KeyboardInterrupt):
-    """Ctrl-C stopped a run, and later cells must not run as if it had ended. Shown in a line, without a traceback."""
+    """Ctrl-C stopped a run: later cells must not run on half a dataset. IPython shows it without a traceback."""
 
     def _render_traceback_(self) -> list[str]:
         return [f"KeyboardInterrupt: {self}"]
@@ -106,7 +106,7 @@ class Benchmarks(Magics):
 
     @_magic(line_cell_magic)
     def ngbench(self, line: str, cell: str | None = None) -> Any:
-        """Measure networks with several compilers, and bind what was measured as one labelled dataset.
+        """Measure networks with several compilers, and bind the measurements as one labelled dataset.
 
         In a cell, `model` (a torch module, or a function of the factors that returns one) and `input_shape` (of one
         sample) or `inputs` define a network; the cell runs on the device, once for each value of each factor.
@@ -121,23 +121,22 @@ class Benchmarks(Magics):
                 return torch.nn.Sequential(*[torch.nn.Conv2d(width, width, 3) for _ in range(depth)])
             input_shape = lambda width: (width, 56, 56)
 
-        $name and {name} stand for the user's variables. Without -o the dataset is the value of the magic. Ctrl-C stops
-        the run and keeps what was measured.
+        $name and {name} insert variables of the notebook. Without -o the dataset is the value of the magic. Ctrl-C
+        stops the run and keeps its measurements.
         """
-        with _short_errors():
-            asked = self._read(self.ngbench, line)
-            workloads = [self._workload(word, asked) for word in asked.workloads]
+        with _shorten_errors():
+            args = self._parse(self.ngbench, line)
+            workloads = [self._to_workload(word, args) for word in args.workloads]
             if cell is not None:
-                workloads += _read_cell(cell, asked)
-            sweep = arguments.to_sweep(asked, workloads)
-            if asked.estimate:
-                return sweep.estimate(asked.predictor)
-            return self._carry_out(arguments.to_run(sweep, asked), asked)
+                workloads += _parse_cell(cell, args)
+            sweep = arguments.to_sweep(args, workloads)
+            if args.estimate:
+                return sweep.estimate(args.predictor)
+            return self._finish(arguments.to_run(sweep, args), args)
 
     @_magic(line_magic)
     def ngruns(self, line: str) -> Any:
-        """List the runs there were; go on with one that was stopped: only what is missing is measured; or say why
-        trials of one failed.
+        """List the runs, resume one, or show why trials of one failed; resuming measures only the missing trials.
 
         ::
 
@@ -146,82 +145,81 @@ class Benchmarks(Magics):
         """
         from ngbkit.runs import find, read_sweep, resume
 
-        with _short_errors():
-            asked = self._read(self.ngruns, line)
-            if asked.resume is None:
-                return _shown(listing.see_to_runs(asked))
-            if asked.failures is not None:
-                raise UsageError("--resume measures, and --failures tells what was measured; give one of them.")
-            engines = arguments.to_engines(asked.cluster, read_sweep(find(asked.resume)).devices)
-            run = resume(asked.resume, retry=parsing.read_statuses(asked.retry), engines=engines)
-            return self._carry_out(run, asked)
+        with _shorten_errors():
+            args = self._parse(self.ngruns, line)
+            if args.resume is None:
+                return _to_listing(listing.answer_runs(args))
+            if args.failures is not None:
+                raise UsageError("--resume measures and --failures only reports: give one of them.")
+            engines = arguments.to_engines(args.cluster, read_sweep(find(args.resume)).devices)
+            run = resume(args.resume, retry=parsing.parse_statuses(args.retry), engines=engines)
+            return self._finish(run, args)
 
     @_magic(line_magic)
     def ngdevices(self, line: str) -> Listing:
-        """List the devices that can be measured on, check them, or write a devices file to begin with.
+        """List the devices, check them, or write a first devices file.
 
         ::
 
             %ngdevices
             %ngdevices check orin
         """
-        with _short_errors():
-            asked = self._read(self.ngdevices, line)
-            return Listing(listing.see_to_devices(asked.action, asked.names), "There is no device.")
+        with _shorten_errors():
+            args = self._parse(self.ngdevices, line)
+            return Listing(listing.answer_devices(args.action, args.names), "No device.")
 
     @_magic(line_magic)
     def ngcompilers(self, line: str) -> Listing:
-        """List the compilers: what is here, its version and options, and what is missing and the command for it; or
-        all about some of them.
+        """List the compilers, with versions, options and the command that installs a missing one; or describe some.
 
         ::
 
             %ngcompilers
             %ngcompilers openvino
         """
-        with _short_errors():
-            return _shown(listing.see_to_compilers(self._read(self.ngcompilers, line)))
+        with _shorten_errors():
+            return _to_listing(listing.answer_compilers(self._parse(self.ngcompilers, line)))
 
     @_magic(line_magic)
     def ngcache(self, line: str) -> Listing:
-        """List what a device keeps between runs, clean it, or carry what tuning found to another device.
+        """List the caches of a device, clean them, or carry results of tuning to another device.
 
         ::
 
             %ngcache
             %ngcache clean --keep 5GB
         """
-        from ngbkit.commands.cache import see_to_caches
+        from ngbkit.commands.cache import answer_cache
 
-        with _short_errors():
-            return _shown(see_to_caches(self._read(self.ngcache, line)))
+        with _shorten_errors():
+            return _to_listing(answer_cache(self._parse(self.ngcache, line)))
 
     @_magic(line_magic)
     def ngoptimize(self, line: str) -> Listing:
-        """Rewrite a network for a runtime: found by a cost model, proved in float64, and measured before it is kept.
+        """Rewrite a network for a runtime: search with a cost model, prove in float64, and measure before keeping it.
 
         ::
 
             %ngoptimize resnet18 --runtime openvino -o resnet18.onnx
             %ngoptimize model.onnx --cost gnn --labels labels.nc
         """
-        from ngbkit.optimizer import see_to_optimizing
+        from ngbkit.optimizer import answer_optimize
 
-        with _short_errors():
-            asked = self._read(self.ngoptimize, line)
+        with _shorten_errors():
+            args = self._parse(self.ngoptimize, line)
             assert self.shell is not None
-            drawing = Drawing(self.shell, with_table=False)
+            display = RunDisplay(self.shell, with_table=False)
             try:
-                return _shown(see_to_optimizing(asked, drawing.write))
+                return _to_listing(answer_optimize(args, display.write))
             finally:
-                drawing.clear()
+                display.clear()
 
     @_magic(line_magic)
     def ngselfcheck(self, line: str) -> SelfCheck | pd.DataFrame:
-        """Say whether this machine is fit to measure on: its noise, and what can be told apart in it.
+        """Check whether this machine is fit to measure on: its noise, and the smallest speed-up beyond that noise.
 
-        A small block is measured against itself, in two processes a group, as two compilers would be. What is found is
-        the value of the magic, and is stored with every later run.
+        The check measures a small block against itself, in two processes a group, as it would measure two compilers.
+        The result is the value of the magic, and is stored with every later run.
 
         ::
 
@@ -232,24 +230,24 @@ class Benchmarks(Magics):
         from ngbkit.runs import selfcheck
         from ngbkit.runs.selfcheck import disturbances
 
-        with _short_errors():
-            asked = self._read(self.ngselfcheck, line)
+        with _shorten_errors():
+            args = self._parse(self.ngselfcheck, line)
             assert self.shell is not None
-            drawing = Drawing(self.shell, with_table=False)
+            display = RunDisplay(self.shell, with_table=False)
             try:
-                if asked.disturbances:
-                    told = selfcheck_arguments.to_disturbances(asked)
-                    return disturbances.table(disturbances.measure(**told, tell=drawing.write))
-                wanted = selfcheck_arguments.to_call(asked)
-                return selfcheck.run(**wanted, wait=lambda run: self._wait(run, drawing), tell=drawing.write)
+                if args.disturbances:
+                    settings = selfcheck_arguments.to_disturbances(args)
+                    return disturbances.table(disturbances.measure(**settings, tell=display.write))
+                settings = selfcheck_arguments.to_call(args)
+                return selfcheck.run(**settings, wait=lambda run: self._wait(run, display), tell=display.write)
             except KeyboardInterrupt as interrupt:
                 raise RunInterruptedError(str(interrupt)) from None
             finally:
-                drawing.clear()
+                display.clear()
 
     @_magic(line_magic)
     def ngpanel(self, line: str) -> SweepPanel | DevicesPanel | ExplorerPanel:
-        """Show a panel: a form in the place of a line.
+        """Show a panel: a form that composes a sweep, the devices, or an explorer of a dataset.
 
         ::
 
@@ -259,38 +257,40 @@ class Benchmarks(Magics):
         """
         from ngbkit.notebook.panels import DevicesPanel, ExplorerPanel, SweepPanel
 
-        with _short_errors():
-            asked = self._read(self.ngpanel, line)
-            if asked.panel == "explore":
-                return ExplorerPanel(self._dataset(asked.data), asked.data)
-            if asked.data is not None:
+        with _shorten_errors():
+            args = self._parse(self.ngpanel, line)
+            if args.panel == "explore":
+                return ExplorerPanel(self._find_dataset(args.data), args.data)
+            if args.data is not None:
                 raise UsageError(
-                    f"{asked.data!r} is too much: a panel of {asked.panel} takes no dataset, and explore does."
+                    f"unexpected argument {args.data!r}: the {args.panel} panel shows no dataset. "
+                    f"Use %ngpanel explore {args.data}."
                 )
-            return SweepPanel() if asked.panel == "sweep" else DevicesPanel()
+            return SweepPanel() if args.panel == "sweep" else DevicesPanel()
 
-    def _dataset(self, name: str | None) -> Data:
-        """The dataset that a variable of the notebook holds."""
+    def _find_dataset(self, name: str | None) -> Data:
+        """Find the dataset in a variable of the notebook."""
         import xarray as xr
 
-        held = {key: value for key, value in self._user_ns.items() if isinstance(value, (xr.Dataset, xr.DataTree))}
-        if name is None or name not in held:
-            known = (
-                ", ".join(key for key in held if not key.startswith("_")) or "none: measure one, or ngbkit.load() it"
+        datasets = {key: value for key, value in self._user_ns.items() if isinstance(value, (xr.Dataset, xr.DataTree))}
+        if name is None or name not in datasets:
+            reason = "missing the name of a dataset" if name is None else f"{name!r} is not a dataset"
+            names = ", ".join(key for key in datasets if not key.startswith("_"))
+            choices = (
+                f"expected one of {names}" if names else "this notebook has none: measure one, or ngbkit.load() it"
             )
-            asked = "which dataset to explore was not said" if name is None else f"{name!r} holds no dataset"
-            raise UsageError(f"{asked}; this notebook has {known}.")
-        return held[name]
+            raise UsageError(f"{reason}; {choices}.")
+        return datasets[name]
 
-    def _wait(self, run: Run, drawing: Drawing) -> Data:
-        """Wait for a run, drawing how far it is; its dataset."""
+    def _wait(self, run: Run, display: RunDisplay) -> Data:
+        """Wait for a run, display its progress, and return its dataset."""
         try:
-            watch(run, drawing.show)
+            watch(run, display.show)
         except KeyboardInterrupt:
-            now = run.progress
+            progress = run.progress
             raise KeyboardInterrupt(
-                f"stopped after {now.done} of {now.total} trials; they are kept. Go on with: %ngruns --resume {run.id} "
-                f"and then: %ngselfcheck --run {run.id}"
+                f"stopped after {progress.done} of {progress.total} trials; they are kept. "
+                f"Resume with: %ngruns --resume {run.id} and then: %ngselfcheck --run {run.id}"
             ) from None
         _raise_failure(run)
         return run.dataset()
@@ -301,48 +301,50 @@ class Benchmarks(Magics):
         namespace: dict[str, Any] = self.shell.user_ns
         return namespace
 
-    def _read(self, magic: Any, line: str) -> argparse.Namespace:
-        asked = arguments.parse(magic.parser, [self._expand(word) for word in parsing.split_words(line)])
-        out = getattr(asked, "out", None)
+    def _parse(self, magic: Any, line: str) -> argparse.Namespace:
+        args = arguments.parse(magic.parser, [self._expand(word) for word in parsing.split_words(line)])
+        out = getattr(args, "out", None)
         if out is not None and not out.isidentifier():
             raise UsageError(
-                f"-o {out!r} is no name of a variable; `ngbkit.save(ds, 'out.nc')` writes a dataset to a file."
+                f"invalid variable name -o {out!r}; expected a name such as ds. "
+                "`ngbkit.save(ds, 'out.nc')` writes a dataset to a file."
             )
-        return asked
+        return args
 
     def _expand(self, word: str) -> str:
-        """The word with the user's variables filled in, for ``$name`` and ``{name}``; a list is joined by commas."""
+        """Replace ``$name`` and ``{name}`` in a word by the user's variables; commas join a list."""
 
-        def fill(found: re.Match[str]) -> str:
-            name = found[1] or found[2]
+        def fill(match: re.Match[str]) -> str:
+            name = match[1] or match[2]
             if name not in self._user_ns:
-                return found[0]
+                return match[0]
             value = self._user_ns[name]
             return ",".join(map(str, value)) if isinstance(value, (list, tuple, range)) else str(value)
 
         return _VARIABLE.sub(fill, word)
 
-    def _workload(self, word: str, asked: argparse.Namespace) -> str | Workload:
-        return modules.to_workload(word, self._user_ns, asked) if word in modules.find(self._user_ns) else word
+    def _to_workload(self, word: str, args: argparse.Namespace) -> str | Workload:
+        return modules.to_workload(word, self._user_ns, args) if word in modules.find(self._user_ns) else word
 
-    def _carry_out(self, run: Run, asked: argparse.Namespace) -> Run | Data | None:
-        """Wait for a run, drawing it, and bind its dataset; or, in the background, let that happen by itself."""
-        if asked.background:
-            when_ended(run, lambda run: self._bind(run, asked.out))
+    def _finish(self, run: Run, args: argparse.Namespace) -> Run | Data | None:
+        """Wait for a run, display it and bind its dataset; with --background bind that later and return the run."""
+        if args.background:
+            call_at_end(run, lambda run: self._bind(run, args.out))
             return run
         assert self.shell is not None
         try:
-            watch(run, Drawing(self.shell).show)
+            watch(run, RunDisplay(self.shell).show)
         except KeyboardInterrupt:
-            self._bind(run, asked.out)
-            now = run.progress
-            kept = f"`{asked.out}` holds them" if asked.out else "they are kept"
+            self._bind(run, args.out)
+            progress = run.progress
+            result = f"`{args.out}` is their dataset" if args.out else "they are kept"
             raise RunInterruptedError(
-                f"stopped after {now.done} of {now.total} trials; {kept}. Go on with: %ngruns --resume {run.id}"
+                f"stopped after {progress.done} of {progress.total} trials; {result}. "
+                f"Resume with: %ngruns --resume {run.id}"
             ) from None
-        data = self._bind(run, asked.out)
+        data = self._bind(run, args.out)
         _raise_failure(run)
-        return None if asked.out else data
+        return None if args.out else data
 
     def _bind(self, run: Run, name: str | None) -> Data:
         data = run.dataset()
@@ -351,37 +353,37 @@ class Benchmarks(Magics):
         return data
 
 
-def _shown(answer: listing.Answer) -> Listing:
+def _to_listing(answer: listing.Answer) -> Listing:
     return (Sheets if answer.sheets else Listing)(answer.rows, answer.empty)
 
 
 def _raise_failure(run: Run) -> None:
-    """Say that a run failed, or that all its trials did for one reason, with the traceback of the user's own code."""
+    """Raise the error of a run, or the one reason why all of its trials failed, with the user's own traceback."""
     if run.error is not None:
         raise run.error
-    failure = common_failure(run)
+    failure = find_common_failure(run)
     if failure is not None:
         files = [workload.spec.get("filename") for workload in run.sweep.workloads]
-        own = failure.detail if any(file and file in failure.detail for file in files) else ""
-        raise WorkloadError(f"no trial gave a result, all are {failure.status}: {failure.error}", own)
+        traceback = failure.detail if any(file and file in failure.detail for file in files) else ""
+        raise WorkloadError(f"no trial gave a result, all are {failure.status}: {failure.error}", traceback)
 
 
-def _read_cell(source: str, asked: argparse.Namespace) -> list[Workload]:
+def _parse_cell(source: str, args: argparse.Namespace) -> list[Workload]:
     from ngbkit.workloads import cell
 
-    named = {} if asked.name is None else {"name": asked.name}
-    factors = list(parsing.read_factors(asked.factor or ()))
-    # The user sees the magic's own line as the first of the cell, and tracebacks should name the lines that they see.
-    return cell.from_source(f"\n{source}", factors=factors, **named)
+    label = {} if args.name is None else {"name": args.name}
+    factors = list(parsing.parse_factors(args.factor or ()))
+    # The line of the magic is the first of the cell: the blank line keeps the line numbers of tracebacks right.
+    return cell.from_source(f"\n{source}", factors=factors, **label)
 
 
 @contextmanager
-def _short_errors() -> Iterator[None]:
-    """Errors as IPython shows wrong use: in a line, after the traceback of the user's own code where there is one."""
+def _shorten_errors() -> Iterator[None]:
+    """Show an error as one line, after the traceback of the user's own code if there is one."""
     try:
         yield
     except NgbkitError as error:
-        own: str = getattr(error, "traceback", "")
-        if own:
-            sys.stderr.write(own if own.endswith("\n") else f"{own}\n")
+        traceback: str = getattr(error, "traceback", "")
+        if traceback:
+            sys.stderr.write(traceback if traceback.endswith("\n") else f"{traceback}\n")
         raise ipython.UsageError(str(error)) from None

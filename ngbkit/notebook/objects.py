@@ -1,4 +1,4 @@
-"""How a sweep and a dataset's metrics are shown where one is the value of a cell: as a sheet, in text and in HTML."""
+"""Displays a sweep, and the metrics of a dataset, as a sheet in text and in HTML."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ngbkit.commands import arguments, listing
+from ngbkit.sweep.option import format_options
 from ngbkit.sweep import parsing
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from ngbkit.figures.accessor import Metrics
-    from ngbkit.sweep.grid import Sweep
+    from ngbkit.sweep.grid import Grid
 
 Row = dict[str, Any]
 
 
 def register(shell: InteractiveShell) -> None:
-    """Have a shell show them so."""
+    """Register the sheets with a shell."""
     formatters: Any = shell.display_formatter.formatters  # type: ignore[union-attr]
     for (module, name), describe in _SHEETS.items():
         formatters["text/html"].for_type_by_name(module, name, _html(describe))
@@ -27,56 +28,60 @@ def register(shell: InteractiveShell) -> None:
 
 
 def unregister(shell: InteractiveShell) -> None:
-    """Have it show them as any other object again."""
+    """Restore the plain display of sweeps and metrics."""
     formatters: Any = shell.display_formatter.formatters  # type: ignore[union-attr]
     for module, name in _SHEETS:
         for kind in ("text/html", "text/plain"):
             formatters[kind].pop(f"{module}.{name}", None)
 
 
-def describe_sweep(sweep: Sweep) -> Row:
-    """What a sweep measures, as a row for `ngbkit.commands.listing.to_sheets`."""
+def describe_sweep(sweep: Grid) -> Row:
+    """Describe a sweep, as a row for `ngbkit.commands.listing.to_sheets`."""
     groups = sum(1 for _ in sweep.groups())
     row: Row = {
         "sweep": f"{len(sweep)} trials in {groups} groups",
-        "workloads": ", ".join(dict.fromkeys(one.name for one in sweep.workloads)),
+        "workloads": ", ".join(dict.fromkeys(workload.name for workload in sweep.workloads)),
         "compilers": ", ".join(sweep.compilers),
-        "batch sizes": parsing.write_numbers(sweep.batch_sizes),
+        "batch sizes": parsing.format_numbers(sweep.batch_sizes),
         "devices": ", ".join(sweep.devices),
     }
-    taken = {name: values for one in sweep.workloads for name, values in one.factors.items()}
-    row |= {f"factor {name}": parsing.write_numbers(values) for name, values in {**taken, **sweep.factors}.items()}
-    return row | {"options": " ".join(arguments.to_words(sweep))}
+    factors = {name: values for workload in sweep.workloads for name, values in workload.factors.items()}
+    factors |= sweep.factors
+    row |= {f"factor {name}": parsing.format_numbers(values) for name, values in factors.items()}
+    return row | {"options": " ".join(format_options(sweep))}
 
 
-def describe_metrics(found: Metrics) -> Row:
-    """What a dataset holds, in the same form."""
+def describe_metrics(metrics: Metrics) -> Row:
+    """Describe the dataset of an accessor, as a row for `ngbkit.commands.listing.to_sheets`."""
     from ngbkit.dataset.assembly import factor_dims, nodes
     from ngbkit.figures import captions
 
-    data = found._data
-    parts = list(nodes(data).values())
-    statuses = Counter(str(status) for part in parts for status in part["status"].values.ravel() if status)
-    counted = ", ".join(f"{count} {status}" for status, count in statuses.items())
-    row: Row = {"dataset": f"{sum(statuses.values())} trials: {counted}", "made of": captions.provenance(data)}
-    for dim in ("workload", "compiler", "batch_size", *(name for part in parts for name in factor_dims(part))):
-        held = [part[dim].values.ravel().tolist() for part in parts if dim in part.coords]
-        labels = dict.fromkeys(label for some in held for label in some)
+    data = metrics._data
+    datasets = list(nodes(data).values())
+    statuses = Counter(str(status) for node in datasets for status in node["status"].values.ravel() if status)
+    counts = ", ".join(f"{count} {status}" for status, count in statuses.items())
+    row: Row = {"dataset": f"{sum(statuses.values())} trials: {counts}", "made of": captions.provenance(data)}
+    for dim in ("workload", "compiler", "batch_size", *(name for node in datasets for name in factor_dims(node))):
+        columns = [node[dim].values.ravel().tolist() for node in datasets if dim in node.coords]
+        labels = dict.fromkeys(label for column in columns for label in column)
         row[dim.replace("_", " ")] = ", ".join(map(str, labels))
-    own = ", ".join(name for name in dir(found) if not name.startswith("_"))
-    return row | {"metrics": own, "figures": ", ".join(name for name in dir(found.plot) if not name.startswith("_"))}
+    return row | {"metrics": _list_public_names(metrics), "figures": _list_public_names(metrics.plot)}
+
+
+def _list_public_names(value: object) -> str:
+    return ", ".join(name for name in dir(value) if not name.startswith("_"))
 
 
 def _html(describe: Callable[[Any], Row]) -> Callable[[Any], str]:
-    return lambda shown: listing.to_html_sheets([describe(shown)], "")
+    return lambda value: listing.to_html_sheets([describe(value)], "")
 
 
 def _text(describe: Callable[[Any], Row]) -> Callable[[Any, Any, bool], None]:
-    return lambda shown, printer, _cycle: printer.text(listing.to_sheets([describe(shown)], ""))
+    return lambda value, printer, _cycle: printer.text(listing.to_sheets([describe(value)], ""))
 
 
-# By name, so that neither is imported to show something else.
+# By name: registering the sheets imports neither class.
 _SHEETS: dict[tuple[str, str], Callable[[Any], Row]] = {
-    ("ngbkit.sweep.grid", "Sweep"): describe_sweep,
+    ("ngbkit.api", "Sweep"): describe_sweep,
     ("ngbkit.figures.accessor", "Metrics"): describe_metrics,
 }

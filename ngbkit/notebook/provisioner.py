@@ -1,4 +1,4 @@
-"""What starts a kernel for a device: on this machine, with that device as the one that sweeps measure on."""
+"""Starts the kernel of a device on this machine, with that device as the default of its sweeps."""
 
 from __future__ import annotations
 
@@ -12,22 +12,16 @@ from ngbkit.cluster import devices
 
 
 class DeviceProvisioner(LocalProvisioner):
-    """Starts a kernel as Jupyter does, after a look whether its device is in the devices file.
+    """Starts a kernel as Jupyter does, once its device is known to be in the devices file.
 
-    The kernel itself runs here: what runs on the device is its engine, which the first sweep starts.
+    The kernel itself runs on this machine; the device runs an engine, which the first sweep starts.
     """
 
     device = Unicode(help="the label of the device in the devices file").tag(config=True)
 
     async def pre_launch(self, **kwargs: Any) -> dict[str, Any]:
-        """Tell the kernel its device.
-
-        Raises
-        ------
-        UnknownNameError
-            The devices file has no such device any more: the error names those that it has.
-        """
+        """Pass the device to the kernel by its environment; raise UnknownNameError if the devices file lacks it."""
         devices.check([self.device])
         environment = {**kwargs.get("env", {}), options.DEVICE: self.device}
-        found: dict[str, Any] = await super().pre_launch(**{**kwargs, "env": environment})
-        return found
+        launch_options: dict[str, Any] = await super().pre_launch(**{**kwargs, "env": environment})
+        return launch_options

@@ -1,4 +1,4 @@
-"""Rows that have much to say, one below the other."""
+"""A list whose rows are blocks of lines, one below the other, for rows of many or long values."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from ngbkit.notebook.display import Listing
 
 
 class Sheets(Listing):
-    """Rows of `ngbkit.commands.listing`, a heading and its lines each. Parameters are those of `Listing`."""
+    """Rows of `ngbkit.commands.listing`, each as a heading and its lines."""
 
     __slots__ = ()
 

@@ -91,7 +91,7 @@ def events() -> None:
 def trial() -> None:
     """What a trial costs more in a run on an engine than in a plan that is carried out in a process of its own."""
     from ngbkit.cluster import engines
-    from ngbkit.sweep.grid import Sweep
+    from ngbkit.api import Sweep
 
     warm, sweep = (Sweep(_mlp(), ["identity", "onnxruntime"], sizes, repeats=3) for sizes in ([1], range(1, 21)))
     warm.start().result()  # prepares the workload, takes the peaks, warms the engine's servers
@@ -131,13 +131,13 @@ def carry_out_here() -> None:
     from ngbkit.device import plan
     from ngbkit.device.spec import Spec
     from ngbkit.files import Store
-    from ngbkit.sweep.grid import Sweep
+    from ngbkit.api import Sweep
 
-    state_dir = options.state_dir()
+    state_dir = options.get_state_dir()
     told: list[Mapping[str, Any]] = []
     for line in sys.stdin:
         run_id, about = json.loads(line)
-        sweep = Sweep.from_json(about, locate=Store(state_dir / "artifacts").path)
+        sweep = Sweep.from_json(about, locate=Store(state_dir / "artifacts").locate)
         spec = Spec(run_id=run_id, device="cpu", state_dir=state_dir, sweep=sweep)
         began = time.perf_counter()
         plan.carry_out(spec, told.append)
@@ -168,7 +168,7 @@ def eight() -> None:
 
 def many() -> None:
     """Twenty thousand trials through one run, as fast as its engine can tell of them."""
-    from ngbkit.notebook.display import _throttled
+    from ngbkit.notebook.display import _throttle
     from ngbkit.runs.progress_display import describe, watch
 
     sweep = _scripted_sweep(5000)
@@ -176,7 +176,7 @@ def many() -> None:
     with heard() as ear, scripted_engines(["cpu"], rate=None):
         run = sweep.start()
         line, cell = Pulse(lambda run: len(describe(run))), Pulse(lambda run: len(describe(run)))
-        run.subscribe(_throttled(cell.beat))
+        run.subscribe(_throttle(cell.beat))
         watcher = threading.Thread(target=watch, args=(run, line.beat))
         watcher.start()
         asked = []
@@ -334,7 +334,7 @@ def _scripted_sweep(batch_sizes: int, labels: Sequence[str] = ("cpu",)) -> Any:
     """A sweep of four compilers at so many batch sizes; without batch size 1 there are no anchors."""
     from scripted import SAMPLES
 
-    from ngbkit.sweep.grid import Sweep
+    from ngbkit.api import Sweep
     from ngbkit.workloads.base import Workload
 
     network = Workload(name="net", source="timm", spec={"model": "net"})

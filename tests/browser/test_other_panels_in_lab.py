@@ -21,7 +21,7 @@ def test_the_explorer_draws_and_tells(open_notebook: Open, network: str) -> None
     expect(panel.get_by_text("ds.ngb.plot.status()")).to_be_visible()
     expect(panel.locator(f"{CHART} .role-mark.mark-rect path")).to_have_count(4)
     panel.get_by_label("trial", exact=True).select_option("tiny, onnxruntime, batch 4 on cpu")
-    expect(panel.get_by_text("nine in ten from")).to_be_visible()
+    expect(panel.get_by_text("90 % between")).to_be_visible()
 
 
 def test_a_click_on_a_mark_tells_of_its_trial(open_notebook: Open, network: str) -> None:
@@ -35,7 +35,7 @@ def test_a_click_on_a_mark_tells_of_its_trial(open_notebook: Open, network: str)
     expect(circles).to_have_count(4)
     for at, trial in ((3, "tiny, onnxruntime, batch 4 on cpu"), (0, "tiny, identity, batch 1 on cpu")):
         circles.nth(at).click()
-        expect(panel.locator("table", has_text="nine in ten from")).to_contain_text(trial)
+        expect(panel.locator("table", has_text="90 % between")).to_contain_text(trial)
         expect(panel.get_by_label("trial", exact=True).locator("option:checked")).to_have_text(trial)
     notebook.screenshot("explorer")
 

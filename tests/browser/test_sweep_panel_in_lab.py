@@ -12,7 +12,7 @@ def test_from_a_form_to_a_chart(open_notebook: Open, network: str) -> None:
     notebook = show_panel(open_notebook, "print(ds.sizes, sorted(ds.compiler.values))")
     ask(notebook, network, "1,4")
     button(notebook, "Run").click()
-    status(notebook, "has ended; ds holds its dataset")
+    status(notebook, "has ended; ds is its dataset")
 
     expect(notebook.page.get_by_label("status of the trials")).to_contain_text("●●")
     expect(notebook.page.get_by_role("img", name="Throughput and speed-up")).to_be_visible()
@@ -56,12 +56,12 @@ def test_stop_and_resume(open_notebook: Open, network: str, beside: str) -> None
     button(notebook, "Run").click()
     expect(notebook.page.get_by_label("status of the trials")).to_contain_text("●")
     button(notebook, "Stop").click()
-    status(notebook, "trials are missing, and Resume measures them")
+    status(notebook, "trials are missing; Resume measures them")
 
     field(notebook, "dataset").fill("rest")
     field(notebook, "dataset").press("Tab")
     button(notebook, "Resume").click()
-    status(notebook, "has ended; rest holds its dataset")
+    status(notebook, "has ended; rest is its dataset")
 
 
 def test_a_panel_finds_the_run_of_a_kernel_that_was_restarted(open_notebook: Open, network: str) -> None:
@@ -75,7 +75,7 @@ def test_a_panel_finds_the_run_of_a_kernel_that_was_restarted(open_notebook: Ope
     notebook.page.wait_for_timeout(1000)
     notebook.wait_until_idle()
     notebook.run_all()
-    status(notebook, "trials missing: Resume")
+    status(notebook, "trials are missing; Resume measures them")
 
     button(notebook, "Resume").click()
-    status(notebook, "has ended; ds holds its dataset")
+    status(notebook, "has ended; ds is its dataset")

@@ -1,4 +1,4 @@
-"""What Tab offers on a magic's line, through the completer of a real shell."""
+"""Tab completion on the line of a magic, through the completer of a real shell."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from IPython.core.completer import provisionalcompleter
 from IPython.core.interactiveshell import InteractiveShell
 
 from ngbkit import registry
+from ngbkit.api import Sweep
 from ngbkit.notebook import completion, magics
-from ngbkit.sweep.grid import Sweep
 from ngbkit.sweep.journal import Journal
 
 
 def press_tab(shell: InteractiveShell, text: str) -> list[str]:
-    """The texts that Tab would leave at the ``|``, the whole of what stands before it included."""
+    """List the texts that Tab would leave, for a cursor at the ``|``."""
     cursor = text.index("|")
     with provisionalcompleter():
         offered = list(shell.Completer.completions(text.replace("|", ""), cursor))
-    return [text[: one.start] + one.text for one in offered]
+    return [text[: completion.start] + completion.text for completion in offered]
 
 
 @pytest.mark.parametrize(
@@ -55,30 +55,30 @@ def press_tab(shell: InteractiveShell, text: str) -> list[str]:
     ],
 )
 def test_every_kind_of_value_completes(shell: InteractiveShell, typed: str, offered: str) -> None:
-    """Options and their values, on a line, in an assignment and on the first line of a cell."""
+    """Options and their values complete on a line, in an assignment and on the first line of a cell."""
     assert offered in press_tab(shell, typed)
 
 
-def test_only_what_fits_is_offered(shell: InteractiveShell) -> None:
-    """No Python name, no file and no keyword stands among the compilers."""
-    found = press_tab(shell, "%ngbench resnet18 -c |")
+def test_only_fitting_values_are_offered(shell: InteractiveShell) -> None:
+    """No Python name, file or keyword is among the compilers."""
+    offered = press_tab(shell, "%ngbench resnet18 -c |")
 
-    assert registry.names(registry.COMPILERS) == [text.rpartition(" ")[2] for text in found]
+    assert registry.list_names(registry.COMPILERS) == [text.rpartition(" ")[2] for text in offered]
 
 
-WITH_OPTIONS = [name for name, table in magics.TABLES.items() if any(one.flags[0].startswith("-") for one in table)]
+WITH_OPTIONS = [name for name, table in magics.TABLES.items() if any(entry.flags[0].startswith("-") for entry in table)]
 
 
 @pytest.mark.parametrize("name", WITH_OPTIONS)
 def test_every_option_completes(shell: InteractiveShell, name: str) -> None:
-    """There is none that must be known by heart."""
+    """Tab lists all options of a magic."""
     flags = {flag for argument in magics.TABLES[name] for flag in argument.flags if flag.startswith("-")}
 
     assert {f"%{name} {flag}" for flag in flags} == set(press_tab(shell, f"%{name} -|"))
 
 
 def test_files_and_variables_complete(shell: InteractiveShell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Networks in files, modules of the notebook, and names for -o."""
+    """Tab offers networks in files, modules of the notebook, and names for -o."""
     import torch
 
     for name in ("net.onnx", "net.py", "notes.txt"):
@@ -96,7 +96,7 @@ def test_files_and_variables_complete(shell: InteractiveShell, tmp_path: Path, m
 
 
 def test_runs_complete(shell: InteractiveShell, state_dir: Path) -> None:
-    """A run is resumed by the id that Tab gives."""
+    """Tab offers the ids of runs to resume."""
     sweep = Sweep(["resnet18"])
     folder = state_dir / "runs" / "20300101-000000-abcd"
     folder.mkdir(parents=True)
@@ -108,12 +108,12 @@ def test_runs_complete(shell: InteractiveShell, state_dir: Path) -> None:
     assert [f"%ngruns --resume {folder.name}"] == press_tab(shell, "%ngruns --resume 2030|")
 
 
-def test_what_is_kept_completes(
+def test_cache_keys_complete(
     shell: InteractiveShell, state_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By its key, of the device that the line names; where an archive is carried its file comes first."""
-    for place in ("cache/cpu/ab12", "cache/orin/ab34", "tuning/cpu/tvm/ab56"):
-        (state_dir / place).mkdir(parents=True)
+    """Tab offers the keys of the device on the line; export and import take an archive first."""
+    for folder in ("cache/cpu/ab12", "cache/orin/ab34", "tuning/cpu/tvm/ab56"):
+        (state_dir / folder).mkdir(parents=True)
     for name in ("about.tar", "above.tar.gz", "abroad.txt"):
         (tmp_path / name).touch()
     monkeypatch.chdir(tmp_path)
@@ -126,14 +126,14 @@ def test_what_is_kept_completes(
 
 
 def test_factors_of_a_workload_on_the_line_complete() -> None:
-    """Also where the line holds words that name none."""
+    """Unknown workloads on the line do no harm."""
     assert ("wi", ["width="]) == completion.complete("ngbench", "resnet81 blocks.mha --factor wi", {})
 
 
 @pytest.mark.parametrize("typed", ["x = 5; resn|", "%timeit -|", "print('%ngbench -|"])
 def test_other_lines_are_left_alone(shell: InteractiveShell, typed: str) -> None:
-    """Nothing of ours is offered outside our own magics."""
-    found = " ".join(press_tab(shell, typed))
+    """ngbkit completes nothing outside its own magics."""
+    offered = " ".join(press_tab(shell, typed))
 
-    assert "resnet18" not in found
-    assert "--batch-sizes" not in found
+    assert "resnet18" not in offered
+    assert "--batch-sizes" not in offered

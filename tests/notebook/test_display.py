@@ -1,4 +1,4 @@
-"""How a run is drawn: as it goes on, and at its end."""
+"""The display of a run, while it measures and at its end."""
 
 from __future__ import annotations
 
@@ -11,92 +11,92 @@ from IPython.core.interactiveshell import InteractiveShell
 from patience import wait_until
 
 from ngbkit import runs
+from ngbkit.api import Sweep
 from ngbkit.notebook import display
-from ngbkit.sweep.grid import Sweep
 
 
 class Recorder:
-    """Stands for a kernel's display: what was put there, and what replaced it."""
+    """A fake display of a kernel: records each output, and each update of it."""
 
     def __init__(self) -> None:
-        self.drawn: list[tuple[str, str]] = []
+        self.outputs: list[tuple[str, str]] = []
 
-    def display(self, moment: Any) -> None:
-        self.drawn.append(("new", moment._repr_html_()))
+    def display(self, content: Any) -> None:
+        self.outputs.append(("new", content._repr_html_()))
 
-    def update(self, moment: Any) -> None:
-        self.drawn.append(("again", moment._repr_html_()))
+    def update(self, content: Any) -> None:
+        self.outputs.append(("update", content._repr_html_()))
 
 
 @pytest.fixture
 def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
-    found = Recorder()
-    monkeypatch.setattr("IPython.display.DisplayHandle", lambda: found)
-    return found
+    recorder = Recorder()
+    monkeypatch.setattr("IPython.display.DisplayHandle", lambda: recorder)
+    return recorder
 
 
-def test_a_kernel_draws_in_one_place(recorder: Recorder, mlp_file: Path) -> None:
-    """A line of progress, replaced by the table of results."""
+def test_a_kernel_updates_one_output(recorder: Recorder, mlp_file: Path) -> None:
+    """The table of results replaces the line of progress."""
     kernel: Any = SimpleNamespace(kernel=object())
     run = runs.start(Sweep([str(mlp_file)], ["identity", "onnxruntime"], repeats=3))
     display.follow(run, kernel)
     run.wait()
-    wait_until(lambda: "<table" in recorder.drawn[-1][1])
-    first, last = recorder.drawn[0], recorder.drawn[-1]
+    wait_until(lambda: "<table" in recorder.outputs[-1][1])
+    first, last = recorder.outputs[0], recorder.outputs[-1]
 
-    assert ["new"] == [how for how, _ in recorder.drawn if how == "new"]
+    assert ["new"] == [kind for kind, _ in recorder.outputs if kind == "new"]
     assert first[1].startswith("<progress ")
     assert "of 2 trials" in first[1]
-    assert ("again", True) == (last[0], last[1].startswith("<table "))
+    assert ("update", True) == (last[0], last[1].startswith("<table "))
     assert run.id in last[1]
 
 
-def test_a_run_that_has_ended_is_drawn_once(recorder: Recorder, mlp_file: Path) -> None:
-    """There is nothing to follow."""
+def test_a_run_that_has_ended_is_displayed_once(recorder: Recorder, mlp_file: Path) -> None:
+    """No update follows."""
     kernel: Any = SimpleNamespace(kernel=object())
     run = runs.start(Sweep([str(mlp_file)], repeats=3))
     run.wait()
     display.follow(run, kernel)
 
-    assert ["new"] == [how for how, _ in recorder.drawn]
+    assert ["new"] == [kind for kind, _ in recorder.outputs]
 
 
-def test_a_run_is_drawn_wherever_it_is_the_value_of_a_cell(
+def test_a_run_is_displayed_as_the_value_of_a_cell(
     shell: InteractiveShell, mlp_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its repr says less; unloading leaves the repr."""
+    """Without the extension, the cell shows the shorter repr."""
     run = runs.start(Sweep([str(mlp_file)], repeats=3))
     run.wait()
     shell.user_ns["run"] = run
     shell.run_cell("run")
-    drawn = capsys.readouterr().out
+    displayed = capsys.readouterr().out
     shell.run_line_magic("unload_ext", "ngbkit")
     shell.run_cell("run")
     plain = capsys.readouterr().out
     shell.run_line_magic("load_ext", "ngbkit")
 
-    assert "throughput (samples/s)" in drawn
+    assert "throughput (samples/s)" in displayed
     assert f"<Run {run.id} finished: 1 of 1 trials>" in plain
     assert "throughput" not in plain
 
 
-def test_acting_at_the_end_happens_once(mlp_file: Path) -> None:
-    """Whether the run ends later or has ended before."""
+def test_a_callback_at_the_end_runs_once(mlp_file: Path) -> None:
+    """It runs whether the run ends later or has ended before."""
     ended: list[str] = []
     run = runs.start(Sweep([str(mlp_file)], repeats=3))
-    display.when_ended(run, lambda run: ended.append(f"later {run.ended}"))
+    display.call_at_end(run, lambda run: ended.append(f"later {run.ended}"))
     run.wait()
     wait_until(lambda: ended)
-    display.when_ended(run, lambda run: ended.append(f"before {run.ended}"))
+    display.call_at_end(run, lambda run: ended.append(f"before {run.ended}"))
 
     assert ["later True", "before True"] == ended
 
 
 def test_updates_are_at_most_five_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A burst of events is one update; the end is always shown, once."""
-    now, shown = [100.0], []
+    """A burst of events is one update; the end is always displayed, once."""
+    now, updates = [100.0], []
     monkeypatch.setattr(display, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    listen = display._throttled(lambda run: shown.append(now[0]))
+    listen = display._throttle(lambda run: updates.append(now[0]))
     run: Any = SimpleNamespace(ended=False)
     for moment in (100.0, 100.1, 100.15, 100.21, 100.3):
         now[0] = moment
@@ -105,11 +105,11 @@ def test_updates_are_at_most_five_a_second(monkeypatch: pytest.MonkeyPatch) -> N
     listen(run)
     listen(run)
 
-    assert [100.0, 100.21, 100.3] == shown
+    assert [100.0, 100.21, 100.3] == updates
 
 
-def test_lists_without_rows_say_so() -> None:
-    """A sentence stands where a table would."""
-    listing = display.Listing([], "There is no run yet.")
+def test_an_empty_list_is_a_sentence() -> None:
+    """The sentence replaces the table."""
+    listing = display.Listing([], "No run yet.")
 
-    assert ("There is no run yet.", "<p>There is no run yet.</p>") == (repr(listing), listing._repr_html_())
+    assert ("No run yet.", "<p>No run yet.</p>") == (repr(listing), listing._repr_html_())

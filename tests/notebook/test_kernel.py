@@ -1,4 +1,4 @@
-"""The magics in a real kernel, as a notebook drives it."""
+"""The magics in a real kernel, driven as a notebook drives it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ngbkit.cluster import engines
 
 Kernel = tuple[KernelManager, BlockingKernelClient]
 
-# No engine of another module is to be found among the processes of these.
+# A state folder of its own: no engine of another module is among the processes that these tests count.
 state_dir = pytest.fixture(autouse=True, scope="module")(keep_state_dir)
 
 
@@ -37,11 +37,11 @@ def kernel(state_dir: Path, tmp_path: Path) -> Iterator[Kernel]:
 
 
 def messages(client: BlockingKernelClient, cell: str) -> Iterator[dict[str, Any]]:
-    """What the kernel publishes while it runs a cell, and its reply at the end."""
-    asked = client.execute(cell)
+    """Run a cell; yield the messages that the kernel publishes, and its reply at the end."""
+    request = client.execute(cell)
     while True:
         message = client.get_iopub_msg()
-        if message["parent_header"].get("msg_id") != asked:
+        if message["parent_header"].get("msg_id") != request:
             continue
         if message["msg_type"] == "status" and message["content"]["execution_state"] == "idle":
             break
@@ -50,41 +50,44 @@ def messages(client: BlockingKernelClient, cell: str) -> Iterator[dict[str, Any]
 
 
 def test_interrupting_a_cell_stops_the_run_and_keeps_what_was_measured(kernel: Kernel, mlp_file: Path) -> None:
-    """As the stop button does it: one display that ends as the table, and an error reply, so that "Run All" ends."""
+    """The stop button leaves one output, with the table, and an error reply, so that "Run All" ends."""
     manager, client = kernel
     list(messages(client, "%load_ext ngbkit"))
     cell = f"%ngbench {mlp_file} -c identity,onnxruntime -b 1:200 -r 50 -o ds"
-    found: list[dict[str, Any]] = []
+    replies: list[dict[str, Any]] = []
     pressed = False
     for message in messages(client, cell):
-        found.append(message)
+        replies.append(message)
         text = str(message["content"].get("data", {}).get("text/plain", ""))
         if not pressed and message["msg_type"] == "update_display_data" and not text.startswith("0 of"):
             manager.interrupt_kernel()
             pressed = True
-    reply, drawn = found[-1]["content"], [one for one in found if "display_data" in one["msg_type"]]
-    told = list(messages(client, "print(*sorted(set(ds['status'].values.ravel())), hasattr(ds, 'ngb'))"))
+    reply = replies[-1]["content"]
+    displays = [message for message in replies if "display_data" in message["msg_type"]]
+    printed = list(messages(client, "print(*sorted(set(ds['status'].values.ravel())), hasattr(ds, 'ngb'))"))
 
     assert pressed
-    assert ["display_data"] == [one["msg_type"] for one in drawn if one["msg_type"] == "display_data"]
-    assert "<table" in drawn[-1]["content"]["data"]["text/html"]
+    assert ["display_data"] == [display["msg_type"] for display in displays if display["msg_type"] == "display_data"]
+    assert "<table" in displays[-1]["content"]["data"]["text/html"]
     assert ("error", "RunInterruptedError") == (reply["status"], reply["ename"])
     assert "%ngruns --resume" in reply["traceback"][-1]
-    assert "ok pending True\n" == "".join(one["content"]["text"] for one in told if one["msg_type"] == "stream")
+    assert "ok pending True\n" == "".join(
+        message["content"]["text"] for message in printed if message["msg_type"] == "stream"
+    )
 
 
 def execute(client: BlockingKernelClient, cell: str) -> str:
-    """What a cell printed and displayed; it must end well."""
+    """Run a cell that must succeed; return the text that it printed and displayed."""
     *published, reply = list(messages(client, cell))
     assert reply["content"]["status"] == "ok", reply["content"]
     contents = [message["content"] for message in published]
     return "\n".join(content.get("text", "") or content.get("data", {}).get("text/plain", "") for content in contents)
 
 
-def test_a_killed_kernel_takes_its_engines_along_and_its_run_resumes(
+def test_a_killed_kernel_leaves_no_engine_and_its_run_resumes(
     kernel: Kernel, mlp_file: Path, processes: Processes
 ) -> None:
-    """`kill -9` in the middle of a sweep leaves no process and loses what was in flight; the rest is not run again."""
+    """`kill -9` during a sweep leaves no process and loses only the trials in flight; no other runs again."""
     manager, client = kernel
     execute(client, "%load_ext ngbkit")
     slow = 'slow{"seconds":0.02}'
@@ -92,7 +95,7 @@ def test_a_killed_kernel_takes_its_engines_along_and_its_run_resumes(
     wait_until(lambda: "True" in execute(client, "print('measuring mlp batch 2' in run.progress.text)"))
     run_id = execute(client, "print(run.id)").strip()
     pid = manager.provisioner.pid
-    before = processes(but=pid)
+    engine_processes = processes(but=pid)
     psutil.Process(pid).kill()
     wait_until(lambda: not processes(but=pid), seconds=15)
     run = runs.resume(run_id)
@@ -100,7 +103,7 @@ def test_a_killed_kernel_takes_its_engines_along_and_its_run_resumes(
     run.result()
     engines.close()
 
-    assert len(before) >= 4
+    assert len(engine_processes) >= 4
     assert done >= 2
     assert {"ok": 6} == dict(run.progress.statuses)
 
@@ -108,15 +111,15 @@ def test_a_killed_kernel_takes_its_engines_along_and_its_run_resumes(
 def test_a_kernel_that_shuts_down_leaves_no_process(
     kernel: Kernel, mlp_file: Path, state_dir: Path, processes: Processes
 ) -> None:
-    """Engines are torn down with the kernel, and the files of their connections with them."""
+    """The engines end with the kernel, and their connection files are removed."""
     manager, client = kernel
     execute(client, "%load_ext ngbkit")
-    shown = execute(client, f"%ngbench {mlp_file} -c identity,onnxruntime -b 1 -r 5 --threads 1 -o ds")
+    table = execute(client, f"%ngbench {mlp_file} -c identity,onnxruntime -b 1 -r 5 --threads 1 -o ds")
     bound = execute(client, "print(ds.ngb.speedup().sizes)")
     pid = manager.provisioner.pid
     manager.shutdown_kernel()
     wait_until(lambda: not processes(but=pid), seconds=15)
 
-    assert "throughput" in shown
+    assert "throughput" in table
     assert "'compiler': 2" in bound
     assert [] == list((state_dir / "clusters").iterdir())

@@ -1,4 +1,4 @@
-"""Kernels: the one that the wheel brings, and those of devices, which start and know where to measure."""
+"""The kernel in the wheel, and the kernels of devices, which start and measure on their device by default."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import KernelManager
 
 from ngbkit import cli, options, set_options
+from ngbkit.api import Sweep
 from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.notebook import kernels
-from ngbkit.sweep.grid import Sweep
 
 SHIPPED = Path(__file__).parents[2] / "kernels" / "ngbkit"
 DEVICES = """
@@ -29,8 +29,8 @@ print(Sweep("resnet18").devices, "ngbench" in get_ipython().magics_manager.magic
 
 
 @pytest.fixture(autouse=True)
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A user's own Jupyter folder, with the kernel that the wheel brings, and a devices file."""
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A Jupyter folder with the kernel in the wheel, and a devices file."""
     for name in ("JUPYTER_DATA_DIR", "JUPYTER_PATH"):
         monkeypatch.setenv(name, str(tmp_path / "jupyter"))
     shutil.copytree(SHIPPED, tmp_path / "jupyter" / "kernels" / "ngbkit")
@@ -41,13 +41,13 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def answered(capsys: pytest.CaptureFixture[str], *words: str) -> list[dict[str, str]]:
+def run_kernels(capsys: pytest.CaptureFixture[str], *words: str) -> list[dict[str, str]]:
     assert 0 == cli.main(["kernels", *words, "--json"])
     return json.loads(capsys.readouterr().out)
 
 
-def said(manager: KernelManager, code: str) -> str:
-    """What a kernel prints."""
+def execute(manager: KernelManager, code: str) -> str:
+    """Run code in a kernel, and return the text that it prints."""
     client = manager.client()
     client.start_channels()
     client.wait_for_ready()
@@ -62,21 +62,21 @@ def said(manager: KernelManager, code: str) -> str:
     return "".join(printed)
 
 
-def test_kernels_are_installed_listed_and_removed(capsys: pytest.CaptureFixture[str], place: Path) -> None:
-    """One a device of the devices file; and with its logos."""
-    assert ["ngbkit"] == [row["kernel"] for row in answered(capsys)]
-    rows = answered(capsys, "install")
-    assert [("ngbkit", "as asked"), ("ngbkit-orin", "orin")] == [(row["kernel"], row["device"]) for row in rows]
+def test_kernels_are_installed_listed_and_removed(capsys: pytest.CaptureFixture[str], home: Path) -> None:
+    """Each device of the devices file gets a kernel, with the logos."""
+    assert ["ngbkit"] == [row["kernel"] for row in run_kernels(capsys)]
+    rows = run_kernels(capsys, "install")
+    assert [("ngbkit", "any"), ("ngbkit-orin", "orin")] == [(row["kernel"], row["device"]) for row in rows]
     folder = Path(rows[1]["where"])
-    assert {one.name for one in SHIPPED.iterdir()} == {one.name for one in folder.iterdir()}
+    assert {file.name for file in SHIPPED.iterdir()} == {file.name for file in folder.iterdir()}
     assert "ngbkit on orin" == json.loads((folder / "kernel.json").read_text())["display_name"]
-    (place / "config" / "devices.toml").write_text('[nano]\nlaunch = "ssh"\nhost = "nano"\n')
-    assert "no such device any more" in answered(capsys)[1]["remark"]
-    assert ["ngbkit"] == [row["kernel"] for row in answered(capsys, "remove")]
+    (home / "config" / "devices.toml").write_text('[nano]\nlaunch = "ssh"\nhost = "nano"\n')
+    assert "no such device any more" in run_kernels(capsys)[1]["remark"]
+    assert ["ngbkit"] == [row["kernel"] for row in run_kernels(capsys, "remove")]
 
 
-def test_what_there_is_not_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
-    """The nearest name is offered."""
+def test_an_unknown_device_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    """The error suggests the nearest name."""
     assert 2 == cli.main(["kernels", "install", "orrin"])
     assert "orin" in capsys.readouterr().err
     assert 2 == cli.main(["kernels", "remove", "orin"])
@@ -87,29 +87,29 @@ def test_what_there_is_not_is_an_error(capsys: pytest.CaptureFixture[str]) -> No
 
 @pytest.mark.parametrize(("name", "device"), [("ngbkit", "cpu"), ("ngbkit-orin", "orin")])
 def test_a_kernel_starts_with_its_magics_and_its_device(name: str, device: str) -> None:
-    """What the wheel brings measures on this machine; that of a device there, unless it is told where."""
+    """The kernel in the wheel measures on this machine by default, the kernel of a device there."""
     kernels.install("orin")
     manager = KernelManager(kernel_name=name)
     manager.start_kernel()
     try:
-        printed = said(manager, CODE)
+        printed = execute(manager, CODE)
     finally:
         manager.shutdown_kernel(now=True)
 
     assert f"('{device}',) True" in printed
 
 
-def test_a_device_that_is_gone_starts_no_kernel(place: Path) -> None:
-    """It says so, and which there are."""
+def test_a_kernel_without_its_device_does_not_start(home: Path) -> None:
+    """The error names the devices of the file."""
     kernels.install("orin")
-    (place / "config" / "devices.toml").write_text("[nano]\nlaunch = 'ssh'\nhost = 'nano'\n")
+    (home / "config" / "devices.toml").write_text("[nano]\nlaunch = 'ssh'\nhost = 'nano'\n")
 
     with pytest.raises(UnknownNameError, match="nano"):
         KernelManager(kernel_name="ngbkit-orin").start_kernel()
 
 
 def test_the_shipped_kernel_has_logos_of_the_sizes_that_jupyter_shows() -> None:
-    """And is found as it lies in the wheel."""
+    """Jupyter finds it as the wheel installs it."""
     heads = [(SHIPPED / name).read_bytes()[:24] for name in ("logo-32x32.png", "logo-64x64.png")]
 
     assert [(32, 32), (64, 64)] == [struct.unpack(">II", head[16:]) for head in heads]
@@ -118,7 +118,7 @@ def test_the_shipped_kernel_has_logos_of_the_sizes_that_jupyter_shows() -> None:
 
 
 def test_the_device_is_an_option(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a session, or of the environment; a sweep that names one measures there."""
+    """The session or the environment sets the default device; a sweep may name another."""
     assert ("cpu",) == Sweep("resnet18").devices
     monkeypatch.setenv(options.DEVICE, "orin")
     assert ("orin",) == Sweep("resnet18").devices

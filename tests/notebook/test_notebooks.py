@@ -1,4 +1,4 @@
-"""Every notebook of the documentation runs, and is small, valid and without outputs."""
+"""Every notebook of the documentation runs, and is small, valid and stored without outputs."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from ngbkit.runs import recordings
 FOLDER = Path(__file__).parents[2] / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 MOST_BYTES = 1_000_000
-#: The notebook that measures here; what the others measure is replayed.
+#: The notebook that measures here; the sweeps of the others are replayed.
 MEASURED = "09-deployment-phase"
 
 
 def test_there_are_notebooks() -> None:
-    """They are numbered, and the first is the quick start."""
+    """The notebooks are numbered, and the first is the quick start."""
     assert "01-quickstart.ipynb" == NOTEBOOKS[0].name
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebook_is_valid_small_and_without_outputs(path: Path) -> None:
-    """What a reader sees is made where it is read."""
+    """Outputs are made where the notebook is read."""
     notebook: Any = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
@@ -40,9 +40,9 @@ def test_notebook_is_valid_small_and_without_outputs(path: Path) -> None:
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebook_runs(path: Path, tmp_path: Path, state_dir: Path) -> None:
-    """From the first cell to the last, without an error, and within its size budget even with its outputs.
+    """Every cell runs without an error, and the notebook keeps its size budget even with its outputs.
 
-    It is executed as where the site is built: what it measures comes from its recordings. One notebook measures.
+    As when the site is built, sweeps are replayed from recordings; one notebook measures.
     """
     notebook: Any = nbformat.read(path, as_version=4)
     if path.stem != MEASURED:

@@ -1,8 +1,10 @@
-"""Panels: a form in the place of a line, for who would rather look than type.
+"""Panels: forms that do what a line of a magic does.
 
-A sweep panel (sweep.py) is the line that line.py writes, with form.py's controls, outlook.py's guess at how long it
-will take, and live.py and grid.py for a run while it goes on. devices.py shows engines and starts and stops them. An
-explorer (explorer.py) draws any figure, and trial.py tells all of one trial.
+sweep.py     composes a sweep and runs it: form.py has the controls, line.py writes the line of %ngbench,
+             ahead.py starts engines before Run, live.py and grid.py show a run and its trials
+devices.py   shows the devices; starts, stops and checks their engines
+explorer.py  draws any figure of a dataset: picking.py reports clicks on marks, trial.py describes one trial
+copying.py   a button that copies text, for both
 """
 
 from ngbkit.notebook.panels.devices import DevicesPanel

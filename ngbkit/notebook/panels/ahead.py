@@ -1,7 +1,6 @@
-"""What is done while somebody still fills in a form, so that nobody waits for it afterwards.
+"""Starts engines and imports libraries while the user still fills in a form, so that Run does not wait for them.
 
-An engine with torch in its fork servers takes seconds to come up, and altair two to be imported: both are needed as
-soon as a sweep is run.
+An engine with torch in its fork servers takes seconds to start, and the import of altair takes two.
 """
 
 from __future__ import annotations
@@ -14,42 +13,39 @@ from ngbkit import options
 from ngbkit.cluster import devices, engines
 from ngbkit.cluster.devices import Device
 from ngbkit.device.spec import Spec
-from ngbkit.sweep.grid import Sweep
+from ngbkit.sweep.grid import Grid
 
-# What the first chart needs.
+# The first chart imports these.
 _LIBRARIES = ("altair", "vl_convert")
-# A far engine takes somebody's GPU or a batch job: not before it is asked for.
-_NEAR = "local"
+# A remote engine occupies a GPU or a batch job: it starts only with a run.
+_LOCAL = "local"
 
 
-def load() -> None:
-    """Import what the first chart needs; where something lacks, whoever draws it says so."""
+def import_libraries() -> None:
+    """Import the libraries of the first chart; drawing it reports a missing one."""
     for name in _LIBRARIES:
         with suppress(ImportError):
             import_module(name)
 
 
-def start(sweep: Sweep) -> list[threading.Thread]:
-    """Bring up, in the background, the engines that a sweep will need: of devices on this machine that have none.
-
-    Whatever goes wrong is said by the run that needs the engine.
-    """
-    known, there = devices.load(), engines.running()
-    near = [known[label] for label in sweep.devices if label in known and known[label].launch == _NEAR]
-    asked = [(device, sweep) for device in near if device.label not in there]
-    threads = [threading.Thread(target=_start, args=one, daemon=True) for one in asked]
+def start_engines(sweep: Grid) -> list[threading.Thread]:
+    """Start, in the background, the missing engines of a sweep on this machine; the run reports any error of theirs."""
+    table, running = devices.load(), engines.running()
+    missing = [table[label] for label in sweep.devices if label in table and label not in running]
+    local = [device for device in missing if device.launch == _LOCAL]
+    threads = [threading.Thread(target=_start_engine, args=(device, sweep), daemon=True) for device in local]
     for thread in threads:
         thread.start()
     return threads
 
 
-def _start(device: Device, sweep: Sweep) -> None:
+def _start_engine(device: Device, sweep: Grid) -> None:
     with suppress(Exception):
         engine = engines.engine(device.label)
         spec = Spec(
             run_id="",
             device=device.label,
-            state_dir=engine.state_dir or options.state_dir(),
+            state_dir=engine.state_dir or options.get_state_dir(),
             sweep=sweep,
             threads=device.threads,
             accelerator=device.accelerator,

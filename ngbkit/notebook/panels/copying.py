@@ -1,35 +1,35 @@
-"""A button that puts a text on the clipboard."""
+"""A button that copies a text to the clipboard."""
 
 from __future__ import annotations
 
 import anywidget
 import traitlets
 
-# Outside a secure context, as over plain http, a browser has no clipboard to write to: there a selection is copied.
+# Over plain http a browser offers no clipboard API: there the script copies a selection.
 _SCRIPT = """
-function selected(text) {
+function copySelection(text) {
   const area = document.createElement("textarea");
   area.value = text;
   document.body.append(area);
   area.select();
-  const done = document.execCommand("copy");
+  const copied = document.execCommand("copy");
   area.remove();
-  return done;
+  return copied;
 }
 export default {
   render({ model, el }) {
     const button = document.createElement("button");
     button.className = "jupyter-widgets jupyter-button widget-button";
-    const name = () => { button.textContent = model.get("description"); button.disabled = !model.get("text"); };
+    const update = () => { button.textContent = model.get("description"); button.disabled = !model.get("text"); };
     button.addEventListener("click", async () => {
       const text = model.get("text");
-      let done = true;
-      try { await navigator.clipboard.writeText(text); } catch { done = selected(text); }
-      button.textContent = done ? "Copied" : "Not copied: select it";
-      setTimeout(name, 1500);
+      let copied = true;
+      try { await navigator.clipboard.writeText(text); } catch { copied = copySelection(text); }
+      button.textContent = copied ? "Copied" : "Copy failed: select the text";
+      setTimeout(update, 1500);
     });
-    model.on("change:text", name);
-    name();
+    model.on("change:text", update);
+    update();
     el.append(button);
   },
 };
@@ -37,7 +37,7 @@ export default {
 
 
 class CopyButton(anywidget.AnyWidget):  # type: ignore[misc, unused-ignore]
-    """A button that copies `text`; there is nothing to press while that is empty."""
+    """A button that copies `text`, disabled while that is empty."""
 
     _esm = _SCRIPT
     description = traitlets.Unicode("Copy as cell").tag(sync=True)

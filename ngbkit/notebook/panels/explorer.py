@@ -1,9 +1,9 @@
-"""A panel that draws any figure of a dataset, tells all of any trial, and gives the code that would do the same."""
+"""A panel that draws any figure of a dataset, describes any trial, and writes the code that draws the same."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -24,39 +24,39 @@ from ngbkit.notebook.panels.picking import EMBED, PICKS, Picker
 from ngbkit.sweep.trials import BASELINE
 
 _STYLE = {"description_width": "6em"}
-# A list of more trials would be no list to choose from: a filter makes it shorter.
+# A longer list is of no use; filters shorten it.
 _MOST_TRIALS = 500
-_LINES = 6
+_MOST_ROWS = 6
 
 
 class ExplorerPanel(widgets.VBox):  # type: ignore[misc, unused-ignore]
-    """Choose a figure, what its panels and its baseline are, and which labels it shows; look into any trial; export.
+    """Choose a figure, its panels, its baseline and the labels to draw; inspect any trial; export.
 
     Parameters
     ----------
     data
         A dataset or a tree.
     name
-        The variable that holds it, for the code that the panel stands for.
+        The variable of the dataset, for the code that draws the same figure.
     """
 
     def __init__(self, data: Data, name: str = "ds") -> None:
         self._data, self._name = data, name
-        found = nodes(data).values()
-        self._factors = list(dict.fromkeys(factor for node in found for factor in factor_dims(node)))
-        self._trials = trials.labels(data)
-        self.figure = _choice("figure", _figures(data), "throughput")
-        self.options = self._options()
-        self.filters = {dim: _several(dim, labels) for dim, labels in self._labels().items() if len(labels) > 1}
+        self._factors = list(dict.fromkeys(factor for node in nodes(data).values() for factor in factor_dims(node)))
+        self._trials = trials.list_trials(data)
+        self._labels = _collect_labels(self._trials)
+        self.figure = _build_dropdown("figure", _list_figures(bool(self._factors)), "throughput")
+        self.options = self._build_options()
+        self.filters = {dim: _build_filter(dim, labels) for dim, labels in self._labels.items() if len(labels) > 1}
         self.chart = widgets.Output()
         self.message, self.code, self.sheet = widgets.HTML(), widgets.HTML(), widgets.HTML()
         self.trial = widgets.Dropdown(description="trial", options=[], style=_STYLE, layout={"width": "100%"})
         self.path = widgets.Text(value="results/figure", description="file", style=_STYLE)
         self.copy, self.picker = CopyButton(), Picker()
-        saves = [self._button(suffix) for suffix in ("png", "svg", "csv")]
+        saves = [self._build_save_button(suffix) for suffix in ("png", "svg", "csv")]
         for control in (self.figure, *self.options.values(), *self.filters.values()):
             control.observe(lambda _: self.draw(), names="value")
-        self.trial.observe(lambda _: self._tell(), names="value")
+        self.trial.observe(lambda _: self._show_trial(), names="value")
         self.picker.observe(lambda change: self.pick(change.new), names="row")
         wrap = widgets.Layout(flex_flow="row wrap", width="100%")
         super().__init__(
@@ -75,131 +75,134 @@ class ExplorerPanel(widgets.VBox):  # type: ignore[misc, unused-ignore]
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """What the figure is called with: what is not as by default."""
-        asked = {
-            name: control.value
-            for name, control in self.options.items()
-            if name in self._takes() and control.value != self._takes()[name].default
-        }
-        chosen = {dim: list(control.value) for dim, control in self.filters.items() if control.value}
-        return {**asked, **{dim: values for dim, values in chosen.items() if len(values) < len(self._labels()[dim])}}
+        """The arguments of the figure that differ from its defaults."""
+        parameters = self._list_parameters()
+        settings = {name: control.value for name, control in self.options.items() if name in parameters}
+        changed = {name: value for name, value in settings.items() if value != parameters[name].default}
+        selected = self._list_selected().items()
+        return {**changed, **{dim: labels for dim, labels in selected if len(labels) < len(self._labels[dim])}}
 
     def draw(self) -> None:
-        """Draw what is asked for, or say why that cannot be."""
+        """Draw the chosen figure, or report why that is not possible."""
         for name, control in self.options.items():
-            control.layout.display = "" if name in self._takes() else "none"
+            control.layout.display = "" if name in self._list_parameters() else "none"
         call = ", ".join(f"{name}={value!r}" for name, value in self.arguments.items())
         code = f"{self._name}.ngb.plot.{self.figure.value}({call})"
         self.copy.text, self.code.value = code, f"<code>{escape(code)}</code>"
         self._list_trials()
         try:
-            bundle = renderer.mimebundle(self._drawn().to_dict())
+            bundle = renderer.mimebundle(self._draw_chart().to_dict())
         except NgbkitError as error:
             self.chart.outputs = ()
-            self._say(str(error))
+            self._report(str(error))
             return
-        self._say("")
+        self._report("")
         self.chart.outputs = ({"output_type": "display_data", "data": bundle, "metadata": {renderer.MIME: EMBED}},)
 
     def pick(self, row: Mapping[str, Any]) -> None:
-        """Tell of the trial that a mark of the figure, drawn from this row, is of; nothing where it is of none."""
-        at = next(trials.drawn_from(row, self._trials), None)
-        if at is None:
+        """Show the trial of a mark, which the figure draws from this row, if there is one."""
+        index = next(trials.match_row(row, self._trials), None)
+        if index is None:
             return
-        if at not in {value for _, value in self.trial.options}:
-            self.trial.options = [*self.trial.options, (trials.name(self._trials[at]), at)]
-        self.trial.value = at
+        if index not in {value for _, value in self.trial.options}:
+            self.trial.options = [*self.trial.options, (trials.to_text(self._trials[index]), index)]
+        self.trial.value = index
 
     def save(self, suffix: str) -> Path:
-        """Write the figure as ``png`` or ``svg``, or the trials that it shows as ``csv``; the file."""
+        """Save the figure as ``png`` or ``svg``, or its trials as ``csv``, and return the file."""
         target = Path(f"{self.path.value}.{suffix}")
         if suffix == "csv":
             table = trial_table(self._data)
-            for dim, values in self._chosen().items():
+            for dim, values in self._list_selected().items():
                 table = table[table[dim].isin(values)]
             target.parent.mkdir(parents=True, exist_ok=True)
             table.to_csv(target, index=False)
         else:
-            figures.save(self._drawn(), target)
-        self._say(f"written to {target}")
+            figures.save(self._draw_chart(), target)
+        self._report(f"saved {target}")
         return target
 
-    def _drawn(self) -> Any:
+    def _draw_chart(self) -> Any:
         return getattr(Plots(self._data), self.figure.value)(**self.arguments)
 
-    def _takes(self) -> Mapping[str, inspect.Parameter]:
+    def _list_parameters(self) -> Mapping[str, inspect.Parameter]:
         return inspect.signature(getattr(Plots, self.figure.value)).parameters
 
-    def _options(self) -> dict[str, widgets.Widget]:
-        """By the name of the parameter that it sets."""
-        compilers = self._labels()["compiler"]
+    def _build_options(self) -> dict[str, widgets.Widget]:
+        """Build the control of each parameter of the figures, by its name."""
+        compilers = self._labels["compiler"]
         baseline = BASELINE if BASELINE in compilers else compilers[0]
-        found = {
-            "by": _choice("panels by", ["network", "compiler"], "network"),
-            "baseline": _choice("baseline", compilers, baseline),
-            "cache": _choice("cache", ["cold", "warm"], "cold"),
-            "ci": _choice("interval", [("95 %", 0.95), ("90 %", 0.9), ("none", None)], 0.95),
-            "probability": _choice("probability", [("95 %", 0.95), ("80 %", 0.8), ("any", 0.0)], 0.95),
+        options = {
+            "by": _build_dropdown("panels by", ["network", "compiler"], "network"),
+            "baseline": _build_dropdown("baseline", compilers, baseline),
+            "cache": _build_dropdown("cache", ["cold", "warm"], "cold"),
+            "ci": _build_dropdown("interval", [("95 %", 0.95), ("90 %", 0.9), ("none", None)], 0.95),
+            "probability": _build_dropdown("probability", [("95 %", 0.95), ("80 %", 0.8), ("any", 0.0)], 0.95),
         }
         if self._factors:
-            found["factor"] = _choice("factor", self._factors, self._factors[0])
-        return found
+            options["factor"] = _build_dropdown("factor", self._factors, self._factors[0])
+        return options
 
-    def _labels(self) -> dict[str, list[Any]]:
-        """By dim, the labels that there are."""
-        dims = dict.fromkeys(dim for one in self._trials for dim in one)
-        return {dim: list(dict.fromkeys(one[dim] for one in self._trials if dim in one)) for dim in dims}
-
-    def _chosen(self) -> dict[str, list[Any]]:
+    def _list_selected(self) -> dict[str, list[Any]]:
         return {dim: list(control.value) for dim, control in self.filters.items() if control.value}
 
     def _list_trials(self) -> None:
-        chosen = self._chosen().items()
-        shown = [at for at, one in enumerate(self._trials) if all(one.get(dim) in values for dim, values in chosen)]
-        listed = [(trials.name(self._trials[at]), at) for at in shown[:_MOST_TRIALS]]
-        first = f"click a mark, or choose one of {len(shown)} trials" + (
-            f", the first {_MOST_TRIALS} of them" if len(shown) > len(listed) else ""
-        )
-        self.trial.options = [(first, None), *listed]
+        selected = self._list_selected().items()
+        indices = [
+            index
+            for index, trial in enumerate(self._trials)
+            if all(trial.get(dim) in labels for dim, labels in selected)
+        ]
+        entries = [(trials.to_text(self._trials[index]), index) for index in indices[:_MOST_TRIALS]]
+        prompt = f"click a mark, or choose one of {len(indices)} trials"
+        if len(indices) > len(entries):
+            prompt += f" (the first {_MOST_TRIALS} are listed)"
+        self.trial.options = [(prompt, None), *entries]
 
-    def _tell(self) -> None:
-        at = self.trial.value
-        rows = [] if at is None else [trials.describe(self._data, self._trials[at])]
-        self.sheet.value = listing.to_html_sheets(rows, "") if rows else ""
+    def _show_trial(self) -> None:
+        index = self.trial.value
+        sheet = "" if index is None else listing.to_html_sheets([trials.describe(self._data, self._trials[index])], "")
+        self.sheet.value = sheet
 
-    def _button(self, suffix: str) -> widgets.Button:
-        button = widgets.Button(description=suffix.upper(), tooltip=f"write a {suffix} file")
+    def _build_save_button(self, suffix: str) -> widgets.Button:
+        button = widgets.Button(description=suffix.upper(), tooltip=f"save as {suffix}")
 
         def save(_: Any) -> None:
             try:
                 self.save(suffix)
             except (NgbkitError, OSError) as error:
-                self._say(str(error))
+                self._report(str(error))
 
         button.on_click(save)
         return button
 
-    def _say(self, text: str) -> None:
+    def _report(self, text: str) -> None:
         self.message.value = f'<span role="status">{escape(text)}</span>' if text else ""
 
 
-def _figures(data: Data) -> list[str]:
-    """Those that this dataset may have: a depth needs a factor."""
-    varied = any(factor_dims(node) for node in nodes(data).values())
-    return [name for name in figures.__all__ if name != "save" and (varied or name not in ("depth", "heatmap"))]
+def _collect_labels(table: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Collect the labels of trials by dim."""
+    dims = dict.fromkeys(dim for trial in table for dim in trial)
+    return {dim: list(dict.fromkeys(trial[dim] for trial in table if dim in trial)) for dim in dims}
 
 
-def _choice(description: str, options: list[Any], value: Any) -> widgets.Dropdown:
+def _list_figures(with_factors: bool) -> list[str]:
+    """List the figures; without factors there is neither depth nor heatmap."""
+    excluded = {"save"} if with_factors else {"save", "depth", "heatmap"}
+    return [name for name in figures.__all__ if name not in excluded]
+
+
+def _build_dropdown(description: str, options: list[Any], value: Any) -> widgets.Dropdown:
     return widgets.Dropdown(
         description=description, options=options, value=value, style=_STYLE, layout={"width": "15em"}
     )
 
 
-def _several(dim: str, labels: list[Any]) -> widgets.SelectMultiple:
+def _build_filter(dim: str, labels: list[Any]) -> widgets.SelectMultiple:
     return widgets.SelectMultiple(
         description=dim.replace("_", " "),
         options=[(str(label), label) for label in labels],
-        rows=min(_LINES, len(labels)),
+        rows=min(_MOST_ROWS, len(labels)),
         style=_STYLE,
         layout={"width": "22em"},
     )

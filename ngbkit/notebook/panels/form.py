@@ -1,4 +1,4 @@
-"""The controls of a sweep panel: what to measure, with what, where and how often."""
+"""The controls of a sweep panel: networks, compilers, devices, batch sizes and samples."""
 
 from __future__ import annotations
 
@@ -18,57 +18,51 @@ from ngbkit.sweep.trials import BASELINE
 
 _WIDE = widgets.Layout(width="100%")
 _STYLE = {"description_width": "7.5em"}
-# Wide enough for what a field says before anything is written into it.
+# Wide enough for the placeholder of every field.
 _FIELD = "31em"
-# What is ticked to begin with, as far as it works here.
-_FIRST = ("identity", "onnxruntime", "openvino")
+# Ticked at first, if they work on this machine.
+_DEFAULTS = ("identity", "onnxruntime", "openvino")
 
 
 class Form(widgets.VBox):  # type: ignore[misc, unused-ignore]
-    """Asks for a `Line`, and tells whenever it is another one.
+    """Composes a `Line`, and calls `on_change` at each change; `modules` lists the notebook's torch modules."""
 
-    Parameters
-    ----------
-    modules
-        The variables of the notebook that hold a torch module, now.
-    changed
-        Called when anything was changed.
-    """
-
-    def __init__(self, modules: Callable[[], Iterable[str]], changed: Callable[[], None]) -> None:
-        self._modules, self._changed = modules, changed
+    def __init__(self, modules: Callable[[], Iterable[str]], on_change: Callable[[], None]) -> None:
+        self._modules, self._on_change = modules, on_change
         self.search = widgets.Combobox(
             description="network",
-            placeholder="search: resnet…, blocks.conv, a file, a model of yours",
+            placeholder="search: resnet…, blocks.conv, a file, your own model",
             style=_STYLE,
             layout={"width": _FIELD},
         )
         self.add = widgets.Button(description="Add", tooltip="add this network to the sweep")
         self.networks = widgets.TagsInput(value=[], allow_duplicates=False, layout=_WIDE)
-        self.factors = self._text("factors", "", "width=64,96 depth=1:6, of networks that take them")
-        names = sorted(registry.names(registry.COMPILERS), key=lambda name: (name != BASELINE, name))
-        self.compilers = {name: self._tick(name) for name in names}
-        self.reasons = widgets.HTML("<small>looking for what works here…</small>")
-        self.columns = self._text("with options", "", 'openvino{"hint":"throughput"}, separated by commas')
-        self.devices = {name: self._tick(name) for name in _devices()}
-        self.batch_sizes = self._text("batch sizes", "1", "1,4,8 or 1:4")
-        self.repeats = self._text("samples", "", "a trial; 100 by default")
-        self.precision = self._text("or precision", "", "measure until a speed-up is known so well: 1%")
-        self.out = self._text("dataset", "ds", "the variable that it is bound to")
-        self.more = self._text("more options", "", "--threads 2 --timeout 300")
-        self._settle()
-        super().__init__(self._rows(), layout=_WIDE)
-        # Probing starts processes, and the list of networks imports timm: the panel is there meanwhile.
-        threading.Thread(target=self._look, name="ngbkit-panel-look", daemon=True).start()
+        self.factors = self._build_text("factors", "", "width=64,96 depth=1:6, if a network has factors")
+        names = sorted(registry.list_names(registry.COMPILERS), key=lambda name: (name != BASELINE, name))
+        self.compilers = {name: self._build_checkbox(name) for name in names}
+        self.reasons = widgets.HTML("<small>checking which compilers work here…</small>")
+        self.columns = self._build_text("with options", "", 'openvino{"hint":"throughput"}, separated by commas')
+        self.devices = {name: self._build_checkbox(name) for name in _list_devices()}
+        self.batch_sizes = self._build_text("batch sizes", "1", "1,4,8 or 1:4")
+        self.repeats = self._build_text("samples", "", "per trial (default: 100)")
+        self.precision = self._build_text("or precision", "", "measure until speed-ups are this precise: 1%")
+        self.out = self._build_text("dataset", "ds", "the variable to bind the dataset to")
+        self.more = self._build_text("more options", "", "--threads 2 --timeout 300")
+        self._set_defaults()
+        self._observe_controls()
+        super().__init__(self._build_rows(), layout=_WIDE)
+        # Probing starts processes, and the list of networks imports timm: the panel does not wait for them.
+        threading.Thread(target=self._probe, name="ngbkit-panel-probe", daemon=True).start()
 
     @property
     def line(self) -> Line:
-        """What is asked for now."""
-        ticked = [name for name, tick in self.compilers.items() if tick.value and not tick.disabled]
+        """The line that the controls compose now."""
+        ticked = [name for name, checkbox in self.compilers.items() if checkbox.value and not checkbox.disabled]
+        with_options = self.columns.value.strip()
         return Line(
             workloads=tuple(self.networks.value),
-            compilers=(*ticked, *([self.columns.value.strip()] if self.columns.value.strip() else [])),
-            devices=tuple(name for name, tick in self.devices.items() if tick.value),
+            compilers=(*ticked, *([with_options] if with_options else [])),
+            devices=tuple(name for name, checkbox in self.devices.items() if checkbox.value),
             batch_sizes=self.batch_sizes.value,
             factors=self.factors.value,
             repeats=self.repeats.value,
@@ -78,35 +72,37 @@ class Form(widgets.VBox):  # type: ignore[misc, unused-ignore]
         )
 
     def show_compilers(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Grey out those that do not work here, and say why; `rows` are `ngbkit.commands.listing.list_compilers`'."""
+        """Disable the compilers that do not work here, and show why; `rows` are from `listing.list_compilers`."""
         missing = {row["compiler"]: row["missing"] for row in rows if not row["available"]}
-        for name, tick in self.compilers.items():
-            tick.disabled = name in missing
-            tick.value = tick.value and name not in missing
+        for name, checkbox in self.compilers.items():
+            checkbox.disabled = name in missing
+            checkbox.value = checkbox.value and name not in missing
         lines = "".join(f"<li>{escape(name)}: {escape(reason)}</li>" for name, reason in missing.items())
-        self.reasons.value = f"<small>not here:<ul style='margin: 0'>{lines}</ul></small>" if lines else ""
+        self.reasons.value = f"<small>not available:<ul style='margin: 0'>{lines}</ul></small>" if lines else ""
 
-    def _settle(self) -> None:
-        for name in _FIRST:
+    def _set_defaults(self) -> None:
+        for name in _DEFAULTS:
             if name in self.compilers:
                 self.compilers[name].value = True
-        if options.device() in self.devices:
-            self.devices[options.device()].value = True
+        if options.get_device() in self.devices:
+            self.devices[options.get_device()].value = True
+
+    def _observe_controls(self) -> None:
         self.add.on_click(self._on_add)
         texts = (self.factors, self.columns, self.batch_sizes, self.repeats, self.precision, self.out, self.more)
         for control in (self.networks, *texts, *self.compilers.values(), *self.devices.values()):
-            control.observe(lambda _: self._changed(), names="value")
+            control.observe(lambda _: self._on_change(), names="value")
 
-    def _rows(self) -> list[widgets.Widget]:
+    def _build_rows(self) -> list[widgets.Widget]:
         wrap = widgets.Layout(flex_flow="row wrap", width="100%")
         return [
             widgets.HBox([self.search, self.add]),
             self.networks,
             widgets.HBox([self.factors, self.batch_sizes], layout=wrap),
-            _named("compilers", widgets.HBox(list(self.compilers.values()), layout=wrap)),
+            _add_label("compilers", widgets.HBox(list(self.compilers.values()), layout=wrap)),
             self.reasons,
             self.columns,
-            _named("devices", widgets.HBox(list(self.devices.values()), layout=wrap)),
+            _add_label("devices", widgets.HBox(list(self.devices.values()), layout=wrap)),
             widgets.HBox([self.repeats, self.precision], layout=wrap),
             widgets.HBox([self.out, self.more], layout=wrap),
         ]
@@ -117,36 +113,36 @@ class Form(widgets.VBox):  # type: ignore[misc, unused-ignore]
             self.networks.value = [*self.networks.value, word]
         self.search.value = ""
 
-    def _look(self) -> None:
+    def _probe(self) -> None:
         self.show_compilers(listing.list_compilers())
         names = [name for source in registry.load_all(registry.WORKLOADS).values() for name in source.complete("")]
         self.search.options = tuple(dict.fromkeys([*self._modules(), *names]))
-        self._changed()
-        ahead.load()
+        self._on_change()
+        ahead.import_libraries()
 
     @staticmethod
-    def _text(description: str, value: str, placeholder: str) -> widgets.Text:
+    def _build_text(description: str, value: str, placeholder: str) -> widgets.Text:
         return widgets.Text(
             value=value, description=description, placeholder=placeholder, style=_STYLE, layout={"width": _FIELD}
         )
 
     @staticmethod
-    def _tick(name: str) -> widgets.Checkbox:
+    def _build_checkbox(name: str) -> widgets.Checkbox:
         return widgets.Checkbox(
             value=False, description=name, indent=False, layout=widgets.Layout(width="auto", margin="0 1em 0 0")
         )
 
 
-def _named(name: str, control: widgets.Widget) -> widgets.HBox:
+def _add_label(name: str, control: widgets.Widget) -> widgets.HBox:
     label = widgets.Label(name, layout={"width": _STYLE["description_width"], "justify_content": "flex-end"})
     label.layout.margin = "0 0.6em 0 0"
     return widgets.HBox([label, control], layout=_WIDE)
 
 
-def _devices() -> list[str]:
+def _list_devices() -> list[str]:
     from ngbkit.cluster import devices
 
     try:
         return list(devices.load())
-    except NgbkitError:  # a devices file that is not valid is told about where it is used
+    except NgbkitError:  # the command that uses the devices file reports what is invalid in it
         return ["cpu"]

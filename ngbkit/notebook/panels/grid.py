@@ -1,4 +1,4 @@
-"""The status of every trial of a run that goes on, as a small table: a line a network, a column a compiler."""
+"""The status of every trial of a live run, as a small table: a row for each network, a column for each compiler."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Mapping
 from html import escape
 
-from ngbkit.sweep.grid import Sweep
+from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.trials import Trial
 
 PENDING = "pending"
-# Cells with more trials than this are written as counts.
+# A cell with more trials than this shows counts.
 _MOST_SIGNS = 24
 _SIGNS = {"ok": "●", PENDING: "○", "unsupported": "–"}
 _FAILED = "✕"
@@ -19,43 +19,35 @@ _CELL = f"padding: 0.15em 0.6em; text-align: left; border-bottom: 1px solid {_GR
 _LEGEND = f"{_SIGNS['ok']} ok, {_SIGNS[PENDING]} pending, {_SIGNS['unsupported']} unsupported, {_FAILED} no result"
 
 Cells = dict[tuple[str, str], list[Trial]]
-"""The trials by network (and its device, where there are several) and compiler."""
+"""The trials of each cell, by network (and device, if there are several) and compiler."""
 
 
-def cells(sweep: Sweep) -> Cells:
-    """Where each trial stands: the same for all of a run."""
-    found: Cells = {}
-    several = len(sweep.devices) > 1
+def group_trials(sweep: Grid) -> Cells:
+    """Group the trials of a sweep by the cell of the table that shows them."""
+    cells: Cells = {}
+    with_device = len(sweep.devices) > 1
     for trial in sweep.trials():
-        line = f"{trial.workload} on {trial.device}" if several else trial.workload
-        found.setdefault((line, trial.compiler), []).append(trial)
-    return found
+        row = f"{trial.workload} on {trial.device}" if with_device else trial.workload
+        cells.setdefault((row, trial.compiler), []).append(trial)
+    return cells
 
 
-def to_html(placed: Cells, statuses: Mapping[str, str]) -> str:
-    """The table, without script or request.
+def to_html(cells: Cells, statuses: Mapping[str, str]) -> str:
+    """Render the table, without script or request, from the status of each trial that has a record, by its id.
 
-    Parameters
-    ----------
-    placed
-        What `cells` gave.
-    statuses
-        By the ids of trials, those that have a record.
-
-    Returns
-    -------
-    str
-        In each cell a sign a trial, in the order of factors and batch sizes, and in words how many have which status,
-        for who reads it aloud or points at it.
+    A cell has a sign for each trial, in the order of factors and batch sizes, and the counts of each status as its
+    tooltip and for screen readers.
     """
-    lines = dict.fromkeys(line for line, _ in placed)
-    compilers = dict.fromkeys(compiler for _, compiler in placed)
+    rows = dict.fromkeys(row for row, _ in cells)
+    compilers = dict.fromkeys(compiler for _, compiler in cells)
     head = "".join(f'<th scope="col" style="{_CELL}">{escape(name)}</th>' for name in ("", *compilers))
     body = "".join(
-        f'<tr><th scope="row" style="{_CELL}">{escape(line)}</th>'
-        + "".join(_cell([statuses.get(one.id, PENDING) for one in placed.get((line, name), [])]) for name in compilers)
+        f'<tr><th scope="row" style="{_CELL}">{escape(row)}</th>'
+        + "".join(
+            _cell([statuses.get(trial.id, PENDING) for trial in cells.get((row, name), [])]) for name in compilers
+        )
         + "</tr>"
-        for line in lines
+        for row in rows
     )
     return (
         '<div style="overflow: auto; max-height: 20em;"><table aria-label="status of the trials" '
@@ -66,8 +58,9 @@ def to_html(placed: Cells, statuses: Mapping[str, str]) -> str:
 
 def _cell(statuses: list[str]) -> str:
     counts = Counter(statuses)
-    told = ", ".join(f"{count} {status}" for status, count in counts.items())
+    summary = ", ".join(f"{count} {status}" for status, count in counts.items())
     signs = "".join(_SIGNS.get(status, _FAILED) for status in statuses)
     failed = any(status not in _SIGNS for status in statuses)
     style = f"{_CELL} color: {_RED};" if failed else _CELL
-    return f'<td style="{style}" title="{told}" aria-label="{told}">{told if len(signs) > _MOST_SIGNS else signs}</td>'
+    content = summary if len(signs) > _MOST_SIGNS else signs
+    return f'<td style="{style}" title="{summary}" aria-label="{summary}">{content}</td>'

@@ -1,4 +1,4 @@
-"""What a sweep panel asks for: the line of a magic, so that a panel can do nothing that a cell cannot."""
+"""The line of %ngbench that a sweep panel composes: a panel can do nothing that a cell cannot."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ngbkit.commands.arguments import Parser
 from ngbkit.errors import UsageError
 from ngbkit.notebook.magics import TABLES
 from ngbkit.sweep import parsing
-from ngbkit.sweep.grid import Sweep
+from ngbkit.sweep.grid import Grid
 from ngbkit.workloads.base import Workload
 
 MAGIC = "ngbench"
@@ -19,94 +19,53 @@ MAGIC = "ngbench"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """The words of ``%ngbench``, by what they are about.
+    """The arguments of ``%ngbench``, as typed."""
 
-    Parameters
-    ----------
-    workloads
-        As they are typed: ``resnet18``, ``blocks.conv``, ``model.onnx``, the name of a module of the notebook.
-    compilers
-        Labels, with their options.
-    devices
-        Labels.
-    batch_sizes
-        ``1,4,8`` or ``1:4``.
-    factors
-        As they are typed: ``width=64,96 depth=1:6``.
-    repeats, precision
-        One of them, as it is typed; both empty for the default.
-    out
-        The variable that the dataset is bound to.
-    more
-        Further options, as they are typed.
-    """
-
-    workloads: tuple[str, ...] = ()
-    compilers: tuple[str, ...] = ("identity",)
-    devices: tuple[str, ...] = field(default_factory=lambda: (options.device(),))
-    batch_sizes: str = "1"
-    factors: str = ""
+    workloads: tuple[str, ...] = ()  # resnet18, blocks.conv, model.onnx, or the name of a module of the notebook
+    compilers: tuple[str, ...] = ("identity",)  # labels, with their options
+    devices: tuple[str, ...] = field(default_factory=lambda: (options.get_device(),))
+    batch_sizes: str = "1"  # 1,4,8 or 1:4
+    factors: str = ""  # width=64,96 depth=1:6
     repeats: str = ""
-    precision: str = ""
-    out: str = "ds"
-    more: str = ""
+    precision: str = ""  # excludes repeats; both empty: the default
+    out: str = "ds"  # the variable to bind the dataset to
+    more: str = ""  # further options
 
-    def words(self) -> list[str]:
-        """The words of the line, without the name that the dataset is bound to.
-
-        Raises
-        ------
-        UsageError
-            There is no workload, or repeats and precision are both given.
-        """
+    def to_words(self) -> list[str]:
+        """List the words of the line, without the variable of the dataset."""
         if not self.workloads:
-            raise UsageError("pick a network: a timm name, a block, an ONNX file, or a module of this notebook.")
+            raise UsageError(
+                "missing a network: pick a timm name, a block, an ONNX file, or a module of this notebook."
+            )
         if self.repeats and self.precision:
-            raise UsageError("repeats and precision exclude each other: empty one of them.")
-        found = [*self.workloads, "-c", ",".join(self.compilers), "-b", self.batch_sizes.replace(" ", "")]
-        if self.devices != (options.device(),):
-            found += ["-d", ",".join(self.devices)]
+            raise UsageError("samples and precision exclude each other: empty one of them.")
+        words = [*self.workloads, "-c", ",".join(self.compilers), "-b", self.batch_sizes.replace(" ", "")]
+        if self.devices != (options.get_device(),):
+            words += ["-d", ",".join(self.devices)]
         for factor in self.factors.split():
-            found += ["--factor", factor]
-        found += ["-r", self.repeats.strip()] if self.repeats.strip() else []
-        found += ["--precision", self.precision.strip()] if self.precision.strip() else []
-        return [*found, *parsing.split_words(self.more)]
+            words += ["--factor", factor]
+        words += ["-r", self.repeats.strip()] if self.repeats.strip() else []
+        words += ["--precision", self.precision.strip()] if self.precision.strip() else []
+        return [*words, *parsing.split_words(self.more)]
 
-    def text(self) -> str:
-        """The line after the name of the magic.
-
-        Raises
-        ------
-        UsageError
-            As for `words`; `out` is no name of a variable.
-        """
+    def to_text(self) -> str:
+        """Write the line after the name of the magic."""
         if not self.out.isidentifier():
-            raise UsageError(f"{self.out!r} is no name of a variable for the dataset; ds is one.")
-        return " ".join([*self.words(), "-o", self.out])
+            raise UsageError(f"invalid variable name for the dataset: got {self.out!r}; expected a name such as ds.")
+        return " ".join([*self.to_words(), "-o", self.out])
 
-    def cell(self) -> str:
-        """The cell that does what the panel would."""
-        return f"%{MAGIC} {self.text()}"
+    def to_cell(self) -> str:
+        """Write the cell that does what the panel does."""
+        return f"%{MAGIC} {self.to_text()}"
 
-    def sweep(self, modules: Collection[str] = ()) -> Sweep:
-        """The sweep that it asks for, to be counted and not to be run: modules of the notebook are not exported for it.
-
-        Parameters
-        ----------
-        modules
-            The variables of the notebook that hold one.
-
-        Raises
-        ------
-        UsageError
-            Something that it asks for is not valid.
-        """
+    def to_sweep(self, modules: Collection[str] = ()) -> Grid:
+        """Build the sweep to count its trials, not to run it: `modules` of the notebook are not exported."""
         parser = Parser(prog=f"%{MAGIC}", add_help=False)
         for argument in TABLES[MAGIC]:
             parser.add_argument(*argument.flags, **argument.keywords)
-        asked = arguments.parse(parser, self.words())
-        return arguments.to_sweep(asked, [_counted(one, modules) for one in asked.workloads])
+        args = arguments.parse(parser, self.to_words())
+        return arguments.to_sweep(args, [_to_workload(word, modules) for word in args.workloads])
 
 
-def _counted(word: str, modules: Collection[str]) -> str | Workload:
+def _to_workload(word: str, modules: Collection[str]) -> str | Workload:
     return Workload(name=word, source="module", spec={}) if word in modules else word

@@ -1,4 +1,4 @@
-"""A run while it goes on: how far each device is, what became of each trial, and what was measured so far."""
+"""A live run: the progress of each device, the status of each trial, and a chart of the results so far."""
 
 from __future__ import annotations
 
@@ -12,50 +12,50 @@ import ipywidgets as widgets
 
 from ngbkit.errors import NgbkitError
 from ngbkit.notebook.panels import grid
-from ngbkit.runs.progress_display import PAUSE_S, describe, remarks
-from ngbkit.runs.time_left import duration
+from ngbkit.runs.progress_display import PAUSE_S, describe, list_warnings
+from ngbkit.runs.time_left import format_duration
 
 if TYPE_CHECKING:
     from ngbkit.runs import Run
     from ngbkit.runs.progress import Progress
 
-# The chart is made of the whole dataset: it takes at most this share of the time, and is not made more often than this.
+# The chart needs the whole dataset: drawing it takes at most this share of the time, with a pause of at least this.
 _SHARE, _CHART_EVERY_S = 0.2, 2.0
 _REFRESH_S = 1.0
 
 
 class Live(widgets.VBox):  # type: ignore[misc, unused-ignore]
-    """Draws a run, at most five times a second, from a thread of its own."""
+    """Displays a run, updated by its own thread at most five times a second."""
 
     def __init__(self) -> None:
         self._run: Run | None = None
         self.bars, self.trials, self.chart = widgets.HTML(), widgets.HTML(), widgets.HTML()
         super().__init__([self.bars, self.trials, self.chart])
 
-    def follow(self, run: Run, ended: Callable[[Run], None]) -> None:
-        """Draw a run until it has ended, and then call `ended`; a run that was followed before is left alone."""
+    def follow(self, run: Run, on_end: Callable[[Run], None]) -> None:
+        """Display a run until it has ended, and then call `on_end`; no longer update the run displayed before."""
         self.chart.value = ""
         self._run = run
-        threading.Thread(target=self._draw, args=(run, ended), name=f"ngbkit-panel-{run.id}", daemon=True).start()
+        threading.Thread(target=self._draw, args=(run, on_end), name=f"ngbkit-panel-{run.id}", daemon=True).start()
 
-    def _draw(self, run: Run, ended: Callable[[Run], None]) -> None:
-        placed = grid.cells(run.sweep)
-        drawn, charted, wait_s = -1, -1, 0.0
-        last = time.monotonic()
+    def _draw(self, run: Run, on_end: Callable[[Run], None]) -> None:
+        cells = grid.group_trials(run.sweep)
+        table_done, chart_done, pause_s = -1, -1, 0.0  # trials that the table and the chart show
+        chart_s = time.monotonic()
         while self._run is run:
-            over = run.ended
+            ended = run.ended
             done = run.progress.done
-            self.bars.value = _bars(run)
-            if done != drawn:
-                drawn, self.trials.value = done, grid.to_html(placed, run.statuses)
-            if done != charted and done and (over or time.monotonic() - last >= wait_s):
-                began = time.monotonic()
-                charted = done
+            self.bars.value = _render_bars(run)
+            if done != table_done:
+                table_done, self.trials.value = done, grid.to_html(cells, run.statuses)
+            if done != chart_done and done and (ended or time.monotonic() - chart_s >= pause_s):
+                start_s = time.monotonic()
+                chart_done = done
                 self._show_chart(run)
-                last = time.monotonic()
-                wait_s = max(_CHART_EVERY_S, (last - began) / _SHARE)
-            if over:
-                ended(run)
+                chart_s = time.monotonic()
+                pause_s = max(_CHART_EVERY_S, (chart_s - start_s) / _SHARE)
+            if ended:
+                on_end(run)
                 return
             run.wait_for_change(_REFRESH_S)
             run.wait(PAUSE_S)
@@ -65,24 +65,23 @@ class Live(widgets.VBox):  # type: ignore[misc, unused-ignore]
         from ngbkit.figures import renderer
 
         try:
-            picture = renderer.to_html(figures.overview(run.dataset()).to_dict())
+            html = renderer.to_html(figures.overview(run.dataset()).to_dict())
         except NgbkitError as error:
-            self.chart.value = f"<small>{escape(str(error))}</small>"
-        else:
-            self.chart.value = picture
+            html = f"<small>{escape(str(error))}</small>"
+        self.chart.value = html
 
 
-def _bars(run: Run) -> str:
+def _render_bars(run: Run) -> str:
     lines = [escape(describe(run))]
     if run.error is not None:
         lines.append(escape(str(run.error)))
     for device in run.sweep.devices:
-        lines.append(_bar(device, run.progress_of(device), run.ended))
-    return "<br>".join([*lines, *(f"<small>{escape(line)}</small>" for line in remarks(run))])
+        lines.append(_render_bar(device, run.progress_of(device), run.ended))
+    return "<br>".join([*lines, *(f"<small>{escape(line)}</small>" for line in list_warnings(run))])
 
 
-def _bar(device: str, now: Progress, ended: bool) -> str:
-    left = "" if now.remaining_s is None or ended else f", about {duration(now.remaining_s)} left"
-    text = f"{device}: {now.done} of {now.total}{left}" + ("" if ended else f": {now.text}")
-    bar = f'<progress value="{now.done}" max="{now.total}" aria-label="{escape(device)}"></progress>'
+def _render_bar(device: str, progress: Progress, ended: bool) -> str:
+    remaining = "" if progress.remaining_s is None or ended else f", about {format_duration(progress.remaining_s)} left"
+    text = f"{device}: {progress.done} of {progress.total}{remaining}" + ("" if ended else f": {progress.text}")
+    bar = f'<progress value="{progress.done}" max="{progress.total}" aria-label="{escape(device)}"></progress>'
     return f"{bar} {escape(text)}"

@@ -1,4 +1,4 @@
-"""A panel that composes a sweep, measures it, and shows it meanwhile."""
+"""A panel that composes a sweep, measures it, and shows its progress."""
 
 from __future__ import annotations
 
@@ -23,36 +23,36 @@ from ngbkit.predictor.forecast import expected
 if TYPE_CHECKING:
     from ngbkit.runs import Run
 
-# A run that was not finished is looked for among so many of the latest.
+# The panel offers to resume an unfinished run among this many of the latest.
 _LATEST = 20
 
 
 class SweepPanel(widgets.VBox):  # type: ignore[misc, unused-ignore]
-    """Pick networks, compilers, devices and batch sizes; run, stop, resume; the dataset is bound to a variable.
+    """Pick networks, compilers, devices and batch sizes; run, stop and resume; the dataset is bound to a variable.
 
-    The panel is the line of a magic, which it shows: what it does a cell can do, and "Copy as cell" gives that cell.
+    The panel shows the line of the magic that it runs, and "Copy as cell" copies that line.
     """
 
     def __init__(self) -> None:
         self._shell: Any = get_ipython()
         if self._shell is None:
-            raise UsageError("a panel is for a notebook: there is no IPython here. `ngbkit run` measures from a shell.")
+            raise UsageError("no IPython: a panel needs a notebook. `ngbkit run` measures from a shell.")
         if MAGIC not in self._shell.magics_manager.magics["line"]:
             self._shell.run_line_magic("load_ext", "ngbkit")
         self.active: Run | None = None
         self.run = widgets.Button(description="Run", button_style="primary", tooltip="measure this sweep")
-        self.stop = widgets.Button(description="Stop", disabled=True, tooltip="stop; what was measured is kept")
-        self.resume = widgets.Button(description="Resume", disabled=True, tooltip="measure what is missing")
+        self.stop = widgets.Button(description="Stop", disabled=True, tooltip="stop; measurements are kept")
+        self.resume = widgets.Button(description="Resume", disabled=True, tooltip="measure the missing trials")
         self.copy = CopyButton()
         self.line = widgets.HTML()
         self.outlook = widgets.HTML()
         self.message = widgets.HTML()
         self.live = Live()
         self._unfinished = ""
-        self._ahead = False
+        self._engines_started = False
         self.form = Form(lambda: modules.find(self._shell.user_ns), self._refresh)
-        self.run.on_click(lambda _: self._start(MAGIC, f"{self.form.line.text()} --background"))
-        self.resume.on_click(lambda _: self._start("ngruns", self._resuming()))
+        self.run.on_click(lambda _: self._start(MAGIC, f"{self.form.line.to_text()} --background"))
+        self.resume.on_click(lambda _: self._start("ngruns", self._resume_line()))
         self.stop.on_click(lambda _: self._stop())
         buttons = widgets.HBox([self.run, self.stop, self.resume, self.copy])
         super().__init__([self.form, self.line, self.outlook, buttons, self.message, self.live])
@@ -60,12 +60,12 @@ class SweepPanel(widgets.VBox):  # type: ignore[misc, unused-ignore]
         self._refresh()
 
     def _refresh(self) -> None:
-        """Say what the form asks for, how much that is, and whether it is valid."""
+        """Show the line, the number of its trials and the expected time, or why it is invalid."""
         try:
             line = self.form.line
-            cell = line.cell()
-            sweep = line.sweep(modules.find(self._shell.user_ns))
-            told = expected.describe(sweep, expected.expected_s(sweep))
+            cell = line.to_cell()
+            sweep = line.to_sweep(modules.find(self._shell.user_ns))
+            outlook = expected.describe(sweep, expected.estimate_seconds(sweep))
         except NgbkitError as error:
             self.copy.text, self.line.value = "", ""
             self.outlook.value = f"<em>{escape(str(error))}</em>"
@@ -73,54 +73,57 @@ class SweepPanel(widgets.VBox):  # type: ignore[misc, unused-ignore]
             return
         self.copy.text = cell
         self.line.value = f"<code>{escape(cell)}</code>"
-        self.outlook.value = escape(told)
+        self.outlook.value = escape(outlook)
         self.run.disabled = self.active is not None
-        if not self._ahead:
-            self._ahead = True
-            ahead.start(sweep)
+        if not self._engines_started:
+            self._engines_started = True
+            ahead.start_engines(sweep)
 
     def _start(self, magic: str, line: str) -> None:
-        self._say("")
+        self._report("")
         try:
-            found: Run = self._shell.run_line_magic(magic, line)
+            run: Run = self._shell.run_line_magic(magic, line)
         except (NgbkitError, IPythonUsageError) as error:
-            self._say(str(error))
+            self._report(str(error))
             return
-        self.active = found
+        self.active = run
         self.run.disabled, self.stop.disabled, self.resume.disabled = True, False, True
-        self.live.follow(found, self._ended)
+        self.live.follow(run, self._on_end)
 
     def _stop(self) -> None:
         if self.active is not None:
             self.active.stop()
             self.stop.disabled = True
-            self._say("stopping: what was measured is kept")
+            self._report("stopping; measurements are kept")
 
-    def _ended(self, run: Run) -> None:
-        """The run is over, by itself or not; its dataset is bound by the magic."""
+    def _on_end(self, run: Run) -> None:
+        """Report the end of a run; the magic binds its dataset."""
         self.active = None
-        left = run.progress.total - run.progress.done
-        self._unfinished = run.id if left else ""
+        missing = run.progress.total - run.progress.done
+        self._unfinished = run.id if missing else ""
         self.stop.disabled, self.resume.disabled = True, not self._unfinished
         self._refresh()
         if run.error is not None:
-            self._say(f"run {run.id} failed: {run.error}")
-        elif left:
-            self._say(f"run {run.id} was stopped; {left} trials are missing, and Resume measures them")
+            self._report(f"run {run.id} failed: {run.error}")
+        elif missing:
+            self._report(f"run {run.id} was stopped: {missing} trials are missing; Resume measures them")
         else:
-            self._say(f"run {run.id} has ended; {self.form.out.value} holds its dataset")
+            self._report(f"run {run.id} has ended; {self.form.out.value} is its dataset")
 
-    def _resuming(self) -> str:
+    def _resume_line(self) -> str:
         return f"--resume {self._unfinished} -o {self.form.out.value} --background"
 
     def _find_unfinished(self) -> None:
-        """A run that the notebook's last kernel did not finish can be gone on with."""
-        found = next((one for one in islice(runs.summaries(), _LATEST) if one.statuses.get("pending")), None)
-        if found is not None:
-            self._unfinished, self.resume.disabled = found.id, False
-            missing = found.statuses["pending"]
-            networks = ", ".join(dict.fromkeys(one.name for one in found.sweep.workloads))
-            self._say(f"run {found.id} ({networks}) has {missing} of {len(found.sweep)} trials missing: Resume")
+        """Offer to resume the latest run that an earlier kernel did not finish."""
+        latest = islice(runs.summaries(), _LATEST)
+        summary = next((summary for summary in latest if summary.statuses.get("pending")), None)
+        if summary is not None:
+            self._unfinished, self.resume.disabled = summary.id, False
+            missing, total = summary.statuses["pending"], len(summary.sweep)
+            networks = ", ".join(dict.fromkeys(workload.name for workload in summary.sweep.workloads))
+            self._report(
+                f"run {summary.id} ({networks}): {missing} of {total} trials are missing; Resume measures them"
+            )
 
-    def _say(self, text: str) -> None:
+    def _report(self, text: str) -> None:
         self.message.value = f'<span role="status">{escape(text)}</span>' if text else ""

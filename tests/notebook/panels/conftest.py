@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from ngbkit.api import Sweep
 from ngbkit.notebook.panels import ahead
-from ngbkit.sweep.grid import Sweep
 
 
 @pytest.fixture(autouse=True)
 def started(monkeypatch: pytest.MonkeyPatch) -> list[Sweep]:
-    """For which sweeps a panel would have started engines ahead of time."""
+    """The sweeps for which a panel would have started engines ahead of time."""
     calls: list[Sweep] = []
-    monkeypatch.setattr(ahead, "start", calls.append)
+    monkeypatch.setattr(ahead, "start_engines", calls.append)
     return calls

@@ -1,4 +1,4 @@
-"""What is done while a form is filled in."""
+"""Engines and libraries that load while the user fills in a form."""
 
 from __future__ import annotations
 
@@ -10,53 +10,55 @@ from IPython.core.interactiveshell import InteractiveShell
 from patience import wait_until
 from watching import Processes
 
+from ngbkit.api import Sweep
 from ngbkit.cluster import engines
 from ngbkit.notebook.panels import SweepPanel, ahead
-from ngbkit.sweep.grid import Sweep
 from ngbkit.workloads.base import Workload
 
-start = ahead.start  # as it is: the fixture of this folder takes its place
+start_engines = ahead.start_engines  # the fixture of this folder replaces it
 
 
-def test_an_engine_is_there_before_it_is_asked_for(mlp: Workload, processes: Processes) -> None:
-    """The run that comes then takes the same one, and the fork servers that it has."""
+def test_an_engine_starts_ahead_of_the_run(mlp: Workload, processes: Processes) -> None:
+    """The next run uses that engine and its fork servers."""
     sweep = Sweep(mlp, compilers=["identity", "onnxruntime"], repeats=5)
-    for thread in start(sweep):
+    for thread in start_engines(sweep):
         thread.join()
-    found = engines.running()["cpu"]
-    servers = [one.pid for one in processes() if "ngbkit.device.forkserver" in one.cmdline()]
+    engine = engines.running()["cpu"]
+    servers = [process.pid for process in processes() if "ngbkit.device.forkserver" in process.cmdline()]
 
     assert servers
-    assert found is engines.engine("cpu")
-    assert [] == start(sweep)
+    assert engine is engines.engine("cpu")
+    assert [] == start_engines(sweep)
     assert {"ok"} == set(sweep.run()["status"].values.ravel())
-    assert set(servers) <= {one.pid for one in processes()}
+    assert set(servers) <= {process.pid for process in processes()}
     engines.stop("cpu")
 
 
-def test_a_far_device_is_left_alone(mlp: Workload, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody's GPU server or a batch job is not started because a box is ticked."""
-    (tmp_path / "devices.toml").write_text('[far]\nlaunch = "ssh"\nhost = "nowhere"\n')
+def test_a_remote_device_gets_no_engine(mlp: Workload, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ticking a box neither occupies a GPU server nor submits a batch job."""
+    (tmp_path / "devices.toml").write_text('[remote]\nlaunch = "ssh"\nhost = "nowhere"\n')
     monkeypatch.chdir(tmp_path)
 
-    assert [] == start(Sweep(mlp, devices=["far"]))
+    assert [] == start_engines(Sweep(mlp, devices=["remote"]))
 
 
-def test_what_goes_wrong_is_for_the_run_to_say(mlp: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is raised in a thread that nobody looks at."""
+def test_errors_are_left_to_the_run(mlp: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The background thread raises nothing."""
 
     def fail(label: str) -> None:
         raise OSError(label)
 
     monkeypatch.setattr(engines, "engine", fail)
-    for thread in start(Sweep(mlp)):
+    for thread in start_engines(Sweep(mlp)):
         thread.join()
 
     assert {} == engines.running()
 
 
-def test_a_panel_starts_what_its_sweep_needs(shell: InteractiveShell, mlp_file: Path, started: list[set[str]]) -> None:
-    """Not when it is shown, but as soon as there is a network; and once."""
+def test_a_panel_starts_the_engines_of_its_sweep(
+    shell: InteractiveShell, mlp_file: Path, started: list[set[str]]
+) -> None:
+    """It starts them once, as soon as there is a network."""
     panel = SweepPanel()
     wait_until(lambda: bool(panel.form.search.options))
     assert [] == started
@@ -67,11 +69,11 @@ def test_a_panel_starts_what_its_sweep_needs(shell: InteractiveShell, mlp_file: 
     assert [("cpu",)] == [sweep.devices for sweep in started]
 
 
-def test_libraries_that_lack_are_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever draws says what to install."""
+def test_missing_libraries_are_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing a figure reports them."""
     monkeypatch.setitem(sys.modules, "vl_convert", None)
 
-    ahead.load()
+    ahead.import_libraries()
 
     assert "altair" in sys.modules
     assert sys.modules["vl_convert"] is None

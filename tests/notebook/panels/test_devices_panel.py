@@ -1,4 +1,4 @@
-"""The panel of devices: engines come up and go, and a device that measures is left alone."""
+"""The panel of devices starts and stops engines, and does not disturb a device that measures."""
 
 from __future__ import annotations
 
@@ -10,40 +10,40 @@ from IPython.core.interactiveshell import InteractiveShell
 from patience import wait_until
 
 from ngbkit import runs
+from ngbkit.api import Sweep
 from ngbkit.cluster import engines
 from ngbkit.notebook.panels import DevicesPanel
-from ngbkit.sweep.grid import Sweep
 
 
 @pytest.fixture
 def panel() -> Iterator[DevicesPanel]:
-    """A panel, before any device has an engine."""
+    """A panel of devices without engines."""
     engines.close()
-    made = DevicesPanel()
-    yield made
-    made.close()
+    panel = DevicesPanel()
+    yield panel
+    panel.close()
 
 
 def press(panel: DevicesPanel, name: str) -> None:
-    """Press a button, and wait until what it does is done."""
+    """Press a button, and wait until its action is complete."""
     panel.buttons[name].click()
-    wait_until(lambda: not panel._doing)
+    wait_until(lambda: not panel._in_progress)
 
 
-def test_a_device_without_an_engine_says_so(panel: DevicesPanel) -> None:
-    """It is in the table all the same."""
+def test_a_device_without_an_engine_is_listed(panel: DevicesPanel) -> None:
+    """The table says that it has none."""
     assert "cpu" in panel.table.value
     assert ">none<" in panel.table.value
 
 
-def test_an_engine_is_started_looked_at_and_stopped(panel: DevicesPanel) -> None:
-    """Its load and its memory are told, and its log is there to be read."""
+def test_an_engine_is_started_checked_and_stopped(panel: DevicesPanel) -> None:
+    """The panel shows its load, its memory and its log."""
     panel.buttons["Start"].click()
     wait_until(lambda: ">ready<" in panel.table.value)
     wait_until(lambda: "GB" in panel.table.value)
 
     assert {"cpu"} == set(engines.running())
-    wait_until(lambda: "<pre" in panel.printed.value)
+    wait_until(lambda: "<pre" in panel.log.value)
 
     press(panel, "Stop")
 
@@ -51,8 +51,8 @@ def test_an_engine_is_started_looked_at_and_stopped(panel: DevicesPanel) -> None
     wait_until(lambda: ">none<" in panel.table.value)
 
 
-def test_a_restart_is_another_engine(panel: DevicesPanel) -> None:
-    """And none is left of the first."""
+def test_a_restart_gives_another_engine(panel: DevicesPanel) -> None:
+    """The first engine has ended."""
     first = engines.engine()
     press(panel, "Restart")
 
@@ -61,8 +61,8 @@ def test_a_restart_is_another_engine(panel: DevicesPanel) -> None:
     assert not first.alive()
 
 
-def test_what_a_device_measures_is_shown_and_it_is_left_alone(panel: DevicesPanel, mlp_file: Path) -> None:
-    """A look has to wait until it has ended, and says so."""
+def test_a_device_that_measures_shows_its_progress_and_is_not_disturbed(panel: DevicesPanel, mlp_file: Path) -> None:
+    """Check does nothing until the run has ended, and says so."""
     run = runs.start(Sweep([str(mlp_file)], ["identity"], range(1, 60), repeats=3))
     wait_until(lambda: run.progress.done > 0)
     panel.refresh()
@@ -70,31 +70,31 @@ def test_what_a_device_measures_is_shown_and_it_is_left_alone(panel: DevicesPane
     assert "of 59 trials" in panel.table.value
     assert [run] == runs.live()
 
-    press(panel, "Look")
+    press(panel, "Check")
 
-    assert "cpu measures, and is left alone" in panel.message.value
+    assert "cpu is measuring; check it after its run" in panel.message.value
     run.stop()
     run.wait()
     assert [] == runs.live()
 
 
-def test_what_goes_wrong_is_said(panel: DevicesPanel, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the words of the error."""
+def test_errors_are_reported(panel: DevicesPanel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message has the text of the error."""
     monkeypatch.setenv("NGBKIT_STATE_DIR", "/proc/nowhere")
     press(panel, "Start")
 
     assert "nowhere" in panel.message.value
 
 
-def test_a_look_without_an_engine_says_what_to_press(panel: DevicesPanel) -> None:
-    """There is nothing to look at."""
-    press(panel, "Look")
+def test_a_check_without_an_engine_names_the_button_to_press(panel: DevicesPanel) -> None:
+    """There is no engine to check."""
+    press(panel, "Check")
 
-    assert "cpu has no engine here: Start gives it one" in panel.message.value
+    assert "cpu has no engine; press Start" in panel.message.value
 
 
 def test_the_magic_shows_it(shell: InteractiveShell) -> None:
-    """Beside the other panels."""
+    """``%ngpanel devices`` returns it."""
     panel = shell.run_line_magic("ngpanel", "devices")
     panel.close()
 

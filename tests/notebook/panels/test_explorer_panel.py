@@ -1,4 +1,4 @@
-"""The explorer: what it draws, what it tells, and the code that it gives."""
+"""The explorer: its figures, its descriptions of trials, and the code that it writes."""
 
 from __future__ import annotations
 
@@ -20,19 +20,20 @@ def panel() -> ExplorerPanel:
     return ExplorerPanel(measured(network("a"), network("b"), compilers=["identity", "openvino", "tvm"]), "mine")
 
 
-def drawn(panel: ExplorerPanel) -> dict:
+def read_bundle(panel: ExplorerPanel) -> dict:
+    """Read the MIME bundle of the figure."""
     (output,) = panel.chart.outputs
     return output["data"]
 
 
 def test_it_draws_at_once(panel: ExplorerPanel) -> None:
-    """The first figure is there, as a notebook keeps it."""
-    assert {renderer.MIME, "image/svg+xml", "text/plain"} == set(drawn(panel))
+    """The first figure is displayed as a notebook stores it."""
+    assert {renderer.MIME, "image/svg+xml", "text/plain"} == set(read_bundle(panel))
     assert "mine.ngb.plot.throughput()" == panel.copy.text
 
 
 def test_the_code_draws_the_same_figure(panel: ExplorerPanel) -> None:
-    """What is copied and run is what is shown."""
+    """The copied code draws the displayed figure."""
     panel.figure.value = "speedup"
     panel.options["baseline"].value = "tvm"
     panel.options["by"].value = "compiler"
@@ -40,48 +41,48 @@ def test_the_code_draws_the_same_figure(panel: ExplorerPanel) -> None:
 
     assert "mine.ngb.plot.speedup(by='compiler', baseline='tvm', compiler=['openvino', 'identity'])" == panel.copy.text
     again = eval(panel.copy.text, {"mine": panel._data})
-    assert again.to_dict() == drawn(panel)[renderer.MIME]
+    assert again.to_dict() == read_bundle(panel)[renderer.MIME]
 
 
 @pytest.mark.parametrize(
     "name", ["throughput", "speedup", "ase", "bsr", "cpu", "break_even", "latency", "traces", "status"]
 )
 def test_every_figure_can_be_chosen(panel: ExplorerPanel, name: str) -> None:
-    """None of them fails on a dataset that has what it needs."""
+    """Each draws a dataset with the variables that it needs."""
     panel.figure.value = name
 
-    assert drawn(panel)
+    assert read_bundle(panel)
     assert "" == panel.message.value
 
 
 @pytest.mark.parametrize("name", ["throughput", "speedup", "bsr", "break_even", "status", "heatmap", "depth"])
 def test_each_mark_is_of_one_trial(name: str) -> None:
-    """What a mark is drawn from leads to the trial that it shows, in a sheet."""
+    """The data of a mark identify its trial, which the sheet describes."""
     data = measured(network("a", width=(8, 16), depth=(1, 2)), devices=["cpu", "orin"])
     panel = ExplorerPanel(data)
     panel.figure.value = name
-    found = trials.labels(data)
-    shown = [row for row in Spec(getattr(figures, name)(data)).rows if row.get("kind", "trial") == "trial"]
+    listed = trials.list_trials(data)
+    rows = [row for row in Spec(getattr(figures, name)(data)).rows if row.get("kind", "trial") == "trial"]
 
-    assert shown
-    for row in shown:
-        (at,) = trials.drawn_from(row, found)
+    assert rows
+    for row in rows:
+        (index,) = trials.match_row(row, listed)
         panel.pick(row)
-        assert at == panel.trial.value
-        assert row["compiler"] == found[at]["compiler"]
-        assert trials.name(found[at]) in panel.sheet.value
+        assert index == panel.trial.value
+        assert row["compiler"] == listed[index]["compiler"]
+        assert trials.to_text(listed[index]) in panel.sheet.value
 
 
-def test_what_is_no_trial_tells_nothing(panel: ExplorerPanel) -> None:
-    """A click on an axis or on a line of the roof leaves the sheet as it is."""
+def test_a_click_beside_the_marks_changes_nothing(panel: ExplorerPanel) -> None:
+    """A click on an axis or on the line of a roof is no click on a trial."""
     for row in ({}, {"device": "cpu", "intensity": 2.0}, {"network": "c", "compiler": "tvm", "batch_size": 1}):
         panel.pick(row)
 
     assert (None, "") == (panel.trial.value, panel.sheet.value)
 
 
-def test_a_trial_that_the_list_has_no_room_for_can_be_picked() -> None:
-    """Of a thousand trials the list has five hundred."""
+def test_a_trial_beyond_the_end_of_the_list_can_be_picked() -> None:
+    """The list has the first five hundred of a thousand trials."""
     panel = ExplorerPanel(measured(network("a"), batch_sizes=range(1, 501)))
 
     panel.pick({"network": "a", "compiler": "openvino", "batch_size": 500})
@@ -89,24 +90,24 @@ def test_a_trial_that_the_list_has_no_room_for_can_be_picked() -> None:
     assert "a, openvino, batch 500 on cpu" == panel.trial.label
 
 
-def test_what_cannot_be_drawn_is_said(panel: ExplorerPanel) -> None:
-    """The figure's own words, and no figure of before."""
+def test_a_figure_that_cannot_be_drawn_is_reported(panel: ExplorerPanel) -> None:
+    """The panel shows the error of the figure, and no earlier figure."""
     panel.figure.value = "roofline"
 
     assert () == panel.chart.outputs
     assert "roofline() needs" in panel.message.value
 
 
-def test_only_options_of_the_figure_are_shown(panel: ExplorerPanel) -> None:
-    """A status has no baseline."""
+def test_only_the_options_of_the_figure_are_visible(panel: ExplorerPanel) -> None:
+    """The status figure has no baseline, for example."""
     panel.figure.value = "status"
     hidden = {name for name, control in panel.options.items() if control.layout.display == "none"}
 
     assert {"by", "baseline", "cache", "ci", "probability"} == hidden
 
 
-def test_figures_over_a_factor_are_for_data_that_has_one() -> None:
-    """Depth is offered where something varies, and the factor can be chosen."""
+def test_figures_over_a_factor_need_a_factor() -> None:
+    """Depth is a choice only if the dataset has a factor, which can then be chosen."""
     plain, varied = ExplorerPanel(measured()), ExplorerPanel(measured(network("block", depth=(1, 2), width=(8, 16))))
 
     assert "depth" not in plain.figure.options
@@ -114,9 +115,9 @@ def test_figures_over_a_factor_are_for_data_that_has_one() -> None:
     assert ("width", "depth") == tuple(sorted(varied.options["factor"].options, reverse=True))
 
 
-def test_a_trial_is_told(panel: ExplorerPanel) -> None:
-    """Its samples, how it was timed, and where."""
-    panel.trial.value = next(at for label, at in panel.trial.options if label == "a, openvino, batch 4 on cpu")
+def test_a_trial_is_described(panel: ExplorerPanel) -> None:
+    """The sheet has its samples, its contract and its environment."""
+    panel.trial.value = next(index for label, index in panel.trial.options if label == "a, openvino, batch 4 on cpu")
 
     assert "a, openvino, batch 4 on cpu" in panel.sheet.value
     assert "10, median" in panel.sheet.value
@@ -127,10 +128,12 @@ def test_a_trial_is_told(panel: ExplorerPanel) -> None:
     assert "" == panel.sheet.value
 
 
-def test_a_failed_trial_says_why() -> None:
-    """Status and error, and no number."""
+def test_a_failed_trial_has_its_error() -> None:
+    """The sheet has the status and the error, and no samples."""
     data = crashing(sweep(), "openvino", 4)
-    failed = next(one for one in trials.labels(data) if (one["compiler"], one["batch_size"]) == ("openvino", 4))
+    failed = next(
+        trial for trial in trials.list_trials(data) if (trial["compiler"], trial["batch_size"]) == ("openvino", 4)
+    )
 
     row = trials.describe(data, failed)
 
@@ -139,7 +142,7 @@ def test_a_failed_trial_says_why() -> None:
 
 
 def test_a_filter_shortens_the_list_of_trials(panel: ExplorerPanel) -> None:
-    """Only what is drawn can be looked into."""
+    """The list has only the trials that the figure draws."""
     assert "click a mark, or choose one of 12 trials" == panel.trial.options[0][0]
 
     panel.filters["workload"].value = ("b",)
@@ -150,7 +153,7 @@ def test_a_filter_shortens_the_list_of_trials(panel: ExplorerPanel) -> None:
 
 @pytest.mark.parametrize(("suffix", "begins"), [("png", b"\x89PNG"), ("svg", b"<svg"), ("csv", b"workload,")])
 def test_it_writes_files(panel: ExplorerPanel, tmp_path, suffix: str, begins: bytes) -> None:
-    """And says where they are."""
+    """The message names the file."""
     panel.path.value = str(tmp_path / "deep" / "figure")
 
     target = panel.save(suffix)
@@ -159,8 +162,8 @@ def test_it_writes_files(panel: ExplorerPanel, tmp_path, suffix: str, begins: by
     assert str(target) in panel.message.value
 
 
-def test_a_table_holds_what_is_drawn(panel: ExplorerPanel, tmp_path) -> None:
-    """Its rows are the trials of the filter."""
+def test_a_table_has_the_drawn_trials(panel: ExplorerPanel, tmp_path) -> None:
+    """Its rows are the trials that pass the filters."""
     panel.path.value = str(tmp_path / "table")
     panel.filters["compiler"].value = ("tvm",)
 
@@ -171,25 +174,25 @@ def test_a_table_holds_what_is_drawn(panel: ExplorerPanel, tmp_path) -> None:
 
 
 def test_the_magic_shows_it(shell: InteractiveShell) -> None:
-    """For a dataset of the notebook, by its name."""
-    shell.user_ns["found"] = measured()
+    """``%ngpanel explore`` takes the name of a dataset."""
+    shell.user_ns["ds"] = measured()
 
-    panel = shell.run_line_magic("ngpanel", "explore found")
+    panel = shell.run_line_magic("ngpanel", "explore ds")
 
-    assert "found.ngb.plot.throughput()" == panel.copy.text
+    assert "ds.ngb.plot.throughput()" == panel.copy.text
 
 
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("explore", "which dataset to explore was not said; this notebook has found"),
-        ("explore other", "'other' holds no dataset; this notebook has found"),
-        ("sweep found", "takes no dataset"),
+        ("explore", "missing the name of a dataset; expected one of ds"),
+        ("explore other", "'other' is not a dataset; expected one of ds"),
+        ("sweep ds", "unexpected argument 'ds': the sweep panel shows no dataset"),
     ],
 )
-def test_the_magic_says_what_there_is(shell: InteractiveShell, line: str, message: str) -> None:
-    """Where the dataset was not named, or is none."""
-    shell.user_ns["found"] = measured()
+def test_the_magic_names_the_datasets(shell: InteractiveShell, line: str, message: str) -> None:
+    """The error lists them if the name is missing or wrong."""
+    shell.user_ns["ds"] = measured()
 
     with pytest.raises(UsageError, match=message):
         shell.run_line_magic("ngpanel", line)

@@ -1,9 +1,9 @@
-"""The table of a run's trials: a sign each, and words for who does not see it."""
+"""The table of a run's trials has a sign for each, and words for screen readers."""
 
 from html.parser import HTMLParser
 
+from ngbkit.api import Sweep
 from ngbkit.notebook.panels import grid
-from ngbkit.sweep.grid import Sweep
 from ngbkit.workloads.base import Workload
 
 
@@ -14,21 +14,21 @@ class Table(HTMLParser):
         super().__init__()
         self.cells: list[tuple[str, str]] = []
         self.heads: list[str] = []
-        self._at: tuple[str, str] = ("", "")
+        self._open: tuple[str, str] = ("", "")
         self.feed(html)
 
     def handle_starttag(self, tag, attrs):
-        self._at = (tag, dict(attrs).get("title", ""))
+        self._open = (tag, dict(attrs).get("title", ""))
 
     def handle_data(self, data):
-        tag, title = self._at
+        tag, title = self._open
         if tag == "td":
             self.cells.append((data, title))
         elif tag == "th":
             self.heads.append(data)
 
     def handle_endtag(self, tag):
-        self._at = ("", "")
+        self._open = ("", "")
 
 
 def sweep(batch_sizes=(1, 4, 8), devices=("cpu",)) -> Sweep:
@@ -37,14 +37,18 @@ def sweep(batch_sizes=(1, 4, 8), devices=("cpu",)) -> Sweep:
 
 
 def test_every_trial_has_its_sign():
-    """In the order of batch sizes; what is pending is there too."""
-    asked = sweep()
-    statuses = {"ok": (0, 1), "crashed": (4,), "unsupported": (5,)}
-    trials = {(one.workload, one.compiler, one.batch_size): one.id for one in asked.trials()}
-    places = [("a<b>", "identity", 1), ("a<b>", "identity", 4), None, None, ("c", "tvm", 1), ("c", "tvm", 4)]
-    known = {trials[places[at]]: status for status, ats in statuses.items() for at in ats}
+    """Signs are in the order of batch sizes, pending trials included."""
+    grid_sweep = sweep()
+    statuses = {
+        ("a<b>", "identity", 1): "ok",
+        ("a<b>", "identity", 4): "ok",
+        ("c", "tvm", 1): "crashed",
+        ("c", "tvm", 4): "unsupported",
+    }
+    ids = {(trial.workload, trial.compiler, trial.batch_size): trial.id for trial in grid_sweep.trials()}
 
-    table = Table(grid.to_html(grid.cells(asked), known))
+    html = grid.to_html(grid.group_trials(grid_sweep), {ids[labels]: status for labels, status in statuses.items()})
+    table = Table(html)
 
     assert ["identity", "tvm", "a<b>", "c"] == table.heads
     assert [
@@ -56,27 +60,25 @@ def test_every_trial_has_its_sign():
 
 
 def test_many_trials_are_counted():
-    """Where signs would be too many they are numbers."""
-    asked = sweep(batch_sizes=range(1, 31))
-
-    table = Table(grid.to_html(grid.cells(asked), {}))
+    """A cell with many trials shows counts instead of signs."""
+    table = Table(grid.to_html(grid.group_trials(sweep(batch_sizes=range(1, 31))), {}))
 
     assert {("30 pending", "30 pending")} == set(table.cells)
 
 
-def test_devices_have_lines_of_their_own():
-    """Where there are several."""
-    table = Table(grid.to_html(grid.cells(sweep(devices=["cpu", "orin"])), {}))
+def test_each_of_several_devices_has_its_rows():
+    """Their rows name the device."""
+    table = Table(grid.to_html(grid.group_trials(sweep(devices=["cpu", "orin"])), {}))
 
     assert {"c on cpu", "c on orin"} < set(table.heads)
 
 
 def test_ten_thousand_trials_are_small():
-    """A page takes so much five times a second."""
-    networks = [Workload(name=f"network{at}", source="timm", spec={"name": str(at)}) for at in range(125)]
-    asked = Sweep(networks, ["identity", "tvm", "openvino", "iree"], range(1, 21), repeats=5)
+    """The page is updated with all of it, five times a second."""
+    networks = [Workload(name=f"network{index}", source="timm", spec={"name": str(index)}) for index in range(125)]
+    large = Sweep(networks, ["identity", "tvm", "openvino", "iree"], range(1, 21), repeats=5)
 
-    html = grid.to_html(grid.cells(asked), {})
+    html = grid.to_html(grid.group_trials(large), {})
 
-    assert 10_000 == len(asked)
+    assert 10_000 == len(large)
     assert len(html) < 200_000

@@ -1,4 +1,4 @@
-"""The line that a panel stands for: what it asks for is what the cell that it gives asks for."""
+"""The line that a panel composes, and the cell that runs the same sweep."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -24,65 +24,65 @@ BLOCKS = Line(
 
 
 def test_the_cell_is_the_magics_line():
-    """As one would type it."""
+    """The cell is the line as a user would type it."""
     expected = (
         '%ngbench blocks.conv -c identity,openvino{"hint":"throughput"} -b 1,4 --factor width=8,16 --factor depth=1:3 '
         "-r 20 --threads 2 -o ds"
     )
 
-    assert expected == BLOCKS.cell()
+    assert expected == BLOCKS.to_cell()
 
 
-def test_the_cell_asks_for_the_same_trials():
-    """The magic's own parser reads of it the sweep that the panel counts."""
+def test_the_cell_has_the_same_trials():
+    """The parser of the magic reads the sweep that the panel counts."""
     parser = Parser(prog="%ngbench")
     for argument in TABLES["ngbench"]:
         parser.add_argument(*argument.flags, **argument.keywords)
-    words = split_words(BLOCKS.cell().removeprefix("%ngbench "))
+    words = split_words(BLOCKS.to_cell().removeprefix("%ngbench "))
 
     typed = arguments.to_sweep(arguments.parse(parser, words))
 
-    assert [trial.id for trial in typed.trials()] == [trial.id for trial in BLOCKS.sweep().trials()]
+    assert [trial.id for trial in typed.trials()] == [trial.id for trial in BLOCKS.to_sweep().trials()]
     assert 2 * 2 * 6 == len(typed)
 
 
-def test_what_measures_where_it_is_told_nothing_is_not_told():
-    """In the kernel of a device that is this device, and the machine itself has to be named."""
+def test_the_default_device_is_not_named():
+    """In the kernel of a device that is this device; only there is the cpu named."""
     with options.set_options(device="orin"):
-        there = Line(workloads=("resnet18",))
+        line = Line(workloads=("resnet18",))
 
-        assert ("orin",) == there.devices
-        assert "-d" not in there.words()
-        assert ["-d", "cpu"] == replace(there, devices=("cpu",)).words()[-2:]
+        assert ("orin",) == line.devices
+        assert "-d" not in line.to_words()
+        assert ["-d", "cpu"] == replace(line, devices=("cpu",)).to_words()[-2:]
 
 
 def test_a_module_of_the_notebook_is_counted_and_not_exported(mlp_file: Path):
-    """It takes its place beside others, by its name."""
+    """It counts as a workload with the name of its variable."""
     line = replace(BLOCKS, workloads=("mine", str(mlp_file)), factors="", more="")
 
-    assert {"mine"} < {trial.workload for trial in line.sweep(modules={"mine"}).trials()}
-    assert 2 * 2 * 2 == len(line.sweep(modules={"mine"}))
+    assert {"mine"} < {trial.workload for trial in line.to_sweep(modules={"mine"}).trials()}
+    assert 2 * 2 * 2 == len(line.to_sweep(modules={"mine"}))
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"workloads": ()}, "pick a network"),
-        ({"precision": "1%"}, "repeats and precision exclude each other"),
-        ({"out": "my data"}, "no name of a variable"),
+        ({"precision": "1%"}, "samples and precision exclude each other"),
+        ({"out": "my data"}, "invalid variable name"),
         ({"batch_sizes": "one"}, "batch size"),
         ({"more": "--treads 2"}, "--threads"),
     ],
 )
-def test_what_is_not_valid_is_said(changes, message):
-    """Each in words of its own, as the magic would."""
+def test_an_invalid_line_is_an_error(changes, message):
+    """The errors are those of the magic."""
     line = replace(BLOCKS, **changes)
 
     with pytest.raises(UsageError, match=message):
-        _ = line.text(), line.sweep()
+        _ = line.to_text(), line.to_sweep()
 
 
 def test_an_unknown_compiler_is_named():
-    """The error offers the nearest."""
+    """The error suggests the nearest name."""
     with pytest.raises(UnknownNameError, match="openvino"):
-        replace(BLOCKS, compilers=("openvina",)).sweep()
+        replace(BLOCKS, compilers=("openvina",)).to_sweep()

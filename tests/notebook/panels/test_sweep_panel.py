@@ -1,4 +1,4 @@
-"""The sweep panel in a real shell: what it asks for, runs, stops and finds again."""
+"""The sweep panel in a real shell: it composes, runs, stops and resumes sweeps."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from IPython.core.interactiveshell import InteractiveShell
 from patience import wait_until
 
 from ngbkit import runs
+from ngbkit.api import Sweep
 from ngbkit.notebook.panels import SweepPanel
-from ngbkit.sweep.grid import Sweep
 
 
 @pytest.fixture
 def panel(shell: InteractiveShell, mlp_file: Path) -> SweepPanel:
-    """A panel for the smallest of networks."""
-    made = SweepPanel()
-    wait_until(lambda: bool(made.form.search.options))
-    made.form.networks.value = [str(mlp_file)]
-    for name, tick in made.form.compilers.items():
-        tick.value = name in ("identity", "onnxruntime")
-    made.form.repeats.value = "5"
-    return made
+    """A panel with a small network."""
+    panel = SweepPanel()
+    wait_until(lambda: bool(panel.form.search.options))
+    panel.form.networks.value = [str(mlp_file)]
+    for name, checkbox in panel.form.compilers.items():
+        checkbox.value = name in ("identity", "onnxruntime")
+    panel.form.repeats.value = "5"
+    return panel
 
 
-def test_it_shows_the_line_that_it_stands_for(panel: SweepPanel, mlp_file: Path) -> None:
-    """The same text is copied; beside it stands how much it asks for."""
+def test_it_shows_its_line(panel: SweepPanel, mlp_file: Path) -> None:
+    """The button copies the same text; below is the number of trials."""
     panel.form.batch_sizes.value = "1,4"
 
     assert f"%ngbench {mlp_file} -c identity,onnxruntime -b 1,4 -r 5 -o ds" == panel.copy.text
     assert panel.outlook.value.startswith("4 trials in 2 groups")
 
 
-def test_what_is_not_valid_cannot_be_run(panel: SweepPanel) -> None:
-    """The reason stands where the number of trials would."""
+def test_an_invalid_sweep_cannot_run(panel: SweepPanel) -> None:
+    """The reason replaces the number of trials."""
     panel.form.batch_sizes.value = "none"
 
     assert panel.run.disabled
@@ -46,8 +46,8 @@ def test_what_is_not_valid_cannot_be_run(panel: SweepPanel) -> None:
     assert not panel.run.disabled
 
 
-def test_compilers_that_are_not_here_are_grey_with_their_reason(panel: SweepPanel) -> None:
-    """They cannot be ticked, and the words say why."""
+def test_unavailable_compilers_are_disabled_with_their_reason(panel: SweepPanel) -> None:
+    """They cannot be ticked, and the panel says why."""
     panel.form.show_compilers(
         [
             {"compiler": "tvm", "available": False, "missing": "apache-tvm is not installed"},
@@ -60,8 +60,8 @@ def test_compilers_that_are_not_here_are_grey_with_their_reason(panel: SweepPane
     assert "tvm" not in panel.form.line.compilers
 
 
-def test_a_run_binds_its_dataset_and_is_drawn(panel: SweepPanel, shell: InteractiveShell) -> None:
-    """Bars, signs and a chart fill in; at the end the variable is there."""
+def test_a_run_is_displayed_and_binds_its_dataset(panel: SweepPanel, shell: InteractiveShell) -> None:
+    """Bars, signs and a chart fill in; at the end the variable is bound."""
     panel.run.click()
     assert panel.run.disabled
     assert not panel.stop.disabled
@@ -76,8 +76,8 @@ def test_a_run_binds_its_dataset_and_is_drawn(panel: SweepPanel, shell: Interact
     assert (False, True, True) == (panel.run.disabled, panel.stop.disabled, panel.resume.disabled)
 
 
-def test_a_run_is_stopped_and_gone_on_with(panel: SweepPanel, shell: InteractiveShell) -> None:
-    """What was measured is kept, and Resume measures the rest."""
+def test_a_run_is_stopped_and_resumed(panel: SweepPanel, shell: InteractiveShell) -> None:
+    """Stop keeps the measurements, and Resume measures the rest."""
     panel.form.batch_sizes.value = "1:10"
     panel.run.click()
     run = panel.active
@@ -97,8 +97,8 @@ def test_a_run_is_stopped_and_gone_on_with(panel: SweepPanel, shell: Interactive
     assert {"ok"} == set(shell.user_ns["ds"]["status"].values.ravel())
 
 
-def test_a_new_panel_finds_the_run_that_was_left(shell: InteractiveShell, mlp_file: Path) -> None:
-    """As after a kernel that was restarted."""
+def test_a_new_panel_offers_to_resume_an_unfinished_run(shell: InteractiveShell, mlp_file: Path) -> None:
+    """It does so after a restart of the kernel, for example."""
     run = runs.start(Sweep([str(mlp_file)], ["identity"], range(1, 60), repeats=3))
     wait_until(lambda: run.progress.done > 0)
     run.stop()
@@ -111,7 +111,7 @@ def test_a_new_panel_finds_the_run_that_was_left(shell: InteractiveShell, mlp_fi
 
 
 def test_an_error_of_the_magic_is_shown(panel: SweepPanel, tmp_path: Path) -> None:
-    """A file that has gone since it was picked."""
+    """The file of a network may be deleted after it was picked."""
     panel.form.networks.value = [str(tmp_path / "gone.py")]
 
     panel._start("ngbench", f"{tmp_path / 'gone.py'} --background")
