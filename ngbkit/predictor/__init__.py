@@ -1,7 +1,8 @@
-"""What a network will take on a runtime, learned from what others took there.
+"""Models that predict the runtime of a network from measurements of other networks.
 
-A cost model that was made for one runtime misleads on another; one that was learned from a runtime's own measurements
-belongs to it. `fit` learns from a dataset, `evaluate` says how well that works beside simpler models.
+A cost model made for one runtime misleads on another; a model fitted to a runtime's own measurements matches that
+runtime. `fit` fits a predictor to a dataset, and `evaluate` compares kinds of models on networks that they were not
+fitted to.
 """
 
 from ngbkit.predictor.drawing import draw

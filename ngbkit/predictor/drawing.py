@@ -1,4 +1,4 @@
-"""A graph as a figure: its operators from the top down, coloured by what they are or by what they cost."""
+"""A graph as a figure: its operators from top to bottom, coloured by category or by cost."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     import altair as alt
     import pandas as pd
 
-# Operators in a column before the next one begins, and pixels of one.
+# Rows in a column of the figure, and the size of one operator in pixels.
 _LINES, _WIDTH, _HEIGHT = 40, 104, 22
-# In those units: the space between two columns, and how far an edge that jumps bows out.
+# In widths of an operator: the space between columns, and how far an edge bends around operators.
 _GAP, _BOW = 0.35, 0.62
 
 _SORTS: Mapping[str, tuple[str, ...]] = {
@@ -40,35 +40,35 @@ _COLOURS = ("#0072B2", "#009E73", "#E69F00", "#999999", "#CC79A7")
 
 
 def draw(graph: Graph, cost: Sequence[float] | None = None, *, unit: str = "ms", title: str = "") -> alt.LayerChart:
-    """The graph, long ones in several columns.
+    """A figure of the graph; a deep graph continues in further columns.
 
     Parameters
     ----------
     graph
-        What to draw.
+        The graph to draw.
     cost
-        Of each operator, for the colour; without it the colour says what sort of work an operator does.
+        One cost per operator, shown as its colour; by default the colour shows the category of the operator.
     unit
-        Of the cost.
+        The unit of the cost.
     title
-        What the figure is called. Default: how large the graph is.
+        The title of the figure. Default: the number of operators, the MACs and the size of the weights.
 
     Raises
     ------
     UsageError
-        There is not one cost an operator.
+        The number of costs differs from the number of operators.
     """
     import altair as alt
 
     if cost is not None and len(cost) != len(graph.operators):
         raise UsageError(
-            f"draw() came with {len(cost)} costs for {len(graph.operators)} operators. Give one an operator, in the "
-            "order of graph.operators."
+            f"invalid cost: got {len(cost)} costs for {len(graph.operators)} operators; expected one per operator, in "
+            "the order of graph.operators."
         )
-    boxes, bends = _boxes(graph, cost), _bends(graph)
+    boxes, edge_points = _build_boxes(graph, cost), _build_edge_points(graph)
     scale, down = alt.Scale(zero=False, nice=False), alt.Scale(zero=False, nice=False, reverse=True)
     x, y = alt.X("x:Q", axis=None, scale=scale), alt.Y("y:Q", axis=None, scale=down)
-    told = ["operator:N", "kind:N", "takes:N", "gives:N", "weights:N", "MACs:N", "attributes:N"]
+    tooltip = ["operator:N", "kind:N", "inputs:N", "outputs:N", "weights:N", "MACs:N", "attributes:N"]
     if cost is None:
         sorts = [*_SORTS, _BY_ELEMENT]
         colour = alt.Color("sort:N", title=None, scale=alt.Scale(domain=sorts, range=list(_COLOURS)))
@@ -77,111 +77,114 @@ def draw(graph: Graph, cost: Sequence[float] | None = None, *, unit: str = "ms",
         most = max([float(np.nanmax(cost)) if len(cost) else 0.0, 1e-12])
         colour = alt.Color("cost:Q", title=unit, scale=alt.Scale(scheme="viridis", domain=[0, most]))
         ink = alt.condition(f"datum.cost < {0.7 * most}", alt.value(theme.WHITE), alt.value(theme.BLACK))
-        told.append("cost:Q")
-    lines = alt.Chart(marks.inline(bends)).mark_line(color="#888888", strokeWidth=1, opacity=0.6, interpolate="basis")
-    box = alt.Chart(marks.inline(boxes)).encode(tooltip=told)
+        tooltip.append("cost:Q")
+    lines = alt.Chart(marks.inline(edge_points)).mark_line(
+        color="#888888", strokeWidth=1, opacity=0.6, interpolate="basis"
+    )
+    box = alt.Chart(marks.inline(boxes)).encode(tooltip=tooltip)
     rectangles = box.mark_rect(cornerRadius=3).encode(x, y, alt.X2("right:Q"), alt.Y2("foot:Q"), colour)
-    written = box.mark_text(fontSize=9).encode(
+    labels = box.mark_text(fontSize=9).encode(
         alt.X("middle:Q", axis=None, scale=scale), alt.Y("centre:Q"), text="text:N", color=ink
     )
     height = int(_HEIGHT * 1.25 * (min(_LINES, max(graph.depths, default=1)) + 1))
-    chart: alt.LayerChart = alt.layer(  # type: ignore[assignment]  # of charts without facets, which altair cannot say
+    chart: alt.LayerChart = alt.layer(  # type: ignore[assignment]  # altair's type allows faceted charts
         lines.encode(x, y, alt.Detail("edge:N"), alt.Order("order:Q")),
         rectangles,
-        written,
+        labels,
         width=int(_WIDTH * (boxes["right"].max() - boxes["x"].min())) if len(boxes) else _WIDTH,
         height=height,
     )
     macs = "" if graph.macs is None else f", {format_number(graph.macs / 1e9)} G MACs"
-    said = f"{len(graph.operators)} operators{macs}, {format_number(graph.weight_bytes / 1e6)} MB of weights"
-    chart.title = alt.TitleParams(title or said, subtitle=[said] if title else [], fontSize=16, offset=12)
+    summary = f"{len(graph.operators)} operators{macs}, {format_number(graph.weight_bytes / 1e6)} MB of weights"
+    chart.title = alt.TitleParams(title or summary, subtitle=[summary] if title else [], fontSize=16, offset=12)
     chart.config = theme.CONFIG
     return chart
 
 
-def layout(graph: Graph) -> list[tuple[float, int]]:
-    """By operator, how far to the right it stands and how far down.
+def compute_layout(graph: Graph) -> list[tuple[float, int]]:
+    """Return the column and the row of each operator.
 
-    Operators of one depth stand beside each other, each as near as there is room to the middle of those that it takes
-    values from.
+    Operators of one depth share a row; each is placed as close as possible to the mean column of its inputs.
     """
-    above: list[list[int]] = [[] for _ in graph.operators]
+    sources: list[list[int]] = [[] for _ in graph.operators]
     for start, end in graph.edges:
-        above[end].append(start)
+        sources[end].append(start)
     levels: dict[int, list[int]] = {}
-    for at, depth in enumerate(graph.depths):
-        levels.setdefault(depth - 1, []).append(at)
-    place = [0.0] * len(graph.operators)
+    for index, depth in enumerate(graph.depths):
+        levels.setdefault(depth - 1, []).append(index)
+    positions = [0.0] * len(graph.operators)
     for level in sorted(levels):
-        wanted = {at: float(np.mean([place[one] for one in above[at]] or [0.0])) for at in levels[level]}
-        ordered = sorted(levels[level], key=lambda at: (wanted[at], at))
+        targets = {
+            index: float(np.mean([positions[source] for source in sources[index]] or [0.0])) for index in levels[level]
+        }
+        ordered = sorted(levels[level], key=lambda index: (targets[index], index))
         row: list[float] = []
-        for at in ordered:
-            row.append(max(wanted[at], row[-1] + 1) if row else wanted[at])
-        shift = float(np.mean(row) - np.mean(list(wanted.values())))
-        for at, x in zip(ordered, row, strict=True):
-            place[at] = x - shift
-    return [(place[at], depth - 1) for at, depth in enumerate(graph.depths)]
+        for index in ordered:
+            row.append(max(targets[index], row[-1] + 1) if row else targets[index])
+        shift = float(np.mean(row) - np.mean(list(targets.values())))
+        for index, x in zip(ordered, row, strict=True):
+            positions[index] = x - shift
+    return [(positions[index], depth - 1) for index, depth in enumerate(graph.depths)]
 
 
-def _placed(graph: Graph) -> list[tuple[float, float]]:
-    """The left upper corner of each operator: long graphs go on in the next column."""
-    where = layout(graph)
+def _compute_corners(graph: Graph) -> list[tuple[float, float]]:
+    """Return the upper left corner of each operator; a deep graph continues in the next column."""
+    positions = compute_layout(graph)
     columns: dict[int, list[float]] = {}
-    for x, y in where:
+    for x, y in positions:
         columns.setdefault(y // _LINES, []).append(x)
-    left, start = {}, 0.0
-    for column, places in sorted(columns.items()):
-        left[column] = start - min(places)
-        start += max(places) - min(places) + 1 + _GAP + _BOW
-    return [(x + left[y // _LINES], float(y % _LINES) * 1.25) for x, y in where]
+    offsets, start = {}, 0.0
+    for column, xs in sorted(columns.items()):
+        offsets[column] = start - min(xs)
+        start += max(xs) - min(xs) + 1 + _GAP + _BOW
+    return [(x + offsets[y // _LINES], float(y % _LINES) * 1.25) for x, y in positions]
 
 
-def _boxes(graph: Graph, cost: Sequence[float] | None) -> pd.DataFrame:
+def _build_boxes(graph: Graph, cost: Sequence[float] | None) -> pd.DataFrame:
     import pandas as pd
 
     rows = []
-    for at, ((x, y), one) in enumerate(zip(_placed(graph), graph.operators, strict=True)):
+    for index, ((x, y), operator) in enumerate(zip(_compute_corners(graph), graph.operators, strict=True)):
         row = {"x": x, "y": y, "right": x + 0.92, "foot": y + 0.9, "middle": x + 0.46, "centre": y + 0.45}
-        rows.append(row | _described(one) | ({} if cost is None else {"cost": float(cost[at])}))
+        rows.append(row | _describe_operator(operator) | ({} if cost is None else {"cost": float(cost[index])}))
     return pd.DataFrame(rows)
 
 
-def _described(one: Operator) -> dict[str, Any]:
-    window = one.attributes.get("kernel_shape")
+def _describe_operator(operator: Operator) -> dict[str, Any]:
+    window = operator.attributes.get("kernel_shape")
     sides = "×".join(map(str, window)) if isinstance(window, tuple) else ""
     return {
-        "operator": one.name,
-        "kind": one.kind,
-        "text": f"{one.kind.rpartition('.')[2][:16]} {sides}".strip(),
-        "sort": next((name for name, kinds in _SORTS.items() if one.kind in kinds), _BY_ELEMENT),
-        "takes": _shapes(one.inputs),
-        "gives": _shapes(one.outputs),
-        "weights": _shapes(one.weights),
-        "MACs": "not known" if one.macs is None else f"{one.macs:,}",
-        "attributes": ", ".join(f"{name} {_short(value)}" for name, value in one.attributes.items()),
+        "operator": operator.name,
+        "kind": operator.kind,
+        "text": f"{operator.kind.rpartition('.')[2][:16]} {sides}".strip(),
+        "sort": next((name for name, kinds in _SORTS.items() if operator.kind in kinds), _BY_ELEMENT),
+        "inputs": _format_shapes(operator.inputs),
+        "outputs": _format_shapes(operator.outputs),
+        "weights": _format_shapes(operator.weights),
+        "MACs": "unknown" if operator.macs is None else f"{operator.macs:,}",
+        "attributes": ", ".join(f"{name} {_format_value(value)}" for name, value in operator.attributes.items()),
     }
 
 
-def _shapes(tensors: Sequence[Tensor]) -> str:
-    return ", ".join("?" if one.shape is None else "×".join(map(str, one.shape)) or "1" for one in tensors)
+def _format_shapes(tensors: Sequence[Tensor]) -> str:
+    return ", ".join("?" if tensor.shape is None else "×".join(map(str, tensor.shape)) or "1" for tensor in tensors)
 
 
-def _short(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return "×".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def _bends(graph: Graph) -> pd.DataFrame:
-    """The points of the lines: straight to the next line, and around what stands between."""
+def _build_edge_points(graph: Graph) -> pd.DataFrame:
+    """Return the points of the edges: straight to the next row, and around the operators between distant rows."""
     import pandas as pd
 
-    placed, depths = _placed(graph), graph.depths
+    corners, depths = _compute_corners(graph), graph.depths
     rows = []
     for number, (start, end) in enumerate(graph.edges):
-        (x0, y0), (x1, y1) = placed[start], placed[end]
+        (x0, y0), (x1, y1) = corners[start], corners[end]
         points = [(x0 + 0.46, y0 + 0.9), (x1 + 0.46, y1)]
         if depths[end] - depths[start] > 1 and y1 > y0:
-            aside = max(x0, x1) + 0.46 + _BOW
-            points[1:1] = [(aside, y0 + 1.1), (aside, y1 - 0.2)]
+            detour = max(x0, x1) + 0.46 + _BOW
+            points[1:1] = [(detour, y0 + 1.1), (detour, y1 - 0.2)]
         rows += [{"edge": number, "order": order, "x": x, "y": y} for order, (x, y) in enumerate(points)]
     return pd.DataFrame(rows, columns=["edge", "order", "x", "y"])

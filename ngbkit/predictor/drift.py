@@ -1,9 +1,9 @@
-"""How fast a device was in each run, where networks were measured in several: a machine that others share varies.
+"""Corrects latencies for drift between runs: a shared machine is faster in one run than in another.
 
-The logarithm of a latency is that of the graph on the runtime, plus what the run was slower by as a whole, plus noise.
-Graphs that several runs have measured tie these together, and what only one of them has measured is corrected with it:
-a rewritten network keeps its speed-up over the one that it was measured beside. Trials of one run that took turns are
-compared round by round elsewhere; this is for learning, which compares networks across runs.
+The logarithm of a latency is modelled as the value of the graph on the runtime, plus the slowdown of the run, plus
+noise. Graphs measured in several runs determine the slowdowns, and these also correct graphs measured in one run: a
+rewritten network keeps its speed-up over the network measured beside it. Interleaved trials of one run are compared
+round by round elsewhere; this module serves learning, which compares networks across runs.
 """
 
 from __future__ import annotations
@@ -12,68 +12,55 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-Places = NDArray[np.intp]
+Indices = NDArray[np.intp]
 
-# Alternating between graphs and runs; it converges by a factor each time.
+# Alternations between graphs and runs; each shrinks the remaining error by a constant factor.
 _ROUNDS = 200
 
 
-def settle(logs: Floats, graph: Places, run: Places, device: Places) -> tuple[Floats, Floats]:
-    """What each graph takes, with what runs differ by taken out.
+def remove_drift(logs: Floats, graph: Indices, run: Indices, device: Indices) -> tuple[Floats, Floats]:
+    """Return the mean logarithm of seconds of each graph without the slowdown of runs, and its standard error.
 
-    Parameters
-    ----------
-    logs
-        Logarithms of seconds, of shape ``(rows, runtimes)``, NaN where there is none.
-    graph, run
-        Of each row, as numbers from 0.
-    device
-        Of each runtime, as numbers from 0.
-
-    Returns
-    -------
-    logs : array
-        Of shape ``(graphs, runtimes)``; as measured, in the mean, of a graph that a single run has measured and nothing
-        ties to others.
-    error : array
-        The standard error of each; NaN where there is one measurement.
+    `logs` and both results have a column per runtime; `logs` has a row per measurement, the results a row per graph.
+    `graph` and `run` number the graph and the run of each row, `device` the device of each column, all from 0. A graph
+    measured in a single run that shares no graph with another keeps its mean; the error of a single measurement is NaN.
     """
     graphs, runs, devices = graph.max() + 1, run.max() + 1, device.max() + 1
-    there = np.isfinite(logs)
-    # Only what several runs have measured tells how they differ.
+    finite = np.isfinite(logs)
+    # Only graphs measured in several runs show how runs differ.
     in_runs = np.zeros((graphs, runs), dtype=bool)
-    in_runs[graph, run] = there.any(axis=1)
-    ties = there & (in_runs.sum(axis=1) > 1)[graph][:, None]
+    in_runs[graph, run] = finite.any(axis=1)
+    ties = finite & (in_runs.sum(axis=1) > 1)[graph][:, None]
     tied = np.zeros(runs, dtype=bool)
     np.logical_or.at(tied, run, ties.any(axis=1))
-    slower = np.zeros((runs, devices))
-    found = _means(logs, there, graph, graphs)
+    slowdown = np.zeros((runs, devices))
+    means = _compute_means(logs, finite, graph, graphs)
     for _ in range(_ROUNDS if tied.any() else 0):
-        residual = logs - slower[run][:, device] - found[graph]
-        for at in range(devices):
-            own = ties & (device == at)[None, :]
+        residual = logs - slowdown[run][:, device] - means[graph]
+        for device_index in range(devices):
+            selected = ties & (device == device_index)[None, :]
             summed, count = np.zeros(runs), np.zeros(runs)
-            np.add.at(summed, run, np.where(own, residual, 0.0).sum(axis=1))
-            np.add.at(count, run, own.sum(axis=1))
-            slower[:, at] += summed / np.maximum(count, 1)
-        # Only differences are known: in the mean of the runs nothing is added.
-        slower[tied] -= slower[tied].mean(axis=0)
-        found = _means(logs - slower[run][:, device], there, graph, graphs)
-    corrected = logs - slower[run][:, device]
-    return found, _errors(corrected, there, graph, found)
+            np.add.at(summed, run, np.where(selected, residual, 0.0).sum(axis=1))
+            np.add.at(count, run, selected.sum(axis=1))
+            slowdown[:, device_index] += summed / np.maximum(count, 1)
+        # Only differences are identifiable: the mean slowdown of the runs is zero.
+        slowdown[tied] -= slowdown[tied].mean(axis=0)
+        means = _compute_means(logs - slowdown[run][:, device], finite, graph, graphs)
+    corrected = logs - slowdown[run][:, device]
+    return means, _compute_errors(corrected, finite, graph, means)
 
 
-def _means(values: Floats, there: NDArray[np.bool_], graph: Places, graphs: int) -> Floats:
-    """By graph and runtime the mean of what there is; NaN of nothing."""
+def _compute_means(values: Floats, finite: NDArray[np.bool_], graph: Indices, graphs: int) -> Floats:
+    """Return the mean of the finite values by graph and runtime, NaN where there is none."""
     summed, count = np.zeros((graphs, values.shape[1])), np.zeros((graphs, values.shape[1]))
-    np.add.at(summed, graph, np.where(there, values, 0.0))
-    np.add.at(count, graph, there)
+    np.add.at(summed, graph, np.where(finite, values, 0.0))
+    np.add.at(count, graph, finite)
     return np.where(count > 0, summed / np.maximum(count, 1), np.nan)
 
 
-def _errors(values: Floats, there: NDArray[np.bool_], graph: Places, found: Floats) -> Floats:
-    squares, count = np.zeros(found.shape), np.zeros(found.shape)
-    np.add.at(squares, graph, np.where(there, (values - found[graph]) ** 2, 0.0))
-    np.add.at(count, graph, there)
+def _compute_errors(values: Floats, finite: NDArray[np.bool_], graph: Indices, means: Floats) -> Floats:
+    squares, count = np.zeros(means.shape), np.zeros(means.shape)
+    np.add.at(squares, graph, np.where(finite, (values - means[graph]) ** 2, 0.0))
+    np.add.at(count, graph, finite)
     deviation = np.sqrt(squares / np.maximum(count - 1, 1))
     return np.where(count > 1, deviation / np.sqrt(np.maximum(count, 1)), np.nan)

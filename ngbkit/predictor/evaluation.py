@@ -1,4 +1,4 @@
-"""How well kinds of models predict what they have not learned from, in one table."""
+"""Compares kinds of models, in one table, by how well they predict networks that they were not fitted to."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 from ngbkit.dataset.storage import Data
 from ngbkit.predictor import scores
 from ngbkit.predictor.examples import Examples, collect
-from ngbkit.predictor.kinds import kind as kind_of
+from ngbkit.predictor.kinds import find_kind
 from ngbkit.predictor.kinds.base import Floats, Progress, silent
-from ngbkit.predictor.splits import Split, folds
+from ngbkit.predictor.splits import Split, split_examples
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,84 +29,94 @@ def evaluate(
     settings: Mapping[str, Mapping[str, Any]] | None = None,
     progress: Progress = silent,
 ) -> pd.DataFrame:
-    """Learn from a part of the networks and predict the others, for each kind, seed and fold.
+    """Fit each kind of model on a part of the networks and score its predictions of the others, per seed and fold.
 
     Parameters
     ----------
     data
         As for `ngbkit.predictor.fit`.
     kinds
-        Of models.
+        Kinds of models.
     split
-        What is left out: see `ngbkit.predictor.splits.folds`.
+        What each fold leaves out: see `ngbkit.predictor.splits.split_examples`.
     seeds
-        Of the split and of the model.
+        Seeds of the split and of the model.
     settings
-        By kind, what its models are made with.
+        Settings of the models, by kind.
     progress
-        Told how far it is.
+        Called with the share that is complete and a message.
 
     Returns
     -------
     pandas.DataFrame
-        A row a kind, a runtime, a seed and a fold: ``kind, device, compiler, split, seed, left_out``; ``graphs``, how
-        many were predicted; ``mape`` and ``within_10`` (shares), ``tau``; ``sign`` and ``pairs``: how often the order
-        of two variants of one network that surely differ by more than 3 % is right, and of how many such pairs.
+        A row per kind, runtime, seed and fold: ``kind, device, compiler, split, seed, left_out``; ``graphs``, the
+        number of predicted networks; ``mape`` and ``within_10`` (shares), ``tau``; ``sign``, the share of pairs of
+        variants of one network, significantly more than 3 % apart, that are predicted in the right order; and
+        ``pairs``, the number of such pairs.
 
     Raises
     ------
     UnknownNameError, UsageError
-        As `fit` and `folds`.
+        As `fit` and `split_examples`.
     """
     import pandas as pd
 
-    found = data if isinstance(data, Examples) else collect(data)
-    asked = [(kind, seed) for kind in kinds for seed in seeds]
+    examples = data if isinstance(data, Examples) else collect(data)
+    tasks = [(kind, seed) for kind in kinds for seed in seeds]
     rows: list[dict[str, Any]] = []
-    for number, (kind, seed) in enumerate(asked):
-        own = list(folds(found, split, seed))
-        for fold, (left_out, learned, held) in enumerate(own):
-            model = kind_of(kind)(**(settings or {}).get(kind, {}))
+    for number, (kind, seed) in enumerate(tasks):
+        folds = list(split_examples(examples, split, seed))
+        for fold, (left_out, train, test) in enumerate(folds):
+            model = find_kind(kind)(**(settings or {}).get(kind, {}))
 
-            def told(share: float, text: str, done: float = number + fold / len(own), of: int = len(own)) -> None:
-                progress((done + share / of) / len(asked), f"{kind}, {left_out}: {text}")  # noqa: B023  called now
+            def report_share(
+                share: float, message: str, start: float = number + fold / len(folds), count: int = len(folds)
+            ) -> None:
+                progress((start + share / count) / len(tasks), f"{kind}, {left_out}: {message}")  # noqa: B023  called now
 
-            model.fit(found.take(learned), seed=seed, progress=told)
-            judged = found.take(held)
-            about = {"kind": kind, "split": split, "seed": seed, "left_out": left_out}
-            rows += [about | row for row in _judged(model.predict(judged.graphs), judged)]
+            model.fit(examples.take(train), seed=seed, progress=report_share)
+            test_examples = examples.take(test)
+            labels = {"kind": kind, "split": split, "seed": seed, "left_out": left_out}
+            rows += [labels | row for row in _score(model.predict(test_examples.graphs), test_examples)]
     first = ["kind", "device", "compiler", "split", "seed", "left_out"]
     frame = pd.DataFrame(rows)
     return frame[[*first, *(name for name in frame.columns if name not in first)]]
 
 
 def summary(table: pd.DataFrame) -> pd.DataFrame:
-    """The mean of each score by kind and runtime, each fold counting by its graphs (signs by their pairs)."""
+    """The mean of each score by kind and runtime, weighted by the graphs of each fold (signs by their pairs)."""
     keys = ["split", "kind", "device", "compiler"]
     weights = {"mape": "graphs", "within_10": "graphs", "tau": "graphs", "sign": "pairs"}
     parts = {}
     for score, weight in weights.items():
-        known = table[table[score].notna() & (table[weight] > 0)]
-        summed = known.assign(product=known[score] * known[weight]).groupby(keys, sort=False)[["product", weight]].sum()
-        parts[score] = summed["product"] / summed[weight]
-    found = table[keys].drop_duplicates().set_index(keys)
-    return found.assign(**parts, seeds=table.groupby(keys, sort=False)["seed"].nunique())
-
-
-def _judged(predicted: Floats, judged: Examples) -> Iterable[dict[str, Any]]:
-    for column, (device, compiler) in enumerate(judged.runtimes):
-        guess, truth = predicted[:, column], judged.seconds[:, column]
-        there = np.flatnonzero(np.isfinite(guess) & np.isfinite(truth))
-        if not len(there):
-            continue
-        guess, truth = guess[there], truth[there]
-        # What is known of a network as it came is of its latency, and no error of the gains over it.
-        errors = (
-            None if judged.errors is None else [judged.errors[at, column] if judged.rules[at] else 0.0 for at in there]
+        scored = table[table[score].notna() & (table[weight] > 0)]
+        summed = (
+            scored.assign(product=scored[score] * scored[weight]).groupby(keys, sort=False)[["product", weight]].sum()
         )
-        parents = [judged.parents[at] for at in there]
-        sign, pairs = scores.sign_accuracy(guess, truth, parents, errors=errors)
+        parts[score] = summed["product"] / summed[weight]
+    frame = table[keys].drop_duplicates().set_index(keys)
+    return frame.assign(**parts, seeds=table.groupby(keys, sort=False)["seed"].nunique())
+
+
+def _score(predicted: Floats, examples: Examples) -> Iterable[dict[str, Any]]:
+    variant = np.array([bool(rule) for rule in examples.rules])
+    for column, (device, compiler) in enumerate(examples.runtimes):
+        predictions, measurements = predicted[:, column], examples.seconds[:, column]
+        finite = np.flatnonzero(np.isfinite(predictions) & np.isfinite(measurements))
+        if not len(finite):
+            continue
+        predictions, measurements = predictions[finite], measurements[finite]
+        # The error of an original network is that of its latency, not of a gain over it.
+        errors = None if examples.errors is None else np.where(variant, examples.errors[:, column], 0.0)[finite]
+        parents = [examples.parents[index] for index in finite]
+        sign, pairs = scores.sign_accuracy(predictions, measurements, parents, errors=errors)
         yield {
-            **{"device": device, "compiler": compiler, "graphs": len(there), "mape": scores.mape(guess, truth)},
-            **{"within_10": scores.within(guess, truth), "tau": scores.tau(guess, truth), "sign": sign, "pairs": pairs},
+            **{
+                "device": device,
+                "compiler": compiler,
+                "graphs": len(finite),
+                "mape": scores.mape(predictions, measurements),
+            },
+            **{"within_10": scores.within(predictions, measurements), "tau": scores.tau(predictions, measurements)},
+            **{"sign": sign, "pairs": pairs},
         }

@@ -1,7 +1,6 @@
-"""What a predictor learns from: graphs, and the seconds that each runtime took for them.
+"""The examples that a predictor is fitted to: graphs, and the seconds of each on each runtime.
 
-A dataset that is to be learned from elsewhere carries its graphs with it (`attach`), so that nobody has to build and to
-export its networks again.
+A dataset for learning elsewhere embeds its graphs (`attach`), so that nobody builds and exports its networks again.
 """
 
 from __future__ import annotations
@@ -29,49 +28,49 @@ from ngbkit.dataset.assembly import describe, factor_dims, nodes
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import UsageError
 from ngbkit.figures.rows import family
-from ngbkit.files import Store, replacing
+from ngbkit.files import Store, write_atomically
 from ngbkit.metrics import arrays
 from ngbkit.predictor import drift, graphs
 from ngbkit.predictor.graphs import Graph
 from ngbkit.workloads import labels
-from ngbkit.workloads.base import Factors, Source, Workload, content_hash
+from ngbkit.workloads.base import Factors, Source, Workload, hash_json
 from ngbkit.workloads.export import export_for
 
 Runtime = tuple[str, str]
 """A device and a compiler, with the options that are in its label."""
 
 ATTRIBUTE = "graphs"
-"""The attribute of a dataset that holds the graphs of its networks."""
+"""The attribute of a dataset that embeds the graphs of its networks."""
 
 VARIANTS = "variants"
-"""The attribute that says which rules made the rewritten networks of a dataset: JSON, by the content hash of the file
-that is the option ``graph`` of their columns."""
+"""The attribute with the rules that made the rewritten networks of a dataset: JSON, by the content hash in the option
+``graph`` of their columns."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Examples:
-    """Graphs with what each runtime took for them, every one once.
+    """Distinct graphs with their latencies on each runtime.
 
     Parameters
     ----------
     graphs
-        No two of the same digest.
+        Their digests are distinct.
     seconds
         The median latency, of shape ``(graphs, runtimes)``; NaN where there is none.
     runtimes
-        What the columns are of.
+        A device and a compiler per column.
     names
-        Of the networks, with their factors and batch size.
+        Networks with their factors and batch size.
     families
-        What each network is one of, for a split that leaves whole families out.
+        The family of each network, for a split that leaves out whole families.
     parents
-        The network that each was rewritten from, or its own name: what a split keeps together.
+        The network that each was rewritten from, or its own name; a split keeps these together.
     rules
-        What it was rewritten by; empty for a network as it came.
+        The rules that rewrote it; empty for an original network.
     errors
-        The standard errors of the logarithms of `seconds`, of those that several runs have measured; of a variant that
-        one run has measured, of its speed-up over the network that it stands beside; else NaN. No prediction can be
-        better than what this says.
+        Standard errors of the logarithms of `seconds` for graphs measured in several runs; for a variant measured in
+        one run, that of its speed-up over the original measured beside it; else NaN. No prediction can be more
+        accurate.
     """
 
     graphs: tuple[Graph, ...]
@@ -87,26 +86,26 @@ class Examples:
         return len(self.graphs)
 
     def take(self, places: Sequence[int] | NDArray[np.intp]) -> Examples:
-        """Those at these places."""
-        at = [int(place) for place in places]
-        texts = {name: tuple(getattr(self, name)[one] for one in at) for name in _TEXTS}
-        errors = None if self.errors is None else self.errors[at]
-        graphs_ = tuple(self.graphs[one] for one in at)
-        return replace(self, graphs=graphs_, seconds=self.seconds[at], errors=errors, **texts)
+        """The examples at these indices."""
+        indices = [int(index) for index in places]
+        texts = {name: tuple(getattr(self, name)[index] for index in indices) for name in _TEXTS}
+        errors = None if self.errors is None else self.errors[indices]
+        selected = tuple(self.graphs[index] for index in indices)
+        return replace(self, graphs=selected, seconds=self.seconds[indices], errors=errors, **texts)
 
     @property
     def isolated(self) -> NDArray[np.bool_]:
-        """Which of them are a single operator, measured by itself: what sums of operators are made of."""
-        return np.array([one == OPERATOR for one in self.families], dtype=bool)
+        """Which examples are a single operator that was measured alone; sums of operators are fitted to these."""
+        return np.array([family_name == OPERATOR for family_name in self.families], dtype=bool)
 
 
 _TEXTS = ("names", "families", "parents", "rules")
 
 LAYOUT = 1
-"""Of a file of examples: another number where what it holds means something else."""
+"""The version of the format of a file of examples."""
 
 OPERATOR = "operator"
-"""The family of single operators that were measured by themselves."""
+"""The family of single operators that were measured alone."""
 
 
 def collect(*data: Data | Iterable[Data]) -> Examples:
@@ -115,77 +114,81 @@ def collect(*data: Data | Iterable[Data]) -> Examples:
     Parameters
     ----------
     *data
-        What runs gave, or lists of it; they need not fit into one grid. Coordinates along ``workload`` say what is
-        known of each network, where there are any: ``family`` (else what its name says), ``parent``, ``rule``. A column
-        with the option ``graph`` is of a rewritten network, a variant of the one that it stands beside.
+        Datasets of runs, or lists of them; their grids may differ. Optional coordinates along ``workload`` describe
+        each network: ``family`` (default: derived from its name), ``parent``, ``rule``. A column with the option
+        ``graph`` is a rewritten network, a variant of the network in the same row.
 
     Raises
     ------
     UsageError
-        No trial gave a latency, or a dataset does not say what a network is.
+        No trial has a latency, or a dataset lacks the description of a network.
 
     Notes
     -----
-    Of networks whose graphs are the same, up to the names and the values of weights, the first stays: copies on both
-    sides of a split would be remembered and not predicted. Its latency is the geometric mean of all, with what runs
-    differ by as a whole taken out (`ngbkit.predictor.drift`).
+    Networks with the same graph, up to names and the values of weights, are one example with the labels of the first: a
+    copy in the training and in the test set would be remembered, not predicted. Its latency is the geometric mean of
+    all, without the drift between runs (`ngbkit.predictor.drift`).
     """
-    given = list(chain.from_iterable(one if isinstance(one, (list, tuple, Iterator)) else [one] for one in data))
-    runtimes = list(dict.fromkeys(one for each in given for node in nodes(each).values() for one in _runtimes(node)))
-    found: dict[str, tuple[Graph, _Row]] = {}
-    measured: list[tuple[str, int, NDArray[np.float64]]] = []
-    paired: dict[str, NDArray[np.float64]] = {}
-    for run, each in enumerate(given):
-        known = _stored(each)
-        for row in (row for node in nodes(each).values() for row in _rows(each, node, runtimes)):
-            one = known[row.key] if row.key in known else _built(each, row.key)
-            found.setdefault(one.digest, (one, row))
-            measured.append((one.digest, run, np.log(row.seconds)))
+    lists = (each if isinstance(each, (list, tuple, Iterator)) else [each] for each in data)
+    datasets = list(chain.from_iterable(lists))
+    grids = [node for dataset in datasets for node in nodes(dataset).values()]
+    runtimes = list(dict.fromkeys(chain.from_iterable(map(_list_runtimes, grids))))
+    first_rows: dict[str, tuple[Graph, _Row]] = {}
+    measurements: list[tuple[str, int, NDArray[np.float64]]] = []
+    gain_errors: dict[str, NDArray[np.float64]] = {}
+    for run, dataset in enumerate(datasets):
+        stored = _load_graphs(dataset)
+        for row in (row for node in nodes(dataset).values() for row in _build_rows(dataset, node, runtimes)):
+            graph_ = stored.get(row.key) or _build_graph(dataset, row.key)
+            first_rows.setdefault(graph_.digest, (graph_, row))
+            measurements.append((graph_.digest, run, np.log(row.seconds)))
             if row.error is not None:
-                paired[one.digest] = row.error
-    if not found:
-        raise UsageError("no trial of this dataset gave a latency; a predictor learns from those that are ok.")
-    places = {digest: at for at, digest in enumerate(found)}
+                gain_errors[graph_.digest] = row.error
+    if not first_rows:
+        raise UsageError("no latency in this dataset: a predictor needs trials with the status 'ok'. Measure again.")
+    indices = {digest: index for index, digest in enumerate(first_rows)}
     devices = list(dict.fromkeys(device for device, _ in runtimes))
-    logs, errors = drift.settle(
-        np.stack([values for _, _, values in measured]),
-        np.array([places[digest] for digest, _, _ in measured]),
-        np.array([run for _, run, _ in measured]),
+    logs, errors = drift.remove_drift(
+        np.stack([values for _, _, values in measurements]),
+        np.array([indices[digest] for digest, _, _ in measurements]),
+        np.array([run for _, run, _ in measurements]),
         np.array([devices.index(device) for device, _ in runtimes]),
     )
-    for digest, error in paired.items():
-        known_already = errors[places[digest]]
-        errors[places[digest]] = np.where(np.isfinite(known_already), known_already, error)
-    firsts = list(found.values())
+    for digest, error in gain_errors.items():
+        drift_errors = errors[indices[digest]]
+        errors[indices[digest]] = np.where(np.isfinite(drift_errors), drift_errors, error)
+    unique = list(first_rows.values())
     return Examples(
-        graphs=tuple(one for one, _ in firsts),
+        graphs=tuple(graph_ for graph_, _ in unique),
         seconds=np.exp(logs),
         errors=errors,
         runtimes=tuple(runtimes),
-        **{name: tuple(row.about[name] for _, row in firsts) for name in _TEXTS},
+        **{name: tuple(row.labels[name] for _, row in unique) for name in _TEXTS},
     )
 
 
 def attach(data: Data) -> Data:
-    """The dataset, with the graphs of its networks in an attribute: who has it need not build them."""
-    keys = dict.fromkeys(row.key for node in nodes(data).values() for row in _rows(data, node, _runtimes(node)))
-    known = _stored(data)
-    found = data.copy()
-    found.attrs = {**data.attrs, ATTRIBUTE: _packed({key: known.get(key) or _built(data, key) for key in keys})}
-    return found
+    """The dataset with the graphs of its networks in an attribute, so that `collect` need not build them."""
+    keys = dict.fromkeys(
+        row.key for node in nodes(data).values() for row in _build_rows(data, node, _list_runtimes(node))
+    )
+    stored = _load_graphs(data)
+    labelled = data.copy()
+    labelled.attrs = {**data.attrs, ATTRIBUTE: _pack({key: stored.get(key) or _build_graph(data, key) for key in keys})}
+    return labelled
 
 
 def save(examples: Examples, path: str | Path) -> Path:
-    """Write examples as one netCDF file: their seconds, what they are, and their graphs."""
-    about = {name: ("network", np.array(getattr(examples, name), dtype=object)) for name in _TEXTS}
-    about |= {"device": ("runtime", _objects(device for device, _ in examples.runtimes))}
-    about |= {"compiler": ("runtime", _objects(compiler for _, compiler in examples.runtimes))}
+    """Write examples as one netCDF file: their seconds, labels and graphs."""
+    coords = {name: ("network", np.array(getattr(examples, name), dtype=object)) for name in _TEXTS}
+    coords |= {"device": ("runtime", _build_text_array(device for device, _ in examples.runtimes))}
+    coords |= {"compiler": ("runtime", _build_text_array(compiler for _, compiler in examples.runtimes))}
     seconds = (("network", "runtime"), examples.seconds, describe("s", "median latency of one inference of the batch"))
-    data = xr.Dataset({"seconds": seconds, **about})
+    data = xr.Dataset({"seconds": seconds, **coords})
     if examples.errors is not None:
-        said = describe("1", "standard error of the logarithm of that latency")
-        data["errors"] = (("network", "runtime"), examples.errors, said)
-    packed = _packed(dict(zip(map(str, range(len(examples))), examples.graphs, strict=True)))
+        attributes = describe("1", "standard error of the logarithm of that latency")
+        data["errors"] = (("network", "runtime"), examples.errors, attributes)
+    packed = _pack(dict(zip(map(str, range(len(examples))), examples.graphs, strict=True)))
     data.attrs = {ATTRIBUTE: packed, "layout": LAYOUT, "ngbkit_version": metadata.version("ngbkit")}
     return storage.save(data, Path(path), overwrite=True)
 
@@ -196,19 +199,22 @@ def load(path: str | Path) -> Examples:
     Raises
     ------
     UsageError
-        The file holds something else.
+        The file holds no examples, or its layout is unknown to this ngbkit.
     """
     data = storage.load(path)
-    known = _stored(data)
-    if not isinstance(data, xr.Dataset) or "seconds" not in data or not known:
-        raise UsageError(f"{path} holds no examples; `save` writes such a file, and `collect` makes them of datasets.")
+    stored = _load_graphs(data)
+    if not isinstance(data, xr.Dataset) or "seconds" not in data or not stored:
+        raise UsageError(
+            f"{path} holds no examples; expected a file that examples.save() wrote. `collect` builds examples from "
+            "datasets."
+        )
     if data.attrs.get("layout") != LAYOUT:
         raise UsageError(
-            f"{path} is of layout {data.attrs.get('layout')}, and this ngbkit reads {LAYOUT}: collect the examples of "
+            f"invalid layout of {path}: got {data.attrs.get('layout')}; expected {LAYOUT}. Collect the examples from "
             "their runs again."
         )
     return Examples(
-        graphs=tuple(known[str(at)] for at in range(len(known))),
+        graphs=tuple(stored[str(index)] for index in range(len(stored))),
         seconds=data["seconds"].values,
         errors=data["errors"].values if "errors" in data else None,
         runtimes=tuple(zip(data["device"].values.tolist(), data["compiler"].values.tolist(), strict=True)),
@@ -217,7 +223,7 @@ def load(path: str | Path) -> Examples:
 
 
 def graph(workload: Workload, batch_size: int = 1, factors: Factors | None = None) -> Graph:
-    """A network as a graph: built and exported here, unless that was done before.
+    """A network as a graph: built and exported here, or loaded from the cache.
 
     Parameters
     ----------
@@ -226,139 +232,140 @@ def graph(workload: Workload, batch_size: int = 1, factors: Factors | None = Non
     batch_size
         Samples in a call.
     factors
-        A value of each factor that it varies.
+        A value of each factor that the network varies.
 
     Raises
     ------
     UnsupportedError
-        It has no ONNX form.
+        The network has no ONNX form.
     """
     seed = options.get_options()["seed"]
-    kept = _cache(workload, batch_size, factors or {})
-    if kept.exists():
-        return Graph.from_json(json.loads(zlib.decompress(kept.read_bytes())))
+    cached = _build_cache_path(workload, batch_size, factors or {})
+    if cached.exists():
+        return Graph.from_json(json.loads(zlib.decompress(cached.read_bytes())))
     source: Source = registry.load(registry.WORKLOADS, workload.source)
     network = source.build(workload, factors or {})
     with TemporaryDirectory(prefix="ngbkit-graph-") as folder:
-        path = export_for(network, Path(folder), [batch_size], seed)[batch_size]
-        found = graphs.read(path, batch_size)
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(kept) as temporary:
-        temporary.write_bytes(zlib.compress(json.dumps(found.to_json()).encode()))
-    return found
+        file = export_for(network, Path(folder), [batch_size], seed)[batch_size]
+        result = graphs.read(file, batch_size)
+    cached.parent.mkdir(parents=True, exist_ok=True)
+    with write_atomically(cached) as temporary:
+        temporary.write_bytes(zlib.compress(json.dumps(result.to_json()).encode()))
+    return result
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Row:
-    """A network at one batch size, or a variant of it: where its graph is found, its seconds, what is known of it."""
+    """The measurements of a network or of a variant at one batch size, with the key of its graph and its labels."""
 
     key: str
     seconds: NDArray[np.float64]
-    about: Mapping[str, str]
-    #: Of a variant, the standard error of the logarithm of its speed-up.
+    labels: Mapping[str, str]
+    #: The standard error of the logarithm of the speed-up of a variant.
     error: NDArray[np.float64] | None = None
 
 
-def _packed(known: Mapping[str, Graph]) -> str:
-    written = {key: one.to_json() for key, one in known.items()}
-    return base64.b85encode(zlib.compress(json.dumps(written).encode(), 9)).decode()
+def _pack(graphs_: Mapping[str, Graph]) -> str:
+    serialised = {key: graph_.to_json() for key, graph_ in graphs_.items()}
+    return base64.b85encode(zlib.compress(json.dumps(serialised).encode(), 9)).decode()
 
 
-def _objects(texts: Iterable[str]) -> NDArray[Any]:
+def _build_text_array(texts: Iterable[str]) -> NDArray[Any]:
     return np.array(list(texts), dtype=object)
 
 
-def _stored(data: Data) -> dict[str, Graph]:
+def _load_graphs(data: Data) -> dict[str, Graph]:
     packed = data.attrs.get(ATTRIBUTE)
-    known = json.loads(zlib.decompress(base64.b85decode(packed))) if packed else {}
-    return {key: Graph.from_json(one) for key, one in known.items()}
+    serialised = json.loads(zlib.decompress(base64.b85decode(packed))) if packed else {}
+    return {key: Graph.from_json(graph_json) for key, graph_json in serialised.items()}
 
 
-def _key(workload: str, factors: Factors, batch_size: int, digest: str) -> str:
+def _build_key(workload: str, factors: Factors, batch_size: int, digest: str) -> str:
     return json.dumps([workload, dict(factors), batch_size, digest], sort_keys=True)
 
 
-def _built(data: Data, key: str) -> Graph:
+def _build_graph(data: Data, key: str) -> Graph:
     name, factors, batch_size, digest = json.loads(key)
-    store = Store(options.state_dir() / "artifacts")
-    if digest and store.have(digest):
-        return graphs.read(store.path(digest), batch_size)
-    asked = json.loads(data.attrs.get("sweep") or "{}")
-    described = next((one for one in asked.get("workloads", []) if one["name"] == name), None)
-    if described is None or digest:
+    store = Store(options.get_state_dir() / options.LAYOUT.artifacts)
+    if digest and store.contains(digest):
+        return graphs.read(store.locate(digest), batch_size)
+    sweep = json.loads(data.attrs.get("sweep") or "{}")
+    workload = next((spec for spec in sweep.get("workloads", []) if spec["name"] == name), None)
+    if workload is None or digest:
         raise UsageError(
-            f"this dataset does not say what {name} is, so that there is no graph of it. Take what a run gave, or give "
-            "its graphs with it by ngbkit.predictor.attach(ds) where it was measured."
+            f"no graph of {name}: this dataset lacks its description. Use the dataset of a run, or embed its graphs "
+            "where it was measured: ngbkit.predictor.attach(ds)."
         )
-    return graph(Workload.from_json(described, store.path), batch_size, factors)
+    return graph(Workload.from_json(workload, store.locate), batch_size, factors)
 
 
-def _cache(workload: Workload, batch_size: int, factors: Factors) -> Path:
-    about = {"workload": workload.id, "factors": dict(factors), "batch_size": batch_size, "layout": graphs.LAYOUT}
-    return options.state_dir() / "cache" / "graphs" / f"{content_hash(about)}.json.z"
+def _build_cache_path(workload: Workload, batch_size: int, factors: Factors) -> Path:
+    key = {"workload": workload.id, "factors": dict(factors), "batch_size": batch_size, "layout": graphs.LAYOUT}
+    return options.get_state_dir() / options.LAYOUT.cache / "graphs" / f"{hash_json(key)}.json.z"
 
 
-def _runtimes(node: xr.Dataset) -> list[Runtime]:
-    compilers = dict.fromkeys(_split(label)[0] for label in _labels(node, "compiler"))
-    return list(product(_labels(node, "device"), compilers))
+def _list_runtimes(node: xr.Dataset) -> list[Runtime]:
+    compilers = dict.fromkeys(_split_label(label)[0] for label in _list_labels(node, "compiler"))
+    return list(product(_list_labels(node, "device"), compilers))
 
 
-def _labels(node: xr.Dataset, dim: str) -> list[Any]:
+def _list_labels(node: xr.Dataset, dim: str) -> list[Any]:
     return list(np.atleast_1d(node[dim].values).tolist())
 
 
-def _split(label: str) -> tuple[str, str]:
-    """The label of a column without the option ``graph``, and the content hash that this is."""
+def _split_label(label: str) -> tuple[str, str]:
+    """Split the label of a column into the label without the option ``graph`` and the content hash in that option."""
     name, brace, rest = label.partition("{")
     if not brace:
         return label, ""
-    chosen = json.loads(brace + rest)
-    digest = str(chosen.pop(GRAPH, ""))
-    return labels.join(name, chosen), digest
+    options_ = json.loads(brace + rest)
+    digest = str(options_.pop(GRAPH, ""))
+    return labels.join(name, options_), digest
 
 
-def _rows(data: Data, node: xr.Dataset, runtimes: Sequence[Runtime]) -> Iterator[_Row]:
-    """Of each network at each batch size, and of each variant of it."""
+def _build_rows(data: Data, node: xr.Dataset, runtimes: Sequence[Runtime]) -> Iterator[_Row]:
+    """Yield a row per network and batch size, and per variant."""
     rules = json.loads(data.attrs.get(VARIANTS) or "{}")
     dims = ["workload", *factor_dims(node), "batch_size", "device", "compiler"]
     median = xr.apply_ufunc(arrays.median, node["latency"], input_core_dims=[["repeat"]])
     median = median.expand_dims([dim for dim in dims if dim not in median.dims]).transpose(*dims)
-    columns = [
-        (device, *_split(label)) for device, label in product(_labels(node, "device"), _labels(node, "compiler"))
-    ]
-    known = {dim: median[dim].values.tolist() for dim in dims}
+    runtime_labels = product(_list_labels(node, "device"), _list_labels(node, "compiler"))
+    columns = [(device, *_split_label(label)) for device, label in runtime_labels]
+    labels_by_dim = {dim: median[dim].values.tolist() for dim in dims}
     flat = median.values.reshape(*median.shape[:-2], -1)
-    rounds = _round_medians(node, dims).reshape(*flat.shape, -1)
-    for at in np.ndindex(*flat.shape[:-1]):
-        factors = {dim: known[dim][one] for dim, one in zip(dims, at, strict=False)}
+    rounds = _compute_round_medians(node, dims).reshape(*flat.shape, -1)
+    for position in np.ndindex(*flat.shape[:-1]):
+        factors = {dim: labels_by_dim[dim][index] for dim, index in zip(dims, position, strict=False)}
         name, batch_size = str(factors.pop("workload")), int(factors.pop("batch_size"))
-        about = _about(node, name, factors, batch_size, at[0])
-        own = {(device, compiler): place for place, (device, compiler, digest) in enumerate(columns) if not digest}
+        description = _describe_network(node, name, factors, batch_size, position[0])
+        originals = {
+            (device, compiler): column for column, (device, compiler, digest) in enumerate(columns) if not digest
+        }
         measured: dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
-        for place, (device, compiler, digest) in enumerate(columns):
+        for column, (device, compiler, digest) in enumerate(columns):
             blank = (np.full(len(runtimes), np.nan), np.full(len(runtimes), np.nan))
             seconds, errors = measured.setdefault(digest, blank)
-            value, error, beside = flat[at][place], np.nan, own.get((device, compiler))
-            if digest and beside is not None and np.isfinite(flat[at][beside]):
-                # Round by round, as every ratio is: whatever else the machine did hit both.
-                gain, error = _paired(rounds[at][place], rounds[at][beside])
-                value = flat[at][beside] * gain
+            value, error, original = flat[position][column], np.nan, originals.get((device, compiler))
+            if digest and original is not None and np.isfinite(flat[position][original]):
+                # Round by round, as every ratio: a disturbance of the machine then affects both.
+                gain, error = _compute_gain(rounds[position][column], rounds[position][original])
+                value = flat[position][original] * gain
             runtime = runtimes.index((device, compiler))
             seconds[runtime], errors[runtime] = value, error
         for digest, (seconds, errors) in measured.items():
             if not np.isfinite(seconds).any():
                 continue
-            key = _key(name, factors, batch_size, digest)
+            key = _build_key(name, factors, batch_size, digest)
             if digest:
                 rule = str(rules.get(digest, "rewritten"))
-                changed = about | {"rules": rule, "names": f"{about['names']} {rule} {digest[:8]}"}
-                yield _Row(key=key, seconds=seconds, about=changed, error=errors)
+                variant = description | {"rules": rule, "names": f"{description['names']} {rule} {digest[:8]}"}
+                yield _Row(key=key, seconds=seconds, labels=variant, error=errors)
             else:
-                yield _Row(key=key, seconds=seconds, about=about)
+                yield _Row(key=key, seconds=seconds, labels=description)
 
 
-def _round_medians(node: xr.Dataset, dims: Sequence[str]) -> NDArray[np.float64]:
-    """Of each trial the medians of its rounds; of a dataset without rounds, one."""
+def _compute_round_medians(node: xr.Dataset, dims: Sequence[str]) -> NDArray[np.float64]:
+    """Return the medians of each round of each trial; a dataset without rounds has one."""
     latency = node["latency"].expand_dims([dim for dim in dims if dim not in node["latency"].dims])
     latency = latency.transpose(*dims, "repeat")
     if "round" not in node:
@@ -367,25 +374,25 @@ def _round_medians(node: xr.Dataset, dims: Sequence[str]) -> NDArray[np.float64]
     return np.asarray(arrays.round_medians(latency.values, rounds.values), np.float64)
 
 
-def _paired(variant: NDArray[np.float64], original: NDArray[np.float64]) -> tuple[float, float]:
-    """The median of the ratios of two trials over their rounds, and the standard error of its logarithm."""
+def _compute_gain(variant: NDArray[np.float64], original: NDArray[np.float64]) -> tuple[float, float]:
+    """Return the median ratio of two trials over their rounds, and the standard error of its logarithm."""
     ratios = np.log(variant / original)
     ratios = ratios[np.isfinite(ratios)]
     if not len(ratios):
         return float("nan"), float("nan")
-    # Of the median of normal numbers, whose variance is pi / 2 times that of their mean.
+    # The variance of the median of normal numbers is pi / 2 times that of their mean.
     error = math.sqrt(math.pi / 2) * float(ratios.std(ddof=1)) / math.sqrt(len(ratios)) if len(ratios) > 1 else math.nan
     return math.exp(float(np.median(ratios))), error
 
 
-def _about(node: xr.Dataset, name: str, factors: Factors, batch_size: int, place: int) -> dict[str, str]:
-    known = [each for each in ("family", "parent", "rule") if each in node.coords]
-    told = {each: str(np.atleast_1d(node[each].values)[place]) for each in known}
-    written = " ".join([name, *(f"{factor}={value:g}" for factor, value in factors.items()), f"batch {batch_size}"])
-    # What is of one network at other factors and batch sizes is kept together too: it is nearly the same.
+def _describe_network(node: xr.Dataset, name: str, factors: Factors, batch_size: int, index: int) -> dict[str, str]:
+    names = [coord for coord in ("family", "parent", "rule") if coord in node.coords]
+    coords = {coord: str(np.atleast_1d(node[coord].values)[index]) for coord in names}
+    title = " ".join([name, *(f"{factor}={value:g}" for factor, value in factors.items()), f"batch {batch_size}"])
+    # The parent also groups other factors and batch sizes of a network, which behave almost alike.
     return {
-        "names": written,
-        "families": told.get("family") or family(name),
-        "parents": told.get("parent") or name,
-        "rules": told.get("rule", ""),
+        "names": title,
+        "families": coords.get("family") or family(name),
+        "parents": coords.get("parent") or name,
+        "rules": coords.get("rule", ""),
     }

@@ -1,6 +1,7 @@
-"""Networks to learn from: cells of NAS-Bench-201, stacks of random blocks, and networks of timm at several sizes.
+"""Generates training networks: cells of NAS-Bench-201, stacks of random blocks, and networks of timm at several sizes.
 
-The name of each begins with its family. The same count and seed give the same networks.
+It stays in the package because engines rebuild its networks from the installed entry point `ngbkit.workloads.layers`.
+The name of each network starts with its family. The same count and seed give the same networks.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ngbkit.workloads.base import Workload
 Layers = list[dict[str, Any]]
 
 CELL = ("none", "skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3")
-"""What may stand on each of the six edges of a cell: Dong and Yang, NAS-Bench-201 (ICLR 2020), table 1."""
+"""The operations of an edge of a cell: Dong and Yang, NAS-Bench-201 (ICLR 2020), table 1."""
 
 _EDGES = ((0, 1), (0, 2), (1, 2), (0, 3), (1, 3), (2, 3))
 
@@ -36,75 +37,64 @@ TIMM = (
 _SIZES = (64, 96, 128, 160, 192, 224)
 
 
-def nasbench201(cell: Sequence[int], *, channels: int = 16, cells: int = 1, size: int = 32) -> Workload:
-    """A network of NAS-Bench-201, with fewer cells a stage than the five of the benchmark unless told.
+def build_nasbench201(cell: Sequence[int], *, channels: int = 16, cells: int = 1, size: int = 32) -> Workload:
+    """Build a network of NAS-Bench-201 with `cells` cells per stage, where the benchmark has five.
 
-    Parameters
-    ----------
-    cell
-        Six places in `CELL`, for the edges 0-1, 0-2, 1-2, 0-3, 1-3, 2-3.
-    channels
-        Of the first stage; the second and the third have twice and four times as many.
-    cells
-        In a stage.
-    size
-        Pixels of a side.
-
-    Raises
-    ------
-    UsageError
-        A cell that is none, or one whose output does not depend on its input.
+    `cell` has six indices in `CELL`, for the edges 0-1, 0-2, 1-2, 0-3, 1-3, 2-3; `channels` are those of the first
+    stage, and the second and the third have twice and four times as many; `size` is a side of the image in pixels.
     """
-    if len(cell) != len(_EDGES) or not all(0 <= one < len(CELL) for one in cell):
-        raise UsageError(f"a cell of NAS-Bench-201 is six numbers from 0 to {len(CELL) - 1}; {list(cell)} came.")
-    drawn = _Drawing()
-    value = drawn.unit(0, "conv", out=channels)
+    if len(cell) != len(_EDGES) or not all(0 <= operation < len(CELL) for operation in cell):
+        raise UsageError(
+            f"invalid cell of NAS-Bench-201: got {list(cell)}; expected six integers from 0 to {len(CELL) - 1}."
+        )
+    builder = _Builder()
+    value = builder.unit(0, "conv", out=channels)
     for stage, width in enumerate((channels, 2 * channels, 4 * channels)):
         if stage:
-            value = _reduction(drawn, value, width)
+            value = _add_reduction(builder, value, width)
         for _ in range(cells):
-            value = _cell(drawn, value, cell)
-    _head(drawn, drawn.add("relu", drawn.add("batchnorm", value)), classes=10)
+            value = _add_cell(builder, value, cell)
+    _add_head(builder, builder.add("relu", builder.add("batchnorm", value)), classes=10)
     digits = "".join(map(str, cell))
-    return layers.network(f"nasbench-{digits}-{channels}x{cells}-{size}", drawn.layers, (3, size, size))
+    return layers.network(f"nasbench-{digits}-{channels}x{cells}-{size}", builder.layers, (3, size, size))
 
 
-def cells(count: int, seed: int = 0) -> list[Workload]:
-    """Random networks of NAS-Bench-201, no two of one cell and size."""
+def generate_cells(count: int, seed: int = 0) -> list[Workload]:
+    """Generate random networks of NAS-Bench-201 with distinct cells and sizes."""
     generator = np.random.default_rng([seed, 1])
     names: dict[str, Workload] = {}
     while len(names) < count:
         cell = generator.integers(0, len(CELL), len(_EDGES)).tolist()
-        if not _connected(cell):
+        if not _is_connected(cell):
             continue
-        about = {"channels": int(generator.choice([8, 16, 24])), "cells": int(generator.integers(1, 4))}
-        found = nasbench201(cell, **about, size=int(generator.choice([32, 48, 64])))
-        names[found.name] = found
+        sizes = {"channels": int(generator.choice([8, 16, 24])), "cells": int(generator.integers(1, 4))}
+        workload = build_nasbench201(cell, **sizes, size=int(generator.choice([32, 48, 64])))
+        names[workload.name] = workload
     return list(names.values())
 
 
-def stacks(count: int, seed: int = 0) -> list[Workload]:
-    """Random stacks of blocks, as many of each of the families of `BLOCKS`, of random widths, depths and sizes."""
+def generate_stacks(count: int, seed: int = 0) -> list[Workload]:
+    """Generate random stacks of blocks of random widths, depths and sizes, evenly over the families of `BLOCKS`."""
     kinds = list(BLOCKS)
-    found = []
+    workloads = []
     for number in range(count):
         kind = kinds[number % len(kinds)]
-        found.append(_stack(kind, number, np.random.default_rng([seed, 2, number])))
-    return found
+        workloads.append(_build_stack(kind, number, np.random.default_rng([seed, 2, number])))
+    return workloads
 
 
-def zoo(count: int, seed: int = 0) -> list[Workload]:
-    """Networks of timm at random sizes; first each network once."""
+def generate_zoo(count: int, seed: int = 0) -> list[Workload]:
+    """Generate networks of timm at random sizes, each network once before any repeats."""
     generator = np.random.default_rng([seed, 3])
     fixed = [name for name in TIMM if name.endswith("_224")]
     once = [(name, None if name in fixed else int(generator.choice(_SIZES))) for name in generator.permutation(TIMM)]
     rest = [(name, size) for name, size in product(TIMM, _SIZES) if name not in fixed and (name, size) not in once]
-    order = [*once, *(rest[at] for at in generator.permutation(len(rest)))]
+    order = [*once, *(rest[index] for index in generator.permutation(len(rest)))]
     return [timm.model(str(name), img_size=size) for name, size in islice(order, count)]
 
 
-class _Drawing:
-    """Layers as they are drawn up; each method gives the place of the value that it made."""
+class _Builder:
+    """Builds a list of layers; each method returns the index of the value that it adds."""
 
     def __init__(self) -> None:
         self.layers: Layers = []
@@ -114,168 +104,171 @@ class _Drawing:
         return len(self.layers)
 
     def unit(self, value: int, op: str, act: str = "", **arguments: Any) -> int:
-        """A convolution with its BatchNorm and, where one is named, an activation."""
+        """Add a convolution with its BatchNorm and an optional activation."""
         value = self.add("batchnorm", self.add(op, value, **arguments))
         return self.add(act, value) if act else value
 
 
-def _connected(cell: Sequence[int]) -> bool:
+def _is_connected(cell: Sequence[int]) -> bool:
     """Whether the output of a cell depends on its input."""
     reached = {0}
-    for (start, end), one in zip(_EDGES, cell, strict=True):
-        if CELL[one] != "none" and start in reached:
+    for (start, end), operation in zip(_EDGES, cell, strict=True):
+        if CELL[operation] != "none" and start in reached:
             reached.add(end)
     return 3 in reached
 
 
-def _cell(drawn: _Drawing, value: int, cell: Sequence[int]) -> int:
-    made: dict[int, list[int]] = {0: [value]}
+def _add_cell(builder: _Builder, value: int, cell: Sequence[int]) -> int:
+    values: dict[int, list[int]] = {0: [value]}
     for node in (1, 2, 3):
-        for (start, end), one in zip(_EDGES, cell, strict=True):
-            if end == node and CELL[one] != "none" and start in made:
-                made.setdefault(node, []).append(_edge(drawn, _sum(drawn, made, start), CELL[one]))
-    if 3 not in made:
-        raise UsageError(f"the output of cell {list(cell)} does not depend on its input.")
-    return _sum(drawn, made, 3)
+        for (start, end), operation in zip(_EDGES, cell, strict=True):
+            if end == node and CELL[operation] != "none" and start in values:
+                values.setdefault(node, []).append(
+                    _add_edge(builder, _add_sum(builder, values, start), CELL[operation])
+                )
+    if 3 not in values:
+        raise UsageError(f"invalid cell: got {list(cell)}; expected a path from node 0 to node 3.")
+    return _add_sum(builder, values, 3)
 
 
-def _sum(drawn: _Drawing, made: dict[int, list[int]], node: int) -> int:
-    """The sum of what comes in at a node, made once."""
-    if len(made[node]) > 1:
-        made[node] = [drawn.add("add", *made[node])]
-    return made[node][0]
+def _add_sum(builder: _Builder, values: dict[int, list[int]], node: int) -> int:
+    """Add the sum of the inputs of a node, once."""
+    if len(values[node]) > 1:
+        values[node] = [builder.add("add", *values[node])]
+    return values[node][0]
 
 
-def _edge(drawn: _Drawing, value: int, kind: str) -> int:
+def _add_edge(builder: _Builder, value: int, kind: str) -> int:
     if kind == "skip_connect":
         return value
     if kind == "avg_pool_3x3":
-        return drawn.add("avgpool", value, kernel=3)
-    return drawn.unit(drawn.add("relu", value), "conv", kernel=3 if kind.endswith("3x3") else 1)
+        return builder.add("avgpool", value, kernel=3)
+    return builder.unit(builder.add("relu", value), "conv", kernel=3 if kind.endswith("3x3") else 1)
 
 
-def _reduction(drawn: _Drawing, value: int, width: int) -> int:
-    """The residual block between two stages: half the size, twice the channels."""
-    left = drawn.unit(drawn.add("relu", value), "conv", out=width, stride=2)
-    left = drawn.unit(drawn.add("relu", left), "conv", out=width)
-    right = drawn.add("conv", drawn.add("avgpool", value, kernel=2, stride=2), out=width, kernel=1)
-    return drawn.add("add", left, right)
+def _add_reduction(builder: _Builder, value: int, width: int) -> int:
+    """Add the residual block between two stages: half the size, twice the channels."""
+    left = builder.unit(builder.add("relu", value), "conv", out=width, stride=2)
+    left = builder.unit(builder.add("relu", left), "conv", out=width)
+    right = builder.add("conv", builder.add("avgpool", value, kernel=2, stride=2), out=width, kernel=1)
+    return builder.add("add", left, right)
 
 
-def _head(drawn: _Drawing, value: int, classes: int = 100) -> int:
-    return drawn.add("linear", drawn.add("mean", value), out=classes)
+def _add_head(builder: _Builder, value: int, classes: int = 100) -> int:
+    return builder.add("linear", builder.add("mean", value), out=classes)
 
 
-def _plain(drawn: _Drawing, value: int, width: int, chance: np.random.Generator) -> int:
-    return drawn.unit(value, "conv", act=_activation(chance), out=width, kernel=_odd(chance))
+def _add_plain(builder: _Builder, value: int, width: int, generator: np.random.Generator) -> int:
+    return builder.unit(value, "conv", act=_draw_activation(generator), out=width, kernel=_draw_kernel(generator))
 
 
-def _residual(drawn: _Drawing, value: int, width: int, chance: np.random.Generator) -> int:
-    act = _activation(chance)
-    left = drawn.unit(drawn.unit(value, "conv", act, out=width), "conv", out=width, kernel=_odd(chance))
-    right = drawn.unit(value, "conv", out=width, kernel=1)
-    return drawn.add(act, drawn.add("add", left, right))
+def _add_residual(builder: _Builder, value: int, width: int, generator: np.random.Generator) -> int:
+    act = _draw_activation(generator)
+    left = builder.unit(builder.unit(value, "conv", act, out=width), "conv", out=width, kernel=_draw_kernel(generator))
+    right = builder.unit(value, "conv", out=width, kernel=1)
+    return builder.add(act, builder.add("add", left, right))
 
 
-def _bottleneck(drawn: _Drawing, value: int, width: int, chance: np.random.Generator) -> int:
-    inner = max(8, 8 * (width // int(chance.choice([16, 32]))))
-    groups = int(chance.choice([1, 1, 2, 4, 8]))
-    left = drawn.unit(value, "conv", "relu", out=inner, kernel=1)
-    left = drawn.unit(left, "conv", "relu", out=inner, groups=groups)
-    left = drawn.unit(left, "conv", out=width, kernel=1)
-    right = drawn.unit(value, "conv", out=width, kernel=1)
-    return drawn.add("relu", drawn.add("add", left, right))
+def _add_bottleneck(builder: _Builder, value: int, width: int, generator: np.random.Generator) -> int:
+    inner = max(8, 8 * (width // int(generator.choice([16, 32]))))
+    groups = int(generator.choice([1, 1, 2, 4, 8]))
+    left = builder.unit(value, "conv", "relu", out=inner, kernel=1)
+    left = builder.unit(left, "conv", "relu", out=inner, groups=groups)
+    left = builder.unit(left, "conv", out=width, kernel=1)
+    right = builder.unit(value, "conv", out=width, kernel=1)
+    return builder.add("relu", builder.add("add", left, right))
 
 
-def _inverted(drawn: _Drawing, value: int, width: int, chance: np.random.Generator) -> int:
-    act = str(chance.choice(["relu6", "hardswish", "silu"]))
-    inner = width * int(chance.choice([2, 3, 4, 6]))
-    found = drawn.unit(value, "conv", act, out=inner, kernel=1)
-    found = drawn.unit(found, "conv", act, groups=0, kernel=_odd(chance))
-    if chance.random() < 0.5:
-        found = _squeezed(drawn, found, inner)
-    return drawn.unit(found, "conv", out=width, kernel=1)
+def _add_inverted(builder: _Builder, value: int, width: int, generator: np.random.Generator) -> int:
+    act = str(generator.choice(["relu6", "hardswish", "silu"]))
+    inner = width * int(generator.choice([2, 3, 4, 6]))
+    value = builder.unit(value, "conv", act, out=inner, kernel=1)
+    value = builder.unit(value, "conv", act, groups=0, kernel=_draw_kernel(generator))
+    if generator.random() < 0.5:
+        value = _add_squeeze_excitation(builder, value, inner)
+    return builder.unit(value, "conv", out=width, kernel=1)
 
 
-def _squeezed(drawn: _Drawing, value: int, width: int) -> int:
-    """Squeeze and excitation: channels weighed by what their means say."""
-    means = drawn.add("mean", value, keep=True)
-    small = drawn.add("relu", drawn.add("conv", means, out=max(8, width // 4), kernel=1, bias=True))
-    gate = drawn.add("hardsigmoid", drawn.add("conv", small, out=width, kernel=1, bias=True))
-    return drawn.add("mul", value, gate)
+def _add_squeeze_excitation(builder: _Builder, value: int, width: int) -> int:
+    """Add squeeze and excitation: a gate per channel, computed from the channel means."""
+    means = builder.add("mean", value, keep=True)
+    small = builder.add("relu", builder.add("conv", means, out=max(8, width // 4), kernel=1, bias=True))
+    gate = builder.add("hardsigmoid", builder.add("conv", small, out=width, kernel=1, bias=True))
+    return builder.add("mul", value, gate)
 
 
-def _dense(drawn: _Drawing, value: int, width: int, chance: np.random.Generator) -> int:
-    grown = drawn.unit(value, "conv", "relu", out=max(8, width // 2), kernel=_odd(chance))
-    return drawn.unit(drawn.add("concat", value, grown), "conv", "relu", out=width, kernel=1)
+def _add_dense(builder: _Builder, value: int, width: int, generator: np.random.Generator) -> int:
+    grown = builder.unit(value, "conv", "relu", out=max(8, width // 2), kernel=_draw_kernel(generator))
+    return builder.unit(builder.add("concat", value, grown), "conv", "relu", out=width, kernel=1)
 
 
-def _inception(drawn: _Drawing, value: int, width: int, chance: np.random.Generator) -> int:
+def _add_inception(builder: _Builder, value: int, width: int, generator: np.random.Generator) -> int:
     part = max(8, width // 4)
-    ones = drawn.unit(value, "conv", "relu", out=part, kernel=1)
-    threes = drawn.unit(drawn.unit(value, "conv", "relu", out=part, kernel=1), "conv", "relu", out=part)
-    fives = drawn.unit(drawn.unit(value, "conv", "relu", out=part, kernel=1), "conv", "relu", out=part, kernel=5)
-    pooled = drawn.add(str(chance.choice(["maxpool", "avgpool"])), value, kernel=3)
-    pooled = drawn.unit(pooled, "conv", "relu", out=part, kernel=1)
-    return drawn.add("concat", ones, threes, fives, pooled)
+    ones = builder.unit(value, "conv", "relu", out=part, kernel=1)
+    threes = builder.unit(builder.unit(value, "conv", "relu", out=part, kernel=1), "conv", "relu", out=part)
+    fives = builder.unit(builder.unit(value, "conv", "relu", out=part, kernel=1), "conv", "relu", out=part, kernel=5)
+    pooled = builder.add(str(generator.choice(["maxpool", "avgpool"])), value, kernel=3)
+    pooled = builder.unit(pooled, "conv", "relu", out=part, kernel=1)
+    return builder.add("concat", ones, threes, fives, pooled)
 
 
-def _branched(drawn: _Drawing, value: int, width: int, chance: np.random.Generator) -> int:  # noqa: ARG001
-    """RepVGG as it is trained: a 3x3, a 1x1, and their sum."""
-    three, one = drawn.unit(value, "conv", out=width), drawn.unit(value, "conv", out=width, kernel=1)
-    return drawn.add("relu", drawn.add("add", three, one))
+def _add_branched(builder: _Builder, value: int, width: int, generator: np.random.Generator) -> int:  # noqa: ARG001
+    """Add a block of RepVGG in its training form: a 3x3, a 1x1, and their sum."""
+    three, pointwise = builder.unit(value, "conv", out=width), builder.unit(value, "conv", out=width, kernel=1)
+    return builder.add("relu", builder.add("add", three, pointwise))
 
 
-def _tokens(drawn: _Drawing, value: int, width: int, chance: np.random.Generator) -> int:
-    heads = int(chance.choice([2, 4, 8]))
-    value = drawn.add("add", value, drawn.add("attention", drawn.add("layernorm", value), heads=heads))
-    inner = drawn.add("linear", drawn.add("layernorm", value), out=width * int(chance.choice([2, 4])))
-    return drawn.add("add", value, drawn.add("linear", drawn.add("gelu", inner), out=width))
+def _add_tokens(builder: _Builder, value: int, width: int, generator: np.random.Generator) -> int:
+    heads = int(generator.choice([2, 4, 8]))
+    value = builder.add("add", value, builder.add("attention", builder.add("layernorm", value), heads=heads))
+    inner = builder.add("linear", builder.add("layernorm", value), out=width * int(generator.choice([2, 4])))
+    return builder.add("add", value, builder.add("linear", builder.add("gelu", inner), out=width))
 
 
-BLOCKS: dict[str, Callable[[_Drawing, int, int, np.random.Generator], int]] = {
-    "plain": _plain,
-    "residual": _residual,
-    "bottleneck": _bottleneck,
-    "inverted": _inverted,
-    "dense": _dense,
-    "inception": _inception,
-    "branched": _branched,
-    "tokens": _tokens,
+BLOCKS: dict[str, Callable[[_Builder, int, int, np.random.Generator], int]] = {
+    "plain": _add_plain,
+    "residual": _add_residual,
+    "bottleneck": _add_bottleneck,
+    "inverted": _add_inverted,
+    "dense": _add_dense,
+    "inception": _add_inception,
+    "branched": _add_branched,
+    "tokens": _add_tokens,
 }
-"""By family, what draws one block."""
+"""By family, the function that adds one block."""
 
 
-def _stack(kind: str, number: int, chance: np.random.Generator) -> Workload:
-    drawn = _Drawing()
-    size, depth = int(chance.choice([32, 48, 64, 96, 128])), int(chance.integers(1, 9))
-    width = 8 * int(chance.integers(2, 17))
+def _build_stack(kind: str, number: int, generator: np.random.Generator) -> Workload:
+    builder = _Builder()
+    size, depth = int(generator.choice([32, 48, 64, 96, 128])), int(generator.integers(1, 9))
+    width = 8 * int(generator.integers(2, 17))
     if kind == "tokens":
-        patch = int(chance.choice([8, 16]))
-        value = drawn.add("tokens", drawn.add("conv", 0, out=width, kernel=patch, stride=patch, bias=True))
+        patch = int(generator.choice([8, 16]))
+        value = builder.add("tokens", builder.add("conv", 0, out=width, kernel=patch, stride=patch, bias=True))
         for _ in range(depth):
-            value = _tokens(drawn, value, width, chance)
-        drawn.add("linear", drawn.add("mean", drawn.add("layernorm", value)), out=100)
+            value = _add_tokens(builder, value, width, generator)
+        builder.add("linear", builder.add("mean", builder.add("layernorm", value)), out=100)
     else:
-        value = drawn.unit(0, "conv", "relu", out=width, stride=int(chance.choice([1, 2])))
+        value = builder.unit(0, "conv", "relu", out=width, stride=int(generator.choice([1, 2])))
         for place in range(depth):
-            value = BLOCKS[kind](drawn, value, width, chance)
+            value = BLOCKS[kind](builder, value, width, generator)
             if place + 1 < depth and place % 3 == 1:
-                value = drawn.add("maxpool", value, kernel=3, stride=2)
+                value = builder.add("maxpool", value, kernel=3, stride=2)
                 width = min(256, 2 * width) if kind != "inception" else width
-        _head(drawn, value)
-    return layers.network(f"{kind}-{number:04d}", drawn.layers, (3, size, size))
+        _add_head(builder, value)
+    return layers.network(f"{kind}-{number:04d}", builder.layers, (3, size, size))
 
 
-def _activation(chance: np.random.Generator) -> str:
-    return str(chance.choice(["relu", "relu", "relu6", "silu", "hardswish", "gelu"]))
+def _draw_activation(generator: np.random.Generator) -> str:
+    return str(generator.choice(["relu", "relu", "relu6", "silu", "hardswish", "gelu"]))
 
 
-def _odd(chance: np.random.Generator) -> int:
-    return int(chance.choice([1, 3, 3, 3, 5]))
+def _draw_kernel(generator: np.random.Generator) -> int:
+    return int(generator.choice([1, 3, 3, 3, 5]))
 
 
-def everything(count: int, seed: int = 0) -> Iterator[Workload]:
-    """About as many of each sort: a third cells, a third stacks, and a third of timm."""
-    part = -(-count // 3)
-    yield from islice((one for sort in (cells, stacks, zoo) for one in sort(part, seed)), count)
+def generate_all(count: int, seed: int = 0) -> Iterator[Workload]:
+    """Generate a third cells, a third stacks, and a third networks of timm."""
+    share = -(-count // 3)
+    kinds = (generate_cells, generate_stacks, generate_zoo)
+    yield from islice((workload for generate in kinds for workload in generate(share, seed)), count)

@@ -1,7 +1,7 @@
-"""Any network as an annotated graph: its operators with their shapes, work and bytes, and how values flow between them.
+"""Any network as an annotated graph: its operators with their shapes, work and bytes, and the values between them.
 
-An ONNX file is read without the values of its weights, at one batch size. What follows from constants alone is a
-constant: every compiler folds it. Graphs are plain data, small enough to be stored beside the measurements.
+An ONNX file is read without the values of its weights, at one batch size. A value computed from constants alone is a
+constant, as every compiler folds it. Graphs are plain data, small enough to be stored beside the measurements.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ if TYPE_CHECKING:
 Attribute = int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]
 
 LAYOUT = 1
-"""Changes when what a graph holds does, so that nothing older is taken for it."""
+"""The version of the graph format: a change invalidates all cached graphs."""
 
-# A value that more operators than this take makes no siblings: their number would be that squared.
+# A value with more consumers makes no siblings: the number of pairs grows with the square.
 _MOST_SIBLINGS = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tensor:
-    """A value that flows, or a constant.
+    """A value of a graph: a flowing one or a constant.
 
     Parameters
     ----------
     shape
-        With the batch; None where it is not known before the network runs.
+        Includes the batch; None if it is unknown before the network runs.
     dtype
-        As NumPy calls it, or ONNX where NumPy has none.
+        NumPy's name, or ONNX's if NumPy has none.
     bytes
-        0 where the shape is not known.
+        0 if the shape is unknown.
     """
 
     shape: tuple[int, ...] | None
@@ -51,7 +51,7 @@ class Tensor:
 
     @property
     def size(self) -> int:
-        """Its values; 0 where the shape is not known."""
+        """The number of elements; 0 if the shape is unknown."""
         return 0 if self.shape is None else math.prod(self.shape)
 
 
@@ -62,17 +62,17 @@ class Operator:
     Parameters
     ----------
     name
-        Of the node in the file.
+        The name of the node in the file.
     kind
-        ``"Conv"``; with its domain, where that is not ONNX's own: ``"com.microsoft.FusedConv"``.
+        ``"Conv"``; with its domain if that is not ONNX's own: ``"com.microsoft.FusedConv"``.
     inputs, outputs
-        The values that flow in and out, in order.
+        The flowing values, in order.
     weights
-        The constants that it takes.
+        The constant inputs.
     attributes
-        Numbers and texts by name; tensors and graphs are left out.
+        Numbers and texts by name, without tensors and graphs.
     macs
-        Multiply-accumulate operations; None where its work has no definition.
+        Multiply-accumulate operations; None if its work is undefined.
     """
 
     name: str
@@ -85,13 +85,14 @@ class Operator:
 
     @property
     def digest(self) -> str:
-        """The same for two operators that do the same work: only their names and the values of weights may differ."""
-        tensors = [[[one.shape, one.dtype] for one in some] for some in (self.inputs, self.weights, self.outputs)]
-        return _hashed(self.kind, dict(self.attributes), tensors)
+        """A hash of its work: equal for two operators that differ only in their names and in the values of weights."""
+        groups = (self.inputs, self.weights, self.outputs)
+        signature = [[[tensor.shape, tensor.dtype] for tensor in tensors] for tensors in groups]
+        return _hash(self.kind, dict(self.attributes), signature)
 
     @property
     def bytes(self) -> int:
-        """What it reads and writes at least: inputs, weights and outputs, each once."""
+        """The bytes that it reads and writes at least: inputs, weights and outputs, each once."""
         return sum(tensor.bytes for tensor in (*self.inputs, *self.weights, *self.outputs))
 
 
@@ -102,13 +103,15 @@ class Graph:
     Parameters
     ----------
     operators
-        Each behind all that it takes values from.
+        In topological order.
     edges
-        Pairs of places in `operators`: the second takes a value from the first. Each pair once.
+        Distinct pairs of indices in `operators`: the second operator consumes a value of the first.
     inputs, outputs
-        Of the network.
+        The values of the network.
     shared
-        Places of the operators that take the same value, for each value that several take.
+        For each value with several consumers, the indices of these operators.
+    digest
+        Equal for graphs that differ only in names, in the order of operators and in the values of weights.
     """
 
     operators: tuple[Operator, ...]
@@ -120,28 +123,28 @@ class Graph:
 
     @cached_property
     def siblings(self) -> tuple[tuple[int, int], ...]:
-        """Pairs of operators that take the same value, the smaller place first."""
-        pairs = (pair for places in self.shared if len(places) <= _MOST_SIBLINGS for pair in combinations(places, 2))
+        """Pairs of operators that consume the same value, the smaller index first."""
+        pairs = (pair for group in self.shared if len(group) <= _MOST_SIBLINGS for pair in combinations(group, 2))
         return tuple(sorted(set(pairs)))
 
     @cached_property
     def depths(self) -> tuple[int, ...]:
-        """By operator, how many there are on the longest path from an input up to it, itself included."""
-        found = [1] * len(self.operators)
-        for start, end in self.edges:  # sorted by where they start, which is behind all that it takes values from
-            found[end] = max(found[end], found[start] + 1)
-        return tuple(found)
+        """By operator, the number of operators on the longest path from an input to it, itself included."""
+        depths = [1] * len(self.operators)
+        for start, end in self.edges:  # sorted by start, so that each start is final
+            depths[end] = max(depths[end], depths[start] + 1)
+        return tuple(depths)
 
     @property
     def macs(self) -> int | None:
-        """Multiply-accumulate operations; None where those of an operator are not known."""
-        known = [one.macs for one in self.operators if one.macs is not None]
-        return sum(known) if len(known) == len(self.operators) else None
+        """Multiply-accumulate operations; None if those of an operator are unknown."""
+        counts = [operator.macs for operator in self.operators if operator.macs is not None]
+        return sum(counts) if len(counts) == len(self.operators) else None
 
     @property
     def weight_bytes(self) -> int:
-        """The bytes of all constants; one that several operators take counts for each."""
-        return sum(tensor.bytes for one in self.operators for tensor in one.weights)
+        """The bytes of all constants; a constant that several operators consume counts for each."""
+        return sum(tensor.bytes for operator in self.operators for tensor in operator.weights)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -149,10 +152,10 @@ class Graph:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Graph:
         return cls(
-            operators=tuple(_operator(one) for one in data["operators"]),
+            operators=tuple(_load_operator(operator) for operator in data["operators"]),
             edges=tuple((start, end) for start, end in data["edges"]),
-            inputs=tuple(map(_tensor, data["inputs"])),
-            outputs=tuple(map(_tensor, data["outputs"])),
+            inputs=tuple(map(_load_tensor, data["inputs"])),
+            outputs=tuple(map(_load_tensor, data["outputs"])),
             shared=tuple(tuple(places) for places in data["shared"]),
             digest=data["digest"],
         )
@@ -166,69 +169,66 @@ def read(path: Path, batch_size: int = 1) -> Graph:
     path
         The file; external data beside it is not read.
     batch_size
-        What an open first dimension is bound to.
+        The size of an open first dimension.
 
     Raises
     ------
     MissingDependencyError
         A library is not installed.
     """
-    ir = _library()
-    proto = onnx_counts.bind(onnx_counts.open_file(path), batch_size)
-    return of(ir.from_proto(proto))
+    ir = _load_library()
+    proto = onnx_counts.bind(onnx_counts.load_without_weights(path), batch_size)
+    return annotate(ir.from_proto(proto))
 
 
-def of(graph: ir.Graph) -> Graph:
-    """An `onnx_ir` graph whose shapes are known, without functions, as an annotated one.
-
-    What has no way to an output is left out, and so is what is made of constants alone.
-    """
+def annotate(graph: ir.Graph) -> Graph:
+    """Annotate an `onnx_ir` graph without functions whose shapes are inferred, and drop unused and constant nodes."""
     graph.sort()
-    needed = _needed(graph)
+    needed = _find_needed(graph)
     constants = {value for value in graph.initializers.values() if value not in graph.inputs}
     nodes: list[ir.Node] = []
     for node in graph:
-        if node.op_type == "Constant" or (node.inputs and all(value in constants for value in _taken(node))):
+        if node.op_type == "Constant" or (node.inputs and all(value in constants for value in _iterate_inputs(node))):
             constants.update(node.outputs)
         elif node in needed:
             nodes.append(node)
-    place = {node: at for at, node in enumerate(nodes)}
-    takers: dict[ir.Value, list[int]] = {}
+    indices = {node: index for index, node in enumerate(nodes)}
+    consumers: dict[ir.Value, list[int]] = {}
     edges: set[tuple[int, int]] = set()
-    for at, node in enumerate(nodes):
-        for value in dict.fromkeys(_taken(node)):
+    for index, node in enumerate(nodes):
+        for value in dict.fromkeys(_iterate_inputs(node)):
             if value in constants:
                 continue
-            takers.setdefault(value, []).append(at)
+            consumers.setdefault(value, []).append(index)
             producer = value.producer()
-            if producer in place:
-                edges.add((place[producer], at))
-    fed = [value for value in graph.inputs if value not in constants]
-    shapes = _shapes(graph)
+            if producer in indices:
+                edges.add((indices[producer], index))
+    inputs = [value for value in graph.inputs if value not in constants]
+    shapes = _collect_shapes(graph)
     return Graph(
-        operators=tuple(_annotated(node, constants, shapes) for node in nodes),
+        operators=tuple(_annotate_node(node, constants, shapes) for node in nodes),
         edges=tuple(sorted(edges)),
-        inputs=tuple(map(_described, fed)),
-        outputs=tuple(map(_described, graph.outputs)),
-        shared=tuple(sorted({tuple(places) for places in takers.values() if len(places) > 1})),
-        digest=_digest(nodes, fed, graph.outputs, constants),
+        inputs=tuple(map(_describe_value, inputs)),
+        outputs=tuple(map(_describe_value, graph.outputs)),
+        shared=tuple(sorted({tuple(group) for group in consumers.values() if len(group) > 1})),
+        digest=_compute_digest(nodes, inputs, graph.outputs, constants),
     )
 
 
-def _needed(graph: ir.Graph) -> set[ir.Node]:
-    """The nodes that an output follows from."""
-    waiting = [value.producer() for value in graph.outputs]
-    found: set[ir.Node] = set()
-    while waiting:
-        node = waiting.pop()
-        if node is not None and node not in found:
-            found.add(node)
-            waiting += [value.producer() for value in _taken(node)]
-    return found
+def _find_needed(graph: ir.Graph) -> set[ir.Node]:
+    """Return the nodes that an output depends on."""
+    queue = [value.producer() for value in graph.outputs]
+    needed: set[ir.Node] = set()
+    while queue:
+        node = queue.pop()
+        if node is not None and node not in needed:
+            needed.add(node)
+            queue += [value.producer() for value in _iterate_inputs(node)]
+    return needed
 
 
-def _library() -> Any:
-    """onnx_ir, where it is installed."""
+def _load_library() -> Any:
+    """Return onnx_ir, or raise the error that names its extra."""
     try:
         import onnx_ir
     except ImportError as error:
@@ -236,8 +236,8 @@ def _library() -> Any:
     return onnx_ir
 
 
-def _taken(node: ir.Node) -> Iterator[ir.Value]:
-    """The values that a node takes, those of its inner graphs included."""
+def _iterate_inputs(node: ir.Node) -> Iterator[ir.Value]:
+    """Yield the inputs of a node, those of its inner graphs included."""
     import onnx_ir as ir
 
     yield from (value for value in node.inputs if value is not None)
@@ -248,101 +248,102 @@ def _taken(node: ir.Node) -> Iterator[ir.Value]:
         elif attribute.type == ir.AttributeType.GRAPHS:
             inner = attribute.as_graphs()
         for graph in inner:
-            own = {value for each in graph for value in each.outputs} | {*graph.inputs, *graph.initializers.values()}
-            taken = [value for each in graph for value in _taken(each)]
-            yield from (value for value in [*taken, *graph.outputs] if value not in own)
+            inner_values = {value for node in graph for value in node.outputs}
+            inner_values |= {*graph.inputs, *graph.initializers.values()}
+            inner_inputs = [value for node in graph for value in _iterate_inputs(node)]
+            yield from (value for value in [*inner_inputs, *graph.outputs] if value not in inner_values)
 
 
-def _annotated(node: ir.Node, constants: set[ir.Value], shapes: onnx_counts.Shapes) -> Operator:
+def _annotate_node(node: ir.Node, constants: set[ir.Value], shapes: onnx_counts.Shapes) -> Operator:
     import onnx_ir as ir
 
-    taken = list(_taken(node))
+    inputs = list(_iterate_inputs(node))
     try:
-        idle = onnx_counts.is_idle(node.domain, node.op_type)
-        macs = 0 if idle else onnx_counts.work(ir.to_proto(node), shapes)
+        idle = onnx_counts.is_free(node.domain, node.op_type)
+        macs = 0 if idle else onnx_counts.count_node_macs(ir.to_proto(node), shapes)
     except onnx_counts.UncountableError:
         macs = None
     return Operator(
         name=node.name or "",
-        kind=_kind(node),
-        inputs=tuple(_described(value) for value in taken if value not in constants),
-        outputs=tuple(map(_described, node.outputs)),
-        weights=tuple(_described(value) for value in taken if value in constants),
-        attributes=_attributes(node),
+        kind=_format_kind(node),
+        inputs=tuple(_describe_value(value) for value in inputs if value not in constants),
+        outputs=tuple(map(_describe_value, node.outputs)),
+        weights=tuple(_describe_value(value) for value in inputs if value in constants),
+        attributes=_parse_attributes(node),
         macs=macs,
     )
 
 
-def _kind(node: ir.Node) -> str:
+def _format_kind(node: ir.Node) -> str:
     return node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
 
 
-def _attributes(node: ir.Node) -> dict[str, Attribute]:
+def _parse_attributes(node: ir.Node) -> dict[str, Attribute]:
     import onnx_ir as ir
 
-    plain = {ir.AttributeType.INT, ir.AttributeType.FLOAT, ir.AttributeType.STRING}
+    scalars = {ir.AttributeType.INT, ir.AttributeType.FLOAT, ir.AttributeType.STRING}
     lists = {ir.AttributeType.INTS, ir.AttributeType.FLOATS, ir.AttributeType.STRINGS}
-    found: dict[str, Attribute] = {}
+    attributes: dict[str, Attribute] = {}
     for name, attribute in sorted(node.attributes.items()):
-        if attribute.type in plain:
-            found[name] = attribute.value
+        if attribute.type in scalars:
+            attributes[name] = attribute.value
         elif attribute.type in lists:
-            found[name] = tuple(attribute.value)
-    return found
+            attributes[name] = tuple(attribute.value)
+    return attributes
 
 
-def _described(value: ir.Value) -> Tensor:
+def _describe_value(value: ir.Value) -> Tensor:
     dims = None if value.shape is None else tuple(value.shape)
-    known = [size for size in dims or () if isinstance(size, int)]
-    shape = tuple(known) if dims is not None and len(known) == len(dims) else None
+    sizes = [size for size in dims or () if isinstance(size, int)]
+    shape = tuple(sizes) if dims is not None and len(sizes) == len(dims) else None
     if value.dtype is None:
         return Tensor(shape=shape, dtype="", bytes=0)
     bits = math.prod(shape) * value.dtype.bitwidth if shape is not None else 0
     return Tensor(shape=shape, dtype=value.dtype.name.lower(), bytes=-(-bits // 8))
 
 
-def _shapes(graph: ir.Graph) -> dict[str, tuple[int, ...]]:
-    """The shapes that are known, by the name of the value."""
+def _collect_shapes(graph: ir.Graph) -> dict[str, tuple[int, ...]]:
+    """Return the known shapes, by the name of the value."""
     values = [*graph.inputs, *graph.initializers.values(), *(value for node in graph for value in node.outputs)]
-    known = ((value.name or "", _described(value).shape) for value in values)
-    return {name: shape for name, shape in known if shape is not None}
+    shapes = ((value.name or "", _describe_value(value).shape) for value in values)
+    return {name: shape for name, shape in shapes if shape is not None}
 
 
-def _digest(
-    nodes: Sequence[ir.Node], fed: Sequence[ir.Value], outputs: Sequence[ir.Value], constants: set[ir.Value]
+def _compute_digest(
+    nodes: Sequence[ir.Node], inputs: Sequence[ir.Value], outputs: Sequence[ir.Value], constants: set[ir.Value]
 ) -> str:
-    """The same for two graphs that differ in names, in the order of operators and in the values of weights only."""
-    known = {value: _hashed("input", at, _written(value)) for at, value in enumerate(fed)}
+    """Hash a graph without its names, its order of operators and the values of weights."""
+    digests = {value: _hash("input", index, _summarise_value(value)) for index, value in enumerate(inputs)}
 
     def digest(value: ir.Value) -> str:
-        return known[value] if value in known else _hashed("constant", _written(value))
+        return digests[value] if value in digests else _hash("constant", _summarise_value(value))
 
     marks = []
     for node in nodes:
-        taken = [digest(value) for value in _taken(node)]
-        made = [_written(value) for value in node.outputs]
-        marks.append(_hashed(_kind(node), _attributes(node), taken, made))
-        known.update((value, _hashed(marks[-1], at)) for at, value in enumerate(node.outputs))
-    return _hashed(sorted(marks), [digest(value) for value in outputs if value not in constants])
+        sources = [digest(value) for value in _iterate_inputs(node)]
+        results = [_summarise_value(value) for value in node.outputs]
+        marks.append(_hash(_format_kind(node), _parse_attributes(node), sources, results))
+        digests.update((value, _hash(marks[-1], index)) for index, value in enumerate(node.outputs))
+    return _hash(sorted(marks), [digest(value) for value in outputs if value not in constants])
 
 
-def _written(value: ir.Value) -> list[Any]:
-    found = _described(value)
-    return [found.shape, found.dtype]
+def _summarise_value(value: ir.Value) -> list[Any]:
+    tensor = _describe_value(value)
+    return [tensor.shape, tensor.dtype]
 
 
-def _hashed(*parts: Any) -> str:
+def _hash(*parts: Any) -> str:
     return hashlib.blake2b(json.dumps(parts).encode(), digest_size=12).hexdigest()
 
 
-def _tensor(data: Mapping[str, Any]) -> Tensor:
+def _load_tensor(data: Mapping[str, Any]) -> Tensor:
     shape = None if data["shape"] is None else tuple(data["shape"])
     return Tensor(shape=shape, dtype=data["dtype"], bytes=data["bytes"])
 
 
-def _operator(data: Mapping[str, Any]) -> Operator:
+def _load_operator(data: Mapping[str, Any]) -> Operator:
     attributes = {
         name: tuple(value) if isinstance(value, list) else value for name, value in data["attributes"].items()
     }
-    tensors = {name: tuple(map(_tensor, data[name])) for name in ("inputs", "outputs", "weights")}
+    tensors = {name: tuple(map(_load_tensor, data[name])) for name in ("inputs", "outputs", "weights")}
     return Operator(name=data["name"], kind=data["kind"], macs=data["macs"], attributes=attributes, **tensors)

@@ -1,4 +1,4 @@
-"""A model of one kind with what it knows of its own errors: fitted, asked, judged, saved and loaded."""
+"""A fitted model with its errors on held-out networks: fit, predict, save and load."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from ngbkit.dataset.storage import Data
 from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.predictor.examples import Examples, Runtime, collect, graph
 from ngbkit.predictor.graphs import Graph
-from ngbkit.predictor.kinds import kind as kind_of
+from ngbkit.predictor.kinds import find_kind
 from ngbkit.predictor.kinds.base import Floats, Model, Progress, silent
-from ngbkit.predictor.splits import holdout
-from ngbkit.sweep.grid import Sweep
+from ngbkit.predictor.splits import split_holdout
+from ngbkit.sweep.grid import Grid
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _LAYOUT = 1
-_ABOUT = "ngbkit"
+_METADATA = "ngbkit"
 HOLDOUT = 0.15
-"""The share of the networks that intervals are made from, and that the model does not learn from."""
+"""The share of the networks held out from fitting, whose errors determine the intervals."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Predictor:
-    """Predicts what networks take on the runtimes that it has learned from.
+    """Predicts the latency of networks on the runtimes that it was fitted to.
 
     Parameters
     ----------
     model
-        What predicts.
+        The fitted model.
     runtimes
-        Devices and compilers, a column each.
+        A device and a compiler per column.
     errors
-        Absolute logarithms of prediction over measurement, of networks that it has not learned from: of shape
+        Absolute logarithms of prediction over measurement, of networks that the model was not fitted to: of shape
         ``(networks, runtimes)``, NaN where there is none.
     """
 
@@ -50,15 +50,15 @@ class Predictor:
     errors: NDArray[np.float64]
 
     def seconds(self, graphs: Sequence[Graph], ci: float = 0.95) -> tuple[Floats, Floats, Floats]:
-        """What calls take, with both ends of an interval: each of shape ``(graphs, runtimes)``.
+        """The latencies of calls and both ends of their intervals: each of shape ``(graphs, runtimes)``.
 
         Parameters
         ----------
         graphs
             Each at its batch size.
         ci
-            The share of such networks whose latency is to be inside: split conformal prediction, so that it holds of
-            networks that come from where those of `errors` came, whatever the model is.
+            The share of networks whose latency is inside the interval: a split conformal prediction, valid for
+            networks drawn like those of `errors`, whatever the model.
 
         Raises
         ------
@@ -66,70 +66,68 @@ class Predictor:
             `ci` is not a probability.
         """
         if not 0 < ci < 1:
-            raise UsageError(f"an interval came with {ci=}; it is a probability between 0 and 1: ci=0.95.")
-        found = self.model.predict(graphs)
-        factor = np.exp(_quantiles(self.errors, ci))
-        return found, found / factor, found * factor
+            raise UsageError(f"invalid {ci=}; expected a probability between 0 and 1, such as ci=0.95.")
+        seconds = self.model.predict(graphs)
+        factor = np.exp(_compute_quantiles(self.errors, ci))
+        return seconds, seconds / factor, seconds * factor
 
     def costs(self, graph: Graph, compiler: str, device: str | None = None) -> NDArray[np.float64]:
-        """What each operator adds on one runtime, in milliseconds, for `ngbkit.predictor.draw`.
+        """The milliseconds that each operator adds on one runtime, for `ngbkit.predictor.draw`.
 
         Parameters
         ----------
         graph
             A network at one batch size.
         compiler, device
-            One of its runtimes: see `column`.
+            One of the runtimes: see `column`.
 
         Raises
         ------
         UnknownNameError, UsageError
-            As `column`; or its kind of model is no sum of operators.
+            As `column`; or the kind of model is not a sum of operators.
         """
-        found = self.model.contributions(graph)
-        if found is None:
+        contributions = self.model.contributions(graph)
+        if contributions is None:
             raise UsageError(
-                f"a model of the kind {self.model.kind!r} sees a network as a whole, and knows no cost of an operator. "
-                "Fit one that adds them up: 'gnn', 'linear', 'operators'."
+                f"a model of kind {self.model.kind!r} has no cost per operator; expected one of 'gnn', 'linear', "
+                "'operators'. Fit such a predictor."
             )
-        return np.asarray(1e3 * found[:, self.column(compiler, device)])
+        return np.asarray(1e3 * contributions[:, self.column(compiler, device)])
 
     def column(self, compiler: str, device: str | None = None) -> int:
-        """The place of a runtime among `runtimes`.
+        """The index of a runtime in `runtimes`.
 
         Parameters
         ----------
         compiler, device
-            Its names; the device may be left out where there is one only.
+            The names of the runtime; the device is optional if there is only one.
 
         Raises
         ------
         UnknownNameError
-            It has not learned from such a runtime.
+            The predictor was not fitted to such a runtime.
         UsageError
-            It has learned from several devices, and none was named.
+            The predictor was fitted to several devices, and `device` is None.
         """
-        fitting = [at for at, (_, one) in enumerate(self.runtimes) if one == compiler]
-        if not fitting:
-            raise UnknownNameError("compiler of this predictor", compiler, {one for _, one in self.runtimes})
+        columns = [column for column, (_, name) in enumerate(self.runtimes) if name == compiler]
+        if not columns:
+            raise UnknownNameError("compiler of this predictor", compiler, {name for _, name in self.runtimes})
         if device is not None:
-            fitting = [at for at in fitting if self.runtimes[at][0] == device]
-            if not fitting:
-                raise UnknownNameError("device of this predictor", device, {one for one, _ in self.runtimes})
-        if len(fitting) > 1:
-            devices = ", ".join(self.runtimes[at][0] for at in fitting)
-            raise UsageError(
-                f"this predictor has learned {compiler} on several devices: {devices}. Name one: device=…."
-            )
-        return fitting[0]
+            columns = [column for column in columns if self.runtimes[column][0] == device]
+            if not columns:
+                raise UnknownNameError("device of this predictor", device, {name for name, _ in self.runtimes})
+        if len(columns) > 1:
+            devices = ", ".join(self.runtimes[column][0] for column in columns)
+            raise UsageError(f"this predictor knows {compiler} on several devices; expected device= one of {devices}.")
+        return columns[0]
 
     def predict(self, workloads: Any, batch_sizes: Iterable[int] = (1,), *, ci: float = 0.95) -> pd.DataFrame:
-        """What networks take, a row a network, its factors, a batch size and a runtime.
+        """A table of latencies, a row per network, factors, batch size and runtime.
 
         Parameters
         ----------
         workloads
-            What `Sweep` takes: names, workloads, files; or a `Sweep`, whose batch sizes count then.
+            As for `Sweep`: names, workloads, files; or a `Sweep`, whose batch sizes then apply.
         batch_sizes
             Samples in a call.
         ci
@@ -150,31 +148,31 @@ class Predictor:
         """
         import pandas as pd
 
-        sweep = workloads if isinstance(workloads, Sweep) else Sweep(workloads, batch_sizes=list(batch_sizes))
-        asked = [
+        sweep = workloads if isinstance(workloads, Grid) else Grid(workloads, batch_sizes=list(batch_sizes))
+        tasks = [
             (workload, dict(zip(workload.factors, values, strict=True)), size)
             for workload in sweep.workloads
             for values in product(*workload.factors.values())
             for size in sweep.batch_sizes
         ]
-        graphs = [graph(workload, size, factors) for workload, factors, size in asked]
-        middle, low, high = self.seconds(graphs, ci)
+        graphs = [graph(workload, size, factors) for workload, factors, size in tasks]
+        latency, low, high = self.seconds(graphs, ci)
         rows = [
             {
                 **{"workload": workload.name, **factors, "device": device, "compiler": compiler, "batch_size": size},
-                **{"latency": middle[at, column], "ci_low": low[at, column], "ci_high": high[at, column]},
-                "throughput": size / middle[at, column],
+                **{"latency": latency[index, column], "ci_low": low[index, column], "ci_high": high[index, column]},
+                "throughput": size / latency[index, column],
             }
-            for at, (workload, factors, size) in enumerate(asked)
+            for index, (workload, factors, size) in enumerate(tasks)
             for column, (device, compiler) in enumerate(self.runtimes)
         ]
         return pd.DataFrame(rows)
 
     def save(self, path: str | Path) -> Path:
-        """Write one ``.safetensors`` file: numbers, and JSON in its header; nothing in it is ever executed."""
+        """Write one ``.safetensors`` file: arrays, and JSON in its header; loading it never executes code."""
         from safetensors.numpy import save_file
 
-        about = {
+        metadata = {
             "layout": _LAYOUT,
             "kind": self.model.kind,
             "settings": self.model.settings(),
@@ -183,7 +181,7 @@ class Predictor:
         arrays = {f"model.{name}": np.ascontiguousarray(value) for name, value in self.model.arrays().items()}
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
-        save_file({**arrays, "errors": np.ascontiguousarray(self.errors)}, target, {_ABOUT: json.dumps(about)})
+        save_file({**arrays, "errors": np.ascontiguousarray(self.errors)}, target, {_METADATA: json.dumps(metadata)})
         return target
 
 
@@ -195,43 +193,43 @@ def fit(
     progress: Progress = silent,
     **settings: Any,
 ) -> Predictor:
-    """Learn to predict what networks take on the runtimes of a dataset.
+    """Fit a predictor to the runtimes of a dataset.
 
     Parameters
     ----------
     data
-        Of a run, or of several by `ngbkit.merge`; or examples that were made of one.
+        The dataset of a run, or of several by `ngbkit.merge`; or examples that were collected from one.
     kind
         ``"gnn"``; or ``"boosting"``, ``"linear"``, ``"operators"``, ``"flops"``.
     seed
-        Of all that is random: the same data, settings and seed give the same predictor.
+        Seed of the split and the model: the same data, settings and seed give the same predictor.
     progress
-        Told how far it is.
+        Called with the share that is complete and a message.
     **settings
-        Of the kind, such as ``epochs=100``; with ``folder=``, training goes on where it was ended.
+        Settings of the kind, such as ``epochs=100``; with ``folder=``, interrupted training resumes.
 
     Raises
     ------
     UnknownNameError
         There is no such kind.
     UsageError
-        The dataset has no latency, or too few networks for some to be left out.
+        The dataset has no latency, or too few networks to hold some out.
     MissingDependencyError
         A library is not installed.
     """
-    found = data if isinstance(data, Examples) else collect(data)
-    model = kind_of(kind)(**settings)
-    learned, held = holdout(found, HOLDOUT, seed)
-    if not len(held):
+    examples = data if isinstance(data, Examples) else collect(data)
+    model = find_kind(kind)(**settings)
+    train, test = split_holdout(examples, HOLDOUT, seed)
+    if not len(test):
         raise UsageError(
-            f"this dataset has {len(set(found.parents))} network(s); a predictor takes at least four, one of which it "
-            "is judged by."
+            f"too few networks to fit a predictor: got {len(set(examples.parents))}; expected at least four, one of "
+            "which is held out. Measure more networks."
         )
-    model.fit(found.take(learned), seed=seed, progress=progress)
-    judged = found.take(held)
+    model.fit(examples.take(train), seed=seed, progress=progress)
+    test_examples = examples.take(test)
     with np.errstate(divide="ignore", invalid="ignore"):
-        errors = np.abs(np.log(model.predict(judged.graphs) / judged.seconds))
-    return Predictor(model=model, runtimes=found.runtimes, errors=errors)
+        errors = np.abs(np.log(model.predict(test_examples.graphs) / test_examples.seconds))
+    return Predictor(model=model, runtimes=examples.runtimes, errors=errors)
 
 
 def load(path: str | Path) -> Predictor:
@@ -240,33 +238,33 @@ def load(path: str | Path) -> Predictor:
     Raises
     ------
     UsageError
-        The file is none of it, or of a newer ngbkit.
+        The file is not a predictor, or its layout is unknown to this ngbkit.
     """
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(path, framework="numpy") as file:
-            about = json.loads((file.metadata() or {}).get(_ABOUT, "{}"))
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  it is no mapping
+            metadata = json.loads((file.metadata() or {}).get(_METADATA, "{}"))
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  not a mapping
     except (SafetensorError, OSError) as error:
-        raise UsageError(f"{path} is no predictor: {error}. Take a file that predictor.save() wrote.") from error
-    if about.get("layout") != _LAYOUT:
+        raise UsageError(f"{path} is not a predictor: {error}. Pass a file that predictor.save() wrote.") from error
+    if metadata.get("layout") != _LAYOUT:
         raise UsageError(
-            f"{path} is no predictor of this version of ngbkit, which reads layout {_LAYOUT}; it has "
-            f"{about.get('layout', 'none')}. Fit it again."
+            f"invalid layout of {path}: got {metadata.get('layout', 'none')}; expected {_LAYOUT}. Fit the predictor "
+            "again with this version of ngbkit."
         )
-    own = {name.removeprefix("model."): value for name, value in arrays.items() if name.startswith("model.")}
-    model = kind_of(about["kind"]).restore(about["settings"], own)
-    runtimes = tuple((device, compiler) for device, compiler in about["runtimes"])
+    model_arrays = {name.removeprefix("model."): value for name, value in arrays.items() if name.startswith("model.")}
+    model = find_kind(metadata["kind"]).restore(metadata["settings"], model_arrays)
+    runtimes = tuple((device, compiler) for device, compiler in metadata["runtimes"])
     return Predictor(model=model, runtimes=runtimes, errors=arrays["errors"])
 
 
-def _quantiles(errors: Floats, ci: float) -> Floats:
-    """Of each column the error that a new one is at most, with that probability; NaN where too few are known to say."""
-    found = np.full(errors.shape[1], np.nan)
+def _compute_quantiles(errors: Floats, ci: float) -> Floats:
+    """Return the conformal quantile of each column of errors; NaN if there are too few errors for it."""
+    quantiles = np.full(errors.shape[1], np.nan)
     for column, values in enumerate(errors.T):
-        known = np.sort(values[np.isfinite(values)])
-        place = int(np.ceil((len(known) + 1) * ci))
-        if place <= len(known):
-            found[column] = known[place - 1]
-    return found
+        finite = np.sort(values[np.isfinite(values)])
+        rank = int(np.ceil((len(finite) + 1) * ci))
+        if rank <= len(finite):
+            quantiles[column] = finite[rank - 1]
+    return quantiles

@@ -1,4 +1,4 @@
-"""How good predictions are: by how much they are off, and whether they put things in the right order."""
+"""Scores of predictions: their relative errors, and whether they rank networks in the measured order."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ Floats = NDArray[np.floating[Any]]
 
 
 def mape(predicted: ArrayLike, measured: ArrayLike) -> float:
-    """The mean absolute error, as a share of what was measured; NaN of nothing."""
-    return float(np.mean(_errors(predicted, measured))) if np.size(measured) else float("nan")
+    """The mean absolute relative error; NaN for no measurements."""
+    return float(np.mean(_compute_errors(predicted, measured))) if np.size(measured) else float("nan")
 
 
 def within(predicted: ArrayLike, measured: ArrayLike, share: float = 0.1) -> float:
-    """The share of predictions that are off by at most `share` of what was measured; NaN of nothing."""
-    return float(np.mean(_errors(predicted, measured) <= share)) if np.size(measured) else float("nan")
+    """The share of predictions whose relative error is at most `share`; NaN for no measurements."""
+    return float(np.mean(_compute_errors(predicted, measured) <= share)) if np.size(measured) else float("nan")
 
 
 def tau(predicted: ArrayLike, measured: ArrayLike) -> float:
-    """Kendall's tau-b: 1 where all pairs are in the measured order, -1 where none is; NaN of fewer than two."""
+    """Kendall's tau-b: 1 if all pairs have the measured order, -1 if none has; NaN for fewer than two measurements."""
     from scipy.stats import kendalltau
 
     if np.size(measured) < 2:
@@ -39,45 +39,32 @@ def sign_accuracy(
     above: float = 0.03,
     errors: ArrayLike | None = None,
 ) -> tuple[float, int]:
-    """Of pairs of one parent whose latencies really differ, the share whose order is predicted.
+    """Return the share of significant pairs whose order is predicted, NaN if there is none, and the number of these.
 
-    Parameters
-    ----------
-    predicted, measured
-        Seconds, one an example.
-    parents
-        What each example is a variant of.
-    above
-        The least gain that counts as a real one: 0.03 is 3 %.
-    errors
-        Standard errors of the logarithms of what was measured: a gain has to be above that by 1.96 of its own to count.
-
-    Returns
-    -------
-    tuple
-        The share (NaN where there is no such pair), and the number of pairs.
+    A pair shares a parent and differs by more than `above` (0.03 is 3 %) plus 1.96 standard errors; `errors` are the
+    standard errors of the logarithms of the measured seconds.
     """
-    guess, truth = np.asarray(predicted, float), np.asarray(measured, float)
-    pairs = pairs_of(parents)
+    predictions, measurements = np.asarray(predicted, float), np.asarray(measured, float)
+    pairs = list_pairs(parents)
     if not pairs:
         return float("nan"), 0
     first, second = np.array(pairs).T
-    noise = np.zeros(len(truth)) if errors is None else np.nan_to_num(np.asarray(errors, float))
-    unsure = 1.96 * np.hypot(noise[first], noise[second])
-    real = np.abs(np.log(truth[first] / truth[second])) - unsure > np.log1p(above)
-    right = np.sign(guess[first] - guess[second]) == np.sign(truth[first] - truth[second])
-    count = int(real.sum())
-    return (float(np.mean(right[real])), count) if count else (float("nan"), 0)
+    noise = np.zeros(len(measurements)) if errors is None else np.nan_to_num(np.asarray(errors, float))
+    uncertainty = 1.96 * np.hypot(noise[first], noise[second])
+    significant = np.abs(np.log(measurements[first] / measurements[second])) - uncertainty > np.log1p(above)
+    correct = np.sign(predictions[first] - predictions[second]) == np.sign(measurements[first] - measurements[second])
+    count = int(significant.sum())
+    return (float(np.mean(correct[significant])), count) if count else (float("nan"), 0)
 
 
-def pairs_of(parents: Sequence[str]) -> list[tuple[int, int]]:
-    """The places of any two of the same parent."""
+def list_pairs(parents: Sequence[str]) -> list[tuple[int, int]]:
+    """Return the indices of each two examples of one parent."""
     groups: dict[str, list[int]] = {}
-    for at, parent in enumerate(parents):
-        groups.setdefault(parent, []).append(at)
+    for index, parent in enumerate(parents):
+        groups.setdefault(parent, []).append(index)
     return [pair for group in groups.values() for pair in combinations(group, 2)]
 
 
-def _errors(predicted: ArrayLike, measured: ArrayLike) -> Floats:
-    truth = np.asarray(measured, float)
-    return np.asarray(np.abs(np.asarray(predicted, float) / truth - 1))
+def _compute_errors(predicted: ArrayLike, measured: ArrayLike) -> Floats:
+    measurements = np.asarray(measured, float)
+    return np.asarray(np.abs(np.asarray(predicted, float) / measurements - 1))

@@ -1,6 +1,6 @@
-"""Which examples a model learns from and which it is judged by, such that nothing of the one is in the other.
+"""Splits examples into a training and a test set that share no network.
 
-All variants of a network are on one side. Isomorphic graphs are one example (see `ngbkit.predictor.examples.collect`).
+All variants of a network are in one set. Isomorphic graphs are one example (see `ngbkit.predictor.examples.collect`).
 """
 
 from __future__ import annotations
@@ -15,90 +15,76 @@ from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.predictor.examples import Examples
 
 Split = Literal["random", "family", "rule"]
-Places = NDArray[np.intp]
-Fold = tuple[str, Places, Places]
-"""What is left out, the places of the examples to learn from, and those of the examples to judge by."""
+Indices = NDArray[np.intp]
+Fold = tuple[str, Indices, Indices]
+"""A title of what is left out, the indices of the training examples, and the indices of the test examples."""
 
 FOLDS = 5
 
 JOINED = "+"
-"""Between the rules that made one variant."""
+"""Separates the rules that made one variant."""
 
-# Families or rules that a fold is called by.
-_NAMED = 3
+# The most families or rules that the title of a fold lists.
+_LISTED = 3
 
 
-def folds(examples: Examples, split: Split = "random", seed: int = 0) -> Iterator[Fold]:
-    """The folds of a split; single operators that were measured by themselves are in every training set.
+def split_examples(examples: Examples, split: Split = "random", seed: int = 0) -> Iterator[Fold]:
+    """Yield the folds of a split; every training set contains all single operators.
 
-    Parameters
-    ----------
-    examples
-        What to split.
-    split
-        ``"random"``: a fifth of the networks at a time. ``"family"``: a fifth of the families, so that networks are
-        unlike all that was learned from. ``"rule"``: what a fifth of the rules make, alone or with others, of half of
-        the networks at a time, where neither those rules nor those networks were learned from.
-    seed
-        Of what is random.
-
-    Raises
-    ------
-    UnknownNameError
-        There is no such split.
-    UsageError
-        There is nothing to leave out: fewer than two networks, families or rules.
+    ``"random"`` leaves out a fifth of the networks at a time; ``"family"`` a fifth of the families, so that the test
+    networks are unlike all training networks; ``"rule"`` the variants that a fifth of the rules made, alone or with
+    others, of half of the networks at a time, and trains on neither those rules nor those networks.
     """
     if split not in get_args(Split):
         raise UnknownNameError("split", split, get_args(Split))
     generator = np.random.default_rng(seed)
-    whole = ~examples.isolated
-    parents, families = (np.array(one, dtype=object) for one in (examples.parents, examples.families))
+    networks = ~examples.isolated
+    parents, families = (np.array(labels, dtype=object) for labels in (examples.parents, examples.families))
     if split == "random":
-        for name, chosen in _parts(parents[whole], "networks", split, generator):
-            held = np.isin(parents, chosen) & whole
-            yield name, np.flatnonzero(~held), np.flatnonzero(held)
+        for name, chosen in _split_names(parents[networks], "networks", split, generator):
+            test = np.isin(parents, chosen) & networks
+            yield name, np.flatnonzero(~test), np.flatnonzero(test)
     elif split == "family":
-        for name, chosen in _parts(families[whole], "families", split, generator):
-            # A variant is of the family of its parent, whatever it is called.
-            held = np.isin(parents, list(set(parents[whole & np.isin(families, chosen)]))) & whole
-            yield name, np.flatnonzero(~held), np.flatnonzero(held & np.isin(families, chosen))
+        for name, chosen in _split_names(families[networks], "families", split, generator):
+            # A variant belongs to the family of its parent, whatever its name.
+            test = np.isin(parents, list(set(parents[networks & np.isin(families, chosen)]))) & networks
+            yield name, np.flatnonzero(~test), np.flatnonzero(test & np.isin(families, chosen))
     else:
-        applied = [set(one.split(JOINED)) - {""} for one in examples.rules]
-        names = [rule for at in np.flatnonzero(whole) for rule in applied[at]]
-        for name, chosen in _parts(names, "rules", split, generator):
-            made = np.array([bool(one & set(chosen)) for one in applied]) & whole
-            changed = generator.permutation(sorted(set(parents[made])))
-            held = np.isin(parents, changed[: max(1, len(changed) // 2)]) & whole
-            plain = np.array([not one for one in applied])
-            yield name, np.flatnonzero(~held & ~made), np.flatnonzero(held & (made | plain))
+        rule_sets = [set(rules.split(JOINED)) - {""} for rules in examples.rules]
+        names = [rule for index in np.flatnonzero(networks) for rule in rule_sets[index]]
+        for name, chosen in _split_names(names, "rules", split, generator):
+            rewritten = np.array([bool(rules & set(chosen)) for rules in rule_sets]) & networks
+            parents_left_out = generator.permutation(sorted(set(parents[rewritten])))
+            test = np.isin(parents, parents_left_out[: max(1, len(parents_left_out) // 2)]) & networks
+            original = np.array([not rules for rules in rule_sets])
+            yield name, np.flatnonzero(~test & ~rewritten), np.flatnonzero(test & (rewritten | original))
 
 
-def holdout(examples: Examples, share: float, seed: int) -> tuple[Places, Places]:
-    """About that share of the networks, with all of their variants, apart from the others."""
+def split_holdout(examples: Examples, share: float, seed: int) -> tuple[Indices, Indices]:
+    """Return the training and the test indices; the test set has about `share` of the networks, with their variants."""
     generator = np.random.default_rng(seed)
-    whole = ~examples.isolated
+    networks = ~examples.isolated
     parents = np.array(examples.parents, dtype=object)
-    names = sorted(set(parents[whole]))
+    names = sorted(set(parents[networks]))
     chosen = generator.permutation(len(names))[: round(share * len(names))]
-    held = np.isin(parents, [names[place] for place in chosen]) & whole
-    return np.flatnonzero(~held), np.flatnonzero(held)
+    test = np.isin(parents, [names[index] for index in chosen]) & networks
+    return np.flatnonzero(~test), np.flatnonzero(test)
 
 
-def _parts(
-    labels: Iterable[str], what: str, split: str, generator: np.random.Generator
+def _split_names(
+    labels: Iterable[str], kind: str, split: str, generator: np.random.Generator
 ) -> Iterator[tuple[str, Sequence[str]]]:
-    """A fifth of the labels at a time, and what that part is called: by its labels, where these are few."""
+    """Yield a title and a fifth of the names at a time; the title lists the names if there are few."""
     names = sorted(set(labels))
-    _require(names, what, split)
+    _check_count(names, kind, split)
     shuffled = generator.permutation(len(names))
-    for number, places in enumerate(np.array_split(shuffled, min(FOLDS, len(names)))):
-        chosen = sorted(names[place] for place in places)
-        said = ", ".join(chosen) if split != "random" and len(chosen) <= _NAMED else f"fold {number + 1}"
-        yield said, chosen
+    for number, indices in enumerate(np.array_split(shuffled, min(FOLDS, len(names)))):
+        chosen = sorted(names[index] for index in indices)
+        title = ", ".join(chosen) if split != "random" and len(chosen) <= _LISTED else f"fold {number + 1}"
+        yield title, chosen
 
 
-def _require(names: Sequence[str], what: str, split: str) -> None:
+def _check_count(names: Sequence[str], kind: str, split: str) -> None:
     if len(names) < 2:
-        there = f"only {names[0]!r}" if names else "none"
-        raise UsageError(f"split={split!r} leaves out some {what} to judge by, and there is {there}; measure more.")
+        available = f"only {names[0]!r}" if names else "none"
+        raise UsageError(f"invalid split={split!r}: got {available} of its {kind}; expected two or more. Measure more.")

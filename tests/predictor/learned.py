@@ -1,4 +1,4 @@
-"""Examples whose seconds follow from their graphs by a rule, for the tests of what learns from them."""
+"""Builds examples whose seconds follow from their graphs by a rule, for the tests of models."""
 
 from __future__ import annotations
 
@@ -13,36 +13,39 @@ from ngbkit.predictor import Examples, Graph, read
 RUNTIMES = (("cpu", "openvino"), ("cpu", "onnxruntime"))
 
 
-def seconds(one: Graph) -> list[float]:
-    """The first runtime pays for operations and for calls of operators; the second pays more for bytes."""
-    operations, moved = sum(each.macs or 0 for each in one.operators), sum(each.bytes for each in one.operators)
-    return [1e-5 + 1e-10 * operations + 3e-6 * len(one.operators), 1e-5 + 5e-11 * operations + 2e-10 * moved]
+def compute_seconds(graph_: Graph) -> list[float]:
+    """Return the seconds of both runtimes: the first costs operations and operators; the second costs more per byte."""
+    operations, moved = (
+        sum(operator.macs or 0 for operator in graph_.operators),
+        sum(operator.bytes for operator in graph_.operators),
+    )
+    return [1e-5 + 1e-10 * operations + 3e-6 * len(graph_.operators), 1e-5 + 5e-11 * operations + 2e-10 * moved]
 
 
-def examples(folder: Path, *, alone: bool = False) -> Examples:
-    """Stacks of blocks of several widths, depths and kernels; with `alone`, their operators by themselves too."""
-    asked = list(product((8, 12, 16, 24, 32), (1, 2, 3, 4), (1, 3)))
-    found = [read(residual(folder, width, blocks, kernel)) for width, blocks, kernel in asked]
-    families = [f"width{width}" for width, _, _ in asked]
-    parents = [f"{width}x{kernel}" for width, _, kernel in asked]
-    rules = ["" if blocks == 1 else f"deeper{blocks}" for _, blocks, _ in asked]
+def build_examples(folder: Path, *, alone: bool = False) -> Examples:
+    """Build stacks of blocks of several widths, depths and kernels; with `alone`, their single operators too."""
+    shapes = list(product((8, 12, 16, 24, 32), (1, 2, 3, 4), (1, 3)))
+    graphs = [read(residual(folder, width, blocks, kernel)) for width, blocks, kernel in shapes]
+    families = [f"width{width}" for width, _, _ in shapes]
+    parents = [f"{width}x{kernel}" for width, _, kernel in shapes]
+    rules = ["" if blocks == 1 else f"deeper{blocks}" for _, blocks, _ in shapes]
     if alone:
-        singles = [_single(folder, width, kernel) for width, kernel in product((8, 12, 16, 24, 32), (1, 3))]
-        found += singles
+        singles = [_build_single(folder, width, kernel) for width, kernel in product((8, 12, 16, 24, 32), (1, 3))]
+        graphs += singles
         families += ["operator"] * len(singles)
-        parents += [one.digest for one in singles]
+        parents += [graph_.digest for graph_ in singles]
         rules += [""] * len(singles)
     return Examples(
-        graphs=tuple(found),
-        seconds=np.array([seconds(one) for one in found]),
+        graphs=tuple(graphs),
+        seconds=np.array([compute_seconds(graph_) for graph_ in graphs]),
         runtimes=RUNTIMES,
-        names=tuple(f"network{at}" for at in range(len(found))),
+        names=tuple(f"network{index}" for index in range(len(graphs))),
         families=tuple(families),
         parents=tuple(parents),
         rules=tuple(rules),
     )
 
 
-def _single(folder: Path, width: int, kernel: int) -> Graph:
+def _build_single(folder: Path, width: int, kernel: int) -> Graph:
     build = Builder(width)
     return graph(build.model(build.conv("x", width, kernel)), folder)

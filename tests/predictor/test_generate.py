@@ -1,4 +1,4 @@
-"""Networks to learn from: they build, they are what they are said to be, and a seed gives the same ones."""
+"""Generated networks build, have the sizes of their benchmark, and are the same for the same seed."""
 
 from __future__ import annotations
 
@@ -13,60 +13,62 @@ from ngbkit.workloads import counts, layers
 from ngbkit.workloads.base import Workload
 
 
-def output(workload: Workload) -> torch.Tensor:
+def compute_output(workload: Workload) -> torch.Tensor:
     network = registry.load(registry.WORKLOADS, workload.source).build(workload, {})
     with torch.no_grad():
-        found: torch.Tensor = network.module(torch.randn(2, *network.inputs[0].shape))
-    return found
+        result: torch.Tensor = network.module(torch.randn(2, *network.inputs[0].shape))
+    return result
 
 
-@pytest.mark.parametrize("workload", [*generate.stacks(16, 1), *generate.cells(4, 1)], ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "workload", [*generate.generate_stacks(16, 1), *generate.generate_cells(4, 1)], ids=lambda workload: workload.name
+)
 def test_what_is_drawn_up_runs(workload: Workload) -> None:
-    """A network with an output that depends on its input."""
-    found = output(workload)
+    """A network has an output that depends on its input."""
+    outputs = compute_output(workload)
 
-    assert 2 == len(found)
-    assert torch.isfinite(found).all()
-    assert (found[0] - found[1]).abs().max() > 0
+    assert 2 == len(outputs)
+    assert torch.isfinite(outputs).all()
+    assert (outputs[0] - outputs[1]).abs().max() > 0
 
 
 def test_families_are_in_the_names() -> None:
-    """So that a whole family can be left out."""
-    assert {*generate.BLOCKS} == {family(one.name) for one in generate.stacks(16)}
-    assert {"nasbench"} == {family(one.name) for one in generate.cells(5)}
+    """A split can thus leave out a whole family."""
+    assert {*generate.BLOCKS} == {family(workload.name) for workload in generate.generate_stacks(16)}
+    assert {"nasbench"} == {family(workload.name) for workload in generate.generate_cells(5)}
 
 
-@pytest.mark.parametrize("sort", [generate.cells, generate.stacks, generate.zoo])
-def test_a_seed_gives_the_same_networks(sort) -> None:
-    """And another one others; none comes twice."""
-    first, again, other = sort(12, 0), sort(12, 0), sort(12, 1)
+@pytest.mark.parametrize("generate_some", [generate.generate_cells, generate.generate_stacks, generate.generate_zoo])
+def test_a_seed_gives_the_same_networks(generate_some) -> None:
+    """Another seed gives other networks; all are distinct."""
+    first, again, other = generate_some(12, 0), generate_some(12, 0), generate_some(12, 1)
 
-    assert [one.id for one in first] == [one.id for one in again]
-    assert [one.id for one in first] != [one.id for one in other]
-    assert 12 == len({one.name for one in first})
+    assert [workload.id for workload in first] == [workload.id for workload in again]
+    assert [workload.id for workload in first] != [workload.id for workload in other]
+    assert 12 == len({workload.name for workload in first})
 
 
 def test_a_cell_is_that_of_the_benchmark() -> None:
-    """Five cells a stage, all edges 3x3: NAS-Bench-201's own table has 1.53 M parameters and 220 M of what are MACs."""
-    whole = counts.count(layers.build(generate.nasbench201([3] * 6, cells=5), {}))
+    """NAS-Bench-201 reports 1.53 M parameters and 220 M MACs for five cells per stage with 3x3 edges."""
+    totals = counts.count(layers.build(generate.build_nasbench201([3] * 6, cells=5), {}))
 
-    assert pytest.approx(1.53e6, rel=0.01) == whole.parameters
-    assert pytest.approx(220e6, rel=0.01) == whole.macs
+    assert pytest.approx(1.53e6, rel=0.01) == totals.parameters
+    assert pytest.approx(220e6, rel=0.01) == totals.macs
 
 
 def test_a_cell_that_leads_nowhere_is_refused() -> None:
-    """As is one of the wrong length."""
-    with pytest.raises(UsageError, match="does not depend on its input"):
-        generate.nasbench201([1, 1, 1, 0, 0, 0])
-    with pytest.raises(UsageError, match="six numbers"):
-        generate.nasbench201([1, 2])
+    """A cell of the wrong length is rejected too."""
+    with pytest.raises(UsageError, match="expected a path from node 0 to node 3"):
+        generate.build_nasbench201([1, 1, 1, 0, 0, 0])
+    with pytest.raises(UsageError, match="expected six integers"):
+        generate.build_nasbench201([1, 2])
 
 
 def test_everything_is_of_all_sorts(tmp_path) -> None:
-    """And each has a graph."""
-    found = list(generate.everything(6))
+    """Each network has a graph."""
+    workloads = list(generate.generate_all(6))
     with set_options(state_dir=tmp_path):
-        graphs = [predictor.graph(one) for one in (found[0], found[2])]
+        graphs = [predictor.graph(workload) for workload in (workloads[0], workloads[2])]
 
-    assert ["layers"] * 4 + ["timm"] * 2 == [one.source for one in found]
-    assert all(one.macs for one in graphs)
+    assert ["layers"] * 4 + ["timm"] * 2 == [workload.source for workload in workloads]
+    assert all(workload.macs for workload in graphs)

@@ -1,4 +1,4 @@
-"""Scores, against numbers by hand."""
+"""Scores match numbers computed by hand."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from ngbkit.predictor import scores
 
 
-def test_by_how_much_predictions_are_off() -> None:
-    """Errors are shares of what was measured."""
+def test_relative_errors() -> None:
+    """Errors are relative to the measurements."""
     predicted, measured = [1.1, 2.0, 2.0], [1.0, 2.0, 4.0]
 
     assert pytest.approx((0.1 + 0 + 0.5) / 3) == scores.mape(predicted, measured)
@@ -19,13 +19,13 @@ def test_by_how_much_predictions_are_off() -> None:
 
 
 def test_order() -> None:
-    """One pair of three the wrong way round is a tau of a third."""
+    """One pair of three in the wrong order is a tau of a third."""
     assert pytest.approx(1.0) == scores.tau([1, 2, 3], [10, 20, 30])
     assert pytest.approx(1 / 3) == scores.tau([1, 3, 2], [10, 20, 30])
 
 
 def test_the_sign_of_real_gains_within_a_network() -> None:
-    """Pairs of other networks, and pairs that differ by less than 3 %, do not count."""
+    """Pairs of different networks, and pairs that differ by less than 3 %, do not count."""
     measured = [1.0, 0.9, 1.01, 5.0, 4.0]
     predicted = [1.0, 0.95, 2.0, 4.0, 5.0]
     parents = ["a", "a", "a", "b", "b"]
@@ -37,8 +37,8 @@ def test_the_sign_of_real_gains_within_a_network() -> None:
     assert 0 == pairs
 
 
-def test_a_gain_that_is_not_sure_does_not_count() -> None:
-    """One of 10 % that is known to 1 % does, and one that is known to 5 % does not."""
-    told = scores.sign_accuracy([1.0, 2.0, 3.0], [1.0, 1.1, 1.2], ["a", "a", "a"], errors=[0.0, 0.01, 0.1])
+def test_an_uncertain_gain_does_not_count() -> None:
+    """A gain of 10 % with an error of 1 % counts; with an error of 5 % it does not."""
+    score = scores.sign_accuracy([1.0, 2.0, 3.0], [1.0, 1.1, 1.2], ["a", "a", "a"], errors=[0.0, 0.01, 0.1])
 
-    assert (1.0, 1) == told
+    assert (1.0, 1) == score

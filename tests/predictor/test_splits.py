@@ -1,4 +1,4 @@
-"""What is learned from and what is judged by have nothing in common."""
+"""Training and test sets share no network."""
 
 from __future__ import annotations
 
@@ -6,96 +6,98 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from learned import examples
+from learned import build_examples
 
 from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.predictor import Examples
-from ngbkit.predictor.splits import folds, holdout
+from ngbkit.predictor.splits import split_examples, split_holdout
 
 
 @pytest.fixture(scope="module")
-def known(tmp_path_factory: pytest.TempPathFactory) -> Examples:
-    return examples(tmp_path_factory.mktemp("graphs"), alone=True)
+def examples(tmp_path_factory: pytest.TempPathFactory) -> Examples:
+    return build_examples(tmp_path_factory.mktemp("graphs"), alone=True)
 
 
 @pytest.mark.parametrize("split", ["random", "family", "rule"])
-def test_variants_of_a_network_stay_together(known: Examples, split: str) -> None:
-    """No parent is on both sides, and single operators are always there to learn from."""
-    for left_out, learned, held in folds(known, split, seed=1):
-        assert len(held), left_out
-        assert not {known.parents[at] for at in learned} & {known.parents[at] for at in held}
-        assert set(np.flatnonzero(known.isolated)) <= set(learned)
-        assert not known.isolated[held].any()
+def test_variants_of_a_network_stay_together(examples: Examples, split: str) -> None:
+    """No parent is in both sets, and every training set contains the single operators."""
+    for left_out, train, test in split_examples(examples, split, seed=1):
+        assert len(test), left_out
+        assert not {examples.parents[index] for index in train} & {examples.parents[index] for index in test}
+        assert set(np.flatnonzero(examples.isolated)) <= set(train)
+        assert not examples.isolated[test].any()
 
 
-def test_every_network_is_judged_once_by_random_folds(known: Examples) -> None:
-    """The folds cover all, and do not overlap."""
-    held = np.concatenate([held for _, _, held in folds(known, "random")])
+def test_every_network_is_in_one_random_test_set(examples: Examples) -> None:
+    """The test sets cover all networks, and do not overlap."""
+    test = np.concatenate([test for _, _, test in split_examples(examples, "random")])
 
-    assert sorted(held) == np.flatnonzero(~known.isolated).tolist()
-
-
-def test_a_family_is_left_out_whole(known: Examples) -> None:
-    """Nothing of that family is learned from."""
-    for left_out, learned, held in folds(known, "family"):
-        assert {left_out} == {known.families[at] for at in held}
-        assert left_out not in {known.families[at] for at in learned}
+    assert sorted(test) == np.flatnonzero(~examples.isolated).tolist()
 
 
-def test_a_rule_is_left_out_with_the_networks_that_it_is_judged_on(known: Examples) -> None:
-    """It is judged by what that rule makes and what it was made of; neither was learned from."""
-    for left_out, learned, held in folds(known, "rule"):
-        assert left_out not in {known.rules[at] for at in learned}
-        assert {left_out, ""} == {known.rules[at] for at in held}
+def test_a_family_is_left_out_whole(examples: Examples) -> None:
+    """The training set has no network of that family."""
+    for left_out, train, test in split_examples(examples, "family"):
+        assert {left_out} == {examples.families[index] for index in test}
+        assert left_out not in {examples.families[index] for index in train}
 
 
-def test_a_rule_is_left_out_with_all_that_it_helped_to_make(known: Examples) -> None:
-    """What two rules made together is learned from where neither of them is left out."""
-    both = ["deeper2+deeper3" if rule == "deeper4" else rule for rule in known.rules]
-    joined = replace(known, rules=tuple(both))
-    parts = {left_out: (learned, held) for left_out, learned, held in folds(joined, "rule")}
+def test_a_rule_is_left_out_with_its_test_networks(examples: Examples) -> None:
+    """The test set has variants of that rule and their originals; the training set has neither."""
+    for left_out, train, test in split_examples(examples, "rule"):
+        assert left_out not in {examples.rules[index] for index in train}
+        assert {left_out, ""} == {examples.rules[index] for index in test}
+
+
+def test_a_rule_is_left_out_with_all_its_variants(examples: Examples) -> None:
+    """A variant of two rules is in training sets that leave out neither."""
+    both = ["deeper2+deeper3" if rule == "deeper4" else rule for rule in examples.rules]
+    joined = replace(examples, rules=tuple(both))
+    parts = {left_out: (train, test) for left_out, train, test in split_examples(joined, "rule")}
 
     assert {"deeper2", "deeper3"} == set(parts)
-    for name, (learned, held) in parts.items():
-        assert not any(name in joined.rules[at] for at in learned)
-        assert {"", name, "deeper2+deeper3"} == {joined.rules[at] for at in held}
+    for name, (train, test) in parts.items():
+        assert not any(name in joined.rules[index] for index in train)
+        assert {"", name, "deeper2+deeper3"} == {joined.rules[index] for index in test}
 
 
-def test_many_families_are_left_out_a_fifth_at_a_time(known: Examples) -> None:
-    """Each is judged once, and by what has learned nothing of any that stands in its part."""
-    several = [one if one == "operator" else f"{one}-{at % 3}" for at, one in enumerate(known.families)]
-    many = replace(known, families=tuple(several))
-    parts = list(folds(many, "family"))
+def test_many_families_are_left_out_a_fifth_at_a_time(examples: Examples) -> None:
+    """Each family is in one test set and not in its training set."""
+    families = [name if name == "operator" else f"{name}-{index % 3}" for index, name in enumerate(examples.families)]
+    many = replace(examples, families=tuple(families))
+    parts = list(split_examples(many, "family"))
 
     assert 5 == len(parts)
-    for _, learned, held in parts:
-        assert not {many.families[at] for at in learned} & {many.families[at] for at in held}
-        assert len(held)
+    for _, train, test in parts:
+        assert not {many.families[index] for index in train} & {many.families[index] for index in test}
+        assert len(test)
     assert [2] * 5 == [name.count(", ") for name, _, _ in parts]
 
 
-def test_the_seed_decides(known: Examples) -> None:
-    """The same seed gives the same folds, another one others."""
-    first, again, other = ([held.tolist() for _, _, held in folds(known, "random", seed)] for seed in (0, 0, 1))
+def test_the_seed_decides(examples: Examples) -> None:
+    """The same seed gives the same folds, another seed others."""
+    first, again, other = (
+        [test.tolist() for _, _, test in split_examples(examples, "random", seed)] for seed in (0, 0, 1)
+    )
 
     assert first == again
     assert first != other
 
 
-def test_a_share_is_held_out(known: Examples) -> None:
-    """Whole networks with their variants."""
-    learned, held = holdout(known, 0.2, seed=0)
+def test_a_share_is_held_out(examples: Examples) -> None:
+    """Whole networks are held out, with their variants."""
+    train, test = split_holdout(examples, 0.2, seed=0)
 
-    assert 2 == len({known.parents[at] for at in held})
-    assert len(known) == len(learned) + len(held)
-    assert not {known.parents[at] for at in learned} & {known.parents[at] for at in held}
+    assert 2 == len({examples.parents[index] for index in test})
+    assert len(examples) == len(train) + len(test)
+    assert not {examples.parents[index] for index in train} & {examples.parents[index] for index in test}
 
 
-def test_what_cannot_be_split_is_an_error(known: Examples) -> None:
-    """It says what there is too little of, and which splits there are."""
-    one = known.take([0])
-    for split, what in (("random", "networks"), ("family", "families"), ("rule", "rules")):
-        with pytest.raises(UsageError, match=f"leaves out some {what}"):
-            list(folds(one, split))
+def test_too_few_networks_to_split_are_an_error(examples: Examples) -> None:
+    """The error names what is too few, or lists the splits."""
+    single = examples.take([0])
+    for split, noun in (("random", "networks"), ("family", "families"), ("rule", "rules")):
+        with pytest.raises(UsageError, match=f"of its {noun}; expected two or more"):
+            list(split_examples(single, split))
     with pytest.raises(UnknownNameError, match="family"):
-        list(folds(known, "famly"))
+        list(split_examples(examples, "famly"))

@@ -1,6 +1,6 @@
-"""What has not been measured yet: how long it would take, what would come of it, and which of it tells most.
+"""Predictions of unmeasured trials: how long a sweep takes, its likely results, and the most informative trials.
 
-earlier runs, a predictor, what was measured so far -> surrogate -> predictions with intervals -> the next trials
+earlier runs, a predictor, measurements so far -> surrogate -> predictions with intervals -> the next trials
 """
 
 from ngbkit.predictor.forecast.estimate import Estimate, estimate, guide_of

@@ -1,4 +1,4 @@
-"""What a sweep is likely to take and to give, before anything of it is measured."""
+"""Estimates the duration and the results of a sweep before it is measured."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from ngbkit.dataset.assembly import assemble
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import UsageError
-from ngbkit.predictor.forecast.expected import Costs, describe, earlier, expected_s
+from ngbkit.predictor.forecast.expected import Costs, describe, estimate_seconds, load_earlier_trials
 from ngbkit.predictor.forecast.guide import Guide
 from ngbkit.predictor.forecast.imputation import best, fill
-from ngbkit.sweep.grid import Sweep
+from ngbkit.sweep.grid import Grid
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Estimate:
-    """What a sweep is likely to take and to give.
+    """The expected duration and results of a sweep.
 
     Parameters
     ----------
     seconds
-        How long it is likely to take; None where no earlier run tells.
+        The expected duration; None without earlier runs of its compilers.
     text
-        How many trials, in how many groups, and about how long.
+        The number of trials and groups, and the expected duration.
     data
-        A dataset as the sweep would give it: each trial that something is known of is ``predicted``, and the others
-        are ``pending``. Nothing in it is measured.
+        A dataset like that of the sweep: trials with a prediction are ``predicted``, the others are ``pending``. It
+        holds no measurements.
     """
 
     seconds: float | None
@@ -43,39 +43,39 @@ class Estimate:
         return self.text
 
     def best(self) -> pd.DataFrame:
-        """What is likely to be the best compiler of each group: see `ngbkit.predictor.forecast.best`."""
+        """The predicted best compiler of each group: see `ngbkit.predictor.forecast.best`."""
         return best(self.data)
 
 
-def estimate(sweep: Sweep, predictor: Predictor | str | os.PathLike[str] | None = None) -> Estimate:
-    """What a sweep is likely to take and to give: by what earlier runs measured, and by a predictor.
+def estimate(sweep: Grid, predictor: Predictor | str | os.PathLike[str] | None = None) -> Estimate:
+    """The expected duration and results of a sweep, from earlier runs and a predictor.
 
     Parameters
     ----------
     sweep
-        What would be measured.
+        The sweep, which is not measured.
     predictor
-        One of `ngbkit.predictor.fit`, or the file that it was saved to.
+        The result of `ngbkit.predictor.fit`, or the file that it was saved to.
 
     Raises
     ------
     UsageError
-        The file holds no predictor.
+        The file is not a predictor.
     """
-    seen = list(earlier())
-    seconds = expected_s(sweep, Costs((one.trial, one.record) for one in seen))
-    guide = Guide(sweep, trials=0, predictor=loaded(predictor), earlier=seen)
+    earlier = list(load_earlier_trials())
+    seconds = estimate_seconds(sweep, Costs((measured.trial, measured.record) for measured in earlier))
+    guide = Guide(sweep, trials=0, predictor=load_predictor(predictor), earlier=earlier)
     data = fill(assemble(sweep, []), guide.predictions())
     return Estimate(seconds=seconds, text=describe(sweep, seconds), data=data)
 
 
-def guide_of(sweep: Sweep, budget: str | float, predictor: Predictor | str | os.PathLike[str] | None = None) -> Guide:
-    """What guides a run with a budget.
+def guide_of(sweep: Grid, budget: str | float, predictor: Predictor | str | os.PathLike[str] | None = None) -> Guide:
+    """The guide of a run with a budget.
 
     Parameters
     ----------
     sweep
-        What is asked for.
+        The sweep to measure.
     budget
         Seconds; or a text: ``"20min"``, ``"90s"``, ``"1.5h"``, or a share of the trials, ``"10%"``.
     predictor
@@ -84,15 +84,17 @@ def guide_of(sweep: Sweep, budget: str | float, predictor: Predictor | str | os.
     Raises
     ------
     UsageError
-        No such budget; or the file holds no predictor.
+        The budget is invalid, or the file is not a predictor.
     """
-    seconds, share = _read(budget)
+    seconds, share = _parse_budget(budget)
     trials = None if share is None else max(1, round(share * len(sweep)))
-    return Guide(sweep, seconds=seconds, trials=trials, predictor=loaded(predictor), earlier=earlier())
+    return Guide(
+        sweep, seconds=seconds, trials=trials, predictor=load_predictor(predictor), earlier=load_earlier_trials()
+    )
 
 
-def loaded(predictor: Predictor | str | os.PathLike[str] | None) -> Predictor | None:
-    """A predictor, or the one that is in a file."""
+def load_predictor(predictor: Predictor | str | os.PathLike[str] | None) -> Predictor | None:
+    """Return a predictor, loaded if it is given as a file."""
     if not isinstance(predictor, (str, os.PathLike)):
         return predictor
     from ngbkit.predictor import load
@@ -103,23 +105,23 @@ def loaded(predictor: Predictor | str | os.PathLike[str] | None) -> Predictor | 
 _UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0}
 
 
-def _read(budget: str | float) -> tuple[float | None, float | None]:
-    """A budget in seconds, or as a share of the trials."""
-    found: tuple[float | None, float | None] = (None, None)
+def _parse_budget(budget: str | float) -> tuple[float | None, float | None]:
+    """Parse a budget into seconds or a share of the trials; the other is None."""
+    parsed: tuple[float | None, float | None] = (None, None)
     if isinstance(budget, str):
         text = budget.strip()
-        unit = next((one for one in ("%", "min", "h", "s") if text.endswith(one)), "s")
+        unit = next((suffix for suffix in ("%", "min", "h", "s") if text.endswith(suffix)), "s")
         try:
             number = float(text.removesuffix(unit))
         except ValueError:
             number = float("nan")
-        found = (None, number / 100) if unit == "%" else (number * _UNITS[unit], None)
+        parsed = (None, number / 100) if unit == "%" else (number * _UNITS[unit], None)
     elif isinstance(budget, (int, float)) and not isinstance(budget, bool):
-        found = (float(budget), None)
-    seconds, share = found
+        parsed = (float(budget), None)
+    seconds, share = parsed
     if (seconds is not None and 0 < seconds < float("inf")) or (share is not None and 0 < share <= 1):
-        return found
+        return parsed
     raise UsageError(
-        f"budget {budget!r} does not fit; valid is a number of seconds, a time such as '20min', '90s' or '1.5h', or a "
+        f"invalid budget: got {budget!r}; expected a number of seconds, a time such as '20min', '90s' or '1.5h', or a "
         "share of the trials such as '10%'."
     )

@@ -1,4 +1,4 @@
-"""How long trials and sweeps are likely to take: by what earlier ones took."""
+"""Estimates the duration of trials and sweeps from earlier runs."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from itertools import islice
 
 from ngbkit import runs
 from ngbkit.errors import NgbkitError
-from ngbkit.runs.time_left import duration
-from ngbkit.sweep.grid import Sweep
+from ngbkit.runs.time_left import format_duration
+from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.journal import Journal
 from ngbkit.sweep.records import Measurement, Record
 from ngbkit.sweep.trials import Trial, facts_key
 
-# So many of the latest runs are looked at, and so many trials of each.
+# The number of latest runs that are read, and of trials of each.
 _RUNS, _TRIALS = 8, 200
-# What a trial takes beside compiling and timing: to start a process, and to check the outputs.
-_BESIDE_S = 1.0
-# Of a trial that is measured until its speed-up is known.
+# The overhead of a trial: to start a process, and to check the outputs.
+_OVERHEAD_S = 1.0
+# The usual number of samples of a trial that is measured until its speed-up is known.
 _SAMPLES = 50
 
 Cost = tuple[float, float]
@@ -27,18 +27,8 @@ Cost = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
-    """A trial that was measured before, in some run.
-
-    Parameters
-    ----------
-    trial
-        What was measured.
-    record
-        What came of it.
-    facts
-        Of its network: parameters, macs and others.
-    """
+class EarlierTrial:
+    """A measured trial of some run, with the facts of its network: parameters, MACs and others."""
 
     trial: Trial
     record: Measurement
@@ -46,88 +36,85 @@ class Seen:
 
 
 class Costs:
-    """What trials take: those of a network and a compiler what such took, others what their compiler did.
+    """Expected seconds of trials, from measured trials of the same network and compiler, else of the same compiler."""
 
-    Parameters
-    ----------
-    several
-        Trials with what came of them.
-    """
-
-    def __init__(self, several: Iterable[tuple[Trial, Record]] = ()) -> None:
-        found: dict[tuple[str, str], list[Cost]] = {}
-        for trial, record in several:
+    def __init__(self, trials: Iterable[tuple[Trial, Record]] = ()) -> None:
+        costs: dict[tuple[str, str], list[Cost]] = {}
+        for trial, record in trials:
             if isinstance(record, Measurement):
                 for key in ((trial.workload, trial.compiler), ("", trial.compiler)):
-                    found.setdefault(key, []).append(_cost(record))
-        self._usual = {key: _median(costs) for key, costs in found.items()}
+                    costs.setdefault(key, []).append(_compute_cost(record))
+        self._usual = {key: _compute_median(group) for key, group in costs.items()}
         by_compiler = [cost for (workload, _), cost in self._usual.items() if not workload]
-        self._anything = _median(by_compiler) if by_compiler else None
+        self._anything = _compute_median(by_compiler) if by_compiler else None
 
     def knows(self, compiler: str) -> bool:
-        """Whether any trial of that compiler is known."""
+        """Whether any trial of that compiler was measured."""
         return ("", compiler) in self._usual
 
-    def of(self, trial: Trial, repeats: int | None) -> float | None:
-        """Seconds that a trial is likely to take, with so many samples or as many as it needs; None if none tells."""
+    def estimate_s(self, trial: Trial, repeats: int | None) -> float | None:
+        """Return the expected seconds of a trial with `repeats` samples (None: the usual number); None without
+        measurements.
+        """
         if self._anything is None:
             return None
-        own = self._usual.get((trial.workload, trial.compiler), self._usual.get(("", trial.compiler), self._anything))
-        return _BESIDE_S + own[0] + own[1] * (repeats or _SAMPLES)
+        cost = self._usual.get((trial.workload, trial.compiler), self._usual.get(("", trial.compiler), self._anything))
+        return _OVERHEAD_S + cost[0] + cost[1] * (repeats or _SAMPLES)
 
 
-def describe(sweep: Sweep, expected: float | None) -> str:
-    """How many trials, in how many groups, and about how long where something tells.
+def describe(sweep: Grid, expected: float | None) -> str:
+    """Return the number of trials and groups, and the expected duration where it is known.
 
-    >>> describe(sweep, expected_s(sweep))  # doctest: +SKIP
+    >>> describe(sweep, estimate_seconds(sweep))  # doctest: +SKIP
     '24 trials in 8 groups, about 3 min 20 s'
     """
     groups = sum(1 for _ in sweep.groups())
-    text = f"{_many(len(sweep), 'trial')} in {_many(groups, 'group')}"
-    return f"{text}, about {duration(expected)}" if expected is not None else f"{text}; no earlier run tells how long"
+    text = f"{_format_count(len(sweep), 'trial')} in {_format_count(groups, 'group')}"
+    if expected is None:
+        return f"{text}; the duration is unknown without an earlier run"
+    return f"{text}, about {format_duration(expected)}"
 
 
-def expected_s(sweep: Sweep, costs: Costs | None = None) -> float | None:
-    """Seconds that a sweep is likely to take, by what trials took in the latest runs; None where none tells.
+def estimate_seconds(sweep: Grid, costs: Costs | None = None) -> float | None:
+    """Return the expected seconds of a sweep, from the latest runs; None if they measured none of its compilers.
 
-    A trial costs what those of its network and compiler cost, or else those of its compiler, in the median. Devices
-    measure side by side: the one with the most to do counts.
+    Devices measure in parallel, so that the slowest device counts.
     """
-    known = Costs((one.trial, one.record) for one in earlier()) if costs is None else costs
-    if not any(map(known.knows, sweep.compilers)):
+    costs = costs or Costs((earlier.trial, earlier.record) for earlier in load_earlier_trials())
+    if not any(map(costs.knows, sweep.compilers)):
         return None
-    took = dict.fromkeys(sweep.devices, 0.0)
+    seconds = dict.fromkeys(sweep.devices, 0.0)
     for trial in sweep.trials():
-        took[trial.device] += known.of(trial, sweep.repeats) or 0.0
-    return max(took.values())
+        seconds[trial.device] += costs.estimate_s(trial, sweep.repeats) or 0.0
+    return max(seconds.values())
 
 
-def earlier() -> Iterator[Seen]:
-    """Trials of the latest runs, the latest run first."""
+def load_earlier_trials() -> Iterator[EarlierTrial]:
+    """Yield the trials of the latest runs, the latest run first."""
     for summary in islice(runs.summaries(), _RUNS):
         trials = {trial.id: trial for trial in summary.sweep.trials()}
         try:
             with Journal(runs.find(summary.id) / "journal.sqlite", writable=False) as journal:
-                found = list(islice(journal.records(), _TRIALS))
+                records = list(islice(journal.records(), _TRIALS))
                 facts = journal.notes("facts")
         except NgbkitError:
             continue
-        for record in found:
+        for record in records:
             trial = trials.get(record.trial_id)
             if trial is not None and isinstance(record, Measurement):
                 key = facts_key(trial.workload, dict(trial.factors))
-                yield Seen(trial=trial, record=record, facts=facts.get(key, {}))
+                yield EarlierTrial(trial=trial, record=record, facts=facts.get(key, {}))
 
 
-def _cost(record: Measurement) -> Cost:
+def _compute_cost(record: Measurement) -> Cost:
     compiling = record.compile_time_s + (record.compile_time_warm_s or 0.0) + record.first_call_time_s
     calls = record.calls_per_sample
     return compiling, statistics.fmean(record.latency_s) * calls
 
 
-def _median(costs: list[Cost]) -> Cost:
-    return statistics.median(one for one, _ in costs), statistics.median(one for _, one in costs)
+def _compute_median(costs: list[Cost]) -> Cost:
+    return statistics.median(once for once, _ in costs), statistics.median(sample for _, sample in costs)
 
 
-def _many(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
+def _format_count(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -1,4 +1,4 @@
-"""A run with a budget: what to measure next, when to stop, and what to say of the rest."""
+"""Guides a run with a budget: chooses the next trials, stops the run, and predicts the trials that it leaves out."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ngbkit.errors import UnsupportedError
 from ngbkit.metrics import arrays
 from ngbkit.predictor.forecast import acquisition, surrogate
 from ngbkit.predictor.forecast.acquisition import Flags
-from ngbkit.predictor.forecast.expected import Costs, Seen
-from ngbkit.predictor.forecast.imputation import Key, Prediction, fill, key_of
-from ngbkit.predictor.forecast.surrogate import Places
-from ngbkit.predictor.forecast.table import FactsOf, Floats, Table, counted
-from ngbkit.sweep.grid import Sweep
+from ngbkit.predictor.forecast.expected import Costs, EarlierTrial
+from ngbkit.predictor.forecast.imputation import Key, Prediction, build_key, fill
+from ngbkit.predictor.forecast.surrogate import Indices
+from ngbkit.predictor.forecast.table import FactsOf, Floats, Table, count_facts
+from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.records import Measurement, Record
 from ngbkit.sweep.trials import Trial
 
@@ -26,248 +26,252 @@ if TYPE_CHECKING:
     from ngbkit.predictor import Graph, Predictor
     from ngbkit.runs import Run
 
-# Of an interval of 95 %.
-_WIDTH = 1.96
-# Groups that are measured whole at first, as unlike each other as can be.
+# The half-width of an interval of 95 %, in standard deviations.
+_QUANTILE = 1.96
+# The number of dissimilar groups whose trials are all measured first.
 _FIRST = 2
-# What is chosen at once: more would be chosen without having heard of the others, fewer take longer.
-_AT_ONCE = 0.1
-# Trials that are weighed against each other at most; of more, groups are drawn at random.
+# The share of trials chosen at once: a larger batch ignores more results, a smaller one costs more time.
+_BATCH_SHARE = 0.1
+# The most trials that are compared at once; beyond it, groups are sampled at random.
 _MOST = 1200
-# What is supposed before a trial of a compiler has been tried: it works more often than not.
-_WORKING, _TRIED = 0.9, 1.0
+# Prior successes and attempts of an untried compiler: it probably works.
+_SUCCESSES, _ATTEMPTS = 0.9, 1.0
 _USUAL_S = 5.0
 
 
 class Guide:
-    """Chooses what a run measures within a budget, and predicts what it leaves out.
+    """Chooses the trials of a run within a budget, and predicts the others.
 
     Parameters
     ----------
     sweep
-        What is asked for.
+        The sweep to measure.
     seconds, trials
-        The budget: how long it may take, how many trials it may measure. At least one of them is given.
+        The budget: the duration, the number of trials; at least one of them.
     predictor
-        What is known of its networks beforehand.
+        A predictor of the networks.
     earlier
-        What earlier runs measured of its compilers on its devices: see `ngbkit.predictor.forecast.expected.earlier`.
+        Trials of earlier runs: see `ngbkit.predictor.forecast.expected.load_earlier_trials`.
     facts_of
-        What is known of the networks; by default they are built here and counted.
+        Returns the facts of the network of a trial; by default networks are built here and counted.
     """
 
     def __init__(
         self,
-        sweep: Sweep,
+        sweep: Grid,
         *,
         seconds: float | None = None,
         trials: int | None = None,
         predictor: Predictor | None = None,
-        earlier: Iterable[Seen] = (),
+        earlier: Iterable[EarlierTrial] = (),
         facts_of: FactsOf | None = None,
     ) -> None:
         self._sweep, self._trials = sweep, trials
         self._seconds = seconds
-        self._until: float | None = None
-        own = sweep.trials()
-        self._number = len(own)
-        columns = {(one.device, one.compiler) for one in own}
-        seen = [one for one in earlier if (one.trial.device, one.trial.compiler) in columns]
+        self._deadline: float | None = None
+        sweep_trials = sweep.trials()
+        self._number = len(sweep_trials)
+        columns = {(trial.device, trial.compiler) for trial in sweep_trials}
+        measured = [entry for entry in earlier if (entry.trial.device, entry.trial.compiler) in columns]
         if predictor is not None:
-            # Of other networks there is no graph here, and nothing to say by how much the predictor was off.
-            seen = [one for one in seen if one.trial.workload_id in {each.id for each in sweep.workloads}]
-        facts = facts_of or counted(sweep)
-        before = {(one.trial.workload_id, one.trial.factors): one.facts for one in seen}
+            # Other networks have no graph here, so that the error of the predictor on them is unknown.
+            ids = {workload.id for workload in sweep.workloads}
+            measured = [entry for entry in measured if entry.trial.workload_id in ids]
+        facts = facts_of or count_facts(sweep)
+        facts_by_network = {(entry.trial.workload_id, entry.trial.factors): entry.facts for entry in measured}
 
-        def known_of(trial: Trial) -> Mapping[str, float | None]:
-            found = before.get((trial.workload_id, trial.factors))
-            return found if found else facts(trial)
+        def find_facts(trial: Trial) -> Mapping[str, float | None]:
+            return facts_by_network.get((trial.workload_id, trial.factors)) or facts(trial)
 
-        self._table = Table.of([*own, *(one.trial for one in seen)], known_of)
-        self._places = {trial.id: at for at, trial in enumerate(own)}
-        self._groups = _numbers(own)
-        self._before = [
-            (at, arrays.median(one.record.latency_s).item()) for at, one in enumerate(seen, start=self._number)
+        self._table = Table.build([*sweep_trials, *(entry.trial for entry in measured)], find_facts)
+        self._indices = {trial.id: index for index, trial in enumerate(sweep_trials)}
+        self._groups = _number_groups(sweep_trials)
+        self._earlier = [
+            (index, arrays.median(entry.record.latency_s).item()) for index, entry in enumerate(measured, self._number)
         ]
-        self._costs_before = [(one.trial, one.record) for one in seen]
-        self._prior = None if predictor is None else _prior(predictor, sweep, self._table)
+        self._earlier_costs = [(entry.trial, entry.record) for entry in measured]
+        self._prior = None if predictor is None else _compute_prior(predictor, sweep, self._table)
 
     @property
     def key(self) -> str:
-        """The budget, as a part of a file's name."""
+        """The budget, as a part of a file name."""
         return f"{self._trials}-trials" if self._seconds is None else f"{self._seconds:g}-s"
 
     def choose(self, run: Run) -> Collection[str]:
-        """The ids of the trials to measure next; none where the budget is spent or nothing is missing."""
+        """The ids of the trials to measure next; none if the budget is spent or every trial has a record."""
         return self.next(run.records())
 
     def next(self, records: Sequence[Record]) -> list[str]:
-        """As `choose`, from what was recorded so far."""
-        if self._until is None and self._seconds is not None:
-            self._until = time.monotonic() + self._seconds
-        known = [one for one in records if one.trial_id in self._places]
-        left = len(self._table) if self._trials is None else self._trials - len(known)
-        open_ = np.ones(self._number, dtype=bool)
-        open_[[self._places[one.trial_id] for one in known]] = False
-        if left <= 0 or not open_.any():
+        """As `choose`, from the records so far."""
+        if self._deadline is None and self._seconds is not None:
+            self._deadline = time.monotonic() + self._seconds
+        recorded = [record for record in records if record.trial_id in self._indices]
+        remaining = len(self._table) if self._trials is None else self._trials - len(recorded)
+        available = np.ones(self._number, dtype=bool)
+        available[[self._indices[record.trial_id] for record in recorded]] = False
+        if remaining <= 0 or not available.any():
             return []
-        works = self._works(known)
-        if self._unheard(known, works).any() and not known:
-            wanted = self._first(open_, works, left)
+        success = self._estimate_success(recorded)
+        if self._find_unknown_columns(recorded, success).any() and not recorded:
+            indices = self._choose_groups(available, success, remaining)
         else:
-            wanted = self._telling(open_, works, known, left)
-        return self._within(wanted, known)
+            indices = self._choose_informative(available, success, recorded, remaining)
+        return self._fit_budget(indices, recorded)
 
     def left_s(self) -> float | None:
-        """How long it will still go on at most; None where the budget is a number of trials."""
-        return None if self._until is None else max(0.0, self._until - time.monotonic())
+        """The most seconds that remain; None if the budget is a number of trials."""
+        return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
 
     def complete(self, run: Run, data: Data) -> Data:
-        """The dataset of the run, with predictions for what it left out."""
+        """The dataset of the run, with predictions for the trials that it left out."""
         return fill(data, self.predictions(run.records()))
 
     def predictions(self, records: Sequence[Record] = ()) -> dict[Key, Prediction]:
-        """What the trials are likely to take that have no record and whose compiler something is known of."""
-        model = self._model(records)
-        known = {one.trial_id for one in records}
-        columns = {self._column(at) for at in (*model.places.tolist(), *self._foretold)}
-        wanted = [
-            (at, trial)
-            for at, trial in enumerate(self._table.trials[: self._number])
-            if trial.id not in known and self._column(at) in columns
+        """Predictions of the trials without a record, of each compiler and device with a measurement or a predictor."""
+        model = self._fit_surrogate(records)
+        recorded = {record.trial_id for record in records}
+        columns = {self._find_column(index) for index in (*model.indices.tolist(), *self._predicted_indices)}
+        unmeasured = [
+            (index, trial)
+            for index, trial in enumerate(self._table.trials[: self._number])
+            if trial.id not in recorded and self._find_column(index) in columns
         ]
-        found: dict[Key, Prediction] = {}
-        for start in range(0, len(wanted), _MOST):
-            part = wanted[start : start + _MOST]
-            mean, deviation = model.predict(np.array([at for at, _ in part], dtype=np.intp))
-            low, high = np.exp(mean - _WIDTH * deviation), np.exp(mean + _WIDTH * deviation)
-            for (_, trial), *values in zip(part, np.exp(mean), low, high, strict=True):
-                found[key_of(trial)] = (float(values[0]), float(values[1]), float(values[2]))
-        return found
+        predictions: dict[Key, Prediction] = {}
+        for start in range(0, len(unmeasured), _MOST):
+            chunk = unmeasured[start : start + _MOST]
+            mean, deviation = model.predict(np.array([index for index, _ in chunk], dtype=np.intp))
+            low, high = np.exp(mean - _QUANTILE * deviation), np.exp(mean + _QUANTILE * deviation)
+            for (_, trial), *values in zip(chunk, np.exp(mean), low, high, strict=True):
+                predictions[build_key(trial)] = (float(values[0]), float(values[1]), float(values[2]))
+        return predictions
 
     @property
-    def _foretold(self) -> list[int]:
-        """The trials that the predictor says something of."""
+    def _predicted_indices(self) -> list[int]:
+        """The trials that the predictor predicts."""
         return [] if self._prior is None else np.flatnonzero(np.isfinite(self._prior)).tolist()
 
-    def _column(self, at: int) -> tuple[int, int]:
-        return int(self._table.device[at]), int(self._table.compiler[at])
+    def _find_column(self, index: int) -> tuple[int, int]:
+        return int(self._table.device[index]), int(self._table.compiler[index])
 
-    def _model(self, records: Sequence[Record]) -> surrogate.Surrogate:
-        own = [
-            (self._places[one.trial_id], arrays.median(one.latency_s).item())
-            for one in records
-            if isinstance(one, Measurement) and one.trial_id in self._places
+    def _fit_surrogate(self, records: Sequence[Record]) -> surrogate.Surrogate:
+        measured = [
+            (self._indices[record.trial_id], arrays.median(record.latency_s).item())
+            for record in records
+            if isinstance(record, Measurement) and record.trial_id in self._indices
         ]
-        return surrogate.of(self._table, [*own, *self._before], self._prior)
+        return surrogate.build_surrogate(self._table, [*measured, *self._earlier], self._prior)
 
-    def _works(self, known: Sequence[Record]) -> Floats:
-        """How likely each trial is to give a result, by those of its compiler on its device."""
-        tried, good = Counter[tuple[int, int]](), Counter[tuple[int, int]]()
-        for one in known:
-            column = self._column(self._places[one.trial_id])
-            tried[column] += 1
-            good[column] += isinstance(one, Measurement)
-        for at, _ in self._before:
-            tried[self._column(at)] += 1
-            good[self._column(at)] += 1
-        columns = [self._column(at) for at in range(self._number)]
-        found = np.array([(good[one] + _WORKING) / (tried[one] + _TRIED) for one in columns])
-        # One that has never worked and was tried in both of the first groups is given up.
-        found[[not good[one] and tried[one] >= _FIRST for one in columns]] = 0.0
-        failed = [self._places[one.trial_id] for one in known if not isinstance(one, Measurement)]
-        found[failed] = 0.0
-        return np.asarray(found)
+    def _estimate_success(self, records: Sequence[Record]) -> Floats:
+        """Estimate the probability that each trial gives a result, from the trials of its compiler on its device."""
+        attempts, successes = Counter[tuple[int, int]](), Counter[tuple[int, int]]()
+        for record in records:
+            column = self._find_column(self._indices[record.trial_id])
+            attempts[column] += 1
+            successes[column] += isinstance(record, Measurement)
+        for index, _ in self._earlier:
+            attempts[self._find_column(index)] += 1
+            successes[self._find_column(index)] += 1
+        columns = [self._find_column(index) for index in range(self._number)]
+        success = np.array([(successes[column] + _SUCCESSES) / (attempts[column] + _ATTEMPTS) for column in columns])
+        # A compiler that failed in both of the first groups is given up.
+        success[[not successes[column] and attempts[column] >= _FIRST for column in columns]] = 0.0
+        failed = [self._indices[record.trial_id] for record in records if not isinstance(record, Measurement)]
+        success[failed] = 0.0
+        return np.asarray(success)
 
-    def _unheard(self, known: Sequence[Record], works: Floats) -> Flags:
-        """Of which trials no other of their column was measured, here or before, and none is predicted."""
-        own = (self._places[one.trial_id] for one in known)
-        heard = {self._column(at) for at in (*(at for at, _ in self._before), *own, *self._foretold)}
-        return np.array([self._column(at) not in heard for at in range(self._number)]) & (works > 0)
+    def _find_unknown_columns(self, records: Sequence[Record], success: Floats) -> Flags:
+        """Return the working trials whose compiler and device have neither a measurement nor a prediction."""
+        recorded = (self._indices[record.trial_id] for record in records)
+        indices = (*(index for index, _ in self._earlier), *recorded, *self._predicted_indices)
+        columns = {self._find_column(index) for index in indices}
+        return np.array([self._find_column(index) not in columns for index in range(self._number)]) & (success > 0)
 
-    def _first(self, open_: Flags, works: Floats, left: int) -> list[int]:
-        """Whole groups of each device, as unlike each other as can be; where the budget is too small for two, one."""
-        found: list[int] = []
+    def _choose_groups(self, available: Flags, success: Floats, remaining: int) -> list[int]:
+        """Choose all trials of two dissimilar groups on each device, or of one if the budget is too small."""
+        chosen: list[int] = []
         devices = np.unique(self._table.device[: self._number])
-        each = self._number // len(np.unique(self._groups))
-        count = _FIRST if left >= 2 * _FIRST * each * len(devices) else 1
+        group_size = self._number // len(np.unique(self._groups))
+        count = _FIRST if remaining >= 2 * _FIRST * group_size * len(devices) else 1
         for device in devices:
-            own = np.flatnonzero(self._table.device[: self._number] == device)
-            chosen = acquisition.spread(self._table.numbers[own], self._groups[own], count)
-            found += [int(at) for at in own[np.isin(self._groups[own], chosen)] if open_[at] and works[at] > 0]
-        return found[:left]
+            members = np.flatnonzero(self._table.device[: self._number] == device)
+            groups = acquisition.spread_groups(self._table.numbers[members], self._groups[members], count)
+            members = members[np.isin(self._groups[members], groups)]
+            chosen += [int(index) for index in members if available[index] and success[index] > 0]
+        return chosen[:remaining]
 
-    def _telling(self, open_: Flags, works: Floats, known: Sequence[Record], left: int) -> list[int]:
-        costs = self._costs(known)
-        seconds = np.array([costs.of(one, self._sweep.repeats) or _USUAL_S for one in self._own])
-        places = self._looked_at(len(known))
-        # Failed trials and those of compilers that do not work are worth nothing, and are no one's best.
-        worth = works / (seconds if self._seconds is not None else np.ones_like(seconds))
-        count = max(1, min(left, round(_AT_ONCE * (self._trials or len(known) + left)), 12))
+    def _choose_informative(
+        self, available: Flags, success: Floats, records: Sequence[Record], remaining: int
+    ) -> list[int]:
+        costs = self._build_costs(records)
+        seconds = np.array([costs.estimate_s(trial, self._sweep.repeats) or _USUAL_S for trial in self._sweep_trials])
+        indices = self._select_indices(len(records))
+        # Failed trials and trials of failing compilers are worth nothing, and are the best of no group.
+        worth = success / (seconds if self._seconds is not None else np.ones_like(seconds))
+        count = max(1, min(remaining, round(_BATCH_SHARE * (self._trials or len(records) + remaining)), 12))
         chosen = acquisition.choose(
-            self._model(known), places, self._groups[places], open_[places], worth[places], count
+            self._fit_surrogate(records), indices, self._groups[indices], available[indices], worth[indices], count
         )
-        return [int(places[at]) for at in chosen]
+        return [int(indices[position]) for position in chosen]
 
-    def _looked_at(self, seed: int) -> Places:
-        """The trials of all groups, or of as many groups as can be weighed against each other."""
-        own = np.arange(self._number)
+    def _select_indices(self, seed: int) -> Indices:
+        """Return the trials of all groups, or of a random part of the groups if there are too many to compare."""
+        indices = np.arange(self._number)
         if self._number <= _MOST:
-            return own
-        names = np.random.default_rng(seed).permutation(np.unique(self._groups))
-        size = self._number / len(names)
-        return own[np.isin(self._groups, names[: max(1, int(_MOST / size))])]
+            return indices
+        groups = np.random.default_rng(seed).permutation(np.unique(self._groups))
+        size = self._number / len(groups)
+        return indices[np.isin(self._groups, groups[: max(1, int(_MOST / size))])]
 
     @property
-    def _own(self) -> Sequence[Trial]:
+    def _sweep_trials(self) -> Sequence[Trial]:
         return self._table.trials[: self._number]
 
-    def _costs(self, known: Sequence[Record]) -> Costs:
-        own = [(self._own[self._places[one.trial_id]], one) for one in known]
-        return Costs([*self._costs_before, *own])
+    def _build_costs(self, records: Sequence[Record]) -> Costs:
+        pairs = [(self._sweep_trials[self._indices[record.trial_id]], record) for record in records]
+        return Costs([*self._earlier_costs, *pairs])
 
-    def _within(self, wanted: Sequence[int], known: Sequence[Record]) -> list[str]:
-        """Of these as many as there is time for."""
-        if self._until is None:
-            return [self._own[at].id for at in wanted]
-        left, costs = self._until - time.monotonic(), self._costs(known)
-        found: list[str] = []
-        for at in wanted:
-            left -= costs.of(self._own[at], self._sweep.repeats) or _USUAL_S
-            if left > 0 or not (known or found):  # something is always measured
-                found.append(self._own[at].id)
-        return found
-
-
-def _numbers(trials: Sequence[Trial]) -> Places:
-    """Which group each trial is of."""
-    known: dict[tuple[object, ...], int] = {}
-    keys = [(one.workload_id, one.factors, one.device, one.batch_size) for one in trials]
-    return np.array([known.setdefault(key, len(known)) for key in keys], dtype=np.intp)
+    def _fit_budget(self, indices: Sequence[int], records: Sequence[Record]) -> list[str]:
+        """Return the ids of the leading trials that fit into the remaining time."""
+        if self._deadline is None:
+            return [self._sweep_trials[index].id for index in indices]
+        remaining_s, costs = self._deadline - time.monotonic(), self._build_costs(records)
+        chosen: list[str] = []
+        for index in indices:
+            remaining_s -= costs.estimate_s(self._sweep_trials[index], self._sweep.repeats) or _USUAL_S
+            if remaining_s > 0 or not (records or chosen):  # at least one trial is measured
+                chosen.append(self._sweep_trials[index].id)
+        return chosen
 
 
-def _prior(predictor: Predictor, sweep: Sweep, table: Table) -> Floats:
-    """The logarithm of what a predictor says of every trial.
+def _number_groups(trials: Sequence[Trial]) -> Indices:
+    """Number the group of each trial."""
+    numbers: dict[tuple[object, ...], int] = {}
+    keys = [(trial.workload_id, trial.factors, trial.device, trial.batch_size) for trial in trials]
+    return np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.intp)
 
-    NaN of runtimes that it has not learned from, and of networks without an ONNX form.
+
+def _compute_prior(predictor: Predictor, sweep: Grid, table: Table) -> Floats:
+    """Return the logarithm of the prediction of every trial.
+
+    NaN for runtimes that the predictor does not know, and for networks without an ONNX form.
     """
     from ngbkit.predictor import graph
 
-    workloads = {one.id: one for one in sweep.workloads}
+    workloads = {workload.id: workload for workload in sweep.workloads}
     graphs: dict[tuple[object, ...], Graph | None] = {}
-    for one in table.trials:
-        key = (one.workload_id, one.factors, one.batch_size)
+    for trial in table.trials:
+        key = (trial.workload_id, trial.factors, trial.batch_size)
         if key not in graphs:
             try:
-                graphs[key] = graph(workloads[one.workload_id], one.batch_size, dict(one.factors))
+                graphs[key] = graph(workloads[trial.workload_id], trial.batch_size, dict(trial.factors))
             except UnsupportedError:
                 graphs[key] = None
-    known = {key: found for key, found in graphs.items() if found is not None}
-    rows = dict(zip(known, np.log(predictor.model.predict(list(known.values()))), strict=True))
+    graphs_by_key = {key: exported for key, exported in graphs.items() if exported is not None}
+    rows = dict(zip(graphs_by_key, np.log(predictor.model.predict(list(graphs_by_key.values()))), strict=True))
     runtimes = {runtime: column for column, runtime in enumerate(predictor.runtimes)}
-    found = np.full(len(table), np.nan)
-    for at, one in enumerate(table.trials):
-        column, key = runtimes.get((one.device, one.compiler)), (one.workload_id, one.factors, one.batch_size)
+    prior = np.full(len(table), np.nan)
+    for index, trial in enumerate(table.trials):
+        column, key = runtimes.get((trial.device, trial.compiler)), (trial.workload_id, trial.factors, trial.batch_size)
         if column is not None and key in rows:
-            found[at] = rows[key][column]
-    return found
+            prior[index] = rows[key][column]
+    return prior

@@ -1,4 +1,4 @@
-"""Predictions in a dataset, beside what was measured and never in its place."""
+"""Predictions in a dataset, in variables of their own beside the measurements."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PREDICTED = "predicted"
-"""The status of a trial that was not measured, and the variable that holds what it is likely to take."""
+"""The status of a trial that was predicted and not measured, and the variable with its predicted latency."""
 
 VARIABLES = {
     PREDICTED: ("s", "predicted latency of one inference of the whole batch", "NaN where it was measured"),
@@ -27,13 +27,13 @@ VARIABLES = {
 }
 
 Prediction = tuple[float, float, float]
-"""Seconds, and both ends of an interval of these."""
+"""Seconds, and both ends of their interval."""
 
 Key = tuple[Hashable, ...]
 
 
-def key_of(trial: Trial) -> Key:
-    """What a dataset's labels say of a trial."""
+def build_key(trial: Trial) -> Key:
+    """Return the labels of a trial in a dataset."""
     return (trial.workload, tuple(sorted(trial.factors)), trial.device, trial.compiler, trial.batch_size)
 
 
@@ -43,81 +43,83 @@ def fill(data: Data, predictions: Mapping[Key, Prediction]) -> Data:
     Parameters
     ----------
     data
-        Of a run.
+        The dataset of a run.
     predictions
-        By `key_of` of the trials.
+        Predictions by the `build_key` of each trial.
 
     Returns
     -------
     xarray.Dataset or xarray.DataTree
         With the variables ``predicted``, ``predicted_low`` and ``predicted_high`` (seconds), NaN where there is no
-        prediction. ``latency`` and all that was measured stay as they are: no metric sees a prediction.
+        prediction. ``latency`` and all other measurements are unchanged: no metric uses a prediction.
     """
-    found = {path: _filled(node, predictions) for path, node in nodes(data).items()}
+    filled = {path: _fill_node(node, predictions) for path, node in nodes(data).items()}
     if isinstance(data, xr.Dataset):
-        return found["/"]
-    return xr.DataTree.from_dict({"/": xr.Dataset(attrs=data.attrs), **found})
+        return filled["/"]
+    return xr.DataTree.from_dict({"/": xr.Dataset(attrs=data.attrs), **filled})
 
 
 def best(data: Data) -> pd.DataFrame:
-    """The best compiler of each group, by what was measured and, where it was not, predicted.
+    """The best compiler of each group, by measured and otherwise by predicted latency.
 
     Parameters
     ----------
     data
-        What `ngbkit.Sweep.run` with a budget, or `ngbkit.Sweep.estimate`, gave; or any dataset.
+        The result of `ngbkit.Sweep.run` with a budget, or of `ngbkit.Sweep.estimate`; or any dataset.
 
     Returns
     -------
     pandas.DataFrame
-        A row a workload, its factors, a device and a batch size: ``compiler``, its ``latency`` (s), whether that was
-        ``measured``, and ``lead``: how many times longer the next one takes. Groups without any result have no row.
+        A row per workload, factors, device and batch size: ``compiler``, its ``latency`` (s), whether that was
+        ``measured``, and ``lead``: the latency of the second best, relative to it. Groups without results have no row.
     """
     import pandas as pd
 
-    rows = [row for node in nodes(data).values() for row in _best(node)]
+    rows = [row for node in nodes(data).values() for row in _list_best(node)]
     return pd.DataFrame(rows)
 
 
-def _best(node: xr.Dataset) -> list[dict[str, Any]]:
+def _list_best(node: xr.Dataset) -> list[dict[str, Any]]:
     measured = xr.apply_ufunc(arrays.median, node["latency"], input_core_dims=[["repeat"]])
-    guessed = node[PREDICTED] if PREDICTED in node else xr.full_like(measured, np.nan)
-    seconds = measured.fillna(guessed)
+    predicted = node[PREDICTED] if PREDICTED in node else xr.full_like(measured, np.nan)
+    seconds = measured.fillna(predicted)
     if "compiler" not in seconds.dims:
-        raise MetricError("the best compiler is asked for, and this dataset has one: select by a list, ['openvino'].")
+        raise MetricError("this dataset has no dimension 'compiler'; select by a list to keep it: ['openvino'].")
     dims = ["workload", *factor_dims(node), "device", "batch_size"]
     seconds = seconds.expand_dims([dim for dim in dims if dim not in seconds.dims]).transpose(*dims, "compiler")
-    known = measured.broadcast_like(seconds).transpose(*dims, "compiler").notnull().values
+    is_measured = measured.broadcast_like(seconds).transpose(*dims, "compiler").notnull().values
     rows = []
-    for at in np.ndindex(*seconds.shape[:-1]):
-        values = seconds.values[at]
-        order = [one for one in np.argsort(values) if np.isfinite(values[one])]
-        if order:
-            first = order[0]
-            labels = {dim: seconds[dim].values[place] for dim, place in zip(dims, at, strict=True)}
-            lead = float(values[order[1]] / values[first]) if len(order) > 1 else np.nan
+    for position in np.ndindex(*seconds.shape[:-1]):
+        values = seconds.values[position]
+        ranking = [column for column in np.argsort(values) if np.isfinite(values[column])]
+        if ranking:
+            fastest = ranking[0]
+            labels = {dim: seconds[dim].values[index] for dim, index in zip(dims, position, strict=True)}
+            lead = float(values[ranking[1]] / values[fastest]) if len(ranking) > 1 else np.nan
             rows.append(
                 {
                     **labels,
-                    **{"compiler": seconds["compiler"].values[first], "latency": float(values[first])},
-                    **{"measured": bool(known[at][first]), "lead": lead},
+                    **{"compiler": seconds["compiler"].values[fastest], "latency": float(values[fastest])},
+                    **{"measured": bool(is_measured[position][fastest]), "lead": lead},
                 }
             )
     return rows
 
 
-def _filled(node: xr.Dataset, predictions: Mapping[Key, Prediction]) -> xr.Dataset:
+def _fill_node(node: xr.Dataset, predictions: Mapping[Key, Prediction]) -> xr.Dataset:
     status = node["status"]
     factors = factor_dims(node)
     labels = {dim: status[dim].values.tolist() for dim in map(str, status.dims)}
     values = np.full((3, *status.shape), np.nan)
-    words = status.values.copy()
-    for at in np.ndindex(*status.shape):
-        own = {dim: labels[dim][place] for dim, place in zip(labels, at, strict=True)}
-        settled = tuple(sorted((name, own[name]) for name in factors))
-        key = (own["workload"], settled, own["device"], own["compiler"], own["batch_size"])
-        if words[at] == "pending" and key in predictions:
-            values[(slice(None), *at)] = predictions[key]
-            words[at] = PREDICTED
-    about = {name: (status.dims, one, describe(*VARIABLES[name])) for name, one in zip(VARIABLES, values, strict=True)}
-    return node.assign({**about, "status": (status.dims, words, status.attrs)})
+    status_values = status.values.copy()
+    for position in np.ndindex(*status.shape):
+        coords = {dim: labels[dim][index] for dim, index in zip(labels, position, strict=True)}
+        trial_factors = tuple(sorted((name, coords[name]) for name in factors))
+        key = (coords["workload"], trial_factors, coords["device"], coords["compiler"], coords["batch_size"])
+        if status_values[position] == "pending" and key in predictions:
+            values[(slice(None), *position)] = predictions[key]
+            status_values[position] = PREDICTED
+    variables = {
+        name: (status.dims, array, describe(*VARIABLES[name])) for name, array in zip(VARIABLES, values, strict=True)
+    }
+    return node.assign({**variables, "status": (status.dims, status_values, status.attrs)})

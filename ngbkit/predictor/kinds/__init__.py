@@ -1,4 +1,4 @@
-"""The kinds of models, by name: a graph network, and what it has to beat."""
+"""The kinds of models, by name: a graph network, and its baselines."""
 
 from __future__ import annotations
 
@@ -9,17 +9,11 @@ from ngbkit.predictor.kinds.boosting import Boosting
 from ngbkit.predictor.kinds.gnn import Gnn
 from ngbkit.predictor.kinds.operators import OperatorSum
 
-KINDS: dict[str, type[Model]] = {one.kind: one for one in (Flops, Linear, OperatorSum, Boosting, Gnn)}
+KINDS: dict[str, type[Model]] = {model.kind: model for model in (Flops, Linear, OperatorSum, Boosting, Gnn)}
 
 
-def kind(name: str) -> type[Model]:
-    """The class of a kind of models.
-
-    Raises
-    ------
-    UnknownNameError
-        There is none of that name.
-    """
+def find_kind(name: str) -> type[Model]:
+    """Return the class of a kind of models, or raise the error that lists the kinds."""
     if name not in KINDS:
         raise UnknownNameError("kind of model", name, KINDS)
     return KINDS[name]

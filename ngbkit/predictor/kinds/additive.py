@@ -1,6 +1,6 @@
-"""Models that add up: seconds are a sum of what there is to do, each part at a price that is never negative.
+"""Models that add up: seconds are a sum of amounts of work, each at a price that is never negative.
 
-The prices are those with the least squares of relative errors: a tenth too much counts the same for a small network.
+The prices minimise the squares of relative errors, so that an error of a tenth counts the same for a small network.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from ngbkit.predictor import features
 from ngbkit.predictor.examples import Examples
 from ngbkit.predictor.graphs import Graph
-from ngbkit.predictor.kinds.base import Arrays, Floats, Progress, by_runtime
+from ngbkit.predictor.kinds.base import Arrays, Floats, Progress, iterate_columns
 
 if TYPE_CHECKING:
     from typing import Self
 
-# Nothing takes less: the logarithm of a prediction must exist.
+# The least prediction, so that its logarithm exists.
 _LEAST_S = 1e-7
 
 
@@ -34,25 +34,25 @@ class Additive:
 
     @staticmethod
     def columns(graphs: Sequence[Graph]) -> Floats:
-        """What is paid for, a row a graph: nothing below 0."""
+        """Return the priced amounts, a row per graph, none below 0."""
         raise NotImplementedError
 
-    def fit(self, examples: Examples, *, seed: int, progress: Progress) -> None:  # noqa: ARG002  nothing is by chance
-        """Find the prices by non-negative least squares, from whole networks alone."""
-        whole = examples.take(np.flatnonzero(~examples.isolated))
-        table = self.columns(whole.graphs)
-        self._prices = np.full((len(examples.runtimes), table.shape[1]), np.nan)
-        for number, (runtime, rows) in enumerate(by_runtime(whole.seconds)):
-            self._prices[runtime] = prices(table[rows], whole.seconds[rows, runtime])
+    def fit(self, examples: Examples, *, seed: int, progress: Progress) -> None:  # noqa: ARG002  nothing is random
+        """Find the prices by non-negative least squares, from networks only."""
+        networks = examples.take(np.flatnonzero(~examples.isolated))
+        amounts = self.columns(networks.graphs)
+        self._prices = np.full((len(examples.runtimes), amounts.shape[1]), np.nan)
+        for number, (runtime, rows) in enumerate(iterate_columns(networks.seconds)):
+            self._prices[runtime] = fit_prices(amounts[rows], networks.seconds[rows, runtime])
             progress((number + 1) / len(examples.runtimes), f"{self.kind}: {examples.runtimes[runtime][1]}")
 
     def predict(self, graphs: Sequence[Graph]) -> Floats:
         return np.maximum(self.columns(graphs) @ self._prices.T, _LEAST_S)
 
     def contributions(self, graph: Graph) -> Floats:
-        alone = [replace(graph, operators=(one,), edges=(), shared=()) for one in graph.operators]
-        # What a call costs is no operator's.
-        return np.asarray(self.columns(alone)[:, 1:] @ self._prices[:, 1:].T)
+        single_operators = [replace(graph, operators=(operator,), edges=(), shared=()) for operator in graph.operators]
+        # The price of a call belongs to no operator.
+        return np.asarray(self.columns(single_operators)[:, 1:] @ self._prices[:, 1:].T)
 
     def settings(self) -> dict[str, Any]:
         return {}
@@ -62,36 +62,36 @@ class Additive:
 
     @classmethod
     def restore(cls, settings: Mapping[str, Any], arrays: Arrays) -> Self:
-        found = cls(**settings)
-        found._prices = np.asarray(arrays["prices"], float)
-        return found
+        model = cls(**settings)
+        model._prices = np.asarray(arrays["prices"], float)
+        return model
 
 
 class Flops(Additive):
-    """A price for each multiply-accumulate operation, and one for a call: what most graph optimisers go by."""
+    """A price per multiply-accumulate operation, and one per call: the cost model of most graph optimisers."""
 
     kind = "flops"
 
     @staticmethod
     def columns(graphs: Sequence[Graph]) -> Floats:
-        return np.array([[1.0, sum(one.macs or 0 for one in graph.operators)] for graph in graphs])
+        return np.array([[1.0, sum(operator.macs or 0 for operator in graph.operators)] for graph in graphs])
 
 
 class Linear(Additive):
-    """A price for each operator, each of its operations and each byte that it moves, by the kind of the operator."""
+    """A price per operator, per operation and per moved byte, by the kind of the operator."""
 
     kind = "linear"
 
     @staticmethod
     def columns(graphs: Sequence[Graph]) -> Floats:
-        return np.array([[1.0, *features.amounts(graph.operators)] for graph in graphs])
+        return np.array([[1.0, *features.sum_amounts(graph.operators)] for graph in graphs])
 
 
-def prices(table: Floats, seconds: Floats) -> Floats:
-    """The prices, none negative, with the least sum of squared relative errors."""
+def fit_prices(table: Floats, seconds: Floats) -> Floats:
+    """Return the non-negative prices with the least sum of squared relative errors."""
     from scipy.optimize import nnls
 
     weighted = table / seconds[:, None]
-    scale = np.maximum(np.abs(weighted).max(axis=0), 1e-300)  # or columns of a few would be lost beside billions
-    found, _ = nnls(weighted / scale, np.ones(len(seconds)), maxiter=50 * table.shape[1])
-    return np.asarray(found / scale)
+    scale = np.maximum(np.abs(weighted).max(axis=0), 1e-300)  # or small columns would vanish beside columns of billions
+    prices, _ = nnls(weighted / scale, np.ones(len(seconds)), maxiter=50 * table.shape[1])
+    return np.asarray(prices / scale)

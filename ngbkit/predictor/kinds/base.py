@@ -1,4 +1,4 @@
-"""What every kind of model is: it learns seconds from graphs, predicts them, and is kept as plain numbers and JSON."""
+"""The protocol of the kinds of models: they are fitted to the seconds of graphs, predict them, and are saved."""
 
 from __future__ import annotations
 
@@ -15,43 +15,42 @@ Floats = NDArray[np.float64]
 Arrays = Mapping[str, NDArray[Any]]
 
 Progress = Callable[[float, str], None]
-"""Told the share that is done, from 0 to 1, and a line on it."""
+"""Called with the share that is complete, from 0 to 1, and a message."""
 
 
 def silent(share: float, text: str) -> None:
-    """A `Progress` that nobody sees."""
+    """Ignore progress."""
 
 
 class Model(Protocol):
-    """A kind of model. What it is made with are its settings, all of them optional.
+    """A kind of model; its settings are the arguments of its constructor, all of them optional.
 
-    A runtime is a column of `Examples.seconds`; a model that has seen no latency of one predicts NaN for it.
+    A runtime is a column of `Examples.seconds`; the model predicts NaN for a runtime without any latency.
     """
 
     kind: ClassVar[str]
 
     def fit(self, examples: Examples, *, seed: int, progress: Progress) -> None:
-        """Learn from all of the examples; the same examples, settings and seed give the same model."""
+        """Fit the model to all examples; the same examples, settings and seed give the same model."""
 
     def predict(self, graphs: Sequence[Graph]) -> Floats:
-        """Seconds, of shape ``(graphs, runtimes)``."""
+        """Return seconds, of shape ``(graphs, runtimes)``."""
 
     def contributions(self, graph: Graph) -> Floats | None:
-        """Seconds that each operator adds, of shape ``(operators, runtimes)``; None of a model that is no sum."""
+        """Return the seconds of each operator, of shape ``(operators, runtimes)``; None if the model is not a sum."""
 
     def settings(self) -> dict[str, Any]:
-        """Plain JSON."""
+        """Return the settings as plain JSON."""
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """All that was learned."""
+        """Return all fitted parameters."""
 
     @classmethod
     def restore(cls, settings: Mapping[str, Any], arrays: Arrays) -> Model:
-        """The model that had these."""
+        """Build the model from its settings and its fitted parameters."""
 
 
-def by_runtime(seconds: Floats) -> list[tuple[int, NDArray[np.intp]]]:
-    """Of each column that has any, its place and the rows that have a number."""
-    return [
-        (at, np.flatnonzero(np.isfinite(column))) for at, column in enumerate(seconds.T) if np.isfinite(column).any()
-    ]
+def iterate_columns(seconds: Floats) -> list[tuple[int, NDArray[np.intp]]]:
+    """Return the index of each runtime with a latency, and the rows that have one."""
+    columns = enumerate(np.isfinite(seconds).T)
+    return [(index, np.flatnonzero(finite)) for index, finite in columns if finite.any()]

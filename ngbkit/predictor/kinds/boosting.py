@@ -1,4 +1,4 @@
-"""Gradient-boosted trees on numbers of the whole graph: the baseline that a graph network has to beat."""
+"""Gradient-boosted trees on features of the whole graph: the baseline of the graph network."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ngbkit.errors import MissingDependencyError
 from ngbkit.predictor import features
 from ngbkit.predictor.examples import Examples
 from ngbkit.predictor.graphs import Graph
-from ngbkit.predictor.kinds.base import Arrays, Floats, Progress, by_runtime
+from ngbkit.predictor.kinds.base import Arrays, Floats, Progress, iterate_columns
 
 if TYPE_CHECKING:
     from typing import Self
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 
 class Boosting:
-    """LightGBM, one ensemble of trees a runtime, on the logarithm of the seconds.
+    """LightGBM on the logarithm of the seconds, one ensemble of trees per runtime.
 
     Parameters
     ----------
     rounds
         Trees.
     leaves
-        Of a tree, at most.
+        Leaves per tree at most.
     learning_rate
-        How much each tree adds.
+        The weight of each tree.
     """
 
     kind: ClassVar[str] = "boosting"
@@ -42,34 +42,34 @@ class Boosting:
         self._loaded: dict[int, lightgbm.Booster] = {}
 
     def fit(self, examples: Examples, *, seed: int, progress: Progress) -> None:
-        lightgbm = _library()
-        whole = examples.take(np.flatnonzero(~examples.isolated))
-        table = _table(whole.graphs)
+        lightgbm = _load_library()
+        networks = examples.take(np.flatnonzero(~examples.isolated))
+        table = _build_table(networks.graphs)
         self._trees, self._runtimes, self._loaded = {}, len(examples.runtimes), {}
-        wanted = {
+        parameters = {
             **{"objective": "regression", "num_leaves": self._leaves, "learning_rate": self._rate},
             **{"min_data_in_leaf": 3, "feature_fraction": 0.5, "bagging_fraction": 0.8, "bagging_freq": 1},
             **{"lambda_l2": 1.0, "seed": seed, "deterministic": True, "force_col_wise": True, "verbosity": -1},
         }
-        for number, (runtime, rows) in enumerate(by_runtime(whole.seconds)):
-            data = lightgbm.Dataset(table[rows], label=np.log(whole.seconds[rows, runtime]))
-            # A share of a single network would be none, which LightGBM refuses.
-            share = wanted if len(rows) > 1 else {**wanted, "bagging_fraction": 1.0}
-            booster = lightgbm.train(share, data, num_boost_round=self._rounds)
+        for number, (runtime, rows) in enumerate(iterate_columns(networks.seconds)):
+            data = lightgbm.Dataset(table[rows], label=np.log(networks.seconds[rows, runtime]))
+            # LightGBM rejects a bagging fraction of a single network.
+            settings = parameters if len(rows) > 1 else {**parameters, "bagging_fraction": 1.0}
+            booster = lightgbm.train(settings, data, num_boost_round=self._rounds)
             self._trees[runtime] = booster.model_to_string()
             progress((number + 1) / self._runtimes, f"{self.kind}: {examples.runtimes[runtime][1]}")
 
     def predict(self, graphs: Sequence[Graph]) -> Floats:
-        lightgbm = _library()
-        table = _table(graphs)
-        found = np.full((len(graphs), self._runtimes), np.nan)
+        lightgbm = _load_library()
+        table = _build_table(graphs)
+        seconds = np.full((len(graphs), self._runtimes), np.nan)
         for runtime, text in self._trees.items():
             booster = self._loaded.setdefault(runtime, lightgbm.Booster(model_str=text))
-            found[:, runtime] = np.exp(booster.predict(table))
-        return found
+            seconds[:, runtime] = np.exp(booster.predict(table))
+        return seconds
 
     def contributions(self, graph: Graph) -> None:
-        """It sees the graph as a whole."""
+        """Return None: the model encodes the graph as a whole."""
 
     def settings(self) -> dict[str, Any]:
         return {"rounds": self._rounds, "leaves": self._leaves, "learning_rate": self._rate}
@@ -80,21 +80,15 @@ class Boosting:
 
     @classmethod
     def restore(cls, settings: Mapping[str, Any], arrays: Arrays) -> Self:
-        found = cls(**settings)
-        found._runtimes = int(arrays["runtimes"][0])
-        kept = {name: value for name, value in arrays.items() if name.startswith("trees_")}
-        found._trees = {int(name.removeprefix("trees_")): value.tobytes().decode() for name, value in kept.items()}
-        return found
+        model = cls(**settings)
+        model._runtimes = int(arrays["runtimes"][0])
+        trees = {name: value for name, value in arrays.items() if name.startswith("trees_")}
+        model._trees = {int(name.removeprefix("trees_")): value.tobytes().decode() for name, value in trees.items()}
+        return model
 
 
-def _library() -> Any:
-    """LightGBM, where it is installed.
-
-    Raises
-    ------
-    MissingDependencyError
-        It is not.
-    """
+def _load_library() -> Any:
+    """Return LightGBM, or raise the error that names its extra."""
     try:
         import lightgbm
     except ImportError as error:
@@ -102,5 +96,5 @@ def _library() -> Any:
     return lightgbm
 
 
-def _table(graphs: Sequence[Graph]) -> NDArray[np.float32]:
-    return np.stack([features.of_graph(graph) for graph in graphs])
+def _build_table(graphs: Sequence[Graph]) -> NDArray[np.float32]:
+    return np.stack([features.encode_graph(graph) for graph in graphs])

@@ -1,4 +1,4 @@
-"""A graph network, learned from whole networks and from the differences between variants of one."""
+"""The kind `gnn`: a graph network, fitted to the latencies of networks and to the ratios between variants of one."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ngbkit.files import replacing
+from ngbkit.files import write_atomically
 from ngbkit.predictor.examples import Examples
 from ngbkit.predictor.graphs import Graph
-from ngbkit.predictor.kinds.additive import Linear, prices
-from ngbkit.predictor.kinds.base import Arrays, Floats, Progress, by_runtime
-from ngbkit.workloads.base import content_hash
+from ngbkit.predictor.kinds.additive import Linear, fit_prices
+from ngbkit.predictor.kinds.base import Arrays, Floats, Progress, iterate_columns
+from ngbkit.workloads.base import hash_json
 
 if TYPE_CHECKING:
     from typing import Self
@@ -25,31 +25,31 @@ if TYPE_CHECKING:
 
     from ngbkit.predictor.kinds.network import Encoded, GraphNetwork
 
-# Graphs that are predicted at once.
-_AT_ONCE = 128
-# From a relative error of this size on, one counts in proportion and no longer by its square.
+# Graphs predicted at once.
+_CHUNK = 128
+# Relative errors above this size count linearly instead of quadratically.
 _HUBER = 0.1
 
 
 class Gnn:
-    """Positive contributions of operators and a term for the whole, one trunk, and a head a runtime.
+    """Positive contributions of operators and of the whole graph: one trunk, and a head per runtime.
 
     Parameters
     ----------
     epochs
-        How often every example is seen.
+        Passes over the examples.
     width, layers
-        Of the trunk.
+        The size of the trunk.
     learning_rate
-        The highest; it rises in the first tenth and falls from there on.
+        The highest rate; it rises during the first tenth of the epochs and falls afterwards.
     batch
-        Graphs in a step.
+        Graphs per step.
     pairs
-        The weight of the differences between variants of one network, beside that of the seconds themselves.
+        The weight of the ratios between variants of one network, relative to that of the seconds.
     members
-        Networks that are trained from other starts, whose mean is the prediction.
+        Networks trained from different seeds; the prediction is their mean.
     folder
-        Where training leaves what it needs to go on after it was ended; None: nowhere.
+        The folder of checkpoints from which interrupted training resumes; None: no checkpoints.
     """
 
     kind: ClassVar[str] = "gnn"
@@ -72,19 +72,19 @@ class Gnn:
         self._runtimes = 0
 
     def fit(self, examples: Examples, *, seed: int, progress: Progress) -> None:
-        """Learn from all examples but single operators; go on where an earlier call with the same of all was ended."""
+        """Fit to all examples but single operators; resume from the checkpoint of an interrupted equal call."""
         from ngbkit.predictor.kinds.network import Encoded
 
-        whole = examples.take(np.flatnonzero(~examples.isolated))
-        self._runtimes = len(whole.runtimes)
-        encoded = [Encoded.of(graph) for graph in whole.graphs]
+        networks = examples.take(np.flatnonzero(~examples.isolated))
+        self._runtimes = len(networks.runtimes)
+        encoded = [Encoded.build(graph) for graph in networks.graphs]
         self._networks = [
-            self._trained(
-                whole,
+            self._train(
+                networks,
                 encoded,
                 seed + number,
-                lambda share, text, at=number: progress(  # type: ignore[misc]
-                    (at + share) / self._members, text
+                lambda share, text, member=number: progress(  # type: ignore[misc]
+                    (member + share) / self._members, text
                 ),
             )
             for number in range(self._members)
@@ -95,23 +95,23 @@ class Gnn:
 
         from ngbkit.predictor.kinds.network import Encoded, collate
 
-        found = []
+        chunks = []
         with torch.no_grad():
-            for at in range(0, len(graphs), _AT_ONCE):
-                batch = collate([Encoded.of(graph) for graph in graphs[at : at + _AT_ONCE]])
+            for start in range(0, len(graphs), _CHUNK):
+                batch = collate([Encoded.build(graph) for graph in graphs[start : start + _CHUNK]])
                 logs = torch.stack([network.eval()(batch) for network in self._networks])
-                found.append(torch.exp(logs.double().mean(dim=0)).numpy())
-        return np.concatenate(found) if found else np.empty((0, self._runtimes))
+                chunks.append(torch.exp(logs.double().mean(dim=0)).numpy())
+        return np.concatenate(chunks) if chunks else np.empty((0, self._runtimes))
 
     def contributions(self, graph: Graph) -> Floats:
-        """What each operator adds, in seconds, of shape ``(operators, runtimes)``."""
+        """Return the seconds that each operator adds, of shape ``(operators, runtimes)``."""
         import torch
 
         from ngbkit.predictor.kinds.network import Encoded, collate
 
         with torch.no_grad():
-            batch = collate([Encoded.of(graph)])
-            parts = torch.stack([network.eval().shares(batch)[1] for network in self._networks])
+            batch = collate([Encoded.build(graph)])
+            parts = torch.stack([network.eval().predict_parts(batch)[1] for network in self._networks])
         return np.asarray(torch.exp(parts.double()).mean(dim=0).numpy())
 
     def settings(self) -> dict[str, Any]:
@@ -131,29 +131,29 @@ class Gnn:
     def restore(cls, settings: Mapping[str, Any], arrays: Arrays) -> Self:
         import torch
 
-        found = cls(**settings)
-        found._runtimes = len(arrays["0.prices"])
-        for number in range(found._members):
-            own = {name.partition(".")[2]: value for name, value in arrays.items() if name.startswith(f"{number}.")}
-            network = found._new()
-            network.load_state_dict({name: torch.from_numpy(np.array(value)) for name, value in own.items()})
-            found._networks.append(network)
-        return found
+        model = cls(**settings)
+        model._runtimes = len(arrays["0.prices"])
+        for number in range(model._members):
+            weights = {name.partition(".")[2]: value for name, value in arrays.items() if name.startswith(f"{number}.")}
+            network = model._build_network()
+            network.load_state_dict({name: torch.from_numpy(np.array(value)) for name, value in weights.items()})
+            model._networks.append(network)
+        return model
 
-    def _new(self) -> GraphNetwork:
+    def _build_network(self) -> GraphNetwork:
         from ngbkit.predictor.kinds.network import GraphNetwork
 
         return GraphNetwork(self._runtimes, self._width, self._layers)
 
-    def _prices(self, examples: Examples) -> Floats:
-        """Of the additive model that training begins with; nothing for a runtime that has no number."""
+    def _fit_prices(self, examples: Examples) -> Floats:
+        """Return the prices of the additive model that training starts from; 0 for a runtime without any latency."""
         table = Linear.columns(examples.graphs)
-        found = np.zeros((self._runtimes, table.shape[1]))
-        for runtime, rows in by_runtime(examples.seconds):
-            found[runtime] = prices(table[rows], examples.seconds[rows, runtime])
-        return found
+        prices = np.zeros((self._runtimes, table.shape[1]))
+        for runtime, rows in iterate_columns(examples.seconds):
+            prices[runtime] = fit_prices(table[rows], examples.seconds[rows, runtime])
+        return prices
 
-    def _trained(self, examples: Examples, encoded: list[Encoded], seed: int, progress: Progress) -> GraphNetwork:
+    def _train(self, examples: Examples, encoded: list[Encoded], seed: int, progress: Progress) -> GraphNetwork:
         import torch
 
         from ngbkit.predictor.kinds.network import collate
@@ -161,55 +161,57 @@ class Gnn:
         truth = torch.from_numpy(np.log(examples.seconds)).float()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            network = self._new()
-        network.operator_scale.learn(torch.cat([one.operators for one in encoded]))
-        network.whole_scale.learn(torch.stack([one.whole for one in encoded]))
-        network.prices.copy_(torch.from_numpy(self._prices(examples)))
-        optimiser = torch.optim.AdamW(network.parameters(), lr=self._rate, weight_decay=1e-4)
-        kept = _Checkpoint.of(self._folder, self.settings(), examples, seed)
-        first = kept.load(network, optimiser) if kept else 0
-        for epoch in range(first, self._epochs):
-            for group in optimiser.param_groups:
-                group["lr"] = self._rate * _schedule(epoch / self._epochs)
-            # Of its own seed, so that an epoch is the same whether training was ended before it or not.
+            network = self._build_network()
+        network.operator_scale.learn(torch.cat([graph.operators for graph in encoded]))
+        network.whole_scale.learn(torch.stack([graph.totals for graph in encoded]))
+        network.prices.copy_(torch.from_numpy(self._fit_prices(examples)))
+        optimizer = torch.optim.AdamW(network.parameters(), lr=self._rate, weight_decay=1e-4)
+        checkpoint = _Checkpoint.open(self._folder, self.settings(), examples, seed)
+        start = checkpoint.load(network, optimizer) if checkpoint else 0
+        for epoch in range(start, self._epochs):
+            for group in optimizer.param_groups:
+                group["lr"] = self._rate * _compute_rate_share(epoch / self._epochs)
+            # Each epoch has a seed of its own, so that it is the same after an interruption.
             generator = np.random.default_rng([seed, epoch])
             network.train()
             total = 0.0
-            for places in _batches(examples.parents, self._batch, generator):
-                loss = self._loss(network(collate([encoded[at] for at in places])), truth[places], places, examples)
-                optimiser.zero_grad()
+            for indices in _draw_batches(examples.parents, self._batch, generator):
+                loss = self._compute_loss(
+                    network(collate([encoded[index] for index in indices])), truth[indices], indices, examples
+                )
+                optimizer.zero_grad()
                 torch.autograd.backward(loss)
                 torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
-                optimiser.step()
-                total += loss.item() * len(places)
+                optimizer.step()
+                total += loss.item() * len(indices)
             progress(
                 (epoch + 1) / self._epochs, f"epoch {epoch + 1} of {self._epochs}, loss {total / len(encoded):.5f}"
             )
-            if kept and ((epoch + 1) % kept.every == 0 or epoch + 1 == self._epochs):
-                kept.save(network, optimiser, epoch + 1)
+            if checkpoint and ((epoch + 1) % checkpoint.every == 0 or epoch + 1 == self._epochs):
+                checkpoint.save(network, optimizer, epoch + 1)
         return network.eval()
 
-    def _loss(
-        self, predicted: torch.Tensor, truth: torch.Tensor, places: Sequence[int], examples: Examples
+    def _compute_loss(
+        self, predicted: torch.Tensor, truth: torch.Tensor, indices: Sequence[int], examples: Examples
     ) -> torch.Tensor:
         import torch
         from torch.nn.functional import huber_loss
 
-        there = torch.isfinite(truth)
-        known = torch.where(there, truth, predicted.detach())
-        loss = huber_loss(predicted, known, delta=_HUBER, reduction="sum") / there.sum().clamp(min=1)
-        first, second = _pairs([examples.parents[at] for at in places])
-        if self._pairs and len(first):
-            both = there[first] & there[second]
-            gain = torch.where(both, truth[first] - truth[second], torch.zeros(()))
-            guess = torch.where(both, predicted[first] - predicted[second], torch.zeros(()))
-            weighted = huber_loss(guess, gain, delta=_HUBER, reduction="sum") / both.sum().clamp(min=1)
+        finite = torch.isfinite(truth)
+        target = torch.where(finite, truth, predicted.detach())
+        loss = huber_loss(predicted, target, delta=_HUBER, reduction="sum") / finite.sum().clamp(min=1)
+        left, right = _list_pairs([examples.parents[index] for index in indices])
+        if self._pairs and len(left):
+            paired = finite[left] & finite[right]
+            gain = torch.where(paired, truth[left] - truth[right], torch.zeros(()))
+            predicted_gain = torch.where(paired, predicted[left] - predicted[right], torch.zeros(()))
+            weighted = huber_loss(predicted_gain, gain, delta=_HUBER, reduction="sum") / paired.sum().clamp(min=1)
             loss = loss + self._pairs * weighted
         return loss
 
 
 class _Checkpoint:
-    """What is needed to go on training: weights and the optimiser's state, as plain arrays."""
+    """The state that training resumes from: weights and the optimizer's state, as plain arrays."""
 
     every = 10
 
@@ -217,74 +219,78 @@ class _Checkpoint:
         self._path = folder / f"training-{key}.safetensors"
 
     @classmethod
-    def of(cls, folder: Path | None, settings: Mapping[str, Any], examples: Examples, seed: int) -> _Checkpoint | None:
-        """None where nothing is to be kept."""
+    def open(
+        cls, folder: Path | None, settings: Mapping[str, Any], examples: Examples, seed: int
+    ) -> _Checkpoint | None:
+        """Open the checkpoint of these settings, examples and seed; None without a folder."""
         if folder is None:
             return None
         seconds = [[None if value != value else float(value) for value in row] for row in examples.seconds]
-        about = {"settings": dict(settings), "seed": seed, "graphs": [one.digest for one in examples.graphs]}
-        return cls(folder, content_hash({**about, "seconds": seconds}))
+        key = {"settings": dict(settings), "seed": seed, "graphs": [graph.digest for graph in examples.graphs]}
+        return cls(folder, hash_json({**key, "seconds": seconds}))
 
-    def save(self, network: GraphNetwork, optimiser: torch.optim.Optimizer, epochs: int) -> None:
+    def save(self, network: GraphNetwork, optimizer: torch.optim.Optimizer, epochs: int) -> None:
         from safetensors.torch import save_file
 
-        states = optimiser.state_dict()["state"]
-        kept = {f"network.{name}": value for name, value in network.state_dict().items()}
-        kept |= {f"optimiser.{at}.{name}": value for at, state in states.items() for name, value in state.items()}
-        with replacing(self._path) as temporary:
+        states = optimizer.state_dict()["state"]
+        arrays = {f"network.{name}": value for name, value in network.state_dict().items()}
+        arrays |= {
+            f"optimiser.{index}.{name}": value for index, state in states.items() for name, value in state.items()
+        }
+        with write_atomically(self._path) as temporary:
             save_file(
-                {name: value.contiguous() for name, value in kept.items()}, temporary, {"epochs": json.dumps(epochs)}
+                {name: value.contiguous() for name, value in arrays.items()}, temporary, {"epochs": json.dumps(epochs)}
             )
 
-    def load(self, network: GraphNetwork, optimiser: torch.optim.Optimizer) -> int:
-        """The epochs that are done."""
+    def load(self, network: GraphNetwork, optimizer: torch.optim.Optimizer) -> int:
+        """Restore the weights and the optimizer, and return the number of finished epochs."""
         if not self._path.exists():
             return 0
         from safetensors import safe_open
 
         with safe_open(self._path, framework="pt") as file:
             epochs = int(json.loads((file.metadata() or {})["epochs"]))
-            kept = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  it is no mapping
-        network.load_state_dict(_of(kept, "network"))
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  not a mapping
+        network.load_state_dict(_select(arrays, "network"))
         state: dict[int, dict[str, torch.Tensor]] = {}
-        for name, value in _of(kept, "optimiser").items():
-            at, _, what = name.partition(".")
-            state.setdefault(int(at), {})[what] = value
-        optimiser.load_state_dict({**optimiser.state_dict(), "state": state})
+        for name, value in _select(arrays, "optimiser").items():
+            index, _, slot = name.partition(".")
+            state.setdefault(int(index), {})[slot] = value
+        optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
         return epochs
 
 
-def _of(kept: Mapping[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
-    return {name.removeprefix(f"{prefix}."): value for name, value in kept.items() if name.startswith(f"{prefix}.")}
+def _select(arrays: Mapping[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
+    return {name.removeprefix(f"{prefix}."): value for name, value in arrays.items() if name.startswith(f"{prefix}.")}
 
 
-def _schedule(share: float) -> float:
-    """Of the learning rate: up in the first tenth, and down along a cosine."""
+def _compute_rate_share(share: float) -> float:
+    """Return the factor of the learning rate: it rises during the first tenth, and falls along a cosine."""
     if share < 0.1:
         return 0.1 + 9 * share
     return 0.5 * (1 + math.cos(math.pi * (share - 0.1) / 0.9))
 
 
-def _batches(parents: Sequence[str], size: int, generator: np.random.Generator) -> Iterator[list[int]]:
-    """All places in a random order, with the variants of a network beside each other, so that they meet in a batch."""
+def _draw_batches(parents: Sequence[str], size: int, generator: np.random.Generator) -> Iterator[list[int]]:
+    """Yield all indices in random batches; variants of a network are adjacent, so that they share a batch."""
     names = sorted(set(parents))
     rank = dict(zip(names, generator.permutation(len(names)).tolist(), strict=True))
     shuffled = generator.permutation(len(parents)).tolist()
-    ordered = sorted(shuffled, key=lambda at: rank[parents[at]])
+    ordered = sorted(shuffled, key=lambda index: rank[parents[index]])
     starts = generator.permutation(range(0, len(ordered), size)).tolist()
     yield from (ordered[start : start + size] for start in starts)
 
 
-def _pairs(parents: Sequence[str]) -> tuple[list[int], list[int]]:
-    """Places in a batch of two variants of one network: each with the next ones, so that no large family outweighs."""
+def _list_pairs(parents: Sequence[str]) -> tuple[list[int], list[int]]:
+    """Pair each variant in a batch with the next two of its network only, so that large families do not dominate."""
     groups: dict[str, list[int]] = {}
-    for at, parent in enumerate(parents):
-        groups.setdefault(parent, []).append(at)
+    for index, parent in enumerate(parents):
+        groups.setdefault(parent, []).append(index)
     pairs = [
-        (group[at], group[(at + step) % len(group)])
+        (group[index], group[(index + step) % len(group)])
         for group in groups.values()
         for step in (1, 2)
-        for at in range(len(group))
+        for index in range(len(group))
         if len(group) > step
     ]
-    return [one for one, _ in pairs], [other for _, other in pairs]
+    return [left for left, _ in pairs], [right for _, right in pairs]

@@ -1,6 +1,6 @@
-"""The sum of operators that were measured by themselves: the cost model of optimisers such as TASO.
+"""The sum of operators that were measured alone: the cost model of optimisers such as TASO.
 
-It knows nothing of what a runtime fuses, of layouts that are kept from one operator to the next, nor of warm caches.
+It ignores fusion, layouts that a runtime keeps between operators, and warm caches.
 """
 
 from __future__ import annotations
@@ -14,68 +14,71 @@ from numpy.typing import NDArray
 from ngbkit.predictor import features
 from ngbkit.predictor.examples import Examples
 from ngbkit.predictor.graphs import Graph, Operator
-from ngbkit.predictor.kinds.additive import prices
-from ngbkit.predictor.kinds.base import Arrays, Floats, Progress, by_runtime
+from ngbkit.predictor.kinds.additive import fit_prices
+from ngbkit.predictor.kinds.base import Arrays, Floats, Progress, iterate_columns
 
 if TYPE_CHECKING:
     from typing import Self
 
 
 class OperatorSum:
-    """What each operator took by itself; one that was not measured costs what the others of its kind say."""
+    """The measured seconds of each operator; an unmeasured one is estimated from others of its kind."""
 
     kind: ClassVar[str] = "operators"
 
     def __init__(self) -> None:
-        self._known: dict[str, int] = {}
+        self._rows: dict[str, int] = {}
         self._seconds: Floats = np.empty((0, 0))
         self._prices: Floats = np.empty((0, 0))
 
-    def fit(self, examples: Examples, *, seed: int, progress: Progress) -> None:  # noqa: ARG002  nothing is by chance
-        """Keep what single operators took; whole networks teach it nothing.
-
-        Without any single operator it predicts NaN.
-        """
-        alone = examples.take(np.flatnonzero(examples.isolated))
-        self._known = {graph.operators[0].digest: at for at, graph in enumerate(alone.graphs)}
-        self._seconds = alone.seconds
-        table = np.array([_amounts(graph.operators[0]) for graph in alone.graphs]).reshape(len(alone), _COLUMNS)
+    def fit(self, examples: Examples, *, seed: int, progress: Progress) -> None:  # noqa: ARG002  nothing is random
+        """Keep the seconds of single operators and ignore networks; without single operators the model predicts NaN."""
+        singles = examples.take(np.flatnonzero(examples.isolated))
+        self._rows = {graph.operators[0].digest: index for index, graph in enumerate(singles.graphs)}
+        self._seconds = singles.seconds
+        table = np.array([_build_amounts(graph.operators[0]) for graph in singles.graphs]).reshape(
+            len(singles), _COLUMNS
+        )
         self._prices = np.full((len(examples.runtimes), table.shape[1]), np.nan)
-        for runtime, rows in by_runtime(alone.seconds):
-            self._prices[runtime] = prices(table[rows], alone.seconds[rows, runtime])
-        progress(1.0, f"{self.kind}: {len(alone)} operators")
+        for runtime, rows in iterate_columns(singles.seconds):
+            self._prices[runtime] = fit_prices(table[rows], singles.seconds[rows, runtime])
+        progress(1.0, f"{self.kind}: {len(singles)} operators")
 
     def predict(self, graphs: Sequence[Graph]) -> Floats:
-        found = [np.sum([self._cost(one) for one in graph.operators], axis=0) for graph in graphs]
-        return np.array(found).reshape(len(graphs), -1)
+        seconds = [np.sum([self._estimate_cost(operator) for operator in graph.operators], axis=0) for graph in graphs]
+        return np.array(seconds).reshape(len(graphs), -1)
 
     def contributions(self, graph: Graph) -> Floats:
-        return np.array([self._cost(one) for one in graph.operators]).reshape(len(graph.operators), -1)
+        return np.array([self._estimate_cost(operator) for operator in graph.operators]).reshape(
+            len(graph.operators), -1
+        )
 
-    def _cost(self, one: Operator) -> Floats:
-        guessed = _amounts(one) @ self._prices.T if self._prices.size else np.full(len(self._prices), np.nan)
-        at = self._known.get(one.digest)
-        if at is None:
-            return np.asarray(guessed)
-        return np.where(np.isfinite(self._seconds[at]), self._seconds[at], guessed)
+    def _estimate_cost(self, operator: Operator) -> Floats:
+        estimate = (
+            _build_amounts(operator) @ self._prices.T if self._prices.size else np.full(len(self._prices), np.nan)
+        )
+        row = self._rows.get(operator.digest)
+        if row is None:
+            return np.asarray(estimate)
+        return np.where(np.isfinite(self._seconds[row]), self._seconds[row], estimate)
 
     def settings(self) -> dict[str, Any]:
-        return {"known": list(self._known)}
+        return {"known": list(self._rows)}
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         return {"seconds": self._seconds, "prices": self._prices}
 
     @classmethod
     def restore(cls, settings: Mapping[str, Any], arrays: Arrays) -> Self:
-        found = cls()
-        found._known = {digest: at for at, digest in enumerate(settings["known"])}
-        found._seconds, found._prices = (np.asarray(arrays[name], float) for name in ("seconds", "prices"))
-        return found
+        model = cls()
+        model._rows = {digest: index for index, digest in enumerate(settings["known"])}
+        model._seconds, model._prices = (np.asarray(arrays[name], float) for name in ("seconds", "prices"))
+        return model
 
 
-# A price for being called, and one for each number that `features.amounts` gives.
-_COLUMNS = 1 + len(features.amounts([]))
+# A price per call, and one for each amount of `features.sum_amounts`.
+_COLUMNS = 1 + len(features.sum_amounts([]))
 
 
-def _amounts(one: Operator) -> Floats:
-    return np.array([1.0, *features.amounts([one])])
+def _build_amounts(operator: Operator) -> Floats:
+    return np.array([1.0, *features.sum_amounts([operator])])

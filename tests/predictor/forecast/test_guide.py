@@ -1,4 +1,4 @@
-"""A run with a budget: it measures what tells most, stops in time, and predicts the rest without hiding it."""
+"""A run with a budget measures the most informative trials, stops in time, and predicts the rest visibly."""
 
 from __future__ import annotations
 
@@ -8,88 +8,88 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 import xarray as xr
-from asking import facts_of, sweep
+from asking import build_sweep, facts_of
 
 import ngbkit
 from ngbkit import runs
+from ngbkit.api import Sweep
 from ngbkit.dataset import synthetic
 from ngbkit.dataset.assembly import assemble, nodes
 from ngbkit.errors import UsageError
 from ngbkit.predictor import Predictor, forecast, graph
-from ngbkit.predictor.forecast import Guide, guide
-from ngbkit.predictor.forecast.expected import Seen
-from ngbkit.predictor.forecast.imputation import VARIABLES, fill, key_of
-from ngbkit.sweep.grid import Sweep
+from ngbkit.predictor.forecast import Guide
+from ngbkit.predictor.forecast.expected import EarlierTrial
+from ngbkit.predictor.forecast.imputation import VARIABLES, build_key, fill
 from ngbkit.sweep.records import Failure, Measurement, Record
 from ngbkit.workloads.base import Workload
 
 
-def carried_out(own: Guide, records: Sequence[Record]) -> list[Record]:
-    """What a run has that does what the guide says."""
-    known = {one.trial_id: one for one in records}
-    have: list[Record] = []
-    while wanted := own.next(have):
-        assert not {one.trial_id for one in have} & set(wanted)
-        have += [known[one] for one in wanted]
-    return have
+def carry_out(guide: Guide, records: Sequence[Record]) -> list[Record]:
+    """Measure all trials that the guide chooses, and return their records."""
+    records_by_id = {record.trial_id: record for record in records}
+    recorded: list[Record] = []
+    while ids := guide.next(recorded):
+        assert not {record.trial_id for record in recorded} & set(ids)
+        recorded += [records_by_id[trial_id] for trial_id in ids]
+    return recorded
 
 
 def test_a_share_of_the_trials_finds_the_best_compilers() -> None:
-    """Of a quarter measured the best compiler is within five per cent of the best in nearly all groups."""
-    asked = sweep()
-    records = synthetic.records(asked)
-    own = Guide(asked, trials=27, facts_of=facts_of)
-    have = carried_out(own, records)
-    data = fill(assemble(asked, have), own.predictions(have))
-    whole = synthetic.dataset(asked)["latency"].median("repeat")
-    found = forecast.best(data)
-    lost = []
-    for row in found.to_dict(orient="records"):
-        group = whole.sel({dim: row[dim] for dim in ("workload", "width", "depth", "device", "batch_size")})
-        lost.append(float(group.sel(compiler=row["compiler"]) / group.min()) - 1)
+    """From a quarter of the trials, the chosen compiler is within five per cent of the best in nearly all groups."""
+    sweep = build_sweep()
+    records = synthetic.records(sweep)
+    guide = Guide(sweep, trials=27, facts_of=facts_of)
+    recorded = carry_out(guide, records)
+    data = fill(assemble(sweep, recorded), guide.predictions(recorded))
+    medians = synthetic.dataset(sweep)["latency"].median("repeat")
+    winners = forecast.best(data)
+    losses = []
+    for row in winners.to_dict(orient="records"):
+        group = medians.sel({dim: row[dim] for dim in ("workload", "width", "depth", "device", "batch_size")})
+        losses.append(float(group.sel(compiler=row["compiler"]) / group.min()) - 1)
 
-    assert 27 == len(have)
-    assert 27 == len(found)
-    assert np.mean(np.array(lost) <= 0.05) >= 0.9
+    assert 27 == len(recorded)
+    assert 27 == len(winners)
+    assert np.mean(np.array(losses) <= 0.05) >= 0.9
 
 
 def test_whole_groups_come_first() -> None:
-    """Every compiler is heard, of networks that are unlike each other, before anything else is asked for."""
-    asked = sweep()
-    own = Guide(asked, trials=30, facts_of=facts_of)
-    first = own.next([])
-    trials = {one.id: one for one in asked.trials()}
-    groups = {(trials[one].factors, trials[one].batch_size) for one in first}
+    """Every compiler is measured on dissimilar networks first."""
+    sweep = build_sweep()
+    guide = Guide(sweep, trials=30, facts_of=facts_of)
+    first = guide.next([])
+    trials = {trial.id: trial for trial in sweep.trials()}
+    groups = {(trials[trial_id].factors, trials[trial_id].batch_size) for trial_id in first}
 
     assert (8, 2) == (len(first), len(groups))
 
 
 def test_a_compiler_that_never_works_is_given_up() -> None:
-    """Two failures are enough, and it is nobody's best."""
-    asked = sweep()
-    trials = {one.id: one for one in asked.trials()}
+    """After two failures it is measured no more, and is the best of no group."""
+    sweep = build_sweep()
+    trials = {trial.id: trial for trial in sweep.trials()}
     records: list[Record] = [
-        Failure(trial_id=one.trial_id, status="unsupported", stage="compile", error="no such chip")
-        if trials[one.trial_id].compiler == "openvino"
-        else one
-        for one in synthetic.records(asked)
+        Failure(trial_id=record.trial_id, status="unsupported", stage="compile", error="no such chip")
+        if trials[record.trial_id].compiler == "openvino"
+        else record
+        for record in synthetic.records(sweep)
     ]
-    own = Guide(asked, trials=40, facts_of=facts_of)
-    have = carried_out(own, records)
-    data = fill(assemble(asked, have), own.predictions(have))
+    guide = Guide(sweep, trials=40, facts_of=facts_of)
+    recorded = carry_out(guide, records)
+    data = fill(assemble(sweep, recorded), guide.predictions(recorded))
 
-    assert 40 == len(have)
-    assert 2 == sum(isinstance(one, Failure) for one in have)
+    assert 40 == len(recorded)
+    assert 2 == sum(isinstance(record, Failure) for record in recorded)
     assert "openvino" not in forecast.best(data)["compiler"].tolist()
     assert "predicted" not in data["status"].sel(compiler="openvino").values
 
 
-def test_predictions_stand_beside_measurements() -> None:
-    """Each trial has the one or the other; metrics see measurements alone, and a merge forgets predictions."""
-    asked = sweep()
-    own = Guide(asked, trials=20, facts_of=facts_of)
-    have = carried_out(own, synthetic.records(asked))
-    data = fill(assemble(asked, have, run_id="a"), own.predictions(have))
+def test_predictions_are_beside_measurements() -> None:
+    """Each trial has one or the other; metrics use measurements only, and a merge drops predictions."""
+    sweep = build_sweep()
+    guide = Guide(sweep, trials=20, facts_of=facts_of)
+    recorded = carry_out(guide, synthetic.records(sweep))
+    data = fill(assemble(sweep, recorded, run_id="a"), guide.predictions(recorded))
     guessed = data["status"] == "predicted"
 
     assert 20 == int((data["status"] == "ok").sum())
@@ -106,12 +106,12 @@ def test_predictions_stand_beside_measurements() -> None:
 
 
 def test_a_tree_is_filled_node_by_node() -> None:
-    """Networks with different factors are in nodes of their own."""
+    """Networks with different factors are in different nodes."""
     plain = Workload(name="plain", source="timm", spec={"name": "plain"})
     wide = Workload(name="wide", source="timm", spec={"name": "wide"}, takes=("width",), factors={"width": (8, 16)})
-    asked = Sweep([plain, wide], ["identity", "openvino"])
-    have = synthetic.records(asked)[:4]
-    data = fill(assemble(asked, have), Guide(asked, trials=4, facts_of=lambda _: {}).predictions(have))
+    sweep = Sweep([plain, wide], ["identity", "openvino"])
+    recorded = synthetic.records(sweep)[:4]
+    data = fill(assemble(sweep, recorded), Guide(sweep, trials=4, facts_of=lambda _: {}).predictions(recorded))
 
     assert isinstance(data, xr.DataTree)
     plain, wide = nodes(data).values()
@@ -121,57 +121,57 @@ def test_a_tree_is_filled_node_by_node() -> None:
 
 
 def test_time_ends_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trials are asked for while there is time for them, by what such trials took; at least one is."""
+    """Trials are chosen while there is time for them, by the durations so far; at least one is."""
     now = 100.0
-    monkeypatch.setattr(guide.time, "monotonic", lambda: now)
-    asked = sweep()
-    records = {one.trial_id: one for one in synthetic.records(asked)}
-    own = Guide(asked, seconds=60.0, facts_of=facts_of)
-    have: list[Record] = []
-    assert own.left_s() is None
+    monkeypatch.setattr("ngbkit.predictor.forecast.guide.time.monotonic", lambda: now)
+    sweep = build_sweep()
+    records = {record.trial_id: record for record in synthetic.records(sweep)}
+    guide = Guide(sweep, seconds=60.0, facts_of=facts_of)
+    recorded: list[Record] = []
+    assert guide.left_s() is None
     for _ in range(200):
-        wanted = own.next(have)
-        if not wanted:
+        ids = guide.next(recorded)
+        if not ids:
             break
-        have += [records[one] for one in wanted]
-        now += 4.0 * len(wanted)
+        recorded += [records[trial_id] for trial_id in ids]
+        now += 4.0 * len(ids)
 
-    assert 0 < len(have) < len(asked)
-    assert own.left_s() < 30
-    late = Guide(asked, seconds=1e-6, facts_of=facts_of)
+    assert 0 < len(recorded) < len(sweep)
+    assert guide.left_s() < 30
+    late = Guide(sweep, seconds=1e-6, facts_of=facts_of)
     assert 1 == len(late.next([]))
 
 
 def test_earlier_runs_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What they measured is not asked for to begin with, and tells of what they did not."""
-    asked = sweep()
-    trials = {one.id: one for one in asked.trials()}
-    drawn = set(np.random.default_rng(0).permutation(len(asked))[:36].tolist())
-    seen = [
-        Seen(trial=trials[one.trial_id], record=one, facts={})
-        for at, one in enumerate(synthetic.records(asked))
-        if isinstance(one, Measurement) and at in drawn
+    """Their measurements allow predictions before the first trial."""
+    sweep = build_sweep()
+    trials = {trial.id: trial for trial in sweep.trials()}
+    selected = set(np.random.default_rng(0).permutation(len(sweep))[:36].tolist())
+    earlier = [
+        EarlierTrial(trial=trials[record.trial_id], record=record, facts={})
+        for index, record in enumerate(synthetic.records(sweep))
+        if isinstance(record, Measurement) and index in selected
     ]
-    nobody, somebody = (Guide(asked, trials=5, facts_of=facts_of, earlier=one) for one in ([], seen))
+    uninformed, informed = (Guide(sweep, trials=5, facts_of=facts_of, earlier=entries) for entries in ([], earlier))
 
-    assert {} == nobody.predictions()
-    predicted = somebody.predictions()
-    whole = {one.trial_id: np.median(one.latency_s) for one in synthetic.records(asked)}
-    errors = [abs(predicted[key_of(one)][0] / whole[one.id] - 1) for one in asked.trials()]
-    assert len(asked) == len(predicted)
+    assert {} == uninformed.predictions()
+    predicted = informed.predictions()
+    medians = {record.trial_id: np.median(record.latency_s) for record in synthetic.records(sweep)}
+    errors = [abs(predicted[build_key(trial)][0] / medians[trial.id] - 1) for trial in sweep.trials()]
+    assert len(sweep) == len(predicted)
     assert np.median(errors) < 0.1
 
 
 def test_a_predictor_is_where_a_budget_begins(mlp: Workload) -> None:
-    """What it says of its runtime is predicted before anything is measured; of others nothing is known."""
+    """Its runtime is predicted before any measurement, and no other runtime."""
 
     class Model:
         def predict(self, graphs: list) -> np.ndarray:
-            return np.array([[1e-3 * len(one.operators)] for one in graphs])
+            return np.array([[1e-3 * len(graph_.operators)] for graph_ in graphs])
 
-    known = Predictor(model=Model(), runtimes=(("cpu", "onnxruntime"),), errors=np.empty((0, 1)))
-    asked = Sweep(mlp, ["identity", "onnxruntime"], [1, 2], repeats=10, threads=1)
-    data = asked.estimate(known).data
+    fitted = Predictor(model=Model(), runtimes=(("cpu", "onnxruntime"),), errors=np.empty((0, 1)))
+    sweep = Sweep(mlp, ["identity", "onnxruntime"], [1, 2], repeats=10, threads=1)
+    data = sweep.estimate(fitted).data
 
     assert {"predicted"} == set(data["status"].sel(compiler="onnxruntime").values.ravel())
     assert {"pending"} == set(data["status"].sel(compiler="identity").values.ravel())
@@ -180,42 +180,45 @@ def test_a_predictor_is_where_a_budget_begins(mlp: Workload) -> None:
 
 
 @pytest.mark.parametrize("budget", ["soon", "-1min", "0%", "120%", 0, math.inf, True, ["1min"], "10 parsecs"])
-def test_a_budget_that_is_none_says_what_is_valid(budget: object) -> None:
-    """Before anything is measured."""
-    with pytest.raises(UsageError, match="valid is a number of seconds, a time such as '20min'"):
-        sweep().start(budget=budget)
+def test_an_invalid_budget_is_an_error(budget: object) -> None:
+    """The error precedes any measurement."""
+    with pytest.raises(UsageError, match="expected a number of seconds, a time such as '20min'"):
+        build_sweep().start(budget=budget)
 
 
 def test_a_predictor_without_a_budget_predicts_nothing() -> None:
-    """And says so."""
+    """It is an error."""
     with pytest.raises(UsageError, match="without a budget"):
-        sweep().start(predictor="some.safetensors")
+        build_sweep().start(predictor="some.safetensors")
 
 
 def test_a_run_measures_what_its_budget_holds(mlp: Workload) -> None:
-    """On a real engine: some trials are measured, the others predicted; to resume the run measures them too."""
-    asked = Sweep(mlp, ["identity", "onnxruntime"], [1, 2, 3, 4], repeats=10, threads=1)
-    run = asked.start(budget="50%")
+    """On a real engine, some trials are measured and the others predicted; resuming the run measures these too."""
+    sweep = Sweep(mlp, ["identity", "onnxruntime"], [1, 2, 3, 4], repeats=10, threads=1)
+    run = sweep.start(budget="50%")
     data = run.result()
 
     assert ("finished", 4) == (run.state, run.progress.done)
     assert {"ok": 4, "predicted": 4} == dict(zip(*np.unique(data["status"], return_counts=True), strict=True))
     assert 4 == len(forecast.best(data))
-    whole = runs.resume(run.id).result()
-    assert {"ok"} == set(whole["status"].values.ravel())
-    kept = data["latency"].values[data["status"].values == "ok"]
-    assert np.array_equal(kept, whole["latency"].values[data["status"].values == "ok"])
+    resumed = runs.resume(run.id).result()
+    assert {"ok"} == set(resumed["status"].values.ravel())
+    measured = data["latency"].values[data["status"].values == "ok"]
+    assert np.array_equal(measured, resumed["latency"].values[data["status"].values == "ok"])
 
 
 def test_an_estimate_measures_nothing(mlp: Workload) -> None:
-    """Before the first run it knows nothing, and afterwards what that took."""
-    asked = Sweep(mlp, ["identity", "onnxruntime"], [1, 2], repeats=10, threads=1)
-    before = asked.estimate()
-    assert (None, "4 trials in 2 groups; no earlier run tells how long") == (before.seconds, str(before))
+    """Before the first run there is no estimate; afterwards it matches the measurements."""
+    sweep = Sweep(mlp, ["identity", "onnxruntime"], [1, 2], repeats=10, threads=1)
+    before = sweep.estimate()
+    assert (None, "4 trials in 2 groups; the duration is unknown without an earlier run") == (
+        before.seconds,
+        str(before),
+    )
     assert {"pending"} == set(before.data["status"].values.ravel())
     assert before.best().empty
-    measured = asked.run()
-    after = asked.estimate()
+    measured = sweep.run()
+    after = sweep.estimate()
 
     assert after.seconds > 0
     assert "4 trials in 2 groups, about" in str(after)
