@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ngbkit import options
 from ngbkit.errors import JournalError, NgbkitError, RunNotFoundError, find_nearest
 from ngbkit.files import Store
-from ngbkit.sweep.grid import Sweep
+from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.journal import Journal
 from ngbkit.sweep.trials import ANCHOR
 
@@ -59,7 +59,7 @@ class Summary:
 
     id: str
     created: float
-    sweep: Sweep
+    sweep: Grid
     statuses: Mapping[str, int]
 
 
@@ -78,7 +78,7 @@ def summaries() -> Iterator[Summary]:
         yield Summary(id=folder.name, created=metadata["created"], sweep=sweep, statuses=+statuses)
 
 
-def read_sweep(folder: Path) -> Sweep:
+def read_sweep(folder: Path) -> Grid:
     """Read the sweep of the run in a folder."""
     return _parse_sweep(_load_metadata(folder))
 
@@ -88,7 +88,7 @@ def load_dataset(folder: Path) -> xr.Dataset | xr.DataTree:
     return assemble_dataset(folder, read_sweep(folder))
 
 
-def assemble_dataset(folder: Path, sweep: Sweep) -> xr.Dataset | xr.DataTree:
+def assemble_dataset(folder: Path, sweep: Grid) -> xr.Dataset | xr.DataTree:
     """Assemble the dataset of the run in a folder, whose sweep is `sweep`."""
     import ngbkit.figures.accessor  # noqa: F401  registers `ds.ngb`
     from ngbkit.dataset.assembly import assemble_rows
@@ -108,8 +108,8 @@ def get_runs_dir() -> Path:
     return options.get_state_dir() / options.LAYOUT.runs
 
 
-def _parse_sweep(metadata: Mapping[str, Any]) -> Sweep:
-    return Sweep.from_json(metadata["sweep"], locate=Store(options.get_state_dir() / options.LAYOUT.artifacts).locate)
+def _parse_sweep(metadata: Mapping[str, Any]) -> Grid:
+    return Grid.from_json(metadata["sweep"], locate=Store(options.get_state_dir() / options.LAYOUT.artifacts).locate)
 
 
 def _load_metadata(folder: Path) -> dict[str, Any]:

@@ -15,14 +15,14 @@ from ngbkit.files import Store, write_atomically
 from ngbkit.runs.folders import FORMAT, find, get_runs_dir, read_sweep
 from ngbkit.runs.recordings import Recordings, Replay, copy_run
 from ngbkit.runs.run import Guide, Run
-from ngbkit.sweep.grid import Sweep
+from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.records import OPEN, STATUSES
 
 if TYPE_CHECKING:
     from ngbkit.cluster.engine import Engine
 
 
-def start(sweep: Sweep, *, engines: Mapping[str, Engine] | None = None, guide: Guide | None = None) -> Run:
+def start(sweep: Grid, *, engines: Mapping[str, Engine] | None = None, guide: Guide | None = None) -> Run:
     """Start measuring a sweep, in the background.
 
     Parameters
@@ -93,7 +93,7 @@ def resume(run_id: str, *, retry: Collection[str] = (), engines: Mapping[str, En
     return Run(sweep, folder.name, folder, retry, engines or {})._begin()
 
 
-def _replay(sweep: Sweep, recording: Path, guide: Guide | None) -> Run:
+def _replay(sweep: Grid, recording: Path, guide: Guide | None) -> Run:
     """Replay a recording under the id of the recorded run, so that replaying it twice makes one run."""
     run_id = json.loads((recording / "run.json").read_text())["id"]
     folder = get_runs_dir() / run_id
@@ -103,7 +103,7 @@ def _replay(sweep: Sweep, recording: Path, guide: Guide | None) -> Run:
     return Run(sweep, run_id, folder, (), {}, Replay(guide))._begin()
 
 
-def _check_devices(sweep: Sweep, engines: Mapping[str, Engine] | None) -> None:
+def _check_devices(sweep: Grid, engines: Mapping[str, Engine] | None) -> None:
     from ngbkit.cluster import devices
 
     devices.check(device for device in sweep.devices if device not in (engines or {}))

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from ngbkit.errors import UsageError
 from ngbkit.files import write_atomically
-from ngbkit.sweep.grid import Sweep
+from ngbkit.sweep.grid import Grid
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -51,7 +51,7 @@ class Recordings:
             raise UsageError(f"invalid {MEASURE}: got {measure!r}; expected one of {', '.join(get_args(Measure))}.")
         return cls(folder=Path(folder), measure=measure)  # type: ignore[arg-type]  # checked above
 
-    def find(self, sweep: Sweep, guide: Guide | None = None) -> Path | None:
+    def find(self, sweep: Grid, guide: Guide | None = None) -> Path | None:
         """Return the recording that replaces measuring a sweep, or None where the sweep is to be measured."""
         recording = self._path(sweep, guide)
         if self.measure != "always" and (recording / _FILES[-1]).is_file():
@@ -64,11 +64,11 @@ class Recordings:
             )
         return None
 
-    def save(self, sweep: Sweep, guide: Guide | None, folder: Path) -> None:
+    def save(self, sweep: Grid, guide: Guide | None, folder: Path) -> None:
         """Record the run in `folder`, replacing an earlier recording of the same sweep."""
         copy_run(folder, self._path(sweep, guide))
 
-    def _path(self, sweep: Sweep, guide: Guide | None) -> Path:
+    def _path(self, sweep: Grid, guide: Guide | None) -> Path:
         # A run within a budget measures a part of the sweep, and must not replay as the full sweep.
         return self.folder / (sweep.id if guide is None else f"{sweep.id}-{guide.key}")
 

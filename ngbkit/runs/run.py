@@ -13,7 +13,7 @@ from ngbkit.runs.folders import assemble_dataset
 from ngbkit.runs.progress import Progress, ProgressTracker
 from ngbkit.runs.time_left import describe_search
 from ngbkit.sweep import records
-from ngbkit.sweep.grid import Sweep
+from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.journal import Journal
 from ngbkit.sweep.trials import Trial
 
@@ -70,7 +70,7 @@ class Run:
     ----------
     id : str
         Identifies the run in listings and for `resume`.
-    sweep : Sweep
+    sweep : Grid
         What is measured.
     state : str
         ``"starting"``, ``"running"``, ``"stopping"``; at the end ``"finished"``, ``"stopped"`` or ``"failed"``.
@@ -82,7 +82,7 @@ class Run:
 
     def __init__(
         self,
-        sweep: Sweep,
+        sweep: Grid,
         run_id: str,
         folder: Path,
         retry: Collection[str],

@@ -1,11 +1,11 @@
-"""Is this machine fit to measure on? The network against itself, and ngbkit against the vendors' own tools.
+"""The self-check: whether a machine is fit to measure on.
 
-    noise   identity against identity, group after group -> what an interval is worth here
-    bias    ngbkit beside each vendor's tool, round after round -> our median latency over theirs
-    disturbances  one thing undone at a time -> what it would have done to the numbers
-    store   the outcome, kept on this machine for every later run
+    noise          measures identity against identity, group after group: what an interval is worth here
+    bias           measures with ngbkit and with each vendor's tool, in turns: our median latency over theirs
+    disturbances   undoes one precaution of ngbkit at a time: what each one protects the numbers from
+    store          stores the result on this machine for every later run
 
->>> from ngbkit import selfcheck
+>>> from ngbkit.runs import selfcheck
 >>> selfcheck.run(groups=12)  # doctest: +SKIP
 """
 

@@ -1,10 +1,10 @@
-"""A self-check from its beginning to its end: look at the conditions, measure, estimate, keep."""
+"""Runs a self-check: observes the conditions, measures, estimates the noise, and stores the result."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
@@ -36,115 +36,112 @@ def run(
     wait: Callable[[Run], Data] | None = None,
     tell: Callable[[str], None] | None = None,
 ) -> SelfCheck:
-    """Measure whether a machine is fit to measure on, and keep the outcome for every later run.
+    """Measure whether a machine is fit to measure on, and store the result for every later run.
 
-    A small block of convolutions is measured against itself, in two processes a group, as any two compilers would be:
-    the true speed-up is 1, so that what comes out is noise, and the share of intervals that cover 1 is their coverage.
+    A small block of convolutions is measured against itself, in two processes a group, as any two compilers would be.
+    The true speed-up is 1, so every deviation is noise, and the share of intervals that cover 1 is their coverage.
 
     Parameters
     ----------
     groups
-        How many pairs of processes: 12 for a look, 200 for a coverage.
+        Number of pairs of processes: 12 for a quick check, 200 for a coverage.
     hog
-        Have a busy process beside every other group, and tell the two kinds apart.
+        Run a busy process beside every other group, and report on both kinds separately.
     repeats, precision, threads
-        As for `Sweep`: the figures are those of runs that are asked for so.
+        As for `Sweep`: the result applies to runs with the same settings.
     device
-        Its label. Default: the option `device`.
+        Label of the device. Default: the option `device`.
     full
-        Measure the bias against the vendors' own tools too: a few minutes more.
+        Measure the bias against the vendors' own tools too, which takes a few minutes more.
     rounds
-        How often ngbkit and each of those tools take their turns.
+        Number of rounds in which ngbkit and each of those tools take turns.
     run_id
-        Report on this run, which `run` has started before, and measure no group.
+        Report on this earlier run of a self-check, and measure no group.
     wait
-        Waits for the end of the run and gives its dataset. Default: `Run.result`.
+        Waits for the end of the run and returns its dataset. Default: `Run.result`.
     tell
-        Takes a line of text on how far the bias is.
+        Receives lines of text on the progress of the bias.
 
     Returns
     -------
     SelfCheck
-        A table wherever it is shown. It is stored too: see `ngbkit.runs.selfcheck.latest`.
+        Displayed as a table. It is also stored: see `ngbkit.runs.selfcheck.latest`.
 
     Raises
     ------
     UsageError, RunNotFoundError
-        An argument that does not fit, or a run that is none of a self-check.
+        An argument is invalid, or `run_id` is not a self-check.
     NgbkitError
-        The run failed. What it measured is kept: resume it, and report on it by `run_id`.
+        The run failed. Its measurements are kept: resume it, then report on it with `run_id`.
     KeyboardInterrupt
-        Ctrl-C stopped it, with the same way on.
+        Ctrl-C stopped it; it can be continued in the same way.
 
     Examples
     --------
-    >>> from ngbkit import selfcheck
-    >>> found = selfcheck.run(groups=12)  # doctest: +SKIP
-    >>> found.quiet.smallest_speedup  # doctest: +SKIP
+    >>> from ngbkit.runs import selfcheck
+    >>> check = selfcheck.run(groups=12)  # doctest: +SKIP
+    >>> check.quiet.smallest_speedup  # doctest: +SKIP
     1.0087
     """
     from ngbkit import runs
+    from ngbkit.hardware import conditions
     from ngbkit.runs.selfcheck import bias, noise
 
-    turns = validation.count("rounds", rounds)
+    rounds = validation.count("rounds", rounds)
     if run_id is None:
-        where = (device or options.get_device(),)
-        sweep = noise.plan(groups, hog=hog, repeats=repeats, precision=precision, threads=threads, devices=where)
-        looked = _look()
+        devices = (device or options.get_device(),)
+        sweep = noise.build_sweep(
+            groups, hog=hog, repeats=repeats, precision=precision, threads=threads, devices=devices
+        )
+        observed = conditions.observe()
         started = runs.start(sweep)
         data = started.result() if wait is None else wait(started)
-        found = _assess(data, started.id, looked)
+        check = _assess(data, started.id, observed)
     else:
         folder = runs.find(run_id)
-        found = _assess(runs.load_dataset(folder), folder.name, None)
-    store.keep(found)
+        check = _assess(runs.load_dataset(folder), folder.name, None)
+    store.save(check)
     if not full:
-        return found
+        return check
     try:
-        compared = bias.measure(rounds=turns, threads=threads, tell=tell)
+        measured = bias.measure(rounds=rounds, threads=threads, tell=tell)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
-            f"stopped before the bias was measured. The noise is kept: ngbkit selfcheck --run {found.run}; "
-            "with --full that measures the bias."
+            f"stopped before the bias was measured. The noise is stored: `ngbkit selfcheck --run {check.run}` reports "
+            "it, and --full measures the bias too."
         ) from None
-    found = replace(found, bias=compared)
-    store.keep(found)
-    return found
+    check = replace(check, bias=measured)
+    store.save(check)
+    return check
 
 
-def _assess(data: Data, run_id: str, looked: dict[str, Any] | None) -> SelfCheck:
+def _assess(data: Data, run_id: str, observed: Mapping[str, Any] | None) -> SelfCheck:
+    """Build the self-check of a run; conditions that were not observed now are those of the run's environment."""
     from ngbkit.hardware import conditions
     from ngbkit.runs.selfcheck import noise
 
-    quiet, disturbed = noise.read(data)
+    quiet, disturbed = noise.estimate(data)
     sweep = json.loads(data.attrs["sweep"])
     (device,) = sweep["devices"]
-    about = json.loads(data.attrs["environments"]).get(device, {})
-    seen = looked if looked is not None else about.get("conditions")
-    threads = sweep["threads"] or about.get("cores_usable", 0)
+    environment = json.loads(data.attrs["environments"]).get(device, {})
+    observed = environment.get("conditions") if observed is None else observed
+    threads = sweep["threads"] or environment.get("cores_usable", 0)
     return SelfCheck(
         device=device,
-        chip=about.get("chip", ""),
+        chip=environment.get("chip", ""),
         threads=threads,
         repeats=sweep["repeats"],
         precision=sweep.get("precision"),
         run=run_id,
-        created=_created(run_id),
+        created=_parse_start(run_id),
         ngbkit_version=data.attrs["ngbkit_version"],
-        conditions=tuple(conditions.warnings(seen, threads)) if seen else (),
+        conditions=tuple(conditions.list_warnings(observed, threads)) if observed else (),
         quiet=quiet,
         disturbed=disturbed,
     )
 
 
-def _look() -> dict[str, Any]:
-    """The conditions before anything of ours runs."""
-    from ngbkit.hardware import conditions
-
-    return conditions.look()
-
-
-def _created(run_id: str) -> str:
-    """When a run was started, in UTC: its id tells it in local time."""
-    began = time.mktime(time.strptime(run_id.rpartition("-")[0], "%Y%m%d-%H%M%S"))
-    return datetime.fromtimestamp(began, timezone.utc).isoformat(timespec="seconds")
+def _parse_start(run_id: str) -> str:
+    """Parse the start of a run in UTC from its id, which holds it in local time."""
+    start_s = time.mktime(time.strptime(run_id.rpartition("-")[0], "%Y%m%d-%H%M%S"))
+    return datetime.fromtimestamp(start_s, timezone.utc).isoformat(timespec="seconds")

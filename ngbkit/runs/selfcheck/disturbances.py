@@ -1,4 +1,4 @@
-"""What each thing that ngbkit takes care of would have done to the numbers: one of them undone at a time."""
+"""Disturbances: what the numbers would be if ngbkit left out one of its precautions, one at a time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,34 +37,23 @@ REPEATS = 30
 ROUNDS = 6
 LEVEL = 0.95
 _TIMEOUT_S = 600.0
-# Ends with this process, however that ends (PR_SET_PDEATHSIG).
+# It ends when this process ends for any reason (PR_SET_PDEATHSIG).
 _BUSY = "import ctypes; ctypes.CDLL(None).prctl(1, 9, 0, 0, 0)\nwhile True: pass"
 
+# The latency of the baseline in seconds, and the speed-up of each other compiler.
 Numbers = dict[str, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disturbance:
-    """One thing undone.
-
-    Parameters
-    ----------
-    name
-        In a few words.
-    environment
-        Variables that differ.
-    compilers
-        What each compiler is asked for in the place of its plain name.
-    words
-        Further words for ``ngbkit run``.
-    naive
-        What to tell `ngbkit.runs.selfcheck.naive`, which then measures in the place of ``ngbkit run``.
-    """
+    """A precaution left out, by other environment variables, compilers or arguments of ``ngbkit run``."""
 
     name: str
     environment: Mapping[str, str] = field(default_factory=dict)
+    # Replacements of compilers, by the name of the compiler.
     compilers: Mapping[str, str] = field(default_factory=dict)
-    words: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
+    # Additions to the spec of `ngbkit.runs.selfcheck.naive`, which then measures instead of ``ngbkit run``.
     naive: Mapping[str, Any] | None = None
 
 
@@ -72,36 +61,36 @@ REFERENCE = Disturbance(name="nothing: as ngbkit measures")
 DISTURBANCES: tuple[Disturbance, ...] = (
     Disturbance(name="nothing, once more: the noise"),
     Disturbance(name="idle threads spin (onnxruntime)", compilers={"onnxruntime": 'onnxruntime{"spinning":true}'}),
-    # libgomp's own default without any variable set.
+    # The default of libgomp without any variable.
     Disturbance(name="OpenMP's default wait policy", environment={"GOMP_SPINCOUNT": "300000"}),
-    # What glibc does in a process that has not freed anything large yet.
+    # The behaviour of glibc in a process that has not freed a large block yet.
     Disturbance(
         name="memory goes back to the kernel after each call",
         environment={"MALLOC_MMAP_THRESHOLD_": str(128 << 10), "MALLOC_TRIM_THRESHOLD_": str(128 << 10)},
     ),
     Disturbance(name="one process for all compilers", naive={"compilers": COMPILERS, "training": False}),
-    Disturbance(name="sequential blocks", words=("--sequential",)),
+    Disturbance(name="sequential blocks", arguments=("--sequential",)),
     Disturbance(name="eval() is missing", naive={"compilers": (BASELINE,), "training": True}),
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """What one disturbance does to one number.
+    """The effect of one disturbance on one number.
 
     Parameters
     ----------
     disturbance, beside
-        Which, and beside what: ``"nothing"``, or ``"a busy process"``.
+        The disturbance, and what ran beside the measurement: ``"nothing"``, or ``"a busy process"``.
     number
         ``"latency of identity"``, or ``"speed-up of …"``.
     ratio, low, high
         The number with the disturbance over that without, in the same round: the median over rounds and its 95 %
-        interval, NaN where there are too few rounds for one.
+        interval, NaN where there are too few rounds.
     spread
         The largest of those ratios over the smallest.
     rounds
-        How many there were.
+        Number of rounds.
     """
 
     disturbance: str
@@ -122,121 +111,105 @@ def measure(
     network: str = NETWORK,
     tell: Callable[[str], None] | None = None,
 ) -> tuple[Effect, ...]:
-    """Measure a network with and without each disturbance, in turns, on a quiet machine and beside a busy process.
+    """Measure a timm network with and without each disturbance, on a quiet machine and beside a busy process.
 
-    Parameters
-    ----------
-    rounds
-        In each, everything is measured once, in shuffled order; an interval takes 6.
-    repeats
-        Samples a trial.
-    threads
-        Of every runtime. Default: one a core.
-    network
-        A timm name.
-    tell
-        Takes a line of text whenever something begins.
-
-    Raises
-    ------
-    NgbkitError
-        Something could not be measured; the message holds what it printed last.
+    Each round measures everything once with `repeats` samples a trial, in shuffled order; an interval needs 6 rounds.
     """
-    count = validation.count("rounds", rounds)
-    used = threads or environment.cores_usable()
-    spec = {**prepare(timm.model(network), COMPILERS, used), "repeats": repeats}
+    rounds = validation.count("rounds", rounds)
+    threads = threads or environment.count_usable_cores()
+    spec = {**prepare(timm.model(network), COMPILERS, threads), "repeats": repeats}
     order = random.Random(options.get_options()["seed"])
-    found: dict[tuple[str, str], list[Numbers]] = defaultdict(list)
-    for number in range(count):
+    numbers: dict[tuple[str, str], list[Numbers]] = defaultdict(list)
+    for index in range(rounds):
         for beside in order.sample(list(_BESIDE), len(_BESIDE)):
-            turns = (REFERENCE, *DISTURBANCES)
-            for turn in order.sample(turns, len(turns)):
+            for disturbance in order.sample((REFERENCE, *DISTURBANCES), 1 + len(DISTURBANCES)):
                 if tell is not None:
-                    tell(f"disturbances, round {number + 1} of {count}, beside {beside}: {turn.name}")
+                    tell(f"disturbances, round {index + 1} of {rounds}, beside {beside}: {disturbance.name}")
                 with _BESIDE[beside]():
-                    found[turn.name, beside].append(_take(turn, network, spec))
-    return tuple(effect for beside in _BESIDE for turn in DISTURBANCES for effect in _effects(turn, beside, found))
+                    numbers[disturbance.name, beside].append(_measure(disturbance, network, spec))
+    return tuple(
+        effect
+        for beside in _BESIDE
+        for disturbance in DISTURBANCES
+        for effect in _compare(disturbance, beside, numbers)
+    )
 
 
 def table(effects: Iterable[Effect]) -> pd.DataFrame:
-    """A row a disturbance and what was beside, a column a number: the ratio, and in brackets its 95 % interval."""
+    """Tabulate effects: a row a disturbance, a column a number, with the ratio and its 95 % interval in brackets."""
     import pandas as pd
 
     rows: dict[tuple[str, str], dict[str, str]] = {}
     for effect in effects:
-        rows.setdefault((effect.beside, effect.disturbance), {})[effect.number] = _written(effect)
-    frame = pd.DataFrame.from_records(list(rows.values()))
-    for at, name in enumerate(("beside", "disturbance")):
-        frame.insert(at, name, [key[at] for key in rows])
-    frame.attrs["title"] = "each number with one thing undone, over that as ngbkit measures it"
-    return frame.set_index(["beside", "disturbance"])
+        interval = "" if math.isnan(effect.low) else f" ({effect.low:.2f} to {effect.high:.2f})"
+        rows.setdefault((effect.beside, effect.disturbance), {})[effect.number] = f"{effect.ratio:.2f}{interval}"
+    frame = pd.DataFrame(list(rows.values()), pd.MultiIndex.from_tuples(rows, names=["beside", "disturbance"]))
+    frame.attrs["title"] = "each number with one disturbance, over the number as ngbkit measures it"
+    return frame
 
 
 def to_text(effects: Iterable[Effect]) -> str:
-    """`table` for a terminal."""
+    """Format `table` for a terminal."""
     from ngbkit.metrics import tables
 
     return tables.to_text(table(effects))
 
 
 def to_json(effects: Iterable[Effect]) -> str:
-    """The effects as a JSON list; `from_json` reads it."""
-    rows = [to_json_value(asdict(effect)) for effect in effects]
-    return json.dumps(rows, indent=1)
+    """Format effects as a JSON list, which `from_json` parses."""
+    return json.dumps([to_json_value(asdict(effect)) for effect in effects], indent=1)
 
 
 def from_json(text: str) -> tuple[Effect, ...]:
-    """What `to_json` wrote."""
+    """Parse effects that `to_json` formatted."""
     rows: list[dict[str, Any]] = json.loads(text)
-    return tuple(Effect(**{name: _read(value) for name, value in row.items()}) for row in rows)
+    return tuple(Effect(**{name: math.nan if value is None else value for name, value in row.items()}) for row in rows)
 
 
-def _read(value: Any) -> Any:
-    return math.nan if value is None else value
+def _measure(disturbance: Disturbance, network: str, spec: Mapping[str, Any]) -> Numbers:
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    if disturbance.naive is not None:
+        variables |= {**child_settings(spec["threads"]), **disturbance.environment}
+        command = [sys.executable, "-m", "ngbkit.runs.selfcheck.naive", json.dumps({**spec, **disturbance.naive})]
+        latency_s = subprocesses.run_json(command, environment=variables, timeout_s=_TIMEOUT_S)
+        baseline_s = latency_s[BASELINE]
+        return {name: seconds if name == BASELINE else baseline_s / seconds for name, seconds in latency_s.items()}
+    from ngbkit import metrics
+    from ngbkit.dataset import storage
 
-
-def _written(effect: Effect) -> str:
-    known = not math.isnan(effect.low)
-    return f"{effect.ratio:.2f}" + (f" ({effect.low:.2f} to {effect.high:.2f})" if known else "")
-
-
-def _take(turn: Disturbance, network: str, spec: Mapping[str, Any]) -> Numbers:
-    """The latency of the baseline, in seconds, and the speed-up of each other compiler."""
-    settings = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    if turn.naive is not None:
-        told = json.dumps({**spec, **turn.naive})
-        environ = {**settings, **child_settings(spec["threads"]), **turn.environment}
-        command = [sys.executable, "-m", "ngbkit.runs.selfcheck.naive", told]
-        latency_s = subprocesses.answer(command, environment=environ, timeout_s=_TIMEOUT_S)
-        return {
-            name: latency_s[BASELINE] if name == BASELINE else latency_s[BASELINE] / latency_s[name]
-            for name in latency_s
-        }
-    labels = {name: turn.compilers.get(name, name) for name in COMPILERS}
+    labels = {name: disturbance.compilers.get(name, name) for name in COMPILERS}
     with tempfile.TemporaryDirectory(prefix="ngbkit-") as folder:
-        words = ["run", network, "-c", ",".join(labels.values()), "-r", str(spec["repeats"]), "--quiet"]
-        words += ["--threads", str(spec["threads"]), "-o", str(Path(folder) / "out.nc"), *turn.words]
-        command = [sys.executable, "-m", "ngbkit", *words]
-        subprocesses.run(command, environment={**settings, **turn.environment}, timeout_s=_TIMEOUT_S)
-        from ngbkit import metrics
-        from ngbkit.dataset import storage
-
-        dataset: Any = storage.load(Path(folder) / "out.nc")
-        gains = metrics.speedup(dataset, unlike="allow")
+        target = Path(folder) / "out.nc"
+        command = [sys.executable, "-m", "ngbkit", "run", network, "-c", ",".join(labels.values()), "-o", str(target)]
+        command += ["-r", str(spec["repeats"]), "--threads", str(spec["threads"]), "--quiet", *disturbance.arguments]
+        subprocesses.run(command, environment={**variables, **disturbance.environment}, timeout_s=_TIMEOUT_S)
+        dataset: Any = storage.load(target)
+        speedup = metrics.speedup(dataset, unlike="allow")
         latency = metrics.summary(dataset)["latency_median"]
         return {
-            name: (latency if name == BASELINE else gains).sel(compiler=label).item() for name, label in labels.items()
+            name: (latency if name == BASELINE else speedup).sel(compiler=label).item()
+            for name, label in labels.items()
         }
 
 
-def _effects(turn: Disturbance, beside: str, found: Mapping[tuple[str, str], list[Numbers]]) -> Iterator[Effect]:
-    """The numbers with a disturbance over those without, round by round."""
-    pairs = list(zip(found[turn.name, beside], found[REFERENCE.name, beside], strict=True))
+def _compare(
+    disturbance: Disturbance, beside: str, numbers: Mapping[tuple[str, str], list[Numbers]]
+) -> Iterator[Effect]:
+    """Compare the numbers with a disturbance to those without, round by round."""
+    pairs = list(zip(numbers[disturbance.name, beside], numbers[REFERENCE.name, beside], strict=True))
     for compiler in COMPILERS:
-        ratios = np.array([_undone(disturbed, usual, compiler) for disturbed, usual in pairs])
+        ratios = np.array(
+            [
+                disturbed[compiler] / reference[compiler]
+                if compiler in disturbed
+                # A compiler that is not disturbed gains what the baseline loses.
+                else disturbed[BASELINE] / reference[BASELINE]
+                for disturbed, reference in pairs
+            ]
+        )
         low, high = intervals.median_interval(np.log(ratios), LEVEL)
         yield Effect(
-            disturbance=turn.name,
+            disturbance=disturbance.name,
             beside=beside,
             number="latency of identity" if compiler == BASELINE else f"speed-up of {compiler}",
             ratio=float(np.median(ratios)),
@@ -245,17 +218,6 @@ def _effects(turn: Disturbance, beside: str, found: Mapping[tuple[str, str], lis
             spread=float(ratios.max() / ratios.min()),
             rounds=len(ratios),
         )
-
-
-def _undone(disturbed: Numbers, usual: Numbers, compiler: str) -> float:
-    """A number with a disturbance over that without; a compiler that is left alone gains what the baseline loses."""
-    own, base = disturbed.get(compiler), disturbed[BASELINE] / usual[BASELINE]
-    return own / usual[compiler] if own is not None else base
-
-
-@contextmanager
-def _nothing() -> Iterator[None]:
-    yield
 
 
 @contextmanager
@@ -268,4 +230,7 @@ def _busy_process() -> Iterator[None]:
         process.wait()
 
 
-_BESIDE = {"nothing": _nothing, "a busy process": _busy_process}
+_BESIDE: Mapping[str, Callable[[], AbstractContextManager[None]]] = {
+    "nothing": nullcontext,
+    "a busy process": _busy_process,
+}

@@ -1,8 +1,7 @@
-"""A benchmark as it is often written, to be compared with: everything in one process, one loop after the other.
+"""A benchmark as it is often written, for comparison: every compiler in one process, timed in one loop.
 
-Run as ``python -m ngbkit.runs.selfcheck.naive SPEC``; the last line that it prints holds the median latencies, as JSON.
-`SPEC` is a JSON object: what `ngbkit.runs.selfcheck.vendors.run` takes, with ``compilers``, ``repeats``, and
-``training``: whether the module is left as it was created, in training mode.
+``python -m ngbkit.runs.selfcheck.naive SPEC`` prints the median latencies as JSON. `SPEC` is a JSON object as `prepare`
+returns it, with ``compilers``, ``repeats``, and ``training``: whether the module is in training mode.
 """
 
 from __future__ import annotations
@@ -16,64 +15,55 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from ngbkit import options, registry
+from ngbkit import registry
 from ngbkit.compilers.base import Compiler, Program, Task, Tuning
-from ngbkit.device import preparation
 from ngbkit.device.timing.rounds import shuffled
 from ngbkit.device.timing.sampling import sample
 from ngbkit.device.timing.warming import warm_up
-from ngbkit.workloads import feeds
-from ngbkit.workloads.base import Network, Source, TensorSpec, Workload
+from ngbkit.runs.selfcheck.prepared import build_network, draw_inputs
 
 SAMPLES_A_TURN = 5
 
 
 def measure(spec: Mapping[str, Any]) -> dict[str, float]:
-    """The median latency of each compiler in seconds, all of them in this process and taking turns."""
+    """Measure the median latency of each compiler in seconds, all in this process and in turns."""
     programs = {name: _compile(name, spec) for name in spec["compilers"]}
-    found: dict[str, list[float]] = {name: [] for name in programs}
-    with ExitStack() as within:
+    samples_ns: dict[str, list[float]] = {name: [] for name in programs}
+    with ExitStack() as stack:
         for program in programs.values():
-            within.enter_context(program.within())
+            stack.enter_context(program.within())
             program.run()
             warm_up(program.run)
         for number in range(-(-spec["repeats"] // SAMPLES_A_TURN)):
             for name in shuffled(list(programs), spec["seed"], number):
-                found[name] += sample(programs[name].run, SAMPLES_A_TURN, settle=1)
-    return {name: median(durations) * 1e-9 for name, durations in found.items()}
+                samples_ns[name] += sample(programs[name].run, SAMPLES_A_TURN, settle=1)
+    return {name: median(samples) * 1e-9 for name, samples in samples_ns.items()}
 
 
 def _compile(name: str, spec: Mapping[str, Any]) -> Program:
     compiler: Compiler = registry.load(registry.COMPILERS, name)
-    network = _build(spec) if "module" in compiler.forms else None
-    inputs = [TensorSpec.from_json(one) for one in spec["inputs"]]
-    examples = preparation.read_arrays(spec["examples"])
-    kept = Path(tempfile.mkdtemp(prefix="ngbkit-naive-"))
-    (kept / "cache").mkdir()
+    module = None
+    if "module" in compiler.forms:
+        module = build_network(spec).module
+        assert module is not None
+        module.train(bool(spec["training"]))
+    inputs, arrays = draw_inputs(spec)
+    folder = Path(tempfile.mkdtemp(prefix="ngbkit-naive-"))
+    (folder / "cache").mkdir()
     task = Task(
-        form="module" if network is not None else "onnx",
-        module=None if network is None else network.module,
+        form="onnx" if module is None else "module",
+        module=module,
         onnx=Path(spec["onnx"]),
         inputs=tuple(inputs),
-        arrays=tuple(feeds.draw(inputs, examples, 1, spec["seed"])),
+        arrays=tuple(arrays),
         batch_size=1,
         options=compiler.settle({}),
         threads=spec["threads"],
-        cache=kept / "cache",
-        tuning=Tuning(folder=kept / "tuning"),
+        cache=folder / "cache",
+        tuning=Tuning(folder=folder / "tuning"),
     )
     return compiler.compile(task)
 
 
-def _build(spec: Mapping[str, Any]) -> Network:
-    workload = Workload.from_json(spec["workload"], preparation.locator(spec["artifacts"]))
-    source: Source = registry.load(registry.WORKLOADS, workload.source)
-    with options.set_options(seed=spec["seed"]):
-        network = source.build(workload, spec["factors"])
-    assert network.module is not None
-    network.module.train(bool(spec["training"]))
-    return network
-
-
 if __name__ == "__main__":
-    print(json.dumps(measure(json.loads(sys.argv[1]))))  # noqa: T201  the answer
+    print(json.dumps(measure(json.loads(sys.argv[1]))))  # noqa: T201  the caller parses it

@@ -1,6 +1,6 @@
-"""Identity against identity: the sweep that measures it, and what its groups say about an interval's worth.
+"""The noise: identity against identity, and the coverage of intervals estimated from its groups.
 
-The intervals are those that anyone gets from ``ds.ngb.speedup(ci=0.95)``, so that it is these whose coverage is shown.
+The intervals are those of ``ds.ngb.speedup(ci=0.95)``, so the coverage is that of the intervals that users see.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-import ngbkit.figures.accessor  # noqa: F401  gives a dataset its `ds.ngb`
+import ngbkit.figures.accessor  # noqa: F401  registers `ds.ngb`
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import UsageError
 from ngbkit.metrics import arrays
@@ -23,29 +23,23 @@ from ngbkit.runs.selfcheck import estimates
 from ngbkit.runs.selfcheck.estimates import Floats
 from ngbkit.runs.selfcheck.record import LEVEL, Noise
 from ngbkit.sweep import validation
-from ngbkit.sweep.grid import Sweep
+from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.trials import BASELINE
 from ngbkit.workloads import cell
 
 COPY = 'identity{"copy":1}'
 NETWORK = "block"
-# The allowance for processes that a group is judged with comes from the others, left out in so many parts.
+# Cross-validation: the allowance for processes of a group is estimated from the groups of the other folds.
 _FOLDS = 10
-# A smallest speed-up is one that is told from 1 in this share of the groups.
-_TOLD = 0.9
+# The smallest speed-up is distinguishable from 1 in this share of the groups.
+_DETECTED = 0.9
 
 
-def plan(groups: int, *, hog: bool = False, **settings: Any) -> Sweep:
-    """The sweep of a noise check.
+def build_sweep(groups: int, *, hog: bool = False, **settings: Any) -> Grid:
+    """Build the sweep of a noise check, with other `settings` of a sweep.
 
-    Parameters
-    ----------
-    groups
-        Groups of two processes each, 2 or more; with `hog` an even number, or one more.
-    hog
-        Whether every other group has a busy process beside it.
-    **settings
-        Of `Sweep`: ``repeats``, ``precision``, ``threads``, ``devices``, ….
+    It has at least two `groups` of two processes each; with `hog` every other group runs beside a busy process, and an
+    odd number of groups is rounded up.
     """
     count = validation.count("groups", groups, least=2)
     source = (package_files.files("ngbkit.runs.selfcheck") / "block.py").read_text(encoding="utf-8")
@@ -53,123 +47,119 @@ def plan(groups: int, *, hog: bool = False, **settings: Any) -> Sweep:
     if hog:
         factors["hog"] = (0, 1)
     workloads = cell.from_source(source, name=NETWORK, filename="ngbkit/selfcheck/block.py")
-    return Sweep(workloads, compilers=(BASELINE, COPY), factors=factors, **settings)
+    return Grid(workloads, compilers=(BASELINE, COPY), factors=factors, **settings)
 
 
-def read(data: Data) -> tuple[Noise, Noise | None]:
-    """What the dataset of such a sweep shows: of its quiet groups, and of those beside a busy process, if any.
-
-    Raises
-    ------
-    UsageError
-        It is of another sweep, or no group of it was measured.
-    """
+def estimate(data: Data) -> tuple[Noise, Noise | None]:
+    """Estimate the noise from the dataset of such a sweep: of its quiet groups, and of those beside a busy process."""
     if not isinstance(data, xr.Dataset) or "replicate" not in data.dims or COPY not in data["compiler"]:
-        raise UsageError("this run is no self-check; `ngbkit selfcheck` starts one, and `ngbkit runs` lists them all.")
+        raise UsageError(
+            "this run is not a self-check. `ngbkit selfcheck` starts one, and `ngbkit runs` lists all runs."
+        )
     if "hog" not in data.dims:
-        return _read(data, None), None
-    quiet = _read(data.sel(hog=0, drop=True), None)
-    return quiet, _read(data.sel(hog=1, drop=True), quiet.process_sd)
+        return _estimate(data, None), None
+    quiet = _estimate(data.sel(hog=0, drop=True), None)
+    return quiet, _estimate(data.sel(hog=1, drop=True), quiet.process_sd)
 
 
-def _read(dataset: xr.Dataset, allowance: float | None) -> Noise:
-    """The figures of some groups; without an `allowance` for processes from elsewhere, each gets that of the others."""
-    good = _flat((dataset["status"] == "ok").all("compiler"))
-    pending = _flat((dataset["status"] == "pending").any("compiler"))
+def _estimate(dataset: xr.Dataset, allowance: float | None) -> Noise:
+    """Estimate the noise of groups; an `allowance` for processes of None is cross-validated over the groups."""
+    good = _flatten((dataset["status"] == "ok").all("compiler"))
+    pending = _flatten((dataset["status"] == "pending").any("compiler"))
     if not good.any():
         reason = next((str(text) for text in dataset["error"].values.ravel() if text), "nothing was measured yet")
-        raise UsageError(f"no group of this self-check gave a measurement: {reason}.")
-    found = dataset.isel(replicate=np.flatnonzero(good))
+        raise UsageError(f"no group of this self-check was measured: {reason}.")
+    measured = dataset.isel(replicate=np.flatnonzero(good))
     medians = xr.apply_ufunc(
         arrays.round_medians,
-        found["latency"],
-        found["round"],
+        measured["latency"],
+        measured["round"],
         input_core_dims=[["repeat"], ["repeat"]],
         output_core_dims=[["rounds"]],
     )
-    baseline, copy = (_rows(medians.sel(compiler=label)) for label in (BASELINE, COPY))
+    baseline, copy = (_reshape_rounds(medians.sel(compiler=label)) for label in (BASELINE, COPY))
     groups = [row[np.isfinite(row)] for row in np.log(baseline / copy)]
-    low, high = _intervals(found, 0.0)
-    inside = _covers(low, high)
+    low, high = _compute_intervals(measured, 0.0)
+    covered_within = _find_covering(low, high)
     middle = np.array([np.median(ratios) for ratios in groups])
-    process_sd = estimates.process_sd(groups)
-    wide_low, wide_high = _wide_intervals(found, groups, allowance)
-    covered = _covers(wide_low, wide_high)
-    coverage, coverage_low, coverage_high = estimates.share(int(covered.sum()), len(covered), LEVEL)
-    samples = _flat(found["latency"].sel(compiler=BASELINE).notnull().sum("repeat"))
+    wide_low, wide_high = _compute_wide_intervals(measured, groups, allowance)
+    covered = _find_covering(wide_low, wide_high)
+    coverage, coverage_low, coverage_high = estimates.estimate_share(int(covered.sum()), len(covered), LEVEL)
+    samples = _flatten(measured["latency"].sel(compiler=BASELINE).notnull().sum("repeat"))
     return Noise(
         groups=len(groups),
         failed=int((~good & ~pending).sum()),
         pending=int(pending.sum()),
         rounds=float(np.median([len(ratios) for ratios in groups])),
         samples=float(np.median(samples)),
-        noise_floor=_quantile((np.exp(high - middle) - np.exp(low - middle)) / 2, 0.5),
-        smallest_speedup=float(np.exp(_quantile(np.concatenate([-wide_low, wide_high]), _TOLD))),
-        process_sd=process_sd,
-        round_sd=estimates.round_sd(groups),
-        drift=estimates.drift(np.nanmedian(baseline, axis=-1)),
+        noise_floor=_compute_quantile((np.exp(high - middle) - np.exp(low - middle)) / 2, 0.5),
+        smallest_speedup=float(np.exp(_compute_quantile(np.concatenate([-wide_low, wide_high]), _DETECTED))),
+        process_sd=estimates.estimate_process_sd(groups),
+        round_sd=estimates.estimate_round_sd(groups),
+        drift=estimates.estimate_drift(np.nanmedian(baseline, axis=-1)),
         coverage=coverage,
         coverage_low=coverage_low,
         coverage_high=coverage_high,
-        coverage_within=estimates.share(int(inside.sum()), len(inside))[0],
-        disturbed_share=_disturbed_share(found),
+        coverage_within=estimates.estimate_share(int(covered_within.sum()), len(covered_within))[0],
+        disturbed_share=_compute_disturbed_share(measured),
     )
 
 
-def _intervals(dataset: xr.Dataset, process_sd: float) -> tuple[Floats, Floats]:
-    """The logarithms of the ends of each group's interval, as a run gets it whose machine has that `process_sd`."""
-    speedups: Any = _allowing(dataset, process_sd).ngb.speedup(ci=LEVEL)
-    ends = speedups.sel(compiler=COPY)
-    return np.log(_flat(ends["ci_low"])), np.log(_flat(ends["ci_high"]))
+def _compute_intervals(dataset: xr.Dataset, process_sd: float) -> tuple[Floats, Floats]:
+    """Compute the logarithms of the ends of each group's interval on a machine of that `process_sd`."""
+    speedups: Any = _set_process_sd(dataset, process_sd).ngb.speedup(ci=LEVEL)
+    copies = speedups.sel(compiler=COPY)
+    return np.log(_flatten(copies["ci_low"])), np.log(_flatten(copies["ci_high"]))
 
 
-def _wide_intervals(dataset: xr.Dataset, groups: Sequence[Floats], allowance: float | None) -> tuple[Floats, Floats]:
-    """The same with an allowance for processes: one from elsewhere, or for each group that of the others."""
+def _compute_wide_intervals(
+    dataset: xr.Dataset, groups: Sequence[Floats], allowance: float | None
+) -> tuple[Floats, Floats]:
+    """Compute them with an allowance for processes; an allowance of None is that of the groups in the other folds."""
     if allowance is not None:
-        return _intervals(dataset, allowance)
+        return _compute_intervals(dataset, allowance)
     low, high = np.full(len(groups), np.nan), np.full(len(groups), np.nan)
-    for fold in range(min(_FOLDS, len(groups))):
-        own = np.arange(fold, len(groups), _FOLDS)
-        others = [ratios for at, ratios in enumerate(groups) if at not in set(own.tolist())]
-        low[own], high[own] = _intervals(dataset.isel(replicate=own), estimates.process_sd(others))
+    for first in range(min(_FOLDS, len(groups))):
+        fold = np.arange(first, len(groups), _FOLDS)
+        others = [ratios for index, ratios in enumerate(groups) if index % _FOLDS != first]
+        low[fold], high[fold] = _compute_intervals(dataset.isel(replicate=fold), estimates.estimate_process_sd(others))
     return low, high
 
 
-def _allowing(dataset: xr.Dataset, process_sd: float) -> xr.Dataset:
-    """The dataset as if its devices had had a self-check that found `process_sd`, and no other."""
-    known = json.loads(dataset.attrs.get("environments", "{}"))
+def _set_process_sd(dataset: xr.Dataset, process_sd: float) -> xr.Dataset:
+    """Return the dataset as if a self-check of its devices had estimated `process_sd`."""
+    environments = json.loads(dataset.attrs.get("environments", "{}"))
     environments = {
-        label: {**known.get(label, {}), "selfcheck": {"process_sd": process_sd}}
+        label: {**environments.get(label, {}), "selfcheck": {"process_sd": process_sd}}
         for label in np.atleast_1d(dataset["device"].values).tolist()
     }
     return dataset.assign_attrs(environments=json.dumps(environments))
 
 
-def _covers(low: Floats, high: Floats) -> NDArray[np.bool_]:
-    """Which intervals of log ratios cover 0; one that has no ends, for want of rounds, is left out."""
-    there = np.isfinite(low) & np.isfinite(high)
-    return (low[there] <= 0) & (high[there] >= 0)
+def _find_covering(low: Floats, high: Floats) -> NDArray[np.bool_]:
+    """Find which intervals of log ratios cover 0; those without ends, for want of rounds, are dropped."""
+    finite = np.isfinite(low) & np.isfinite(high)
+    return (low[finite] <= 0) & (high[finite] >= 0)
 
 
-def _quantile(values: Floats, share: float) -> float:
-    """Of the values that there are; NaN where there is none, for want of rounds."""
-    there = values[np.isfinite(values)]
-    return float(np.quantile(there, share)) if len(there) else math.nan
+def _compute_quantile(values: Floats, share: float) -> float:
+    """Compute a quantile of the finite values; NaN where there is none, for want of rounds."""
+    finite = values[np.isfinite(values)]
+    return float(np.quantile(finite, share)) if len(finite) else math.nan
 
 
-def _disturbed_share(dataset: xr.Dataset) -> float:
-    """The share of samples from rounds in which something else had the cores."""
+def _compute_disturbed_share(dataset: xr.Dataset) -> float:
+    """Compute the share of samples from rounds in which other work used the cores."""
     if "disturbed" not in dataset:
         return math.nan
-    there = dataset["latency"].notnull()
-    return float((dataset["disturbed"] > 0).where(there).mean())
+    return float((dataset["disturbed"] > 0).where(dataset["latency"].notnull()).mean())
 
 
-def _flat(values: xr.DataArray) -> Any:
-    """One value a group, in order."""
+def _flatten(values: xr.DataArray) -> Any:
+    """Flatten values to one a group, in order."""
     return values.transpose("replicate", ...).values.reshape(values.sizes["replicate"])
 
 
-def _rows(values: xr.DataArray) -> Any:
-    """One row of rounds a group, in order."""
+def _reshape_rounds(values: xr.DataArray) -> Any:
+    """Reshape values to one row of rounds a group, in order."""
     return values.transpose("replicate", ..., "rounds").values.reshape(values.sizes["replicate"], -1)

@@ -1,44 +1,28 @@
-"""A network exported as any sweep of ours does it, for those who are to run the very same thing by other means."""
+"""Exports a network as any sweep does, so that other benchmarks can run exactly the same network."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ngbkit import options, runs
+from ngbkit import options, registry, runs
 from ngbkit.device import preparation
 from ngbkit.errors import NgbkitError
-from ngbkit.sweep.grid import Sweep
-from ngbkit.workloads.base import Workload
+from ngbkit.sweep.grid import Grid
+from ngbkit.workloads import feeds
+from ngbkit.workloads.base import Network, Source, TensorSpec, Workload
 
-# Enough to have the network exported, and everything once in memory.
+# Enough to export the network, and to load everything into memory once.
 _REPEATS = 3
 
 
 def prepare(workload: Workload, compilers: Sequence[str], threads: int) -> dict[str, Any]:
-    """Measure a network briefly with each compiler on this machine, which leaves its files behind.
+    """Export a network (with at most one value of each factor) by a brief run with each compiler on this machine.
 
-    Parameters
-    ----------
-    workload
-        With at most one value of each factor.
-    compilers
-        Those whose files are needed.
-    threads
-        Of every runtime.
-
-    Returns
-    -------
-    dict
-        Plain JSON: ``workload``, ``factors``, ``seed``, ``threads``; ``onnx``, the file at batch size 1, or None;
-        ``inputs``, ``examples`` and ``artifacts``, as a child is told of them.
-
-    Raises
-    ------
-    NgbkitError
-        The run failed, or the network cannot be built.
+    Returns plain JSON: ``workload``, ``factors``, ``seed``, ``threads``; ``onnx``, the file at batch size 1, or None;
+    ``inputs``, ``examples`` and ``artifacts``, in the form that a child receives.
     """
-    sweep = Sweep(workload, compilers=compilers, repeats=_REPEATS, threads=threads)
+    sweep = Grid(workload, compilers=compilers, repeats=_REPEATS, threads=threads)
     run = runs.start(sweep)
     run.result()
     (group,) = sweep.groups()
@@ -46,8 +30,8 @@ def prepare(workload: Workload, compilers: Sequence[str], threads: int) -> dict[
     folder = preparation.cache(options.get_state_dir(), group.device) / key
     prepared = preparation.ready(folder, [1])
     if prepared is None:
-        reason = next((failure.error for failure in run.failures()), "its files are gone")
-        raise NgbkitError(f"{workload.name} could not be prepared: {reason}.")
+        reason = next((failure.error for failure in run.failures()), "its files were deleted")
+        raise NgbkitError(f"preparing {workload.name} failed: {reason}.")
     return {
         "workload": group.workload.to_json(),
         "factors": dict(group.factors),
@@ -56,5 +40,19 @@ def prepare(workload: Workload, compilers: Sequence[str], threads: int) -> dict[
         "onnx": prepared["onnx"].get("1"),
         "inputs": prepared["inputs"],
         "examples": prepared["examples"],
-        "artifacts": str(options.get_state_dir() / options.LAYOUT.artifacts),
+        "artifacts": str(options.get_state_dir() / "artifacts"),
     }
+
+
+def build_network(spec: Mapping[str, Any]) -> Network:
+    """Build the network of a spec that `prepare` returned."""
+    workload = Workload.from_json(spec["workload"], preparation.locator(spec["artifacts"]))
+    source: Source = registry.load(registry.WORKLOADS, workload.source)
+    with options.set_options(seed=spec["seed"]):
+        return source.build(workload, spec["factors"])
+
+
+def draw_inputs(spec: Mapping[str, Any]) -> tuple[list[TensorSpec], list[feeds.Array]]:
+    """Draw the inputs that ngbkit feeds to the network of a spec: their specs, and an array each."""
+    inputs = [TensorSpec.from_json(data) for data in spec["inputs"]]
+    return inputs, feeds.draw(inputs, preparation.read_arrays(spec["examples"]), 1, spec["seed"])

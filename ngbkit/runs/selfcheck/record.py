@@ -1,4 +1,4 @@
-"""What a self-check found, as frozen records: to read, to keep, and to show."""
+"""The result of a self-check, as frozen records."""
 
 from __future__ import annotations
 
@@ -9,41 +9,41 @@ from typing import Any
 from ngbkit.sweep.json_values import to_json_value
 
 LEVEL = 0.95
-# Of our median latency over a vendor's own.
+# The range in which our median latency over that of a vendor's tool should be.
 TARGET = (0.97, 1.03)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Noise:
-    """What groups of `identity` against `identity` show, where the true speed-up is 1.
+    """The noise of groups that measure `identity` against `identity`, where the true speed-up is 1.
 
     Parameters
     ----------
     groups, failed, pending
-        Groups that were measured, that gave no measurement, and that are still to be measured.
+        Number of groups that were measured, that failed, and that are not measured yet.
     rounds, samples
-        Of a group, the median: interleaving rounds, and samples a column.
+        Interleaving rounds of a group, and samples of a column: medians over the groups.
     noise_floor
-        Half the width of the 95 % interval of a speed-up, relative to it and from the rounds of one pair of processes
-        alone: the median over the groups.
+        Half the width of the 95 % interval of a speed-up, relative to the speed-up, from the rounds of one pair of
+        processes alone: the median over the groups.
     smallest_speedup
-        The smallest speed-up that would be told from 1 in nine groups of ten: the 90th percentile of how far both ends
-        of the intervals, with their allowance for processes, are from 1 on the wrong side.
+        The smallest speed-up that is distinguishable from 1 in nine groups of ten: the 90th percentile of the distances
+        of both interval ends, with their allowance for processes, from 1 on the wrong side.
     process_sd
-        Standard deviation, between two processes that run the same thing, of the logarithm of their latencies' ratio:
-        that of the groups' estimates, less what their own rounds explain.
+        Standard deviation, between two identical processes, of the logarithm of their latency ratio: that of the
+        groups' estimates, less the part that their own rounds explain.
     round_sd
-        Standard deviation of the logarithm of the ratio from round to round, robust; the median over the groups.
+        Robust standard deviation of the logarithm of the ratio from round to round: the median over the groups.
     drift
         How far the latency of the same block moved over the groups: the 90th percentile of its medians over their
-        10th, less 1. What is compared across groups without an anchor is off by so much.
+        10th, less 1. Comparisons across groups without an anchor are off by as much.
     coverage, coverage_low, coverage_high
-        The share of groups whose interval, with the allowance for processes that the *other* groups give (for those
-        beside a busy process, the quiet ones), covers 1, and the 95 % interval of that share itself.
+        The share of groups whose interval covers 1, with the allowance for processes estimated from the *other* groups
+        (for groups beside a busy process, from the quiet ones), and the 95 % interval of that share.
     coverage_within
         The same without the allowance.
     disturbed_share
-        The share of rounds in which something else had the cores; NaN where that was not watched.
+        The share of samples from rounds in which other work used the cores; NaN where that was not monitored.
     """
 
     groups: int
@@ -65,20 +65,20 @@ class Noise:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bias:
-    """Our median latency of one network over that of a vendor's own tool.
+    """Our median latency of one network over that of a vendor's tool.
 
     Parameters
     ----------
     network, compiler, tool
-        What was measured, by which of our compilers, and the vendor's tool for it.
+        The network, our compiler, and the vendor's tool.
     ratio, low, high
-        Ours over theirs in the same round: the median over the rounds and its 95 % bootstrap interval.
+        Our latency over theirs in the same round: the median over the rounds and its 95 % interval.
     ours_s, theirs_s
-        Median latencies, over the rounds, in seconds.
+        Median latencies over the rounds, in seconds.
     rounds
-        How many rounds gave a ratio.
+        Number of rounds with a ratio.
     problem
-        Why there is none, with the way out; empty where there is one.
+        Why there is no ratio and what to do about it; empty where there is one.
     """
 
     network: str
@@ -100,28 +100,28 @@ class Bias:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SelfCheck:
-    """Whether a machine is fit to measure on; a table wherever it is shown.
+    """Whether a machine is fit to measure on; displayed as a table.
 
     Parameters
     ----------
     device, chip, threads
-        What was checked, and with how many threads.
+        Label and chip of the device, and the number of threads.
     repeats, precision
-        What the run was told: samples a trial, or how narrow an interval was to be.
+        Samples a trial, or the target width of the intervals.
     run
-        The run that the figures are from: ``ngbkit selfcheck --run ID`` reports on it again.
+        Id of the run: ``ngbkit selfcheck --run ID`` reports on it again.
     created
-        When it was measured, in UTC as ISO 8601 has it.
+        Start of the run, in UTC and ISO 8601.
     ngbkit_version
-        Which ngbkit measured.
+        Version of ngbkit that measured.
     conditions
-        What disturbed the machine when it was looked at, in sentences.
+        Sentences on what disturbed the machine before the run.
     quiet
-        Of the groups that ran as any would.
+        Noise of the groups without a busy process.
     disturbed
-        Of those that ran beside a busy process, with ``hog``.
+        Noise of the groups beside a busy process, with ``hog``.
     bias
-        Of ngbkit itself, with ``full``.
+        Bias of ngbkit for each network and tool, with ``full``.
     """
 
     device: str
@@ -144,25 +144,15 @@ class SelfCheck:
         return sum(part.coverage * part.groups for part in parts) / sum(part.groups for part in parts)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON: the figures of the quiet groups at the top, the others under ``disturbed`` and ``bias``."""
-        top = {
-            name: getattr(self, name)
-            for name in (
-                *("device", "chip", "threads", "repeats", "precision", "run", "created", "ngbkit_version"),
-                "conditions",
-            )
-        }
-        found = {
-            **top,
-            **asdict(self.quiet),
-            "disturbed": None if self.disturbed is None else asdict(self.disturbed),
-            "bias": [{**asdict(one), "within": one.within} for one in self.bias],
-        }
-        told: dict[str, Any] = to_json_value(found)
-        return told
+        """Return plain JSON: the quiet noise at the top level, the rest under ``disturbed`` and ``bias``."""
+        data = asdict(self)
+        biases = [{**asdict(bias), "within": bias.within} for bias in self.bias]
+        quiet = data.pop("quiet")
+        json_value: dict[str, Any] = to_json_value({**data, **quiet, "bias": biases})
+        return json_value
 
     def to_text(self) -> str:
-        """Tables for a terminal."""
+        """Return tables for a terminal."""
         from ngbkit.runs.selfcheck import report
 
         return report.to_text(self)

@@ -1,4 +1,4 @@
-"""A self-check for people: a sentence on what it comes to, what disturbed, and two tables."""
+"""Reports a self-check to users: the conditions, tables of the noise and the bias, and the conclusions."""
 
 from __future__ import annotations
 
@@ -14,141 +14,148 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def _percent(value: float) -> str:
+def _format_percent(value: float) -> str:
     return "–" if math.isnan(value) else f"{100 * value:.3g} %"
 
 
-def _factor(value: float) -> str:
+def _format_factor(value: float) -> str:
     return "–" if math.isnan(value) else f"{value:.4f}"
 
 
-def _covered(noise: Noise) -> str:
+def _format_coverage(noise: Noise) -> str:
     if math.isnan(noise.coverage):
         return "–"
     interval = f"{100 * noise.coverage_low:.1f} to {100 * noise.coverage_high:.1f} %"
     return f"{100 * noise.coverage:.1f} % ({interval})"
 
 
-def _counted(noise: Noise) -> str:
-    others = {"failed": noise.failed, "still to be measured": noise.pending}
-    return ", ".join([str(noise.groups), *(f"{count} {what}" for what, count in others.items() if count)])
+def _format_groups(noise: Noise) -> str:
+    others = {"failed": noise.failed, "not measured yet": noise.pending}
+    return ", ".join([str(noise.groups), *(f"{count} {state}" for state, count in others.items() if count)])
 
 
-# what it is called, how it is written, what it says
+# The name, the format and the meaning of each figure.
 _FIGURES: tuple[tuple[str, Callable[[Noise], str], str], ...] = (
-    ("groups", _counted, "of two columns that are the same"),
-    ("samples", lambda noise: f"{noise.samples:g} in {noise.rounds:g} rounds", "a column, the median over the groups"),
+    ("groups", _format_groups, "pairs of processes that run the same block"),
+    ("samples", lambda noise: f"{noise.samples:g} in {noise.rounds:g} rounds", "a column: median over the groups"),
     (
         "noise floor",
-        lambda noise: _percent(noise.noise_floor),
-        f"half a {LEVEL:.0%} interval, median: rounds of one pair of processes alone",
+        lambda noise: _format_percent(noise.noise_floor),
+        f"half the width of a {LEVEL:.0%} interval from the rounds of one pair alone: median over the groups",
     ),
-    ("smallest speed-up", lambda noise: _factor(noise.smallest_speedup), "would be told from 1 in nine groups of ten"),
+    (
+        "smallest speed-up",
+        lambda noise: _format_factor(noise.smallest_speedup),
+        "distinguishable from 1 in nine groups of ten",
+    ),
     (
         "between processes",
-        lambda noise: _percent(noise.process_sd),
-        "standard deviation of the ratio of two that run the same",
+        lambda noise: _format_percent(noise.process_sd),
+        "standard deviation of the latency ratio of two identical processes",
     ),
     (
         "between rounds",
-        lambda noise: _percent(noise.round_sd),
-        "standard deviation of the ratio within a group, median",
+        lambda noise: _format_percent(noise.round_sd),
+        "standard deviation of the latency ratio within a group: median over the groups",
     ),
-    ("drift", lambda noise: _percent(noise.drift), "of the latency over the groups; a speed-up does not feel it"),
-    ("coverage", _covered, f"of 1 by the {LEVEL:.0%} intervals, with its own {LEVEL:.0%} interval"),
+    (
+        "drift",
+        lambda noise: _format_percent(noise.drift),
+        "of the latency over the groups; it cancels in speed-ups",
+    ),
+    ("coverage", _format_coverage, f"share of {LEVEL:.0%} intervals that cover 1, with its own {LEVEL:.0%} interval"),
     (
         "coverage, rounds alone",
-        lambda noise: _percent(noise.coverage_within),
-        "of intervals without an allowance for processes",
+        lambda noise: _format_percent(noise.coverage_within),
+        "the same without an allowance for processes",
     ),
     (
         "disturbed",
-        lambda noise: _percent(noise.disturbed_share),
-        "of the samples are marked: something else had the cores",
+        lambda noise: _format_percent(noise.disturbed_share),
+        "share of samples from rounds in which other work used the cores",
     ),
 )
 
 
-def sentences(check: SelfCheck) -> list[str]:
-    """What the figures come to: what can be told apart here, and whether the intervals are right."""
+def write_conclusions(check: SelfCheck) -> list[str]:
+    """Write sentences on the smallest distinguishable speed-up, on intervals that are too narrow, and on a bias."""
     smallest = check.quiet.smallest_speedup
-    told = [
-        f"A speed-up of {smallest:.4f} or more, or of {1 / smallest:.4f} or less, can be told from none here."
+    sentences = [
+        f"A speed-up of {smallest:.4f} or more, or of {1 / smallest:.4f} or less, is distinguishable from none here."
         if math.isfinite(smallest)
-        else "There are too few rounds for intervals; take more repeats (-r)."
+        else "There are too few rounds for intervals; measure more repeats (-r)."
     ]
     for noise, where in ((check.quiet, ""), (check.disturbed, " beside a busy process")):
         if noise is not None and noise.coverage_high < LEVEL:
-            told.append(
+            sentences.append(
                 f"The {LEVEL:.0%} intervals cover the truth in {100 * noise.coverage:.1f} % of the groups{where}: they "
-                "are too narrow. Look for what disturbs the machine, and check it again."
+                "are too narrow. Find out what disturbs the machine, then repeat the self-check."
             )
-    off = [one for one in check.bias if not one.problem and not one.within]
-    told += [
-        f"{one.network} takes {one.ratio:.3f} times as long in ngbkit ({one.compiler}) as in {one.tool}." for one in off
+    sentences += [
+        f"{bias.network} takes {bias.ratio:.3f} times as long in ngbkit ({bias.compiler}) as in {bias.tool}."
+        for bias in check.bias
+        if not bias.problem and not bias.within
     ]
-    return told
+    return sentences
 
 
-def noise_table(check: SelfCheck) -> pd.DataFrame:
-    """One row a figure, one column for the quiet groups and one for those beside a busy process."""
+def build_noise_table(check: SelfCheck) -> pd.DataFrame:
+    """Build a table with one row a figure, and one column for the quiet and for the disturbed groups each."""
     import pandas as pd
 
-    columns = (
-        {"quiet": check.quiet}
-        if check.disturbed is None
-        else {"quiet": check.quiet, "beside a busy process": check.disturbed}
-    )
+    columns = {"quiet": check.quiet}
+    if check.disturbed is not None:
+        columns["beside a busy process"] = check.disturbed
     rows = [
-        {"figure": name, **{label: write(noise) for label, noise in columns.items()}, "what it is": about}
-        for name, write, about in _FIGURES
+        {"figure": name, **{label: write(noise) for label, noise in columns.items()}, "meaning": meaning}
+        for name, write, meaning in _FIGURES
     ]
     table = pd.DataFrame(rows)
     table.attrs["title"] = f"identity against identity: {check.device}, {check.chip}, {check.threads} threads"
     return table
 
 
-def bias_table(check: SelfCheck) -> pd.DataFrame:
-    """One row a network and a vendor's tool."""
+def build_bias_table(check: SelfCheck) -> pd.DataFrame:
+    """Build a table with one row a network and a vendor's tool."""
     import pandas as pd
 
-    table = pd.DataFrame([_bias_row(one) for one in check.bias])
-    table.attrs["title"] = f"our median latency over the vendors' own tools' (target {TARGET[0]} to {TARGET[1]})"
+    table = pd.DataFrame([_build_bias_row(bias) for bias in check.bias])
+    table.attrs["title"] = f"ngbkit's median latency over that of vendors' tools (target {TARGET[0]} to {TARGET[1]})"
     return table
 
 
 def to_text(check: SelfCheck) -> str:
-    """For a terminal."""
-    parts = ["\n".join(check.conditions), tables.to_text(noise_table(check))]
+    """Format a self-check for a terminal."""
+    parts = ["\n".join(check.conditions), tables.to_text(build_noise_table(check))]
     if check.bias:
-        parts.append(tables.to_text(bias_table(check)))
-    parts.append("\n".join([*sentences(check), _origin(check)]))
+        parts.append(tables.to_text(build_bias_table(check)))
+    parts.append("\n".join([*write_conclusions(check), _format_origin(check)]))
     return "\n\n".join(part for part in parts if part)
 
 
 def to_html(check: SelfCheck) -> str:
-    """For a notebook: without script or request."""
+    """Format a self-check for a notebook, without scripts or requests."""
     parts = [f"<p>{escape(line)}</p>" for line in check.conditions]
-    parts.append(tables.to_html(noise_table(check)))
+    parts.append(tables.to_html(build_noise_table(check)))
     if check.bias:
-        parts.append(tables.to_html(bias_table(check)))
-    parts += [f"<p>{escape(line)}</p>" for line in sentences(check)]
-    return "".join([*parts, f"<p><small>{escape(_origin(check))}</small></p>"])
+        parts.append(tables.to_html(build_bias_table(check)))
+    parts += [f"<p>{escape(line)}</p>" for line in write_conclusions(check)]
+    return "".join([*parts, f"<p><small>{escape(_format_origin(check))}</small></p>"])
 
 
-def _bias_row(one: Bias) -> dict[str, str]:
-    what = {"network": one.network, "compiler": one.compiler, "tool": one.tool}
-    if one.problem:
-        return {**what, "ratio": "–", "95 % interval": "", "ours (ms)": "", "theirs (ms)": "", "": one.problem}
+def _build_bias_row(bias: Bias) -> dict[str, str]:
+    keys = {"network": bias.network, "compiler": bias.compiler, "tool": bias.tool}
+    if bias.problem:
+        return {**keys, "ratio": "–", "95 % interval": "", "ngbkit (ms)": "", "tool (ms)": "", "": bias.problem}
     return {
-        **what,
-        "ratio": f"{one.ratio:.3f}",
-        "95 % interval": "–" if math.isnan(one.low) else f"{one.low:.3f} to {one.high:.3f}",
-        "ours (ms)": f"{1e3 * one.ours_s:.3f}",
-        "theirs (ms)": f"{1e3 * one.theirs_s:.3f}",
-        "": "" if one.within else "outside the target",
+        **keys,
+        "ratio": f"{bias.ratio:.3f}",
+        "95 % interval": "–" if math.isnan(bias.low) else f"{bias.low:.3f} to {bias.high:.3f}",
+        "ngbkit (ms)": f"{1e3 * bias.ours_s:.3f}",
+        "tool (ms)": f"{1e3 * bias.theirs_s:.3f}",
+        "": "" if bias.within else "outside the target",
     }
 
 
-def _origin(check: SelfCheck) -> str:
+def _format_origin(check: SelfCheck) -> str:
     return f"run {check.run}, {check.created}, ngbkit {check.ngbkit_version}"

@@ -1,4 +1,4 @@
-"""The last self-check of each device, kept where every later run finds it."""
+"""Stores the latest self-check of each device where every later run finds it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 def latest(device: str = "cpu", *, chip: str | None = None) -> dict[str, Any] | None:
-    """What the last self-check of a device found; None where there was none, or where it was of another chip.
+    """Return the latest self-check of a device; None where there is none, or only one of another chip.
 
     Parameters
     ----------
     device
-        Its label.
+        Label of the device.
     chip
-        What the device is now. Default: this machine's own chip.
+        The chip of the device. Default: this machine's own chip.
 
     Returns
     -------
@@ -31,15 +31,15 @@ def latest(device: str = "cpu", *, chip: str | None = None) -> dict[str, Any] | 
         ``created``, ``chip``, ``threads``, ``run``, ``ngbkit_version``, ….
     """
     try:
-        found: dict[str, Any] = json.loads(_path(device).read_text())
+        check = json.loads(_path(device).read_text())
     except (OSError, ValueError):
         return None
-    is_here = isinstance(found, dict) and found.get("chip") == (environment.chip() if chip is None else chip)
-    return found if is_here else None
+    expected = environment.read_chip() if chip is None else chip
+    return check if isinstance(check, dict) and check.get("chip") == expected else None
 
 
-def keep(check: SelfCheck) -> Path:
-    """Write a self-check where `latest` reads it, in the place of the one before."""
+def save(check: SelfCheck) -> Path:
+    """Save a self-check for `latest`, replacing the previous one of its device."""
     path = _path(check.device)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with write_atomically(path) as temporary:
@@ -48,4 +48,4 @@ def keep(check: SelfCheck) -> Path:
 
 
 def _path(device: str) -> Path:
-    return options.get_state_dir() / options.LAYOUT.selfcheck / f"{device}.json"
+    return options.get_state_dir() / "selfcheck" / f"{device}.json"

@@ -1,6 +1,6 @@
-"""The vendors' own benchmarks, each run in a process of its own, on the very network and file that ngbkit measures.
+"""The vendors' own benchmarks, each in a process of its own, on exactly the network and file that ngbkit measures.
 
-Run as ``python -m ngbkit.runs.selfcheck.vendors TOOL SPEC``; its last line of output is the median latency, as JSON.
+``python -m ngbkit.runs.selfcheck.vendors TOOL SPEC`` prints the median latency as JSON on its last line.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 import math
 import os
 import re
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -19,15 +20,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ngbkit import options, registry
+from ngbkit import registry
 from ngbkit.compilers.base import Compiler
-from ngbkit.device import preparation
 from ngbkit.errors import DeviceError, NgbkitError
 from ngbkit.hardware import subprocesses
+from ngbkit.runs.selfcheck.prepared import build_network, draw_inputs
 from ngbkit.workloads import feeds
-from ngbkit.workloads.base import Source, TensorSpec, Workload
 
-# Calls that are not timed last so long; those that are, as long as the spec says.
+# The duration of the untimed calls; the spec says that of the timed ones.
 _WARM_UP_S = 0.5
 _TIMEOUT_S = 300.0
 _MEDIAN = re.compile(r"Median:\s+([\d.]+) (ms|us)\b")
@@ -35,139 +35,104 @@ _UNITS = {"ms": 1e-3, "us": 1e-6}
 
 
 class VendorError(NgbkitError):
-    """A vendor's tool gave no latency; the message holds what it printed last."""
+    """A vendor's tool failed; the message quotes its last output."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """A vendor's benchmark.
-
-    Parameters
-    ----------
-    name
-        What its vendor calls it.
-    compiler
-        Which of our compilers runs the same thing.
-    measure
-        ``measure(spec)`` gives the median latency in seconds, in a process of its own. `spec` holds ``workload``,
-        ``factors``, ``seed``, ``threads``, ``seconds``, ``onnx``, ``inputs``, ``examples`` and ``artifacts``.
-    """
+    """A vendor's benchmark, and which of our compilers runs the same computation."""
 
     name: str
     compiler: str
+    # Measures the median latency in seconds of a spec as `prepare` returns it, with ``seconds``.
     measure: Callable[[Mapping[str, Any]], float]
 
     def missing(self) -> str:
-        """Why it cannot be run here, with the way out; empty where it can."""
+        """Return why it does not run here and how to install it; empty where it runs."""
         compiler: Compiler = registry.load(registry.COMPILERS, self.compiler)
         return compiler.unavailable() or ""
 
 
 def run(tool: str, spec: Mapping[str, Any], environment: Mapping[str, str]) -> float:
-    """The median latency that a vendor's tool measures, in seconds, at batch size 1.
-
-    Parameters
-    ----------
-    tool
-        A key of `TOOLS`.
-    spec
-        What to run.
-    environment
-        Of the tool's process: that of ngbkit's own children.
-
-    Raises
-    ------
-    VendorError
-        The tool failed, or printed no latency.
-    """
+    """Run a tool (a key of `TOOLS`) in a process with that environment: its median latency in seconds at batch 1."""
     command = [sys.executable, "-m", "ngbkit.runs.selfcheck.vendors", tool, json.dumps(spec)]
-    places = {**environment, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    environment = {**environment, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     try:
-        return float(subprocesses.answer(command, environment=places, timeout_s=_TIMEOUT_S)["latency_s"])
+        return float(subprocesses.run_json(command, environment=environment, timeout_s=_TIMEOUT_S)["latency_s"])
     except (DeviceError, KeyError, TypeError) as error:
-        raise VendorError(f"{TOOLS[tool].name} gave no latency: {error}") from None
+        raise VendorError(f"{TOOLS[tool].name} failed: {error}") from None
 
 
-def _torch_timer(spec: Mapping[str, Any]) -> float:
-    """The module as it is, timed by `torch.utils.benchmark.Timer`."""
+def _measure_with_torch_timer(spec: Mapping[str, Any]) -> float:
+    """Time the uncompiled module with `torch.utils.benchmark.Timer`."""
     import torch
     from torch.utils.benchmark import Timer
 
-    workload = Workload.from_json(spec["workload"], preparation.locator(spec["artifacts"]))
-    source: Source = registry.load(registry.WORKLOADS, workload.source)
-    with options.set_options(seed=spec["seed"]):
-        network = source.build(workload, spec["factors"])
+    network = build_network(spec)
     inputs = tuple(torch.tensor(array) for array in feeds.draw(network.inputs, network.examples, 1, spec["seed"]))
     with contextlib.suppress(RuntimeError):
         torch.set_num_interop_threads(1)
     torch.set_num_threads(spec["threads"])
-    # Its threads are one by default, whatever torch is told.
+    # It uses one thread by default, whatever the setting of torch.
     timer = Timer("module(*inputs)", globals={"module": network.module, "inputs": inputs}, num_threads=spec["threads"])
     with torch.inference_mode():
         timer.blocked_autorange(min_run_time=_WARM_UP_S)
         return float(timer.blocked_autorange(min_run_time=spec["seconds"]).median)
 
 
-def _onnxruntime_profiler(spec: Mapping[str, Any]) -> float:
-    """A session with the options of ours, whose own profiler times each ``model_run``."""
+def _measure_with_onnxruntime_profiler(spec: Mapping[str, Any]) -> float:
+    """Time each ``model_run`` of a session with our options by ONNX Runtime's own profiler."""
     from ngbkit.compilers.onnxruntime_runtime import onnxruntime
 
     with tempfile.TemporaryDirectory() as folder:
-        chosen = onnxruntime.SessionOptions()
-        chosen.intra_op_num_threads = spec["threads"]
-        chosen.inter_op_num_threads = 1
-        chosen.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        chosen.enable_profiling = True
-        chosen.profile_file_prefix = str(Path(folder) / "profile")
-        session = onnxruntime.InferenceSession(spec["onnx"], chosen, providers=["CPUExecutionProvider"])
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = spec["threads"]
+        options.inter_op_num_threads = 1
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        options.enable_profiling = True
+        options.profile_file_prefix = str(Path(folder) / "profile")
+        session = onnxruntime.InferenceSession(spec["onnx"], options, providers=["CPUExecutionProvider"])
         binding = session.io_binding()
-        for name, array in _feed(spec).items():
-            binding.bind_cpu_input(name, array)
+        for tensor, array in zip(*draw_inputs(spec), strict=True):
+            binding.bind_cpu_input(tensor.name, array)
         for output in session.get_outputs():
             binding.bind_output(output.name, "cpu")
-        warm_up = _call_for(_WARM_UP_S, lambda: session.run_with_iobinding(binding))
+        warm_up_calls = _call_for(_WARM_UP_S, lambda: session.run_with_iobinding(binding))
         _call_for(spec["seconds"], lambda: session.run_with_iobinding(binding))
         events = json.loads(Path(session.end_profiling()).read_text())
     durations = [event["dur"] for event in events if event.get("name") == "model_run"]
-    return _median(durations[warm_up:]) * 1e-6
+    return float(statistics.median(durations[warm_up_calls:])) * 1e-6
 
 
-def _benchmark_app(spec: Mapping[str, Any]) -> float:
-    """OpenVINO's benchmark_app, one request at a time, and the median that it prints."""
-    words = (
+def _measure_with_benchmark_app(spec: Mapping[str, Any]) -> float:
+    """Run OpenVINO's benchmark_app, one request at a time, and parse the median that it prints."""
+    arguments = (
         f"-d CPU -hint none -nstreams 1 -nthreads {spec['threads']} -infer_precision f32 -api sync -nireq 1 "
-        # Left to itself it takes three channels for an image, and feeds and converts bytes.
+        # By default it takes an input of three channels for an image, and feeds and converts bytes.
         f"-ip f32 -op f32 -t {math.ceil(spec['seconds'])}"
     )
-    start = "from openvino.tools.benchmark.main import main; main()"
-    command = [sys.executable, "-c", start, "-m", spec["onnx"], *words.split()]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-    found = _MEDIAN.search(done.stdout)
-    if found is None:
-        raise RuntimeError(" ".join((done.stderr.strip() or done.stdout.strip()).splitlines()[-3:]))
-    return float(found[1]) * _UNITS[found[2]]
+    code = "from openvino.tools.benchmark.main import main; main()"
+    command = [sys.executable, "-c", code, "-m", spec["onnx"], *arguments.split()]
+    process = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    match = _MEDIAN.search(process.stdout)
+    if match is None:
+        raise RuntimeError(" ".join((process.stderr.strip() or process.stdout.strip()).splitlines()[-3:]))
+    return float(match[1]) * _UNITS[match[2]]
 
 
 TOOLS: Mapping[str, Tool] = {
     tool.compiler: tool
     for tool in (
-        Tool(name="torch.utils.benchmark", compiler="identity", measure=_torch_timer),
-        Tool(name="ONNX Runtime's profiler", compiler="onnxruntime", measure=_onnxruntime_profiler),
-        Tool(name="benchmark_app", compiler="openvino", measure=_benchmark_app),
+        Tool(name="torch.utils.benchmark", compiler="identity", measure=_measure_with_torch_timer),
+        Tool(name="ONNX Runtime's profiler", compiler="onnxruntime", measure=_measure_with_onnxruntime_profiler),
+        Tool(name="benchmark_app", compiler="openvino", measure=_measure_with_benchmark_app),
     )
 }
-"""By the compiler of ours that runs the same."""
-
-
-def _feed(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """The very inputs that ngbkit feeds, by name."""
-    inputs = [TensorSpec.from_json(one) for one in spec["inputs"]]
-    arrays = feeds.draw(inputs, preparation.read_arrays(spec["examples"]), 1, spec["seed"])
-    return {one.name: array for one, array in zip(inputs, arrays, strict=True)}
+"""By our compiler that runs the same computation."""
 
 
 def _call_for(seconds: float, call: Callable[[], object]) -> int:
-    """Call something until so many seconds have passed; how often that was."""
+    """Call repeatedly for some seconds; return the number of calls."""
     count, end = 0, time.perf_counter() + seconds
     while time.perf_counter() < end:
         call()
@@ -175,14 +140,8 @@ def _call_for(seconds: float, call: Callable[[], object]) -> int:
     return count
 
 
-def _median(values: list[float]) -> float:
-    import numpy as np
-
-    return float(np.median(values))
-
-
 def main() -> None:
-    """Measure with the tool that the command line names, and print the latency."""
+    """Measure with the tool on the command line, and print the latency."""
     tool, spec = TOOLS[sys.argv[1]], json.loads(sys.argv[2])
     latency_s = tool.measure(spec)
     sys.stdout.write(f"\n{json.dumps({'latency_s': latency_s})}\n")
