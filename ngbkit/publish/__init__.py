@@ -1,7 +1,7 @@
-"""Notebooks as a site whose figures others can check and make again.
+"""Publishes notebooks as a site whose figures others can verify and reproduce.
 
-notebook -> executed (execute.py; recordings in the place of measuring) -> page with its figures (pages.py)
-         -> site by Sphinx (site.py), manifest (manifest.py), archive (archive.py) -> checking.py
+notebook -> executed notebook (execute.py; recordings replace measuring) -> page with its figures (pages.py)
+         -> site by Sphinx (site.py), manifest (manifest.py), archive (archive.py) -> verification (checking.py)
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ngbkit.publish.execute import ExecutionError
     from ngbkit.publish.publication import Published, publish
 
-# Where each name lives: the words of the command line are read without any of it.
+# The module of each name, imported lazily: the command line is parsed without them.
 _EXPORTS = {
     "ExecutionError": "execute",
     "Finding": "checking",

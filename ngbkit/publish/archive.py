@@ -1,4 +1,4 @@
-"""A publication as one zip that an archive takes: notebooks, data and figures, and what they are, as an RO-Crate."""
+"""Archives a site as one zip: notebooks, data and figures, described by RO-Crate metadata."""
 
 from __future__ import annotations
 
@@ -24,46 +24,49 @@ _KINDS = {
 }
 
 
-def write(site: Path, manifest: Manifest, target: Path) -> Path:
+def write_archive(site: Path, manifest: Manifest, target: Path) -> Path:
     """Write the zip of a site: notebooks, datasets, figures and the manifest, described by RO-Crate 1.1 metadata."""
-    files = [one for folder in ("notebooks", "_static/figures", "_static/datasets") for one in _files(site / folder)]
-    files += [one for one in _files(site) if one.parent == site and one.suffix in (".json", ".cff", ".md")]
+    folders = ("notebooks", "_static/figures", "_static/datasets")
+    files = [file for folder in folders for file in _list_files(site / folder)]
+    files += [file for file in _list_files(site) if file.parent == site and file.suffix in (".json", ".cff", ".md")]
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr(_METADATA, json.dumps(crate(site, manifest, files), indent=1))
+        archive.writestr(_METADATA, json.dumps(build_crate(site, manifest, files), indent=1))
         for file in files:
             archive.write(file, file.relative_to(site).as_posix())
     return target
 
 
-def crate(site: Path, manifest: Manifest, files: list[Path]) -> dict[str, Any]:
-    """The RO-Crate metadata of a site: what each file is, and which notebook and dataset each figure comes from."""
-    origin = {
-        f"_static/figures/{one.id}.{kind}": one for one in manifest.figures for kind in ("svg", "png", "pdf", "json")
+def build_crate(site: Path, manifest: Manifest, files: list[Path]) -> dict[str, Any]:
+    """Build the RO-Crate metadata of a site: the format of each file, and the notebook and dataset of each figure."""
+    figures = {
+        f"_static/figures/{figure.id}.{kind}": figure
+        for figure in manifest.figures
+        for kind in ("svg", "png", "pdf", "json")
     }
-    described = []
+    entities = []
     for file in files:
         name = file.relative_to(site).as_posix()
         entity: dict[str, Any] = {"@id": name, "@type": "File", "contentSize": str(file.stat().st_size)}
         if file.suffix in _KINDS:
             entity["encodingFormat"] = _KINDS[file.suffix]
-        if name in origin:
-            one = origin[name]
-            entity["name"] = one.title
-            entity["isBasedOn"] = [{"@id": f"notebooks/{one.notebook}.ipynb"}]
-            if one.told.get("dataset"):
-                entity["isBasedOn"].append({"@id": f"_static/datasets/{one.told['dataset']}.nc"})
-        described.append(entity)
+        if name in figures:
+            figure = figures[name]
+            entity["name"] = figure.title
+            entity["isBasedOn"] = [{"@id": f"notebooks/{figure.notebook}.ipynb"}]
+            if digest := figure.provenance.get("dataset"):
+                entity["isBasedOn"].append({"@id": f"_static/datasets/{digest}.nc"})
+        entities.append(entity)
     root = {
         "@id": "./",
         "@type": "Dataset",
         "name": manifest.title,
         "description": f"Notebooks, measurements and figures, published with ngbkit {manifest.version}.",
         "datePublished": datetime.now(timezone.utc).date().isoformat(),
-        "hasPart": [{"@id": one["@id"]} for one in described],
+        "hasPart": [{"@id": entity["@id"]} for entity in entities],
     }
-    own = {"@id": _METADATA, "@type": "CreativeWork", "conformsTo": {"@id": _PROFILE}, "about": {"@id": "./"}}
-    return {"@context": _CONTEXT, "@graph": [own, root, *described]}
+    metadata = {"@id": _METADATA, "@type": "CreativeWork", "conformsTo": {"@id": _PROFILE}, "about": {"@id": "./"}}
+    return {"@context": _CONTEXT, "@graph": [metadata, root, *entities]}
 
 
-def _files(folder: Path) -> list[Path]:
-    return sorted(one for one in folder.rglob("*") if one.is_file()) if folder.is_dir() else []
+def _list_files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())

@@ -1,4 +1,4 @@
-"""Whether what a site shows still is what its data, its sweeps and its notebooks say."""
+"""Verifies that the figures of a site agree with its data, its sweeps and its notebooks."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from ngbkit.dataset.dataset_hash import fingerprint
 from ngbkit.errors import NgbkitError
 from ngbkit.figures.provenance import KEY
 from ngbkit.publish.manifest import Figure, Manifest
-from ngbkit.workloads.base import content_hash
+from ngbkit.workloads.base import hash_json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """Something that does not agree.
+    """A figure that does not agree with its origin.
 
     Parameters
     ----------
     figure
-        Its id.
+        Id of the figure.
     what
-        ``"dataset"``, ``"spec"``, ``"sweep"`` or ``"code"``.
+        What differs: ``"dataset"``, ``"spec"``, ``"sweep"`` or ``"code"``.
     said
-        In a sentence.
+        The difference in a sentence.
     """
 
     figure: str
@@ -36,51 +36,54 @@ class Finding:
 
 
 def verify(site: str | Path, notebooks: str | Path | None = None) -> tuple[int, list[Finding]]:
-    """How many figures a site has, and what of them does not agree.
+    """Return the number of figures of a site, and those that do not agree with their origin.
 
     Parameters
     ----------
     site
-        What `ngbkit publish` built.
+        Folder that `ngbkit publish` built.
     notebooks
-        The folder of the notebooks that it was built from: their cells are looked at too. None: the copies in the site.
+        Folder of the notebooks that the site was built from, to compare with. Default: the copies in the site.
 
     Raises
     ------
     UsageError
-        The folder holds no site.
+        The folder contains no site.
     """
     folder = Path(site)
     manifest = Manifest.read(folder)
     sources = Path(notebooks) if notebooks is not None else folder / "notebooks"
-    known = {name: _cells(sources / f"{name}.ipynb") for name in manifest.notebooks}
+    cells = {name: _hash_cells(sources / f"{name}.ipynb") for name in manifest.notebooks}
     digests: dict[str, str] = {}
-    found = [finding for one in manifest.figures for finding in _of(one, folder, known[one.notebook], digests)]
-    return len(manifest.figures), found
+    findings = [
+        Finding(figure=figure.id, what=subject, said=sentence)
+        for figure in manifest.figures
+        for subject, sentence in _check(figure, folder, cells[figure.notebook], digests)
+    ]
+    return len(manifest.figures), findings
 
 
-def _of(one: Figure, folder: Path, cells: set[str], digests: dict[str, str]) -> Iterator[Finding]:
-    def finding(what: str, said: str) -> Finding:
-        return Finding(figure=one.id, what=what, said=said)
-
-    spec = _json(folder / "_static" / "figures" / f"{one.id}.json")
-    if spec is None or content_hash(spec) != one.spec:
-        yield finding("spec", "its specification is not the one that was drawn")
-    elif spec.get("usermeta", {}).get(KEY, {}) != one.told:
-        yield finding("spec", "its specification tells of another origin")
-    if one.code not in cells:
-        yield finding("code", f"no cell of {one.notebook} is the one that drew it, which was cell {one.cell}")
-    digest = one.told.get("dataset")
+def _check(figure: Figure, folder: Path, cells: set[str], digests: dict[str, str]) -> Iterator[tuple[str, str]]:
+    """Check a figure against its specification, cell, dataset and sweep; `digests` caches those of datasets."""
+    spec = _load_json(folder / "_static" / "figures" / f"{figure.id}.json")
+    if spec is None or hash_json(spec) != figure.spec:
+        yield "spec", "the specification is missing or has changed since the figure was drawn"
+    elif spec.get("usermeta", {}).get(KEY, {}) != figure.provenance:
+        yield "spec", "the specification has another provenance than the manifest"
+    if figure.code not in cells:
+        yield "code", f"cell {figure.cell} of {figure.notebook} drew it, and has changed since"
+    digest = figure.provenance.get("dataset")
     if not digest:
         return
     data = folder / "_static" / "datasets" / f"{digest}.nc"
     if digest not in digests:
         digests[digest] = _fingerprint(data)
     if digests[digest] != digest:
-        yield finding("dataset", f"{data.name} {digests[digest] or 'is missing or cannot be read'}, and not {digest}")
-    about = _json(data.with_suffix(".json"))
-    if about is None or content_hash(about.get("sweep")) != one.told.get("sweep"):
-        yield finding("sweep", "what was asked for is not what the figure says")
+        state = f"has the hash {digests[digest]}" if digests[digest] else "is missing or unreadable"
+        yield "dataset", f"{data.name} {state}; expected {digest}"
+    metadata = _load_json(data.with_suffix(".json"))
+    if metadata is None or hash_json(metadata.get("sweep")) != figure.provenance.get("sweep"):
+        yield "sweep", f"the sweep of {data.name} is missing or differs from that of the figure"
 
 
 def _fingerprint(file: Path) -> str:
@@ -90,13 +93,13 @@ def _fingerprint(file: Path) -> str:
         return ""
 
 
-def _cells(file: Path) -> set[str]:
-    """The hashes of the cells of a notebook; none of one that is missing."""
-    notebook = _json(file) or {"cells": []}
-    return {content_hash("".join(cell["source"])) for cell in notebook["cells"]}
+def _hash_cells(file: Path) -> set[str]:
+    """Hash the cells of a notebook; a missing notebook has none."""
+    notebook = _load_json(file) or {"cells": []}
+    return {hash_json("".join(cell["source"])) for cell in notebook["cells"]}
 
 
-def _json(file: Path) -> Any:
+def _load_json(file: Path) -> Any:
     try:
         return json.loads(file.read_text())
     except (OSError, ValueError):

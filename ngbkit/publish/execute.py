@@ -1,4 +1,4 @@
-"""Executing a notebook: in a kernel of its own, without measuring unless that was asked for, where it has changed."""
+"""Executes notebooks that have changed, each in a kernel of its own, replaying recordings instead of measuring."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from base64 import b64encode
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,101 +17,83 @@ from typing import Any
 import ngbkit
 from ngbkit.errors import NgbkitError
 from ngbkit.figures import provenance
-from ngbkit.files import replacing
-from ngbkit.runs import recordings
-from ngbkit.workloads.base import content_hash
+from ngbkit.files import write_atomically
+from ngbkit.runs.recordings import FOLDER, MEASURE, Measure
+from ngbkit.workloads.base import hash_json
 
-MEASURES = "measures"
-"""The tag of a cell that measures what cannot be recorded: it is left out where nothing is to be measured."""
+MEASURING_TAG = "measures"
+"""The tag of a cell that measures what cannot be recorded: it is not executed where measuring is forbidden."""
 
-NOTE = "*This cell measures. It was not executed here: `ngbkit publish --re-run` does.*"
+NOTE = "*This cell measures. It was not executed here; `ngbkit publish --re-run` executes it.*"
 
 
 class ExecutionError(NgbkitError):
-    """A notebook did not execute to its end. The message holds the end of what the kernel said."""
+    """A notebook failed. The message quotes the error of its cell, or the last output of the kernel."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Executor:
-    """Executes notebooks, each where something has changed since it was executed last.
+    """Executes notebooks that have changed since their last execution."""
 
-    Parameters
-    ----------
-    folder
-        Where executed notebooks are kept, and what they were made of.
-    recorded
-        The recordings of what notebooks measure.
-    datasets
-        Where figures leave the datasets that they draw, by their hash.
-    measure
-        What is measured: see `ngbkit.runs.recordings`.
-    parameters
-        By notebook's stem the values of names in its cell tagged ``parameters``.
-    """
-
-    folder: Path
-    recorded: Path
-    datasets: Path
-    measure: recordings.Measure = "never"
+    folder: Path  # of executed notebooks and of the hashes of their inputs
+    recordings: Path  # the folder of recordings
+    datasets: Path  # the folder in which figures save their datasets, by hash
+    measure: Measure = "never"  # see `ngbkit.runs.recordings`
+    # Values for the names in the cell tagged ``parameters``, by stem of the notebook.
     parameters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def execute(self, notebook: Path) -> tuple[Path, bool]:
-        """The executed notebook, and whether it was executed now.
-
-        Raises
-        ------
-        ExecutionError
-            A cell failed.
-        """
+        """Return the executed notebook, and whether it was executed by this call."""
         target = self.folder / notebook.name
-        made_of = self.folder / f"{notebook.stem}.json"
-        key = self._key(notebook)
-        known = json.loads(made_of.read_text()).get("key") if made_of.is_file() and target.is_file() else None
-        if known == key and self.measure != "always":
+        key_file = self.folder / f"{notebook.stem}.json"
+        key = self._hash_inputs(notebook)
+        last_key = json.loads(key_file.read_text()).get("key") if key_file.is_file() and target.is_file() else None
+        if last_key == key and self.measure != "always":
             return target, False
         self.folder.mkdir(parents=True, exist_ok=True)
         self.datasets.mkdir(parents=True, exist_ok=True)
-        for old in (made_of, target):
-            old.unlink(missing_ok=True)
-        with TemporaryDirectory(prefix="ngbkit-publish-") as place:
-            source = Path(place) / notebook.name
+        for path in (key_file, target):
+            path.unlink(missing_ok=True)
+        with TemporaryDirectory(prefix="ngbkit-publish-") as folder:
+            source = Path(folder) / notebook.name
             content = json.loads(notebook.read_text())
-            source.write_text(json.dumps(without_measuring(content) if self.measure == "never" else content))
-            self._papermill(source, target, notebook)
-        with replacing(made_of) as temporary:
+            source.write_text(json.dumps(replace_measuring_cells(content) if self.measure == "never" else content))
+            self._run_papermill(source, target, notebook)
+        with write_atomically(key_file) as temporary:
             temporary.write_text(json.dumps({"key": key}))
         return target, True
 
-    def _papermill(self, source: Path, target: Path, notebook: Path) -> None:
-        words = [sys.executable, "-m", "papermill", str(source), str(target), "--cwd", str(notebook.parent.absolute())]
-        words += ["--kernel", "python3", "--no-progress-bar", "--no-log-output"]
-        own = self.parameters.get(notebook.stem)
-        if own:
-            words += ["--parameters_base64", _base64(own)]
+    def _run_papermill(self, source: Path, target: Path, notebook: Path) -> None:
+        command = [sys.executable, "-m", "papermill", str(source), str(target)]
+        command += ["--cwd", str(notebook.parent.absolute()), "--kernel", "python3", "--no-progress-bar"]
+        command += ["--no-log-output"]
+        if parameters := self.parameters.get(notebook.stem):
+            # JSON is YAML.
+            command += ["--parameters_base64", b64encode(json.dumps(dict(parameters)).encode()).decode()]
         settings = {
-            recordings.FOLDER: str(self.recorded.absolute()),
-            recordings.MEASURE: self.measure,
+            FOLDER: str(self.recordings.absolute()),
+            MEASURE: self.measure,
             provenance.DATASETS: str(self.datasets.absolute()),
         }
-        done = subprocess.run(
-            words,
+        process = subprocess.run(
+            command,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             check=False,
             env={**os.environ, **settings},
         )
-        if done.returncode:
-            said = _failure(target) or "\n".join((done.stderr or done.stdout).strip().splitlines()[-30:])
-            raise ExecutionError(f"{notebook} did not execute to its end: {said}")
+        if process.returncode:
+            output = "\n".join((process.stderr or process.stdout).strip().splitlines()[-30:])
+            raise ExecutionError(f"executing {notebook} failed: {_find_failure(target) or output}")
 
-    def _key(self, notebook: Path) -> str:
-        """A hash of all that what comes out depends on: the notebook, its data, our own code, how it is executed."""
+    def _hash_inputs(self, notebook: Path) -> str:
+        """Hash all that the output depends on: the notebook, its data, ngbkit's code, and the settings."""
         data = notebook.parent / "data"
-        return content_hash(
+        return hash_json(
             {
                 "notebook": _hash([notebook]),
-                "data": _hash(sorted(one for one in data.rglob("*") if one.is_file())) if data.is_dir() else "",
+                "data": _hash(sorted(path for path in data.rglob("*") if path.is_file())) if data.is_dir() else "",
                 "code": _hash(sorted(Path(ngbkit.__file__).parent.rglob("*.py"))),
                 "measure": self.measure == "never",
                 "parameters": dict(self.parameters.get(notebook.stem, {})),
@@ -118,33 +101,33 @@ class Executor:
         )
 
 
-def _failure(executed: Path) -> str:
-    """What the cell said that failed."""
+def _find_failure(executed: Path) -> str:
+    """Find the output of the cell that failed; empty if none did."""
     if not executed.is_file():
         return ""
     for number, cell in enumerate(json.loads(executed.read_text())["cells"]):
         outputs = cell.get("outputs", [])
         if cell["metadata"].get("papermill", {}).get("exception"):
-            error = next((one for one in outputs if one["output_type"] == "error"), None)
-            told = f"{error['ename']}: {error['evalue']}\n" if error else ""
-            # An error of ours is a line that the cell printed.
-            printed = "".join("".join(one["text"]) for one in outputs if one.get("name") == "stderr")
-            return f"cell {number}: {told}{printed}".strip()
+            error = next((output for output in outputs if output["output_type"] == "error"), None)
+            message = f"{error['ename']}: {error['evalue']}\n" if error else ""
+            # The cell prints an error of ngbkit as a line.
+            printed = "".join("".join(output["text"]) for output in outputs if output.get("name") == "stderr")
+            return f"cell {number}: {message}{printed}".strip()
     return ""
 
 
-def without_measuring(notebook: Mapping[str, Any]) -> dict[str, Any]:
-    """A notebook in which the cells that measure what cannot be recorded are text."""
-    return {**notebook, "cells": [_told(cell) if _measures(cell) else cell for cell in notebook["cells"]]}
+def replace_measuring_cells(notebook: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the notebook with text in place of each cell that measures what cannot be recorded."""
+    return {**notebook, "cells": [_to_text(cell) if _is_measuring(cell) else cell for cell in notebook["cells"]]}
 
 
-def _measures(cell: Mapping[str, Any]) -> bool:
-    return cell["cell_type"] == "code" and MEASURES in cell.get("metadata", {}).get("tags", [])
+def _is_measuring(cell: Mapping[str, Any]) -> bool:
+    return cell["cell_type"] == "code" and MEASURING_TAG in cell.get("metadata", {}).get("tags", [])
 
 
-def _told(cell: Mapping[str, Any]) -> dict[str, Any]:
-    text = "".join(cell["source"]).rstrip()
-    source = f"```python\n{text}\n```\n\n{NOTE}"
+def _to_text(cell: Mapping[str, Any]) -> dict[str, Any]:
+    code = "".join(cell["source"]).rstrip()
+    source = f"```python\n{code}\n```\n\n{NOTE}"
     return {"cell_type": "markdown", "id": cell.get("id", ""), "metadata": {}, "source": source}
 
 
@@ -155,10 +138,3 @@ def _hash(files: Iterable[Path]) -> str:
         digest.update(f"{file.name}\0{len(content)}\0".encode())
         digest.update(content)
     return digest.hexdigest()
-
-
-def _base64(parameters: Mapping[str, Any]) -> str:
-    from base64 import b64encode
-
-    # JSON is YAML.
-    return b64encode(json.dumps(dict(parameters)).encode()).decode()

@@ -1,8 +1,9 @@
-"""What a site says of each figure: of which notebook, cell, dataset and sweep it is, so that it can be checked."""
+"""The manifest of a site: the notebook, cell, dataset and sweep of each figure, for verification."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,79 +16,53 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """A figure of a site.
+    """A figure of a site."""
 
-    Parameters
-    ----------
-    id
-        Names its element in the page and its files.
-    notebook
-        The stem of its notebook.
-    cell
-        The place of the cell that drew it.
-    code
-        The hash of that cell's source.
-    spec
-        The hash of its specification.
-    told
-        What the figure says of itself: see `ngbkit.figures.provenance.traced`; empty of one that ngbkit did not draw.
-    title
-        What stands above it.
-    """
-
-    id: str
-    notebook: str
-    cell: int
-    code: str
-    spec: str
-    told: dict[str, Any]
+    id: str  # of its element in the page, and the stem of its files
+    notebook: str  # the stem of its notebook
+    cell: int  # the index of the cell that drew it
+    code: str  # the hash of the cell's source
+    spec: str  # the hash of the figure's specification
+    provenance: dict[str, Any]  # see `ngbkit.figures.provenance`; empty for a figure that ngbkit did not draw
     title: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON, in which `provenance` has the key ``told``."""
+        return {"told" if name == "provenance" else name: value for name, value in asdict(self).items()}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Figure:
+        """Build a figure from plain JSON."""
+        return cls(**{"provenance" if key == "told" else key: value for key, value in data.items()})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """What a site holds.
-
-    Parameters
-    ----------
-    title
-        Of the site.
-    version
-        Of ngbkit, when it was built.
-    notebooks
-        The stems of its notebooks, in order.
-    figures
-        All of its figures.
-    """
+    """The title, notebooks and figures of a site."""
 
     title: str
-    version: str
-    notebooks: tuple[str, ...]
+    version: str  # of ngbkit, when it built the site
+    notebooks: tuple[str, ...]  # their stems, in order
     figures: tuple[Figure, ...]
 
     def write(self, site: Path) -> Path:
-        """Write it into a site."""
+        """Write the manifest into a site."""
         target = site / FILE
-        target.write_text(json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n")
+        figures = [figure.to_json() for figure in self.figures]
+        target.write_text(json.dumps({"format": FORMAT, **asdict(self), "figures": figures}, indent=1) + "\n")
         return target
 
     @classmethod
     def read(cls, site: Path) -> Manifest:
-        """That of a site.
-
-        Raises
-        ------
-        UsageError
-            The folder holds no site of this ngbkit's.
-        """
+        """Read the manifest of a site."""
         try:
             data = json.loads((site / FILE).read_text())
             if data.pop("format") != FORMAT:
                 raise KeyError("format")
-            figures = tuple(Figure(**one) for one in data.pop("figures"))
+            figures = tuple(map(Figure.from_json, data.pop("figures")))
             return cls(**{**data, "notebooks": tuple(data["notebooks"])}, figures=figures)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UsageError(
-                f"{site} holds no site that this ngbkit can read: {error}. `ngbkit publish notebooks/ -o site/` builds "
-                "one."
+                f"{site} contains no site that this ngbkit can read: {error}. "
+                "`ngbkit publish notebooks/ -o site/` builds one."
             ) from error

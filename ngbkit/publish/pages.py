@@ -1,10 +1,9 @@
-"""An executed notebook as a page: each figure drawn without scripts, alive where scripts run, with its origin."""
+"""Converts an executed notebook to a page: figures are pictures, interactive where scripts run, with provenance."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from collections.abc import Iterator
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 from ngbkit.figures import pictures, renderer
 from ngbkit.figures.provenance import KEY
 from ngbkit.publish.manifest import Figure
-from ngbkit.workloads.base import content_hash
+from ngbkit.workloads.base import hash_json
 
 _ROWS = {
     "figure": "drawn by",
@@ -26,110 +25,86 @@ _ROWS = {
     "drawn_with": "drawn with ngbkit",
     "drawn_at": "at commit (drawing)",
 }
+_DATA = {"nc": "data (netCDF)", "csv": "data (CSV)", "json": "sweep and environments (JSON)"}
 
 
-def page(executed: Path, target: Path, static: Path) -> list[Figure]:
-    """Write a notebook as it becomes a page, and the files of its figures, unless that was done of the same before.
+def write_page(executed: Path, target: Path, static: Path) -> list[Figure]:
+    """Write an executed notebook to `target` with its charts as HTML, and its figures to `static`, if it has changed.
 
-    Parameters
-    ----------
-    executed
-        The executed notebook.
-    target
-        The notebook that the site is built from: its charts are HTML.
-    static
-        The folder of the site's figures.
-
-    Returns
-    -------
-    list of Figure
-        Its figures, in order.
+    Returns the figures, in order.
     """
     text = executed.read_text()
-    # An executed notebook names the time at which it was executed: no two are the same.
-    digest, kept = content_hash(text), target.with_suffix(".figures.json")
-    known = json.loads(kept.read_text()) if kept.is_file() and target.is_file() else {}
-    if known.get("executed") == digest:
-        return [Figure(**one) for one in known["figures"]]
+    # An executed notebook contains its time of execution, so no two have the same hash.
+    digest, record = hash_json(text), target.with_suffix(".figures.json")
+    previous = json.loads(record.read_text()) if record.is_file() and target.is_file() else {}
+    if previous.get("executed") == digest:
+        return [Figure.from_json(data) for data in previous["figures"]]
     notebook = json.loads(text)
-    found = []
+    figures = []
     for number, cell in enumerate(notebook["cells"]):
         cell.setdefault("metadata", {}).pop("papermill", None)
-        outputs = cell.get("outputs", [])
-        for place, (output, spec) in enumerate(_charts(outputs)):
-            one = figure(executed.stem, number, place, "".join(cell["source"]), spec)
-            found.append(one)
-            write_pictures(spec, static, one.id)
-            output["data"] = {"text/html": element(one, spec, "".join(cell["source"])), "text/plain": one.title}
+        code = "".join(cell["source"])
+        for index, (output, spec) in enumerate(_find_charts(cell.get("outputs", []))):
+            figure = Figure(
+                id=f"figure-{executed.stem}-{number}-{index}",
+                notebook=executed.stem,
+                cell=number,
+                code=hash_json(code),
+                spec=hash_json(spec),
+                provenance=dict(spec.get("usermeta", {}).get(KEY, {})),
+                title=pictures.title(spec),
+            )
+            figures.append(figure)
+            write_pictures(spec, static, figure.id)
+            output["data"] = {"text/html": render_figure(figure, spec, code), "text/plain": figure.title}
     notebook["metadata"] = {name: notebook["metadata"][name] for name in ("kernelspec", "language_info")}
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(json.dumps(notebook))
-    kept.write_text(json.dumps({"executed": digest, "figures": [asdict(one) for one in found]}))
-    return found
-
-
-def figure(notebook: str, cell: int, place: int, code: str, spec: Mapping[str, Any]) -> Figure:
-    """What there is to say of a figure."""
-    return Figure(
-        id=f"figure-{notebook}-{cell}-{place}",
-        notebook=notebook,
-        cell=cell,
-        code=content_hash(code),
-        spec=content_hash(spec),
-        told=dict(spec.get("usermeta", {}).get(KEY, {})),
-        title=pictures.title(spec),
-    )
+    record.write_text(json.dumps({"executed": digest, "figures": [figure.to_json() for figure in figures]}))
+    return figures
 
 
 def write_pictures(spec: dict[str, Any], folder: Path, name: str) -> None:
-    """Write a figure's specification, and the figure as SVG, PNG and PDF, unless they are there already."""
+    """Write a figure's specification, and the figure as SVG, PNG and PDF, unless they are up to date."""
     folder.mkdir(parents=True, exist_ok=True)
-    kept = folder / f"{name}.json"
-    written = json.dumps(spec, sort_keys=True)
-    there = all((folder / f"{name}{one}").is_file() for one in pictures.KINDS)
-    if there and kept.is_file() and kept.read_text() == written:
+    file = folder / f"{name}.json"
+    text = json.dumps(spec, sort_keys=True)
+    complete = all((folder / f"{name}{kind}").is_file() for kind in pictures.KINDS)
+    if complete and file.is_file() and file.read_text() == text:
         return
     for kind, content in pictures.pictures(spec).items():
         (folder / f"{name}{kind}").write_bytes(content)
-    kept.write_text(written)
+    file.write_text(text)
 
 
-def element(one: Figure, spec: dict[str, Any], code: str) -> str:
-    """A figure as an element of a page: a picture, the specification for scripts, and where it comes from."""
+def render_figure(figure: Figure, spec: dict[str, Any], code: str) -> str:
+    """Render a figure as HTML: a picture, the specification for scripts, and its provenance."""
     inline = json.dumps(spec).replace("<", "\\u003c")
     return (
-        f'<figure class="ngb-figure" id="{one.id}"><div class="ngb-picture">{renderer.to_html(spec)}</div>'
+        f'<figure class="ngb-figure" id="{figure.id}"><div class="ngb-picture">{renderer.to_html(spec)}</div>'
         f'<script type="application/json" class="ngb-spec">{inline}</script>'
-        f"<figcaption>{_origin(one, code)}</figcaption></figure>"
+        f"<figcaption>{_render_provenance(figure, code)}</figcaption></figure>"
     )
 
 
-def _origin(one: Figure, code: str) -> str:
-    """The fold-out below a figure."""
+def _render_provenance(figure: Figure, code: str) -> str:
+    """Render the details below a figure: its provenance, the code of its cell, and links to its files."""
     rows = "".join(
-        f"<tr><th>{escape(said)}</th><td>{escape(_written(one.told[name]))}</td></tr>"
-        for name, said in _ROWS.items()
-        if one.told.get(name)
+        f"<tr><th>{escape(label)}</th><td>{escape(value if isinstance(value, str) else json.dumps(value))}</td></tr>"
+        for name, label in _ROWS.items()
+        if (value := figure.provenance.get(name))
     )
-    links = [(f"figures/{one.id}{kind}", kind[1:].upper()) for kind in pictures.KINDS]
-    links.append((f"figures/{one.id}.json", "Vega-Lite"))
-    if one.told.get("dataset"):
-        digest = one.told["dataset"]
-        links += [(f"datasets/{digest}.{kind}", said) for kind, said in _DATA.items()]
-    written = " · ".join(f'<a href="_static/{path}" download>{said}</a>' for path, said in links)
+    links = [(f"figures/{figure.id}{kind}", kind[1:].upper()) for kind in pictures.KINDS]
+    links.append((f"figures/{figure.id}.json", "Vega-Lite"))
+    if digest := figure.provenance.get("dataset"):
+        links += [(f"datasets/{digest}.{kind}", label) for kind, label in _DATA.items()]
+    anchors = " · ".join(f'<a href="_static/{path}" download>{label}</a>' for path, label in links)
     cell = f"<pre>{escape(code)}</pre>"
-    summary = "<summary>Where this comes from, and its data</summary>"
-    return f"<details>{summary}<table>{rows}</table>{cell}<p>{written}</p></details>"
+    summary = "<summary>Provenance and data</summary>"
+    return f"<details>{summary}<table>{rows}</table>{cell}<p>{anchors}</p></details>"
 
 
-_DATA = {"nc": "data (netCDF)", "csv": "data (CSV)", "json": "what was asked for, and on what"}
-
-
-def _written(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
-
-
-def _charts(outputs: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+def _find_charts(outputs: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     for output in outputs:
         spec = output.get("data", {}).get(renderer.MIME)
         if spec is not None:

@@ -1,4 +1,4 @@
-"""From a folder of notebooks to a site, and from a site to what of it does not agree."""
+"""Publishes a folder of notebooks as a site."""
 
 from __future__ import annotations
 
@@ -15,29 +15,27 @@ from ngbkit.publish.execute import Executor
 from ngbkit.publish.manifest import Manifest
 from ngbkit.runs.recordings import Measure
 
-Tell = Callable[[str], None]
-
 ARCHIVE = "archive.zip"
 """The zip of a site, in its folder."""
 
-# What an author's folder may hold beside notebooks that a site shows or keeps.
-_KEPT = ("CITATION.cff", "LICENSE")
+# Copied into the site from the folder of the notebooks, or from its parent.
+_METADATA_FILES = ("CITATION.cff", "LICENSE")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """What `publish` built.
+    """The result of `publish`.
 
     Parameters
     ----------
     site
-        Its folder.
+        Folder of the site.
     executed
-        The notebooks that were executed now; the others had not changed.
+        Stems of the notebooks that were executed; the others had not changed.
     figures
-        How many figures it has.
+        Number of figures.
     bytes
-        Of all of its files.
+        Size of all files.
     """
 
     site: Path
@@ -52,109 +50,109 @@ def publish(
     *,
     measure: Measure = "never",
     parameters: Mapping[str, Mapping[str, Any]] | None = None,
-    tell: Tell | None = None,
+    tell: Callable[[str], None] | None = None,
 ) -> Published:
-    """Execute notebooks and build a site of them.
+    """Execute notebooks and build a site from them.
 
     Parameters
     ----------
     notebooks
-        A folder, of which every notebook and every Markdown file is a page; or notebooks of one folder.
+        A folder, in which every notebook and every Markdown file is a page; or notebooks of one folder.
     out
-        The folder of the site; what it needs to build again is kept beside it: for ``site`` in ``.site-ngbkit``.
+        Folder of the site; files that speed up the next build are beside it: for ``site`` in ``.site-ngbkit``.
     measure
-        ``"never"``: sweeps come from the recordings in ``data/recorded`` beside the notebooks, and cells tagged
-        ``measures`` are shown and not executed. ``"missing"``: what has no recording is measured. ``"always"``:
-        everything is measured again, and recorded.
+        ``"never"``: sweeps replay the recordings in ``data/recorded`` beside the notebooks, and cells tagged
+        ``measures`` are displayed but not executed. ``"missing"``: sweeps without a recording are measured.
+        ``"always"``: every sweep is measured again and recorded.
     parameters
-        By notebook's stem the values of names in its cell tagged ``parameters``.
+        Values for the names in the cell tagged ``parameters``, by stem of the notebook.
     tell
-        Called with a line on what is being done.
+        Called with lines of text on the progress.
 
     Raises
     ------
     UsageError
-        There is no notebook, or the site would be written over them.
+        There is no notebook, or the site would overwrite its notebooks.
     ExecutionError
         A cell failed.
     MissingDependencyError
         Sphinx, myst-nb or papermill is not installed.
     """
-    say = tell or _nobody
-    sources, texts = _sources(notebooks)
+    report = tell or (lambda _line: None)
+    sources, texts = _find_sources(notebooks)
     folder = sources[0].parent
     target = Path(out)
     if (target / "notebooks").resolve() == folder.resolve():
-        raise UsageError(f"a site in {target} would be written over its own notebooks. Name another folder: -o site.")
-    kept = target.absolute().parent / f".{target.name}-ngbkit"
+        raise UsageError(f"a site in {target} would overwrite its own notebooks. Choose another folder: -o site.")
+    build = target.absolute().parent / f".{target.name}-ngbkit"
     executor = Executor(
-        folder=kept / ("measured" if measure != "never" else "executed"),
-        recorded=folder / "data" / "recorded",
-        datasets=kept / "datasets",
+        folder=build / ("measured" if measure != "never" else "executed"),
+        recordings=folder / "data" / "recorded",
+        datasets=build / "datasets",
         measure=measure,
         parameters=parameters or {},
     )
-    place = kept / "sources"
-    executed, figures, built = [], [], []
+    pages_folder = build / "sources"
+    executed, figures, page_files = [], [], []
     for source in sources:
-        say(f"executing {source.name}")
-        done, now = executor.execute(source)
-        if now:
+        report(f"executing {source.name}")
+        notebook, is_new = executor.execute(source)
+        if is_new:
             executed.append(source.stem)
-        page = place / source.name
-        figures += pages.page(done, page, place / "_static" / "figures")
-        built.append(page)
-    about = site.About.read(folder / "site.toml")
+        page_files.append(pages_folder / source.name)
+        figures += pages.write_page(notebook, page_files[-1], pages_folder / "_static" / "figures")
+    config = site.SiteConfig.read(folder / "site.toml")
     manifest = Manifest(
-        title=about.title,
+        title=config.title,
         version=metadata.version("ngbkit"),
-        notebooks=tuple(one.stem for one in sources),
+        notebooks=tuple(source.stem for source in sources),
         figures=tuple(figures),
     )
-    say("building the site")
-    drawn = {one.told["dataset"] for one in figures if one.told.get("dataset")}
-    site.write_sources(place, about, built, texts, kept / "datasets", drawn)
-    # myst-nb leaves copies of the notebooks beside what is built.
-    site.build(place, kept / "html")
-    shutil.copytree(kept / "html", target, dirs_exist_ok=True)
+    report("building the site")
+    digests = {digest for figure in figures if (digest := figure.provenance.get("dataset"))}
+    site.write_sources(
+        pages_folder, config, page_files, texts, [build / "datasets" / f"{digest}.nc" for digest in digests]
+    )
+    # myst-nb writes copies of the notebooks beside the html folder.
+    site.build(pages_folder, build / "html")
+    shutil.copytree(build / "html", target, dirs_exist_ok=True)
     _copy_sources(sources, target / "notebooks")
-    for name in _KEPT:
-        for beside in (folder / name, folder.parent / name):
-            if beside.is_file():
-                shutil.copyfile(beside, target / name)
+    for name in _METADATA_FILES:
+        for path in (folder / name, folder.parent / name):
+            if path.is_file():
+                shutil.copyfile(path, target / name)
                 break
     manifest.write(target)
-    archive.write(target, manifest, target / ARCHIVE)
-    size = sum(one.stat().st_size for one in target.rglob("*") if one.is_file())
+    archive.write_archive(target, manifest, target / ARCHIVE)
+    size = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
     return Published(site=target, executed=tuple(executed), figures=len(figures), bytes=size)
 
 
-def _sources(notebooks: str | Path | Iterable[str | Path]) -> tuple[list[Path], list[Path]]:
-    """The notebooks, and the texts beside them where a folder was given."""
+def _find_sources(notebooks: str | Path | Iterable[str | Path]) -> tuple[list[Path], list[Path]]:
+    """Find the notebooks, and the Markdown files beside them where `notebooks` is a folder."""
     if isinstance(notebooks, (str, Path)) and Path(notebooks).is_dir():
         folder = Path(notebooks)
-        found, texts = sorted(folder.glob("*.ipynb")), sorted(folder.glob("*.md"))
-        if not found:
-            raise UsageError(f"{folder} holds no notebook. Name a folder of notebooks, or notebooks.")
-        return found, texts
-    found = [Path(notebooks)] if isinstance(notebooks, (str, Path)) else [Path(one) for one in notebooks]
-    missing = [one for one in found if not one.is_file() or one.suffix != ".ipynb"]
-    if missing or not found:
-        raise UsageError(f"{', '.join(map(str, missing)) or 'nothing'} is no notebook, nor a folder of notebooks.")
-    if len({one.absolute().parent for one in found}) > 1:
-        raise UsageError("these notebooks are of several folders; those of one site stand in one, beside their data.")
-    return found, []
+        paths, texts = sorted(folder.glob("*.ipynb")), sorted(folder.glob("*.md"))
+        if not paths:
+            raise UsageError(f"{folder} contains no notebook. Name a folder of notebooks, or notebooks of one folder.")
+        return paths, texts
+    paths = [Path(notebooks)] if isinstance(notebooks, (str, Path)) else [Path(notebook) for notebook in notebooks]
+    invalid = [path for path in paths if not path.is_file() or path.suffix != ".ipynb"]
+    if invalid or not paths:
+        raise UsageError(
+            f"invalid notebooks: got {', '.join(map(str, invalid)) or 'none'}; expected a folder of notebooks, or "
+            "notebooks (.ipynb) of one folder."
+        )
+    if len({path.absolute().parent for path in paths}) > 1:
+        raise UsageError("the notebooks are in several folders; expected one folder with all notebooks of a site.")
+    return paths, []
 
 
 def _copy_sources(sources: Sequence[Path], folder: Path) -> None:
-    """The notebooks as they came with the data that they read, so that others can execute them again."""
+    """Copy the notebooks with the data that they read, so that others can execute them again."""
     folder.mkdir(exist_ok=True)
     for source in sources:
         shutil.copyfile(source, folder / source.name)
     data = sources[0].parent / "data"
     if data.is_dir():
         shutil.copytree(data, folder / "data", dirs_exist_ok=True)
-
-
-def _nobody(text: str) -> None:
-    del text

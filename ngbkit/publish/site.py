@@ -1,4 +1,4 @@
-"""The site: pages by Sphinx and myst-nb, charts that come alive without asking any other server for anything."""
+"""Builds the site: pages by Sphinx and myst-nb, with interactive charts that request nothing from other servers."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from ngbkit.dataset import storage
 from ngbkit.errors import MissingDependencyError, NgbkitError, UsageError
 from ngbkit.figures.pictures import converter
 from ngbkit.metrics import profiles
-from ngbkit.sweep.to_json import plain
+from ngbkit.sweep.json_values import to_json_value
 
 _SCRIPT = """\
-// The charts: each page holds their specifications; without scripts it shows pictures of them.
+// Draws the charts from their specifications in the page; without scripts the page shows pictures.
 for (const figure of document.querySelectorAll("figure.ngb-figure")) {
   const alive = document.createElement("div");
   const picture = figure.querySelector(".ngb-picture");
@@ -68,8 +68,8 @@ _CONF = """\
 import json
 from pathlib import Path
 
-told = json.loads((Path(__file__).parent / "site.json").read_text())
-project = told["title"]
+settings = json.loads((Path(__file__).parent / "site.json").read_text())
+project = settings["title"]
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.autosummary"]
 nb_execution_mode = "off"
 nb_render_markdown_format = "myst"
@@ -87,136 +87,101 @@ html_show_sphinx = False
 html_show_copyright = False
 html_favicon = "_static/favicon.svg"
 html_copy_source = False
-html_title = told["title"]
+html_title = settings["title"]
 suppress_warnings = ["mystnb.unknown_mime_type", "myst.header", "myst.xref_missing", "ref.python"]
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class About:
-    """What a site is called, and what it has beside its notebooks.
-
-    Parameters
-    ----------
-    title, description
-        Of the site.
-    api
-        Modules whose docstrings make the API reference.
-    """
+class SiteConfig:
+    """The title and the description of a site, and the modules of its API reference."""
 
     title: str = "Notebooks"
     description: str = ""
     api: tuple[str, ...] = ()
 
     @classmethod
-    def read(cls, file: Path) -> About:
-        """What ``site.toml`` beside the notebooks says; the defaults where there is none.
-
-        Raises
-        ------
-        UsageError
-            It does not read, or asks for something that there is not.
-        """
+    def read(cls, file: Path) -> SiteConfig:
+        """Read ``site.toml`` beside the notebooks; the defaults where there is none."""
         if not file.is_file():
             return cls()
         try:
-            told = tomllib.loads(file.read_text())
-            return cls(**{**told, "api": tuple(told.get("api", ()))})
+            data = tomllib.loads(file.read_text())
+            return cls(**{**data, "api": tuple(data.get("api", ()))})
         except (ValueError, TypeError) as error:
-            raise UsageError(f"{file} does not read: {error}. It may have title, description and api.") from error
+            raise UsageError(f"invalid {file}: {error}; expected title, description and api in TOML.") from error
 
 
 def write_sources(
-    place: Path, about: About, pages: Sequence[Path], texts: Sequence[Path], datasets: Path, drawn: Collection[str]
+    folder: Path, config: SiteConfig, pages: Sequence[Path], texts: Sequence[Path], datasets: Collection[Path]
 ) -> None:
-    """Write what Sphinx builds from: configuration, index, scripts, datasets.
+    """Write the sources of Sphinx (configuration, index, scripts, datasets) into a folder with pages of notebooks.
 
-    Parameters
-    ----------
-    place
-        The folder of the sources; the pages of notebooks and the files of their figures are in it.
-    about
-        The site.
-    pages
-        The pages of notebooks, in order.
-    texts
-        Markdown files that are pages as they are.
-    datasets
-        The folder of datasets.
-    drawn
-        The hashes of those that figures draw.
+    `pages` are in order; `texts` are Markdown files, copied as they are.
     """
-    static = place / "_static"
+    static = folder / "_static"
     static.mkdir(parents=True, exist_ok=True)
     _write(static / "ngbkit.js", _SCRIPT)
     _write(static / "ngbkit.css", _STYLE)
     _write(static / "favicon.svg", _ICON)
     if not (static / "vega.js").is_file():
         bundle = converter().javascript_bundle("window.vegaEmbed = vegaEmbed;")
-        # In a scope of its own: Sphinx's scripts have names that the bundle has too.
+        # In a scope of its own: the bundle and Sphinx's scripts share some names.
         (static / "vega.js").write_text(f"(() => {{\n{bundle}\n}})();\n")
-    _write(place / "site.json", json.dumps({"title": about.title, "description": about.description}))
-    _write(place / "conf.py", _CONF)
+    _write(folder / "site.json", json.dumps({"title": config.title, "description": config.description}))
+    _write(folder / "conf.py", _CONF)
     for text in texts:
-        _write(place / text.name, text.read_text())
-    names = [one.stem for one in (*pages, *texts) if one.stem != "index"]
-    if about.api:
-        _write(place / "api.md", _api(about.api))
+        _write(folder / text.name, text.read_text())
+    names = [path.stem for path in (*pages, *texts) if path.stem != "index"]
+    if config.api:
+        _write(folder / "api.md", _render_reference(config.api))
         names.append("api")
     if not any(text.stem == "index" for text in texts):
-        listed = "\n".join(names)
+        contents = "\n".join(names)
         _write(
-            place / "index.md",
-            f"# {about.title}\n\n{about.description}\n\n```{{toctree}}\n:maxdepth: 1\n\n{listed}\n```\n",
+            folder / "index.md",
+            f"# {config.title}\n\n{config.description}\n\n```{{toctree}}\n:maxdepth: 1\n\n{contents}\n```\n",
         )
-    for digest in sorted(drawn):
-        _write_dataset(datasets / f"{digest}.nc", static / "datasets")
+    for dataset in sorted(datasets):
+        _write_dataset(dataset, static / "datasets")
 
 
-def build(place: Path, site: Path) -> None:
-    """Have Sphinx build the pages that have changed.
-
-    Raises
-    ------
-    MissingDependencyError
-        Sphinx, myst-nb or furo is not installed.
-    NgbkitError
-        It fails, or warns: a link that leads nowhere is an error.
-    """
+def build(folder: Path, site: Path) -> None:
+    """Run Sphinx to build the pages that have changed; its warnings, such as a broken link, are errors."""
     for package in ("sphinx", "myst_nb", "furo"):
         if find_spec(package) is None:
             raise MissingDependencyError(package.replace("_", "-"), "publish")
-    # A process of its own: docutils and Sphinx keep state, and change that of Python.
-    words = [sys.executable, "-m", "sphinx", "-b", "html", "-d", str(place.parent / "doctrees"), "-q", "-W"]
-    words += ["--keep-going", str(place), str(site)]
-    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise NgbkitError(f"the site does not build:\n{done.stderr.strip()[-3000:]}")
+    # In a process of its own: docutils and Sphinx keep global state, and change that of Python.
+    command = [sys.executable, "-m", "sphinx", "-b", "html", "-d", str(folder.parent / "doctrees"), "-q", "-W"]
+    command += ["--keep-going", str(folder), str(site)]
+    process = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    if process.returncode:
+        raise NgbkitError(f"building the site failed:\n{process.stderr.strip()[-3000:]}")
 
 
 def _write(target: Path, content: str) -> None:
-    """Only where it is another: what has not changed is not built again."""
+    """Write a file only if its content changes, since Sphinx builds again what was written."""
     if not target.is_file() or target.read_text() != content:
         target.write_text(content)
 
 
 def _write_dataset(file: Path, folder: Path) -> None:
-    """A dataset as netCDF, its profiles as CSV, and what was asked for, on what, as JSON."""
+    """Write a dataset as netCDF, its profiles as CSV, and its sweep and environments as JSON."""
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / file.name
     if target.is_file():
         return
     data = storage.load(file)
     attrs = data.attrs
-    told = {name: json.loads(attrs.get(name) or "null") for name in ("sweep", "environments")}
-    told |= {name: attrs[name] for name in ("run_id", "ngbkit_version", "created") if name in attrs}
-    target.with_suffix(".json").write_text(json.dumps(plain(told), indent=1))
-    target.with_suffix(".csv").write_text(_csv(data))
+    metadata = {name: json.loads(attrs.get(name) or "null") for name in ("sweep", "environments")}
+    metadata |= {name: attrs[name] for name in ("run_id", "ngbkit_version", "created") if name in attrs}
+    target.with_suffix(".json").write_text(json.dumps(to_json_value(metadata), indent=1))
+    target.with_suffix(".csv").write_text(_to_csv(data))
     shutil.copyfile(file, target)
 
 
-def _csv(data: xr.Dataset | xr.DataTree) -> str:
-    """Profiles of a dataset with samples; else every number of it."""
+def _to_csv(data: xr.Dataset | xr.DataTree) -> str:
+    """Format the profiles of a dataset as CSV, or all of its variables where it has no samples."""
     from ngbkit.dataset.assembly import nodes
 
     if all("latency" in node and "contract" in node for node in nodes(data).values()):
@@ -228,11 +193,11 @@ def _csv(data: xr.Dataset | xr.DataTree) -> str:
     return "\n".join(str(frame.to_csv(index=False)) for frame in frames)
 
 
-def _api(modules: Sequence[str]) -> str:
-    """The reference page: what each module says of itself, and what it offers."""
+def _render_reference(modules: Sequence[str]) -> str:
+    """Render the reference page: the docstrings of each module and of its members."""
     parts = []
     for name in modules:
-        # A package offers what it has taken from its rooms; a module has imported what it needs itself.
-        offered = "   :imported-members:\n" if hasattr(import_module(name), "__all__") else ""
-        parts.append(f"## {name}\n\n```{{eval-rst}}\n.. automodule:: {name}\n   :members:\n{offered}```\n")
+        # The public members of a package are imported from its modules; the imports of a module are its own affair.
+        option = "   :imported-members:\n" if hasattr(import_module(name), "__all__") else ""
+        parts.append(f"## {name}\n\n```{{eval-rst}}\n.. automodule:: {name}\n   :members:\n{option}```\n")
     return "\n".join(["# Reference\n", *parts])

@@ -234,8 +234,8 @@ class Run:
             selected = missing if self._guide is None else set(self._guide.choose(self)) & missing
             if not selected:
                 break
-            have = set(self._journal.statuses())
-            state = dispatch.carry_out(self._engines, have=have, leave=missing - selected)
+            recorded = set(self._journal.statuses())
+            state = dispatch.execute(self._engines, recorded, skipped=missing - selected)
             if selected <= missing - set(self.statuses):
                 break  # none was recorded, and another attempt would record none either
         return state

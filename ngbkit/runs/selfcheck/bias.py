@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ngbkit import options, runs
-from ngbkit.device.settings import child_settings
+from ngbkit.device.settings import build_child_settings
 from ngbkit.device.timing import intervals
 from ngbkit.hardware import environment
 from ngbkit.runs.selfcheck import vendors
@@ -95,7 +95,7 @@ def _run_sweep(comparison: _Comparison, compilers: Sequence[str], threads: int, 
 def _run_tool(comparison: _Comparison, compiler: str, threads: int) -> None:
     """Add the median latency of a vendor's tool in one process; NaN where it was not measured."""
     try:
-        latency_s = vendors.run(compiler, comparison.spec, {**os.environ, **child_settings(threads)})
+        latency_s = vendors.run(compiler, comparison.spec, {**os.environ, **build_child_settings(threads)})
     except vendors.VendorError as error:
         comparison.problems.setdefault(compiler, str(error))
         latency_s = math.nan

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ngbkit import options
-from ngbkit.device.settings import child_settings
+from ngbkit.device.settings import build_child_settings
 from ngbkit.device.timing import intervals
 from ngbkit.hardware import environment, subprocesses
 from ngbkit.runs.selfcheck.prepared import prepare
@@ -163,13 +163,13 @@ def to_json(effects: Iterable[Effect]) -> str:
 def from_json(text: str) -> tuple[Effect, ...]:
     """Parse effects that `to_json` formatted."""
     rows: list[dict[str, Any]] = json.loads(text)
-    return tuple(Effect(**{name: math.nan if value is None else value for name, value in row.items()}) for row in rows)
+    return tuple(Effect(**{**row, **{name: math.nan for name, value in row.items() if value is None}}) for row in rows)
 
 
 def _measure(disturbance: Disturbance, network: str, spec: Mapping[str, Any]) -> Numbers:
     variables = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     if disturbance.naive is not None:
-        variables |= {**child_settings(spec["threads"]), **disturbance.environment}
+        variables |= {**build_child_settings(spec["threads"]), **disturbance.environment}
         command = [sys.executable, "-m", "ngbkit.runs.selfcheck.naive", json.dumps({**spec, **disturbance.naive})]
         latency_s = subprocesses.run_json(command, environment=variables, timeout_s=_TIMEOUT_S)
         baseline_s = latency_s[BASELINE]

@@ -26,9 +26,9 @@ def prepare(workload: Workload, compilers: Sequence[str], threads: int) -> dict[
     run = runs.start(sweep)
     run.result()
     (group,) = sweep.groups()
-    key = preparation.key(group.workload, group.factors, sweep.seed, run.id)
-    folder = preparation.cache(options.get_state_dir(), group.device) / key
-    prepared = preparation.ready(folder, [1])
+    key = preparation.build_key(group.workload, group.factors, sweep.seed, run.id)
+    folder = preparation.locate_cache(options.get_state_dir(), group.device) / key
+    prepared = preparation.load(folder, [1])
     if prepared is None:
         reason = next((failure.error for failure in run.failures()), "its files were deleted")
         raise NgbkitError(f"preparing {workload.name} failed: {reason}.")
@@ -46,7 +46,7 @@ def prepare(workload: Workload, compilers: Sequence[str], threads: int) -> dict[
 
 def build_network(spec: Mapping[str, Any]) -> Network:
     """Build the network of a spec that `prepare` returned."""
-    workload = Workload.from_json(spec["workload"], preparation.locator(spec["artifacts"]))
+    workload = Workload.from_json(spec["workload"], preparation.build_locator(spec["artifacts"]))
     source: Source = registry.load(registry.WORKLOADS, workload.source)
     with options.set_options(seed=spec["seed"]):
         return source.build(workload, spec["factors"])
