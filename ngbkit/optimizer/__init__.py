@@ -1,4 +1,4 @@
-"""Rewriting graphs so that a runtime takes less for them, as far as its own measurements say so."""
+"""Rewrites graphs for lower latency on a runtime, verified by measurements on that runtime."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from ngbkit.optimizer.optimise import Optimised, Tried, optimize
     from ngbkit.optimizer.portability import study, summary
     from ngbkit.optimizer.rules import RULES, Rule, rule
-    from ngbkit.optimizer.search import Beam, Candidate, search
+    from ngbkit.optimizer.search import USUAL, Beam, Candidate, search
     from ngbkit.optimizer.variants import Outcome
 
-# Where each name lives: the words of the command line are read without any of it.
+# The module of each export: the command line is parsed without importing any of them.
 _EXPORTS = {
     "RULES": "rules",
     "Beam": "search",
@@ -25,6 +25,7 @@ _EXPORTS = {
     "Outcome": "variants",
     "Rule": "rules",
     "Tried": "optimise",
+    "USUAL": "search",
     "draw": "drawing",
     "operations": "costs",
     "optimize": "optimise",
@@ -37,6 +38,7 @@ _EXPORTS = {
 
 __all__ = [
     "RULES",
+    "USUAL",
     "Beam",
     "Candidate",
     "Optimised",

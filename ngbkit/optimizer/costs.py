@@ -1,4 +1,4 @@
-"""Cost models: what leads the search, each a function from graphs to numbers."""
+"""Cost models, which guide the search: functions from graphs to numbers."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from ngbkit.predictor.graphs import Graph
 
 
 def operations(several: Sequence[Graph]) -> NDArray[Any]:
-    """Multiply-accumulate operations: what most graph optimisers count. They know no runtime."""
-    return np.array([float(sum(one.macs or 0 for one in graph.operators)) for graph in several])
+    """Multiply-accumulate operations: the cost model of most graph optimisers, the same for every runtime."""
+    return np.array([float(sum(operator.macs or 0 for operator in graph.operators)) for graph in several])
 
 
 def predicted(predictor: Predictor, compiler: str, device: str | None = None) -> Cost:
-    """What a predictor says of one runtime.
+    """The latency that a predictor predicts for one runtime.
 
     Parameters
     ----------
     predictor
-        Of any kind: a graph network, or a sum of operators.
+        A predictor of any kind, such as a graph network or a sum of operators.
     compiler, device
-        One of its runtimes; the device may be left out where it has one only.
+        One of its runtimes; the device is optional if there is only one.
 
     Raises
     ------
@@ -34,4 +34,4 @@ def predicted(predictor: Predictor, compiler: str, device: str | None = None) ->
         As `ngbkit.predictor.Predictor.column`.
     """
     column = predictor.column(compiler, device)
-    return lambda several: predictor.model.predict(several)[:, column]
+    return lambda graphs: predictor.model.predict(graphs)[:, column]

@@ -1,4 +1,4 @@
-"""Changing an `onnx_ir` graph at one place: constants and nodes that come, values that take the place of others."""
+"""Edits an `onnx_ir` graph in place: adds constants and nodes, and replaces values."""
 
 from __future__ import annotations
 
@@ -14,126 +14,120 @@ Array = NDArray[Any]
 
 
 class Edit:
-    """A graph that is being changed.
-
-    Parameters
-    ----------
-    model
-        Changed in place. Its shapes are known, and its functions inlined: see `open_model`.
-    """
+    """Edits a model in place; its functions are inlined and its shapes inferred, as by `open_model`."""
 
     def __init__(self, model: ir.Model) -> None:
         self.model, self.graph = model, model.graph
         self._names = {value.name for node in self.graph for value in node.outputs} | {*self.graph.initializers}
         self._names |= {node.name for node in self.graph}
 
-    def constant(self, array: Array, near: ir.Node) -> ir.Value:
-        """A constant for a node, called after it."""
-        found = ir.Value(
-            name=self._free(f"{near.name}_constant"),
-            shape=ir.Shape(array.shape),
-            type=ir.TensorType(ir.DataType.from_numpy(array.dtype)),
-            const_value=ir.tensor(np.asarray(array, order="C")),  # ascontiguousarray makes a row of a single number
+    def add_constant(self, values: Array, near: ir.Node) -> ir.Value:
+        """Add a constant, named after a node."""
+        constant = ir.Value(
+            name=self._make_name(f"{near.name}_constant"),
+            shape=ir.Shape(values.shape),
+            type=ir.TensorType(ir.DataType.from_numpy(values.dtype)),
+            const_value=ir.tensor(np.asarray(values, order="C")),  # ascontiguousarray turns a scalar into a row
         )
-        self.graph.register_initializer(found)
-        return found
+        self.graph.register_initializer(constant)
+        return constant
 
-    def add(
-        self, before: ir.Node, kind: str, taken: Sequence[ir.Value | None], outputs: int = 1, **attributes: Any
+    def add_node(
+        self, successor: ir.Node, kind: str, inputs: Sequence[ir.Value | None], outputs: int = 1, **attributes: Any
     ) -> list[ir.Value]:
-        """A node in front of another; the values that it makes."""
-        name = self._free(f"{before.name}_{kind}")
-        made = [ir.Value(name=self._free(f"{name}_{at}")) for at in range(outputs)]
-        node = ir.node(kind, taken, attributes, outputs=made, name=name)
-        self.graph.insert_before(before, node)
-        return made
+        """Add a node before another, and return its outputs."""
+        name = self._make_name(f"{successor.name}_{kind}")
+        values = [ir.Value(name=self._make_name(f"{name}_{index}")) for index in range(outputs)]
+        node = ir.node(kind, inputs, attributes, outputs=values, name=name)
+        self.graph.insert_before(successor, node)
+        return values
 
-    def one(self, before: ir.Node, kind: str, *taken: ir.Value | None, **attributes: Any) -> ir.Value:
-        """`add`, for a node with one output."""
-        return self.add(before, kind, taken, **attributes)[0]
+    def compute(self, successor: ir.Node, kind: str, *inputs: ir.Value | None, **attributes: Any) -> ir.Value:
+        """Add a node with one output before another, and return that output."""
+        return self.add_node(successor, kind, inputs, **attributes)[0]
 
     def replace(self, old: ir.Value, new: ir.Value) -> None:
-        """Have everybody take `new` where `old` was taken; an output of the network keeps its name."""
+        """Replace all uses of a value; an output of the network keeps its name."""
         if old.is_graph_output():
             name = old.name
-            old.name = self._free(f"{name}_before")
+            old.name = self._make_name(f"{name}_before")
             new.name = name
         new.shape, new.type = new.shape or old.shape, new.type or old.type
         old.replace_all_uses_with(new, replace_graph_outputs=True)
 
     def finish(self) -> ir.Model:
-        """Drop what nobody takes any more, and infer the shapes of what is new."""
+        """Remove unused nodes, and infer the shapes of new values."""
         common.RemoveUnusedNodesPass()(self.model)
         self.graph.sort()
-        return infer(self.model)
+        return infer_shapes(self.model)
 
-    def _free(self, wanted: str) -> str:
-        name, number = wanted, 1
+    def _make_name(self, stem: str) -> str:
+        name, number = stem, 1
         while name in self._names:
             number += 1
-            name = f"{wanted}_{number}"
+            name = f"{stem}_{number}"
         self._names.add(name)
         return name
 
 
 def open_model(model: ir.Model) -> ir.Model:
-    """A copy of a model that rules can be applied to: functions inlined, every node with a name, shapes inferred."""
-    found = common.InlinePass()(model.clone()).model
-    common.NameFixPass()(found)
-    seen: set[str] = set()
-    for at, node in enumerate(found.graph):
-        if not node.name or node.name in seen:
-            node.name = f"{node.op_type}_{at}"
-        seen.add(node.name)
-    return infer(found)
+    """Copy a model for rewriting: functions inlined, every node with a distinct name, shapes inferred."""
+    copy = common.InlinePass()(model.clone()).model
+    common.NameFixPass()(copy)
+    names: set[str] = set()
+    for index, node in enumerate(copy.graph):
+        if not node.name or node.name in names:
+            node.name = f"{node.op_type}_{index}"
+        names.add(node.name)
+    return infer_shapes(copy)
 
 
-def infer(model: ir.Model) -> ir.Model:
-    """The model with every shape that onnx can infer."""
+def infer_shapes(model: ir.Model) -> ir.Model:
+    """Infer every shape of the model that ONNX can infer."""
     return common.ShapeInferencePass(check_type=False, strict_mode=False)(model).model
 
 
-def array(value: ir.Value | None) -> Array | None:
-    """What a constant holds; None of anything else."""
+def read_constant(value: ir.Value | None) -> Array | None:
+    """Return the values of a constant; None for any other value."""
     if value is None:
         return None
     tensor = ir.convenience.get_const_tensor(value)
     return None if tensor is None else tensor.numpy()
 
 
-def shape(value: ir.Value | None) -> tuple[int, ...] | None:
-    """A shape, where all of it is known."""
+def read_shape(value: ir.Value | None) -> tuple[int, ...] | None:
+    """Return a shape that is known in all dimensions, else None."""
     if value is None or value.shape is None or not all(isinstance(side, int) for side in value.shape):
         return None
     return tuple(int(side) for side in value.shape)  # type: ignore[arg-type]
 
 
-def attribute(node: ir.Node, name: str, default: Any = None) -> Any:
-    """The value of an attribute; of several numbers, a tuple."""
-    found = node.attributes.get(name)
-    if found is None:
+def read_attribute(node: ir.Node, name: str, default: Any = None) -> Any:
+    """Return the value of an attribute; several numbers as a tuple."""
+    attribute = node.attributes.get(name)
+    if attribute is None:
         return default
-    return tuple(found.value) if isinstance(found.value, (list, tuple)) else found.value
+    return tuple(attribute.value) if isinstance(attribute.value, (list, tuple)) else attribute.value
 
 
-def only_user(value: ir.Value) -> ir.Node | None:
-    """The node that alone takes a value; None where there are several, or where it is an output of the network."""
+def find_only_user(value: ir.Value) -> ir.Node | None:
+    """Return the only consumer of a value; None if there are several, or if it is an output of the network."""
     users = list(value.uses())
     return users[0].node if len(users) == 1 and not value.is_graph_output() else None
 
 
-def producer(value: ir.Value | None, kind: str) -> ir.Node | None:
-    """The node that makes a value, where it is of that kind."""
+def find_producer(value: ir.Value | None, kind: str) -> ir.Node | None:
+    """Return the node that computes a value if it is of that kind, else None."""
     node = None if value is None else value.producer()
     return node if node is not None and is_kind(node, kind) else None
 
 
 def is_kind(node: ir.Node, *kinds: str) -> bool:
-    """Whether it is one of ONNX's own operators of these names."""
+    """Whether the node is one of these operators of ONNX itself."""
     return node.domain in ("", "ai.onnx") and node.op_type in kinds
 
 
-def scalar(value: ir.Value | None) -> float | None:
-    """The number that a constant of one value holds."""
-    found = array(value)
-    return float(found.reshape(-1)[0]) if found is not None and found.size == 1 else None
+def read_scalar(value: ir.Value | None) -> float | None:
+    """Return the number in a constant of one value, else None."""
+    values = read_constant(value)
+    return float(values.reshape(-1)[0]) if values is not None and values.size == 1 else None

@@ -1,4 +1,4 @@
-"""A network, rewritten for one runtime: found by a cost model, proved in float64, measured before it is believed."""
+"""Rewrites a network for one runtime: a cost model finds candidates, float64 proves them, and measurements choose."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
     import xarray as xr
 
 TOP = 3
-"""Candidates that are measured."""
+"""The number of measured candidates."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """What became of one candidate.
+    """The result of one candidate.
 
     Parameters
     ----------
     steps
-        What was applied.
+        The rewritings, in order.
     predicted
-        The speed-up over the original that the cost model says.
+        The speed-up over the original by the cost model.
     error
-        In float64, against the original: see `ngbkit.optimizer.proof`.
+        The error in float64 against the original: see `ngbkit.optimizer.proof`.
     outcome
-        What was measured; one that computes something else was not.
+        The measured speed-up; a candidate with another result was not measured.
     """
 
     steps: tuple[Step, ...]
@@ -49,20 +49,20 @@ class Tried:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimised:
-    """What `optimize` found.
+    """The result of `optimize`.
 
     Parameters
     ----------
     name, compiler, device, batch_size
-        What was optimised, and for what.
+        The network and its runtime.
     tried
         The candidates that were proved and measured, the cheapest by the cost model first.
     chosen
-        Which of them is kept; None where the original stays.
+        The index of the kept candidate; None if the original is kept.
     looked_at
-        How many rewritten networks the cost model has priced.
+        The number of rewritten networks that the cost model priced.
     data
-        All that was measured; None where there was nothing that the cost model prefers and that is proved.
+        All measurements; None if no proved candidate is cheaper by the cost model.
     """
 
     name: str
@@ -76,12 +76,12 @@ class Optimised:
 
     @property
     def speedup(self) -> float:
-        """Of what is kept: 1 where the original stays."""
+        """The speed-up of the kept network: 1 for the original."""
         return 1.0 if self.chosen is None else self.tried[self.chosen].outcome.speedup
 
     @property
     def unguarded(self) -> float:
-        """Of the cost model's first choice, whether it is kept or not: 1 where it prefers the original."""
+        """The speed-up of the cost model's first choice, kept or not: 1 if it prefers the original."""
         return self.tried[0].outcome.speedup if self.tried else 1.0
 
 
@@ -98,103 +98,107 @@ def optimize(
     guard: bool = True,
     out: str | Path | None = None,
     told: Callable[[str], None] | None = None,
-    **how: Any,
+    **sweep_settings: Any,
 ) -> Optimised:
-    """Rewrite a network so that a runtime takes less for it.
+    """Rewrite a network for lower latency on a runtime.
 
     Parameters
     ----------
     network
-        What `Sweep` takes, one network without factors: a name, a file, a workload.
+        One network without factors, as for `Sweep`: a name, a file, a workload.
     compiler
-        The runtime, one that reads ONNX, with its options: ``'openvino{"hint":"throughput"}'``.
+        A runtime that reads ONNX, with its options: ``'openvino{"hint":"throughput"}'``.
     cost
-        What leads the search: see `ngbkit.optimizer.costs`.
+        The cost model that guides the search: see `ngbkit.optimizer.costs`.
     batch_size, device
-        What it is optimised for, and where it is measured; by default the option `device`.
+        The batch size and the device to optimise for and to measure on; default device: the option `device`.
     rules, beam
-        Of the search.
+        The rules and the size of the search.
     top
-        How many of the cheapest are measured, beside the original, in one interleaved run.
+        The number of cheapest candidates that are measured, interleaved with the original.
     guard
-        Keep the original unless the 95 % interval of the measured speed-up is above 1. Without it the cost model's
-        first choice is kept, as by optimisers that measure nothing.
+        Keep the original unless the 95 % interval of the measured speed-up is above 1. Without a guard, the cost
+        model's first choice is kept, as by optimisers that measure nothing.
     out
-        The ONNX file to write: what is kept.
+        The ONNX file to write with the kept network.
     told
-        Called with a line on what is being done.
-    **how
-        More of the sweep: ``repeats=100``, ``threads=4``.
+        Called with a message on progress.
+    **sweep_settings
+        Further arguments of `Sweep`: ``repeats=100``, ``threads=4``.
 
     Raises
     ------
     UsageError
-        It is not one network, or the runtime does not read ONNX.
+        `network` is not one network, or the runtime does not read ONNX.
     UnsupportedError
-        The network has no ONNX form, or none that can be run in float64.
+        The network has no ONNX form, or cannot run in float64.
     """
-    tell, where = told or _nobody, device or options.device()
-    workload = variants.single(network, [compiler])
-    with TemporaryDirectory(prefix="ngbkit-optimize-") as place:
-        folder = Path(place)
-        start = variants.write(workload, batch_size, folder)
-        found = search(open_model(ir.load(start)), cost, rules, beam, lambda at, best: tell(_progress(at, best)))
-        original = next(one for one in found if not one.steps)
-        better = [one for one in found if one.steps and one.cost < original.cost][:top]
-        files = [save(one, folder / f"candidate-{at + 1}.onnx") for at, one in enumerate(better)]
-        tell(f"proving {len(better)} candidates")
-        errors = [proof.error(start, file) for file in files]
-        sound = [file for file, error in zip(files, errors, strict=True) if error <= proof.LIMIT]
-        data, known = None, {}
-        if sound:
-            tell(f"measuring {len(sound)} candidates beside the original")
-            data = variants.measure(
-                workload.name, start, sound, [compiler], batch_size=batch_size, device=where, how=how
-            )
-            known = dict(zip(sound, variants.outcomes(data, compiler, sound), strict=True))
-        tried = tuple(
-            Tried(
-                steps=one.steps,
-                predicted=original.cost / one.cost,
-                error=error,
-                outcome=known.get(file) or Outcome(problem=f"it computes something else: {error:.3g} apart in float64"),
-            )
-            for one, file, error in zip(better, files, errors, strict=True)
+    report, device = told or _ignore, device or options.get_device()
+    workload = variants.parse_network(network, [compiler])
+    with TemporaryDirectory(prefix="ngbkit-optimize-") as scratch:
+        folder = Path(scratch)
+        start = variants.export_network(workload, batch_size, folder)
+        candidates = search(
+            open_model(ir.load(start)), cost, rules, beam, lambda number, best: report(_format_progress(number, best))
         )
-        chosen = choose([one.outcome for one in tried], guard=guard)
+        original = next(candidate for candidate in candidates if not candidate.steps)
+        cheaper = [candidate for candidate in candidates if candidate.steps and candidate.cost < original.cost][:top]
+        files = [
+            save_candidate(candidate, folder / f"candidate-{index + 1}.onnx") for index, candidate in enumerate(cheaper)
+        ]
+        report(f"proving {len(cheaper)} candidates")
+        errors = [proof.measure_error(start, file) for file in files]
+        sound = [file for file, error in zip(files, errors, strict=True) if error <= proof.LIMIT]
+        data, outcomes = None, {}
+        if sound:
+            report(f"measuring {len(sound)} candidates beside the original")
+            data = variants.measure(
+                workload.name, start, sound, [compiler], batch_size=batch_size, device=device, settings=sweep_settings
+            )
+            outcomes = dict(zip(sound, variants.compute_outcomes(data, compiler, sound), strict=True))
+        attempts = tuple(
+            Tried(
+                steps=candidate.steps,
+                predicted=original.cost / candidate.cost,
+                error=error,
+                outcome=outcomes.get(file) or Outcome(problem=f"wrong result: error {error:.3g} in float64"),
+            )
+            for candidate, file, error in zip(cheaper, files, errors, strict=True)
+        )
+        chosen = choose([attempt.outcome for attempt in attempts], guard=guard)
         if out is not None:
             Path(out).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(start if chosen is None else files[chosen], out)
     return Optimised(
         name=workload.name,
         compiler=compiler,
-        device=where,
+        device=device,
         batch_size=batch_size,
-        tried=tried,
+        tried=attempts,
         chosen=chosen,
-        looked_at=len(found) - 1,
+        looked_at=len(candidates) - 1,
         data=data,
     )
 
 
-def choose(several: Sequence[Outcome], *, guard: bool) -> int | None:
-    """Which outcome is kept: with a guard the best of the surely faster ones, else the first that has a result."""
+def choose(outcomes: Sequence[Outcome], *, guard: bool) -> int | None:
+    """Return the index of the kept outcome: guarded, the best significantly faster one, else the first result."""
     if not guard:
-        return next((at for at, one in enumerate(several) if not one.problem), None)
-    sure = [at for at, one in enumerate(several) if one.low > 1]
-    return max(sure, key=lambda at: several[at].speedup, default=None)
+        return next((index for index, outcome in enumerate(outcomes) if not outcome.problem), None)
+    faster = [index for index, outcome in enumerate(outcomes) if outcome.low > 1]
+    return max(faster, key=lambda index: outcomes[index].speedup, default=None)
 
 
-def save(one: Candidate, path: Path) -> Path:
-    """Write a candidate's model."""
-    ir.save(one.model, path)
+def save_candidate(candidate: Candidate, path: Path) -> Path:
+    """Write the model of a candidate."""
+    ir.save(candidate.model, path)
     return path
 
 
-def _progress(at: int, best: Candidate) -> str:
+def _format_progress(number: int, best: Candidate) -> str:
     names = ", ".join(name for name, _ in best.steps) or "the original"
-    return f"round {at}: {names}"
+    return f"round {number}: {names}"
 
 
-def _nobody(text: str) -> None:
+def _ignore(text: str) -> None:
     del text

@@ -1,4 +1,4 @@
-"""Which rewritings to apply: a beam search, led by a cost model."""
+"""Searches for the cheapest rewritings: a beam search, guided by a cost model."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from ngbkit.predictor import graphs
 from ngbkit.predictor.graphs import Graph
 
 Cost = Callable[[Sequence[Graph]], NDArray[Any]]
-"""What graphs cost, one number each, the less the better; all that counts is how they compare."""
+"""The costs of graphs, one number each; only their order matters."""
 
 Step = tuple[str, Site]
-"""A rule, and where it was applied."""
+"""A rule, and the site that it was applied to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -29,11 +29,11 @@ class Candidate:
     Parameters
     ----------
     model, graph
-        What it is, and the same as its cost model sees it.
+        The model, and the graph that its cost model sees.
     cost
-        Of the graph.
+        The cost of the graph.
     steps
-        What was applied, in order; none to the network as it came.
+        The rewritings, in order; empty for the original.
     """
 
     model: ir.Model = field(repr=False)
@@ -44,20 +44,21 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beam:
-    """How far the search goes.
+    """The size of the search.
 
     Parameters
     ----------
     width
         Candidates that are rewritten further in each round.
     alpha
-        A candidate that costs more than the best so far times this is given up: some rewritings pay only after others.
+        A candidate that costs more than `alpha` times the best so far is dropped: some rewritings pay only after
+        others.
     rounds
-        Rewritings in a row at most; it ends earlier, where a round finds nothing better twice in a row.
+        The most rewritings in a row; the search ends earlier after two rounds in a row without a better candidate.
     tries
-        Rewritings that are looked at in each round, the most promising first.
+        The most rewritings per round, the most promising first.
     seconds
-        How long it may take in all.
+        The time budget of the search.
     """
 
     width: int = 8
@@ -77,75 +78,84 @@ def search(
     beam: Beam = USUAL,
     told: Callable[[int, Candidate], None] | None = None,
 ) -> list[Candidate]:
-    """The candidates that were found, the cheapest first, the network as it came among them.
+    """The candidates of the search, the cheapest first, including the original.
 
     Parameters
     ----------
     model
-        What `ngbkit.optimizer.editing.open_model` gave.
+        A model of `ngbkit.optimizer.editing.open_model`.
     cost
         The cost model.
     rules
-        What may be applied.
+        The rules to apply.
     beam
-        How far the search goes.
+        The size of the search.
     told
         Called after every round with its number and the best candidate so far.
     """
-    named = {one.name: one for one in rules}
-    graph = graphs.of(model.clone().graph)
+    rules_by_name = {rule.name: rule for rule in rules}
+    graph = graphs.annotate(model.clone().graph)
     start = Candidate(model=model, graph=graph, cost=float(cost([graph])[0]))
-    known = {graph.digest: start}
-    promise: dict[Step, float] = {}
+    candidates = {graph.digest: start}
+    cost_ratios: dict[Step, float] = {}
     frontier, best, idle = [start], start, 0
-    until = time.monotonic() + beam.seconds
+    deadline = time.monotonic() + beam.seconds
     for round_ in range(beam.rounds):
-        fresh = _expanded(frontier, named, known, promise, beam.tries, until)
-        for one, value in zip(fresh, _priced(fresh, cost), strict=True):
-            known[one.graph.digest] = replace(one, cost=value)
-            # What the last step was worth: where it has not been taken yet, the best are tried first.
-            promise[one.steps[-1]] = value / one.cost
-        found = [known[one.graph.digest] for one in fresh]
-        cheapest = min([best, *found], key=lambda one: one.cost)
+        expanded = _expand(frontier, rules_by_name, candidates, cost_ratios, beam.tries, deadline)
+        for candidate, value in zip(expanded, _compute_costs(expanded, cost), strict=True):
+            candidates[candidate.graph.digest] = replace(candidate, cost=value)
+            # The gain of a step orders its tries elsewhere.
+            cost_ratios[candidate.steps[-1]] = value / candidate.cost
+        priced = [candidates[candidate.graph.digest] for candidate in expanded]
+        cheapest = min([best, *priced], key=lambda candidate: candidate.cost)
         idle = 0 if cheapest.cost < best.cost else idle + 1
         best = cheapest
         if told is not None:
             told(round_ + 1, best)
-        frontier = sorted((one for one in found if one.cost <= beam.alpha * best.cost), key=lambda one: one.cost)
+        frontier = sorted(
+            (candidate for candidate in priced if candidate.cost <= beam.alpha * best.cost),
+            key=lambda candidate: candidate.cost,
+        )
         frontier = frontier[: beam.width]
-        if not frontier or idle > 1 or time.monotonic() > until:
+        if not frontier or idle > 1 or time.monotonic() > deadline:
             break
-    return sorted(known.values(), key=lambda one: one.cost)
+    return sorted(candidates.values(), key=lambda candidate: candidate.cost)
 
 
-def _expanded(
+def _expand(
     frontier: Sequence[Candidate],
     rules: dict[str, Rule],
-    known: dict[str, Candidate],
-    promise: dict[Step, float],
+    candidates: dict[str, Candidate],
+    cost_ratios: dict[Step, float],
     tries: int,
-    until: float,
+    deadline: float,
 ) -> list[Candidate]:
-    """New candidates, one rewriting further than those of the frontier, with the cost of what they came from."""
-    steps = [(promise.get(step, 1.0), at, step) for at, one in enumerate(frontier) for step in _steps(one, rules)]
-    found: dict[str, Candidate] = {}
-    for _, at, (name, site) in sorted(steps, key=lambda step: step[0])[:tries]:
-        if time.monotonic() > until:
+    """Return new candidates, one rewriting beyond the frontier, with the cost of their origin."""
+    steps = [
+        (cost_ratios.get(step, 1.0), index, step)
+        for index, candidate in enumerate(frontier)
+        for step in _list_steps(candidate, rules)
+    ]
+    expanded: dict[str, Candidate] = {}
+    for _, index, (name, site) in sorted(steps, key=lambda step: step[0])[:tries]:
+        if time.monotonic() > deadline:
             break
-        parent = frontier[at]
+        parent = frontier[index]
         model = rules[name].apply(parent.model, site)
-        graph = graphs.of(model.graph)
-        if graph.digest not in known and graph.digest not in found:
+        graph = graphs.annotate(model.graph)
+        if graph.digest not in candidates and graph.digest not in expanded:
             steps_ = (*parent.steps, (name, site))
-            found[graph.digest] = Candidate(model=model, graph=graph, cost=parent.cost, steps=steps_)
-    return list(found.values())
+            expanded[graph.digest] = Candidate(model=model, graph=graph, cost=parent.cost, steps=steps_)
+    return list(expanded.values())
 
 
-def _steps(one: Candidate, rules: dict[str, Rule]) -> Iterator[Step]:
-    return ((rule.name, site) for rule in rules.values() for site in rule.sites(one.model))
+def _list_steps(candidate: Candidate, rules: dict[str, Rule]) -> Iterator[Step]:
+    return ((rule.name, site) for rule in rules.values() for site in rule.sites(candidate.model))
 
 
-def _priced(several: Sequence[Candidate], cost: Cost) -> list[float]:
-    if not several:
+def _compute_costs(candidates: Sequence[Candidate], cost: Cost) -> list[float]:
+    if not candidates:
         return []
-    return [float(value) if np.isfinite(value) else np.inf for value in cost([one.graph for one in several])]
+    return [
+        float(value) if np.isfinite(value) else np.inf for value in cost([candidate.graph for candidate in candidates])
+    ]

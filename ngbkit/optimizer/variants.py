@@ -1,4 +1,4 @@
-"""Rewritten networks beside the one that they were made of: as files, and measured in turns with it."""
+"""Variants of a network: exported as files, and measured interleaved with the original."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from typing import Any
 
 import xarray as xr
 
-from ngbkit import metrics, options, registry
+from ngbkit import metrics, options, registry, runs
 from ngbkit.compilers.base import GRAPH
-from ngbkit.dataset.tabulate import NO_ROUND
 from ngbkit.errors import UsageError
 from ngbkit.files import hash_file
-from ngbkit.sweep.grid import Sweep
+from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.trials import Choice
+from ngbkit.sweep.variables import NO_ROUND
 from ngbkit.workloads import onnx
 from ngbkit.workloads.base import Source, Workload
 from ngbkit.workloads.export import export_for
 
 LEVEL = 0.95
-"""Of the intervals of what was measured."""
+"""The level of the intervals of measured speed-ups."""
 
 _REPEATS = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a variant takes on a runtime, beside the original.
+    """The measured speed-up of a variant on a runtime.
 
     Parameters
     ----------
     speedup, low, high
-        Over the original, paired round by round, with its interval; NaN where it gave no result.
+        The speed-up over the original, paired round by round, and its interval; NaN without a result.
     problem
-        Why it gave none.
+        The reason for a missing result.
     """
 
     speedup: float = float("nan")
@@ -44,37 +44,27 @@ class Outcome:
     problem: str = ""
 
 
-def single(network: Any, compilers: Iterable[str]) -> Workload:
-    """The one network that this names, for runtimes that read ONNX.
-
-    Raises
-    ------
-    UsageError
-        It is none or several, it varies a factor, or a runtime reads no ONNX.
-    """
-    asked = list(compilers)
-    for compiler in asked:
+def parse_network(network: Any, compilers: Iterable[str]) -> Workload:
+    """Parse one network without factors, for runtimes that read ONNX."""
+    labels = list(compilers)
+    for compiler in labels:
         choice = Choice.parse(compiler)
         if "onnx" not in registry.load(registry.COMPILERS, choice.compiler).forms:
-            readers = [name for name, one in registry.load_all(registry.COMPILERS).items() if "onnx" in one.forms]
+            compilers_by_name = registry.load_all(registry.COMPILERS)
+            readers = [name for name, loaded in compilers_by_name.items() if "onnx" in loaded.forms]
             raise UsageError(
-                f"{choice.compiler} reads no ONNX, which is what is rewritten; those that do: {', '.join(readers)}."
+                f"invalid compiler: got {choice.compiler}, which does not read ONNX; expected one of "
+                f"{', '.join(readers)}."
             )
-    workloads = Sweep(network, compilers=asked).workloads
+    workloads = Grid(network, compilers=labels).workloads
     if len(workloads) != 1 or workloads[0].factors:
-        names = ", ".join(one.name for one in workloads)
-        raise UsageError(f"one network at a time is rewritten, without factors; {names} came.")
+        names = ", ".join(workload.name for workload in workloads)
+        raise UsageError(f"invalid network: got {names}; expected one network without factors.")
     return workloads[0]
 
 
-def write(workload: Workload, batch_size: int, folder: Path) -> Path:
-    """A network as one ONNX file, static in every dimension.
-
-    Raises
-    ------
-    UnsupportedError
-        It has no ONNX form.
-    """
+def export_network(workload: Workload, batch_size: int, folder: Path) -> Path:
+    """Export a network as one ONNX file, static in every dimension."""
     source: Source = registry.load(registry.WORKLOADS, workload.source)
     network = source.build(workload, {})
     return export_for(network, folder, [batch_size], options.get_options()["seed"])[batch_size]
@@ -88,63 +78,56 @@ def measure(
     *,
     batch_size: int = 1,
     device: str | None = None,
-    how: Mapping[str, Any] | None = None,
+    settings: Mapping[str, Any] | None = None,
 ) -> xr.Dataset:
-    """The original and its variants on each runtime, as columns of one group: all take turns.
+    """Measure the original and its variants on each runtime, interleaved as the columns of one group.
 
-    Parameters
-    ----------
-    name
-        Of the network.
-    start, files
-        The original and its variants, static at this batch size. Each is held against the original's own reference.
-    compilers
-        The runtimes.
-    batch_size, device
-        Of the sweep.
-    how
-        More of the sweep: ``{"repeats": 100}``.
+    `start` and `files` are static at this batch size; each variant is checked against the original's float64 reference.
+    `settings` are further arguments of `Sweep`: ``{"repeats": 100}``.
     """
     workload = onnx.file(start, name=name)
     workload = replace(workload, artifacts={**workload.artifacts, **{hash_file(file): file for file in files}})
-    columns = [one for compiler in compilers for one in (compiler, *(label(compiler, file) for file in files))]
-    asked = {"repeats": _REPEATS, **(how or {})}
-    found = Sweep(workload, compilers=columns, batch_sizes=[batch_size], devices=device, **asked).run()
-    assert isinstance(found, xr.Dataset)
-    return found
+    columns = [
+        column for compiler in compilers for column in (compiler, *(build_label(compiler, file) for file in files))
+    ]
+    arguments = {"repeats": _REPEATS, **(settings or {})}
+    grid = Grid(workload, compilers=columns, batch_sizes=[batch_size], devices=device, **arguments)
+    data = runs.start(grid).result()
+    assert isinstance(data, xr.Dataset)
+    return data
 
 
-def label(compiler: str, file: Path) -> str:
-    """What results call a variant on a runtime."""
+def build_label(compiler: str, file: Path) -> str:
+    """Build the label of a variant on a runtime in the dataset."""
     choice = Choice.parse(compiler)
     return replace(choice, options={**choice.options, GRAPH: hash_file(file)}).label
 
 
-def outcomes(data: xr.Dataset, compiler: str, files: Sequence[Path]) -> list[Outcome]:
-    """What each variant takes on a runtime, beside the original, of what `measure` gave."""
-    found = metrics.speedup(data, baseline=Choice.parse(compiler).label, ci=LEVEL)
+def compute_outcomes(data: xr.Dataset, compiler: str, files: Sequence[Path]) -> list[Outcome]:
+    """Compute the outcome of each variant on a runtime from the dataset of `measure`."""
+    speedups = metrics.speedup(data, baseline=Choice.parse(compiler).label, ci=LEVEL)
     rows = []
     for file in files:
-        at = {"compiler": label(compiler, file)}
-        numbers = {name: float(found[of].sel(at).item()) for name, of in _NAMES.items()}
-        rows.append(Outcome(**numbers, problem=str(data["error"].sel(at).item())))
+        selection = {"compiler": build_label(compiler, file)}
+        numbers = {name: float(speedups[field].sel(selection).item()) for name, field in _NAMES.items()}
+        rows.append(Outcome(**numbers, problem=str(data["error"].sel(selection).item())))
     return rows
 
 
-def halves(data: xr.Dataset) -> tuple[xr.Dataset, xr.Dataset]:
-    """What `measure` gave, by its even rounds and by its odd ones: to choose by the one, and to judge by the other."""
+def split_rounds(data: xr.Dataset) -> tuple[xr.Dataset, xr.Dataset]:
+    """Split the dataset of `measure` into its even and its odd rounds: one to choose by, the other to judge by."""
     even = data["round"] % 2 == 0
-    return _only(data, even), _only(data, ~even)
+    return _select_rounds(data, even), _select_rounds(data, ~even)
 
 
-def _only(data: xr.Dataset, rounds: xr.DataArray) -> xr.Dataset:
-    """The dataset with the samples of these rounds; as many rounds of the others are none, as where none was taken."""
-    there = rounds & (data["round"] >= 0)
-    found = data.assign(
-        latency=data["latency"].where(there).assign_attrs(data["latency"].attrs),
-        round=data["round"].where(there, NO_ROUND).assign_attrs(data["round"].attrs),
+def _select_rounds(data: xr.Dataset, rounds: xr.DataArray) -> xr.Dataset:
+    """Return the dataset with the samples of these rounds; all others become missing."""
+    selected = rounds & (data["round"] >= 0)
+    data_ = data.assign(
+        latency=data["latency"].where(selected).assign_attrs(data["latency"].attrs),
+        round=data["round"].where(selected, NO_ROUND).assign_attrs(data["round"].attrs),
     )
-    return found.drop_vars("throughput", errors="ignore")
+    return data_.drop_vars("throughput", errors="ignore")
 
 
 _NAMES = {"speedup": "speedup", "low": "ci_low", "high": "ci_high"}

@@ -27,7 +27,7 @@ from ngbkit.dataset import storage
 from ngbkit.dataset.assembly import describe, factor_dims, nodes
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import UsageError
-from ngbkit.figures.rows import family
+from ngbkit.figures.rows import find_family
 from ngbkit.files import Store, write_atomically
 from ngbkit.metrics import arrays
 from ngbkit.predictor import drift, graphs
@@ -392,7 +392,7 @@ def _describe_network(node: xr.Dataset, name: str, factors: Factors, batch_size:
     # The parent also groups other factors and batch sizes of a network, which behave almost alike.
     return {
         "names": title,
-        "families": coords.get("family") or family(name),
+        "families": coords.get("family") or find_family(name),
         "parents": coords.get("parent") or name,
         "rules": coords.get("rule", ""),
     }

@@ -1,4 +1,4 @@
-"""Engines that these tests have started end with them."""
+"""Closes the engines that these tests start."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ from ngbkit.cluster import engines
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _ended() -> Iterator[None]:
+def _close_engines() -> Iterator[None]:
     yield
     engines.close()

@@ -7,7 +7,7 @@ import torch
 
 from ngbkit import predictor, registry, set_options
 from ngbkit.errors import UsageError
-from ngbkit.figures.rows import family
+from ngbkit.figures.rows import find_family
 from ngbkit.predictor import generate
 from ngbkit.workloads import counts, layers
 from ngbkit.workloads.base import Workload
@@ -34,8 +34,8 @@ def test_what_is_drawn_up_runs(workload: Workload) -> None:
 
 def test_families_are_in_the_names() -> None:
     """A split can thus leave out a whole family."""
-    assert {*generate.BLOCKS} == {family(workload.name) for workload in generate.generate_stacks(16)}
-    assert {"nasbench"} == {family(workload.name) for workload in generate.generate_cells(5)}
+    assert {*generate.BLOCKS} == {find_family(workload.name) for workload in generate.generate_stacks(16)}
+    assert {"nasbench"} == {find_family(workload.name) for workload in generate.generate_cells(5)}
 
 
 @pytest.mark.parametrize("generate_some", [generate.generate_cells, generate.generate_stacks, generate.generate_zoo])

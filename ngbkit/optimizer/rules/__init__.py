@@ -1,4 +1,4 @@
-"""All rules, by name."""
+"""The rules that rewrite graphs, by name."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from ngbkit.optimizer.rules.base import Rule, Site
 
 __all__ = ["RULES", "Rule", "Site", "rule"]
 
-_ROOMS = (batchnorm, parallel, windows, groups, pooling, products, fusions, transposes)
+_MODULES = (batchnorm, parallel, windows, groups, pooling, products, fusions, transposes)
 
-RULES: dict[str, Rule] = {one.name: one for room in _ROOMS for one in room.RULES}
+RULES: dict[str, Rule] = {rule_.name: rule_ for module in _MODULES for rule_ in module.RULES}
 
 
 def rule(name: str) -> Rule:
@@ -19,7 +19,7 @@ def rule(name: str) -> Rule:
     Raises
     ------
     UnknownNameError
-        There is none.
+        There is no such rule.
     """
     if name not in RULES:
         raise UnknownNameError("rule", name, RULES)

@@ -1,4 +1,4 @@
-"""A rule: where a graph can be rewritten, and how, such that it computes the same."""
+"""The protocol of a rule: the sites where a graph can be rewritten, and an equivalent rewriting."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import onnx_ir as ir
 from ngbkit.optimizer.editing import Edit
 
 Site = tuple[str, ...]
-"""The names of the nodes that a rule is applied to."""
+"""The names of the nodes that a rule rewrites."""
 
 Find = Callable[[ir.Graph], Iterator[Sequence[ir.Node]]]
 Rewrite = Callable[[Edit, Sequence[ir.Node]], None]
@@ -18,18 +18,18 @@ Rewrite = Callable[[Edit, Sequence[ir.Node]], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """A rewriting that changes what is executed and not what is computed.
+    """A rewriting that changes the operators of a graph and not its results.
 
     Parameters
     ----------
     name, summary
-        What it is called, and one line on what it does.
+        The name, and one line on the effect.
     find
-        Gives the nodes of each place where it fits.
+        Yields the nodes of each matching site.
     rewrite
-        Rewrites one such place.
+        Rewrites one such site.
     inverse
-        The name of the rule that undoes it; empty where there is none.
+        The name of the inverse rule; empty if there is none.
     """
 
     name: str
@@ -39,11 +39,11 @@ class Rule:
     inverse: str = ""
 
     def sites(self, model: ir.Model) -> list[Site]:
-        """Where it fits."""
+        """The matching sites."""
         return [tuple(str(node.name) for node in nodes) for nodes in self.find(model.graph)]
 
     def apply(self, model: ir.Model, site: Site) -> ir.Model:
-        """The model, rewritten at one of `sites`; what came stays as it is.
+        """A copy of the model, rewritten at one of `sites`.
 
         Raises
         ------
@@ -51,7 +51,7 @@ class Rule:
             The model has no node of one of these names.
         """
         changed = model.clone()
-        named = {node.name: node for node in changed.graph}
+        nodes_by_name = {node.name: node for node in changed.graph}
         edit = Edit(changed)
-        self.rewrite(edit, [named[name] for name in site])
+        self.rewrite(edit, [nodes_by_name[name] for name in site])
         return edit.finish()

@@ -1,4 +1,4 @@
-"""Groups of convolutions: half as many with zeros between, and back where there are zeros."""
+"""Groups of convolutions: halves their number by padding weights with zeros, and doubles it where weights are zero."""
 
 from __future__ import annotations
 
@@ -9,40 +9,40 @@ import onnx_ir as ir
 
 from ngbkit.optimizer.editing import Edit
 from ngbkit.optimizer.rules.base import Rule
-from ngbkit.optimizer.rules.convolution import Array, convolutions, read, write
+from ngbkit.optimizer.rules.convolution import Array, add_convolution, find_convolutions, read_convolution
 
 
 def _find_grouped(graph: ir.Graph) -> Iterator[Sequence[ir.Node]]:
-    """Groups that can be taken two by two; of a depthwise convolution that would only be waste."""
-    for one in convolutions(graph):
-        if one.group > 1 and one.group % 2 == 0 and one.weight.shape[1] > 1:
-            yield (one.node,)
+    """Find groups that can be merged in pairs; a depthwise convolution would only waste work."""
+    for conv in find_convolutions(graph):
+        if conv.group > 1 and conv.group % 2 == 0 and conv.weight.shape[1] > 1:
+            yield (conv.node,)
 
 
 def _merge_groups(edit: Edit, nodes: Sequence[ir.Node]) -> None:
-    one = read(nodes[0])
-    assert one is not None
-    out, inner = one.weight.shape[:2]
-    each = out // one.group
-    weight = np.zeros((out, 2 * inner, *one.kernel), one.weight.dtype)
-    for group in range(one.group):
+    conv = read_convolution(nodes[0])
+    assert conv is not None
+    out, inner = conv.weight.shape[:2]
+    each = out // conv.group
+    weight = np.zeros((out, 2 * inner, *conv.kernel), conv.weight.dtype)
+    for group in range(conv.group):
         rows, first = slice(group * each, (group + 1) * each), (group % 2) * inner
-        weight[rows, first : first + inner] = one.weight[rows]
-    window = one.window | {"group": one.group // 2}
-    edit.replace(one.made, write(edit, one.node, one.taken, weight, one.bias, one.pads, **window))
+        weight[rows, first : first + inner] = conv.weight[rows]
+    window = conv.window | {"group": conv.group // 2}
+    edit.replace(conv.output, add_convolution(edit, conv.node, conv.source, weight, conv.bias, conv.pads, **window))
 
 
 def _find_blocks(graph: ir.Graph) -> Iterator[Sequence[ir.Node]]:
-    """Convolutions whose weights leave each half of the channels that come in to one half of those that go out."""
-    for one in convolutions(graph):
-        out, inner = one.weight.shape[:2]
-        each = out // one.group
-        if inner % 2 or each % 2 or not _halves(one.weight, one.group, each, inner):
+    """Find convolutions whose weights connect each half of a group's inputs to one half of its outputs."""
+    for conv in find_convolutions(graph):
+        out, inner = conv.weight.shape[:2]
+        each = out // conv.group
+        if inner % 2 or each % 2 or not _is_block_diagonal(conv.weight, conv.group, each, inner):
             continue
-        yield (one.node,)
+        yield (conv.node,)
 
 
-def _halves(weight: Array, groups: int, each: int, inner: int) -> bool:
+def _is_block_diagonal(weight: Array, groups: int, each: int, inner: int) -> bool:
     for group in range(groups):
         rows = weight[group * each : (group + 1) * each]
         if rows[: each // 2, inner // 2 :].any() or rows[each // 2 :, : inner // 2].any():
@@ -51,17 +51,17 @@ def _halves(weight: Array, groups: int, each: int, inner: int) -> bool:
 
 
 def _split_groups(edit: Edit, nodes: Sequence[ir.Node]) -> None:
-    one = read(nodes[0])
-    assert one is not None
-    out, inner = one.weight.shape[:2]
-    half, each = inner // 2, out // one.group
-    weight = np.empty((out, half, *one.kernel), one.weight.dtype)
-    for group in range(2 * one.group):
+    conv = read_convolution(nodes[0])
+    assert conv is not None
+    out, inner = conv.weight.shape[:2]
+    half, each = inner // 2, out // conv.group
+    weight = np.empty((out, half, *conv.kernel), conv.weight.dtype)
+    for group in range(2 * conv.group):
         rows = slice(group * each // 2, (group + 1) * each // 2)
         first = (group % 2) * half
-        weight[rows] = one.weight[rows, first : first + half]
-    window = one.window | {"group": 2 * one.group}
-    edit.replace(one.made, write(edit, one.node, one.taken, weight, one.bias, one.pads, **window))
+        weight[rows] = conv.weight[rows, first : first + half]
+    window = conv.window | {"group": 2 * conv.group}
+    edit.replace(conv.output, add_convolution(edit, conv.node, conv.source, weight, conv.bias, conv.pads, **window))
 
 
 RULES = (

@@ -1,4 +1,4 @@
-"""Convolutions of one value: two that become one, and one that becomes two."""
+"""Convolutions of one value: merges two into one, and splits one into two."""
 
 from __future__ import annotations
 
@@ -10,58 +10,58 @@ import onnx_ir as ir
 
 from ngbkit.optimizer.editing import Edit
 from ngbkit.optimizer.rules.base import Rule
-from ngbkit.optimizer.rules.convolution import Convolution, convolutions, read, write
+from ngbkit.optimizer.rules.convolution import Convolution, add_convolution, find_convolutions, read_convolution
 
-# Below this many channels in each half, a split makes nothing but calls.
+# The fewest channels in each half, below which a split only adds calls.
 _LEAST_CHANNELS = 8
 
 
 def _find_parallel(graph: ir.Graph) -> Iterator[Sequence[ir.Node]]:
-    """Pairs that take the same value through the same window, and all of them where there are more."""
+    """Find pairs with the same input and window, and all of them if there are more."""
     by_value: dict[ir.Value, list[Convolution]] = {}
-    for one in convolutions(graph):
-        if one.group == 1:
-            by_value.setdefault(one.taken, []).append(one)
-    for several in by_value.values():
-        alike: dict[str, list[ir.Node]] = {}
-        for one in several:
-            alike.setdefault(repr((one.kernel, one.pads, one.window)), []).append(one.node)
-        for nodes in alike.values():
+    for conv in find_convolutions(graph):
+        if conv.group == 1:
+            by_value.setdefault(conv.source, []).append(conv)
+    for members in by_value.values():
+        nodes_by_window: dict[str, list[ir.Node]] = {}
+        for conv in members:
+            nodes_by_window.setdefault(repr((conv.kernel, conv.pads, conv.window)), []).append(conv.node)
+        for nodes in nodes_by_window.values():
             yield from combinations(nodes, 2)
             if len(nodes) > 2:
                 yield nodes
 
 
 def _merge_parallel(edit: Edit, nodes: Sequence[ir.Node]) -> None:
-    found = [read(node) for node in nodes]
-    several = [one for one in found if one is not None]
-    first = several[0]
-    weight = np.concatenate([one.weight for one in several])
-    biased = any(one.bias is not None for one in several)
-    bias = np.concatenate([one.bias_or_zeros() for one in several]) if biased else None
-    # In front of the first of them: what the others follow may follow the first one's output.
-    made = write(edit, first.node, first.taken, weight, bias, first.pads, **first.window)
-    sizes = edit.constant(np.array([len(one.weight) for one in several], np.int64), first.node)
-    parts = edit.add(first.node, "Split", [made, sizes], outputs=len(several), axis=1)
-    for one, part in zip(several, parts, strict=True):
-        edit.replace(one.made, part)
+    parsed = [read_convolution(node) for node in nodes]
+    members = [conv for conv in parsed if conv is not None]
+    first = members[0]
+    weight = np.concatenate([conv.weight for conv in members])
+    biased = any(conv.bias is not None for conv in members)
+    bias = np.concatenate([conv.dense_bias for conv in members]) if biased else None
+    # Before the first of them: the others may depend on its output.
+    merged = add_convolution(edit, first.node, first.source, weight, bias, first.pads, **first.window)
+    sizes = edit.add_constant(np.array([len(conv.weight) for conv in members], np.int64), first.node)
+    parts = edit.add_node(first.node, "Split", [merged, sizes], outputs=len(members), axis=1)
+    for conv, part in zip(members, parts, strict=True):
+        edit.replace(conv.output, part)
 
 
 def _find_wide(graph: ir.Graph) -> Iterator[Sequence[ir.Node]]:
-    for one in convolutions(graph):
-        if one.group == 1 and len(one.weight) >= 2 * _LEAST_CHANNELS:
-            yield (one.node,)
+    for conv in find_convolutions(graph):
+        if conv.group == 1 and len(conv.weight) >= 2 * _LEAST_CHANNELS:
+            yield (conv.node,)
 
 
 def _split_channels(edit: Edit, nodes: Sequence[ir.Node]) -> None:
-    one = read(nodes[0])
-    assert one is not None
-    half = len(one.weight) // 2
+    conv = read_convolution(nodes[0])
+    assert conv is not None
+    half = len(conv.weight) // 2
     parts = []
     for span in (slice(0, half), slice(half, None)):
-        bias = None if one.bias is None else one.bias[span]
-        parts.append(write(edit, one.node, one.taken, one.weight[span], bias, one.pads, **one.window))
-    edit.replace(one.made, edit.one(one.node, "Concat", *parts, axis=1))
+        bias = None if conv.bias is None else conv.bias[span]
+        parts.append(add_convolution(edit, conv.node, conv.source, conv.weight[span], bias, conv.pads, **conv.window))
+    edit.replace(conv.output, edit.compute(conv.node, "Concat", *parts, axis=1))
 
 
 RULES = (

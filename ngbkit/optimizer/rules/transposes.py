@@ -1,4 +1,4 @@
-"""Transpositions: pushed past what works by element, pulled back, and two in a row as one."""
+"""Transpositions: pushes them past elementwise operators, pulls them back, and merges two in a row."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import onnx_ir as ir
 
-from ngbkit.optimizer.editing import Edit, attribute, is_kind, only_user, producer
+from ngbkit.optimizer.editing import Edit, find_only_user, find_producer, is_kind, read_attribute
 from ngbkit.optimizer.rules.base import Rule
 
 _BY_ELEMENT = (
@@ -16,54 +16,58 @@ _BY_ELEMENT = (
 
 
 def _find_before(graph: ir.Graph) -> Iterator[Sequence[ir.Node]]:
-    """A transposition whose value goes to one operator that works by element."""
+    """Find a transposition whose only consumer is an elementwise operator."""
     for node in graph:
-        user = only_user(node.outputs[0]) if is_kind(node, "Transpose") and attribute(node, "perm") else None
+        user = find_only_user(node.outputs[0]) if is_kind(node, "Transpose") and read_attribute(node, "perm") else None
         if user is not None and is_kind(user, *_BY_ELEMENT):
             yield node, user
 
 
 def _push(edit: Edit, nodes: Sequence[ir.Node]) -> None:
-    turn, worker = nodes
-    made = edit.one(worker, worker.op_type, turn.inputs[0], **_attributes(worker))
-    edit.replace(worker.outputs[0], edit.one(worker, "Transpose", made, perm=list(attribute(turn, "perm"))))
+    transpose, operator = nodes
+    result = edit.compute(operator, operator.op_type, transpose.inputs[0], **_copy_attributes(operator))
+    edit.replace(
+        operator.outputs[0], edit.compute(operator, "Transpose", result, perm=list(read_attribute(transpose, "perm")))
+    )
 
 
 def _find_behind(graph: ir.Graph) -> Iterator[Sequence[ir.Node]]:
-    """An operator that works by element, whose value is transposed and goes nowhere else."""
+    """Find an elementwise operator whose only consumer is a transposition."""
     for node in graph:
-        user = only_user(node.outputs[0]) if is_kind(node, *_BY_ELEMENT) else None
-        if user is not None and is_kind(user, "Transpose") and attribute(user, "perm"):
+        user = find_only_user(node.outputs[0]) if is_kind(node, *_BY_ELEMENT) else None
+        if user is not None and is_kind(user, "Transpose") and read_attribute(user, "perm"):
             yield node, user
 
 
 def _pull(edit: Edit, nodes: Sequence[ir.Node]) -> None:
-    worker, turn = nodes
-    made = edit.one(turn, "Transpose", worker.inputs[0], perm=list(attribute(turn, "perm")))
-    edit.replace(turn.outputs[0], edit.one(turn, worker.op_type, made, **_attributes(worker)))
+    operator, transpose = nodes
+    result = edit.compute(transpose, "Transpose", operator.inputs[0], perm=list(read_attribute(transpose, "perm")))
+    edit.replace(transpose.outputs[0], edit.compute(transpose, operator.op_type, result, **_copy_attributes(operator)))
 
 
 def _find_pairs(graph: ir.Graph) -> Iterator[Sequence[ir.Node]]:
     for node in graph:
-        before = (
-            producer(node.inputs[0], "Transpose") if is_kind(node, "Transpose") and attribute(node, "perm") else None
+        first = (
+            find_producer(node.inputs[0], "Transpose")
+            if is_kind(node, "Transpose") and read_attribute(node, "perm")
+            else None
         )
-        if before is not None and attribute(before, "perm"):
-            yield before, node
+        if first is not None and read_attribute(first, "perm"):
+            yield first, node
 
 
 def _merge(edit: Edit, nodes: Sequence[ir.Node]) -> None:
     first, second = nodes
-    order = [attribute(first, "perm")[at] for at in attribute(second, "perm")]
-    taken = first.inputs[0]
-    assert taken is not None
+    order = [read_attribute(first, "perm")[axis] for axis in read_attribute(second, "perm")]
+    source = first.inputs[0]
+    assert source is not None
     if order == sorted(order) and not second.outputs[0].is_graph_output():
-        edit.replace(second.outputs[0], taken)
+        edit.replace(second.outputs[0], source)
     else:
-        edit.replace(second.outputs[0], edit.one(second, "Transpose", taken, perm=order))
+        edit.replace(second.outputs[0], edit.compute(second, "Transpose", source, perm=order))
 
 
-def _attributes(node: ir.Node) -> dict[str, ir.Attr]:
+def _copy_attributes(node: ir.Node) -> dict[str, ir.Attr]:
     return dict(node.attributes.items())
 
 

@@ -1,4 +1,4 @@
-"""Windows of convolutions: two that are summed become one, and one is grown so that it can be merged."""
+"""Windows of convolutions: merges two that are summed, and enlarges one so that it can be merged."""
 
 from __future__ import annotations
 
@@ -7,89 +7,104 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from ngbkit.optimizer.editing import Edit, is_kind, only_user, producer
+from ngbkit.optimizer.editing import Edit, find_only_user, find_producer, is_kind
 from ngbkit.optimizer.rules.base import Rule
-from ngbkit.optimizer.rules.convolution import Convolution, centred, convolutions, grown, read, write
+from ngbkit.optimizer.rules.convolution import (
+    Convolution,
+    add_convolution,
+    find_convolutions,
+    is_centred,
+    pad_kernel,
+    read_convolution,
+)
 
 
 def _find_branches(graph: ir.Graph) -> Iterator[Sequence[ir.Node]]:
-    """A sum of two convolutions of one value, whose windows have one centre."""
+    """Find a sum of two convolutions of one value whose windows share a centre."""
     for node in graph:
         if not is_kind(node, "Add"):
             continue
-        one, other = (read(producer(value, "Conv")) for value in node.inputs)
-        if one is None or other is None or one.node is other.node or one.taken is not other.taken:
+        left, right = (read_convolution(find_producer(value, "Conv")) for value in node.inputs)
+        if left is None or right is None or left.node is right.node or left.source is not right.source:
             continue
-        alone = only_user(one.made) is node and only_user(other.made) is node
-        alike = (one.strides, one.group, one.weight.shape[:2]) == (other.strides, other.group, other.weight.shape[:2])
-        if alone and alike and centred(one) and centred(other):
-            yield one.node, other.node, node
+        unshared = find_only_user(left.output) is node and find_only_user(right.output) is node
+        same_shape = (left.strides, left.group, left.weight.shape[:2]) == (
+            right.strides,
+            right.group,
+            right.weight.shape[:2],
+        )
+        if unshared and same_shape and is_centred(left) and is_centred(right):
+            yield left.node, right.node, node
 
 
 def _sum_branches(edit: Edit, nodes: Sequence[ir.Node]) -> None:
-    one, other, add = read(nodes[0]), read(nodes[1]), nodes[2]
-    assert one is not None
-    assert other is not None
-    kernel = tuple(max(sides) for sides in zip(one.kernel, other.kernel, strict=True))
-    weight = grown(one.weight, kernel) + grown(other.weight, kernel)
-    biased = one.bias is not None or other.bias is not None
-    bias = one.bias_or_zeros() + other.bias_or_zeros() if biased else None
+    left, right, add = read_convolution(nodes[0]), read_convolution(nodes[1]), nodes[2]
+    assert left is not None
+    assert right is not None
+    kernel = tuple(max(sides) for sides in zip(left.kernel, right.kernel, strict=True))
+    weight = pad_kernel(left.weight, kernel) + pad_kernel(right.weight, kernel)
+    biased = left.bias is not None or right.bias is not None
+    bias = left.dense_bias + right.dense_bias if biased else None
     pads = [kernel[0] // 2, kernel[1] // 2] * 2
-    edit.replace(add.outputs[0], write(edit, add, one.taken, weight, bias, pads, **one.window))
+    edit.replace(add.outputs[0], add_convolution(edit, add, left.source, weight, bias, pads, **left.window))
 
 
 def _find_centred(graph: ir.Graph) -> Iterator[Sequence[ir.Node]]:
-    return ((one.node,) for one in convolutions(graph) if centred(one) and min(one.kernel) > 1)
+    return ((conv.node,) for conv in find_convolutions(graph) if is_centred(conv) and min(conv.kernel) > 1)
 
 
 def _split_branch(edit: Edit, nodes: Sequence[ir.Node]) -> None:
-    """The middle of the window becomes a convolution of its own."""
-    one = read(nodes[0])
-    assert one is not None
-    height, width = one.kernel
-    middle = one.weight[:, :, height // 2, width // 2][:, :, None, None]
-    rest = one.weight.copy()
+    """Move the middle of the window into a convolution of its own."""
+    conv = read_convolution(nodes[0])
+    assert conv is not None
+    height, width = conv.kernel
+    middle = conv.weight[:, :, height // 2, width // 2][:, :, None, None]
+    rest = conv.weight.copy()
     rest[:, :, height // 2, width // 2] = 0
-    wide = write(edit, one.node, one.taken, rest, one.bias, one.pads, **one.window)
-    narrow = write(edit, one.node, one.taken, middle, None, (0, 0, 0, 0), **one.window)
-    edit.replace(one.made, edit.one(one.node, "Add", wide, narrow))
+    wide = add_convolution(edit, conv.node, conv.source, rest, conv.bias, conv.pads, **conv.window)
+    narrow = add_convolution(edit, conv.node, conv.source, middle, None, (0, 0, 0, 0), **conv.window)
+    edit.replace(conv.output, edit.compute(conv.node, "Add", wide, narrow))
 
 
 def _find_pointwise(graph: ir.Graph) -> Iterator[Sequence[ir.Node]]:
-    """A 1x1 beside a 3x3 of the same value, with which it can be merged then."""
+    """Find a 1x1 beside a 3x3 of the same value, so that both can be merged."""
     by_value: dict[ir.Value, list[Convolution]] = {}
-    for one in convolutions(graph):
-        if one.group == 1 and centred(one):
-            by_value.setdefault(one.taken, []).append(one)
-    for several in by_value.values():
-        for one in several:
-            if one.kernel == (1, 1) and any(
-                other.kernel == (3, 3) and other.strides == one.strides for other in several
+    for conv in find_convolutions(graph):
+        if conv.group == 1 and is_centred(conv):
+            by_value.setdefault(conv.source, []).append(conv)
+    for members in by_value.values():
+        for conv in members:
+            if conv.kernel == (1, 1) and any(
+                other.kernel == (3, 3) and other.strides == conv.strides for other in members
             ):
-                yield (one.node,)
+                yield (conv.node,)
 
 
 def _enlarge(edit: Edit, nodes: Sequence[ir.Node]) -> None:
-    one = read(nodes[0])
-    assert one is not None
-    made = write(edit, one.node, one.taken, grown(one.weight, (3, 3)), one.bias, (1, 1, 1, 1), **one.window)
-    edit.replace(one.made, made)
+    conv = read_convolution(nodes[0])
+    assert conv is not None
+    result = add_convolution(
+        edit, conv.node, conv.source, pad_kernel(conv.weight, (3, 3)), conv.bias, (1, 1, 1, 1), **conv.window
+    )
+    edit.replace(conv.output, result)
 
 
 def _find_hollow(graph: ir.Graph) -> Iterator[Sequence[ir.Node]]:
-    """A 3x3 whose window is zero but for its middle."""
-    for one in convolutions(graph):
-        around = np.ones((3, 3), bool)
-        around[1, 1] = False
-        if one.kernel == (3, 3) and centred(one) and not one.weight[:, :, around].any():
-            yield (one.node,)
+    """Find a 3x3 whose window is zero except in the middle."""
+    for conv in find_convolutions(graph):
+        border = np.ones((3, 3), bool)
+        border[1, 1] = False
+        if conv.kernel == (3, 3) and is_centred(conv) and not conv.weight[:, :, border].any():
+            yield (conv.node,)
 
 
 def _shrink(edit: Edit, nodes: Sequence[ir.Node]) -> None:
-    one = read(nodes[0])
-    assert one is not None
-    made = write(edit, one.node, one.taken, one.weight[:, :, 1:2, 1:2], one.bias, (0, 0, 0, 0), **one.window)
-    edit.replace(one.made, made)
+    conv = read_convolution(nodes[0])
+    assert conv is not None
+    result = add_convolution(
+        edit, conv.node, conv.source, conv.weight[:, :, 1:2, 1:2], conv.bias, (0, 0, 0, 0), **conv.window
+    )
+    edit.replace(conv.output, result)
 
 
 RULES = (
