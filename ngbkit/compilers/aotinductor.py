@@ -1,4 +1,4 @@
-"""AOTInductor: a network exported as a whole and compiled, ahead of time, into a package that runs without Python."""
+"""AOTInductor: a network exported as a whole and compiled ahead of time into a package that runs without Python."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ngbkit.compilers import inductor_runtime, torch_runtime
 from ngbkit.compilers.base import Compiler, Option, Program, Task
-from ngbkit.compilers.torch_runtime import Bound
+from ngbkit.compilers.torch_runtime import BoundNetwork
 from ngbkit.errors import UnsupportedError
 from ngbkit.hardware.accelerators import cuda
 from ngbkit.workloads.export import flatten
@@ -22,12 +22,12 @@ from ngbkit.workloads.export import flatten
 if TYPE_CHECKING:
     import torch
 
-# What is written beside the machine code, last of all: a package without it did not come to its end.
+# Written beside the machine code, last of all: a package without it is incomplete.
 _NOTES = "ngbkit.json"
-# Loaders of older versions unpack into a folder for temporary files, and leave it there when a process is ended.
-_READS_FOLDERS = (2, 15)
+# Loaders of older versions unpack into a temporary folder, and leave it there if the process is killed.
+_LOADS_FOLDERS = (2, 15)
 
-# Of an object that has no better name, in the text that stands for a module.
+# Object addresses in the text representation of a module.
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 _HEADERS = """
@@ -37,82 +37,76 @@ try:
 except OSError:
     folders = []
 if not any(os.path.exists(os.path.join(folder, "cuda.h")) for folder in folders):
-    print("aotinductor builds against the CUDA toolkit, and cuda.h is not found: set CUDA_HOME to where a toolkit is")
+    print("aotinductor needs the CUDA toolkit: found no cuda.h. Set CUDA_HOME to the toolkit's folder")
 """
 
 
 def compile(task: Task) -> Program:
-    """Export the module of `task`, compile it into a package, and load that; or load the package that is kept of it.
-
-    Raises
-    ------
-    UnsupportedError
-        This version of torch cannot load a package from a folder of its own.
-    """
+    """Export the module of `task` and compile it into a package, unless the cache has one, and load the package."""
     bound = torch_runtime.bind(task)
-    settings = _settings(task)
-    kept = task.cache / "aotinductor"
-    package = kept / _name(task, bound, settings)
+    settings = _build_settings(task)
+    cache = task.cache / "aotinductor"
+    package = cache / _build_key(task, bound, settings)
     cached = (package / _NOTES).exists()
     if not cached:
-        _build(bound, settings, kept / "building", package)
+        _build(bound, settings, cache / "building", package)
     call = _load(package)
-    run = torch_runtime.without_gradients(call, bound.inputs)
+    run = torch_runtime.disable_gradients(call, bound.inputs)
     run()
     return torch_runtime.make_program(
         bound,
         run,
         "torch AOTInductor",
-        facts={"package_bytes": _size(package), "cache": "hit" if cached else "miss"},
+        facts={"package_bytes": _measure_size(package), "cache": "hit" if cached else "miss"},
         explain=lambda: _explain(package, bound.accelerator, frozen=bool(settings["freezing"])),
     )
 
 
-def _settings(task: Task) -> dict[str, Any]:
-    """Inductor's own settings for the options of `task`."""
+def _build_settings(task: Task) -> dict[str, Any]:
+    """Build Inductor's own settings from the options of `task`."""
     return {
         "freezing": bool(task.options["freezing"]),
         "max_autotune": bool(task.options["max_autotune"]),
-        # Two sources are compiled, each once: headers compiled apart would cost more than they save.
+        # Two sources are compiled, each once: precompiling headers would cost more than it saves.
         "aot_inductor.precompile_headers": False,
     }
 
 
-def _name(task: Task, bound: Bound, settings: dict[str, Any]) -> str:
-    """A name of all that a package depends on: network, weights, inputs, settings, threads, chip, versions.
+def _build_key(task: Task, bound: BoundNetwork, settings: dict[str, Any]) -> str:
+    """Build a key of everything a package depends on: network, weights, inputs, settings, threads, chip, versions.
 
-    The code of a network is not looked at, for `Task.cache` is of one workload.
+    The network's code is not included, because `Task.cache` belongs to one workload.
     """
     import torch
 
     chip = torch.cuda.get_device_name(0) if bound.accelerator == "cuda" else torch.backends.cpu.get_cpu_capability()
     digest = hashlib.blake2b(digest_size=16)
-    layout = [(tuple(one.shape), one.stride(), str(one.dtype)) for one in bound.inputs]
+    layout = [(tuple(tensor.shape), tensor.stride(), str(tensor.dtype)) for tensor in bound.inputs]
     for part in (torch.__version__, chip, task.threads, sorted(settings.items()), bound.tf32, layout, bound.module):
         digest.update(_ADDRESS.sub("", repr(part)).encode() + b"\0")
     for name, tensor in (*bound.module.named_parameters(), *bound.module.named_buffers()):
         digest.update(f"{name} {tuple(tensor.shape)} {tensor.stride()} {tensor.dtype}\0".encode())
-        digest.update(_bytes(tensor))
+        digest.update(_to_bytes(tensor))
     return digest.hexdigest()
 
 
-def _bytes(tensor: torch.Tensor) -> Any:
-    """The values of a tensor, whatever its precision, for NumPy does not know all of torch's."""
+def _to_bytes(tensor: torch.Tensor) -> Any:
+    """View the values of a tensor as bytes, because NumPy lacks some of torch's types."""
     import torch
 
     return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
 
 
-def _build(bound: Bound, settings: dict[str, Any], building: Path, package: Path) -> None:
-    """Make `package`, a folder, by way of another, which is removed."""
+def _build(bound: BoundNetwork, settings: dict[str, Any], building: Path, package: Path) -> None:
+    """Build `package`, a folder, in the temporary folder `building`, which is removed."""
     shutil.rmtree(building, ignore_errors=True)
     building.mkdir(parents=True)
-    inductor_runtime.keep_in(building / "inductor")
+    inductor_runtime.set_cache(building / "inductor")
     import torch
 
-    with torch.no_grad(), inductor_runtime.configured(settings):
-        exported = torch.export.export(_flat(bound.module), bound.inputs)
-        operators = [str(node.target) for node in exported.graph.nodes if _computes(node)]
+    with torch.no_grad(), inductor_runtime.apply_settings(settings):
+        exported = torch.export.export(_flatten_outputs(bound.module), bound.inputs)
+        operators = [str(node.target) for node in exported.graph.nodes if _is_operator(node)]
         archive = torch._inductor.aoti_compile_and_package(
             exported, package_path=str(building / "package.pt2"), inductor_configs=dict(settings)
         )
@@ -125,8 +119,8 @@ def _build(bound: Bound, settings: dict[str, Any], building: Path, package: Path
     shutil.rmtree(building)
 
 
-def _flat(module: torch.nn.Module) -> torch.nn.Module:
-    """The module, returning its tensors and nothing else: a package has no place for a number or a string."""
+def _flatten_outputs(module: torch.nn.Module) -> torch.nn.Module:
+    """Wrap a module so that it returns only its tensors: a package cannot return a number or a string."""
     import torch
 
     class Flat(torch.nn.Module):
@@ -140,24 +134,24 @@ def _flat(module: torch.nn.Module) -> torch.nn.Module:
     return Flat()
 
 
-def _computes(node: Any) -> bool:
-    """Whether a node of an exported graph is an operator, and does not only take a tuple apart or check a shape."""
+def _is_operator(node: Any) -> bool:
+    """Return whether a node of an exported graph is an operator, rather than a tuple access or a shape check."""
     name = str(node.target)
     return node.op == "call_function" and not name.startswith(("<built-in", "aten._assert", "aten.sym_"))
 
 
 def _load(package: Path) -> Callable[..., Sequence[torch.Tensor]]:
-    """What runs the package on tensors, without what Python adds to that call by call: the names of the arguments."""
+    """Load the package as a callable on tensors, without Python's per-call handling of argument names."""
     import torch
 
     try:
         loader = torch._inductor.aoti_load_package(str(package)).loader
     except RuntimeError as error:
-        if tuple(map(int, re.findall(r"\d+", torch.__version__)[:2])) >= _READS_FOLDERS:
+        if tuple(map(int, re.findall(r"\d+", torch.__version__)[:2])) >= _LOADS_FOLDERS:
             raise
-        wanted = ".".join(map(str, _READS_FOLDERS))
+        minimum = ".".join(map(str, _LOADS_FOLDERS))
         raise UnsupportedError(
-            f"torch {torch.__version__} does not load a package from a folder; get torch {wanted} or newer."
+            f"torch {torch.__version__} cannot load a package from a folder; expected torch {minimum} or newer."
         ) from error
 
     def call(*inputs: torch.Tensor) -> Sequence[torch.Tensor]:
@@ -167,43 +161,43 @@ def _load(package: Path) -> Callable[..., Sequence[torch.Tensor]]:
     return call
 
 
-def _size(package: Path) -> int:
+def _measure_size(package: Path) -> int:
     return sum(path.stat().st_size for path in package.rglob("*") if path.is_file())
 
 
 def _explain(package: Path, accelerator: str, *, frozen: bool) -> dict[str, Any]:
-    """What was exported, and what is executed, read from the C++ code that Inductor wrote for a CPU.
+    """Count the exported operators and, on a CPU, the calls in the C++ code that Inductor wrote.
 
-    Where it froze the weights, a convolution does not show whether a BatchNorm is folded into them: it is not known how
-    many do the work of more than one operator.
+    With frozen weights a convolution does not show whether a BatchNorm is folded into it, so the number of fused nodes
+    is omitted.
     """
     operators = json.loads((package / _NOTES).read_text())["operators"]
-    told = {"nodes_before": len(operators), "graph_breaks": 0, "operators": dict(Counter(operators))}
+    facts = {"nodes_before": len(operators), "graph_breaks": 0, "operators": dict(Counter(operators))}
     if accelerator != "cpu":
-        return told
-    calls = [name for path in package.rglob("*.cpp") for name in _calls(path.read_text())]
+        return facts
+    calls = [name for path in package.rglob("*.cpp") for name in _find_calls(path.read_text())]
     if not calls:
-        return told
+        return facts
     kernels = [name for name in calls if inductor_runtime.is_kernel(name)]
     fused = sum(map(inductor_runtime.is_fused, kernels))
-    told |= {
+    facts |= {
         "nodes_after": len(calls),
         "kernel_calls": len(kernels),
         "kernels_fused": fused,
         "extern_calls": dict(Counter(name for name in calls if not inductor_runtime.is_kernel(name))),
     }
-    return told if frozen else told | {"nodes_fused": fused}
+    return facts if frozen else facts | {"nodes_fused": fused}
 
 
-def _calls(source: str) -> list[str]:
-    """The kernels that a call of the network runs, in order: Inductor's own, and those of torch's libraries."""
+def _find_calls(source: str) -> list[str]:
+    """Return the kernels that a call of the network runs, in order: Inductor's own, and those of torch's libraries."""
     body = source.partition("void AOTInductorModel::run_impl(")[2].partition("} // AOTInductorModel::run_impl")[0]
     return re.findall(r"\b(cpp_\w+|aoti_torch_cpu_\w+|aoti_torch_proxy_executor_call_function)\(", body)
 
 
 def probe_cuda() -> str:
-    """Why a package cannot be compiled for the GPU: what Inductor needs there, and the headers of CUDA."""
-    return inductor_runtime.probe_cuda() or cuda.lacks("aotinductor", _HEADERS)
+    """Return the reason why a package cannot be compiled for the GPU: Inductor's requirements, and CUDA's headers."""
+    return inductor_runtime.probe_cuda() or cuda.find_problem("aotinductor", _HEADERS)
 
 
 COMPILER = Compiler(
@@ -219,7 +213,7 @@ COMPILER = Compiler(
         "freezing": inductor_runtime.FREEZING,
         "max_autotune": Option(
             default=False,
-            help="time templates of products against the libraries, and take the fastest",
+            help="benchmark templates of matrix products against the libraries, and use the fastest",
             choices=(False, True),
         ),
         **torch_runtime.OPTIONS,

@@ -6,39 +6,31 @@ from ngbkit.compilers import onnxruntime as onnx_form
 from ngbkit.compilers import torch_runtime
 from ngbkit.compilers.base import Compiler, Option, Program, Task, always
 from ngbkit.errors import MissingDependencyError, UnsupportedError
-from ngbkit.registry import version
+from ngbkit.registry import find_version
 
 
 def compile(task: Task) -> Program:
-    """Bind the inputs of `task` to its network as it is.
-
-    Raises
-    ------
-    MissingDependencyError
-        An ONNX file came and ONNX Runtime, which runs it, is not installed.
-    UnsupportedError
-        An ONNX file came, and a precision or a layout that it does not have was asked for.
-    """
+    """Bind the inputs of `task` to its uncompiled network."""
     if task.form == "onnx":
-        return _open_onnx(task)
+        return _open_onnx_program(task)
     bound = torch_runtime.bind(task)
-    enqueue = torch_runtime.without_gradients(bound.module, bound.inputs)
+    enqueue = torch_runtime.disable_gradients(bound.module, bound.inputs)
     if bound.accelerator == "cuda":
         enqueue()  # loads the libraries, and looks for the fastest convolutions
     return torch_runtime.make_program(bound, enqueue, "torch eager")
 
 
-def _open_onnx(task: Task) -> Program:
-    if version(onnx_form.PACKAGE) is None:
+def _open_onnx_program(task: Task) -> Program:
+    if find_version(onnx_form.PACKAGE) is None:
         raise MissingDependencyError("onnxruntime", "onnxruntime")
     precision = str(task.options.get("precision", "f32"))
-    asked = {"precision": precision} if precision in torch_runtime.CASTS else {}
+    changes = {"precision": precision} if precision in torch_runtime.CASTS else {}
     if task.options.get("channels_last"):
-        asked["channels_last"] = "True"
-    for name, value in asked.items():
+        changes["channels_last"] = "True"
+    for name, value in changes.items():
         raise UnsupportedError(
-            f"identity runs an ONNX file as it is, and {name}={value} would change it: leave {name} out, "
-            "or export the network so."
+            f"invalid option {name} of identity: got {value}, which would change the ONNX file; identity runs it "
+            f"unchanged. Leave {name} out, or export the network with it."
         )
     return onnx_form.open_program(
         task, "off", runtime=f"{onnx_form.RUNTIME}, graph optimisations off", precision=precision
@@ -46,9 +38,9 @@ def _open_onnx(task: Task) -> Program:
 
 
 def probe_cuda() -> str:
-    """Why there is no baseline on the GPU of this process, for want of both torch and ONNX Runtime that can use it."""
-    probes = {"torch": torch_runtime.probe_cuda, onnx_form.PACKAGE: onnx_form.lacks_cuda}
-    reasons = [probe() for package, probe in probes.items() if version(package)]
+    """Return the reason why neither torch nor ONNX Runtime can use the GPU of this process, or ``""``."""
+    probes = {"torch": torch_runtime.probe_cuda, onnx_form.PACKAGE: onnx_form.probe_cuda}
+    reasons = [probe() for package, probe in probes.items() if find_version(package)]
     return reasons[0] if reasons and all(reasons) else ""
 
 
@@ -56,14 +48,14 @@ COMPILER = Compiler(
     name="identity",
     summary="the uncompiled baseline: PyTorch eager, or ONNX Runtime without optimisation for an ONNX file",
     forms={"module": ("torch",), "onnx": ("ngbkit.compilers.onnxruntime_runtime",)},
-    # Either is enough for its own kind of workload; a device for ONNX files alone needs no torch.
-    packages=tuple(package for package in ("torch", onnx_form.PACKAGE) if version(package)) or ("torch",),
+    # Each is enough for its own kind of workload; a device that only runs ONNX files needs no torch.
+    packages=tuple(package for package in ("torch", onnx_form.PACKAGE) if find_version(package)) or ("torch",),
     install="pip install 'ngbkit[torch]' (for PyTorch modules) or pip install 'ngbkit[onnxruntime]' (for ONNX files)",
     compile=compile,
     accelerators={"cpu": always, "cuda": probe_cuda},
     options={
         **torch_runtime.OPTIONS,
-        "copy": Option(default=0, help="changes nothing: a second column of the same, as a measure of the noise"),
+        "copy": Option(default=0, help="no effect: adds another column of the same compiler, to measure the noise"),
     },
     refusals=(*torch_runtime.REFUSALS, *onnx_form.REFUSALS),
 )

@@ -1,4 +1,4 @@
-"""Inductor, the compiler behind `torch.compile`: kernels in C++ or Triton, generated and built on this machine."""
+"""Inductor, the compiler behind `torch.compile`: it generates C++ or Triton kernels and builds them on this machine."""
 
 from __future__ import annotations
 
@@ -14,24 +14,18 @@ from ngbkit.compilers.base import Compiler, Option, Program, Task
 from ngbkit.errors import UnsupportedError
 
 MODES = ("default", "reduce-overhead", "max-autotune-no-cudagraphs", "max-autotune")
-# How many reasons for graph breaks are kept.
+# The most graph-break reasons to report.
 _REASONS = 5
 # A CUDA graph is recorded by the second call, after one that allocates, and replayed from the third on.
 _CALLS_TO_RECORD = 3
 
 
 def compile(task: Task) -> Program:
-    """Compile the module of `task`, and call it, because ``torch.compile`` does nothing before that.
-
-    Raises
-    ------
-    UnsupportedError
-        Dynamo captured no graph at all, so that what would be timed is eager.
-    """
-    # The threads are written into the kernels, which not every version takes into the name that it keeps them by.
+    """Compile the module of `task`, and call it, because ``torch.compile`` does nothing before the first call."""
+    # The kernels depend on the number of threads, which not every version includes in its cache keys.
     folder = task.cache / "inductor" / f"threads-{task.threads}"
-    inductor_runtime.keep_in(folder)
-    built = inductor_runtime.built_in(folder)
+    inductor_runtime.set_cache(folder)
+    binaries = inductor_runtime.list_binaries(folder)
     import torch
     from torch._dynamo.utils import counters
     from torch._inductor import metrics
@@ -42,38 +36,39 @@ def compile(task: Task) -> Program:
     counters.clear()
     metrics.reset()
     compiled = torch.compile(bound.module, backend="inductor", fullgraph=False, dynamic=False, mode=mode)
-    run = torch_runtime.without_gradients(compiled, bound.inputs)
+    run = torch_runtime.disable_gradients(compiled, bound.inputs)
     graphs_recorded = bound.accelerator == "cuda" and records_graphs(mode)
-    with inductor_runtime.configured({"freezing": frozen}):
+    with inductor_runtime.apply_settings({"freezing": frozen}):
         for _ in range(_CALLS_TO_RECORD if graphs_recorded else 1):
             run()
-    found = _count(counters, metrics.ir_nodes_pre_fusion, frozen=frozen)
-    if not found.graphs:
-        raise UnsupportedError("Dynamo captured no graph of this network, so all of it would run in eager mode.")
+    counts = _count(counters, metrics.ir_nodes_pre_fusion, frozen=frozen)
+    new_binaries = inductor_runtime.list_binaries(folder) - binaries
+    if not counts.graphs:
+        raise UnsupportedError("Dynamo captured no graph of this network; all of it would run in eager mode.")
     return torch_runtime.make_program(
         bound,
         run,
         "torch inductor",
         notes="CUDA graphs: each call overwrites the outputs of the one before" if graphs_recorded else "",
         facts={
-            "graphs": found.graphs,
-            "graph_breaks": sum(found.breaks.values()),
-            "cache": "hit" if _was_kept(found, built_now=inductor_runtime.built_in(folder) - built) else "miss",
+            "graphs": counts.graphs,
+            "graph_breaks": sum(counts.breaks.values()),
+            "cache": "hit" if _is_hit(counts, new_binaries=new_binaries) else "miss",
         },
-        explain=lambda: _explain(found),
+        explain=lambda: _explain(counts),
     )
 
 
 def records_graphs(mode: str) -> bool:
-    """Whether ``torch.compile`` records CUDA graphs in that mode."""
+    """Return whether ``torch.compile`` records CUDA graphs in a mode."""
     from torch._inductor import list_mode_options
 
     return bool(list_mode_options(mode).get("triton.cudagraphs"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
-    """What Dynamo and Inductor counted while they compiled; a cache restores it, so it is the same on a hit."""
+class _Counts:
+    """The counters of Dynamo and Inductor after a compile; a cache hit restores them."""
 
     graphs: int
     breaks: dict[str, int]
@@ -86,10 +81,10 @@ class _Found:
     frozen: bool
 
 
-def _count(counters: Any, before_fusion: int, *, frozen: bool) -> _Found:
+def _count(counters: Any, before_fusion: int, *, frozen: bool) -> _Counts:
     from torch._inductor.codecache import PyCodeCache
 
-    return _Found(
+    return _Counts(
         graphs=counters["stats"]["unique_graphs"],
         breaks=dict(counters["graph_break"]),
         captured=counters["stats"]["calls_captured"],
@@ -102,44 +97,44 @@ def _count(counters: Any, before_fusion: int, *, frozen: bool) -> _Found:
     )
 
 
-def _was_kept(found: _Found, *, built_now: Collection[Path]) -> bool:
-    """Whether this compile made use of what an earlier one had left.
+def _is_hit(counts: _Counts, *, new_binaries: Collection[Path]) -> bool:
+    """Return whether the compile reused the results of an earlier one.
 
-    A graph whose weights are frozen and packed by oneDNN cannot be kept, so it is lowered anew; its kernels are kept,
-    and to build them is most of a cold compile.
+    A graph whose weights are frozen and packed by oneDNN is never cached, so it is lowered anew; its kernels are
+    cached, and building them is most of a cold compile.
     """
-    return not found.misses and (bool(found.hits) or (bool(found.bypasses) and not built_now))
+    return not counts.misses and (bool(counts.hits) or (bool(counts.bypasses) and not new_binaries))
 
 
-def _explain(found: _Found) -> dict[str, Any]:
-    """What is executed, read from the Python code that Inductor wrote, and why Dynamo broke off.
+def _explain(counts: _Counts) -> dict[str, Any]:
+    """Count the calls in the Python code that Inductor wrote, and list the reasons for graph breaks.
 
-    Where it did, Python runs the operators in between, which nobody counts: the numbers of nodes are left out then. And
-    where it froze the weights, a convolution does not show whether a BatchNorm is folded into them: it is not known how
-    many do the work of more than one operator.
+    The operators between two graphs run in Python, uncounted: with a graph break the node counts are omitted. With
+    frozen weights a convolution does not show whether a BatchNorm is folded into it, so the number of fused nodes is
+    omitted.
     """
     kernels: list[str] = []
     extern: list[str] = []
-    for source in found.sources:
-        for name in _calls(Path(source).read_text()):
+    for source in counts.sources:
+        for name in _find_calls(Path(source).read_text()):
             (kernels if inductor_runtime.is_kernel(name) else extern).append(name)
-    told = {
-        "graph_breaks": sum(found.breaks.values()),
-        "graph_break_reasons": [reason.partition("\n")[0] for reason in found.breaks][:_REASONS],
-        "operators_captured": found.captured,
-        "nodes_before_fusion": found.before_fusion,
+    facts = {
+        "graph_breaks": sum(counts.breaks.values()),
+        "graph_break_reasons": [reason.partition("\n")[0] for reason in counts.breaks][:_REASONS],
+        "operators_captured": counts.captured,
+        "nodes_before_fusion": counts.before_fusion,
         "kernel_calls": len(kernels),
         "kernels_fused": sum(map(inductor_runtime.is_fused, kernels)),
         "extern_calls": dict(Counter(extern)),
     }
-    if found.breaks:
-        return told
-    counts = {"nodes_before": found.captured, "nodes_after": len(kernels) + len(extern)}
-    return told | counts | ({} if found.frozen else {"nodes_fused": told["kernels_fused"]})
+    if counts.breaks:
+        return facts
+    facts |= {"nodes_before": counts.captured, "nodes_after": len(kernels) + len(extern)}
+    return facts if counts.frozen else facts | {"nodes_fused": facts["kernels_fused"]}
 
 
-def _calls(source: str) -> Iterator[str]:
-    """The kernels that the code of a graph calls, in order: Inductor's own, and those of torch's libraries."""
+def _find_calls(source: str) -> Iterator[str]:
+    """Yield the kernels that the code of a graph calls, in order: Inductor's own, and those of torch's libraries."""
     for function in ast.walk(ast.parse(source)):
         if isinstance(function, ast.FunctionDef) and (function.name == "call" or function.name.startswith("partition")):
             for node in ast.walk(function):
@@ -151,7 +146,7 @@ def _calls(source: str) -> Iterator[str]:
 
 
 def probe_cpu() -> str:
-    """Why Inductor cannot build kernels for this CPU and call them: it needs a C++ compiler, and Python's headers."""
+    """Return the reason why Inductor cannot build and call kernels for this CPU: no C++ compiler or Python headers."""
     return inductor_runtime.probe_cpu() or inductor_runtime.probe_headers()
 
 
@@ -167,7 +162,7 @@ COMPILER = Compiler(
     options={
         "mode": Option(
             default="default",
-            help="how hard torch.compile tries; reduce-overhead is about CUDA graphs and changes nothing on a CPU",
+            help="optimisation effort of torch.compile; reduce-overhead records CUDA graphs and has no effect on a CPU",
             choices=MODES,
         ),
         "freezing": inductor_runtime.FREEZING,

@@ -1,4 +1,4 @@
-"""What Inductor needs and leaves behind, compiling just in time or ahead of it: its folders, its tools, its kernels."""
+"""Inductor's environment, shared by just-in-time and ahead-of-time compilation: cache folders, tools, kernel names."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from ngbkit.compilers.base import Option
 
 FREEZING = Option(
     default=True,
-    help="make the weights constants: BatchNorm is folded into them, and they are laid out once",
+    help="treat weights as constants: fold BatchNorm into them and lay them out in advance",
     choices=(True, False),
 )
 
-#: An error that says so is about the network or the chip, and not about Inductor.
+#: Errors caused by the network or the chip, not by Inductor.
 REFUSALS = (
     *torch_runtime.REFUSALS,
     r"MissingOperatorWith(out)?Decomp",
@@ -29,33 +29,33 @@ REFUSALS = (
 )
 
 
-def keep_in(folder: Path) -> None:
-    """Have Inductor keep all that it keeps in `folder`, and forget what this process has compiled before."""
-    # Inductor reads it whenever it looks something up, and knows no other way to be told.
+def set_cache(folder: Path) -> None:
+    """Redirect all of Inductor's caches to `folder`, and clear those in memory."""
+    # Inductor reads the variable at each lookup; it has no other setting for this.
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder)
-    # Triton keeps its kernels by itself, in the home; Inductor moves them only where this is not set.
+    # Triton caches its kernels in the home folder; Inductor redirects them only if this is unset.
     os.environ["TRITON_CACHE_DIR"] = str(folder / "triton")
     from torch._inductor import codecache
     from torch._inductor.utils import clear_caches
 
     clear_caches()
-    # Headers are precompiled once for all that a user ever compiles, below /tmp: a good part of a cold compile.
+    # Headers are precompiled once per user, below /tmp: a good part of a cold compile.
     codecache._HEADER_DIR = str(folder / "precompiled_headers")
     codecache._HEADER_LOCK_DIR = str(folder / "precompiled_headers" / "locks")
     codecache._precompile_header.cache_clear()
 
 
-def built_in(folder: Path) -> frozenset[Path]:
-    """The machine code that is kept in a folder, for a CPU or a GPU."""
+def list_binaries(folder: Path) -> frozenset[Path]:
+    """Return the machine code in a folder, for a CPU or a GPU."""
     return frozenset(path for path in folder.rglob("*") if path.suffix in {".so", ".cubin"})
 
 
 @contextmanager
-def configured(settings: Mapping[str, Any]) -> Iterator[None]:
-    """Inductor's own settings, for as long as it compiles.
+def apply_settings(settings: Mapping[str, Any]) -> Iterator[None]:
+    """Apply Inductor's own settings while it compiles.
 
-    What ``torch.compile`` is given as ``options`` reaches Inductor and not Dynamo, which has to know of freezing while
-    it captures: given there, freezing does nothing, and says nothing.
+    ``torch.compile(options=...)`` passes settings to Inductor but not to Dynamo, which must know of freezing while it
+    captures: freezing set that way is silently ignored.
     """
     from torch._inductor import config
 
@@ -64,62 +64,62 @@ def configured(settings: Mapping[str, Any]) -> Iterator[None]:
 
 
 def probe_cpu() -> str:
-    """Why Inductor cannot build kernels for this CPU: it needs a C++ compiler."""
+    """Return the reason why Inductor cannot build kernels for this CPU: it needs a C++ compiler."""
     if find_cxx():
         return ""
-    wanted = (
-        f"$CXX is {os.environ['CXX']!r}, which is not found" if os.environ.get("CXX") else "no g++ or clang++ is found"
+    detail = (
+        f"$CXX is {os.environ['CXX']!r}, which was not found" if os.environ.get("CXX") else "found no g++ or clang++"
     )
-    return f"inductor needs a C++ compiler, and {wanted}; get one by: apt install g++"
+    return f"inductor needs a C++ compiler: {detail}. Install one with: apt install g++"
 
 
 def probe_cuda() -> str:
-    """Why Inductor cannot build kernels for the GPU: it needs one that torch can use, Triton, and a C compiler."""
+    """Return the reason why Inductor cannot build kernels for the GPU: torch, Triton or a C compiler is missing."""
     missing = torch_runtime.probe_cuda()
     if missing:
         return missing
     if importlib.util.find_spec("triton") is None:
-        return "inductor needs Triton on a GPU, and triton is not installed; get it by: pip install triton"
+        return "inductor needs triton on a GPU, which is not installed; install with: pip install triton"
     # Triton builds the launcher of each kernel in C.
     if not find_cc():
-        return "Triton needs a C compiler, and no $CC, gcc or clang is found; get one by: apt install gcc"
+        return "Triton needs a C compiler: found no $CC, gcc or clang. Install one with: apt install gcc"
     return probe_cpu() or probe_headers()
 
 
 def probe_headers() -> str:
-    """Why what is compiled just in time cannot be called from Python: its headers are missing, as on a bare Debian."""
+    """Return the reason why Python cannot call just-in-time code: a bare Debian lacks Python's headers."""
     if Path(sysconfig.get_path("include"), "Python.h").is_file():
         return ""
-    return "inductor needs the headers of Python, and Python.h is not found; get them by: apt install python3-dev"
+    return "inductor needs the headers of Python: found no Python.h. Install them with: apt install python3-dev"
 
 
 def find_cxx() -> str | None:
-    """The path of the C++ compiler that Inductor would call, or None."""
-    return _find("CXX", ("g++", "clang++"))
+    """Return the path of the C++ compiler that Inductor would call, or None."""
+    return _find_tool("CXX", ("g++", "clang++"))
 
 
 def find_cc() -> str | None:
-    """The path of the C compiler that Triton would call, or None."""
-    return _find("CC", ("gcc", "clang"))
+    """Return the path of the C compiler that Triton would call, or None."""
+    return _find_tool("CC", ("gcc", "clang"))
 
 
-def _find(variable: str, names: tuple[str, ...]) -> str | None:
+def _find_tool(variable: str, names: tuple[str, ...]) -> str | None:
     chosen = os.environ.get(variable)
     return next(filter(None, map(shutil.which, (chosen,) if chosen else names)), None)
 
 
 def is_kernel(name: str) -> bool:
-    """Whether what is called by that name is a kernel that Inductor generated, and not one of a library's."""
+    """Return whether a call by that name runs a kernel that Inductor generated, rather than a library's."""
     return name.startswith(("cpp_", "triton_"))
 
 
 def is_fused(kernel: str) -> bool:
-    """Whether a kernel is made of several operators, whose names Inductor puts together: ``cpp_fused_add_relu_0``.
+    """Return whether a kernel fuses several operators, whose names Inductor joins: ``cpp_fused_add_relu_0``.
 
-    Two that go by one name are not told apart.
+    Several operators of one name count as one.
     """
     import torch
 
-    # Triton's say in between what sort of loop they are: triton_poi_fused_add_relu_0
-    made_of = re.sub(r"^(cpp|triton_[a-z]+)_(fused_)?|_\d+$", "", kernel)
-    return not any(hasattr(library, made_of) for library in (torch.ops.aten, torch.ops.prims))
+    # Triton's names include the kind of loop: triton_poi_fused_add_relu_0
+    operators = re.sub(r"^(cpp|triton_[a-z]+)_(fused_)?|_\d+$", "", kernel)
+    return not any(hasattr(library, operators) for library in (torch.ops.aten, torch.ops.prims))

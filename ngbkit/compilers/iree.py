@@ -19,20 +19,20 @@ from typing import TYPE_CHECKING, Any
 
 from ngbkit.compilers import onnx_graph
 from ngbkit.compilers.base import Compiler, Option, Program, Task
-from ngbkit.registry import version
+from ngbkit.files import hash_file
+from ngbkit.registry import find_version
 from ngbkit.sweep.records import Contract
-from ngbkit.workloads import files
 
 if TYPE_CHECKING:
     import numpy as np
 
 _PACKAGES = ("iree-base-compiler", "iree-base-runtime", "onnx")
-# Data tiling for wide vectors needs more stack than the 32 KiB that the compiler allows itself (a LayerNorm in a vision
-# transformer: 73 KiB), and the workers more than the 128 KiB that they get.
+# Data tiling for wide vectors needs more stack than the compiler's limit of 32 KiB (a LayerNorm in a vision
+# transformer: 73 KiB), and the workers need more than their 128 KiB.
 _STACK_LIMIT_BYTES, _WORKER_STACK_BYTES = 1 << 18, 1 << 20
 _WORKER = "iree-worker-"
 _WORKERS_START_S = 2.0
-# What tells processors of the same make apart, on x86 and on Arm.
+# Fields that distinguish processors of one vendor, on x86 and on Arm.
 _PROCESSOR = ("model name", "flags", "CPU implementer", "CPU part", "Features")
 _OPERATOR = re.compile(r'torch\.operator "onnx\.(\w+)".*-> \(?!torch\.vtensor<\[[^]]*\],(\w+)>')
 _HEAVY = {"Conv", "ConvTranspose", "Gemm", "MatMul"}
@@ -40,24 +40,24 @@ _FLOATS = {"f64", "f32", "f16", "bf16"}
 
 
 def compile(task: Task) -> Program:
-    """Compile the ONNX file of `task`, or take what is kept of it, load it and copy its inputs to the device."""
-    kept = _name(task)
-    hit = kept.exists()
+    """Compile the ONNX file of `task`, unless the cache has its program, load it and copy its inputs to the device."""
+    path = _build_path(task)
+    hit = path.exists()
     if not hit:
-        _build(task, kept)
-    told = json.loads(kept.with_suffix(".json").read_text())
+        _build(task, path)
+    metadata = json.loads(path.with_suffix(".json").read_text())
 
     import iree.runtime as iree
 
-    # The task system reads its flags when the first device is made, and knows no other way to be told.
+    # The task system reads its flags when the first device is created; it has no other setting for them.
     iree.flags.parse_flags(
         f"--task_topology_group_count={task.threads}", f"--task_worker_stack_size={_WORKER_STACK_BYTES}"
     )
     device = iree.get_device("local-task")
     instance = iree.VmInstance()
-    module = iree.VmModule.mmap(instance, str(kept))
+    module = iree.VmModule.mmap(instance, str(path))
     context = iree.VmContext(instance, [iree.create_hal_module(instance, device), module])
-    # The other two are the initialiser, which has run, and what returns before the outputs are ready.
+    # The other two functions are the initialiser, already run, and one that returns before the outputs are ready.
     name = next(name for name in module.function_names if name != "__init" and not name.endswith("$async"))
     function = module.lookup_function(name)
     arguments = iree.VmVariantList(len(task.arrays))
@@ -73,15 +73,15 @@ def compile(task: Task) -> Program:
         run=run,
         fetch=lambda results: _fetch(iree, results),
         contract=Contract(
-            runtime="iree local-task, llvm-cpu", precision=told["precision"], threads=_count_workers(task.threads)
+            runtime="iree local-task, llvm-cpu", precision=metadata["precision"], threads=_count_workers(task.threads)
         ),
-        facts={"cache": "hit" if hit else "miss", "program_bytes": kept.stat().st_size},
-        explain=lambda: _explain(task, told["commands"]),
+        facts={"cache": "hit" if hit else "miss", "program_bytes": path.stat().st_size},
+        explain=lambda: _explain(task, metadata["commands"]),
     )
 
 
-def _flags(task: Task) -> list[str]:
-    """What `iree-compile` is told: all that its documentation gives for speed on a CPU, as the options have it."""
+def _build_flags(task: Task) -> list[str]:
+    """Build the flags of `iree-compile`: those that its documentation recommends for a CPU, as the options set them."""
     return [
         "--iree-hal-target-device=local",
         "--iree-hal-local-target-device-backends=llvm-cpu",
@@ -94,48 +94,46 @@ def _flags(task: Task) -> list[str]:
     ]
 
 
-def _name(task: Task) -> Path:
-    """Where the compiled program is kept, by all that it depends on, the processor included."""
+def _build_path(task: Task) -> Path:
+    """Build the path of the compiled program, by everything it inputs on, the processor included."""
     assert task.onnx is not None
-    depends = [files.digest(task.onnx), *_flags(task), *(f"{one} {version(one)}" for one in _PACKAGES), _processor()]
-    name = hashlib.blake2b("\n".join(depends).encode(), digest_size=16).hexdigest()
+    packages = (f"{package} {find_version(package)}" for package in _PACKAGES)
+    components = [hash_file(task.onnx), *_build_flags(task), *packages, _describe_processor()]
+    name = hashlib.blake2b("\n".join(components).encode(), digest_size=16).hexdigest()
     return task.cache / "iree" / f"{name}.vmfb"
 
 
-def _processor() -> str:
-    """What ``host`` stands for: a cache may lie on a file system that machines share."""
+def _describe_processor() -> str:
+    """Describe the ``host`` processor: machines may share a cache on a network file system."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     return "\n".join(sorted({line for line in lines if line.startswith(_PROCESSOR)}))
 
 
-def _build(task: Task, kept: Path) -> None:
+def _build(task: Task, path: Path) -> None:
     """Import and compile with IREE's own tools, each in a process of its own.
 
-    There the 100 MB of the compiler, and the weights as text, are no memory of the program's, and it is only an error
-    where the compiler crashes.
+    The 100 MB of the compiler and the weights as text then do not count as the program's memory, and a crash of the
+    compiler is only an error.
     """
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         imported, compiled, statistics = (Path(folder, name) for name in ("network.mlir", "network.vmfb", "calls.csv"))
-        _call("import_onnx", [str(task.onnx), "-o", str(imported)], folder)
+        _run_tool("import_onnx", [str(task.onnx), "-o", str(imported)], folder)
         dump = ["--iree-scheduling-dump-statistics-format=csv", f"--iree-scheduling-dump-statistics-file={statistics}"]
         quiet = "--mlir-print-op-on-diagnostic=false"
-        _call("scripts.iree_compile", [str(imported), *_flags(task), *dump, quiet, "-o", str(compiled)], folder)
-        told = Path(folder, "told.json")
-        told.write_text(json.dumps({"precision": _precision(imported), "commands": list(_commands(statistics))}))
-        told.replace(kept.with_suffix(".json"))
-        compiled.replace(kept)  # the last: where it is, all is
+        _run_tool(
+            "scripts.iree_compile", [str(imported), *_build_flags(task), *dump, quiet, "-o", str(compiled)], folder
+        )
+        metadata_path = Path(folder, "network.json")
+        metadata = {"precision": _read_precision(imported), "commands": list(_read_commands(statistics))}
+        metadata_path.write_text(json.dumps(metadata))
+        metadata_path.replace(path.with_suffix(".json"))
+        compiled.replace(path)  # last of all: if it exists, the program is complete
 
 
-def _call(tool: str, arguments: Sequence[str], folder: str) -> None:
-    """Run a tool of the compiler's package to its end.
-
-    Raises
-    ------
-    RuntimeError
-        It failed; the message begins with the first error that it told.
-    """
-    done = subprocess.run(
+def _run_tool(tool: str, arguments: Sequence[str], folder: str) -> None:
+    """Run a tool of the compiler's package; a failure raises its first error."""
+    process = subprocess.run(
         [sys.executable, "-m", f"iree.compiler.tools.{tool}", *arguments],
         env={**os.environ, "TMPDIR": folder},
         stdin=subprocess.DEVNULL,
@@ -144,29 +142,29 @@ def _call(tool: str, arguments: Sequence[str], folder: str) -> None:
         errors="replace",
         check=False,
     )
-    if done.returncode:
-        errors = re.findall(r"\berror: (.+)", done.stderr) or done.stderr.strip().splitlines()[-1:]
-        said = errors[0] if errors else "it said nothing"
-        raise RuntimeError(f"{said} (iree.compiler.tools.{tool} ended with {done.returncode})")
+    if process.returncode:
+        errors = re.findall(r"\berror: (.+)", process.stderr) or process.stderr.strip().splitlines()[-1:]
+        error = errors[0] if errors else "it reported nothing"
+        raise RuntimeError(f"{error} (iree.compiler.tools.{tool} ended with {process.returncode})")
 
 
-def _precision(imported: Path) -> str:
-    """Of the convolutions and matrix products, or of all operators where there are none: nothing is demoted."""
+def _read_precision(imported: Path) -> str:
+    """Return the precision of the convolutions and matrix products, or of all operators if there are none."""
     heavy: set[str] = set()
     others: set[str] = set()
     with imported.open() as lines:
         for line in lines:
-            if line.startswith("{-#"):  # the weights: the rest of the file
+            if line.startswith("{-#"):  # the weights, up to the end of the file
                 break
-            if found := _OPERATOR.search(line):
-                (heavy if found[1] in _HEAVY else others).add(found[2])
+            if operator := _OPERATOR.search(line):
+                (heavy if operator[1] in _HEAVY else others).add(operator[2])
     return "+".join(sorted(heavy & _FLOATS or others & _FLOATS)) or "f32"
 
 
-def _commands(statistics: Path) -> Iterator[str]:
-    """What a call executes, in order: ``fill``, ``copy``, or the symbol of what is dispatched.
+def _read_commands(statistics: Path) -> Iterator[str]:
+    """Yield the commands of a call, in order: ``fill``, ``copy``, or the symbol of a dispatch.
 
-    The statistics have a section for each command buffer; those of initialisers run once, when a program is loaded.
+    The statistics have a section per command buffer; those of initialisers run once, when the program is loaded.
     """
     called = False
     with statistics.open(newline="") as stream:
@@ -193,33 +191,33 @@ def _fetch(iree: Any, results: Any) -> list[np.ndarray]:
 
 
 def _count_workers(expected: int) -> int:
-    """The workers that this process has, by the names that they give themselves as soon as they have started."""
+    """Count the worker threads of this process, by the names that they set as soon as they start."""
     deadline = time.monotonic() + _WORKERS_START_S
     while True:
-        found = 0
+        workers = 0
         for task in Path("/proc/self/task").iterdir():
-            with contextlib.suppress(OSError):  # it has ended
-                found += (task / "comm").read_text().startswith(_WORKER)
-        if found >= expected or time.monotonic() > deadline:
-            return found
+            with contextlib.suppress(OSError):  # the thread has ended
+                workers += (task / "comm").read_text().startswith(_WORKER)
+        if workers >= expected or time.monotonic() > deadline:
+            return workers
         time.sleep(0.001)
 
 
 def _explain(task: Task, commands: Sequence[str]) -> dict[str, Any]:
-    """What a call executes, all of it on the device that was asked for. Which of it was fused its names do not tell."""
+    """Count the commands of a call, all on the requested device. Their names do not show which of them are fused."""
     assert task.onnx is not None
     return {
         "nodes_before": len(onnx_graph.read_operators(task.onnx)),
         "nodes_after": len(commands),
         "fallbacks": 0,
-        "commands": dict(Counter(map(_family, commands))),
+        "commands": dict(Counter(map(_find_family, commands))),
     }
 
 
-def _family(command: str) -> str:
-    """What kind of work it is: ``main_graph$async_dispatch_3_matmul_like_64x3136x576_f32`` is ``matmul_like``."""
-    found = re.search(r"_(?:dispatch|encoding)_\d+_([a-z_]*[a-z])", command)
-    return found[1] if found else command
+def _find_family(command: str) -> str:
+    """Return the kind of a command: ``main_graph$async_dispatch_3_matmul_like_64x3136x576_f32`` is ``matmul_like``."""
+    match = re.search(r"_(?:dispatch|encoding)_\d+_([a-z_]*[a-z])", command)
+    return match[1] if match else command
 
 
 COMPILER = Compiler(
@@ -233,22 +231,22 @@ COMPILER = Compiler(
     options={
         "optimization": Option(
             default="O3",
-            help="IREE's global optimisation level; left to itself it takes O0",
+            help="IREE's global optimisation level; IREE's own default is O0",
             choices=("O0", "O1", "O2", "O3"),
         ),
         "data_tiling": Option(
             default=True,
-            help="lay the factors of matrix products out in tiles; IREE itself leaves it off",
+            help="lay out the factors of matrix products in tiles; off by IREE's own default",
             choices=(True, False),
         ),
         "im2col": Option(
             default=True,
-            help="turn convolutions into matrix products, for which data tiling and microkernels are made",
+            help="convert convolutions to matrix products, which data tiling and microkernels support",
             choices=(True, False),
         ),
         "microkernels": Option(
             default="default",
-            help="whether to use IREE's hand-written kernels where it does by default, or wherever there is one",
+            help="use IREE's hand-written kernels where IREE does by default, or wherever one exists",
             choices=("default", "all"),
         ),
     },

@@ -1,23 +1,17 @@
-"""What an ONNX graph holds, counted: the side of `Program.explain` that all who read ONNX files share."""
+"""Counts of the operators in an ONNX graph, shared by the `Program.explain` of all compilers that read ONNX files."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-# Layouts of ONNX Runtime's own, in which an operator goes by its old name.
+# Internal layouts of ONNX Runtime, in which an operator keeps its ONNX name.
 _LAYOUTS = {"com.microsoft.nchwc", "com.ms.internal.nhwc"}
 _CONTRIBUTED = "com.microsoft"
 
 
 def read_operators(path: Path) -> list[Any]:
-    """The nodes of the graph in that file that compute something; its weights are not read.
-
-    Raises
-    ------
-    ImportError
-        The `onnx` package is not installed.
-    """
+    """Return the nodes of the graph in a file that compute something, without loading the weights."""
     import onnx
 
     model = onnx.load(str(path), load_external_data=False)
@@ -25,14 +19,14 @@ def read_operators(path: Path) -> list[Any]:
 
 
 def count_fused(before: list[Any], after: list[Any]) -> int:
-    """How many nodes of ONNX Runtime's optimised graph do the work of more than one, as far as a node tells.
+    """Count the nodes of ONNX Runtime's optimised graph that replace several nodes, as far as a node shows it.
 
-    That is a node which was not there before and either is an operator that Microsoft adds to ONNX (``FusedMatMul``),
-    bears the name of a fusion, or, in a layout of the runtime's own, has an activation or a sum within it. A
-    BatchNorm that went into the weights of a convolution leaves no trace.
+    Such a node is new and is either an operator that Microsoft adds to ONNX (``FusedMatMul``), or named after a fusion,
+    or, in an internal layout, has an activation or a sum folded in. A BatchNorm folded into the weights of a
+    convolution leaves no trace.
     """
-    known = {(node.domain, node.op_type, node.name) for node in before}
-    return sum((node.domain, node.op_type, node.name) not in known and _is_fused(node) for node in after)
+    original = {(node.domain, node.op_type, node.name) for node in before}
+    return sum((node.domain, node.op_type, node.name) not in original and _is_fused(node) for node in after)
 
 
 def _is_fused(node: Any) -> bool:

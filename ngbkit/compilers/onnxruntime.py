@@ -1,4 +1,4 @@
-"""ONNX Runtime from an ONNX file, on the CPU or on an NVIDIA GPU."""
+"""ONNX Runtime, from an ONNX file, on the CPU or on an NVIDIA GPU."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ngbkit.compilers import onnxruntime_session as strict
 from ngbkit.compilers.base import Compiler, Option, Program, Task, always
 from ngbkit.compilers.onnxruntime_session import CPU, Provider
 from ngbkit.errors import UnsupportedError
-from ngbkit.registry import version
+from ngbkit.registry import find_version
 from ngbkit.sweep.records import Contract
 
 CUDA_PROVIDER = "CUDAExecutionProvider"
@@ -18,11 +18,11 @@ REFUSALS = (
     r"No Op registered for",
     r"^NotImplemented:|NOT_IMPLEMENTED",
     r"Could not find an implementation for",
-    # A node on the CPU, or one that decides what comes next, cannot be in a CUDA graph.
+    # A CUDA graph cannot include nodes on the CPU or control flow.
     r"cannot use the graph capture feature",
 )
-#: The distribution that brings ``import onnxruntime`` here: the one with CUDA has a name of its own.
-PACKAGE = next((name for name in ("onnxruntime-gpu", "onnxruntime") if version(name)), "onnxruntime")
+#: The installed distribution of ``import onnxruntime``: the one with CUDA has another name.
+PACKAGE = next((name for name in ("onnxruntime-gpu", "onnxruntime") if find_version(name)), "onnxruntime")
 GPU_INSTALL = "pip uninstall onnxruntime; pip install 'onnxruntime-gpu[cuda,cudnn]'"
 
 _LEVELS = {
@@ -31,19 +31,13 @@ _LEVELS = {
     "basic": "ORT_ENABLE_BASIC",
     "off": "ORT_DISABLE_ALL",
 }
-# Two branches of a graph at a time: its networks rarely have more, and each takes a thread from within the operators.
+# Branches run at a time: networks rarely have more, and each takes a thread from the operators.
 _BRANCHES = 2
 _TF32_SINCE = (8, 0)
 
 
 def compile(task: Task) -> Program:
-    """Open the ONNX file of `task` with the options that were asked for.
-
-    Raises
-    ------
-    UnsupportedError
-        The GPU, or what was asked of it, cannot be had: never is the CPU taken in its place.
-    """
+    """Open the ONNX file of `task` with its options, and never on the CPU in place of an unavailable GPU."""
     options = task.options
     return open_program(
         task,
@@ -65,38 +59,28 @@ def open_program(
     precision: str = "f32",
     cuda_graph: bool = False,
 ) -> Program:
-    """A session on the ONNX file of `task` at a level of graph optimisation, with inputs and outputs bound.
+    """Open a session on the ONNX file of `task` and bind inputs and outputs.
 
-    Parameters
-    ----------
-    task
-        Its accelerator is what the session runs on.
-    optimization, spinning, execution, precision, cuda_graph
-        As the options of the same names.
-    runtime
-        What the contract calls it on the CPU; on a GPU the provider's name stands in the place of the CPU's.
-
-    Raises
-    ------
-    UnsupportedError
-        One of these is not for this accelerator, or the accelerator's provider does not come.
+    `runtime` is the contract's name for it on the CPU; on a GPU the provider's name replaces the CPU's.
     """
     notes = "idle threads spin" if spinning else ""
     if task.accelerator != "cpu":
         if execution != "sequential":
-            raise UnsupportedError(f"execution={execution!r} is for the CPU, and {task.accelerator} is not one")
-        return _open_on_gpu(task, optimization, runtime, spinning, precision, cuda_graph)
+            raise UnsupportedError(
+                f"invalid option execution: got {execution!r} on {task.accelerator}; it is for the CPU. Leave it out."
+            )
+        return _open_gpu_program(task, optimization, runtime, spinning, precision, cuda_graph)
     if precision != "f32" or cuda_graph:
-        asked = f"precision={precision!r}" if precision != "f32" else "cuda_graph=True"
-        raise UnsupportedError(f"{asked} is for an NVIDIA GPU, and this device's accelerator is the CPU")
-    session = strict.open_session(_file(task), make_settings(task, optimization, spinning, execution), CPU)
-    run, fetch = strict.run_on_cpu(session, task)
+        option = f"precision={precision!r}" if precision != "f32" else "cuda_graph=True"
+        raise UnsupportedError(f"{option} is for an NVIDIA GPU, but this device's accelerator is the CPU")
+    session = strict.open_session(_get_file(task), make_settings(task, optimization, spinning, execution), CPU)
+    run, fetch = strict.build_cpu_calls(session, task)
     if execution == "parallel":
         notes = "; ".join(filter(None, (notes, f"{_BRANCHES} operators at a time")))
     return Program(
         run=run,
         fetch=fetch,
-        contract=Contract(runtime=runtime, precision=strict.precision(session), threads=task.threads, notes=notes),
+        contract=Contract(runtime=runtime, precision=strict.find_precision(session), threads=task.threads, notes=notes),
         facts={"provider": CPU.name, "optimization": optimization},
         explain=lambda: strict.explain(
             task,
@@ -107,7 +91,7 @@ def open_program(
     )
 
 
-def _open_on_gpu(
+def _open_gpu_program(
     task: Task, optimization: str, runtime: str, spinning: bool, precision: str, cuda_graph: bool
 ) -> Program:
     from ngbkit.compilers.onnxruntime_runtime import preload_cuda
@@ -117,20 +101,20 @@ def _open_on_gpu(
     capability = driver.compute_capability
     if precision == "tf32" and capability < _TF32_SINCE:
         raise UnsupportedError(
-            f"tf32 needs compute capability {_TF32_SINCE[0]}.{_TF32_SINCE[1]}, and {driver.name} has "
-            f"{capability[0]}.{capability[1]}: ask for precision f32"
+            f"tf32 needs compute capability {_TF32_SINCE[0]}.{_TF32_SINCE[1]}, but {driver.name} has "
+            f"{capability[0]}.{capability[1]}; use precision f32"
         )
     preload_cuda()
     stream = driver.stream.value or 0
-    provider = cuda_provider(stream, precision, cuda_graph=cuda_graph)
-    session = strict.open_session(_file(task), make_settings(task, optimization, spinning), provider)
-    return strict.gpu_program(
+    provider = build_cuda_provider(stream, precision, cuda_graph=cuda_graph)
+    session = strict.open_session(_get_file(task), make_settings(task, optimization, spinning), provider)
+    return strict.build_gpu_program(
         task,
         session,
         driver,
         Contract(
             runtime=runtime.replace(CPU.name, CUDA_PROVIDER),
-            precision="tf32" if precision == "tf32" else strict.precision(session),
+            precision="tf32" if precision == "tf32" else strict.find_precision(session),
             threads=task.threads,
             transfers="excluded",
             notes="; ".join(
@@ -142,45 +126,39 @@ def _open_on_gpu(
         lambda: strict.explain(
             task,
             make_settings(task, optimization, spinning),
-            cuda_provider(stream, precision),
+            build_cuda_provider(stream, precision),
             lambda session: strict.bind_on_gpu(session, task, driver)[0],
         ),
         waits=cuda_graph,  # the replay of a graph ends with a wait, whatever the run's options say (1.31)
     )
 
 
-def cuda_provider(stream: int, precision: str = "f32", *, cuda_graph: bool = False) -> Provider:
-    """The CUDA provider on the first GPU, on that stream."""
-    from ngbkit.compilers.onnxruntime_runtime import find_unloadable
+def build_cuda_provider(stream: int, precision: str = "f32", *, cuda_graph: bool = False) -> Provider:
+    """Build the CUDA provider on the first GPU, on a stream."""
+    from ngbkit.compilers.onnxruntime_runtime import find_load_error
 
-    def reason() -> str:
-        problem = find_unloadable()
-        return f"{problem or 'its own log says why'}; it comes by: {GPU_INSTALL}"
+    def explain_absence() -> str:
+        problem = find_load_error()
+        return f"{problem or 'its own log has the reason'}; install with: {GPU_INSTALL}"
 
     return Provider(
         name=CUDA_PROVIDER,
         options={
             "device_id": "0",
             "user_compute_stream": str(stream),
-            # By trying them all, once, before anything is timed; its other ways guess.
+            # Try all algorithms once, before anything is timed; the other modes guess.
             "cudnn_conv_algo_search": "EXHAUSTIVE",
             "use_tf32": str(int(precision == "tf32")),
             "enable_cuda_graph": str(int(cuda_graph)),
         },
-        reason=reason,
+        reason=explain_absence,
     )
 
 
 def make_settings(task: Task, optimization: str, spinning: bool, execution: str = "sequential") -> Any:
-    """The ``SessionOptions`` of a session that works with `task.threads` threads in all.
+    """Build the ``SessionOptions`` of a session that works with `task.threads` threads in all.
 
-    The thread that calls works as well, and so does every thread of either pool but one: the total is what both are
-    given, less one.
-
-    Raises
-    ------
-    UnsupportedError
-        Branches are to run in parallel, and there is one thread.
+    The calling thread works in both pools, so the sizes of the two pools add up to the total plus one.
     """
     from ngbkit.compilers.onnxruntime_runtime import onnxruntime
 
@@ -189,8 +167,8 @@ def make_settings(task: Task, optimization: str, spinning: bool, execution: str 
     if execution == "parallel":
         if task.threads < _BRANCHES:
             raise UnsupportedError(
-                f"execution='parallel' needs {_BRANCHES} threads, and this device has {task.threads}: "
-                "give it more in the devices file, or run sequentially"
+                f"execution='parallel' needs {_BRANCHES} threads, but this device has {task.threads}: "
+                "give it more in the devices file, or use execution='sequential'"
             )
         settings.execution_mode = onnxruntime.ExecutionMode.ORT_PARALLEL
         settings.intra_op_num_threads, settings.inter_op_num_threads = task.threads - _BRANCHES + 1, _BRANCHES
@@ -201,21 +179,21 @@ def make_settings(task: Task, optimization: str, spinning: bool, execution: str 
     return settings
 
 
-def _file(task: Task) -> Any:
+def _get_file(task: Task) -> Any:
     if task.onnx is None:
-        raise ValueError("a task of the form 'onnx' came without a file.")
+        raise ValueError("invalid task: got form 'onnx' without a file; expected a file.")
     return task.onnx
 
 
-def lacks_cuda() -> str:
-    """Why ONNX Runtime cannot use a GPU here, or ``""``."""
+def probe_cuda() -> str:
+    """Return the reason why ONNX Runtime cannot use a GPU here, or ``""``."""
     from ngbkit.hardware.accelerators import cuda
 
-    return cuda.lacks("onnxruntime", f"from {__name__} import diagnose; print(diagnose(), end='')")
+    return cuda.find_problem("onnxruntime", f"from {__name__} import diagnose; print(diagnose(), end='')")
 
 
 def diagnose() -> str:
-    """Why the CUDA provider does not come, found in this very process by asking for it; ``""`` where it does."""
+    """Return the reason why the CUDA provider does not load in this process, or ``""``."""
     from onnx import TensorProto, helper
 
     from ngbkit.compilers.onnxruntime_runtime import onnxruntime, preload_cuda
@@ -224,7 +202,7 @@ def diagnose() -> str:
     graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "smallest", values[:1], values[1:])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
     preload_cuda()
-    provider = cuda_provider(0)
+    provider = build_cuda_provider(0)
     try:
         strict.open_session(model.SerializeToString(), onnxruntime.SessionOptions(), provider)
     except UnsupportedError as error:
@@ -239,31 +217,31 @@ COMPILER = Compiler(
     packages=(PACKAGE,),
     install="pip install 'ngbkit[onnxruntime]'",
     compile=compile,
-    accelerators={"cpu": always, "cuda": lacks_cuda},
+    accelerators={"cpu": always, "cuda": probe_cuda},
     options={
         "optimization": Option(
             default="all",
-            help="how far the graph is optimised when it is loaded",
+            help="level of graph optimisation at load time",
             choices=tuple(_LEVELS),
         ),
         "spinning": Option(
             default=False,
-            help="let idle worker threads spin, ONNX Runtime's own default; it disturbs whatever is measured beside it",
+            help="let idle worker threads spin, ONNX Runtime's own default; this disturbs measurements beside it",
             choices=(False, True),
         ),
         "execution": Option(
             default="sequential",
-            help="on a CPU: one operator after the other, or two branches of the graph at a time, sharing the threads",
+            help="on a CPU: run one operator at a time, or two branches of the graph in parallel on the same threads",
             choices=("sequential", "parallel"),
         ),
         "precision": Option(
             default="f32",
-            help="what a GPU computes convolutions and matrix products in; ONNX Runtime itself would take tf32",
+            help="on a GPU: precision of convolutions and matrix products; ONNX Runtime's own default is tf32",
             choices=("f32", "tf32"),
         ),
         "cuda_graph": Option(
             default=False,
-            help="on a GPU: record the kernels' launches once and replay them; timed by the host's clock",
+            help="on a GPU: record the kernel launches once and replay them; timed by the host's clock",
             choices=(False, True),
         ),
     },

@@ -1,7 +1,7 @@
-"""A strict session of ONNX Runtime: on the provider that was asked for or none, its tensors bound where it computes.
+"""Strict sessions of ONNX Runtime: on the requested provider or none, with tensors bound in that provider's memory.
 
-Asked for a provider that it cannot have, ONNX Runtime writes a warning and computes on the CPU. A number of a CPU under
-the name of a GPU is the worst that a benchmark can give, so here that is an `UnsupportedError`.
+If the requested provider is unavailable, ONNX Runtime logs a warning and computes on the CPU. A CPU number labelled as
+a GPU's is the worst result of a benchmark, so this module raises `UnsupportedError` instead.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PRECISIONS = {
     "tensor(float16)": "f16",
     "tensor(bfloat16)": "bf16",
 }
-# What NumPy calls the types of outputs that can be bound on a GPU.
+# NumPy dtypes of the outputs that can be bound on a GPU.
 _DTYPES = {
     "tensor(float)": "float32",
     "tensor(double)": "float64",
@@ -42,68 +42,41 @@ _DTYPES = {
 }
 
 
-def _unknown() -> str:
-    return "its own log says why"
+def _refer_to_log() -> str:
+    return "its own log has the reason"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provider:
-    """An execution provider of ONNX Runtime, as it is asked for.
+    """An execution provider of ONNX Runtime, and how to request it."""
 
-    Parameters
-    ----------
-    name
-        ``"CUDAExecutionProvider"``.
-    options
-        Its own options.
-    devices
-        The ``OrtEpDevice`` to use, of a provider that came as a plugin; none of one that is built in.
-    reason
-        Finds out why it did not come, and what to do: the end of an error message.
-    """
-
-    name: str
+    name: str  # such as "CUDAExecutionProvider"
     options: Mapping[str, str] = field(default_factory=dict)
-    devices: Sequence[Any] = ()
-    reason: Callable[[], str] = _unknown
+    devices: Sequence[Any] = ()  # the `OrtEpDevice` to use, for providers that are plugins
+    reason: Callable[[], str] = _refer_to_log  # finds why it is unavailable, and the remedy
 
 
 CPU = Provider(name="CPUExecutionProvider")
 
 
 def open_session(onnx: Path | bytes, settings: Any, provider: Provider) -> Any:
-    """A session on that provider.
-
-    Parameters
-    ----------
-    onnx
-        The file, or the model itself.
-    settings
-        A ``SessionOptions`` of this session's own.
-    provider
-        The only one that will do. Nodes that it has no kernel for run on the CPU, and `explain` counts them.
-
-    Raises
-    ------
-    UnsupportedError
-        The provider is not there, another came in its place, or it took none of the nodes.
-    """
+    """Open a session on `provider` and no other; nodes that it has no kernel for run on the CPU (see `explain`)."""
     from ngbkit.compilers.onnxruntime_runtime import onnxruntime
 
-    asked = None
+    providers = None
     if provider.devices:
         settings.add_provider_for_devices(list(provider.devices), dict(provider.options))
     else:
         _check_built_in(provider, onnxruntime.get_available_providers())
-        asked = [(provider.name, dict(provider.options))]
+        providers = [(provider.name, dict(provider.options))]
     if provider.name != CPU.name:
         settings.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     model = onnx if isinstance(onnx, bytes) else str(onnx)
-    # With its fallback a session that fails is opened once more, on the CPU.
-    session = onnxruntime.InferenceSession(model, settings, providers=asked, enable_fallback=0)
+    # With the fallback enabled, a session that fails is opened once more, on the CPU.
+    session = onnxruntime.InferenceSession(model, settings, providers=providers, enable_fallback=0)
     if session.get_providers()[0] != provider.name:
         raise UnsupportedError(
-            f"{provider.name} was asked for and ONNX Runtime took {session.get_providers()[0]}: {provider.reason()}"
+            f"requested {provider.name}, but ONNX Runtime chose {session.get_providers()[0]}: {provider.reason()}"
         )
     _check_assigned(provider, session)
     return session
@@ -112,32 +85,31 @@ def open_session(onnx: Path | bytes, settings: Any, provider: Provider) -> Any:
 def _check_built_in(provider: Provider, available: Sequence[str]) -> None:
     if provider.name not in available:
         raise UnsupportedError(
-            f"{provider.name} was asked for and this build of ONNX Runtime has {', '.join(available)}: "
-            f"{provider.reason()}"
+            f"requested {provider.name}, but this build of ONNX Runtime has {', '.join(available)}: {provider.reason()}"
         )
 
 
 def _check_assigned(provider: Provider, session: Any) -> None:
-    """That the provider took any node: a session bears its name even where all of them fell to the CPU."""
+    """Check that the provider runs any node: a session keeps its name even if all nodes fall back to the CPU."""
     if provider.name == CPU.name or not hasattr(session, "get_provider_graph_assignment_info"):
         return
     parts = session.get_provider_graph_assignment_info()
     owners = {part.ep_name for part in parts}
     if parts and provider.name not in owners:
         raise UnsupportedError(
-            f"{provider.name} takes no node of this network, and all would run on {', '.join(sorted(owners))}: "
+            f"{provider.name} supports no node of this network; all would run on {', '.join(sorted(owners))}: "
             f"{provider.reason()}"
         )
 
 
-def precision(session: Any) -> str:
-    """Of the first floating-point output, or input where no output is one: the runtime does not tell more."""
+def find_precision(session: Any) -> str:
+    """Return the precision of the first floating-point output, or else input: the runtime reports nothing better."""
     types = [value.type for value in (*session.get_outputs(), *session.get_inputs())]
     return next((_PRECISIONS[kind] for kind in types if kind in _PRECISIONS), types[0])
 
 
 def bind_on_cpu(session: Any, task: Task) -> Any:
-    """A binding of the inputs of `task` where they are, and of outputs that the runtime makes."""
+    """Bind the inputs of `task` in place, and outputs that the runtime allocates."""
     binding = session.io_binding()
     for spec, array in zip(task.inputs, task.arrays, strict=True):
         binding.bind_cpu_input(spec.name, array)
@@ -146,11 +118,11 @@ def bind_on_cpu(session: Any, task: Task) -> Any:
     return binding
 
 
-def run_on_cpu(session: Any, task: Task) -> tuple[Callable[[], Any], Callable[[Any], list[np.ndarray]]]:
-    """``run`` and ``fetch`` of a program on the CPU.
+def build_cpu_calls(session: Any, task: Task) -> tuple[Callable[[], Any], Callable[[Any], list[np.ndarray]]]:
+    """Return ``run`` and ``fetch`` of a program on the CPU.
 
-    A call costs 11 µs so, 14 µs by ``session.run`` and 43 µs by ``run_with_ort_values``: two 8-channel convolutions on
-    16 x 16, one thread, ONNX Runtime 1.31.
+    A call costs 11 µs this way, 14 µs by ``session.run`` and 43 µs by ``run_with_ort_values``: two 8-channel
+    convolutions on 16 x 16, one thread, ONNX Runtime 1.31.
     """
     binding = bind_on_cpu(session, task)
 
@@ -158,19 +130,13 @@ def run_on_cpu(session: Any, task: Task) -> tuple[Callable[[], Any], Callable[[A
         session.run_with_iobinding(binding)
         return binding
 
-    return run, lambda done: list(done.copy_outputs_to_cpu())
+    return run, lambda binding: list(binding.copy_outputs_to_cpu())
 
 
 def bind_on_gpu(session: Any, task: Task, driver: Driver) -> tuple[Any, list[tuple[int, np.ndarray]]]:
-    """A binding of inputs and outputs in memory of the GPU, the inputs' values in it, and of each output its address
-    there and an array to read it into.
+    """Bind inputs and outputs in GPU memory, upload the inputs, and return the address and a host array of each output.
 
-    The addresses stay what they are, which a CUDA graph needs. The memory lives as long as the process.
-
-    Raises
-    ------
-    UnsupportedError
-        The type or the shape of an output is not known before it is computed.
+    The addresses stay fixed, as a CUDA graph requires. The memory lives as long as the process.
     """
     import numpy as np
 
@@ -183,8 +149,8 @@ def bind_on_gpu(session: Any, task: Task, driver: Driver) -> tuple[Any, list[tup
     for output in session.get_outputs():
         if output.type not in _DTYPES or not all(isinstance(size, int) for size in output.shape):
             raise UnsupportedError(
-                f"the output {output.name} is a {output.type} of shape {output.shape}, and ngbkit binds outputs on a "
-                f"GPU whose shape is fixed and whose type is one of {', '.join(_DTYPES)}: export the network so"
+                f"invalid output {output.name}: got {output.type} of shape {output.shape}; on a GPU expected a fixed "
+                f"shape and one of {', '.join(_DTYPES)}. Export the network that way."
             )
         array = np.empty(output.shape, _DTYPES[output.type])
         address = driver.allocate(array.nbytes)
@@ -193,7 +159,7 @@ def bind_on_gpu(session: Any, task: Task, driver: Driver) -> tuple[Any, list[tup
     return binding, outputs
 
 
-def gpu_program(
+def build_gpu_program(
     task: Task,
     session: Any,
     driver: Driver,
@@ -203,16 +169,9 @@ def gpu_program(
     *,
     waits: bool = False,
 ) -> Program:
-    """A program on the GPU, all that its first call would search for, compile or capture done.
+    """Build a program on the driver's stream, after a first call that does all lazy search, compilation and capture.
 
-    Parameters
-    ----------
-    task, session, driver
-        The session works on the driver's stream.
-    contract, facts, explain
-        Of the program.
-    waits
-        Whether the session waits for the GPU in each call, so that it cannot be put between CUDA events.
+    `waits`: the session waits for the GPU in each call, so CUDA events cannot time it.
     """
     from ngbkit.compilers.onnxruntime_runtime import onnxruntime
 
@@ -242,19 +201,10 @@ def gpu_program(
 def explain(
     task: Task, settings: Any, provider: Provider, bind: Callable[[Any], Any], *, onnx: Path | bytes | None = None
 ) -> dict[str, Any]:
-    """What a session like the first writes down: its optimised graph, and where each node of one call ran.
+    """Profile one call of a second session with new `settings`: its optimised graph, and the provider of each node.
 
-    Parameters
-    ----------
-    task, provider
-        Of the first session.
-    settings
-        A ``SessionOptions`` like the first session's.
-    bind
-        Makes the session's binding.
-    onnx
-        What the session was opened on where that is not the file of `task`. A plugin compiles its nodes, and a graph
-        with compiled nodes cannot be written.
+    `onnx` is the file that the session was opened on, if not the file of `task`. A graph with nodes that a plugin
+    compiled cannot be written.
     """
     assert task.onnx is not None
     before = onnx_graph.read_operators(task.onnx)
@@ -262,16 +212,16 @@ def explain(
         optimised = Path(folder, "optimised.onnx")
         if not provider.devices:
             settings.optimized_model_filepath = str(optimised)
-            # Weights apart, or a graph of more than 2 GB could not be written.
+            # Weights in a file of their own, or a graph of more than 2 GB could not be written.
             settings.add_session_config_entry("session.optimized_model_external_initializers_file_name", "weights")
         settings.enable_profiling = True
         settings.profile_file_prefix = str(Path(folder, "profile"))
-        settings.log_severity_level = 3  # it warns that such a graph is for this machine only
+        settings.log_severity_level = 3  # it warns that such a graph only fits this machine
         session = open_session(onnx or task.onnx, settings, provider)
         session.run_with_iobinding(bind(session))
         events = json.loads(Path(session.end_profiling()).read_text())
         after = None if provider.devices else onnx_graph.read_operators(optimised)
-    nodes = _executed(events)
+    nodes = _find_executed(events)
     return {
         "nodes_before": len(before),
         "nodes_after": len(nodes) if after is None else len(after),
@@ -280,12 +230,12 @@ def explain(
     }
 
 
-def _executed(events: Sequence[dict[str, Any]]) -> set[tuple[str, str]]:
-    """The nodes of a profile, each with its provider, however often it ran."""
-    named = ((event["name"], event["args"].get("provider")) for event in events if event.get("cat") == "Node")
-    return {(name, provider) for name, provider in named if provider is not None}
+def _find_executed(events: Sequence[dict[str, Any]]) -> set[tuple[str, str]]:
+    """Return the nodes of a profile, each once with its provider."""
+    nodes = ((event["name"], event["args"].get("provider")) for event in events if event.get("cat") == "Node")
+    return {(name, provider) for name, provider in nodes if provider is not None}
 
 
-def count_fallbacks(events: Sequence[dict[str, Any]], asked: str) -> int:
-    """The nodes in a profile that ran on another provider than the one that was asked for."""
-    return sum(provider != asked for _, provider in _executed(events))
+def count_fallbacks(events: Sequence[dict[str, Any]], requested: str) -> int:
+    """Count the nodes in a profile that ran on another provider than the requested one."""
+    return sum(provider != requested for _, provider in _find_executed(events))

@@ -1,4 +1,4 @@
-"""OpenVINO on the CPU, from an ONNX file, with one request or as many overlapped as it finds best."""
+"""OpenVINO on the CPU, from an ONNX file, with one request or as many overlapped as it considers best."""
 
 from __future__ import annotations
 
@@ -16,27 +16,21 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-# What OpenVINO's CPU plugin calls the layers that a network spends its time in.
+# The CPU plugin's names for the layers that dominate a network's time.
 _HEAVY = {"Convolution", "Deconvolution", "FullyConnected", "GatherMatMul", "MatMul", "ScaledDotProductAttention"}
 _PRECISIONS = {"f32", "bf16", "f16", "f64"}
 
 
 def compile(task: Task) -> Program:
-    """Compile the ONNX file of `task` for the CPU plugin, or load what is kept of it, and create its requests.
-
-    Raises
-    ------
-    UnsupportedError
-        More streams were asked for than there can be.
-    """
+    """Compile the ONNX file of `task` for the CPU plugin, or load it from the cache, and create its requests."""
     _check_streams(task)
-    compiled = _compile_model(task, {"CACHE_DIR": str(_cache(task))})
-    _check_taken(task, compiled)
+    compiled = _compile_model(task, {"CACHE_DIR": str(_build_cache_path(task))})
+    _check_actual_streams(task, compiled)
     requests = _create_requests(task, compiled)
     precision = compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name()
     return Program(
-        run=_alone(requests[0]) if len(requests) == 1 else _overlapped(requests),
-        fetch=lambda done: _fetch(done[0], len(compiled.outputs)),
+        run=_build_single_run(requests[0]) if len(requests) == 1 else _build_overlapped_run(requests),
+        fetch=lambda requests: _fetch(requests[0], len(compiled.outputs)),
         contract=Contract(
             runtime="openvino CPU",
             precision=precision,
@@ -54,27 +48,27 @@ def compile(task: Task) -> Program:
     )
 
 
-def _note_precision(asked: str, taken: str) -> str:
-    """The plugin computes in what the chip has: f16 becomes bf16, and bf16 f32, where there is no such thing."""
-    return "" if asked == taken else f"{asked} was asked for, and this chip computes it in {taken}"
+def _note_precision(requested: str, actual: str) -> str:
+    """Note a substituted precision: a chip without f16 uses bf16, and one without bf16 uses f32."""
+    return "" if requested == actual else f"{requested} was asked for, and this chip computes it in {actual}"
 
 
 def _check_streams(task: Task) -> None:
     streams = task.options["streams"]
     if streams > 1 and task.options["hint"] == "latency":
         raise UnsupportedError(
-            f"streams={streams} with the hint latency would leave all but one idle, for it has one request: "
-            "ask for the hint throughput, or for streams=1"
+            f"streams={streams} with hint=latency would leave all but one stream idle, because it has one request: "
+            "use hint=throughput, or streams=1"
         )
     if streams < 0:
-        raise UnsupportedError(f"streams={streams} came; valid is 0, as many as the hint finds best, or any number up")
+        raise UnsupportedError(f"invalid streams: got {streams}; expected 0 (the hint's choice) or an integer >= 1")
 
 
-def _check_taken(task: Task, compiled: Any) -> None:
-    asked, taken = task.options["streams"], compiled.get_property("NUM_STREAMS")
-    if asked not in (0, taken):
+def _check_actual_streams(task: Task, compiled: Any) -> None:
+    requested, actual = task.options["streams"], compiled.get_property("NUM_STREAMS")
+    if requested not in (0, actual):
         raise UnsupportedError(
-            f"streams={asked} was asked for and OpenVINO made {taken}: each has a thread at least, and there are "
+            f"requested streams={requested}, but OpenVINO created {actual}: each needs a thread, and there are "
             f"{task.threads}"
         )
 
@@ -95,8 +89,8 @@ def _compile_model(task: Task, properties: Mapping[str, Any]) -> Any:
     )
 
 
-def _cache(task: Task) -> Path:
-    """A folder for these very options: OpenVINO names a blob alike whatever the precision."""
+def _build_cache_path(task: Task) -> Path:
+    """Build the path of a cache for these options: OpenVINO does not include the precision in the name of a blob."""
     options = task.options
     return task.cache / "openvino" / f"{options['hint']}-{options['streams']}-{options['precision']}-{task.threads}"
 
@@ -111,7 +105,7 @@ def _create_requests(task: Task, compiled: Any) -> list[Any]:
     return requests
 
 
-def _alone(request: Any) -> Any:
+def _build_single_run(request: Any) -> Any:
     def run() -> list[Any]:
         request.infer(share_outputs=True)
         return [request]
@@ -119,7 +113,7 @@ def _alone(request: Any) -> Any:
     return run
 
 
-def _overlapped(requests: list[Any]) -> Any:
+def _build_overlapped_run(requests: list[Any]) -> Any:
     def run() -> list[Any]:
         for request in requests:
             request.start_async()
@@ -135,13 +129,13 @@ def _fetch(request: Any, outputs: int) -> list[np.ndarray]:
 
 
 def _explain(task: Task, compiled: Any) -> dict[str, Any]:
-    """What the plugin really executes, which after its fusions is far from the ONNX graph."""
+    """Count the nodes that the plugin executes, which after its fusions differ much from the ONNX graph."""
     if compiled.get_property("LOADED_FROM_CACHE"):
-        compiled = _compile_model(task, {})  # a blob has lost the names of what was fused
+        compiled = _compile_model(task, {})  # a blob from the cache has lost the names of fused nodes
     assert task.onnx is not None
-    nodes = list(_executed(compiled.get_runtime_model()))
+    nodes = list(_read_executed(compiled.get_runtime_model()))
     heavy = {info["runtimePrecision"] for info in nodes if info["layerType"] in _HEAVY} & _PRECISIONS
-    found = {
+    facts = {
         "nodes_before": len(onnx_graph.read_operators(task.onnx)),
         "nodes_after": len(nodes),
         "nodes_fused": sum("," in info["originalLayersNames"] for info in nodes),
@@ -149,12 +143,12 @@ def _explain(task: Task, compiled: Any) -> dict[str, Any]:
         "primitives": dict(Counter(info["primitiveType"] for info in nodes)),
     }
     if compiled.get_property("EXECUTION_DEVICES") == ["CPU"]:
-        found["fallbacks"] = 0
-    return found | ({"precision": "+".join(sorted(heavy))} if heavy else {})
+        facts["fallbacks"] = 0
+    return facts | ({"precision": "+".join(sorted(heavy))} if heavy else {})
 
 
-def _executed(model: Any) -> Iterator[dict[str, str]]:
-    """What is said of each node that runs in a call: those whose inputs are all constant ran once, at the start."""
+def _read_executed(model: Any) -> Iterator[dict[str, str]]:
+    """Yield the metadata of each node that runs in a call; nodes with only constant inputs run once, at load time."""
     constant: set[str] = set()
     for node in model.get_ordered_ops():
         info = {name: value.value for name, value in node.get_rt_info().items() if hasattr(value, "value")}
@@ -176,17 +170,17 @@ COMPILER = Compiler(
     options={
         "hint": Option(
             default="latency",
-            help="what to optimise for; throughput overlaps requests and divides the time of all by their number",
+            help="optimisation target; throughput overlaps requests and divides their total time by their number",
             choices=("latency", "throughput"),
         ),
         "precision": Option(
             default="f32",
-            help="the precision to compute in; left to itself OpenVINO picks bf16 where the chip has it",
+            help="precision of the computation; OpenVINO's own default is bf16 on chips that have it",
             choices=("f32", "bf16", "f16"),
         ),
         "streams": Option(
             default=0,
-            help="requests computed side by side, each with a share of the threads; 0: as many as the hint finds best",
+            help="parallel requests, each with a share of the threads; 0: as many as the hint considers best",
         ),
     },
     refusals=(

@@ -1,8 +1,8 @@
-"""OpenVINO, imported without its telemetry, and its one `Core` of a process.
+"""OpenVINO, imported without its telemetry, and the one `Core` of the process.
 
-``import openvino`` sends an event over the network from threads of its own, which would neither do in a lab nor survive
-a fork. Where its telemetry package cannot be imported, OpenVINO uses a stub; so it is kept out of reach. This module is
-what a fork server preloads.
+``import openvino`` sends an event over the network from its own threads, which is unacceptable in a lab and would not
+survive a fork. OpenVINO uses a stub if its telemetry package cannot be imported, so this module makes it unimportable.
+Fork servers preload this module.
 """
 
 from __future__ import annotations
@@ -12,16 +12,17 @@ import sys
 
 sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # None means: raise ImportError
 
-import openvino  # noqa: E402  after the telemetry is out of reach
+import openvino  # noqa: E402  after the telemetry is disabled
 
 __all__ = ["core", "openvino"]
 
 
 @functools.cache
 def core() -> openvino.Core:
-    """The process's `Core`: one, for ever.
+    """Return the only `Core` of the process.
 
-    OpenVINO's CPU plugin lends the thread a signal stack, and puts back the one before when it goes. Where two have
-    overlapped, "the one before" is the other's, unmapped since, and the next signal ends the process (seen in 2026.4).
+    OpenVINO's CPU plugin replaces the thread's signal stack, and restores the previous one when it is destroyed. With
+    two overlapping plugins the restored stack may be the other's, already unmapped, and the next signal kills the
+    process (seen in 2026.4).
     """
     return openvino.Core()

@@ -1,4 +1,4 @@
-"""NVIDIA TensorRT, from an ONNX file, through its own Python API and the CUDA driver alone."""
+"""NVIDIA TensorRT, from an ONNX file, through its own Python API and the CUDA driver."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ngbkit.compilers import onnx_graph
 from ngbkit.compilers.base import Compiler, Option, Program, Task
 from ngbkit.errors import UnsupportedError
+from ngbkit.files import write_atomically
 from ngbkit.hardware.accelerators import cuda, graphs
 from ngbkit.sweep.records import Contract
 
@@ -20,32 +21,25 @@ if TYPE_CHECKING:
     import numpy as np
 
 _LEVELS = (0, 1, 2, 3, 4, 5)
-_DEFAULT_LEVEL = 3  # TensorRT's own
+_DEFAULT_LEVEL = 3  # TensorRT's own default
 _TF32_SINCE = (8, 0)
 
 
 def compile(task: Task) -> Program:
-    """Build an engine from the ONNX file of `task`, or load what is kept of it, and bind its tensors on the GPU.
-
-    Raises
-    ------
-    UnsupportedError
-        TensorRT's parser refuses the graph, this TensorRT or GPU has no such precision, or the network cannot be
-        recorded as a CUDA graph.
-    """
+    """Build an engine from the ONNX file of `task`, unless the cache has one, and bind its tensors on the GPU."""
     import tensorrt as trt
 
     driver = cuda.Driver()
     _check_precision(task, driver)
     log = _make_log(trt)
-    # The runtime must outlive its engine, and the engine its context: `enqueue` holds all three.
+    # The runtime must outlive its engine, and the engine its context: `enqueue` references all three.
     runtime = trt.Runtime(log)
-    found, engine, kept = _load_or_build(trt, log, runtime, task, driver)
+    plan, engine, cache_facts = _load_or_build(trt, log, runtime, task, driver)
     context = engine.create_execution_context()
     if context is None:
-        raise RuntimeError(f"TensorRT could not make a context of its engine: {_said(log)}")
-    outputs, addresses = _bind(trt, driver, engine, context, task, found.outputs)
-    enqueue = _enqueue_on(driver, (runtime, engine, context), log)
+        raise RuntimeError(f"TensorRT cannot create a context of its engine: {_join_errors(log)}")
+    outputs, addresses = _bind(trt, driver, engine, context, task, plan.outputs)
+    enqueue = _build_enqueue(driver, (runtime, engine, context), log)
     if task.options["cuda_graph"]:
         enqueue = graphs.capture(driver, enqueue)
 
@@ -66,7 +60,7 @@ def compile(task: Task) -> Program:
             transfers="excluded",
             notes="CUDA graph" if task.options["cuda_graph"] else "",
         ),
-        facts={"engine_bytes": len(found.plan), **kept, **found.facts},
+        facts={"engine_bytes": len(plan.content), **cache_facts, **plan.facts},
         explain=lambda: _explain(trt, engine, task),
         enqueue=enqueue,
         stream=driver.stream.value or 0,
@@ -74,85 +68,78 @@ def compile(task: Task) -> Program:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Engine:
-    """A serialised engine, the names of its outputs in the order of the graph, and what is to be told of its build."""
+class _Plan:
+    """A serialised engine, the names of its outputs in the order of the graph, and the facts of its build."""
 
-    plan: bytes
+    content: bytes
     outputs: Sequence[str]
     facts: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
-    """Where an engine is kept, and how long each tactic took when it was built."""
+class _Cache:
+    """The cache files of an engine, and of the timings of its tactics."""
 
     engine: Path
     timings: Path
 
     @classmethod
-    def of(cls, task: Task, version: str, driver: cuda.Driver) -> _Kept:
-        """An engine is of one graph, precision, level, TensorRT and GPU; timings serve any graph and level."""
+    def of(cls, task: Task, version: str, driver: cuda.Driver) -> _Cache:
+        """Key the engine by graph, precision, level, TensorRT and GPU; timings serve any graph and level."""
         assert task.onnx is not None
         precision, level = str(task.options["precision"]), str(task.options["level"])
-        machine = _digest(version, driver.name, *map(str, driver.compute_capability), str(driver.multiprocessors))
+        machine = _hash(version, driver.name, *map(str, driver.compute_capability), str(driver.multiprocessors))
         content = hashlib.sha256(task.onnx.read_bytes()).hexdigest()
         folder = task.cache / "tensorrt" / machine
-        return cls(folder / f"{_digest(content, precision, level)}.engine", folder / f"{precision}.timings")
+        return cls(folder / f"{_hash(content, precision, level)}.engine", folder / f"{precision}.timings")
 
-    def read(self) -> _Engine | None:
+    def read(self) -> _Plan | None:
         try:
-            head, _, plan = self.engine.read_bytes().partition(b"\n")
-            told = json.loads(head)
-            return _Engine(plan=plan, outputs=told["outputs"], facts=told["facts"])
-        except (OSError, ValueError, KeyError):  # there is none, or no whole one: it will be built
+            line, _, content = self.engine.read_bytes().partition(b"\n")
+            header = json.loads(line)
+            return _Plan(content=content, outputs=header["outputs"], facts=header["facts"])
+        except (OSError, ValueError, KeyError):  # missing or incomplete: build it
             return None
 
-    def write(self, engine: _Engine) -> None:
-        head = json.dumps({"outputs": engine.outputs, "facts": engine.facts})
-        _write_whole(self.engine, head.encode() + b"\n" + engine.plan)
+    def write(self, plan: _Plan) -> None:
+        header = json.dumps({"outputs": plan.outputs, "facts": plan.facts})
+        with write_atomically(self.engine) as draft:
+            draft.write_bytes(header.encode() + b"\n" + plan.content)
 
 
 def _load_or_build(
     trt: Any, log: Any, runtime: Any, task: Task, driver: cuda.Driver
-) -> tuple[_Engine, Any, dict[str, str]]:
-    """The engine as it is kept, as it is loaded, and whether it and the timings of its tactics were there before."""
-    kept = _Kept.of(task, trt.__version__, driver)
-    found = kept.read()
-    loaded = runtime.deserialize_cuda_engine(found.plan) if found else None
-    if found is not None and loaded is not None:
-        return found, loaded, {"cache": "hit"}
-    timings = "hit" if kept.timings.exists() else "miss"
-    built = _build(trt, log, task, kept.timings)
-    loaded = runtime.deserialize_cuda_engine(built.plan)
-    if loaded is None:
-        raise RuntimeError(f"TensorRT does not load the engine that it has built: {_said(log)}")
-    kept.write(built)
-    return built, loaded, {"cache": "miss", "timing_cache": timings}
+) -> tuple[_Plan, Any, dict[str, str]]:
+    """Return the plan, its engine, and whether the cache had the engine and the timings of its tactics."""
+    cache = _Cache.of(task, trt.__version__, driver)
+    plan = cache.read()
+    engine = runtime.deserialize_cuda_engine(plan.content) if plan else None
+    if plan is not None and engine is not None:
+        return plan, engine, {"cache": "hit"}
+    timings = "hit" if cache.timings.exists() else "miss"
+    plan = _build(trt, log, task, cache.timings)
+    engine = runtime.deserialize_cuda_engine(plan.content)
+    if engine is None:
+        raise RuntimeError(f"TensorRT cannot load the engine that it built: {_join_errors(log)}")
+    cache.write(plan)
+    return plan, engine, {"cache": "miss", "timing_cache": timings}
 
 
-def _digest(*parts: str) -> str:
+def _hash(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
-
-
-def _write_whole(path: Path, content: bytes) -> None:
-    """A child that is killed while it writes leaves nothing that the next one would take for an engine."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.part")
-    part.write_bytes(content)
-    part.replace(path)
 
 
 def _check_precision(task: Task, driver: cuda.Driver) -> None:
     capability = driver.compute_capability
     if task.options["precision"] == "tf32" and capability < _TF32_SINCE:
         raise UnsupportedError(
-            f"{driver.name} has compute capability {capability[0]}.{capability[1]}, and tf32 came with "
-            f"{_TF32_SINCE[0]}.{_TF32_SINCE[1]}: compile with precision f32 or f16"
+            f"tf32 needs compute capability {_TF32_SINCE[0]}.{_TF32_SINCE[1]}, but {driver.name} has "
+            f"{capability[0]}.{capability[1]}; use precision f32 or f16"
         )
 
 
 def _make_log(trt: Any) -> Any:
-    """A logger that keeps the errors, for the message of the one that is raised."""
+    """Build a logger that collects errors for the message of an exception."""
 
     class Log(trt.ILogger):  # type: ignore[misc]  # TensorRT has no types
         def __init__(self) -> None:
@@ -166,12 +153,12 @@ def _make_log(trt: Any) -> Any:
     return Log()
 
 
-def _said(log: Any) -> str:
-    return "; ".join(log.errors) or "it said nothing"
+def _join_errors(log: Any) -> str:
+    return "; ".join(log.errors) or "its log has no error"
 
 
-def _build(trt: Any, log: Any, task: Task, timings: Path) -> _Engine:
-    """Build an engine; how long each tactic took is kept in `timings`: the next build need not time it again."""
+def _build(trt: Any, log: Any, task: Task, timings: Path) -> _Plan:
+    """Build an engine, and save the tactic timings in `timings`, so that the next build need not measure them again."""
     builder = trt.Builder(log)
     network = builder.create_network(0)  # explicit batch is the only kind since TensorRT 10
     config = builder.create_builder_config()
@@ -179,21 +166,22 @@ def _build(trt: Any, log: Any, task: Task, timings: Path) -> _Engine:
     facts = _set_precision(trt, config, str(task.options["precision"]))
     _parse(trt, log, network, task, converted=bool(facts.get("converted_to_f16")))
     _use_timings(config, timings)
-    plan = builder.build_serialized_network(network, config)
-    if plan is None:
-        raise RuntimeError(f"TensorRT built no engine: {_said(log)}")
-    _write_whole(timings, bytes(memoryview(config.get_timing_cache().serialize())))
+    content = builder.build_serialized_network(network, config)
+    if content is None:
+        raise RuntimeError(f"TensorRT built no engine: {_join_errors(log)}")
+    with write_atomically(timings) as draft:
+        draft.write_bytes(memoryview(config.get_timing_cache().serialize()))
     outputs = [network.get_output(index).name for index in range(network.num_outputs)]
-    return _Engine(plan=bytes(memoryview(plan)), outputs=outputs, facts=facts)
+    return _Plan(content=bytes(memoryview(content)), outputs=outputs, facts=facts)
 
 
 def _set_precision(trt: Any, config: Any, precision: str) -> dict[str, Any]:
-    """Tell the builder the precision, and return what is to be told of it."""
-    if precision != "tf32":  # on by default
+    """Set the builder's precision, and return the facts about it."""
+    if precision != "tf32":  # TensorRT's default
         config.clear_flag(trt.BuilderFlag.TF32)
     if precision != "f16":
         return {}
-    # Until TensorRT 10 the builder may pick f16 for each layer where that is faster; from 11 on the graph says it.
+    # Until TensorRT 10 the builder may choose f16 for each layer that it speeds up; since 11 the graph sets the types.
     typed = not hasattr(trt.BuilderFlag, "FP16")
     if not typed:
         config.set_flag(trt.BuilderFlag.FP16)
@@ -202,18 +190,18 @@ def _set_precision(trt: Any, config: Any, precision: str) -> dict[str, Any]:
 
 def _parse(trt: Any, log: Any, network: Any, task: Task, converted: bool) -> None:
     parser = trt.OnnxParser(network, log)
-    parsed = parser.parse(_in_f16(task.onnx)) if converted else parser.parse_from_file(str(task.onnx))
+    parsed = parser.parse(_convert_to_f16(task.onnx)) if converted else parser.parse_from_file(str(task.onnx))
     if not parsed:
         errors = [parser.get_error(index).desc() for index in range(parser.num_errors)]
-        raise UnsupportedError(f"TensorRT's ONNX parser refuses the graph: {'; '.join(errors)}")
+        raise UnsupportedError(f"TensorRT's ONNX parser rejects the graph: {'; '.join(errors)}")
 
 
-def _in_f16(path: Path | None) -> bytes:
-    """The graph with weights and tensors in float16, and its inputs and outputs as they were."""
+def _convert_to_f16(path: Path | None) -> bytes:
+    """Convert the weights and tensors of the graph to float16, except its inputs and outputs."""
     import onnx
 
     try:
-        # By the import that keeps its telemetry off, which must come first.
+        # This import disables the telemetry, so it must be the first.
         from ngbkit.compilers.onnxruntime_runtime import onnxruntime
 
         float16, onnx_model = (
@@ -221,16 +209,16 @@ def _in_f16(path: Path | None) -> bytes:
         )
     except ImportError as error:
         raise UnsupportedError(
-            f"this TensorRT takes the precision from the graph, and what converts it to f16 is missing ({error}); "
-            "get it by: pip install 'ngbkit[onnxruntime]'"
+            f"this TensorRT takes the precision from the graph, and the converter to f16 is missing ({error}); "
+            "install with: pip install 'ngbkit[onnxruntime]'"
         ) from error
     converted = float16.convert_float_to_float16(onnx.load(str(path)), keep_io_types=True)
-    onnx_model.OnnxModel(converted).topological_sort()  # the casts of the inputs were put at the end
+    onnx_model.OnnxModel(converted).topological_sort()  # the converter appends the casts of the inputs
     return bytes(converted.SerializeToString())
 
 
 def _use_timings(config: Any, timings: Path) -> None:
-    """Build with the timings that are kept; those that TensorRT does not take are forgotten."""
+    """Build with the cached tactic timings; those that TensorRT rejects are discarded."""
     for content in ([timings.read_bytes()] if timings.exists() else []) + [b""]:
         cache = config.create_timing_cache(content)
         if cache is not None and config.set_timing_cache(cache, False):
@@ -240,7 +228,7 @@ def _use_timings(config: Any, timings: Path) -> None:
 def _bind(
     trt: Any, driver: cuda.Driver, engine: Any, context: Any, task: Task, names: Sequence[str]
 ) -> tuple[dict[str, np.ndarray], dict[str, int]]:
-    """Memory on the GPU for every tensor, the inputs' values in it: arrays for the outputs, and all addresses."""
+    """Allocate every tensor on the GPU, upload the inputs, and return host arrays of the outputs and all addresses."""
     import numpy as np
 
     inputs = {spec.name: array for spec, array in zip(task.inputs, task.arrays, strict=True)}
@@ -250,29 +238,29 @@ def _bind(
     }
     arrays = {**inputs, **outputs}
     addresses = {}
-    # An input that nothing reads may be none of the engine's: its own list says what it wants.
+    # The engine may drop an input that nothing reads, so iterate over its own list.
     for name in [engine.get_tensor_name(index) for index in range(engine.num_io_tensors)]:
         array = np.ascontiguousarray(arrays[name], dtype=trt.nptype(engine.get_tensor_dtype(name)))
         addresses[name] = driver.allocate(array.nbytes)
         if name in inputs:
             driver.upload(addresses[name], array)
         if not context.set_tensor_address(name, addresses[name]):
-            raise RuntimeError(f"TensorRT does not take an address for its tensor {name!r}")
+            raise RuntimeError(f"TensorRT rejects the address of its tensor {name!r}")
     return outputs, addresses
 
 
-def _enqueue_on(driver: cuda.Driver, owners: tuple[Any, Any, Any], log: Any) -> Callable[[], None]:
+def _build_enqueue(driver: cuda.Driver, owners: tuple[Any, Any, Any], log: Any) -> Callable[[], None]:
     execute, stream = owners[-1].execute_async_v3, driver.stream.value
 
     def enqueue(_: tuple[Any, Any, Any] = owners) -> None:
         if not execute(stream):
-            raise RuntimeError(f"TensorRT could not enqueue the network: {_said(log)}")
+            raise RuntimeError(f"TensorRT cannot enqueue the network: {_join_errors(log)}")
 
     return enqueue
 
 
 def _explain(trt: Any, engine: Any, task: Task) -> dict[str, Any]:
-    """The layers of the engine, from its own inspector."""
+    """Count the layers of the engine, by its own inspector."""
     assert task.onnx is not None
     text = engine.create_engine_inspector().get_engine_information(trt.LayerInformationFormat.JSON)
     layers = [layer if isinstance(layer, str) else layer["Name"] for layer in json.loads(text)["Layers"]]
@@ -280,30 +268,30 @@ def _explain(trt: Any, engine: Any, task: Task) -> dict[str, Any]:
         "nodes_before": len(onnx_graph.read_operators(task.onnx)),
         "nodes_after": len(layers),
         "nodes_fused": sum(map(_is_fused, layers)),
-        "fallbacks": 0,  # an engine runs on the GPU as a whole, or is not built
+        "fallbacks": 0,  # an engine runs on the GPU as a whole, or cannot be built
     }
 
 
 def _is_fused(layer: str) -> bool:
-    """Whether the name of a layer says that it is several: ``conv + relu``, ``{ForeignNode[first...last]}``."""
+    """Return whether a layer's name joins several: ``conv + relu``, ``{ForeignNode[first...last]}``."""
     return " + " in layer or "..." in layer
 
 
 def probe() -> str:
-    """Why TensorRT cannot work here: no driver, no GPU that this process may see, or libraries that do not load."""
-    return cuda.lacks("tensorrt", f"from {__name__} import diagnose; print(diagnose(), end='')")
+    """Return the reason why TensorRT cannot work here: no driver, no visible GPU, or libraries that do not load."""
+    return cuda.find_problem("tensorrt", f"from {__name__} import diagnose; print(diagnose(), end='')")
 
 
 def diagnose() -> str:
-    """Why TensorRT, which loads, cannot use the GPU of this very process, or ``""``."""
+    """Return the reason why TensorRT, which loads, cannot use the GPU of this process, or ``""``."""
     import tensorrt as trt
 
     log = _make_log(trt)
     try:
         trt.Builder(log)
-    except Exception as error:  # noqa: BLE001  what it raises differs by version, and its log has the reason
-        said = "; ".join(log.errors) or f"{type(error).__name__}: {error}"
-        return f"TensorRT {trt.__version__} does not work with this GPU and driver: {said}"
+    except Exception as error:  # noqa: BLE001  its type differs by version, and the log has the reason
+        reason = "; ".join(log.errors) or f"{type(error).__name__}: {error}"
+        return f"TensorRT {trt.__version__} does not work with this GPU and driver: {reason}"
     return ""
 
 
@@ -312,24 +300,24 @@ COMPILER = Compiler(
     summary="NVIDIA TensorRT, on an NVIDIA GPU",
     forms={"onnx": ()},
     packages=("tensorrt",),
-    install="pip install 'ngbkit[tensorrt]' with NVIDIA's own package index; a Jetson has it in its JetPack",
+    install="pip install 'ngbkit[tensorrt]' from NVIDIA's own package index; on a Jetson, JetPack includes it",
     compile=compile,
     caches=True,
     accelerators={"cuda": probe},
     options={
         "precision": Option(
             default="f32",
-            help="the precision to compute in; left to itself TensorRT picks tf32 for matrix products",
+            help="precision of the computation; TensorRT's own default for matrix products is tf32",
             choices=("f32", "tf32", "f16"),
         ),
         "level": Option(
             default=_DEFAULT_LEVEL,
-            help="how hard the builder tries, from 0 to 5: above 3 it takes much longer and may find faster kernels",
+            help="optimisation effort of the builder, 0 to 5: above 3 it takes much longer and may find faster kernels",
             choices=_LEVELS,
         ),
         "cuda_graph": Option(
             default=False,
-            help="record the network's launches once and launch them as one; it helps where the network is small",
+            help="record the network's launches and replay them as one; this helps small networks",
             choices=(False, True),
         ),
     },

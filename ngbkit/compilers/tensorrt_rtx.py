@@ -1,7 +1,7 @@
-"""NVIDIA TensorRT-RTX from an ONNX file, as the execution provider that plugs into ONNX Runtime.
+"""NVIDIA TensorRT-RTX, from an ONNX file, through its execution provider for ONNX Runtime.
 
-Its package changes the process that imports it: it writes links beside its libraries and loads them all, and they want
-the driver. So it is imported in the child that compiles and in the one that probes, and nowhere else.
+Importing its package changes the process: it writes links beside its libraries and loads them all, and they require the
+driver. So only the compiling child and the probing child import it.
 """
 
 from __future__ import annotations
@@ -20,42 +20,37 @@ from ngbkit.compilers import onnxruntime_session as strict
 from ngbkit.compilers.base import Compiler, Option, Program, Task
 from ngbkit.compilers.onnxruntime_session import Provider
 from ngbkit.errors import UnsupportedError
-from ngbkit.registry import version
+from ngbkit.files import read_chunks
+from ngbkit.registry import find_version
 from ngbkit.sweep.records import Contract
 
 if TYPE_CHECKING:
     from ngbkit.hardware.accelerators.cuda import Driver
 
 PROVIDER = "NvTensorRTRTXExecutionProvider"
-#: The distribution that brings it here: there is one for each CUDA.
+#: The installed distribution of the provider: there is one per version of CUDA.
 PACKAGE = next(
-    (name for name in (f"onnxruntime-ep-nv-tensorrt-rtx-cu{cuda}" for cuda in (13, 12)) if version(name)),
+    (name for name in (f"onnxruntime-ep-nv-tensorrt-rtx-cu{cuda}" for cuda in (13, 12)) if find_version(name)),
     "onnxruntime-ep-nv-tensorrt-rtx-cu13",
 )
 
 _MODULE = "onnxruntime_ep_nv_tensorrt_rtx"
 _LEVEL = "all"
-# The provider has no option for it, and TensorRT's own default is tf32. All of NVIDIA's libraries read this one.
+# The provider has no option for tf32, which is TensorRT's own default; all of NVIDIA's libraries read this variable.
 _TF32 = "NVIDIA_TF32_OVERRIDE"
 
 
 def compile(task: Task) -> Program:
-    """Build an engine from the ONNX file of `task`, or load what is kept of it, and bind its tensors on the GPU.
-
-    Raises
-    ------
-    UnsupportedError
-        The provider offers no device, does not come, or takes no node of the network.
-    """
+    """Build an engine from the ONNX file of `task`, unless the cache has one, and bind its tensors on the GPU."""
     from ngbkit.hardware.accelerators.cuda import Driver
 
     driver = Driver()
-    _choose_tf32(str(task.options["precision"]))
+    _set_tf32(str(task.options["precision"]))
     devices = find_devices()
-    kept = _Kept.of(task, driver)
-    provider = _provider(task, driver, devices, kept)
-    session, cache = _load_or_build(task, provider, kept)
-    return strict.gpu_program(
+    cache = _Cache.of(task, driver)
+    provider = _build_provider(task, driver, devices, cache)
+    session, outcome = _load_or_build(task, provider, cache)
+    return strict.build_gpu_program(
         task,
         session,
         driver,
@@ -66,19 +61,19 @@ def compile(task: Task) -> Program:
             transfers="excluded",
             notes="CUDA graph" if task.options["cuda_graph"] else "",
         ),
-        {"provider": PROVIDER, "cache": cache},
+        {"provider": PROVIDER, "cache": outcome},
         lambda: strict.explain(
             task,
             runtime.make_settings(task, _LEVEL, spinning=False),
             provider,
             lambda session: strict.bind_on_gpu(session, task, driver)[0],
-            onnx=kept.engine if kept.engine.exists() else _source(task),
+            onnx=cache.engine if cache.engine.exists() else _load_source(task),
         ),
     )
 
 
-def _choose_tf32(precision: str) -> None:
-    """Say whether f32 may be multiplied as tf32, before the library is loaded, in this child alone."""
+def _set_tf32(precision: str) -> None:
+    """Allow or forbid tf32 products of f32, in this child only, before the library loads."""
     if precision == "tf32":
         os.environ.pop(_TF32, None)
     else:
@@ -86,63 +81,57 @@ def _choose_tf32(precision: str) -> None:
 
 
 def find_devices() -> list[Any]:
-    """The first GPU as the provider's device, in a list of its own.
-
-    Raises
-    ------
-    UnsupportedError
-        The provider offers none. ONNX Runtime would compute on the CPU then, and only warn.
-    """
+    """Return the provider's device for the first GPU, in a list; without one ONNX Runtime would use the CPU."""
     from ngbkit.compilers.onnxruntime_runtime import onnxruntime
 
     _register()
     devices = [device for device in onnxruntime.get_ep_devices() if device.ep_name == PROVIDER]
     if not devices:
         raise UnsupportedError(
-            f"{PROVIDER} offers no device for this GPU: {PACKAGE} {version(PACKAGE)} serves RTX GPUs alone, see "
-            "NVIDIA's support matrix of TensorRT-RTX, and use the compiler tensorrt or onnxruntime on others"
+            f"{PROVIDER} offers no device for this GPU: {PACKAGE} {find_version(PACKAGE)} supports only RTX GPUs (see "
+            "NVIDIA's support matrix of TensorRT-RTX); on others use tensorrt or onnxruntime"
         )
     return sorted(devices, key=lambda device: int(dict(device.ep_options).get("device_id", "0")))[:1]
 
 
 @functools.cache
 def _register() -> None:
-    """Load the provider into this process, once: a second time is an error."""
+    """Load the provider into this process, once, because a second time is an error."""
     from ngbkit.compilers.onnxruntime_runtime import onnxruntime
 
     plugin = importlib.import_module(_MODULE)
     onnxruntime.register_execution_provider_library(PROVIDER, plugin.get_library_path())
 
 
-def _provider(task: Task, driver: Driver, devices: list[Any], kept: _Kept) -> Provider:
+def _build_provider(task: Task, driver: Driver, devices: list[Any], cache: _Cache) -> Provider:
     return Provider(
         name=PROVIDER,
         options={
             "has_user_compute_stream": "1",
             "user_compute_stream": str(driver.stream.value or 0),
             "enable_cuda_graph": str(int(bool(task.options["cuda_graph"]))),
-            "nv_runtime_cache_path": str(kept.kernels),
+            "nv_runtime_cache_path": str(cache.kernels),
         },
         devices=devices,
     )
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
-    """Where an engine is kept, and the kernels that were compiled for it; the provider writes those as it closes."""
+class _Cache:
+    """The cache folders of an engine and of the kernels compiled for it, which the provider writes when it closes."""
 
     folder: Path
 
     @classmethod
-    def of(cls, task: Task, driver: Driver) -> _Kept:
+    def of(cls, task: Task, driver: Driver) -> _Cache:
         assert task.onnx is not None
         machine = (driver.name, str(driver.compute_capability), driver.cuda_version)
-        versions = (PACKAGE, str(version(PACKAGE)), str(version(runtime.PACKAGE)))
+        versions = (PACKAGE, str(find_version(PACKAGE)), str(find_version(runtime.PACKAGE)))
         options = (str(task.options["precision"]), str(task.options["cuda_graph"]))
         name = hashlib.sha256("\0".join((*options, *versions, *machine)).encode())
         with task.onnx.open("rb") as file:
-            for block in iter(lambda: file.read(1 << 20), b""):
-                name.update(block)
+            for chunk in read_chunks(file):
+                name.update(chunk)
         return cls(task.cache / "tensorrt-rtx" / name.hexdigest()[:16])
 
     @property
@@ -154,37 +143,37 @@ class _Kept:
         return self.folder / "kernels"
 
 
-def _load_or_build(task: Task, provider: Provider, kept: _Kept) -> tuple[Any, str]:
-    """A session, and whether its engine was kept."""
-    if kept.engine.exists():
+def _load_or_build(task: Task, provider: Provider, cache: _Cache) -> tuple[Any, str]:
+    """Open a session, and return it with ``"hit"`` if the cache had its engine, else ``"miss"``."""
+    if cache.engine.exists():
         try:
-            session = strict.open_session(kept.engine, runtime.make_settings(task, _LEVEL, spinning=False), provider)
-        except Exception:  # noqa: BLE001  whatever is wrong with what was kept, it can be made again
-            shutil.rmtree(kept.engine.parent)
+            session = strict.open_session(cache.engine, runtime.make_settings(task, _LEVEL, spinning=False), provider)
+        except Exception:  # noqa: BLE001  whatever is wrong with the cached engine, it can be built again
+            shutil.rmtree(cache.engine.parent)
         else:
             return session, "hit"
-    return _build(task, provider, kept), "miss"
+    return _build(task, provider, cache), "miss"
 
 
-def _build(task: Task, provider: Provider, kept: _Kept) -> Any:
-    """A session on the network itself, which leaves its engine as an ONNX file with a file beside it."""
-    # A child that is killed while it writes leaves nothing that the next one would take for an engine.
-    part = kept.folder / "part"
-    shutil.rmtree(part, ignore_errors=True)
-    part.mkdir(parents=True)
+def _build(task: Task, provider: Provider, cache: _Cache) -> Any:
+    """Open a session on the network itself, which writes its engine as an ONNX file with a file beside it."""
+    # A child killed while it writes must leave no partial engine.
+    draft = cache.folder / "part"
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir(parents=True)
     settings = runtime.make_settings(task, _LEVEL, spinning=False)
     settings.add_session_config_entry("ep.context_enable", "1")
-    settings.add_session_config_entry("ep.context_file_path", str(part / kept.engine.name))
-    # The engine apart: embedded, it may not be larger than 2 GB.
+    settings.add_session_config_entry("ep.context_file_path", str(draft / cache.engine.name))
+    # Store the engine in a file of its own: an embedded one is limited to 2 GB.
     settings.add_session_config_entry("ep.context_embed_mode", "0")
-    session = strict.open_session(_source(task), settings, provider)
-    if (part / kept.engine.name).exists():
-        part.replace(kept.engine.parent)
+    session = strict.open_session(_load_source(task), settings, provider)
+    if (draft / cache.engine.name).exists():
+        draft.replace(cache.engine.parent)
     return session
 
 
-def _source(task: Task) -> Path | bytes:
-    """What to build from: the provider computes each node in the precision that the graph gives it."""
+def _load_source(task: Task) -> Path | bytes:
+    """Return the ONNX file or model to build from: the provider computes each node in the precision of the graph."""
     assert task.onnx is not None
     if task.options["precision"] != "f16":
         return task.onnx
@@ -195,15 +184,15 @@ def _source(task: Task) -> Path | bytes:
     return converted
 
 
-def lacks_gpu() -> str:
-    """Why TensorRT-RTX cannot work here: no driver, no GPU that this process may see, or what the provider says."""
+def probe_gpu() -> str:
+    """Return the reason why TensorRT-RTX cannot work here: no driver, no visible GPU, or the provider's own reason."""
     from ngbkit.hardware.accelerators import cuda
 
-    return cuda.lacks("tensorrt-rtx", f"from {__name__} import diagnose; print(diagnose(), end='')")
+    return cuda.find_problem("tensorrt-rtx", f"from {__name__} import diagnose; print(diagnose(), end='')")
 
 
 def diagnose() -> str:
-    """Why the provider offers no device, found in this very process by loading it; ``""`` where it does."""
+    """Return the reason why the provider offers no device in this process, or ``""``."""
     try:
         find_devices()
     except UnsupportedError as error:
@@ -219,16 +208,16 @@ COMPILER = Compiler(
     install="pip install 'ngbkit[tensorrt-rtx]'",
     compile=compile,
     caches=True,
-    accelerators={"cuda": lacks_gpu},
+    accelerators={"cuda": probe_gpu},
     options={
         "precision": Option(
             default="f32",
-            help="the precision to compute in; left to itself TensorRT picks tf32 for matrix products",
+            help="precision of the computation; TensorRT's own default for matrix products is tf32",
             choices=("f32", "tf32", "f16"),
         ),
         "cuda_graph": Option(
             default=False,
-            help="record the kernels' launches once and replay them; it helps where the network is small",
+            help="record the kernel launches once and replay them; this helps small networks",
             choices=(False, True),
         ),
     },

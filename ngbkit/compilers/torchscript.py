@@ -1,4 +1,4 @@
-"""TorchScript: a traced module, frozen, with the passes that `optimize_for_inference` adds for a CPU or a GPU."""
+"""TorchScript: a traced and frozen module, with the passes of `optimize_for_inference` for a CPU or a GPU."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from ngbkit.compilers import torch_runtime
 from ngbkit.compilers.base import Compiler, Program, Task, always
 
-# To read a constant or an attribute, to pack and unpack, and to ask for a type or a size compute nothing.
+# Reading a constant or an attribute, packing, unpacking, and querying a type or a size compute nothing.
 _IDLE = {
     *("prim::Constant", "prim::ConstantMKLDNNTensor", "prim::GetAttr"),
     *("prim::ListConstruct", "prim::ListUnpack", "prim::TupleConstruct", "prim::TupleUnpack"),
@@ -25,15 +25,15 @@ def compile(task: Task) -> Program:
     import torch
 
     bound = torch_runtime.bind(task)
-    with torch.no_grad(), _silenced():
+    with torch.no_grad(), _silence_deprecations():
         # The harness checks the outputs itself, and a strict trace refuses a network that returns a dict.
         traced = torch.jit.trace(  # type: ignore[no-untyped-call]
             bound.module, bound.inputs, check_trace=False, strict=False
         )
         graph = traced.graph  # holds none of the weights
         optimised = torch.jit.optimize_for_inference(torch.jit.freeze(traced))
-    # Called by way of the module, Python would look the method up in every call, for 1 µs.
-    run = torch_runtime.without_gradients(optimised.forward, bound.inputs)
+    # A call through the module would look the method up each time, for 1 µs.
+    run = torch_runtime.disable_gradients(optimised.forward, bound.inputs)
     # The executor profiles the first call and specialises the graph to it in the second.
     run()
     run()
@@ -43,14 +43,14 @@ def compile(task: Task) -> Program:
 
 
 def _explain(graph: Any, run: Callable[[], Any]) -> dict[str, Any]:
-    """The graph as it was traced, and as the executor runs it, which it tells after a call."""
+    """Count the operators of the traced graph, and of the one that the executor runs, which is known after a call."""
     import torch
 
     torch._C._jit_pass_inline(graph)
     run()
-    executed = list(_operators(torch._C._last_executed_optimized_graph()))
+    executed = list(_list_operators(torch._C._last_executed_optimized_graph()))
     return {
-        "nodes_before": sum(1 for _ in _operators(graph)),
+        "nodes_before": sum(1 for _ in _list_operators(graph)),
         "nodes_after": len(executed),
         "nodes_fused": sum(map(_is_fused, executed)),
         "operators": dict(Counter(node.kind() for node in executed)),
@@ -58,25 +58,25 @@ def _explain(graph: Any, run: Callable[[], Any]) -> dict[str, Any]:
 
 
 @contextmanager
-def _silenced() -> Iterator[None]:
-    """TorchScript says that it is deprecated at every step; whoever measures it knows."""
+def _silence_deprecations() -> Iterator[None]:
+    """Suppress TorchScript's own deprecation warnings, which every step emits."""
     with warnings.catch_warnings():
         for category in (DeprecationWarning, FutureWarning):
             warnings.filterwarnings("ignore", r"`torch\.jit\.\w+` is deprecated", category)
         yield
 
 
-def _operators(block: Any) -> Iterator[Any]:
-    """The nodes of a graph or a block that compute something."""
+def _list_operators(block: Any) -> Iterator[Any]:
+    """Yield the nodes of a graph or a block that compute something."""
     for node in block.nodes():
-        if node.kind() == "prim::If":  # the executor's own: a fused group, or without it where a type does not fit
-            yield from _operators(next(node.blocks()))
+        if node.kind() == "prim::If":  # from the executor: a fused group, or its fallback if a type does not match
+            yield from _list_operators(next(node.blocks()))
         elif node.kind() not in _IDLE:
             yield node
 
 
 def _is_fused(node: Any) -> bool:
-    """Whether it is a group of operators, or a convolution with the BatchNorm after it in its weights."""
+    """Return whether a node is a group of operators, or a convolution with a BatchNorm folded into its weights."""
     return node.kind() in _GROUPS or any("_fused_bn" in value.debugName() for value in node.inputs())
 
 

@@ -17,29 +17,30 @@ if TYPE_CHECKING:
 
     from ngbkit.compilers.tvm_relax.library import Library
     from ngbkit.compilers.tvm_relax.network import Network
+    from ngbkit.compilers.tvm_relax.store import Subject
 
 _BUDGET = ("trials", "early_stop", "total", "seconds")
-# Its CUDA code is compiled by NVRTC, which comes apart from it, with headers of the CUDA toolkit.
+# NVRTC, which compiles TVM's CUDA code, is a separate package and needs headers of the CUDA toolkit.
 _PROBE = """
 from ngbkit.compilers.tvm_runtime import tvm
 from tvm.support import nvcc
 if not tvm.cuda(0).exist:
-    print("TVM finds no CUDA GPU: this build of apache-tvm has no CUDA, or does not fit the driver")
+    print("TVM found no CUDA GPU: this build of apache-tvm lacks CUDA, or does not match the driver")
 else:
     try:
         nvcc.compile_cuda('extern "C" __global__ void nothing() {}', "cubin", "sm_80")
     except Exception as error:
-        why = str(error).splitlines()[0]
+        reason = str(error).splitlines()[0]
         print(
-            f"TVM cannot compile for CUDA ({why}): it needs NVIDIA's CUDA toolkit, with CUDA_PATH set to its folder, "
-            "and: pip install cuda-bindings"
+            f"TVM cannot compile for CUDA ({reason}): it needs NVIDIA's CUDA toolkit, with CUDA_PATH set to its "
+            "folder, and: pip install cuda-bindings"
         )
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Made:
-    """A library, and what is to be said of it."""
+class _Build:
+    """A library, and what the program reports about it."""
 
     library: Library
     facts: Mapping[str, Any]
@@ -48,10 +49,10 @@ class _Made:
 
 
 def compile(task: Task) -> Program:
-    """Build the ONNX file of `task` with Relax, or load what is kept of it."""
-    budget = _budget(task.options)
-    # The thread pool reads both when it starts, and knows no other way to be told. Left to itself it pins its threads
-    # to the machine's first cores, whichever this process may use.
+    """Build the ONNX file of `task` with Relax, unless the cache has its library."""
+    budget = _read_budget(task.options)
+    # The thread pool reads both variables when it starts, and has no other setting for them. By default it pins its
+    # threads to the machine's first cores, whichever ones this process may use.
     os.environ["TVM_NUM_THREADS"], os.environ["TVM_BIND_THREADS"] = str(task.threads), "0"
     from ngbkit.compilers.tvm_relax import targets
     from ngbkit.compilers.tvm_relax.network import Network
@@ -60,78 +61,81 @@ def compile(task: Task) -> Program:
     assert task.onnx is not None
     network = Network.read(task.onnx)
     target = targets.find_target(task.accelerator, task.threads)
-    made = (_tuned if tunes(task.options) else _untuned)(task, network, target, budget)
+    if tunes(task.options):
+        build = _build_tuned(task, network, target, budget)
+    else:
+        build = _build_untuned(task, network, target)
 
     device = targets.find_device(task.accelerator)
     arrays = {spec.name: array for spec, array in zip(task.inputs, task.arrays, strict=True)}
-    names = network.input_names(list(arrays))
-    call = made.library.bind([tvm.runtime.tensor(arrays[name], device) for name in names])
+    names = network.list_inputs(list(arrays))
+    call = build.library.bind([tvm.runtime.tensor(arrays[name], device) for name in names])
     gpu = task.accelerator == "cuda"
-    run = _waiting(call, device.sync) if gpu else call
+    run = wait_after(call, device.sync) if gpu else call
     if gpu:
-        run()  # kernels are compiled from CUDA's C++ and loaded when they are first called: that is compile time
+        run()  # the first call compiles the kernels from CUDA's C++ and loads them: that is compile time
     return Program(
         run=run,
         fetch=_fetch,
         contract=Contract(
             runtime=f"tvm relax VM, {target.kind.name}",
-            precision=network.precision(),
+            precision=network.find_precision(),
             threads=tvm.get_global_func("runtime.NumThreads")(),
             transfers="excluded" if gpu else "none",
-            # TVM has NVRTC approximate divisions, roots and exponentials, and cannot be told not to.
-            notes=f"{made.notes}, fast math" if gpu else made.notes,
+            # TVM makes NVRTC approximate divisions, roots and exponentials, with no option to disable it.
+            notes=f"{build.notes}, fast math" if gpu else build.notes,
         ),
-        facts={"target": str(target), **made.facts},
-        explain=lambda: _explain(task, made.library),
+        facts={"target": str(target), **build.facts},
+        explain=lambda: _explain(task, build.library),
         enqueue=call if gpu else None,
-        reused_s=made.reused_s,
+        reused_s=build.reused_s,
     )
 
 
 def tunes(options: Mapping[str, Any]) -> bool:
-    """Whether any of the options sets a budget for tuning."""
+    """Return whether any of the options sets a budget for tuning."""
     return any(options[name] > 0 for name in _BUDGET)
 
 
-def _budget(options: Mapping[str, Any]) -> dict[str, float]:
+def _read_budget(options: Mapping[str, Any]) -> dict[str, float]:
     budget = {name: options[name] for name in _BUDGET}
     for name, value in budget.items():
         if not 0 <= value < float("inf"):
-            raise UsageError(f"tvm option {name}={value!r} does not fit; valid: 0 or more ({_OPTIONS[name].help}).")
+            raise UsageError(
+                f"invalid option {name} of tvm: got {value!r}; expected 0 or more ({_OPTIONS[name].help})."
+            )
     return budget
 
 
-def _untuned(task: Task, network: Network, target: Any, budget: Mapping[str, float]) -> _Made:
+def _build_untuned(task: Task, network: Network, target: Any) -> _Build:
     from ngbkit.compilers.tvm_relax import library, lowering, targets
-    from ngbkit.compilers.tvm_relax.store import Subject
 
-    del budget
     device = targets.find_device(task.accelerator)
-    folder = task.cache / "tvm" / _subject(Subject, task, network, target, {}).key
-    hit = library.is_kept(folder)
+    folder = task.cache / "tvm" / _build_subject(task, network, target, {}).key
+    hit = library.exists(folder)
     if hit:
-        made = library.load(folder, device)
+        built = library.load(folder, device)
     else:
         lowered = lowering.generate_code(lowering.fuse_default(network.import_relax(), target), target)
-        kept = library.keep(lowered, folder, {})
-        made = library.load(folder, device) if kept else library.take(lowered, {}, device)
-    return _Made(library=made, facts={"cache": "hit" if hit else "miss"}, notes="untuned")
+        saved = library.save(lowered, folder, {})
+        built = library.load(folder, device) if saved else library.from_lowered(lowered, {}, device)
+    return _Build(library=built, facts={"cache": "hit" if hit else "miss"}, notes="untuned")
 
 
-def _tuned(task: Task, network: Network, target: Any, budget: Mapping[str, float]) -> _Made:
-    from ngbkit.compilers.tvm_relax.store import Store, Subject
-    from ngbkit.compilers.tvm_relax.tuned import Workshop
+def _build_tuned(task: Task, network: Network, target: Any, budget: Mapping[str, float]) -> _Build:
+    from ngbkit.compilers.tvm_relax.store import Store
+    from ngbkit.compilers.tvm_relax.tuned import Tuner
 
-    store = Store(task.tuning.folder / "tvm", _subject(Subject, task, network, target, budget))
-    tuned = Workshop(
+    store = Store(task.tuning.folder / "tvm", _build_subject(task, network, target, budget))
+    tuned = Tuner(
         network=network,
         target=target,
         accelerator=task.accelerator,
         threads=task.threads,
         store=store,
         tuning=task.tuning,
-    ).make()
-    return _Made(
+    ).load_or_tune()
+    return _Build(
         library=tuned.library,
         facts=tuned.facts,
         notes=f"tuned, {tuned.candidates} candidates",
@@ -139,19 +143,20 @@ def _tuned(task: Task, network: Network, target: Any, budget: Mapping[str, float
     )
 
 
-def _subject(make: Callable[..., Any], task: Task, network: Network, target: Any, budget: Mapping[str, float]) -> Any:
+def _build_subject(task: Task, network: Network, target: Any, budget: Mapping[str, float]) -> Subject:
     from ngbkit.compilers.tvm_relax import targets
+    from ngbkit.compilers.tvm_relax.store import Subject
 
-    return make(
+    return Subject(
         network=network.digest(),
         batch_size=task.batch_size,
         target=str(target),
-        versions=targets.versions(),
+        versions=targets.list_versions(),
         budget=budget,
     )
 
 
-def _waiting(call: Callable[[], Any], wait: Callable[[], None]) -> Callable[[], Any]:
+def wait_after(call: Callable[[], Any], wait: Callable[[], None]) -> Callable[[], Any]:
     def run() -> Any:
         outputs = call()
         wait()
@@ -170,30 +175,30 @@ def _explain(task: Task, library: Library) -> dict[str, Any]:
 
 
 def _fetch(outputs: Any) -> list[np.ndarray]:
-    """One tensor, or the tensors of a nested tuple in order."""
+    """Flatten one tensor, or the tensors of a nested tuple, to arrays in order."""
     if hasattr(outputs, "numpy"):
         return [outputs.numpy()]
-    return [array for part in outputs for array in _fetch(part)]
+    return [array for output in outputs for array in _fetch(output)]
 
 
 def _probe_cuda() -> str:
     from ngbkit.hardware.accelerators import cuda
 
-    return cuda.lacks("tvm", _PROBE)
+    return cuda.find_problem("tvm", _PROBE)
 
 
 _OPTIONS = {
-    "trials": Option(default=0, help="candidates to try for each function of the network at most; 0: no limit"),
+    "trials": Option(default=0, help="most candidates to try per function of the network; 0: no limit"),
     "early_stop": Option(
-        default=0, help="give a function up after so many candidates that were no better; 0: go on to the end"
+        default=0, help="stop tuning a function after this many candidates without improvement; 0: never"
     ),
-    "total": Option(default=0, help="candidates to try for the whole network at most; 0: no limit"),
-    "seconds": Option(default=0.0, help="how long to tune the whole network at most, in seconds; 0: no limit"),
+    "total": Option(default=0, help="most candidates to try for the whole network; 0: no limit"),
+    "seconds": Option(default=0.0, help="most seconds to tune the whole network; 0: no limit"),
 }
 
 COMPILER = Compiler(
     name="tvm",
-    summary="Apache TVM (Relax), untuned unless one of its options says how long to tune",
+    summary="Apache TVM (Relax), untuned unless an option sets a tuning budget",
     forms={"onnx": ("ngbkit.compilers.tvm_runtime",)},
     packages=("apache-tvm", "apache-tvm-ffi", "onnx"),
     install="pip install 'ngbkit[tvm]'",

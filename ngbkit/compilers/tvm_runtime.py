@@ -1,7 +1,7 @@
 """TVM, imported without torch.
 
-``import tvm`` imports torch where it is installed (apache-tvm-ffi wants to be loaded after it), although an ONNX file
-needs nothing of it: 2 s, and 800 MB of a process whose memory is reported. This module is what a fork server preloads.
+``import tvm`` imports torch if it is installed (apache-tvm-ffi must load after it), although an ONNX file does not need
+it: that costs 2 s, and 800 MB of a process whose memory is reported. Fork servers preload this module.
 """
 
 from __future__ import annotations

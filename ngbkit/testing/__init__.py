@@ -1,11 +1,11 @@
-"""What the author of a compiler needs to hold it to the protocol: seeded networks, and the suite for all compilers.
+"""What the author of a compiler needs to test it against the protocol: seeded networks and the conformance suite.
 
     from ngbkit.testing import CompilerConformance
 
     class TestMine(CompilerConformance):
         compiler = "mine"      # its entry point, or "my_package.compiler:COMPILER"
 
-networks.py makes what is compiled, child.py compiles it, observation.py runs the children, conformance.py asserts.
+networks.py builds the networks, child.py compiles them, observation.py runs the children, conformance.py asserts.
 """
 
 from ngbkit.testing.conformance import CompilerConformance

@@ -1,4 +1,4 @@
-"""What a child process of the suite does: prepare the cases, or compile and call each of them, once or once more."""
+"""The child processes of the suite: they prepare the cases, or compile and call each of them, once or once more."""
 
 from __future__ import annotations
 
@@ -26,83 +26,83 @@ from ngbkit.workloads.export import export_for
 BATCH_SIZES = (1, 3)
 THREADS = 2
 UNKNOWN_OPERATOR = "unknown_operator"
-FOUND, FOUND_AGAIN, SOURCES = "found.json", "again.json", "sources.json"
+RESULTS, RECOMPILED, SOURCES = "results.json", "recompiled.json", "sources.json"
 
 
 def resolve(reference: str) -> Compiler:
-    """The compiler of that entry point, or of ``"package.module:ATTRIBUTE"``."""
+    """Return the compiler of an entry point, or of ``"package.module:ATTRIBUTE"``."""
     if ":" in reference:
-        found = metadata.EntryPoint(name=reference, value=reference, group=registry.COMPILERS).load()
+        compiler = metadata.EntryPoint(name=reference, value=reference, group=registry.COMPILERS).load()
     else:
-        found = registry.load(registry.COMPILERS, reference)
-    return cast(Compiler, found)
+        compiler = registry.load(registry.COMPILERS, reference)
+    return cast(Compiler, compiler)
 
 
 def load_arrays(cases: Path, network: str, batch_size: int, kind: str) -> list[np.ndarray]:
-    """The arrays of one case whose names begin with `kind`, ``"input"`` or ``"output"``, in order."""
-    with np.load(_case_path(cases, network, batch_size, ".npz")) as stored:
+    """Load the arrays of one case whose names start with `kind`, ``"input"`` or ``"output"``, in order."""
+    with np.load(_build_path(cases, network, batch_size, ".npz")) as stored:
         return [stored[name] for name in stored.files if name.startswith(kind)]
 
 
 def prepare(folder: str) -> None:
     """Write ``<network>/batch-<size>`` as .onnx and .npz for every case."""
     for name, build in NETWORKS.items():
-        network, place = build(), Path(folder, name)
-        place.mkdir()
-        export_for(network, place, BATCH_SIZES, seed=0)
+        network, subfolder = build(), Path(folder, name)
+        subfolder.mkdir()
+        export_for(network, subfolder, BATCH_SIZES, seed=0)
         for batch_size in BATCH_SIZES:
             arrays = feeds.draw(network.inputs, network.examples, batch_size, seed=0)
             _save(
-                _case_path(folder, name, batch_size, ".npz"),
+                _build_path(folder, name, batch_size, ".npz"),
                 {"input": arrays, "output": run_reference(network, arrays)},
             )
     _write_unknown_operator(folder)
 
 
 def compile_all(reference: str, form: Form, cases: str, out: str, accelerator: str) -> None:
-    """Compile and call every case of one form, and leave ``found.json`` and the outputs of each.
+    """Compile and call every case of one form, and write the results and the outputs of each.
 
     The cases of a network share a cache, as the trials of a workload do.
     """
     compiler = resolve(reference)
-    found = []
+    results = []
     for index, (name, batch_size, options) in enumerate(_list_cases(compiler, form)):
-        case = _case(name, batch_size, form, options)
-        found.append({**case, **_attempt(compiler, case, Path(cases), Path(out), str(index), accelerator)})
-    for attempt in found:
-        attempt["torch_imported"] = "torch" in sys.modules
-    Path(out, FOUND).write_text(json.dumps(found))
-    _note_sources(Path(out))
+        case = _build_case(name, batch_size, form, options)
+        results.append({**case, **_attempt(compiler, case, Path(cases), Path(out), str(index), accelerator)})
+    for result in results:
+        result["torch_imported"] = "torch" in sys.modules
+    Path(out, RESULTS).write_text(json.dumps(results))
+    _add_sources(Path(out))
 
 
 def compile_again(reference: str, form: Form, cases: str, out: str, accelerator: str) -> None:
-    """Compile the plain case of each network once more, with the caches that `compile_all` left in `out`."""
+    """Compile the default case of each network once more, with the caches that `compile_all` left in `out`."""
     compiler = resolve(reference)
-    found = {}
+    results = {}
     for index, (name, batch_size, options) in enumerate(_list_cases(compiler, form)):
         if name in NETWORKS and batch_size == BATCH_SIZES[0] and not options:
-            case = _case(name, batch_size, form, options)
-            found[index] = _attempt(compiler, case, Path(cases), Path(out), f"{index}-again", accelerator)
-    Path(out, FOUND_AGAIN).write_text(json.dumps(found))
-    _note_sources(Path(out))
+            case = _build_case(name, batch_size, form, options)
+            results[index] = _attempt(compiler, case, Path(cases), Path(out), f"{index}-again", accelerator)
+    Path(out, RECOMPILED).write_text(json.dumps(results))
+    _add_sources(Path(out))
 
 
-def _note_sources(out: Path) -> None:
-    """Add to ``sources.json`` the files of all modules that this process has, but for installed and generated ones."""
+def _add_sources(out: Path) -> None:
+    """Add the files of all loaded modules to ``sources.json``, except installed and generated ones."""
     earlier = json.loads((out / SOURCES).read_text()) if (out / SOURCES).exists() else []
-    others = (*(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")), str(out))
+    excluded = (*(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")), str(out))
     files = {getattr(module, "__file__", None) for module in tuple(sys.modules.values())}
-    sources = {str(file) for file in files if file and not str(file).startswith(others)}
+    sources = {str(file) for file in files if file and not str(file).startswith(excluded)}
     (out / SOURCES).write_text(json.dumps(sorted({*earlier, *sources})))
 
 
-def _case_path(cases: str | Path, network: str, batch_size: int, suffix: str) -> Path:
+def _build_path(cases: str | Path, network: str, batch_size: int, suffix: str) -> Path:
     return Path(cases, network, f"batch-{batch_size}{suffix}")
 
 
 def _save(path: Path, groups: Mapping[str, Sequence[np.ndarray]]) -> None:
-    named = {f"{group}.{index}": array for group, arrays in groups.items() for index, array in enumerate(arrays)}
-    np.savez(path, **cast("dict[str, Any]", named))
+    entries = {f"{group}.{index}": array for group, arrays in groups.items() for index, array in enumerate(arrays)}
+    np.savez(path, **cast("dict[str, Any]", entries))
 
 
 def _write_unknown_operator(folder: str) -> None:
@@ -114,8 +114,8 @@ def _write_unknown_operator(folder: str) -> None:
     opsets = [onnx.helper.make_opsetid("", 20), onnx.helper.make_opsetid("nobody", 1)]
     Path(folder, UNKNOWN_OPERATOR).mkdir()
     model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=10)
-    onnx.save(model, _case_path(folder, UNKNOWN_OPERATOR, 1, ".onnx"))
-    _save(_case_path(folder, UNKNOWN_OPERATOR, 1, ".npz"), {"input": [np.ones((1, 4), np.float32)]})
+    onnx.save(model, _build_path(folder, UNKNOWN_OPERATOR, 1, ".onnx"))
+    _save(_build_path(folder, UNKNOWN_OPERATOR, 1, ".npz"), {"input": [np.ones((1, 4), np.float32)]})
 
 
 def _list_cases(compiler: Compiler, form: Form) -> Iterator[tuple[str, int, dict[str, Any]]]:
@@ -130,7 +130,7 @@ def _list_cases(compiler: Compiler, form: Form) -> Iterator[tuple[str, int, dict
         yield UNKNOWN_OPERATOR, 1, {}
 
 
-def _case(network: str, batch_size: int, form: Form, options: Mapping[str, Any]) -> dict[str, Any]:
+def _build_case(network: str, batch_size: int, form: Form, options: Mapping[str, Any]) -> dict[str, Any]:
     return {"network": network, "batch_size": batch_size, "form": form, "options": options}
 
 
@@ -138,36 +138,41 @@ def _attempt(
     compiler: Compiler, case: Mapping[str, Any], cases: Path, out: Path, name: str, accelerator: str
 ) -> dict[str, Any]:
     try:
-        program = compiler.compile(_task(compiler, case, cases, out / f"cache-{case['network']}", accelerator))
+        program = compiler.compile(_build_task(compiler, case, cases, out / f"cache-{case['network']}", accelerator))
         calls = {"0": program.fetch(program.run())}
         with program.within():
             calls["1"] = program.fetch(program.run())
-    except Exception as error:  # noqa: BLE001  a compiler may raise anything, and the suite tells what
+    except Exception as error:  # noqa: BLE001  a compiler may raise anything, and the suite reports it
         message = f"{type(error).__name__}: {error}"
-        known = any(re.search(pattern, message) for pattern in compiler.refusals)
-        refused = known or isinstance(error, UnsupportedError)
+        refused = isinstance(error, UnsupportedError) or any(
+            re.search(pattern, message) for pattern in compiler.refusals
+        )
         return {"error": message, "refused": refused, "detail": traceback.format_exc()}
     _save(out / f"{name}.npz", calls)
     contract = asdict(program.contract)
-    return {"contract": contract, **_checked("facts", lambda: program.facts), **_checked("explained", program.explain)}
+    return {
+        "contract": contract,
+        **_collect_json("facts", lambda: program.facts),
+        **_collect_json("explained", program.explain),
+    }
 
 
-def _checked(name: str, ask: Callable[[], Any]) -> dict[str, Any]:
-    """What `ask` gives by that name, or why it is not plain JSON."""
+def _collect_json(name: str, collect: Callable[[], Any]) -> dict[str, Any]:
+    """Return the value of `collect` under a name, or why it is not plain JSON."""
     try:
-        return {name: json.loads(json.dumps(ask(), allow_nan=False))}
-    except Exception as error:  # noqa: BLE001  whatever is raised here is the finding
+        return {name: json.loads(json.dumps(collect(), allow_nan=False))}
+    except Exception as error:  # noqa: BLE001  any exception is the finding
         return {f"{name}_problem": f"{type(error).__name__}: {error}"}
 
 
-def _task(compiler: Compiler, case: Mapping[str, Any], cases: Path, cache: Path, accelerator: str) -> Task:
+def _build_task(compiler: Compiler, case: Mapping[str, Any], cases: Path, cache: Path, accelerator: str) -> Task:
     cache.mkdir(exist_ok=True)
     name, batch_size, form = case["network"], case["batch_size"], case["form"]
     arrays = load_arrays(cases, name, batch_size, "input")
     return Task(
         form=form,
         module=NETWORKS[name]().module if form == "module" else None,
-        onnx=_case_path(cases, name, batch_size, ".onnx") if form == "onnx" else None,
+        onnx=_build_path(cases, name, batch_size, ".onnx") if form == "onnx" else None,
         inputs=[TensorSpec(name="input", shape=array.shape[1:], dtype=str(array.dtype)) for array in arrays],
         arrays=arrays,
         batch_size=batch_size,

@@ -1,4 +1,4 @@
-"""Networks small enough to compile in a moment, seeded, with a float64 reference."""
+"""Seeded networks small enough to compile in a moment, with a float64 reference."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 
 from ngbkit.workloads.base import Network, TensorSpec
 from ngbkit.workloads.export import flatten
-from ngbkit.workloads.randomise import randomise, seeded
+from ngbkit.workloads.randomise import randomise, seed_generators
 
 if TYPE_CHECKING:
     import torch
 
 
 def small_conv() -> Network:
-    """Two convolutions with BatchNorm, a pooling and a linear layer on 3 x 16 x 16; seeded, and no weight is idle."""
+    """Two convolutions with BatchNorm, a pooling and a linear layer on 3 x 16 x 16; seeded, with all weights in use."""
     from torch import nn
 
     def build() -> nn.Module:
@@ -49,7 +49,7 @@ def small_attention() -> Network:
 
 
 def two_outputs() -> Network:
-    """A network that returns a feature map and, after it, a vector: their order shows in their shapes; seeded."""
+    """A network that returns a feature map and then a vector: their shapes reveal their order; seeded."""
     import torch
     from torch import nn
 
@@ -74,14 +74,14 @@ NETWORKS: Mapping[str, Callable[[], Network]] = {
 
 
 def _network(build: Callable[[], torch.nn.Module], shape: tuple[int, ...]) -> Network:
-    with seeded(0):
+    with seed_generators(0):
         module = build().eval()
     randomise(module, seed=0)
     return Network(inputs=[TensorSpec(name="input", shape=shape)], module=module)
 
 
 def run_reference(network: Network, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The outputs of the uncompiled module in float64. The module itself is left as it is."""
+    """Return the outputs of the uncompiled module in float64, leaving the module unchanged."""
     import torch
 
     module = copy.deepcopy(cast("torch.nn.Module", network.module)).double()
@@ -91,7 +91,7 @@ def run_reference(network: Network, arrays: Sequence[np.ndarray]) -> list[np.nda
 
 
 def relative_rmse(expected: np.ndarray, actual: np.ndarray) -> float:
-    """Root-mean-square error over the root mean square of `expected`; infinite for another shape, and for a NaN."""
+    """Return the root-mean-square error over the root mean square of `expected`; infinite for another shape or NaN."""
     if expected.shape != actual.shape:
         return float("inf")
     difference = actual.astype(np.float64) - expected

@@ -1,8 +1,8 @@
-"""What happens when a compiler is given every case, seen from child processes.
+"""The results of giving every case to a compiler, observed from child processes.
 
-One child a compiler and form compiles them, as when it is measured: runtimes that share a process slow each other
-down, and some pairs crash. A child leaves JSON and NumPy files in a folder, so that nothing is pickled. Where the
-environment variable `FOLDER` names a folder, they are kept there, for as long as nothing changes that they depend on.
+One child per compiler and form compiles them, as in a measurement: runtimes that share a process slow each other down,
+and some pairs crash. A child writes JSON and NumPy files to a folder, so that nothing is pickled. If the environment
+variable `FOLDER` names a folder, observations are cached there until something that they depend on changes.
 """
 
 from __future__ import annotations
@@ -27,42 +27,42 @@ import numpy as np
 
 from ngbkit.compilers.base import Form
 from ngbkit.sweep.records import Contract
-from ngbkit.testing.child import FOUND, FOUND_AGAIN, SOURCES, load_arrays, resolve
+from ngbkit.testing.child import RECOMPILED, RESULTS, SOURCES, load_arrays, resolve
 from ngbkit.testing.networks import relative_rmse
 
 FOLDER = "NGBKIT_OBSERVED"
-"""The environment variable that names the folder in which observations are kept; without it, none are."""
+"""The environment variable that names the folder of cached observations; without it, nothing is cached."""
 
 _STATE = "state.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """What a child found when it compiled one case.
+    """The result of compiling one case in a child.
 
     Parameters
     ----------
     network, batch_size, form, options
-        What was compiled.
+        The case.
     expected
         The outputs of the float64 reference.
     outputs
-        The outputs of the first call, fetched at once, and of the second; empty where it did not come so far.
+        The outputs of the first call, fetched immediately, and of the second; empty after an error.
     contract, facts, facts_problem
-        Of the program; `facts_problem` says why its facts are not plain JSON.
+        Of the program; `facts_problem` is why its facts are not plain JSON.
     explained, explained_problem
-        What the program told when it was asked to explain itself, or why that is not plain JSON.
+        What the program's `explain` returned, or why that is not plain JSON.
     again, again_facts, again_error
-        Outputs of the first call, facts and error of a second compile, in a new process, with the cache that the first
-        one left; only for the plain cases at the first batch size of a compiler that caches.
+        Outputs of the first call, facts and error of a second compile, in a new process with the first one's cache;
+        only for the default cases at the first batch size of a compiler that caches.
     stray
-        Files that the children left in their home and their folder for temporary files: none of them is in the cache.
+        Files that the children left in their home and temporary folder, outside the cache.
     error, refused
-        ``Type: message`` of what was raised, and whether the protocol makes that an `unsupported`.
+        ``Type: message`` of the exception, and whether the protocol classifies it as `unsupported`.
     detail
         The traceback.
     torch_imported
-        Whether the child had torch in it at the end.
+        Whether the child had imported torch by its end.
     """
 
     network: str
@@ -91,7 +91,7 @@ class Attempt:
 
     @property
     def rmse(self) -> float:
-        """The largest relative RMSE of an output of the first call; infinite where outputs are missing or too many."""
+        """The largest relative RMSE of an output of the first call; infinite if the number of outputs is wrong."""
         first = self.outputs[0] if self.outputs else ()
         if not first or len(first) != len(self.expected):
             return float("inf")
@@ -99,107 +99,109 @@ class Attempt:
 
 
 def observe(reference: str, accelerator: str = "cpu") -> tuple[Attempt, ...]:
-    """Compile every case with that compiler for that accelerator, in child processes, once in this process.
+    """Compile every case with a compiler for an accelerator, in child processes, once per process.
 
     The cases are three networks at batch sizes 1 and 3 in every form of the compiler, every other choice of every
-    option on one of them, and an ONNX graph with an operator that nobody knows. A compiler that caches gets
-    another child, which compiles the plain ones once more.
+    option on one of them, and an ONNX graph with an unknown operator. For a compiler that caches, another child
+    compiles the default cases once more.
 
     Raises
     ------
     AssertionError
-        A child crashed; the message carries the end of its log.
+        A child crashed; the message includes the end of its log.
     """
-    return _all(reference, accelerator)
+    return _observe_forms(reference, accelerator)
 
 
 @cache
-def _all(reference: str, accelerator: str) -> tuple[Attempt, ...]:
-    return tuple(attempt for form in resolve(reference).forms for attempt in _observed(reference, form, accelerator))
+def _observe_forms(reference: str, accelerator: str) -> tuple[Attempt, ...]:
+    return tuple(
+        attempt for form in resolve(reference).forms for attempt in _observe_form(reference, form, accelerator)
+    )
 
 
-def _observed(reference: str, form: Form, accelerator: str) -> tuple[Attempt, ...]:
+def _observe_form(reference: str, form: Form, accelerator: str) -> tuple[Attempt, ...]:
     with tempfile.TemporaryDirectory(prefix="ngbkit-observed-") as folder:
-        shelf = _shelf(f"{reference} {form} {accelerator}") if accelerator == "cpu" else None
-        if shelf is not None and _is_current(shelf, shelf / "out"):
-            return tuple(_read(shelf))
-        place = Path(folder)
-        _compile(reference, form, accelerator, place)
-        if shelf is not None:
-            (place / _STATE).write_text(_state(place / "out"))
-            shutil.rmtree(shelf, ignore_errors=True)
-            shutil.copytree(place, shelf, ignore=shutil.ignore_patterns("cache-*", "home"))
-        return tuple(_read(place))
+        entry = _find_entry(f"{reference} {form} {accelerator}") if accelerator == "cpu" else None
+        if entry is not None and _is_current(entry, entry / "out"):
+            return tuple(_read_attempts(entry))
+        root = Path(folder)
+        _compile(reference, form, accelerator, root)
+        if entry is not None:
+            (root / _STATE).write_text(_describe_state(root / "out"))
+            shutil.rmtree(entry, ignore_errors=True)
+            shutil.copytree(root, entry, ignore=shutil.ignore_patterns("cache-*", "home"))
+        return tuple(_read_attempts(root))
 
 
-def _compile(reference: str, form: Form, accelerator: str, place: Path) -> None:
-    """Have children compile every case, and leave what they find in `place`."""
-    out, home, cases = place / "out", place / "home", place / "cases"
-    shutil.copytree(_prepared(), cases)
+def _compile(reference: str, form: Form, accelerator: str, root: Path) -> None:
+    """Compile every case in children, which write their results below `root`."""
+    out, home, cases = root / "out", root / "home", root / "cases"
+    shutil.copytree(_prepare_cases(), cases)
     for folder in (out, home):
         folder.mkdir()
     verbs = ("compile_all", "compile_again") if resolve(reference).caches else ("compile_all",)
     for verb in verbs:
         _run_child(verb, reference, form, str(cases), str(out), accelerator, home=home)
     stray = sorted(str(path.relative_to(home)) for path in home.rglob("*") if path.is_file())
-    (place / "stray.json").write_text(json.dumps(stray))
+    (root / "stray.json").write_text(json.dumps(stray))
 
 
-def _read(place: Path) -> Iterator[Attempt]:
-    """The attempts that children left in `place`."""
-    out, cases = place / "out", place / "cases"
-    again = json.loads((out / FOUND_AGAIN).read_text()) if (out / FOUND_AGAIN).exists() else {}
-    stray = json.loads((place / "stray.json").read_text())
-    for index, found in enumerate(json.loads((out / FOUND).read_text())):
-        if "contract" in found:
-            found["contract"] = Contract(**found["contract"])
-            found["outputs"] = _load_calls(out / f"{index}.npz")
-        if str(index) in again:
-            found |= _found_again(again[str(index)], out / f"{index}-again.npz")
-        expected = load_arrays(cases, found["network"], found["batch_size"], "output")
-        yield Attempt(expected=expected, stray=stray, **found)
+def _read_attempts(root: Path) -> Iterator[Attempt]:
+    """Yield the attempts whose results children wrote below `root`."""
+    out, cases = root / "out", root / "cases"
+    recompiled = json.loads((out / RECOMPILED).read_text()) if (out / RECOMPILED).exists() else {}
+    stray = json.loads((root / "stray.json").read_text())
+    for index, result in enumerate(json.loads((out / RESULTS).read_text())):
+        if "contract" in result:
+            result["contract"] = Contract(**result["contract"])
+            result["outputs"] = _load_calls(out / f"{index}.npz")
+        if str(index) in recompiled:
+            result |= _load_recompiled(recompiled[str(index)], out / f"{index}-again.npz")
+        expected = load_arrays(cases, result["network"], result["batch_size"], "output")
+        yield Attempt(expected=expected, stray=stray, **result)
 
 
-def _shelf(name: str) -> Path | None:
-    """Where the observations of that name are kept, if they are."""
+def _find_entry(name: str) -> Path | None:
+    """Return the cache entry of that name, or None without a cache."""
     folder = os.environ.get(FOLDER)
     return Path(folder, hashlib.blake2b(name.encode(), digest_size=16).hexdigest()) if folder else None
 
 
-def _is_current(shelf: Path, out: Path) -> bool:
-    """Whether what is kept there is whole, and what it depends on is as it was."""
-    return (shelf / _STATE).exists() and (shelf / _STATE).read_text() == _state(out)
+def _is_current(entry: Path, out: Path) -> bool:
+    """Return whether a cache entry is complete and its dependencies are unchanged."""
+    return (entry / _STATE).exists() and (entry / _STATE).read_text() == _describe_state(out)
 
 
-def _state(out: Path) -> str:
-    """All that depends on the code that the children ran, on the packages and on the machine's tools, now."""
+def _describe_state(out: Path) -> str:
+    """Describe everything the results depend on: the code that the children ran, the packages, and the machine."""
     sources = json.loads((out / SOURCES).read_text())
-    digests = {path: _digest(Path(path)) for path in sources}
-    return json.dumps({"sources": digests, "packages": _packages(), "machine": _machine()}, indent=1)
+    digests = {path: _hash_file(Path(path)) for path in sources}
+    return json.dumps({"sources": digests, "packages": _list_packages(), "machine": _describe_machine()}, indent=1)
 
 
-def _digest(path: Path) -> str:
+def _hash_file(path: Path) -> str:
     return hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest() if path.is_file() else ""
 
 
 @cache
-def _packages() -> list[str]:
+def _list_packages() -> list[str]:
     return sorted(f"{package.name} {package.version}" for package in metadata.distributions())
 
 
 @cache
-def _machine() -> list[str]:
-    """The interpreter, the system, the chip with what it can do, and the C++ compiler."""
+def _describe_machine() -> list[str]:
+    """Describe the interpreter, the system, the chip with its features, and the C++ compiler."""
     chip = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith(("model name", "flags"))]
     cxx = shutil.which(os.environ.get("CXX") or "g++") or ""
     version = subprocess.run([cxx, "--version"], capture_output=True, text=True, check=False).stdout if cxx else ""
     return [sys.version, *os.uname(), *sorted(set(chip)), version]
 
 
-def _found_again(found: Mapping[str, Any], outputs: Path) -> dict[str, Any]:
-    if "error" in found:
-        return {"again_error": found["error"]}
-    return {"again": _load_calls(outputs)[0], "again_facts": found.get("facts", {})}
+def _load_recompiled(result: Mapping[str, Any], outputs: Path) -> dict[str, Any]:
+    if "error" in result:
+        return {"again_error": result["error"]}
+    return {"again": _load_calls(outputs)[0], "again_facts": result.get("facts", {})}
 
 
 def _load_calls(path: Path) -> list[list[np.ndarray]]:
@@ -208,44 +210,46 @@ def _load_calls(path: Path) -> list[list[np.ndarray]]:
 
 
 @cache
-def _prepared() -> Path:
-    """The folder of the cases: their ONNX files, inputs and reference outputs, made once."""
+def _prepare_cases() -> Path:
+    """Return the folder of the cases: their ONNX files, inputs and reference outputs, prepared once."""
     folder = Path(tempfile.mkdtemp(prefix="ngbkit-cases-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    shelf = _shelf(f"cases {_digest_package()} {_packages()} {_machine()}")
-    if shelf is None:
+    entry = _find_entry(f"cases {_hash_package()} {_list_packages()} {_describe_machine()}")
+    if entry is None:
         _run_child("prepare", str(folder))
         return folder
     # The workers of a test run would each prepare them.
-    with open(shelf.with_suffix(".lock"), "w") as lock:
+    with open(entry.with_suffix(".lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not shelf.is_dir():
+        if not entry.is_dir():
             _run_child("prepare", str(folder))
-            shutil.copytree(folder, partial := shelf.with_suffix(".partial"))
-            # Whole or not at all: nothing ever changes in a folder of that name.
-            partial.rename(shelf)
-    return shelf
+            shutil.copytree(folder, partial := entry.with_suffix(".partial"))
+            # Renamed as a whole; a folder of that name never changes.
+            partial.rename(entry)
+    return entry
 
 
 @cache
-def _digest_package() -> str:
-    """A hash of all code of ngbkit: the cases depend on no other code that a digest of packages leaves out."""
+def _hash_package() -> str:
+    """Hash all code of ngbkit, the only code outside the packages that the cases depend on."""
     root = Path(__file__).parents[1]
-    return "".join(_digest(path) for path in sorted(root.rglob("*.py")))
+    return "".join(_hash_file(path) for path in sorted(root.rglob("*.py")))
 
 
 def _run_child(verb: str, *arguments: str, home: Path | None = None) -> None:
-    # What is left in a home of its own can be seen, and so can temporary files, for which there is a variable as well.
-    places = {} if home is None else dict.fromkeys(("HOME", "XDG_CACHE_HOME", "TMPDIR"), str(home))
+    # Files left in a private home are visible, and so are temporary files, whose folder is a variable too.
+    folders = {} if home is None else dict.fromkeys(("HOME", "XDG_CACHE_HOME", "TMPDIR"), str(home))
     program = f"import sys; from ngbkit.testing.child import {verb}; {verb}(*sys.argv[1:])"
-    # No time limit: how long a compiler may take depends on the machine. A hang is the test runner's to end.
-    done = subprocess.run(
+    # No time limit: a compile's duration depends on the machine, and the test runner ends a hang.
+    process = subprocess.run(
         [sys.executable, "-c", program, *arguments],
-        # A compiler that a test module defines must be found there too.
-        env={**os.environ, **places, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        # A compiler defined by a test module must be importable there too.
+        env={**os.environ, **folders, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         capture_output=True,
         text=True,
         check=False,
     )
-    if done.returncode:
-        raise AssertionError(f"{verb} {' '.join(arguments[:2])} ended with {done.returncode}:\n{done.stderr[-4000:]}")
+    if process.returncode:
+        raise AssertionError(
+            f"{verb} {' '.join(arguments[:2])} ended with {process.returncode}:\n{process.stderr[-4000:]}"
+        )

@@ -1,4 +1,4 @@
-"""What tests of several compilers share: a network as a file."""
+"""Fixtures shared by the tests of several compilers."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""An ONNX Runtime with providers for a GPU that is not there: it computes on the CPU, in the memory of the fake driver.
+"""A fake ONNX Runtime with providers of a GPU that does not exist: it computes on the CPU, in the fake driver's memory.
 
-Everything but the provider is ONNX Runtime itself: sessions, bindings to addresses, profiles.
+Everything except the provider is ONNX Runtime itself: sessions, bindings to addresses, profiles.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import pytest
 from ngbkit.compilers import onnxruntime_runtime
 
 ON_CPU = "CPUExecutionProvider"
-# Of the names that are read of it, those that are as they are.
+# The attributes passed through from the real module.
 _REAL = ("ExecutionMode", "GraphOptimizationLevel", "RunOptions", "__file__", "__version__")
 
 
 class Settings(onnxruntime.SessionOptions):  # type: ignore[misc]  # ONNX Runtime has no types
-    """Session options that keep what only the fake looks at."""
+    """Session options that record the entries that only the fake reads."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,44 +40,30 @@ class Settings(onnxruntime.SessionOptions):  # type: ignore[misc]  # ONNX Runtim
 
 
 class Binding:
-    """A binding whose addresses on the GPU are addresses of this process."""
+    """A binding whose GPU addresses are addresses of this process."""
 
     def __init__(self, session: Any) -> None:
         self.real = session.io_binding()
-        self.places: list[str] = []
+        self.devices: list[str] = []
 
-    def bind_input(self, name: str, place: str, *rest: Any) -> None:
-        self.places.append(place)
+    def bind_input(self, name: str, device: str, *rest: Any) -> None:
+        self.devices.append(device)
         self.real.bind_input(name, "cpu", *rest)
 
-    def bind_output(self, name: str, place: str, *rest: Any) -> None:
-        self.places.append(place)
+    def bind_output(self, name: str, device: str, *rest: Any) -> None:
+        self.devices.append(device)
         self.real.bind_output(name, "cpu", *rest)
 
 
 @dataclass
 class FakeRuntime:
-    """What `ngbkit.compilers.onnxruntime_runtime.onnxruntime` is replaced by.
+    """The replacement of `ngbkit.compilers.onnxruntime_runtime.onnxruntime`."""
 
-    Parameters
-    ----------
-    available
-        The providers that this build has.
-    taken
-        What sessions say that they took; None: what was asked for.
-    owner
-        The provider that all nodes are assigned to; None: what was asked for.
-    devices
-        What plugins offer.
-    refuses
-        A part of the path of a file that no session opens.
-    """
-
-    available: Sequence[str] = ("CUDAExecutionProvider", ON_CPU)
-    taken: str | None = None
-    owner: str | None = None
-    devices: Sequence[Any] = ()
-    refuses: str = ""
+    available: Sequence[str] = ("CUDAExecutionProvider", ON_CPU)  # the providers of this build
+    chosen: str | None = None  # the provider that sessions report; by default the requested one
+    owner: str | None = None  # the provider of all nodes; by default the requested one
+    devices: Sequence[Any] = ()  # the devices that plugins offer
+    refuses: str = ""  # part of a path that no session opens
     SessionOptions: type[Settings] = Settings
     opened: list[Session] = field(default_factory=list)
     registered: list[str] = field(default_factory=list)
@@ -115,14 +101,14 @@ class FakeRuntime:
 
 
 class Session:
-    """A session on the CPU that bears the name of the provider that was asked for."""
+    """A session on the CPU that reports the name of the requested provider."""
 
     def __init__(self, runtime: FakeRuntime, model: Any, settings: Settings, providers: Any) -> None:
         self.model, self.settings, self._runtime = model, settings, runtime
         if settings.plugged is None:
-            [(self.asked, self.options)] = providers
+            [(self.requested, self.options)] = providers
         else:
-            self.asked, self.options = settings.plugged[0][0].ep_name, settings.plugged[1]
+            self.requested, self.options = settings.plugged[0][0].ep_name, settings.plugged[1]
         self.real = onnxruntime.InferenceSession(model, settings, providers=[ON_CPU], enable_fallback=0)
         self.waits: list[bool] = []
         self.bindings: list[Binding] = []
@@ -134,10 +120,10 @@ class Session:
         return getattr(self.real, name)
 
     def get_providers(self) -> list[str]:
-        return [self._runtime.taken or self.asked, ON_CPU]
+        return [self._runtime.chosen or self.requested, ON_CPU]
 
     def get_provider_graph_assignment_info(self) -> list[Any]:
-        return [SimpleNamespace(ep_name=self._runtime.owner or self.asked)]
+        return [SimpleNamespace(ep_name=self._runtime.owner or self.requested)]
 
     def io_binding(self) -> Binding:
         self.bindings.append(Binding(self.real))
@@ -149,8 +135,8 @@ class Session:
         self.real.run_with_iobinding(binding.real, options)
 
 
-def install(patch: pytest.MonkeyPatch, **known: Any) -> FakeRuntime:
-    """Make such a runtime that of the compilers."""
-    runtime = FakeRuntime(**known)
+def install(patch: pytest.MonkeyPatch, **fields: Any) -> FakeRuntime:
+    """Replace the compilers' ONNX Runtime by a fake one with those fields."""
+    runtime = FakeRuntime(**fields)
     patch.setattr(onnxruntime_runtime, "onnxruntime", runtime)
     return runtime

@@ -1,4 +1,4 @@
-"""AOTInductor, held to the protocol."""
+"""AOTInductor passes the conformance suite, and caches its packages."""
 
 import dataclasses
 import json
@@ -38,12 +38,12 @@ def make_task(folder: Path, module: torch.nn.Module, **options: Any) -> Task:
     )
 
 
-def name_of(task: Task) -> str:
-    return aotinductor._name(task, torch_runtime.bind(task), aotinductor._settings(task))
+def build_key(task: Task) -> str:
+    return aotinductor._build_key(task, torch_runtime.bind(task), aotinductor._build_settings(task))
 
 
 def test_a_package_is_loaded_again() -> None:
-    """The first compile makes a package, and another process finds it."""
+    """The first compile builds a package, and another process loads it."""
     attempt = observe(REFERENCE, "cpu")[0]
 
     assert ("miss", "hit") == (attempt.facts["cache"], attempt.again_facts["cache"])
@@ -51,16 +51,18 @@ def test_a_package_is_loaded_again() -> None:
 
 
 def test_operators_and_kernels_are_counted() -> None:
-    """What was exported and what the generated code calls is counted; frozen, fusions are left open."""
-    told = {
-        json.dumps(dict(one.options)): one.explained for one in observe(REFERENCE, "cpu") if one.network == "small_conv"
+    """Exported operators and calls of the generated code are counted; with frozen weights fusions are omitted."""
+    explained = {
+        json.dumps(dict(attempt.options)): attempt.explained
+        for attempt in observe(REFERENCE, "cpu")
+        if attempt.network == "small_conv"
     }
-    frozen, plain = told["{}"], told['{"freezing": false}']
+    frozen, plain = explained["{}"], explained['{"freezing": false}']
 
     assert 9 == frozen["nodes_before"] == plain["nodes_before"]
     assert 2 == frozen["operators"]["aten.conv2d.default"]
-    for one in (frozen, plain):
-        assert one["nodes_after"] == one["kernel_calls"] + sum(one["extern_calls"].values())
+    for counts in (frozen, plain):
+        assert counts["nodes_after"] == counts["kernel_calls"] + sum(counts["extern_calls"].values())
     assert 2 == frozen["extern_calls"]["aoti_torch_cpu_mkldnn__convolution_pointwise"]
     assert 2 == plain["extern_calls"]["aoti_torch_cpu_convolution"]
     assert 1 <= plain["nodes_fused"] <= plain["kernel_calls"]
@@ -85,39 +87,39 @@ def test_a_package_has_a_name_of_all_that_it_depends_on(tmp_path: Path) -> None:
         dataclasses.replace(make(), threads=first.threads + 1),
         dataclasses.replace(make(), arrays=[np.ones((4, 2), np.float32)]),
     ]
-    names = [name_of(task) for task in (first, *others)]
+    names = [build_key(task) for task in (first, *others)]
 
     assert len(set(names)) == len(names)
-    assert names[0] == name_of(make())
+    assert names[0] == build_key(make())
 
 
 def test_a_buffer_that_no_state_holds_is_in_the_name(tmp_path: Path) -> None:
-    """A buffer that is not saved with the weights is compiled in all the same."""
+    """A buffer that is not saved with the weights is part of the key, because it is compiled in."""
     names = set()
     for value in (1.0, 2.0):
         module = torch.nn.Linear(2, 2)
         for weight in module.parameters():
             torch.nn.init.zeros_(weight)
         module.register_buffer("scale", torch.full((2,), value), persistent=False)
-        names.add(name_of(make_task(tmp_path, module)))
+        names.add(build_key(make_task(tmp_path, module)))
 
     assert 2 == len(names)
 
 
 def test_outputs_are_flat_and_only_tensors() -> None:
-    """A network that returns a dict with a number in it is exported with its tensors alone, in their order."""
+    """A network that returns a dict with a number in it is exported with only its tensors, in order."""
 
     class Mixed(torch.nn.Module):
-        def forward(self, one: torch.Tensor) -> dict[str, Any]:
-            return {"b": one + 1, "a": [one * 2, None, 3.0]}
+        def forward(self, value: torch.Tensor) -> dict[str, Any]:
+            return {"b": value + 1, "a": [value * 2, None, 3.0]}
 
-    outputs = aotinductor._flat(Mixed())(torch.ones(1))
+    outputs = aotinductor._flatten_outputs(Mixed())(torch.ones(1))
 
     assert [2.0, 2.0] == [float(tensor) for tensor in outputs]
 
 
 def test_calls_are_read_from_the_code_of_a_network() -> None:
-    """What a call runs is read from ``run_impl`` alone: kernels and operators, but no allocation and no view."""
+    """Only kernels and operators in ``run_impl`` count as calls, not allocations and views."""
     source = """
 void cpp_fused_relu_0(const float* in_ptr0, float* out_ptr0);
 void AOTInductorModel::run_impl(AtenTensorHandle* input_handles) {
@@ -130,14 +132,14 @@ void another() { cpp_fused_relu_0(a, b); }
 """
     expected = ["cpp_fused_relu_0", "aoti_torch_cpu_addmm_out", "aoti_torch_proxy_executor_call_function"]
 
-    assert expected == aotinductor._calls(source)
+    assert expected == aotinductor._find_calls(source)
 
 
 @pytest.mark.parametrize(("version", "raised"), [("2.9.1", UnsupportedError), ("2.15.0+cpu", RuntimeError)])
 def test_a_torch_that_reads_no_folders_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str, raised: type[Exception]
 ) -> None:
-    """Where a version of torch cannot load an unpacked package the trial is unsupported, and a newer one failed."""
+    """A torch that cannot load an unpacked package makes the trial unsupported; with a newer one it fails."""
 
     def load(path: str) -> SimpleNamespace:
         raise RuntimeError(f"{path} is no archive")
@@ -150,11 +152,11 @@ def test_a_torch_that_reads_no_folders_is_refused(
 
 
 def test_a_gpu_needs_the_headers_of_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a GPU that Inductor can use, the CUDA toolkit is asked for."""
-    asked: list[str] = []
+    """On a GPU that Inductor supports, the probe checks for the CUDA toolkit."""
+    libraries: list[str] = []
 
     def lacks(library: str, program: str) -> str:
-        asked.append(library)
+        libraries.append(library)
         compile(program, "probe", "exec")
         return "set CUDA_HOME"
 
@@ -162,4 +164,4 @@ def test_a_gpu_needs_the_headers_of_cuda(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(aotinductor.cuda, "lacks", lacks)
 
     assert "set CUDA_HOME" == aotinductor.COMPILER.unavailable("cuda:0")
-    assert ["aotinductor"] == asked
+    assert ["aotinductor"] == libraries

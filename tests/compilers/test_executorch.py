@@ -1,4 +1,4 @@
-"""ExecuTorch, held to the protocol."""
+"""ExecuTorch passes the conformance suite, and delegates to XNNPACK."""
 
 import re
 from types import SimpleNamespace
@@ -15,25 +15,26 @@ class TestExecutorch(CompilerConformance):
     compiler = REFERENCE
 
 
-def _attempt(network: str = "small_conv", **options: object) -> Attempt:
-    return next(one for one in observe(REFERENCE) if one.network == network and one.options == options)
+def find_attempt(network: str = "small_conv", **options: object) -> Attempt:
+    attempts = observe(REFERENCE)
+    return next(attempt for attempt in attempts if attempt.network == network and attempt.options == options)
 
 
 def test_a_program_is_exported_once() -> None:
-    """The first compile of a network finds nothing of it in the cache, and one with other options nothing of that."""
-    assert "miss" == _attempt().facts["cache"] == _attempt(partition="operators").facts["cache"]
+    """The first compile of a network misses the cache, and so does one with other options."""
+    assert "miss" == find_attempt().facts["cache"] == find_attempt(partition="operators").facts["cache"]
 
 
 def test_xnnpack_takes_parts_or_single_operators() -> None:
-    """By default XNNPACK is given the largest parts that it can do, and fewer of them than operators, if so asked."""
-    parts, single = _attempt(), _attempt(partition="operators")
+    """By default XNNPACK gets the largest subgraphs that it supports, which are fewer than single operators."""
+    parts, single = find_attempt(), find_attempt(partition="operators")
 
     assert 1 <= parts.facts["delegates"] < single.facts["delegates"]
 
 
 def test_what_xnnpack_leaves_is_a_fallback() -> None:
-    """XNNPACK has no layer norm: that runs in ExecuTorch's own kernel, and is counted."""
-    explained = _attempt("small_attention").explained
+    """XNNPACK has no layer norm: it runs in ExecuTorch's own kernel and counts as a fallback."""
+    explained = find_attempt("small_attention").explained
 
     assert 1 == explained["kernels"]["native_layer_norm.out"]
     assert explained["fallbacks"] == sum(explained["kernels"].values())
@@ -41,19 +42,19 @@ def test_what_xnnpack_leaves_is_a_fallback() -> None:
 
 
 def test_what_xnnpack_executes_is_counted_by_kind() -> None:
-    """The operators that XNNPACK executes in a call are counted under names without their numbers."""
-    operators = _attempt().explained["operators"]
+    """The operators that XNNPACK executes in a call are counted by kind, without their numbers."""
+    operators = find_attempt().explained["operators"]
 
     assert 2 == sum(count for name, count in operators.items() if name.startswith("Convolution"))
     assert not [name for name in operators if "#" in name]
 
 
 def test_what_is_not_traced_is_not_counted() -> None:
-    """Where XNNPACK was called and left no trace, the number of nodes that were executed is left out."""
+    """If XNNPACK leaves no trace, the number of executed nodes is omitted."""
     names = ["Method::execute", "DELEGATE_CALL", "OPERATOR_CALL", "native_call_add.out"]
-    told = executorch._count([SimpleNamespace(name=name, delegate_debug_id_str=None) for name in names])
+    counts = executorch._count([SimpleNamespace(name=name, delegate_debug_id_str=None) for name in names])
 
-    assert {"delegate_calls": 1, "fallbacks": 1, "kernels": {"add.out": 1}} == told
+    assert {"delegate_calls": 1, "fallbacks": 1, "kernels": {"add.out": 1}} == counts
 
 
 @pytest.mark.parametrize(
@@ -68,5 +69,5 @@ def test_what_is_not_traced_is_not_counted() -> None:
     ],
 )
 def test_refusals_are_told_from_failures(error: str, refused: bool) -> None:
-    """What cannot be exported, and what there is no kernel for, is a refusal; what breaks is a failure."""
+    """Networks that cannot be exported and missing kernels are refusals; other errors are failures."""
     assert any(re.search(pattern, error) for pattern in executorch.COMPILER.refusals) is refused

@@ -1,4 +1,4 @@
-"""The baseline, held to the protocol."""
+"""The baseline passes the conformance suite."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +17,7 @@ class TestIdentity(CompilerConformance):
 
 
 def make_task(folder: Path, options: Mapping[str, Any]) -> Task:
-    """The task of an ONNX file that nobody reads."""
+    """Build a task whose ONNX file is never read."""
     return Task(
         form="onnx",
         module=None,
@@ -33,7 +33,7 @@ def make_task(folder: Path, options: Mapping[str, Any]) -> Task:
 
 
 def test_onnx_baseline_is_unoptimised_onnxruntime() -> None:
-    """For an ONNX file the baseline is ONNX Runtime with its optimisations off, and the contract says so."""
+    """For an ONNX file the baseline is ONNX Runtime with its optimisations off, according to the contract."""
     plain = [attempt for attempt in observe("identity", "cpu") if attempt.contract and not attempt.options]
     runtimes = {attempt.form: attempt.contract.runtime for attempt in plain if attempt.contract}
 
@@ -48,7 +48,7 @@ def test_facts_name_the_blas() -> None:
 
 
 def test_onnx_without_onnxruntime_names_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Where ONNX Runtime is missing, an ONNX file is answered with the command that brings it."""
+    """Without ONNX Runtime, an ONNX file raises an error with the install command."""
     monkeypatch.setattr(identity, "version", lambda package: None)
 
     with pytest.raises(MissingDependencyError, match=r"pip install 'ngbkit\[onnxruntime\]'"):
@@ -56,33 +56,34 @@ def test_onnx_without_onnxruntime_names_what_to_install(monkeypatch: pytest.Monk
 
 
 def test_the_baseline_fuses_nothing() -> None:
-    """The graph of an ONNX file is executed as it came."""
+    """The graph of an ONNX file is executed unchanged."""
     explained = [
         attempt.explained for attempt in observe("identity", "cpu") if attempt.form == "onnx" and attempt.contract
     ]
 
     assert explained
-    assert all(0 == one["nodes_fused"] and one["nodes_before"] == one["nodes_after"] for one in explained)
+    assert all(0 == counts["nodes_fused"] for counts in explained)
+    assert all(counts["nodes_before"] == counts["nodes_after"] for counts in explained)
 
 
 @pytest.mark.parametrize("option", [{"precision": "bf16"}, {"channels_last": True}])
 def test_an_onnx_file_is_run_as_it_is(tmp_path: Path, option: dict[str, str | bool]) -> None:
-    """A precision or a layout that an ONNX file does not have is refused, with the way out, and not passed over."""
+    """A precision or a layout that an ONNX file does not have is refused, with the remedy, rather than ignored."""
     task = make_task(tmp_path, option)
 
-    with pytest.raises(UnsupportedError, match=f"{next(iter(option))}=.* leave .* out"):
+    with pytest.raises(UnsupportedError, match=rf"invalid option {next(iter(option))} .* Leave .* out"):
         identity.compile(task)
 
 
 @pytest.mark.parametrize(
-    ("torch_lacks", "onnxruntime_lacks", "said"),
+    ("torch_lacks", "onnxruntime_lacks", "reason"),
     [("", "", ""), ("no CUDA", "", ""), ("", "no provider", ""), ("no CUDA", "no provider", "no CUDA")],
 )
 def test_one_runtime_that_has_the_gpu_is_enough(
-    monkeypatch: pytest.MonkeyPatch, torch_lacks: str, onnxruntime_lacks: str, said: str
+    monkeypatch: pytest.MonkeyPatch, torch_lacks: str, onnxruntime_lacks: str, reason: str
 ) -> None:
-    """There is a baseline on a GPU where torch or ONNX Runtime can use it, each for its own kind of workload."""
+    """A GPU has a baseline if torch or ONNX Runtime supports it, each for its own kind of workload."""
     monkeypatch.setattr(identity.torch_runtime, "probe_cuda", lambda: torch_lacks)
-    monkeypatch.setattr(identity.onnx_form, "lacks_cuda", lambda: onnxruntime_lacks)
+    monkeypatch.setattr(identity.onnx_form, "probe_cuda", lambda: onnxruntime_lacks)
 
-    assert said == identity.COMPILER.unavailable("cuda:0")
+    assert reason == identity.COMPILER.unavailable("cuda:0")

@@ -1,4 +1,4 @@
-"""Inductor, held to the protocol."""
+"""Inductor passes the conformance suite, and reports its kernels."""
 
 import re
 from collections.abc import Mapping
@@ -16,15 +16,15 @@ class TestInductor(CompilerConformance):
 
 
 def test_facts_tell_graphs_breaks_and_cache() -> None:
-    """The facts tell that one whole graph was captured, and that a fresh cache folder held nothing of it."""
+    """The facts report one captured graph without breaks, and a miss in a new cache folder."""
     facts = observe("inductor", "cpu")[0].facts
 
     assert (1, 0, "miss") == (facts["graphs"], facts["graph_breaks"], facts["cache"])
 
 
 def test_kernels_and_fusions_are_counted() -> None:
-    """The operators that Dynamo captured and the calls of the generated code are counted, fused kernels among them."""
-    explained = explained_with({"freezing": False})
+    """Captured operators and calls of the generated code are counted, fused kernels among them."""
+    explained = find_explained({"freezing": False})
 
     assert 9 == explained["nodes_before"]
     assert explained["nodes_after"] == explained["kernel_calls"] + sum(explained["extern_calls"].values())
@@ -33,21 +33,21 @@ def test_kernels_and_fusions_are_counted() -> None:
 
 
 def test_frozen_convolutions_take_their_activation_in() -> None:
-    """Frozen, no kernel is left for BatchNorm and ReLU; how many operators a convolution stands for is left open."""
-    frozen, plain = explained_with({}), explained_with({"freezing": False})
+    """Frozen, BatchNorm and ReLU leave no kernel of their own, and fusions are not counted."""
+    frozen, plain = find_explained({}), find_explained({"freezing": False})
 
     assert 2 == frozen["extern_calls"]["torch.ops.mkldnn._convolution_pointwise.default"]
     assert frozen["nodes_before"] == plain["nodes_before"]
     assert "nodes_fused" not in frozen
 
 
-def explained_with(options: dict[str, bool]) -> Mapping[str, Any]:
-    """What the first attempt with those options told of itself."""
+def find_explained(options: dict[str, bool]) -> Mapping[str, Any]:
+    """Return the explanation of the first attempt with those options."""
     return next(attempt.explained for attempt in observe("inductor", "cpu") if dict(attempt.options) == options)
 
 
 def test_calls_are_read_from_the_code_of_a_graph() -> None:
-    """What a graph calls is read from its ``call``: generated kernels and library calls, but no allocation or check."""
+    """Only generated kernels and library calls in ``call`` count, not allocations and checks."""
     source = """
 cpp_fused_add_relu_0 = async_compile.cpp_pybinding([], r'cpp_not_a_call()')
 
@@ -67,7 +67,7 @@ def benchmark():
     attention = "torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default"
     kernels = ["cpp_fused_add_relu_0", "triton_poi_fused_add_relu_0"]
 
-    assert ["extern_kernels.mm", *kernels, attention] == list(inductor._calls(source))
+    assert ["extern_kernels.mm", *kernels, attention] == list(inductor._find_calls(source))
 
 
 @pytest.mark.parametrize(
@@ -83,31 +83,31 @@ def benchmark():
     ],
 )
 def test_a_kernel_is_fused_where_its_name_joins_operators(kernel: str, fused: bool) -> None:
-    """A kernel that bears the name of one operator does the work of one, and any other that of more."""
+    """A kernel named after one operator is not fused, and any other is."""
     assert inductor_runtime.is_fused(kernel) is fused
 
 
 def test_graph_breaks_have_their_reasons_and_no_count_of_nodes() -> None:
-    """Where Dynamo broke off, the first line of each reason is kept, and nodes that nobody counted are left out."""
-    found = found_with(graphs=2, breaks={"Call to `print`\n  Explanation: …": 2})
-    explained = inductor._explain(found)
+    """With a graph break, the first line of each reason is reported, and node counts are omitted."""
+    counts = count_with(graphs=2, breaks={"Call to `print`\n  Explanation: …": 2})
+    explained = inductor._explain(counts)
 
     assert (2, ["Call to `print`"]) == (explained["graph_breaks"], explained["graph_break_reasons"])
     assert not {"nodes_before", "nodes_after", "nodes_fused"} & set(explained)
 
 
-@pytest.mark.parametrize(("cxx", "said"), [(None, "no g++ or clang++ is found"), ("nowhere++", "'nowhere++'")])
-def test_a_missing_cxx_compiler_is_named(monkeypatch: pytest.MonkeyPatch, cxx: str | None, said: str) -> None:
-    """Without a C++ compiler Inductor is unavailable, and says which one it looked for."""
+@pytest.mark.parametrize(("cxx", "message"), [(None, "found no g++ or clang++"), ("nowhere++", "'nowhere++'")])
+def test_a_missing_cxx_compiler_is_named(monkeypatch: pytest.MonkeyPatch, cxx: str | None, message: str) -> None:
+    """Without a C++ compiler Inductor is unavailable, and the reason names the missing one."""
     monkeypatch.setenv("CXX", cxx) if cxx else monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setattr(inductor_runtime.shutil, "which", lambda name: None)
 
-    assert said in inductor.COMPILER.unavailable()
+    assert message in inductor.COMPILER.unavailable()
 
 
 @pytest.mark.parametrize("accelerator", ["cpu", "cuda:0"])
 def test_missing_headers_of_python_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, accelerator: str) -> None:
-    """A bare Debian has a Python without them, and what Inductor generates includes them."""
+    """A bare Debian lacks Python's headers, which Inductor's code includes."""
     monkeypatch.setattr(inductor_runtime.torch_runtime, "probe_cuda", lambda: "")
     monkeypatch.setattr(inductor_runtime.sysconfig, "get_path", lambda name: str(tmp_path))
 
@@ -115,24 +115,24 @@ def test_missing_headers_of_python_are_named(monkeypatch: pytest.MonkeyPatch, tm
 
 
 def test_a_gpu_needs_triton_and_a_c_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a GPU that torch can use, Triton is asked for first, then the compiler that it calls, then Inductor's own."""
-    found = {"triton", "gcc", "g++"}
+    """On a GPU that torch supports, Inductor requires Triton, then the compiler that Triton calls, then its own."""
+    installed = {"triton", "gcc", "g++"}
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setattr(inductor_runtime.torch_runtime, "probe_cuda", lambda: "")
-    monkeypatch.setattr(inductor_runtime.importlib.util, "find_spec", lambda name: name if name in found else None)
-    monkeypatch.setattr(inductor_runtime.shutil, "which", lambda name: name if name in found else None)
-    said = [inductor.COMPILER.unavailable("cuda:0")]
-    for gone in ("g++", "gcc", "triton"):
-        found.remove(gone)
-        said.append(inductor.COMPILER.unavailable("cuda:0"))
+    monkeypatch.setattr(inductor_runtime.importlib.util, "find_spec", lambda name: name if name in installed else None)
+    monkeypatch.setattr(inductor_runtime.shutil, "which", lambda name: name if name in installed else None)
+    reasons = [inductor.COMPILER.unavailable("cuda:0")]
+    for tool in ("g++", "gcc", "triton"):
+        installed.remove(tool)
+        reasons.append(inductor.COMPILER.unavailable("cuda:0"))
 
-    assert "" == said[0]
-    assert ["g++", "gcc", "triton"] == [re.findall(r"install (\S+)$", reason)[0] for reason in said[1:]]
+    assert "" == reasons[0]
+    assert ["g++", "gcc", "triton"] == [re.findall(r"install (\S+)$", reason)[0] for reason in reasons[1:]]
 
 
 def test_what_torch_lacks_on_a_gpu_is_told_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where torch cannot use the GPU, nothing else is looked for."""
+    """If torch cannot use the GPU, defaults else is checked."""
     monkeypatch.setattr(inductor_runtime.torch_runtime, "probe_cuda", lambda: "there is no NVIDIA driver")
 
     assert "there is no NVIDIA driver" == inductor.COMPILER.unavailable("cuda:0")
@@ -143,12 +143,12 @@ def test_what_torch_lacks_on_a_gpu_is_told_first(monkeypatch: pytest.MonkeyPatch
     [("default", False), ("reduce-overhead", True), ("max-autotune-no-cudagraphs", False), ("max-autotune", True)],
 )
 def test_modes_that_record_cuda_graphs_are_known(mode: str, recorded: bool) -> None:
-    """Two of the modes record CUDA graphs, which the contract must tell."""
+    """Two of the modes record CUDA graphs, as the contract must note."""
     assert recorded == inductor.records_graphs(mode)
 
 
 @pytest.mark.parametrize(
-    ("counted", "built", "kept"),
+    ("counted", "built", "hit"),
     [
         ({"hits": 1}, set(), True),
         ({"hits": 1, "misses": 1}, set(), False),
@@ -157,12 +157,12 @@ def test_modes_that_record_cuda_graphs_are_known(mode: str, recorded: bool) -> N
         ({"misses": 1}, set(), False),
     ],
 )
-def test_a_graph_that_cannot_be_kept_hits_by_its_kernels(counted: dict[str, int], built: set[Path], kept: bool) -> None:
-    """A cache was hit where every graph came from it, or where a graph that is never kept found all its kernels."""
-    assert kept == inductor._was_kept(found_with(**counted), built_now=built)
+def test_a_graph_that_cannot_be_kept_hits_by_its_kernels(counted: dict[str, int], built: set[Path], hit: bool) -> None:
+    """The cache is hit if it has every graph, or all kernels of a graph that is never cached."""
+    assert hit == inductor._is_hit(count_with(**counted), new_binaries=built)
 
 
-def found_with(**counted: Any) -> inductor._Found:
-    """What was counted, and nothing else."""
-    nothing: dict[str, Any] = {"graphs": 1, "breaks": {}, "captured": 3, "before_fusion": 3, "hits": 0, "misses": 0}
-    return inductor._Found(**(nothing | {"bypasses": 0, "sources": (), "frozen": True} | counted))
+def count_with(**counted: Any) -> inductor._Counts:
+    """Build counts from those given, and defaults."""
+    defaults: dict[str, Any] = {"graphs": 1, "breaks": {}, "captured": 3, "before_fusion": 3, "hits": 0, "misses": 0}
+    return inductor._Counts(**(defaults | {"bypasses": 0, "sources": (), "frozen": True} | counted))

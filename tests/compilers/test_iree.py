@@ -1,4 +1,4 @@
-"""IREE, held to the protocol."""
+"""IREE passes the conformance suite, and reports its commands."""
 
 import re
 from pathlib import Path
@@ -16,25 +16,26 @@ class TestIree(CompilerConformance):
     compiler = REFERENCE
 
 
-def _attempt(network: str = "small_conv", **options: object) -> Attempt:
-    return next(one for one in observe(REFERENCE) if one.network == network and one.options == options)
+def find_attempt(network: str = "small_conv", **options: object) -> Attempt:
+    attempts = observe(REFERENCE)
+    return next(attempt for attempt in attempts if attempt.network == network and attempt.options == options)
 
 
 def test_a_program_is_compiled_once() -> None:
-    """The first compile of a network finds nothing of it in the cache, and one with other options nothing of that."""
-    assert "miss" == _attempt().facts["cache"] == _attempt(im2col=False).facts["cache"]
+    """The first compile of a network misses the cache, and so does one with other options."""
+    assert "miss" == find_attempt().facts["cache"] == find_attempt(im2col=False).facts["cache"]
 
 
 def test_convolutions_become_matrix_products() -> None:
     """By default convolutions are dispatched as matrix products; IREE calls a pooling a convolution too."""
-    default, direct = (_attempt(**options).explained["commands"] for options in ({}, {"im2col": False}))
+    default, direct = (find_attempt(**options).explained["commands"] for options in ({}, {"im2col": False}))
 
     assert 2 == direct["conv"] - default.get("conv", 0)
     assert 2 == default["matmul_like"] - direct.get("matmul_like", 0)
 
 
 def test_all_that_is_executed_is_counted() -> None:
-    """Every command of a call is counted, by its kind, and all of them run on the device that was asked for."""
+    """Every command of a call is counted by kind, and all run on the requested device."""
     for attempt in observe(REFERENCE):
         if attempt.contract:
             assert attempt.explained["nodes_after"] == sum(attempt.explained["commands"].values())
@@ -42,18 +43,20 @@ def test_all_that_is_executed_is_counted() -> None:
 
 
 def test_an_error_begins_with_what_the_compiler_said() -> None:
-    """What is raised for an operator that IREE does not know opens with IREE's own first error."""
-    assert _attempt(UNKNOWN_OPERATOR).error.startswith("RuntimeError: failed to legalize operation 'torch.operator'")
+    """The error for an operator that IREE lacks starts with IREE's own first error."""
+    assert find_attempt(UNKNOWN_OPERATOR).error.startswith(
+        "RuntimeError: failed to legalize operation 'torch.operator'"
+    )
 
 
 def test_a_tool_that_says_nothing_is_named(tmp_path: Path) -> None:
-    """A tool that does not run at all is an error that names it and how it ended."""
+    """The error of a tool that does not run at all names the tool and its exit code."""
     with pytest.raises(RuntimeError, match=r"\(iree\.compiler\.tools\.no_such_tool ended with 1\)"):
-        iree._call("no_such_tool", [], str(tmp_path))
+        iree._run_tool("no_such_tool", [], str(tmp_path))
 
 
 def test_what_initialisers_execute_is_no_part_of_a_call(tmp_path: Path) -> None:
-    """Of the statistics only the command buffers of functions count, in their order."""
+    """Only the command buffers of functions count, in order, not those of initialisers."""
     statistics = tmp_path / "calls.csv"
     statistics.write_text(
         """;
@@ -78,9 +81,9 @@ def test_what_initialisers_execute_is_no_part_of_a_call(tmp_path: Path) -> None:
 "dispatch","dispatch","@never::@never"
 """
     )
-    commands = list(iree._commands(statistics))
+    commands = list(iree._read_commands(statistics))
 
-    assert ["fill", "matmul_like", "encode"] == list(map(iree._family, commands))
+    assert ["fill", "matmul_like", "encode"] == list(map(iree._find_family, commands))
 
 
 @pytest.mark.parametrize(
@@ -95,7 +98,7 @@ def test_what_initialisers_execute_is_no_part_of_a_call(tmp_path: Path) -> None:
 def test_the_precision_is_that_of_the_heavy_operators(
     tmp_path: Path, operators: list[tuple[str, str]], precision: str
 ) -> None:
-    """Convolutions and matrix products tell the precision, other operators only where there is none of them."""
+    """Convolutions and matrix products determine the precision; other operators only if there are none."""
     lines = [
         f'    %{index} = torch.operator "onnx.{name}"(%a) {{torch.onnx.axis = 1 : si64}} : '
         f"(!torch.vtensor<[1,4],f64>) -> !torch.vtensor<[1,4],{kind}> "
@@ -105,7 +108,7 @@ def test_the_precision_is_that_of_the_heavy_operators(
     imported = tmp_path / "network.mlir"
     imported.write_text("\n".join([*lines, *weights]))
 
-    assert precision == iree._precision(imported)
+    assert precision == iree._read_precision(imported)
 
 
 @pytest.mark.parametrize(
@@ -114,9 +117,9 @@ def test_the_precision_is_that_of_the_heavy_operators(
         ("RuntimeError: failed to legalize operation 'torch.aten.x' that was explicitly marked illegal", True),
         ("RuntimeError: onnx.ValidationError: No Op registered for Foo with domain_version of 20", True),
         ("RuntimeError: 'func.func' op exceeded stack allocation limit of 262144 bytes for function", False),
-        ("RuntimeError: it said nothing (iree.compiler.tools.scripts.iree_compile ended with -9)", False),
+        ("RuntimeError: it reported nothing (iree.compiler.tools.scripts.iree_compile ended with -9)", False),
     ],
 )
 def test_refusals_are_told_from_failures(error: str, refused: bool) -> None:
-    """What IREE cannot import or lower is a refusal; what breaks is a failure."""
+    """Operators that IREE cannot import or lower are refusals; other errors are failures."""
     assert any(re.search(pattern, error) for pattern in iree.COMPILER.refusals) is refused

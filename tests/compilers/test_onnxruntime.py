@@ -1,4 +1,4 @@
-"""ONNX Runtime, held to the protocol."""
+"""ONNX Runtime passes the conformance suite, and never replaces a GPU by the CPU."""
 
 import subprocess
 import sys
@@ -32,7 +32,7 @@ class TestOnnxRuntimeOnCuda(CompilerConformance):
     accelerator = "cuda"
 
 
-def _task(exported: Path, folder: Path, accelerator: str = "cpu", threads: int = 2, **options: Any) -> Task:
+def build_task(exported: Path, folder: Path, accelerator: str = "cpu", threads: int = 2, **options: Any) -> Task:
     return Task(
         form="onnx",
         module=None,
@@ -48,7 +48,7 @@ def _task(exported: Path, folder: Path, accelerator: str = "cpu", threads: int =
     )
 
 
-def _check(task: Task, program: Program) -> None:
+def check_outputs(task: Task, program: Program) -> None:
     expected = run_reference(NETWORKS["small_conv"](), task.arrays)
     outputs = program.fetch(program.run())
 
@@ -56,34 +56,34 @@ def _check(task: Task, program: Program) -> None:
     assert max(map(relative_rmse, expected, outputs)) < 1e-4
 
 
-def _attempt(network: str = "small_conv", **options: str | bool) -> Attempt:
-    found = observe("onnxruntime")
-    return next(attempt for attempt in found if attempt.network == network and attempt.options == options)
+def find_attempt(network: str = "small_conv", **options: str | bool) -> Attempt:
+    attempts = observe("onnxruntime")
+    return next(attempt for attempt in attempts if attempt.network == network and attempt.options == options)
 
 
 def test_fusions_are_counted() -> None:
-    """Both convolutions take their activation in, which leaves two nodes less before others are put in between."""
-    explained = _attempt(optimization="extended").explained
+    """Both convolutions fuse with their activation, which removes two nodes."""
+    explained = find_attempt(optimization="extended").explained
 
-    assert 2 == explained["nodes_fused"] == _attempt().explained["nodes_fused"]
+    assert 2 == explained["nodes_fused"] == find_attempt().explained["nodes_fused"]
     assert explained["nodes_before"] - 2 == explained["nodes_after"]
 
 
 def test_nothing_is_fused_without_optimisation() -> None:
-    """With the optimisations off the graph is executed as it came."""
-    explained = _attempt(optimization="off").explained
+    """Without optimisations the graph is executed unchanged."""
+    explained = find_attempt(optimization="off").explained
 
     assert explained["nodes_before"] == explained["nodes_after"]
     assert 0 == explained["nodes_fused"]
 
 
 def test_every_node_ran_where_it_was_asked_to() -> None:
-    """All nodes run on the CPU provider, so that none has fallen back."""
+    """All nodes run on the CPU provider, so there are no fallbacks."""
     assert {0} == {attempt.explained["fallbacks"] for attempt in observe("onnxruntime") if attempt.contract}
 
 
 def test_a_node_on_another_provider_is_a_fallback() -> None:
-    """A node is a fallback where the profile names another provider for it, however often it ran."""
+    """A node counts as one fallback if the profile reports another provider for it, however often it ran."""
     events = [
         {"cat": "Session", "name": "model_run", "args": {}},
         {"cat": "Node", "name": "conv_kernel_time", "args": {"provider": strict.CPU.name}},
@@ -96,8 +96,8 @@ def test_a_node_on_another_provider_is_a_fallback() -> None:
 
 
 def test_spinning_is_off_and_on_it_is_in_the_contract() -> None:
-    """Idle threads sleep unless they are asked to spin, and then the contract says so."""
-    quiet, spinning = _attempt().contract, _attempt(spinning=True).contract
+    """Idle threads sleep by default; if they spin, the contract notes it."""
+    quiet, spinning = find_attempt().contract, find_attempt(spinning=True).contract
 
     assert quiet is not None
     assert spinning is not None
@@ -105,7 +105,7 @@ def test_spinning_is_off_and_on_it_is_in_the_contract() -> None:
 
 
 def test_a_sum_within_a_convolution_is_a_fusion() -> None:
-    """In the runtime's own layout a convolution with a fourth input adds as well, and a reorder fuses nothing."""
+    """In the internal layout a convolution with a fourth input is a fusion with a sum, and a reorder is none."""
     inner = "com.microsoft.nchwc"
     plain = helper.make_node("Conv", ["x", "w", "b"], ["y"], "plain", domain=inner)
     summed = helper.make_node("Conv", ["x", "w", "", "z"], ["y"], "summed", domain=inner)
@@ -119,8 +119,8 @@ def test_a_sum_within_a_convolution_is_a_fusion() -> None:
 
 def test_constants_are_no_operators(tmp_path: Path) -> None:
     """A constant of a graph computes nothing and is not counted."""
-    one = helper.make_tensor("one", TensorProto.FLOAT, [1], [1.0])
-    nodes = [helper.make_node("Constant", [], ["c"], value=one), helper.make_node("Add", ["x", "c"], ["y"])]
+    tensor = helper.make_tensor("one", TensorProto.FLOAT, [1], [1.0])
+    nodes = [helper.make_node("Constant", [], ["c"], value=tensor), helper.make_node("Add", ["x", "c"], ["y"])]
     values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in ("x", "y")]
     onnx.save(helper.make_model(helper.make_graph(nodes, "add", values[:1], values[1:])), tmp_path / "add.onnx")
 
@@ -128,69 +128,69 @@ def test_constants_are_no_operators(tmp_path: Path) -> None:
 
 
 def test_importing_it_keeps_no_telemetry(tmp_path: Path) -> None:
-    """ONNX Runtime writes no event to the home of whoever measures, and asks nothing of the network."""
+    """ONNX Runtime writes no events to the user's home, and opens no network connection."""
     program = """
 import os, sys
-asking = ("socket.connect", "socket.getaddrinfo")
-sys.addaudithook(lambda event, args: os._exit(3) if event in asking else None)
+network = ("socket.connect", "socket.getaddrinfo")
+sys.addaudithook(lambda event, args: os._exit(3) if event in network else None)
 from ngbkit.compilers.onnxruntime_runtime import onnxruntime
 onnxruntime.SessionOptions()
 """
     home = tmp_path / "home"
     home.mkdir()
-    places = {"HOME": str(home), "XDG_CACHE_HOME": str(home), "PYTHONPATH": ":".join(sys.path)}
-    done = subprocess.run([sys.executable, "-c", program], check=False, env=places)
+    folders = {"HOME": str(home), "XDG_CACHE_HOME": str(home), "PYTHONPATH": ":".join(sys.path)}
+    process = subprocess.run([sys.executable, "-c", program], check=False, env=folders)
 
-    assert 0 == done.returncode
+    assert 0 == process.returncode
     assert [] == list(home.rglob("*"))
 
 
 def test_a_provider_that_this_build_lacks_is_refused(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A build without the provider is unsupported, and the message names what it has and what to do."""
+    """A provider missing from the build is unsupported, and the message lists what the build has and the remedy."""
     from ngbkit.compilers.onnxruntime_runtime import onnxruntime
 
     provider = strict.Provider(name="NowhereExecutionProvider", reason=lambda: "get another")
-    monkeypatch.setattr(onnxruntime, "InferenceSession", None)  # it is not so much as tried
+    monkeypatch.setattr(onnxruntime, "InferenceSession", None)  # never called
 
-    with pytest.raises(UnsupportedError, match=r"^Nowhere.* was asked for and .* has .*CPU.*: get another$"):
+    with pytest.raises(UnsupportedError, match=r"^requested Nowhere.*, but this build .* has .*CPU.*: get another$"):
         strict.open_session(exported, onnxruntime.SessionOptions(), provider)
 
 
 def test_the_cpu_is_never_taken_for_a_gpu(
     exported: Path, tmp_path: Path, gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where ONNX Runtime takes the CPU instead of CUDA, there is no program, and the message has the reason."""
-    fake_onnxruntime.install(monkeypatch, taken="CPUExecutionProvider")
+    """If ONNX Runtime chooses the CPU instead of CUDA, compiling fails with the reason."""
+    fake_onnxruntime.install(monkeypatch, chosen="CPUExecutionProvider")
 
-    with pytest.raises(UnsupportedError, match=r"CUDA.* was asked for and ONNX Runtime took CPU.*: it has no libonnx"):
-        compiler.compile(_task(exported, tmp_path, "cuda"))
+    with pytest.raises(UnsupportedError, match=r"requested CUDA.*, but ONNX Runtime chose CPU.*: it has no libonnx"):
+        compiler.compile(build_task(exported, tmp_path, "cuda"))
 
 
 def test_a_provider_without_any_node_is_refused(
     exported: Path, tmp_path: Path, gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A session that bears the provider's name while all its nodes are the CPU's is none."""
+    """A session named after the provider is refused if all its nodes run on the CPU."""
     fake_onnxruntime.install(monkeypatch, owner="CPUExecutionProvider")
 
-    with pytest.raises(UnsupportedError, match=r"CUDA.* takes no node .* run on CPUExecutionProvider"):
-        compiler.compile(_task(exported, tmp_path, "cuda"))
+    with pytest.raises(UnsupportedError, match=r"CUDA.* supports no node .* run on CPUExecutionProvider"):
+        compiler.compile(build_task(exported, tmp_path, "cuda"))
 
 
 def test_a_session_on_a_gpu_is_asked_for_strictly(
     exported: Path, tmp_path: Path, gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """CUDA is asked for on the program's stream, without tf32, and its inputs and outputs are bound on the GPU."""
+    """CUDA runs on the program's stream, without tf32, with inputs and outputs bound on the GPU."""
     runtime = fake_onnxruntime.install(monkeypatch)
-    task = _task(exported, tmp_path, "cuda")
+    task = build_task(exported, tmp_path, "cuda")
     program = compiler.compile(task)
     session = runtime.opened[-1]
 
-    _check(task, program)
-    assert "CUDAExecutionProvider" == session.asked
+    check_outputs(task, program)
+    assert "CUDAExecutionProvider" == session.requested
     assert ("0", "0", "EXHAUSTIVE", str(program.stream)) == tuple(
         session.options[name] for name in ("device_id", "use_tf32", "cudnn_conv_algo_search", "user_compute_stream")
     )
-    assert {"cuda"} == set(session.bindings[-1].places)
+    assert {"cuda"} == set(session.bindings[-1].devices)
     assert "onnxruntime CUDAExecutionProvider" == program.contract.runtime
     assert ("f32", "excluded", 2) == (
         program.contract.precision,
@@ -202,9 +202,9 @@ def test_a_session_on_a_gpu_is_asked_for_strictly(
 def test_only_a_run_waits_for_the_gpu(
     exported: Path, tmp_path: Path, gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is put between CUDA events waits for nothing, and a run is that and a wait for the stream."""
+    """Enqueueing does not wait; a run enqueues and then waits for the stream."""
     runtime = fake_onnxruntime.install(monkeypatch)
-    program = compiler.compile(_task(exported, tmp_path, "cuda"))
+    program = compiler.compile(build_task(exported, tmp_path, "cuda"))
     gpu.calls()
     assert program.enqueue is not None
     program.enqueue()
@@ -219,9 +219,9 @@ def test_only_a_run_waits_for_the_gpu(
 def test_the_first_call_is_part_of_the_compile(
     exported: Path, tmp_path: Path, gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The search for convolutions and the capture of a graph happen in a first call, which nobody times."""
+    """The search for convolutions and the capture of a graph happen in an untimed first call."""
     runtime = fake_onnxruntime.install(monkeypatch)
-    compiler.compile(_task(exported, tmp_path, "cuda"))
+    compiler.compile(build_task(exported, tmp_path, "cuda"))
 
     assert 1 == len(runtime.opened[-1].waits)
 
@@ -229,12 +229,12 @@ def test_the_first_call_is_part_of_the_compile(
 def test_a_captured_graph_is_timed_by_the_host(
     exported: Path, tmp_path: Path, gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A program of a captured graph offers nothing for events, for its replay waits; its contract names the graph."""
+    """A captured graph cannot be timed by events, because its replay waits; the contract notes the graph."""
     runtime = fake_onnxruntime.install(monkeypatch)
-    task = _task(exported, tmp_path, "cuda", cuda_graph=True)
+    task = build_task(exported, tmp_path, "cuda", cuda_graph=True)
     program = compiler.compile(task)
 
-    _check(task, program)
+    check_outputs(task, program)
     assert "1" == runtime.opened[-1].options["enable_cuda_graph"]
     assert program.enqueue is None
     assert "CUDA graph" == program.contract.notes
@@ -244,12 +244,12 @@ def test_a_captured_graph_is_timed_by_the_host(
 def test_tf32_is_for_gpus_that_have_it(
     capability: str, tf32: bool, exported: Path, tmp_path: Path, gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the GPU has tf32 the contract says it; where it has not, the precision is refused."""
+    """The contract reports tf32 on a GPU that supports it; other GPUs refuse the precision."""
     monkeypatch.setenv("FAKE_CUDA_CAPABILITY", capability)
     runtime = fake_onnxruntime.install(monkeypatch)
-    task = _task(exported, tmp_path, "cuda", precision="tf32")
+    task = build_task(exported, tmp_path, "cuda", precision="tf32")
     if not tf32:
-        with pytest.raises(UnsupportedError, match=r"tf32 needs .* 8\.0, and .* has 7\.5"):
+        with pytest.raises(UnsupportedError, match=r"tf32 needs .* 8\.0, but .* has 7\.5"):
             compiler.compile(task)
         return
     program = compiler.compile(task)
@@ -261,9 +261,9 @@ def test_tf32_is_for_gpus_that_have_it(
 def test_nodes_that_fell_to_the_cpu_are_counted(
     exported: Path, tmp_path: Path, gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a profile says ran on the CPU fell back, though the session is one of CUDA: here it is everything."""
+    """Nodes that the profile reports on the CPU are fallbacks of a CUDA session: here all of them."""
     fake_onnxruntime.install(monkeypatch)
-    explained = compiler.compile(_task(exported, tmp_path, "cuda")).explain()
+    explained = compiler.compile(build_task(exported, tmp_path, "cuda")).explain()
 
     assert 0 < explained["fallbacks"] == explained["nodes_after"]
     assert 2 == explained["nodes_fused"]
@@ -272,7 +272,7 @@ def test_nodes_that_fell_to_the_cpu_are_counted(
 def test_an_output_without_a_shape_is_refused_on_a_gpu(
     tmp_path: Path, gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An output whose size only its values tell cannot be bound in memory of the GPU, and the message says which."""
+    """An output whose size depends on values cannot be bound on the GPU, and the message names it."""
     values = [helper.make_tensor_value_info("input", TensorProto.FLOAT, [1, 3, 16, 16])]
     values.append(helper.make_tensor_value_info("found", TensorProto.INT64, [4, None]))
     graph = helper.make_graph([helper.make_node("NonZero", ["input"], ["found"])], "counts", values[:1], values[1:])
@@ -280,56 +280,56 @@ def test_an_output_without_a_shape_is_refused_on_a_gpu(
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), path)
     fake_onnxruntime.install(monkeypatch)
 
-    with pytest.raises(UnsupportedError, match=r"the output found is a tensor\(int64\) of shape \[4, None\]"):
-        compiler.compile(_task(path, tmp_path, "cuda"))
+    with pytest.raises(UnsupportedError, match=r"invalid output output: got tensor\(int64\) of shape \[4, None\]"):
+        compiler.compile(build_task(path, tmp_path, "cuda"))
 
 
 @pytest.mark.parametrize(("accelerator", "option"), [("cpu", {"precision": "tf32"}), ("cpu", {"cuda_graph": True})])
 def test_what_is_for_a_gpu_is_refused_on_a_cpu(
     accelerator: str, option: dict[str, Any], exported: Path, tmp_path: Path
 ) -> None:
-    """An option that only a GPU has is no silent nothing on a CPU."""
+    """An option for GPUs is refused on a CPU rather than ignored."""
     with pytest.raises(UnsupportedError, match=rf"{next(iter(option))}=.* is for an NVIDIA GPU"):
-        compiler.compile(_task(exported, tmp_path, accelerator, **option))
+        compiler.compile(build_task(exported, tmp_path, accelerator, **option))
 
 
 def test_what_is_for_a_cpu_is_refused_on_a_gpu(exported: Path, tmp_path: Path) -> None:
-    """Branches in parallel are for the CPU's threads."""
-    with pytest.raises(UnsupportedError, match="execution='parallel' is for the CPU"):
-        compiler.compile(_task(exported, tmp_path, "cuda", execution="parallel"))
+    """Parallel branches are for the CPU's threads."""
+    with pytest.raises(UnsupportedError, match="option execution: got 'parallel' on cuda; it is for the CPU"):
+        compiler.compile(build_task(exported, tmp_path, "cuda", execution="parallel"))
 
 
 @pytest.mark.parametrize(("threads", "pools"), [(2, (1, 2)), (8, (7, 2))])
 def test_both_pools_share_the_threads(threads: int, pools: tuple[int, int], exported: Path, tmp_path: Path) -> None:
-    """With branches in parallel both pools and the thread that calls make as many threads as were given."""
-    settings = compiler.make_settings(_task(exported, tmp_path, threads=threads), "all", False, "parallel")
+    """With parallel branches both pools and the calling thread add up to the number of threads."""
+    settings = compiler.make_settings(build_task(exported, tmp_path, threads=threads), "all", False, "parallel")
 
     assert pools == (settings.intra_op_num_threads, settings.inter_op_num_threads)
     assert threads == sum(pools) - 1
 
 
 def test_branches_in_parallel_need_two_threads(exported: Path, tmp_path: Path) -> None:
-    """One thread cannot do two things at once, and a second would not be in the contract."""
-    with pytest.raises(UnsupportedError, match="needs 2 threads, and this device has 1"):
-        compiler.compile(_task(exported, tmp_path, threads=1, execution="parallel"))
+    """Parallel branches are refused with one thread, because a second would not be in the contract."""
+    with pytest.raises(UnsupportedError, match="needs 2 threads, but this device has 1"):
+        compiler.compile(build_task(exported, tmp_path, threads=1, execution="parallel"))
 
 
 def test_sessions_start_no_more_threads_than_the_contract_says(exported: Path, tmp_path: Path) -> None:
-    """Either way of execution adds one thread to the one that calls, where there are two in the contract."""
+    """In either execution mode a session with two threads in its contract starts one besides the caller."""
     program = """
 import os, sys
 from pathlib import Path
-from test_onnxruntime import _task, compiler
+from test_onnxruntime import build_task, compiler
 count = lambda: len(os.listdir("/proc/self/task"))
-compiler.compile(_task(Path(sys.argv[1]), Path(sys.argv[2])))  # whatever the runtime starts once
-kept = []
+compiler.compile(build_task(Path(sys.argv[1]), Path(sys.argv[2])))  # whatever the runtime starts once
+programs = []
 for execution in ("sequential", "parallel"):
-    before = count()
-    kept.append(compiler.compile(_task(Path(sys.argv[1]), Path(sys.argv[2]), execution=execution)))
-    kept[-1].run()
-    print(count() - before, kept[-1].contract.threads)
+    initial = count()
+    programs.append(compiler.compile(build_task(Path(sys.argv[1]), Path(sys.argv[2]), execution=execution)))
+    programs[-1].run()
+    print(count() - initial, programs[-1].contract.threads)
 """
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", program, str(exported), str(tmp_path)],
         check=True,
         capture_output=True,
@@ -337,19 +337,19 @@ for execution in ("sequential", "parallel"):
         env={"PYTHONPATH": ":".join(sys.path), "HOME": str(tmp_path)},
     )
 
-    assert ["1 2", "1 2"] == done.stdout.split("\n")[:2]
+    assert ["1 2", "1 2"] == process.stdout.split("\n")[:2]
 
 
 def test_parallel_branches_are_in_the_contract() -> None:
-    """A column whose operators run two at a time says so."""
-    contract = _attempt(execution="parallel").contract
+    """The contract notes that two operators run at a time."""
+    contract = find_attempt(execution="parallel").contract
 
     assert contract is not None
     assert "2 operators at a time" == contract.notes
 
 
 def test_the_probe_names_what_this_build_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a GPU and an ONNX Runtime for the CPU, the reason is the package, and how to get the other."""
+    """With a GPU and an ONNX Runtime for the CPU, the reason names the package to install."""
     fake_onnxruntime.install(monkeypatch, available=("CPUExecutionProvider",))
 
     assert "this build of ONNX Runtime has CPUExecutionProvider: it has no libonnx" in compiler.diagnose()
@@ -359,7 +359,7 @@ def test_the_probe_names_what_this_build_lacks(monkeypatch: pytest.MonkeyPatch) 
 def test_the_probe_is_silent_where_cuda_comes(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A session on the GPU that is one gives no reason, and nothing that a library prints passes for one."""
+    """A working session on the GPU yields no reason, whatever the libraries print."""
     fake_onnxruntime.install(monkeypatch)
 
     assert "" == compiler.diagnose()

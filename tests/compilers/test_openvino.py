@@ -1,4 +1,4 @@
-"""OpenVINO, held to the protocol."""
+"""OpenVINO passes the conformance suite, and reports its precision and streams."""
 
 import faulthandler
 import gc
@@ -21,13 +21,13 @@ class TestOpenVino(CompilerConformance):
     compiler = "openvino"
 
 
-def _attempt(**options: str) -> Attempt:
+def find_attempt(**options: str) -> Attempt:
     return next(attempt for attempt in observe("openvino") if attempt.options == options)
 
 
 def test_single_precision_is_asked_for() -> None:
-    """Left alone, the compiler computes in f32, though OpenVINO itself would pick bf16 where the chip has it."""
-    contract = _attempt().contract
+    """The default precision is f32, although OpenVINO itself would choose bf16 on chips that have it."""
+    contract = find_attempt().contract
 
     assert contract is not None
     assert contract.precision == "f32"
@@ -35,8 +35,8 @@ def test_single_precision_is_asked_for() -> None:
 
 
 def test_throughput_overlaps_the_requests_it_reports() -> None:
-    """With the throughput hint the contract's overlap is the number of requests, and the facts tell the streams."""
-    attempt = _attempt(hint="throughput")
+    """With the throughput hint the contract's overlap is the number of requests, and the facts report the streams."""
+    attempt = find_attempt(hint="throughput")
 
     assert attempt.contract is not None
     assert attempt.contract.overlap == attempt.facts["requests"]
@@ -44,8 +44,8 @@ def test_throughput_overlaps_the_requests_it_reports() -> None:
 
 
 def test_what_is_executed_is_counted() -> None:
-    """The nodes that the plugin executes are counted, by layer and by primitive, and so are its fusions."""
-    explained = _attempt().explained
+    """Executed nodes are counted by layer and by primitive, and so are fusions."""
+    explained = find_attempt().explained
 
     assert 2 == explained["layers"]["Convolution"]
     assert explained["nodes_after"] == sum(explained["layers"].values()) == sum(explained["primitives"].values())
@@ -54,7 +54,7 @@ def test_what_is_executed_is_counted() -> None:
 
 
 def test_the_precision_is_that_of_the_heavy_layers() -> None:
-    """The precision in which convolutions and matrix products run is the one that the contract states."""
+    """The contract states the precision in which convolutions and matrix products run."""
     compiled = [attempt for attempt in observe("openvino") if attempt.contract]
 
     assert compiled
@@ -64,16 +64,16 @@ def test_the_precision_is_that_of_the_heavy_layers() -> None:
 
 
 def test_another_precision_than_asked_for_is_told() -> None:
-    """Where the chip lacks a precision the contract has the one that is taken, and says which was asked for."""
-    for asked in ("f32", "bf16", "f16"):
-        contract = (_attempt() if asked == "f32" else _attempt(precision=asked)).contract
+    """If the chip lacks a precision, the contract has the actual one and notes the requested one."""
+    for precision in ("f32", "bf16", "f16"):
+        contract = (find_attempt() if precision == "f32" else find_attempt(precision=precision)).contract
 
         assert contract is not None
-        assert (asked in contract.notes) is (asked != contract.precision)
+        assert (precision in contract.notes) is (precision != contract.precision)
     assert "f16 was asked for, and this chip computes it in bf16" == openvino._note_precision("f16", "bf16")
 
 
-def _task(folder: Path, threads: int = 2, **options: str | int) -> Task:
+def build_task(folder: Path, threads: int = 2, **options: str | int) -> Task:
     small = NETWORKS["small_conv"]()
     export_for(small, folder, [1], seed=0)
     return Task(
@@ -91,8 +91,8 @@ def _task(folder: Path, threads: int = 2, **options: str | int) -> Task:
 
 
 def test_the_cache_changes_nothing_but_the_time(tmp_path: Path) -> None:
-    """What comes out of the cache is explained like what was compiled, in the same contract."""
-    task = _task(tmp_path)
+    """A program from the cache has the explanation and the contract of a compiled one."""
+    task = build_task(tmp_path)
     cold, warm = openvino.compile(task), openvino.compile(task)
 
     assert ("miss", "hit") == (cold.facts.pop("cache"), warm.facts.pop("cache"))
@@ -104,47 +104,47 @@ def test_the_cache_changes_nothing_but_the_time(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("streams", "requests"), [(0, 2), (1, 1), (2, 2)])
 def test_streams_are_as_many_requests(streams: int, requests: int, tmp_path: Path) -> None:
-    """Each stream has a request in flight; left to itself the throughput hint makes one a thread, here two."""
-    program = openvino.compile(_task(tmp_path, hint="throughput", streams=streams))
+    """Each stream has a request in flight; by default the throughput hint creates one per thread, here two."""
+    program = openvino.compile(build_task(tmp_path, hint="throughput", streams=streams))
 
     assert (requests, requests) == (program.facts["streams"], program.contract.overlap)
     assert 2 == program.contract.threads
 
 
 def test_a_cache_is_of_one_number_of_streams(tmp_path: Path) -> None:
-    """What was kept for one number of streams is not loaded for another."""
-    first = openvino.compile(_task(tmp_path, hint="throughput", streams=1))
-    second = openvino.compile(_task(tmp_path, hint="throughput", streams=2))
+    """A cached program is not loaded for another number of streams."""
+    first = openvino.compile(build_task(tmp_path, hint="throughput", streams=1))
+    second = openvino.compile(build_task(tmp_path, hint="throughput", streams=2))
 
     assert ("miss", "miss") == (first.facts["cache"], second.facts["cache"])
 
 
 def test_streams_that_nothing_would_use_are_refused(tmp_path: Path) -> None:
-    """One request cannot be in two streams, so the latency hint refuses them rather than halve its threads."""
-    with pytest.raises(UnsupportedError, match=r"streams=2 with the hint latency .* ask for the hint throughput"):
-        openvino.compile(_task(tmp_path, streams=2))
+    """The latency hint has one request and refuses more streams, which would only halve its threads."""
+    with pytest.raises(UnsupportedError, match=r"streams=2 with hint=latency .* use hint=throughput"):
+        openvino.compile(build_task(tmp_path, streams=2))
 
 
 def test_streams_that_do_not_come_are_refused(tmp_path: Path) -> None:
-    """More streams than threads are not made, and fewer than were asked for would be another column."""
-    with pytest.raises(UnsupportedError, match="streams=3 was asked for and OpenVINO made 2"):
-        openvino.compile(_task(tmp_path, hint="throughput", streams=3))
-    with pytest.raises(UnsupportedError, match="streams=-1 came; valid is 0"):
-        openvino.compile(_task(tmp_path, hint="throughput", streams=-1))
+    """More streams than threads are refused, because fewer than requested would be another column."""
+    with pytest.raises(UnsupportedError, match="requested streams=3, but OpenVINO created 2"):
+        openvino.compile(build_task(tmp_path, hint="throughput", streams=3))
+    with pytest.raises(UnsupportedError, match="invalid streams: got -1; expected 0"):
+        openvino.compile(build_task(tmp_path, hint="throughput", streams=-1))
 
 
 def test_a_signal_after_two_programs_is_survived(tmp_path: Path) -> None:
-    """Programs that come and go leave the thread a signal stack that is there."""
-    done = subprocess.run([sys.executable, __file__, str(tmp_path)], check=False)
+    """Destroying programs leaves the thread a valid signal stack."""
+    process = subprocess.run([sys.executable, __file__, str(tmp_path)], check=False)
 
-    assert done.returncode == 0
+    assert process.returncode == 0
 
 
 def _compile_twice_and_signal(folder: Path) -> None:
-    task = _task(folder)
-    faulthandler.enable()  # it is what needs a signal stack, and what OpenVINO then takes the place of
-    seen: list[int] = []
-    signal.signal(signal.SIGUSR1, lambda number, frame: seen.append(number))
+    task = build_task(folder)
+    faulthandler.enable()  # it requires a signal stack, which OpenVINO then replaces
+    signals: list[int] = []
+    signal.signal(signal.SIGUSR1, lambda number, frame: signals.append(number))
     first = openvino.compile(task)
     second = openvino.compile(task)
     second.explain()
@@ -153,23 +153,23 @@ def _compile_twice_and_signal(folder: Path) -> None:
     del second
     gc.collect()
     signal.raise_signal(signal.SIGUSR1)
-    sys.exit(seen != [signal.SIGUSR1])
+    sys.exit(signals != [signal.SIGUSR1])
 
 
 def test_importing_it_asks_nothing_of_the_network() -> None:
-    """The telemetry that `import openvino` would send is not sent."""
+    """The telemetry of `import openvino` is not sent."""
     program = """
 import os, sys
-asking = ("socket.connect", "socket.getaddrinfo")
-sys.addaudithook(lambda event, args: os._exit(3) if event in asking else None)
+network = ("socket.connect", "socket.getaddrinfo")
+sys.addaudithook(lambda event, args: os._exit(3) if event in network else None)
 from ngbkit.compilers.openvino_runtime import openvino
 openvino.Core()
 sys.exit("openvino_telemetry.main" in sys.modules)
 """
-    done = subprocess.run([sys.executable, "-c", program], check=False)
+    process = subprocess.run([sys.executable, "-c", program], check=False)
 
-    assert done.returncode == 0
+    assert process.returncode == 0
 
 
-if __name__ == "__main__":  # what the signal would end is a process of its own
+if __name__ == "__main__":  # a process of its own, which the signal may kill
     _compile_twice_and_signal(Path(sys.argv[1]))

@@ -1,4 +1,4 @@
-"""TensorRT, held to the protocol where it works; and everywhere, the same code on a GPU that is not there."""
+"""TensorRT passes the conformance suite if it works here, and with a fake GPU and library everywhere."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ Compile = Callable[..., Program]
 class TestTensorRt(CompilerConformance):
     compiler = "tensorrt"
     accelerator = "cuda"
-    required = False  # its packages are on an index of NVIDIA's own
+    required = False  # its packages are only on NVIDIA's own index
 
 
 @pytest.fixture(scope="module", params=VERSIONS)
 def conformance(
     request: pytest.FixtureRequest, driver_folder: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[CompilerConformance]:
-    """The suite for a TensorRT that its children find beside a driver."""
+    """The suite for a fake TensorRT that its children find beside a fake driver."""
     folder = tmp_path_factory.mktemp("installed")
     install_tensorrt(folder, request.param)
     with pytest.MonkeyPatch.context() as patch:
@@ -45,18 +45,18 @@ def conformance(
         show_driver(driver_folder, patch)
         body = {"compiler": f"accelerators.faking:{VERSIONS[request.param]}", "accelerator": "cuda"}
         yield type("Faked", (CompilerConformance,), body)()
-    probing.forget()
+    probing.clear_cache()
 
 
 @pytest.mark.parametrize("name", SUITE)
 def test_it_conforms(name: str, conformance: CompilerConformance) -> None:
-    """Each test of the suite, for the last version with a flag for f16 and for one that reads it in the graph."""
+    """Each test of the suite passes for the last version with an f16 flag, and for one that reads f16 in the graph."""
     getattr(conformance, name)()
 
 
 @pytest.fixture
 def install(tmp_path: Path, gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
-    """Puts a TensorRT of a version into this process, for the test."""
+    """Return a function that installs a version of TensorRT into this process for the test."""
 
     def put(version: str) -> ModuleType:
         folder = tmp_path / f"installed-{version}"
@@ -77,7 +77,7 @@ def install(tmp_path: Path, gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> Ca
 
 @pytest.fixture
 def compile_it(install: Callable[[str], ModuleType], exported: Path, tmp_path: Path) -> Compile:
-    """Compiles the exported network with these options, by TensorRT 10 where a test has installed no other."""
+    """Return a function that compiles the exported network, by TensorRT 10 unless a test installed another version."""
     install("10.13.0")
 
     def compile_with(**options: Any) -> Program:
@@ -101,29 +101,29 @@ def compile_it(install: Callable[[str], ModuleType], exported: Path, tmp_path: P
     return compile_with
 
 
-def _error(program: Program) -> float:
+def compute_error(program: Program) -> float:
     (expected,) = run_reference(NETWORKS["small_conv"](), [np.ones((1, 3, 16, 16), np.float32)])
-    (found,) = program.fetch(program.run())
-    return relative_rmse(expected, found)
+    (output,) = program.fetch(program.run())
+    return relative_rmse(expected, output)
 
 
 def test_a_call_waits_for_the_gpu_and_enqueueing_does_not(compile_it: Compile, gpu: FakeGpu) -> None:
-    """A millisecond of the GPU's clock has passed after a call, and none after what only puts it on the stream."""
+    """A call takes a millisecond of the GPU's clock, and enqueueing none."""
     program = compile_it()
     assert program.enqueue is not None
     program.run()
-    began = gpu.clock_ns
+    start_ns = gpu.clock_ns
     program.enqueue()
-    enqueued = gpu.clock_ns - began
+    enqueued = gpu.clock_ns - start_ns
     program.run()
 
-    assert (0, 2_000_000) == (enqueued, gpu.clock_ns - began)
+    assert (0, 2_000_000) == (enqueued, gpu.clock_ns - start_ns)
 
 
 def test_events_time_its_stream(compile_it: Compile) -> None:
-    """What is timed by events is what the engine takes, flushed or not, also as a graph."""
+    """Events measure the time of the engine, flushed or not, also as a graph."""
     for program in (compile_it(), compile_it(cuda_graph=True)):
-        method = events.choose(program.enqueue, program.stream, gpu_timer="events", flush_l2=True)
+        method = events.choose_method(program.enqueue, program.stream, gpu_timer="events", flush_l2=True)
         assert method.measure is not None
         assert method.before is not None
         method.before()
@@ -132,7 +132,7 @@ def test_events_time_its_stream(compile_it: Compile) -> None:
 
 
 def test_a_graph_replaces_the_launches(compile_it: Compile, gpu: FakeGpu) -> None:
-    """A call is one launch of the graph, the contract says so, and the outputs are right after each."""
+    """A call launches the graph once, the contract notes it, and the outputs stay correct."""
     program = compile_it(cuda_graph=True)
     gpu.calls()
     program.run()
@@ -140,23 +140,23 @@ def test_a_graph_replaces_the_launches(compile_it: Compile, gpu: FakeGpu) -> Non
 
     assert ["cuGraphLaunch", "cuStreamSynchronize"] == calls
     assert ("CUDA graph", "") == (program.contract.notes, compile_it().contract.notes)
-    assert _error(program) < 1e-4
+    assert compute_error(program) < 1e-4
 
 
 def test_an_engine_that_waits_is_no_graph(compile_it: Compile, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is unsupported, with the reason."""
+    """An engine that waits is unsupported as a graph, with the reason."""
     monkeypatch.setenv("FAKE_TENSORRT", "wait")
 
-    assert _error(compile_it()) < 1e-4
+    assert compute_error(compile_it()) < 1e-4
     with pytest.raises(UnsupportedError, match="cannot be recorded as a CUDA graph"):
         compile_it(cuda_graph=True)
 
 
 def test_an_engine_is_built_once(compile_it: Compile) -> None:
-    """The second compile loads it; other options build anew, with the timings of the same precision at most."""
+    """The second compile loads the engine; other options build anew, at most with the timings of the same precision."""
     choices: list[dict[str, Any]] = [{}, {}, {"level": 5}, {"precision": "f16"}, {"cuda_graph": True}, {"level": 5}]
     facts = [compile_it(**options).facts for options in choices]
-    kept = [{name: one.get(name) for name in ("cache", "timing_cache")} for one in facts]
+    outcomes = [{name: fact.get(name) for name in ("cache", "timing_cache")} for fact in facts]
 
     assert [
         {"cache": "miss", "timing_cache": "miss"},
@@ -165,11 +165,11 @@ def test_an_engine_is_built_once(compile_it: Compile) -> None:
         {"cache": "miss", "timing_cache": "miss"},
         {"cache": "hit", "timing_cache": None},
         {"cache": "hit", "timing_cache": None},
-    ] == kept
+    ] == outcomes
 
 
 def test_what_is_loaded_is_what_was_built(compile_it: Compile, tmp_path: Path) -> None:
-    """In contract, facts, explanation and outputs; and all of it is in the cache."""
+    """A loaded engine has the contract, facts, explanation and outputs of the built one, all from the cache."""
     cold, warm = compile_it(), compile_it()
 
     assert ("miss", "hit") == (cold.facts.pop("cache"), warm.facts.pop("cache"))
@@ -189,7 +189,7 @@ def test_an_engine_that_is_not_this_one_is_built_again(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """One of another TensorRT or GPU, one that TensorRT does not load, and one that is not whole."""
+    """Engines of another TensorRT or GPU, unloadable engines and incomplete files are rebuilt."""
     compile_it()
     (engine,) = (tmp_path / "cache").rglob("*.engine")
     if changed == "version":
@@ -203,12 +203,12 @@ def test_an_engine_that_is_not_this_one_is_built_again(
     again, after = compile_it(), compile_it()
 
     assert ("miss", "hit") == (again.facts["cache"], after.facts["cache"])
-    assert _error(after) < 1e-4
+    assert compute_error(after) < 1e-4
 
 
 @pytest.mark.parametrize("content", [b"garbled", b"timings of another GPU "])
 def test_timings_that_do_not_fit_are_made_anew(content: bytes, compile_it: Compile, tmp_path: Path) -> None:
-    """Those that TensorRT cannot read, and those that it does not take."""
+    """Timings that TensorRT cannot read or rejects are replaced."""
     compile_it()
     (timings,) = (tmp_path / "cache").rglob("*.timings")
     timings.write_bytes(content)
@@ -221,20 +221,20 @@ def test_timings_that_do_not_fit_are_made_anew(content: bytes, compile_it: Compi
 def test_half_precision_is_flag_or_graph(
     version: str, converted: bool, compile_it: Compile, install: Callable[[str], ModuleType]
 ) -> None:
-    """It computes less exactly by either way, inputs and outputs stay as they were, and the facts tell the way."""
+    """Both ways to f16 compute less exactly with unchanged inputs and outputs, and the facts report the way."""
     install(version)
     program = compile_it(precision="f16")
-    (found,) = program.fetch(program.run())
+    (output,) = program.fetch(program.run())
 
     assert ("f16", converted) == (program.contract.precision, program.facts["converted_to_f16"])
-    assert np.float32 == found.dtype
-    assert _error(compile_it()) < 1e-6 < 1e-5 < _error(program) < 5e-2
+    assert np.float32 == output.dtype
+    assert compute_error(compile_it()) < 1e-6 < 1e-5 < compute_error(program) < 5e-2
 
 
 def test_half_precision_without_a_converter_is_unsupported(
     compile_it: Compile, install: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What converts the graph is another package, and the message says how to get it."""
+    """Without the package that converts the graph, the message has its install command."""
     install("11.4.0")
     monkeypatch.setitem(sys.modules, "onnxruntime.transformers.float16", None)
 
@@ -243,7 +243,7 @@ def test_half_precision_without_a_converter_is_unsupported(
 
 
 def test_tf32_is_on_where_it_is_asked_for(compile_it: Compile, tmp_path: Path) -> None:
-    """TensorRT has it on by default, and this compiler has not."""
+    """TensorRT enables tf32 by default, but this compiler only on request."""
     compile_it()
     compile_it(precision="tf32")
     flags = {path.stem: path.read_bytes() for path in (tmp_path / "cache").rglob("*.timings")}
@@ -252,10 +252,10 @@ def test_tf32_is_on_where_it_is_asked_for(compile_it: Compile, tmp_path: Path) -
 
 
 def test_tf32_is_refused_where_the_gpu_has_none(compile_it: Compile, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A column that says tf32 has it."""
+    """A GPU without tf32 refuses the precision."""
     monkeypatch.setenv("FAKE_CUDA_CAPABILITY", "75")
 
-    with pytest.raises(UnsupportedError, match=r"Fake GPU has compute capability 7\.5, and tf32 came with 8\.0"):
+    with pytest.raises(UnsupportedError, match=r"tf32 needs compute capability 8\.0, but Fake GPU has 7\.5"):
         compile_it(precision="tf32")
 
 
@@ -263,15 +263,15 @@ def test_tf32_is_refused_where_the_gpu_has_none(compile_it: Compile, monkeypatch
     ("wrong", "message"),
     [
         ("build", "TensorRT built no engine: Error Code 2: OutOfMemory"),
-        ("load", "TensorRT does not load the engine that it has built: The engine plan file is not compatible"),
-        ("context", r"TensorRT could not make a context of its engine: .*\(out of memory\)"),
-        ("address", "TensorRT does not take an address for its tensor"),
+        ("load", "TensorRT cannot load the engine that it built: The engine plan file is not compatible"),
+        ("context", r"TensorRT cannot create a context of its engine: .*\(out of memory\)"),
+        ("address", "TensorRT rejects the address of its tensor"),
     ],
 )
 def test_what_goes_wrong_is_told_in_its_own_words(
     wrong: str, message: str, compile_it: Compile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The errors of its log are in the message, its warnings are not."""
+    """Messages include the errors of TensorRT's log, but not its warnings."""
     monkeypatch.setenv("FAKE_TENSORRT", wrong)
     with pytest.raises(RuntimeError, match=message) as caught:
         compile_it()
@@ -280,11 +280,11 @@ def test_what_goes_wrong_is_told_in_its_own_words(
 
 
 def test_a_call_that_cannot_be_enqueued_fails(compile_it: Compile, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rather than take no time."""
+    """A call that cannot be enqueued raises an error rather than take no time."""
     program = compile_it()
     monkeypatch.setenv("FAKE_TENSORRT", "enqueue")
 
-    with pytest.raises(RuntimeError, match="could not enqueue the network: Error Code 3"):
+    with pytest.raises(RuntimeError, match="cannot enqueue the network: Error Code 3"):
         program.run()
 
 
@@ -293,38 +293,38 @@ def test_a_call_that_cannot_be_enqueued_fails(compile_it: Compile, monkeypatch: 
     [("conv1", False), ("conv1 + relu1", True), ("{ForeignNode[norm.weight...add_3]}", True), ("Reformat(x)", False)],
 )
 def test_fused_layers_are_told_by_their_names(layer: str, fused: bool) -> None:
-    """A layer is several where its name joins them, or gives the first and the last."""
+    """A layer is fused if its name joins several, or has the first and the last."""
     assert tensorrt._is_fused(layer) is fused
 
 
 @pytest.fixture
-def asked(driver_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A driver and a place for libraries, as the processes see them that the probe sends to ask."""
+def libraries(driver_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A driver, and a folder for libraries, as the processes of the probe see them."""
     show_driver(driver_folder, monkeypatch)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PYTHONPATH", ":".join(filter(None, sys.path)))
     yield tmp_path
-    probing.forget()
+    probing.clear_cache()
 
 
-def test_the_probe_says_that_it_works(asked: Path) -> None:
-    """With a driver, a GPU and a TensorRT that makes a builder."""
-    install_tensorrt(asked, "11.4.0")
+def test_the_probe_says_that_it_works(libraries: Path) -> None:
+    """The probe finds nothing missing with a driver, a GPU and a TensorRT that creates a builder."""
+    install_tensorrt(libraries, "11.4.0")
 
     assert "" == tensorrt.probe()
 
 
-def test_the_probe_says_that_it_does_not_load(asked: Path) -> None:
-    """With TensorRT's own error."""
-    (asked / "tensorrt.py").write_text("raise ImportError('libnvinfer.so.11: cannot open shared object file')")
+def test_the_probe_says_that_it_does_not_load(libraries: Path) -> None:
+    """The probe reports the error of a TensorRT that does not load."""
+    (libraries / "tensorrt.py").write_text("raise ImportError('libnvinfer.so.11: cannot open shared object file')")
 
     assert "tensorrt is installed and does not load: " in tensorrt.probe()
     assert "ImportError: libnvinfer.so.11" in tensorrt.probe()
 
 
-def test_the_probe_says_that_it_does_not_fit_the_driver(asked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A TensorRT for a newer CUDA loads, and makes no builder."""
-    install_tensorrt(asked, "11.4.0")
+def test_the_probe_says_that_it_does_not_fit_the_driver(libraries: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The probe reports a TensorRT for a newer CUDA, which loads but creates no builder."""
+    install_tensorrt(libraries, "11.4.0")
     monkeypatch.setenv("FAKE_TENSORRT", "builder")
 
     assert "TensorRT 11.4.0 does not work with this GPU and driver: CUDA initialization failure with error: 35" == (
@@ -332,8 +332,8 @@ def test_the_probe_says_that_it_does_not_fit_the_driver(asked: Path, monkeypatch
     )
 
 
-def test_the_probe_says_that_there_is_no_gpu(asked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And leaves TensorRT alone."""
+def test_the_probe_says_that_there_is_no_gpu(libraries: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a visible GPU the probe does not load TensorRT."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
 
     assert "tensorrt needs one" in tensorrt.probe()

@@ -1,4 +1,4 @@
-"""TorchScript, held to the protocol."""
+"""TorchScript passes the conformance suite, and reports its fusions."""
 
 import re
 import warnings
@@ -19,7 +19,7 @@ class TestTorchScript(CompilerConformance):
 
 
 def test_a_folded_batch_norm_is_a_fusion() -> None:
-    """Both convolutions took the BatchNorm after them in, and none is left of the two."""
+    """A BatchNorm is folded into each of the two convolutions, and none remains."""
     explained = next(attempt.explained for attempt in observe("torchscript", "cpu") if attempt.network == "small_conv")
 
     assert 9 == explained["nodes_before"]
@@ -28,7 +28,7 @@ def test_a_folded_batch_norm_is_a_fusion() -> None:
 
 
 def test_a_group_of_the_executor_is_one_fused_node() -> None:
-    """A fused group counts as one node of its own, and what would run in its place where a type differs as none."""
+    """A fused group counts as one node, and its fallback for other types as none."""
     graph = torch._C.parse_ir("""
 graph(%x : Tensor, %fits : bool):
   %one : int = prim::Constant[value=1]()
@@ -43,17 +43,17 @@ graph(%x : Tensor, %fits : bool):
   %z : Tensor = aten::neg(%y)
   return (%z)
 """)
-    operators = list(torchscript._operators(graph))
+    operators = list(torchscript._list_operators(graph))
 
     assert ["prim::TensorExprGroup", "aten::neg"] == [node.kind() for node in operators]
     assert [True, False] == [torchscript._is_fused(node) for node in operators]
 
 
 def test_only_its_own_deprecation_is_silenced() -> None:
-    """Another warning that comes while compiling is not swallowed."""
+    """Other warnings during compilation are not suppressed."""
 
     def warn() -> None:
-        with torchscript._silenced():
+        with torchscript._silence_deprecations():
             warnings.warn("`torch.jit.trace` is deprecated. Please switch.", FutureWarning, stacklevel=1)
             warnings.warn("something else is deprecated", FutureWarning, stacklevel=1)
 
@@ -64,7 +64,7 @@ def test_only_its_own_deprecation_is_silenced() -> None:
 
 
 def test_a_kernel_that_is_missing_is_a_refusal(tmp_path: Path) -> None:
-    """A pooling that oneDNN's TorchScript operator does not do makes the trial unsupported, not failed."""
+    """A pooling that oneDNN's TorchScript operator lacks makes the trial unsupported, not failed."""
     task = Task(
         form="module",
         module=torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.AdaptiveAvgPool2d(2)).eval(),

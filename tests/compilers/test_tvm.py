@@ -1,4 +1,4 @@
-"""TVM, held to the protocol."""
+"""TVM passes the conformance suite, and labels its programs."""
 
 import re
 
@@ -18,7 +18,7 @@ class TestTvmOnCuda(CompilerConformance):
 
 
 def test_its_numbers_are_labelled_untuned() -> None:
-    """Every program says that it was not tuned, and for which target it was built."""
+    """Every program reports that it is untuned, and its target."""
     attempts = [attempt for attempt in observe("tvm") if attempt.contract]
 
     assert {attempt.contract.notes for attempt in attempts if attempt.contract} == {"untuned"}
@@ -26,7 +26,7 @@ def test_its_numbers_are_labelled_untuned() -> None:
 
 
 def test_fused_functions_are_counted() -> None:
-    """The calls of the virtual machine are counted: both convolutions took their activation in."""
+    """The calls of the virtual machine are counted, with both convolutions fused with their activation."""
     explained = next(attempt.explained for attempt in observe("tvm") if attempt.network == "small_conv")
 
     assert 2 <= explained["nodes_fused"] <= explained["nodes_after"] < explained["nodes_before"]
@@ -43,5 +43,5 @@ def test_fused_functions_are_counted() -> None:
     ],
 )
 def test_refusals_are_told_from_failures(error: str, refused: bool) -> None:
-    """What the importer cannot do is a refusal; what breaks is a failure."""
+    """Operators that the importer lacks are refusals; other errors are failures."""
     assert any(re.search(pattern, error) for pattern in COMPILER.refusals) is refused

@@ -1,4 +1,4 @@
-"""The parts that tuning with TVM is made of, each without TVM."""
+"""The parts of tuning with TVM, each tested without TVM."""
 
 from __future__ import annotations
 
@@ -19,60 +19,60 @@ from tvm_child import write_network
 
 from ngbkit.compilers.base import Tuning
 from ngbkit.compilers.tvm_relax import measuring, records
-from ngbkit.compilers.tvm_relax.allocation import Standing, choose
-from ngbkit.compilers.tvm_relax.forked import Ended, Forked, Line
+from ngbkit.compilers.tvm_relax.allocation import History, choose
+from ngbkit.compilers.tvm_relax.forked import Channel, ForkedProcess, ProcessEnded
 from ngbkit.compilers.tvm_relax.measuring import Bench
 from ngbkit.compilers.tvm_relax.network import Network
 from ngbkit.compilers.tvm_relax.records import Record
 from ngbkit.compilers.tvm_relax.store import Store, Subject
-from ngbkit.compilers.tvm_relax.tuned import Workshop
+from ngbkit.compilers.tvm_relax.tuned import Tuner
 
 
-def crash(line: Line) -> None:
-    del line
-    faulthandler.disable()  # it is meant to, and nobody needs to see where
+def crash(channel: Channel) -> None:
+    del channel
+    faulthandler.disable()  # an intended crash needs no traceback
     os.kill(os.getpid(), signal.SIGSEGV)
 
 
-def hang(line: Line) -> None:
-    del line
+def hang(channel: Channel) -> None:
+    del channel
     time.sleep(600)
 
 
-def fail(line: Line) -> None:
+def fail(channel: Channel) -> None:
     raise ValueError("no such schedule")
 
 
 @pytest.mark.parametrize(
-    ("work", "seconds", "words"),
-    [(crash, TEST_S, "it was ended by SIGSEGV"), (hang, 0.5, "it took too long and was killed")],
+    ("work", "seconds", "message"),
+    [(crash, TEST_S, "killed by SIGSEGV"), (hang, 0.5, "timed out and was killed")],
 )
-def test_a_forked_process_may_end_any_way(work: Callable[[Line], Any], seconds: float, words: str) -> None:
-    """A crash and a hang are told as what they are."""
-    process = Forked(work)
+def test_a_forked_process_may_end_any_way(work: Callable[[Channel], Any], seconds: float, message: str) -> None:
+    """A crash and a hang are reported as such."""
+    process = ForkedProcess(work)
 
-    with pytest.raises(Ended, match=words):
-        process.hear(time.monotonic() + seconds)
+    with pytest.raises(ProcessEnded, match=message):
+        process.receive(time.monotonic() + seconds)
     process.close()
 
 
 def test_a_forked_process_tells_its_errors_and_its_result() -> None:
-    """An exception comes as its message, and a return value as itself, after what was said before it."""
-    failing, echoing = Forked(fail), Forked(lambda line: [line.hear(), "done"])
-    echoing.tell({"word": 1})
-    until = time.monotonic() + limit_s()
+    """A process sends its messages, and then its return value or its exception."""
+    failing, echoing = ForkedProcess(fail), ForkedProcess(lambda channel: [channel.receive(), "done"])
+    echoing.send({"word": 1})
+    deadline = time.monotonic() + limit_s()
 
-    assert failing.hear(until) == {"error": "ValueError: no such schedule"}
-    assert echoing.hear(until) == [{"word": 1}, "done"]
+    assert failing.receive(deadline) == {"error": "ValueError: no such schedule"}
+    assert echoing.receive(deadline) == [{"word": 1}, "done"]
     for process in (failing, echoing):
         process.close()
 
 
 class Device:
-    """A device that is always ready, and whose tensors are of no account."""
+    """A device that is always ready."""
 
     def sync(self) -> None:
-        """It is."""
+        """Return at once."""
 
 
 def build(module: str, target: Any) -> Callable[..., Any]:
@@ -88,7 +88,7 @@ def build(module: str, target: Any) -> Callable[..., Any]:
 
 
 def test_a_bad_candidate_costs_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever a candidate does while it is built or run, those beside it are timed."""
+    """A candidate that fails while it is built or run does not affect those beside it."""
     monkeypatch.setattr(measuring, "_build", build)
     monkeypatch.setattr(measuring, "BUILD_S", limit_s(1.5))
     monkeypatch.setattr(measuring, "RUN_S", limit_s(1.5))
@@ -96,23 +96,23 @@ def test_a_bad_candidate_costs_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     candidates = [SimpleNamespace(sch=SimpleNamespace(mod=name), args_info=[]) for name in names]
     ticks: list[float] = []
     bench = Bench(target=None, device=Device, workers=2, tick=lambda: ticks.append(time.monotonic()))
-    found = bench.measure(candidates, None, time.monotonic() + TEST_S)
+    timings = bench.measure(candidates, None, time.monotonic() + TEST_S)
 
-    assert [timing and timing.error for timing in found] == [
+    assert [timing and timing.error for timing in timings] == [
         "",
-        "it was ended by SIGILL",
+        "killed by SIGILL",
         "it took too long and was killed",
         "ValueError: no such loop",
         "it took too long and was killed",
-        "it was ended by SIGKILL",
+        "killed by SIGKILL",
         "",
     ]
-    assert [timing is not None and timing.seconds is not None for timing in found] == [True, *[False] * 5, True]
+    assert [timing is not None and timing.seconds is not None for timing in timings] == [True, *[False] * 5, True]
     assert len(ticks) >= len(names)
 
 
 def test_no_candidate_is_started_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A budget that is spent is not spent further; what was not tried has no timing."""
+    """After the deadline no candidate starts, and those not tried have no timing."""
     monkeypatch.setattr(measuring, "_build", build)
     candidates = [SimpleNamespace(sch=SimpleNamespace(mod="good"), args_info=[])] * 3
     bench = Bench(target=None, device=Device, workers=2, tick=lambda: None)
@@ -120,129 +120,129 @@ def test_no_candidate_is_started_after_the_end(monkeypatch: pytest.MonkeyPatch) 
     assert bench.measure(candidates, None, time.monotonic()) == [None] * 3
 
 
-def standing(work: float = 1.0, weight: float = 1.0, seconds: tuple[float | None, ...] = ()) -> Standing:
-    made = Standing(weight=weight, work=work)
-    for one in seconds:
-        made.add(one)
-        made.close_round()
-    return made
+def build_history(work: float = 1.0, weight: float = 1.0, seconds: tuple[float | None, ...] = ()) -> History:
+    history = History(weight=weight, work=work)
+    for value in seconds:
+        history.add(value)
+        history.close_round()
+    return history
 
 
 def test_each_function_has_its_first_turn_by_its_work() -> None:
-    """First all in turn, heavy ones before light ones, where a call makes more of its weight."""
-    tried_once = standing(work=100, seconds=(1.0,))
+    """Each function is tried once first, the heaviest per call of the network first."""
+    history = build_history(work=100, seconds=(1.0,))
 
-    assert choose([tried_once, standing(work=2), standing(work=1, weight=3)]) == 2
+    assert choose([history, build_history(work=2), build_history(work=1, weight=3)]) == 2
 
 
 @pytest.mark.parametrize(
-    "standings",
+    "histories",
     [
-        [standing(seconds=(1.0, 1.0)), standing(seconds=(2.0, 2.0))],
-        [standing(seconds=(1.0, 1.0)), standing(weight=2, seconds=(1.0, 1.0))],
-        [standing(seconds=(1.0,) * 9), standing(seconds=(1.0,) * 3)],
-        [standing(seconds=(1.0, 1.0, 1.0)), standing(seconds=(3.0, 2.0, 1.0))],
-        [standing(seconds=(1.0, 1.0)), standing(seconds=(None,))],
+        [build_history(seconds=(1.0, 1.0)), build_history(seconds=(2.0, 2.0))],
+        [build_history(seconds=(1.0, 1.0)), build_history(weight=2, seconds=(1.0, 1.0))],
+        [build_history(seconds=(1.0,) * 9), build_history(seconds=(1.0,) * 3)],
+        [build_history(seconds=(1.0, 1.0, 1.0)), build_history(seconds=(3.0, 2.0, 1.0))],
+        [build_history(seconds=(1.0, 1.0)), build_history(seconds=(None,))],
     ],
     ids=["slower", "called more often", "tried less often", "still getting better", "nothing works yet"],
 )
-def test_the_next_candidates_go_where_they_may_save_most(standings: list[Standing]) -> None:
+def test_the_next_candidates_go_where_they_may_save_most(histories: list[History]) -> None:
     """The second of the two has more to gain than the first."""
-    assert choose(standings) == 1
+    assert choose(histories) == 1
 
 
 def test_a_function_settles() -> None:
-    """So many candidates in a row that are no better end it, failed ones among them; without a limit none do."""
-    one = standing(seconds=(2.0, 1.0, 1.5, None))
+    """A number of candidates without improvement settles it, failed ones included; without a limit it never settles."""
+    history = build_history(seconds=(2.0, 1.0, 1.5, None))
 
-    assert one.has_settled(2)
-    assert not one.has_settled(3)
-    assert not one.has_settled(0)
+    assert history.has_settled(2)
+    assert not history.has_settled(3)
+    assert not history.has_settled(0)
 
 
-def record(candidate: str, spent_s: float = 1.0) -> Record:
+def build_record(candidate: str, spent_s: float = 1.0) -> Record:
     return Record(function="f", candidate=candidate, seconds=1e-3, error="", schedule=[["Split", [1]]], spent_s=spent_s)
 
 
 def test_records_survive_a_kill_at_any_byte(tmp_path: Path) -> None:
-    """What was whole is read, what was not is cut off, and what is added then is read as well."""
+    """Complete lines are read, an incomplete one is truncated, and later lines are read as well."""
     path = tmp_path / "records.jsonl"
-    records.append(path, [record("a"), record("b")])
-    whole = path.read_bytes()
-    first = len(whole.splitlines(keepends=True)[0])
-    for cut in range(first, len(whole)):
-        path.write_bytes(whole[:cut])
+    records.append(path, [build_record("a"), build_record("b")])
+    content = path.read_bytes()
+    first = len(content.splitlines(keepends=True)[0])
+    for cut in range(first, len(content)):
+        path.write_bytes(content[:cut])
 
-        assert records.read(path) == [record("a")]
-    records.mend(path)
-    records.append(path, [record("c")])
+        assert records.read(path) == [build_record("a")]
+    records.truncate_partial(path)
+    records.append(path, [build_record("c")])
 
-    assert records.read(path) == [record("a"), record("c")]
+    assert records.read(path) == [build_record("a"), build_record("c")]
 
 
-def subject(**budget: float) -> Subject:
+def build_subject(**budget: float) -> Subject:
     limits = {"trials": 0, "early_stop": 0, "total": 0, "seconds": 0.0, **budget}
     return Subject(network="n", batch_size=1, target="t", versions={"apache-tvm": "1"}, budget=limits)
 
 
-def keep(store: Store, candidates: int) -> None:
-    with store.held(lambda: None):
-        records.append(store.records, [record(str(index)) for index in range(candidates)])
-        store.note({"candidates": candidates})
+def save_records(store: Store, candidates: int) -> None:
+    with store.lock(lambda: None):
+        records.append(store.records, [build_record(str(index)) for index in range(candidates)])
+        store.write_meta({"candidates": candidates})
 
 
 def test_only_a_smaller_budget_is_taken_over(tmp_path: Path) -> None:
-    """Of those within every limit of this one, the furthest; a larger one would give away what it cost."""
+    """A search starts from the largest budget within its own limits; a larger one would hide its cost."""
     for budget, candidates in (({"total": 10}, 10), ({"total": 20}, 20), ({"trials": 5, "total": 15}, 12)):
-        keep(Store(tmp_path, subject(**budget)), candidates)
+        save_records(Store(tmp_path, build_subject(**budget)), candidates)
 
-    def smaller(**budget: float) -> dict[str, Any]:
-        found = Store(tmp_path, subject(**budget)).smaller()
+    def find_smaller(**budget: float) -> dict[str, Any]:
+        path = Store(tmp_path, build_subject(**budget)).find_smaller_records()
         options: dict[str, Any] = {}
-        return json.loads((found.with_name("meta.json")).read_text())["options"] if found else options
+        return json.loads((path.with_name("meta.json")).read_text())["options"] if path else options
 
-    assert smaller(total=5) == smaller(total=10) == {}
-    assert smaller(total=16)["total"] == 15
-    assert smaller(total=30)["total"] == 20
-    assert smaller(trials=5)["trials"] == 5
-    assert Store(tmp_path, replace(subject(total=30), network="another")).smaller() is None
+    assert find_smaller(total=5) == find_smaller(total=10) == {}
+    assert find_smaller(total=16)["total"] == 15
+    assert find_smaller(total=30)["total"] == 20
+    assert find_smaller(trials=5)["trials"] == 5
+    assert Store(tmp_path, replace(build_subject(total=30), network="another")).find_smaller() is None
 
 
 def test_one_process_holds_a_folder(tmp_path: Path) -> None:
-    """A second one waits, and says so, until the first has ended, also when that was killed."""
-    store = Store(tmp_path, subject(total=1))
+    """A second process waits, and reports it, until the first has ended, even if it was killed."""
+    store = Store(tmp_path, build_subject(total=1))
 
-    def hold(line: Line) -> None:
-        with store.held(lambda: None):
-            line.tell("held")
-            line.hear()
+    def hold(channel: Channel) -> None:
+        with store.lock(lambda: None):
+            channel.send("lock")
+            channel.receive()
 
-    holder = Forked(hold)
-    assert holder.hear(time.monotonic() + limit_s()) == "held"
+    holder = ForkedProcess(hold)
+    assert holder.receive(time.monotonic() + limit_s()) == "lock"
     waits: list[int] = []
 
-    def waiting() -> None:
+    def count_wait() -> None:
         waits.append(1)
         holder.close()
 
-    with store.held(waiting):
+    with store.lock(count_wait):
         assert len(waits) >= 1
 
 
 def test_what_an_exporter_notes_is_no_part_of_a_network(tmp_path: Path) -> None:
-    """Paths and names of tools do not change the hash by which tuning is found again; a weight does."""
+    """An exporter's paths and tool names do not change the hash of a network; a weight does."""
     import onnx
 
     onnx_file = tmp_path / "plain.onnx"
     write_network(onnx_file)
-    noted, changed = onnx.load(onnx_file), onnx.load(onnx_file)
-    noted.producer_name = "another"
-    noted.graph.doc_string = "made somewhere"
-    entry = noted.graph.node[0].metadata_props.add()
+    annotated, modified = onnx.load(onnx_file), onnx.load(onnx_file)
+    annotated.producer_name = "another"
+    annotated.graph.doc_string = "made somewhere"
+    entry = annotated.graph.node[0].metadata_props.add()
     entry.key, entry.value = "stack_trace", "/home/somebody/model.py"
-    changed.graph.initializer[0].raw_data = bytes(len(changed.graph.initializer[0].raw_data))
+    modified.graph.initializer[0].raw_data = bytes(len(modified.graph.initializer[0].raw_data))
     digests = []
-    for index, model in enumerate((noted, changed)):
+    for index, model in enumerate((annotated, modified)):
         onnx.save(model, tmp_path / f"{index}.onnx")
         digests.append(Network.read(tmp_path / f"{index}.onnx").digest())
     plain = Network.read(onnx_file).digest()
@@ -252,28 +252,28 @@ def test_what_an_exporter_notes_is_no_part_of_a_network(tmp_path: Path) -> None:
 
 
 def test_a_hopeless_candidate_is_timed_once() -> None:
-    """One that is many times slower than the best is called no more often than it takes to see that."""
+    """A candidate many times slower than the best is called only until that is known."""
     calls: list[int] = []
 
     def slow() -> None:
         calls.append(1)
         time.sleep(0.01)
 
-    def timed(best: float | None) -> int:
+    def count_calls(best_s: float | None) -> int:
         calls.clear()
-        measuring._time(slow, [], Device(), best)
+        measuring._time_call(slow, [], Device(), best_s)
         return len(calls)
 
-    assert timed(1e-6) < timed(None)
+    assert count_calls(1e-6) < count_calls(None)
 
 
-def workshop(tmp_path: Path, work: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Workshop:
-    """One whose search is that piece of work: it is given the functions that are given up, and the line."""
-    store = Store(tmp_path, subject(total=1))
+def build_tuner(tmp_path: Path, work: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Tuner:
+    """Build a tuner whose search is `work`, which is called with the skipped functions and the channel."""
+    store = Store(tmp_path, build_subject(total=1))
     store.folder.mkdir(parents=True)
-    monkeypatch.setattr(Workshop, "_work", lambda self, module, limits, given_up, line: work(given_up, line))
+    monkeypatch.setattr(Tuner, "_run_search", lambda self, module, limits, skipped, channel: work(skipped, channel))
     unused: Any = None
-    return Workshop(
+    return Tuner(
         network=unused,
         target=unused,
         accelerator="cpu",
@@ -286,24 +286,24 @@ def workshop(tmp_path: Path, work: Callable[..., Any], monkeypatch: pytest.Monke
 def test_a_search_that_crashes_goes_on_without_what_it_crashed_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A function at which the search has crashed twice is left out of the third."""
+    """After two crashes in a function the search continues without it."""
 
-    def work(given_up: set[str], line: Line) -> dict[str, Any]:
-        line.tell({"at": "bad"})
-        if "bad" not in given_up:
-            crash(line)
-        return {"cut_short": given_up != {"bad"}}
+    def work(skipped: set[str], channel: Channel) -> dict[str, Any]:
+        channel.send({"function": "bad"})
+        if "bad" not in skipped:
+            crash(channel)
+        return {"cut_short": skipped != {"bad"}}
 
-    assert workshop(tmp_path, work, monkeypatch)._search(None) is False
+    assert build_tuner(tmp_path, work, monkeypatch)._search(None) is False
 
 
 def test_a_search_that_cannot_begin_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A crash before the first function is told after a few, and an error at once."""
+    """Crashes before the first function fail after a few restarts, and an error fails at once."""
 
-    def fails(given_up: set[str], line: Line) -> None:
-        fail(line)
+    def fails(skipped: set[str], channel: Channel) -> None:
+        fail(channel)
 
-    with pytest.raises(RuntimeError, match="crashed before it had begun: it was ended by SIGSEGV"):
-        workshop(tmp_path / "1", lambda given_up, line: crash(line), monkeypatch)._search(None)
+    with pytest.raises(RuntimeError, match="crashed before its first function: killed by SIGSEGV"):
+        build_tuner(tmp_path / "1", lambda skipped, channel: crash(channel), monkeypatch)._search(None)
     with pytest.raises(RuntimeError, match="tuning failed: ValueError: no such schedule"):
-        workshop(tmp_path / "2", fails, monkeypatch)._search(None)
+        build_tuner(tmp_path / "2", fails, monkeypatch)._search(None)

@@ -1,4 +1,4 @@
-"""Tuning with TVM: what it keeps, how it goes on, and what it survives."""
+"""Tuning with TVM: its store, resuming, and crashes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ngbkit.compilers.tvm import COMPILER
 from ngbkit.compilers.tvm_relax import targets
 from ngbkit.errors import UnsupportedError, UsageError
 from ngbkit.hardware import subprocesses
-from ngbkit.registry import version
+from ngbkit.registry import find_version
 
 CHILD = Path(__file__).with_name("tvm_child.py")
 TVM = Requirement(name="TVM", install=COMPILER.install)
@@ -39,108 +39,109 @@ def onnx_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def tune_in_child(onnx_file: Path, folder: Path, die_at: int | None = None, **wish: Any) -> dict[str, Any]:
-    limits = {name: wish.pop(name, None) for name in ("seconds", "candidates")}
-    words = {"onnx": str(onnx_file), "folder": str(folder), "options": wish, "die_at": die_at, **limits}
-    command = [sys.executable, str(CHILD), json.dumps(words)]
+def tune_in_child(onnx_file: Path, folder: Path, die_at: int | None = None, **options: Any) -> dict[str, Any]:
+    limits = {name: options.pop(name, None) for name in ("seconds", "candidates")}
+    request = {"onnx": str(onnx_file), "folder": str(folder), "options": options, "die_at": die_at, **limits}
+    command = [sys.executable, str(CHILD), json.dumps(request)]
     if die_at is not None:
         ended = subprocess.run(command, capture_output=True, check=False)
         return {"exit": ended.returncode}
-    answer: dict[str, Any] = subprocesses.answer(command, environment=os.environ, timeout_s=limit_s(TEST_S))
+    answer: dict[str, Any] = subprocesses.run_json(command, environment=os.environ, timeout_s=limit_s(TEST_S))
     return answer
 
 
 @pytest.fixture
 def tune(onnx_file: Path, tmp_path: Path) -> Tune:
-    """Compile the tiny network in a process of its own, below a folder of this test."""
+    """Return a function that compiles the tiny network in a process of its own, below a folder of this test."""
 
-    def run(folder: Path = tmp_path, **wish: Any) -> dict[str, Any]:
-        return tune_in_child(onnx_file, folder, **wish)
+    def run(folder: Path = tmp_path, **options: Any) -> dict[str, Any]:
+        return tune_in_child(onnx_file, folder, **options)
 
     return run
 
 
-def results(folder: Path) -> list[Path]:
+def list_results(folder: Path) -> list[Path]:
     return sorted((folder / "tvm").iterdir())
 
 
-def tried(result: Path) -> list[str]:
+def read_candidates(result: Path) -> list[str]:
     return [json.loads(line)["candidate"] for line in (result / "records.jsonl").read_text().splitlines()]
 
 
 def test_a_tuned_network_is_kept_and_labelled(tune: Tune, tmp_path: Path) -> None:
-    """The candidates that were asked for are tried, each once; the second compile loads what the first one made."""
+    """The requested candidates are tried, each once; the second compile loads the first one's library."""
     untuned, first, second = tune(), tune(total=8), tune(total=8)
-    (result,) = results(tmp_path)
+    (result,) = list_results(tmp_path)
     meta = json.loads((result / "meta.json").read_text())
 
     assert (untuned["notes"], untuned["reused_s"]) == ("untuned", 0.0)
     assert (first["notes"], first["facts"]["cache"], first["reused_s"]) == ("tuned, 8 candidates", "miss", 0.0)
     assert first["facts"]["complete"]
     np.testing.assert_allclose(first["output"], untuned["output"], rtol=1e-4, atol=1e-5)
-    assert len(set(tried(result))) == 8
-    assert [done for done, _, _ in first["told"]] == sorted(done for done, _, _ in first["told"])
-    assert first["told"][-1][:2] == [8, 8]
-    assert first["told"][-1][2] > 0
-    assert (second["facts"]["cache"], second["told"]) == ("hit", [])
+    assert len(set(read_candidates(result))) == 8
+    assert [done for done, _, _ in first["reports"]] == sorted(done for done, _, _ in first["reports"])
+    assert first["reports"][-1][:2] == [8, 8]
+    assert first["reports"][-1][2] > 0
+    assert (second["facts"]["cache"], second["reports"]) == ("hit", [])
     assert second["reused_s"] > meta["tuning_s"] > 0
     assert second["output"] == first["output"]
-    assert (meta["candidates"], meta["versions"]["apache-tvm"]) == (8, version("apache-tvm"))
-    assert not any(found["torch"] for found in (untuned, first, second))
+    assert (meta["candidates"], meta["versions"]["apache-tvm"]) == (8, find_version("apache-tvm"))
+    assert not any(compiled["torch"] for compiled in (untuned, first, second))
     assert not [path for path in tmp_path.rglob("*") if "draft" in path.name]
 
 
 def test_a_killed_tuning_goes_on_elsewhere(tune: Tune, tmp_path: Path) -> None:
-    """What was tried before the kill is not tried again, in a folder that was carried to another place meanwhile."""
+    """Candidates tried earlier a kill are not tried again, even after the folder was copied elsewhere."""
     killed = tune(total=8, die_at=4)
-    (result,) = results(tmp_path)
-    before = tried(result)
+    (result,) = list_results(tmp_path)
+    earlier = read_candidates(result)
     elsewhere = tmp_path / "elsewhere"
     shutil.copytree(tmp_path / "tvm", elsewhere / "tvm")
-    found = tune(folder=elsewhere, total=8)
-    (carried,) = results(elsewhere)
+    resumed = tune(folder=elsewhere, total=8)
+    (copied,) = list_results(elsewhere)
 
     assert killed["exit"] == -signal.SIGKILL
-    assert 4 <= len(before) < 8
-    assert tried(carried)[: len(before)] == before
-    assert len(set(tried(carried))) == len(tried(carried)) == 8
-    assert found["reused_s"] > 0
-    assert str(tmp_path) not in "".join(path.read_text("latin-1") for path in carried.rglob("*") if path.is_file())
+    assert 4 <= len(earlier) < 8
+    assert read_candidates(copied)[: len(earlier)] == earlier
+    assert len(set(read_candidates(copied))) == len(read_candidates(copied)) == 8
+    assert resumed["reused_s"] > 0
+    assert str(tmp_path) not in "".join(path.read_text("latin-1") for path in copied.rglob("*") if path.is_file())
 
 
 def test_a_larger_budget_starts_from_a_smaller_one(tune: Tune, tmp_path: Path) -> None:
-    """The records of the smaller are taken over, what the sweep cuts short is no finished result, and the records of a
-    finished one are enough: where its library is missing it is built again, and nothing is tried.
+    """A search takes over the records of a smaller budget, and a result cut short by the sweep stays incomplete.
+
+    With complete records but no library, the library is rebuilt without further candidates.
     """
     small = tune(total=4, candidates=3)
     cut_short = small["facts"]["complete"]
     spent = tune(total=4, candidates=0)
     small_again = tune(total=4)
-    (smaller,) = results(tmp_path)
+    (smaller,) = list_results(tmp_path)
     large = tune(total=7)
-    (larger,) = (result for result in results(tmp_path) if result != smaller)
-    before = tried(larger)
+    (larger,) = (result for result in list_results(tmp_path) if result != smaller)
+    earlier = read_candidates(larger)
     shutil.rmtree(larger / "library")
     rebuilt = tune(total=7)
 
     assert (small["notes"], cut_short) == ("tuned, 3 candidates", False)
     assert (spent["notes"], spent["facts"]["cache"]) == ("tuned, 3 candidates", "hit")
     assert (small_again["notes"], small_again["facts"]["complete"]) == ("tuned, 4 candidates", True)
-    assert tried(larger)[:4] == tried(smaller)
+    assert read_candidates(larger)[:4] == read_candidates(smaller)
     assert large["notes"] == "tuned, 7 candidates"
     assert large["reused_s"] > 0
-    assert (rebuilt["facts"]["cache"], tried(larger)) == ("miss", before)
+    assert (rebuilt["facts"]["cache"], read_candidates(larger)) == ("miss", earlier)
     assert rebuilt["reused_s"] > large["reused_s"]
     np.testing.assert_allclose(rebuilt["output"], large["output"], rtol=1e-5)
 
 
 def test_a_spent_sweep_leaves_nothing_to_compile(tune: Tune) -> None:
-    """A network whose turn comes after the sweep's budget is spent is unsupported, and the message says what to do."""
-    assert "budget was spent before this network's turn; give the sweep more" in tune(total=4, candidates=0)["error"]
+    """A network whose turn starts after the sweep's budget is spent is unsupported, with the remedy in the message."""
+    assert "budget was spent earlier this network's turn; give the sweep more" in tune(total=4, candidates=0)["error"]
 
 
 def test_code_for_a_gpu_needs_none() -> None:
-    """For a GPU of a given compute capability TVM compiles anywhere, untuned and with a schedule for each function."""
+    """TVM compiles for a GPU of a given compute capability without one, untuned and with a schedule per function."""
     require(TVM, present=not COMPILER.missing())
     program = """
 import json
@@ -159,10 +160,10 @@ with builder.function("main", [value]):
         out = builder.emit_output(builder.emit(relax.op.matmul(value, weight)))
     builder.emit_func_output(out)
 lowered = lowering.generate_code(lowering.fuse_default(builder.get(), target), target)
-print(json.dumps([str(target), list(lowered.calls), [list(one.shape) for one in lowered.weights]]))
+print(json.dumps([str(target), list(lowered.calls), [list(weight.shape) for weight in lowered.weights]]))
 """
     command = [sys.executable, "-c", program]
-    target, calls, weights = subprocesses.answer(command, environment=os.environ, timeout_s=limit_s(TEST_S))
+    target, calls, weights = subprocesses.run_json(command, environment=os.environ, timeout_s=limit_s(TEST_S))
 
     assert '"arch":"sm_90"' in target
     assert len(calls) == 1
@@ -171,15 +172,15 @@ print(json.dumps([str(target), list(lowered.calls), [list(one.shape) for one in 
 
 @pytest.mark.parametrize("options", [{"trials": -1}, {"seconds": -0.5}, {"seconds": float("inf")}])
 def test_budgets_below_nothing_are_refused(options: dict[str, Any]) -> None:
-    """A limit is 0 or more, and finite."""
+    """A limit must be finite and at least 0."""
     task: Any = SimpleNamespace(options=COMPILER.settle(options))
 
-    with pytest.raises(UsageError, match="valid: 0 or more"):
+    with pytest.raises(UsageError, match="expected 0 or more"):
         COMPILER.compile(task)
 
 
 def test_which_options_tune() -> None:
-    """Every limit asks for tuning, alone or with others; none asks for none."""
+    """Every limit enables tuning, alone or with others; without one there is none."""
     assert not COMPILER.tunes(COMPILER.settle({}))
     assert all(COMPILER.tunes(COMPILER.settle({name: 1})) for name in COMPILER.options)
 
@@ -194,19 +195,19 @@ def test_which_options_tune() -> None:
     ],
 )
 def test_versions_that_crash_are_refused(monkeypatch: pytest.MonkeyPatch, tvm: str, ffi: str, crashes: bool) -> None:
-    """A pair that is known to crash is told before it does, with the way out; others are tried."""
+    """A pair of versions known to crash is refused in advance, with the remedy; others are tried."""
     monkeypatch.setattr(targets, "find_spec", lambda module: module)
     installed = {"apache-tvm": tvm, "apache-tvm-ffi": ffi}
     if not crashes:
         targets.check_tuning(installed)
         return
 
-    with pytest.raises(UnsupportedError, match=r"crashes beside apache-tvm-ffi .*pip install 'ngbkit\[tvm\]'"):
+    with pytest.raises(UnsupportedError, match=r"crashes with apache-tvm-ffi .*pip install 'ngbkit\[tvm\]'"):
         targets.check_tuning(installed)
 
 
 def test_a_missing_cost_model_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without XGBoost there is no tuning, and the message brings it."""
+    """Without XGBoost tuning is refused, and the message has the install command."""
     monkeypatch.setattr(targets, "find_spec", lambda module: None if module == "xgboost" else module)
 
     with pytest.raises(UnsupportedError, match=r"tuning needs xgboost, .*pip install 'ngbkit\[tvm\]'"):

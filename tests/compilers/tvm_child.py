@@ -1,4 +1,4 @@
-"""A process that compiles a tiny network with TVM, and says in JSON what came of it.
+"""A process that compiles a tiny network with TVM, and prints the result as JSON.
 
 python tvm_child.py '{"onnx": …, "folder": …, "options": {…}, "seconds": null, "candidates": null, "die_at": null}'
 """
@@ -19,45 +19,45 @@ from ngbkit.compilers.tvm import COMPILER
 from ngbkit.workloads.base import TensorSpec
 
 
-def main(wish: dict[str, Any]) -> dict[str, Any]:
-    """Compile as wished."""
-    told: list[Progress] = []
+def main(request: dict[str, Any]) -> dict[str, Any]:
+    """Compile as requested."""
+    reports: list[Progress] = []
 
     def report(progress: Progress) -> None:
-        told.append(progress)
-        if wish["die_at"] is not None and progress.done >= wish["die_at"]:
+        reports.append(progress)
+        if request["die_at"] is not None and progress.done >= request["die_at"]:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    folder = Path(wish["folder"])
+    folder = Path(request["folder"])
     array = np.random.default_rng(0).standard_normal((1, 3, 16, 16), np.float32)
     task = Task(
         form="onnx",
         module=None,
-        onnx=Path(wish["onnx"]),
+        onnx=Path(request["onnx"]),
         inputs=[TensorSpec(name="input", shape=(3, 16, 16))],
         arrays=[array],
         batch_size=1,
-        options=COMPILER.settle(wish["options"]),
+        options=COMPILER.settle(request["options"]),
         threads=2,
         cache=folder / "cache",
-        tuning=Tuning(folder=folder, seconds=wish["seconds"], candidates=wish["candidates"], report=report),
+        tuning=Tuning(folder=folder, seconds=request["seconds"], candidates=request["candidates"], report=report),
     )
     try:
         program = COMPILER.compile(task)
-    except Exception as error:  # noqa: BLE001  which one is what is looked at
+    except Exception as error:  # noqa: BLE001  the test asserts which one
         return {"error": f"{type(error).__name__}: {error}"}
     return {
         "facts": program.facts,
         "notes": program.contract.notes,
         "reused_s": program.reused_s,
         "output": program.fetch(program.run())[0].tolist(),
-        "told": [[one.done, one.total, one.best_s] for one in told],
+        "reports": [[progress.done, progress.total, progress.best_s] for progress in reports],
         "torch": "torch" in sys.modules,
     }
 
 
 def write_network(path: Path) -> None:
-    """A convolution with its activation, and a pooling: two functions to tune, besides a change of layout."""
+    """Write a convolution with its activation and a pooling: two functions to tune, besides a change of layout."""
     import onnx
 
     helper, kinds = onnx.helper, onnx.TensorProto

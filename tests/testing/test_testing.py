@@ -1,4 +1,4 @@
-"""The conformance suite must itself be able to fail."""
+"""The conformance suite fails for a wrong compiler."""
 
 import json
 from pathlib import Path
@@ -12,13 +12,13 @@ from ngbkit.testing import Attempt, CompilerConformance, observation, observe, r
 
 
 def _compile_wrongly(task: Task) -> Program:
-    """Answers with outputs of its own, states a thread too many, keeps an array as a fact, and a file in the home."""
+    """Return wrong outputs, report a thread too many, put an array into the facts, and leave a file in the home."""
     if task.batch_size == 3:
         raise OSError("no room for three")
     Path("~/left.txt").expanduser().touch()
-    compiled_before = task.cache / "compiled"
-    value = float(compiled_before.exists())
-    compiled_before.touch()
+    marker = task.cache / "compiled"
+    value = float(marker.exists())
+    marker.touch()
     return Program(
         run=lambda: None,
         fetch=lambda _: [np.full((1, 5), value, np.float32)],
@@ -30,7 +30,7 @@ def _compile_wrongly(task: Task) -> Program:
 
 WRONG = Compiler(
     name="wrong",
-    summary="wrong in every way that the suite looks at",
+    summary="wrong in every way that the suite checks",
     forms={"onnx": ()},
     packages=("numpy",),
     install="pip install numpy",
@@ -39,7 +39,7 @@ WRONG = Compiler(
 )
 ABSENT = Compiler(
     name="absent",
-    summary="needs what nobody has",
+    summary="needs a package that does not exist",
     forms={"onnx": ()},
     packages=("ngbkit-nowhere",),
     install="pip install ngbkit-nowhere",
@@ -49,7 +49,7 @@ SUITE = type("SuiteOfWrong", (CompilerConformance,), {"compiler": f"{__name__}:W
 
 
 @pytest.mark.parametrize(
-    ("test", "said"),
+    ("test", "message"),
     [
         ("networks_compute_the_same_function", "OSError: no room for three"),
         ("program_can_be_called_again", "OSError: no room for three"),
@@ -61,14 +61,14 @@ SUITE = type("SuiteOfWrong", (CompilerConformance,), {"compiler": f"{__name__}:W
         ("unknown_operator_is_refused", "it compiled"),
     ],
 )
-def test_a_wrong_compiler_fails_the_suite(test: str, said: str) -> None:
-    """Each thing that the suite looks at fails for a compiler that gets it wrong."""
-    with pytest.raises(AssertionError, match=said):
+def test_a_wrong_compiler_fails_the_suite(test: str, message: str) -> None:
+    """Each check of the suite fails for a compiler that gets it wrong."""
+    with pytest.raises(AssertionError, match=message):
         getattr(SUITE(), f"test_compiled_{test}")()
 
 
 def test_wrong_outputs_are_measured() -> None:
-    """Outputs of zeros have a relative error of 1, and outputs of another number are infinitely wrong."""
+    """Outputs of zeros have a relative error of 1; a wrong number of outputs has an infinite one."""
     errors = {str(attempt): attempt.rmse for attempt in observe(f"{__name__}:WRONG") if not attempt.error}
 
     assert errors["small_conv batch 1 from onnx"] == 1.0
@@ -76,7 +76,7 @@ def test_wrong_outputs_are_measured() -> None:
 
 
 def test_a_missing_package_fails_where_all_are_required(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A compiler that cannot work passes with its reason, unless everything is required to be there."""
+    """A compiler that cannot work passes with its reason, unless all packages are required."""
     suite = type("SuiteOfAbsent", (CompilerConformance,), {"compiler": f"{__name__}:ABSENT"})()
     monkeypatch.delenv("NGBKIT_REQUIRE_ALL", raising=False)
     suite.test_says_why_it_is_unavailable()
@@ -88,38 +88,39 @@ def test_a_missing_package_fails_where_all_are_required(monkeypatch: pytest.Monk
 
 
 def test_observations_are_kept_until_something_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What children found is read again, without a child; other packages or other code, and they run anew."""
+    """Observations are read from the cache without a child until packages or code change."""
     monkeypatch.setenv(observation.FOLDER, str(tmp_path))
     verbs: list[str] = []
     run_child = observation._run_child
 
-    def note(verb: str, *arguments: str, home: Path | None = None) -> None:
+    def record_child(verb: str, *arguments: str, home: Path | None = None) -> None:
         verbs.append(verb)
         run_child(verb, *arguments, home=home)
 
-    monkeypatch.setattr(observation, "_run_child", note)
+    monkeypatch.setattr(observation, "_run_child", record_child)
 
     def observe_anew() -> tuple[list[str], list[tuple[object, ...]]]:
         verbs.clear()
-        attempts = observation._observed(f"{__name__}:WRONG", "onnx", "cpu")
-        return verbs[-2:], [(str(one), one.error, one.rmse, one.contract, tuple(one.stray)) for one in attempts]
+        attempts = observation._observe_form(f"{__name__}:WRONG", "onnx", "cpu")
+        results = [(str(case), case.error, case.rmse, case.contract, tuple(case.stray)) for case in attempts]
+        return verbs[-2:], results
 
-    (first, attempts), (second, kept) = observe_anew(), observe_anew()
+    (first, attempts), (second, cached) = observe_anew(), observe_anew()
     (sources,) = tmp_path.glob("*/out/sources.json")
-    monkeypatch.setattr(observation, "_packages", lambda: ["numpy 0.1"])
+    monkeypatch.setattr(observation, "_list_packages", lambda: ["numpy 0.1"])
     third, _ = observe_anew()
-    monkeypatch.setattr(observation, "_digest", lambda path: "changed")
+    monkeypatch.setattr(observation, "_hash_file", lambda path: "changed")
     fourth, _ = observe_anew()
 
     assert [["compile_all", "compile_again"], [], *[["compile_all", "compile_again"]] * 2] == [
         *(first, second, third, fourth)
     ]
-    assert attempts == kept
+    assert attempts == cached
     assert {__file__, observation.__file__.replace("observation", "child")} <= set(json.loads(sources.read_text()))
 
 
 def test_rmse_is_relative_to_what_is_expected() -> None:
-    """The error is over the root mean square of the expected values, and infinite for another shape or a NaN."""
+    """The error is relative to the root mean square of the expected values, and infinite for another shape or a NaN."""
     expected = np.array([3.0, 4.0])
 
     assert relative_rmse(expected, expected * 1.5) == 0.5
@@ -128,7 +129,7 @@ def test_rmse_is_relative_to_what_is_expected() -> None:
 
 
 def test_an_attempt_reads_as_what_was_compiled() -> None:
-    """An attempt names its network, batch size, form and options in a message."""
+    """The text of an attempt names its network, batch size, form and options."""
     attempt = Attempt(network="net", batch_size=2, form="onnx", options={"hint": "throughput"})
 
     assert str(attempt) == 'net batch 2 from onnx {"hint": "throughput"}'

@@ -1,14 +1,14 @@
-"""What compiling with TVM's Relax is made of.
+"""The parts of compiling and tuning with TVM's Relax.
 
-network.py    an ONNX file, and what it is, whatever machine it was exported on
-targets.py    what to compile for, and whether the versions that are installed fit each other
-lowering.py   from the network to functions, and from these and what tuning found to code
-library.py    the code and the weights as files, and back
-tuned.py      a library that tuning made, from what is kept of earlier tuning where there is some
-  store.py      the folder that tuning keeps, who may write to it, and what it says of itself
-  records.py    what became of each candidate, line by line
+network.py    an ONNX file: its inputs, precision and content hash
+targets.py    compilation targets, and a check that the installed versions work together
+lowering.py   from the network to functions, and from functions and tuning results to code
+library.py    code and weights as files
+tuned.py      a tuned library: from the store, from a search that resumes earlier tuning, or both
+  store.py      the folder of one subject's tuning results, locked by one process at a time
+  records.py    the result of each candidate, one per line
   search.py     tries candidates, function by function, within a budget
-  allocation.py which function deserves the next candidates
+  allocation.py selects the function to try next
   measuring.py  builds candidates and times them, one process each
-  forked.py     work in a process of its own that may crash or hang
+  forked.py     a forked process that may crash or hang
 """

@@ -1,4 +1,4 @@
-"""Work that may crash or never end, done in forked processes that are killed when their time is up."""
+"""A forked process for work that may crash or hang: it is killed when its time is up."""
 
 from __future__ import annotations
 
@@ -15,73 +15,56 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-_PIECE = 1 << 16
+_CHUNK_BYTES = 1 << 16
 _PR_SET_PDEATHSIG = 1
 
 
-class Ended(Exception):
-    """The process ended, or was ended, before it had said what it was to say. The message says how."""
+class ProcessEnded(Exception):
+    """The process ended or was killed before it sent its message; the text says how."""
 
 
 @dataclass(slots=True)
-class Forked:
-    """A process that was forked for one piece of work. End it with `close`.
+class ForkedProcess:
+    """A process forked to run `work` with its end of a channel; it sends the return value last. End it with `close`."""
 
-    Parameters
-    ----------
-    work
-        What it does. It is given the process's end of the line, and its return value is what the process says last.
-    """
-
-    work: Callable[[Line], Any]
-    line: Line = field(init=False)
+    work: Callable[[Channel], Any]
+    channel: Channel = field(init=False)
     pid: int = field(init=False)
 
     def __post_init__(self) -> None:
         parent = os.getpid()
-        ours, theirs = socket.socketpair()
+        parent_socket, child_socket = socket.socketpair()
         with warnings.catch_warnings():
-            # Python 3.12 warns of threads: those of XGBoost's pool hold no lock while nobody trains.
+            # Python 3.12 warns of threads: those of XGBoost's pool hold no lock unless it trains.
             warnings.simplefilter("ignore", DeprecationWarning)
             self.pid = os.fork()
         if self.pid == 0:
-            _become(self.work, parent, ours, theirs)
-        theirs.close()
-        self.line = Line(ours)
+            _run_child(self.work, parent, parent_socket, child_socket)
+        child_socket.close()
+        self.channel = Channel(parent_socket)
 
-    def hear(self, until: float) -> Any:
-        """The next thing that the process says, as JSON.
-
-        Parameters
-        ----------
-        until
-            When to give it up, on the monotonic clock.
-
-        Raises
-        ------
-        Ended
-            It crashed, or took too long and was killed.
-        """
+    def receive(self, deadline: float) -> Any:
+        """Receive the next message, or kill the process at the deadline (monotonic clock) and raise `ProcessEnded`."""
         try:
-            return self.line.hear(until)
+            return self.channel.receive(deadline)
         except TimeoutError:
             os.kill(self.pid, signal.SIGKILL)
             self._reap()
-            raise Ended("it took too long and was killed") from None
+            raise ProcessEnded("timed out and was killed") from None
         except EOFError:
-            raise Ended(_how(self._reap())) from None
+            raise ProcessEnded(_describe_exit(self._reap())) from None
 
-    def tell(self, words: Any) -> None:
-        """Say something to the process; one that has ended does not hear it."""
+    def send(self, message: Any) -> None:
+        """Send a message, unless the process has ended."""
         with suppress(EOFError):
-            self.line.tell(words)
+            self.channel.send(message)
 
     def close(self) -> None:
-        """Kill the process if it has not ended."""
+        """Kill the process unless it has ended, and close the channel."""
         if self.pid:
             os.kill(self.pid, signal.SIGKILL)
             self._reap()
-        self.line.close()
+        self.channel.close()
 
     def _reap(self) -> int:
         if not self.pid:
@@ -92,80 +75,66 @@ class Forked:
 
 
 @dataclass(slots=True)
-class Line:
-    """One end of what connects two processes: each thing said is a line of JSON."""
+class Channel:
+    """One end of a connection between two processes, with one line of JSON per message."""
 
     socket: socket.socket
-    _heard: bytes = b""
+    _buffer: bytes = b""
 
-    def tell(self, words: Any) -> None:
-        """Say something.
-
-        Raises
-        ------
-        EOFError
-            The other side is gone.
-        """
+    def send(self, message: Any) -> None:
+        """Send a message; raise EOFError if the other end is closed."""
         try:
-            self.socket.sendall(json.dumps(words).encode() + b"\n")
+            self.socket.sendall(json.dumps(message).encode() + b"\n")
         except (BrokenPipeError, ConnectionResetError):
             raise EOFError from None
 
-    def hear(self, until: float | None = None) -> Any:
-        """What is said next.
-
-        Raises
-        ------
-        EOFError
-            The other side is gone.
-        TimeoutError
-            Nothing came until then, on the monotonic clock.
-        """
-        while b"\n" not in self._heard:
-            if until is not None:
-                ready = select.select([self.socket], [], [], max(0.0, until - time.monotonic()))[0]
+    def receive(self, deadline: float | None = None) -> Any:
+        """Receive a message; raise EOFError if the other end is closed, TimeoutError at the monotonic deadline."""
+        while b"\n" not in self._buffer:
+            if deadline is not None:
+                ready = select.select([self.socket], [], [], max(0.0, deadline - time.monotonic()))[0]
                 if not ready:
                     raise TimeoutError
             try:
-                piece = self.socket.recv(_PIECE)
+                chunk = self.socket.recv(_CHUNK_BYTES)
             except ConnectionResetError:
-                piece = b""
-            if not piece:
+                chunk = b""
+            if not chunk:
                 raise EOFError
-            self._heard += piece
-        line, _, self._heard = self._heard.partition(b"\n")
+            self._buffer += chunk
+        line, _, self._buffer = self._buffer.partition(b"\n")
         return json.loads(line)
 
     def close(self) -> None:
-        """Hang up."""
+        """Close this end."""
         self.socket.close()
 
 
-def _become(work: Callable[[Line], Any], parent: int, ours: socket.socket, theirs: socket.socket) -> None:
-    """Do the work in this new process, and never return."""
+def _run_child(
+    work: Callable[[Channel], Any], parent: int, parent_socket: socket.socket, child_socket: socket.socket
+) -> None:
+    """Do the work in the forked process, send its result or error, and never return."""
     try:
-        _end_with(parent)
-        ours.close()
+        _die_with_parent(parent)
+        parent_socket.close()
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        line = Line(theirs)
+        channel = Channel(child_socket)
         try:
-            words = work(line)
-        except Exception as error:  # noqa: BLE001  whatever it is, whoever wanted the work is told
-            words = {"error": f"{type(error).__name__}: {error}"}
-        line.tell(words)
+            message = work(channel)
+        except Exception as error:  # noqa: BLE001  any exception is reported to the parent
+            message = {"error": f"{type(error).__name__}: {error}"}
+        channel.send(message)
         os._exit(0)
     finally:
-        os._exit(1)  # nothing may return into what was forked
+        os._exit(1)  # never return into the code of the parent
 
 
-def _end_with(parent: int) -> None:
-    """Have the kernel end this process when the one that forked it ends, by whatever way."""
+def _die_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when its parent ends, however it ends."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)
 
 
-def _how(code: int) -> str:
-    if code < 0:
-        return f"it was ended by {signal.Signals(-code).name}"
-    return f"it ended with {code}"
+def _describe_exit(code: int) -> str:
+    return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"

@@ -1,7 +1,7 @@
-"""The hardware intrinsics that MetaSchedule's rules name, of the one kind of chip that is tuned for.
+"""The hardware intrinsics that MetaSchedule's rules name, registered only for the kind of chip being tuned.
 
-TVM imports those of all kinds whenever something is tuned, and parses each: 20 s of work, of which this machine's own
-take less than half a second.
+By itself TVM imports and parses those of all kinds whenever it tunes: 20 s, of which this machine's own take less than
+half a second.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _OF_CPU = {"x86_64": "x86", "amd64": "x86", "aarch64": "arm_cpu", "arm64": "arm_
 
 
 def register(target: Any) -> None:
-    """Make the intrinsics for that target known to TVM, and have it think that it has imported them all."""
+    """Register the target's intrinsics with TVM, and mark TVM's own package of all intrinsics as imported."""
     import tvm.s_tir
 
     name = _OF_CPU.get(platform.machine().lower()) if target.kind.name == "llvm" else None

@@ -1,4 +1,4 @@
-"""Compiled code and weights as files, and back: a folder that any process of this kind of machine can load."""
+"""Compiled code and weights as files: a folder that any process on this kind of machine can load."""
 
 from __future__ import annotations
 
@@ -20,38 +20,26 @@ _CODE, _WEIGHTS, _INDEX = "library.so", "weights.bin", "library.json"
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """Code that can be called, and the weights that it takes after the inputs.
+    """Code that can be called, and the weights that it expects after the inputs."""
 
-    Parameters
-    ----------
-    machine
-        The virtual machine.
-    weights
-        On the device.
-    calls
-        The names of the functions that a call of it calls.
-    facts
-        What was said of it when it was kept.
-    """
-
-    machine: Any
-    weights: Sequence[Any]
+    machine: Any  # TVM's virtual machine
+    weights: Sequence[Any]  # on the device
     calls: Sequence[str]
     facts: Mapping[str, Any]
 
     def bind(self, inputs: Sequence[Any]) -> Callable[[], Any]:
-        """A call of the network with those inputs, which are on the device."""
+        """Bind inputs, already on the device, to a call of the network."""
         main, arguments = self.machine["main"], (*inputs, *self.weights)
         return lambda: main(*arguments)
 
 
-def is_kept(folder: Path) -> bool:
-    """Whether a whole library lies in that folder."""
+def exists(folder: Path) -> bool:
+    """Return whether a folder contains a complete library."""
     return (folder / _INDEX).is_file()
 
 
 def read_facts(folder: Path) -> dict[str, Any]:
-    """What was said of the library in that folder; empty where there is none."""
+    """Read the facts of the library in a folder; return an empty dict if there is none."""
     try:
         facts: dict[str, Any] = json.loads((folder / _INDEX).read_text())["facts"]
     except (OSError, ValueError, KeyError):
@@ -59,11 +47,8 @@ def read_facts(folder: Path) -> dict[str, Any]:
     return facts
 
 
-def keep(lowered: Lowered, folder: Path, facts: Mapping[str, Any]) -> bool:
-    """Write a library to that folder, in place of one that is there; whether that could be done.
-
-    It takes a C++ compiler's linker.
-    """
+def save(lowered: Lowered, folder: Path, facts: Mapping[str, Any]) -> bool:
+    """Save a library to a folder, replacing any there; return False without a C++ compiler, which must link it."""
     from tvm.support import cc
 
     if cc.get_cc() is None:
@@ -77,34 +62,34 @@ def keep(lowered: Lowered, folder: Path, facts: Mapping[str, Any]) -> bool:
         lowered.executable.export_library(str(draft / _CODE), workspace_dir=str(work))
         shutil.rmtree(work)
         index = {
-            "weights": _write(lowered.weights, draft / _WEIGHTS),
+            "weights": _write_weights(lowered.weights, draft / _WEIGHTS),
             "calls": list(lowered.calls),
             "facts": dict(facts),
         }
         (draft / _INDEX).write_text(json.dumps(index))
-        _put(draft, folder)
+        _replace_folder(draft, folder)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     return True
 
 
 def load(folder: Path, device: Any) -> Library:
-    """The library in that folder, ready on a device."""
+    """Load the library in a folder onto a device."""
     from ngbkit.compilers.tvm_runtime import tvm
 
     index = json.loads((folder / _INDEX).read_text())
     code = tvm.runtime.load_module(str((folder / _CODE).absolute()))
     with (folder / _WEIGHTS).open("rb") as file:
-        arrays = (_read(file, entry) for entry in index["weights"])
-        return _ready(code, arrays, index["calls"], index["facts"], device)
+        arrays = (_read_weight(file, entry) for entry in index["weights"])
+        return _build_library(code, arrays, index["calls"], index["facts"], device)
 
 
-def take(lowered: Lowered, facts: Mapping[str, Any], device: Any) -> Library:
-    """The same without any file, for a machine that cannot link."""
-    return _ready(lowered.executable, lowered.weights, lowered.calls, facts, device)
+def from_lowered(lowered: Lowered, facts: Mapping[str, Any], device: Any) -> Library:
+    """Build a library in memory, for a machine that cannot link."""
+    return _build_library(lowered.executable, lowered.weights, lowered.calls, facts, device)
 
 
-def _ready(
+def _build_library(
     code: Any, arrays: Iterable[np.ndarray], calls: Sequence[str], facts: Mapping[str, Any], device: Any
 ) -> Library:
     from ngbkit.compilers.tvm_runtime import relax, tvm
@@ -113,28 +98,28 @@ def _ready(
     return Library(relax.VirtualMachine(code, device), weights, calls, facts)
 
 
-def _write(weights: Sequence[np.ndarray], path: Path) -> list[dict[str, Any]]:
+def _write_weights(weights: Sequence[np.ndarray], path: Path) -> list[dict[str, Any]]:
     with path.open("wb") as file:
         for array in weights:
             file.write(np.ascontiguousarray(array).data)
     return [{"shape": list(array.shape), "dtype": str(array.dtype)} for array in weights]
 
 
-def _read(file: Any, entry: Mapping[str, Any]) -> np.ndarray:
+def _read_weight(file: Any, entry: Mapping[str, Any]) -> np.ndarray:
     dtype, shape = np.dtype(entry["dtype"]), entry["shape"]
     return np.fromfile(file, dtype, int(np.prod(shape))).reshape(shape)
 
 
-def _put(draft: Path, folder: Path) -> None:
-    """Rename a folder to its place: whoever looks finds a whole one or none."""
+def _replace_folder(draft: Path, folder: Path) -> None:
+    """Rename a folder to its final path, so that readers find a complete one or none."""
     old = folder.with_name(f"{draft.name}.old")
     try:
         if folder.is_dir():
             folder.rename(old)
         draft.rename(folder)
     except OSError:
-        # A sibling that makes the same was faster; its own is as good.
-        if not is_kept(folder):
+        # Another process was faster; its library is equivalent.
+        if not exists(folder):
             raise
     finally:
         shutil.rmtree(old, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""From a network in Relax to the functions that it is made of, and from these to code."""
+"""Lowers a network in Relax to its functions, and these to code."""
 
 from __future__ import annotations
 
@@ -16,25 +16,15 @@ _WEIGHT_BYTES = 1024
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """A network whose every operator is a function with a schedule.
+    """A network lowered to scheduled functions."""
 
-    Parameters
-    ----------
-    executable
-        What a virtual machine runs: `main` of the network's inputs and then its weights.
-    weights
-        The weights, in the order in which `main` takes them.
-    calls
-        The names of the functions that `main` calls.
-    """
-
-    executable: Any
-    weights: Sequence[np.ndarray]
-    calls: Sequence[str]
+    executable: Any  # for a virtual machine: `main` takes the network's inputs and then its weights
+    weights: Sequence[np.ndarray]  # in the order in which `main` takes them
+    calls: Sequence[str]  # names of the functions that `main` calls
 
 
 def fuse_default(module: Any, target: Any) -> Any:
-    """The functions of an untuned network, fused, with TVM's default schedules for that target."""
+    """Fuse a network into functions with TVM's default schedules for the target, untuned."""
     from ngbkit.compilers.tvm_runtime import relax, tvm
 
     passes = [*relax.pipeline.library_dispatch_passes(target), *relax.pipeline.legalize_passes(target)]
@@ -61,17 +51,17 @@ def fuse_for_tuning(module: Any, target: Any) -> Any:
         *((transform.AttachAttrLayoutFreeBuffers(),) if cpu else ()),
     ]
     with target:
-        for single in (transform.DecomposeOpsForInference(), transform.CanonicalizeBindings()):
-            module = single(module)
-        return tvm.transform.Sequential(fused)(_put_channels_last(module) if cpu else module)
+        for step in (transform.DecomposeOpsForInference(), transform.CanonicalizeBindings()):
+            module = step(module)
+        return tvm.transform.Sequential(fused)(_set_channels_last(module) if cpu else module)
 
 
-def _put_channels_last(module: Any) -> Any:
-    """Lay the feature maps of convolutions out with their channels last, where that works.
+def _set_channels_last(module: Any) -> Any:
+    """Lay out the feature maps of convolutions with their channels last, if that works.
 
-    The innermost loop of a convolution is then as long as the layer has channels, and a whole number of vectors, where
-    a late feature map is 7 wide. The pass trips over some operators of transformers (`std::bad_alloc`), convolutions
-    or not: a network with such operators stays as it is.
+    The innermost loop of a convolution is then as long as the layer has channels, a whole number of vectors, whereas a
+    late feature map is only 7 wide. The pass fails on some operators of transformers (`std::bad_alloc`), with or
+    without convolutions: networks with such operators stay unchanged.
     """
     from ngbkit.compilers.tvm_runtime import relax, tvm
 
@@ -79,12 +69,12 @@ def _put_channels_last(module: Any) -> Any:
     passes = [transform.ConvertLayout({"relax.nn.conv2d": ["NHWC", "HWIO"]}), transform.CanonicalizeBindings()]
     try:
         return tvm.transform.Sequential(passes)(module)
-    except Exception:  # noqa: BLE001  TVM raises errors of its own making, whatever went wrong
+    except Exception:  # noqa: BLE001  TVM raises error types of its own
         return module
 
 
 def apply_schedules(module: Any, target: Any, database: Any) -> Any:
-    """The same functions with the best schedules of a database, their weights laid out as these want them."""
+    """Apply the best schedules of a database, and lay out the weights as they require."""
     from ngbkit.compilers.tvm_runtime import relax, tvm
 
     transform = relax.transform
@@ -101,13 +91,13 @@ def apply_schedules(module: Any, target: Any, database: Any) -> Any:
 
 
 def generate_code(module: Any, target: Any) -> Lowered:
-    """Compile functions that have schedules, and set the weights apart from the code."""
+    """Compile scheduled functions, with the weights separate from the code."""
     from ngbkit.compilers.tvm_runtime import relax, tvm
 
-    module, weights = _set_weights_apart(module)
+    module, weights = _extract_weights(module)
     calls = _find_calls(module["main"])
     transform = relax.transform
-    # TVM's own list of these is not to be had for CPUs: its CPU backend does not export it.
+    # TVM's own list of these passes is unavailable for CPUs: its CPU backend does not export it.
     imperative = [
         transform.RewriteDataflowReshape(),
         transform.ToNonDataflow(),
@@ -120,25 +110,25 @@ def generate_code(module: Any, target: Any) -> Lowered:
 
 
 def _find_calls(function: Any) -> list[str]:
-    """What the virtual machine will call; a reshape is a call to it as well, of something that it has built in."""
+    """Find the functions that the virtual machine will call, reshapes included, which are built-in calls."""
     from ngbkit.compilers.tvm_runtime import relax
 
-    called: list[str] = []
+    names: list[str] = []
 
     def visit(expression: Any) -> None:
         if isinstance(expression, relax.Call):
             name = getattr(expression.op, "name", "")
             if name in {"relax.call_tir", "relax.call_dps_packed"}:
-                called.append(getattr(expression.args[0], "name_hint", None) or expression.args[0].global_symbol)
+                names.append(getattr(expression.args[0], "name_hint", None) or expression.args[0].global_symbol)
 
     relax.analysis.post_order_visit(function, visit)
-    return called
+    return names
 
 
-def _set_weights_apart(module: Any) -> tuple[Any, list[np.ndarray]]:
-    """Turn the large constants of `main` into parameters of its own.
+def _extract_weights(module: Any) -> tuple[Any, list[np.ndarray]]:
+    """Replace the large constants of `main` by new parameters, and return their values.
 
-    Code that holds its weights is linked slowly, and in memory thrice when it is loaded.
+    Code that contains its weights links slowly, and loads them into memory three times.
     """
     from ngbkit.compilers.tvm_runtime import relax, tvm
 
@@ -146,7 +136,7 @@ def _set_weights_apart(module: Any) -> tuple[Any, list[np.ndarray]]:
     parameters: list[Any] = []
 
     @relax.expr_functor.mutator
-    class Apart(relax.PyExprMutator):  # type: ignore[misc]
+    class WeightExtractor(relax.PyExprMutator):  # type: ignore[misc]
         def visit_generic_const_(self, constant: Any) -> Any:
             if not hasattr(constant.value, "numpy"):
                 return constant
@@ -158,7 +148,7 @@ def _set_weights_apart(module: Any) -> tuple[Any, list[np.ndarray]]:
             return parameters[-1]
 
     main = module["main"]
-    body = Apart(module).visit_expr(main.body)
-    changed = relax.Function([*main.params, *parameters], body, main.ret_ty, main.is_pure, main.attrs)
-    functions = {name: changed if name.name_hint == "main" else function for name, function in module.functions_items()}
+    body = WeightExtractor(module).visit_expr(main.body)
+    updated = relax.Function([*main.params, *parameters], body, main.ret_ty, main.is_pure, main.attrs)
+    functions = {name: updated if name.name_hint == "main" else function for name, function in module.functions_items()}
     return tvm.IRModule(functions, attrs=module.attrs), weights

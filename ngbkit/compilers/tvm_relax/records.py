@@ -1,4 +1,4 @@
-"""What became of each candidate, one line of JSON each: durable when it is written, and readable up to any crash."""
+"""The result of each candidate as one line of JSON: durable once written, and readable after any crash."""
 
 from __future__ import annotations
 
@@ -12,39 +12,23 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """A candidate that was tried.
+    """The result of one candidate."""
 
-    Parameters
-    ----------
-    function
-        A hash of the function that it is a candidate for.
-    candidate
-        A hash of its code.
-    seconds
-        How long a call took; None where it could not be built or run.
-    error
-        Why not, or ``""``.
-    schedule
-        How to make it again, as TVM's JSON; None where it failed.
-    spent_s
-        How long all tuning of this subject had taken by then.
-    """
-
-    function: str
-    candidate: str
-    seconds: float | None
+    function: str  # hash of the function
+    candidate: str  # hash of the candidate's code
+    seconds: float | None  # of one call; None if it could not be built or run
     error: str
-    schedule: Any
-    spent_s: float
+    schedule: Any  # TVM's JSON to reproduce the candidate; None if it failed
+    spent_s: float  # tuning time of the whole subject so far
 
 
 def read(path: Path) -> list[Record]:
-    """The records of that file, in their order; a line that a killed process left unfinished ends it."""
-    return list(_records(path)) if path.is_file() else []
+    """Read the records of a file in order, up to a line that a killed process left unfinished."""
+    return [Record(**fields) for _, fields in _read_lines(path)] if path.is_file() else []
 
 
 def append(path: Path, records: Iterable[Record]) -> None:
-    """Add records to that file, and see to it that they are on the disk."""
+    """Append records to a file and sync it to disk."""
     with path.open("a", encoding="utf-8") as file:
         for record in records:
             file.write(json.dumps(asdict(record)) + "\n")
@@ -52,29 +36,24 @@ def append(path: Path, records: Iterable[Record]) -> None:
         os.fsync(file.fileno())
 
 
-def mend(path: Path) -> None:
-    """Cut off what a killed process left unfinished at the end of that file."""
+def truncate_partial(path: Path) -> None:
+    """Truncate a file before a line that a killed process left unfinished."""
     if not path.is_file():
         return
-    whole = sum(length for length, _ in _lines(path))
-    if whole != path.stat().st_size:
+    complete = sum(length for length, _ in _read_lines(path))
+    if complete != path.stat().st_size:
         with path.open("r+b") as file:
-            file.truncate(whole)
+            file.truncate(complete)
 
 
-def _records(path: Path) -> Iterator[Record]:
-    for _, found in _lines(path):
-        yield Record(**found)
-
-
-def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The length in bytes and the meaning of every whole line."""
+def _read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the length in bytes and the fields of every complete line."""
     with path.open("rb") as file:
         for line in file:
             try:
-                found = json.loads(line)
+                fields = json.loads(line)
             except ValueError:
                 return
             if not line.endswith(b"\n"):
                 return
-            yield len(line), found
+            yield len(line), fields

@@ -1,7 +1,7 @@
-"""The search for fast schedules of a network's functions: MetaSchedule proposes, XGBoost guides, the clock decides.
+"""The search for fast schedules of a network's functions: MetaSchedule proposes, XGBoost guides, measurements decide.
 
-TVM's own loop (`tune_relax`) cannot stop early, count seconds or go on after a crash, and it builds in workers that it
-starts anew for each batch; so the loop is here, around TVM's search strategy, cost model and database.
+TVM's own loop (`tune_relax`) cannot stop early, count seconds or resume after a crash, and starts new build workers for
+each batch; this loop replaces it, around TVM's search strategy, cost model and database.
 """
 
 from __future__ import annotations
@@ -14,118 +14,67 @@ from typing import Any
 
 from ngbkit.compilers.base import Progress
 from ngbkit.compilers.tvm_relax import records
-from ngbkit.compilers.tvm_relax.allocation import Standing, choose
+from ngbkit.compilers.tvm_relax.allocation import History, choose
 from ngbkit.compilers.tvm_relax.measuring import Bench, Timing
 from ngbkit.compilers.tvm_relax.records import Record
 from ngbkit.compilers.tvm_relax.store import Store
 
-# Larger batches spend a small budget on one function, smaller ones rarely ask the cost model.
+# Larger batches spend a small budget on one function, smaller ones rarely consult the cost model.
 BATCH = 16
-# TVM's own 512 x 4 takes longer to evolve a batch than that takes to build and run.
+# TVM's own 512 x 4 takes longer to evolve a batch than the batch takes to build and run.
 POPULATION, GENERATIONS, FRESH = 128, 2, 50
-# The cost model is asked once it has seen so many.
+# Measured candidates before the cost model is consulted.
 GUIDED_AFTER = 64
 _NEVER = float("inf")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a search may cost; infinite where there is no limit.
+    """The limits of a search; infinite if unlimited."""
 
-    Parameters
-    ----------
-    trials, early_stop
-        Candidates for each function, in all; and without finding a better one, 0 for no limit.
-    total
-        Candidates for the network, in all.
-    candidates, seconds
-        From now on, of what the sweep has left.
-    tuning_s
-        Seconds of tuning in all, those of earlier processes included.
-    """
-
-    trials: float = _NEVER
-    early_stop: int = 0
-    total: float = _NEVER
-    candidates: float = _NEVER
-    seconds: float = _NEVER
-    tuning_s: float = _NEVER
+    trials: float = _NEVER  # candidates per function, in all
+    early_stop: int = 0  # candidates per function without improvement; 0 is unlimited
+    total: float = _NEVER  # candidates for the network, in all
+    candidates: float = _NEVER  # the rest of the sweep's budget, from now on
+    seconds: float = _NEVER  # the rest of the sweep's budget, from now on
+    tuning_s: float = _NEVER  # tuning time in all, earlier processes included
 
 
 @dataclass(slots=True, kw_only=True)
 class Function:
-    """A function of the network, and the candidates for it.
+    """A function of the network, and its candidates."""
 
-    Parameters
-    ----------
-    digest
-        A hash of what it computes.
-    opening, context
-        TVM's `TuneContext`: one that draws at random, for the first candidates, of which nothing is known; and one that
-        evolves what is known.
-    workload
-        As the database knows it.
-    standing
-        How far it has come.
-    seen
-        Hashes of the candidates that were tried.
-    exhausted
-        Whether nothing new is proposed for it any more.
-    """
-
-    digest: str
-    opening: Any
-    context: Any
-    workload: Any
-    standing: Standing
-    seen: set[str] = field(default_factory=set)
-    exhausted: bool = False
-    _spare: list[tuple[str, Any]] = field(default_factory=list)
+    digest: str  # hash of what it computes
+    opening: Any  # TVM's `TuneContext` that draws the first candidates at random
+    context: Any  # TVM's `TuneContext` that evolves measured candidates
+    workload: Any  # its entry in the database
+    history: History
+    candidates: set[str] = field(default_factory=set)  # hashes of those tried
+    exhausted: bool = False  # whether the strategy proposes nothing new
+    _backlog: list[tuple[str, Any]] = field(default_factory=list)
     _prepared: set[str] = field(default_factory=set)
 
-    def propose(self, most: int, database: Any, model: Any) -> list[tuple[str, Any]]:
-        """At most so many candidates that were not tried yet, each with its hash; none where there are none left."""
-        name = "context" if self.standing.tried else "opening"
+    def propose(self, limit: int, database: Any, model: Any) -> list[tuple[str, Any]]:
+        """Propose up to `limit` untried candidates, each with its hash; an empty list if none is left."""
+        name = "context" if self.history.count else "opening"
         context = getattr(self, name)
         if name not in self._prepared:
             context.pre_tuning(1 << 20, BATCH, context.generate_design_space(), database, model)
             self._prepared.add(name)
         proposed = context.generate_measure_candidates() or []
-        fresh = {digest_of(candidate.sch.mod): candidate for candidate in proposed}
-        news = [(digest, candidate) for digest, candidate in fresh.items() if digest not in self.seen]
-        # What was proposed once is not proposed again: it is kept for when there is nothing else.
-        self._spare = [*news[most:], *self._spare]
-        if not news:
-            news = [(digest, candidate) for digest, candidate in self._spare if digest not in self.seen]
-            self._spare = news[most:]
-        return news[:most]
+        unique = {hash_module(candidate.sch.mod): candidate for candidate in proposed}
+        fresh = [(digest, candidate) for digest, candidate in unique.items() if digest not in self.candidates]
+        # The strategy proposes a candidate only once, so the surplus waits in a backlog.
+        self._backlog = [*fresh[limit:], *self._backlog]
+        if not fresh:
+            fresh = [(digest, candidate) for digest, candidate in self._backlog if digest not in self.candidates]
+            self._backlog = fresh[limit:]
+        return fresh[:limit]
 
 
 @dataclass(slots=True, kw_only=True)
 class Search:
-    """A search for the schedules of one network.
-
-    Parameters
-    ----------
-    functions
-        What there is to schedule.
-    store
-        Where it is kept.
-    target
-        TVM's target.
-    database, model
-        TVM's, of the records and of what they teach.
-    bench
-        Where candidates are measured.
-    limits
-        What it may cost.
-    report
-        Is told how far it is, after each batch.
-    before_s
-        Seconds that earlier processes spent.
-    announce
-        Is told which function's turn it is, before anything is done for it.
-    """
+    """A search for the schedules of one network."""
 
     functions: Sequence[Function]
     store: Store
@@ -135,62 +84,62 @@ class Search:
     bench: Bench
     limits: Limits
     report: Callable[[Progress], None]
-    before_s: float
-    announce: Callable[[str], None]
-    _began: float = field(default_factory=time.monotonic)
-    _first: int = 0
+    earlier_s: float  # tuning time of earlier processes
+    announce: Callable[[str], None]  # receives the digest of the next function
+    _start: float = field(default_factory=time.monotonic)
+    _initial_count: int = 0
 
     def __post_init__(self) -> None:
-        self._first = self.tried
+        self._initial_count = self.count
 
     @property
-    def tried(self) -> int:
-        """Candidates so far, those of earlier processes included."""
-        return sum(function.standing.tried for function in self.functions)
+    def count(self) -> int:
+        """Candidates so far, earlier processes included."""
+        return sum(function.history.count for function in self.functions)
 
     @property
     def spent_s(self) -> float:
-        """Seconds so far, those of earlier processes included."""
-        return self.before_s + time.monotonic() - self._began
+        """Tuning time so far, earlier processes included."""
+        return self.earlier_s + time.monotonic() - self._start
 
-    def go(self) -> bool:
-        """Search until nothing is left or the budget is spent; whether it was the sweep's that cut it short."""
+    def run(self) -> bool:
+        """Search until nothing is left or a limit is reached; return whether the sweep's budget cut it short."""
         while True:
-            self.tell()
-            running = [one for one in self.functions if self._may_go_on(one)]
-            if not running or self.tried >= self.limits.total or self.spent_s >= self.limits.tuning_s:
+            self.report_progress()
+            active = [function for function in self.functions if self._is_active(function)]
+            if not active or self.count >= self.limits.total or self.spent_s >= self.limits.tuning_s:
                 return False
-            if self.tried - self._first >= self.limits.candidates or time.monotonic() >= self._until():
+            if self.count - self._initial_count >= self.limits.candidates or time.monotonic() >= self._sweep_deadline:
                 return True
-            self._take_round(running[choose([one.standing for one in running])])
+            self._run_round(active[choose([function.history for function in active])])
 
-    def tell(self) -> None:
-        """Say how far it is."""
-        self.report(
-            Progress(done=self.tried, total=int(self._most()), best_s=estimate(self.functions), left_s=self._left_s())
-        )
+    def report_progress(self) -> None:
+        """Report the progress so far."""
+        total, best_s = int(self._estimate_total()), estimate_call_s(self.functions)
+        self.report(Progress(done=self.count, total=total, best_s=best_s, left_s=self._estimate_left_s()))
 
-    def _take_round(self, function: Function) -> None:
+    def _run_round(self, function: Function) -> None:
         self.announce(function.digest)
-        room = min(self._opening() if not function.standing.tried else BATCH, self._room(function))
-        proposed = function.propose(int(room), self.database, self.model)
+        size = min(BATCH if function.history.count else self._size_first_batch(), self._count_remaining(function))
+        proposed = function.propose(int(size), self.database, self.model)
         if not proposed:
             function.exhausted = True
             return
-        timings = self.bench.measure(
-            [candidate for _, candidate in proposed], function.standing.best, min(self._until(), self._own_until())
-        )
-        self._learn(function, [(*one, timing) for one, timing in zip(proposed, timings, strict=True) if timing])
+        deadline = min(self._sweep_deadline, self._tuning_deadline)
+        timings = self.bench.measure([candidate for _, candidate in proposed], function.history.best_s, deadline)
+        pairs = zip(proposed, timings, strict=True)
+        self._add_results(function, [(*candidate, timing) for candidate, timing in pairs if timing])
 
-    def _learn(self, function: Function, tried: Sequence[tuple[str, Any, Timing]]) -> None:
+    def _add_results(self, function: Function, results: Sequence[tuple[str, Any, Timing]]) -> None:
         from tvm.s_tir.meta_schedule.runner import RunnerResult
 
         lines = []
-        for digest, candidate, timing in tried:
+        for digest, candidate, timing in results:
             schedule = None
             if timing.seconds is not None:
-                schedule = commit(function, candidate, timing.seconds, self.target, self.database)
-            take_in(function, digest, timing.seconds)
+                schedule = commit_schedule(function, candidate, timing.seconds, self.target, self.database)
+            function.candidates.add(digest)
+            function.history.add(timing.seconds)
             lines.append(
                 Record(
                     function=function.digest,
@@ -201,105 +150,101 @@ class Search:
                     spent_s=self.spent_s,
                 )
             )
-        function.standing.close_round()
+        function.history.close_round()
         records.append(self.store.records, lines)
-        results = [
-            RunnerResult(None, timing.error) if timing.seconds is None else RunnerResult([timing.seconds], None)
-            for _, _, timing in tried
-        ]
-        if tried:
-            self.model.update(function.context, [candidate for _, candidate, _ in tried], results)
+        if results:
+            outcomes = [
+                RunnerResult(None, timing.error) if timing.seconds is None else RunnerResult([timing.seconds], None)
+                for _, _, timing in results
+            ]
+            self.model.update(function.context, [candidate for _, candidate, _ in results], outcomes)
 
-    def _may_go_on(self, function: Function) -> bool:
-        standing = function.standing
-        settled = standing.has_settled(self.limits.early_stop)
-        return not function.exhausted and not settled and standing.tried < self.limits.trials
+    def _is_active(self, function: Function) -> bool:
+        history = function.history
+        settled = history.has_settled(self.limits.early_stop)
+        return not function.exhausted and not settled and history.count < self.limits.trials
 
-    def _room(self, function: Function) -> float:
-        """How many candidates the limits leave to that function."""
-        limits, standing = self.limits, function.standing
-        unsettled = standing.best_at + limits.early_stop if limits.early_stop else _NEVER
-        left = min(limits.total - self.tried, limits.candidates - (self.tried - self._first))
-        return max(1, min(left, limits.trials - standing.tried, unsettled - standing.tried))
+    def _count_remaining(self, function: Function) -> float:
+        """Count the candidates that the limits leave to a function."""
+        limits, history = self.limits, function.history
+        stop = history.best_count + limits.early_stop if limits.early_stop else _NEVER
+        remaining = min(limits.total - self.count, limits.candidates - (self.count - self._initial_count))
+        return max(1, min(remaining, limits.trials - history.count, stop - history.count))
 
-    def _opening(self) -> int:
-        """Candidates that each function has first: half of a small budget is left for those that deserve it."""
-        most = min(self.limits.total, self.limits.candidates)
-        return int(max(1, min(BATCH, most // (2 * len(self.functions)))))
+    def _size_first_batch(self) -> int:
+        """Return the size of each function's first batch: half of a small budget is reserved for later rounds."""
+        budget = min(self.limits.total, self.limits.candidates)
+        return int(max(1, min(BATCH, budget // (2 * len(self.functions)))))
 
-    def _until(self) -> float:
-        return self._began + self.limits.seconds
+    @property
+    def _sweep_deadline(self) -> float:
+        return self._start + self.limits.seconds
 
-    def _own_until(self) -> float:
-        return self._began + self.limits.tuning_s - self.before_s
+    @property
+    def _tuning_deadline(self) -> float:
+        return self._start + self.limits.tuning_s - self.earlier_s
 
-    def _most(self) -> float:
-        """How many candidates there are to be at most."""
-        limits = self.limits
-        each = [
-            min(limits.trials, one.standing.tried + (BATCH << 6)) if self._may_go_on(one) else one.standing.tried
-            for one in self.functions
-        ]
-        return max(self.tried, min(sum(each), limits.total, self._first + limits.candidates))
+    def _estimate_total(self) -> float:
+        """Estimate the most candidates that the search may try."""
+        limits, total = self.limits, 0.0
+        for function in self.functions:
+            count = function.history.count
+            total += min(limits.trials, count + (BATCH << 6)) if self._is_active(function) else count
+        return max(self.count, min(total, limits.total, self._initial_count + limits.candidates))
 
-    def _left_s(self) -> float | None:
-        done = self.tried - self._first
-        if not done:
+    def _estimate_left_s(self) -> float | None:
+        count = self.count - self._initial_count
+        if not count:
             return None
         now = time.monotonic()
-        pace = (now - self._began) / done
-        return max(0.0, min((self._most() - self.tried) * pace, self._until() - now, self._own_until() - now))
+        candidate_s = (now - self._start) / count
+        remaining_s = (self._estimate_total() - self.count) * candidate_s
+        return max(0.0, min(remaining_s, self._sweep_deadline - now, self._tuning_deadline - now))
 
 
-def digest_of(module: Any) -> str:
-    """A hash of what a TVM module does, the same in every process."""
+def hash_module(module: Any) -> str:
+    """Hash what a TVM module does, identically in every process."""
     import tvm_ffi
 
     return f"{tvm_ffi.structural_hash(module) & (1 << 64) - 1:016x}"
 
 
-def estimate(functions: Sequence[Function]) -> float | None:
-    """What a call of the network takes, as the sum of its functions' best; None before each has one."""
+def estimate_call_s(functions: Sequence[Function]) -> float | None:
+    """Estimate the seconds of one call of the network as the sum of its functions' best; None until each has one."""
     total = 0.0
     for function in functions:
-        if function.standing.best is None:
+        if function.history.best_s is None:
             return None
-        total += function.standing.weight * function.standing.best
+        total += function.history.weight * function.history.best_s
     return total
 
 
-def take_in(function: Function, digest: str, seconds: float | None) -> None:
-    """Count a candidate that was tried."""
-    function.seen.add(digest)
-    function.standing.add(seconds)
-
-
-def commit(function: Function, candidate: Any, seconds: float, target: Any, database: Any) -> Any:
-    """Put a candidate that works into the database; how to make it again, as TVM's JSON."""
+def commit_schedule(function: Function, candidate: Any, seconds: float, target: Any, database: Any) -> Any:
+    """Commit a working candidate to the database, and return TVM's JSON to reproduce it."""
     from tvm.s_tir.meta_schedule import _ffi_api
     from tvm.s_tir.meta_schedule.database import TuningRecord
 
     record = TuningRecord(candidate.sch.trace, function.workload, [seconds], target, candidate.args_info)
     database.commit_tuning_record(record)
-    return _plain(_ffi_api.TuningRecordAsJSON(record))
+    return _to_json(_ffi_api.TuningRecordAsJSON(record))
 
 
-def _plain(found: Any) -> Any:
-    """What TVM gives as its JSON, as Python's.
+def _to_json(value: Any) -> Any:
+    """Convert TVM's JSON objects to Python's.
 
     `TuningRecord.as_json` fails on the layouts of weights; here they are written as TVM's own database writes them.
     """
     import tvm
     import tvm_ffi
 
-    if found is None or isinstance(found, (bool, int, float)):
-        return found
-    if isinstance(found, str):
-        return str(found)
-    if isinstance(found, (tvm.tirx.IntImm, tvm.tirx.FloatImm)):
-        return found.value
-    if isinstance(found, tvm_ffi.Array):
-        return [_plain(one) for one in found]
-    if isinstance(found, tvm_ffi.Map):
-        return {str(name): _plain(one) for name, one in found.items()}
-    return json.dumps(json.loads(tvm.ir.save_json(found)))
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, (tvm.tirx.IntImm, tvm.tirx.FloatImm)):
+        return value.value
+    if isinstance(value, tvm_ffi.Array):
+        return [_to_json(item) for item in value]
+    if isinstance(value, tvm_ffi.Map):
+        return {str(name): _to_json(item) for name, item in value.items()}
+    return json.dumps(json.loads(tvm.ir.save_json(value)))

@@ -1,10 +1,10 @@
-"""The folder that tuning keeps: named by all that its outcome depends on, written by one process at a time.
+"""The folder of tuning results, named by everything they depend on and written by one process at a time.
 
-    <tuning folder>/tvm/<key>/meta.json       what it is, for people and for ``ngbkit cache``
-                              records.jsonl   what became of each candidate
-                              library/        the code of the best of them, and the weights
+    <tuning folder>/tvm/<key>/meta.json       a description, for people and for ``ngbkit cache``
+                              records.jsonl   the result of each candidate
+                              library/        the code of the best candidates, and the weights
 
-Nothing in it names a path or a machine, so that a copy works wherever the key is the same.
+No file contains a path or a machine's name, so a copy is valid wherever the key is the same.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -21,38 +20,26 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-# Of what is kept, and of how a network is lowered before it is tuned: what an older one made is of no use then.
+from ngbkit.files import write_atomically
+
+# The version of the files, and of the lowering before tuning: results of another version are unusable.
 FORMAT = 1
 _META, _RECORDS, _LIBRARY, _LOCK = "meta.json", "records.jsonl", "library", ".lock"
-_LOOK_AGAIN_S = 1.0
+_RETRY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """All that compiled code depends on.
+    """Everything that compiled code depends on."""
 
-    Parameters
-    ----------
-    network
-        A hash of what it computes.
-    batch_size
-        Samples in a call.
-    target
-        What it is compiled for, with the instruction set and the threads.
-    versions
-        Of TVM's packages.
-    budget
-        The options that say how long to tune; empty where it is not tuned.
-    """
-
-    network: str
+    network: str  # hash of its content
     batch_size: int
-    target: str
-    versions: Mapping[str, str]
-    budget: Mapping[str, float]
+    target: str  # with the instruction set and the threads
+    versions: Mapping[str, str]  # of TVM's packages
+    budget: Mapping[str, float]  # the options that limit tuning; empty if untuned
 
     def to_json(self) -> dict[str, Any]:
-        """As plain JSON."""
+        """Convert to plain JSON."""
         return {
             "format": FORMAT,
             "network": self.network,
@@ -64,89 +51,80 @@ class Subject:
 
     @property
     def key(self) -> str:
-        """A name for it, of 32 hex digits."""
+        """Its name, 32 hex digits."""
         return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """What tuning keeps of one subject.
-
-    Parameters
-    ----------
-    home
-        The folder of all subjects.
-    subject
-        Whose.
-    """
+    """The tuning results of one subject, in the `home` folder of all subjects."""
 
     home: Path
     subject: Subject
 
     @property
     def folder(self) -> Path:
-        """Where it is kept."""
+        """The folder of this subject."""
         return self.home / self.subject.key
 
     @property
     def records(self) -> Path:
-        """The file of the candidates."""
+        """The file of candidates."""
         return self.folder / _RECORDS
 
     @property
     def library(self) -> Path:
-        """The folder of the code."""
+        """The folder of the compiled library."""
         return self.folder / _LIBRARY
 
     @contextmanager
-    def held(self, waiting: Callable[[], None]) -> Iterator[None]:
-        """Hold the folder against other processes; `waiting` is called every second while another one holds it."""
+    def lock(self, on_wait: Callable[[], None]) -> Iterator[None]:
+        """Lock the folder against other processes, calling `on_wait` every second while another holds the lock."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / _LOCK).open("w") as lock:
+        with (self.folder / _LOCK).open("w") as file:
             while True:
                 try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     break
                 except BlockingIOError:
-                    waiting()
-                    time.sleep(_LOOK_AGAIN_S)
+                    on_wait()
+                    time.sleep(_RETRY_S)
             yield
 
-    def meta(self) -> dict[str, Any]:
-        """What the folder says of itself; empty where it says nothing."""
+    def read_meta(self) -> dict[str, Any]:
+        """Read the description of the folder; return an empty dict if there is none."""
         return _read(self.folder / _META)
 
-    def note(self, found: Mapping[str, Any]) -> None:
-        """Write down what it is, and what has been found so far."""
+    def write_meta(self, results: Mapping[str, Any]) -> None:
+        """Write the description of the folder, with the results so far."""
         now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        text = json.dumps({"compiler": "tvm", **self.subject.to_json(), **found, "date": now}, indent=1)
-        draft = self.folder / f"{_META}.{os.getpid()}.draft"
-        draft.write_text(text)
-        draft.replace(self.folder / _META)
+        text = json.dumps({"compiler": "tvm", **self.subject.to_json(), **results, "date": now}, indent=1)
+        with write_atomically(self.folder / _META) as draft:
+            draft.write_text(text)
 
-    def smaller(self) -> Path | None:
-        """The records of a smaller budget that has got furthest, of the same subject but for that; None without one."""
-        mine = {**self.subject.to_json(), "options": None}
+    def find_smaller_records(self) -> Path | None:
+        """Find the records with most candidates among those of the same subject with a smaller budget."""
+        description = {**self.subject.to_json(), "options": None}
         best: tuple[int, Path] | None = None
         for path in self.home.glob(f"*/{_META}"):
             meta, records = _read(path), path.with_name(_RECORDS)
-            other = {name: meta.get(name) for name in mine}
-            if other | {"options": None} != mine or path.parent == self.folder or not records.is_file():
+            other = {name: meta.get(name) for name in description}
+            if other | {"options": None} != description or path.parent == self.folder or not records.is_file():
                 continue
-            tried = meta.get("candidates", 0)
-            if _is_within(meta["options"], self.subject.budget) and (best is None or tried > best[0]):
-                best = tried, records
+            count = meta.get("candidates", 0)
+            if _is_within(meta["options"], self.subject.budget) and (best is None or count > best[0]):
+                best = count, records
         return best and best[1]
 
 
 def _is_within(smaller: Mapping[str, float], larger: Mapping[str, float]) -> bool:
-    """Whether no limit of the first is above that of the second; 0 is no limit."""
+    """Return whether no limit of the first budget exceeds that of the second; 0 means no limit."""
     return all((smaller.get(name) or float("inf")) <= (limit or float("inf")) for name, limit in larger.items())
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text())
+        meta = json.loads(path.read_text())
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return meta if isinstance(meta, dict) else {}

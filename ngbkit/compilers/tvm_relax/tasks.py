@@ -1,4 +1,4 @@
-"""The functions of a network as tasks of MetaSchedule, with all that is known of their candidates."""
+"""The functions of a network as tasks of MetaSchedule, with the results of their candidates."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ngbkit.compilers.tvm_relax import intrinsics
-from ngbkit.compilers.tvm_relax.allocation import Standing
+from ngbkit.compilers.tvm_relax.allocation import History
 from ngbkit.compilers.tvm_relax.measuring import Bench
 from ngbkit.compilers.tvm_relax.records import Record
 from ngbkit.compilers.tvm_relax.search import (
@@ -16,30 +16,13 @@ from ngbkit.compilers.tvm_relax.search import (
     GUIDED_AFTER,
     POPULATION,
     Function,
-    digest_of,
-    estimate,
+    estimate_call_s,
+    hash_module,
 )
 
 
 class Tasks:
-    """The functions of one network, and TVM's database and cost model of their candidates.
-
-    Parameters
-    ----------
-    module
-        The network, of functions without schedules.
-    target
-        TVM's target.
-    threads
-        How many to search, build and train with.
-
-    Attributes
-    ----------
-    functions : list of Function
-        Each different one once.
-    database, model
-        TVM's.
-    """
+    """The distinct functions of an unscheduled network, and TVM's database and cost model of their candidates."""
 
     def __init__(self, module: Any, target: Any, threads: int) -> None:
         from tvm.s_tir import meta_schedule
@@ -49,7 +32,7 @@ class Tasks:
         self.target, self.threads = target, threads
         self.database = meta_schedule.database.MemoryDatabase()
         self.functions: list[Function] = []
-        self._learned: list[tuple[Function, Any, float]] = []
+        self._schedules: list[tuple[Function, Any, float]] = []
         for index, task in enumerate(meta_schedule.relax_integration.extract_tasks(module, target)):
             function = task.dispatched[0]
             evolving = meta_schedule.search_strategy.EvolutionarySearch(
@@ -69,62 +52,63 @@ class Tasks:
             )
             self.functions.append(
                 Function(
-                    digest=digest_of(function),
+                    digest=hash_module(function),
                     opening=opening,
                     context=context,
                     workload=self.database.commit_workload(function),
-                    standing=Standing(weight=float(task.weight), work=float(estimate_tir_flops(function))),
+                    history=History(weight=float(task.weight), work=float(estimate_tir_flops(function))),
                 )
             )
-        # There is so little to learn from that a second thread takes longer to wake than it saves.
+        # With so little training data a second thread takes longer to wake than it saves.
         config = meta_schedule.cost_model.xgb_model.XGBConfig(nthread=1)
         self.model = meta_schedule.cost_model.XGBModel(config=config, num_warmup_samples=GUIDED_AFTER)
 
     @property
-    def tried(self) -> int:
-        """Candidates in all."""
-        return sum(function.standing.tried for function in self.functions)
+    def count(self) -> int:
+        """Candidates of all functions."""
+        return sum(function.history.count for function in self.functions)
 
-    def recall(self, found: Iterable[Record]) -> None:
-        """Take in what earlier processes found."""
+    def add_records(self, records: Iterable[Record]) -> None:
+        """Add the results of earlier processes."""
         from tvm.s_tir.meta_schedule.database import TuningRecord
 
         by_digest = {function.digest: function for function in self.functions}
-        for record in found:
+        for record in records:
             function = by_digest.get(record.function)
-            if function is None or record.candidate in function.seen:
+            if function is None or record.candidate in function.candidates:
                 continue
-            function.seen.add(record.candidate)
-            function.standing.add(record.seconds)
-            if function.standing.tried % BATCH == 0:
-                function.standing.close_round()
+            function.candidates.add(record.candidate)
+            function.history.add(record.seconds)
+            if function.history.count % BATCH == 0:
+                function.history.close_round()
             if record.schedule is not None and record.seconds is not None:
-                kept = TuningRecord.from_json(record.schedule, function.workload)
-                self.database.commit_tuning_record(kept)
-                self._learned.append((function, kept, record.seconds))
+                schedule = TuningRecord.from_json(record.schedule, function.workload)
+                self.database.commit_tuning_record(schedule)
+                self._schedules.append((function, schedule, record.seconds))
 
-    def teach(self) -> None:
-        """Train the cost model with what was recalled."""
+    def train_model(self) -> None:
+        """Train the cost model with the added records."""
         from tvm.s_tir.meta_schedule.runner import RunnerResult
 
         for function in self.functions:
-            mine = [(record, seconds) for owner, record, seconds in self._learned if owner is function]
-            if mine:
-                candidates = [record.as_measure_candidate() for record, _ in mine]
-                self.model.update(function.context, candidates, [RunnerResult([seconds], None) for _, seconds in mine])
+            schedules = [(schedule, seconds) for owner, schedule, seconds in self._schedules if owner is function]
+            if schedules:
+                candidates = [schedule.as_measure_candidate() for schedule, _ in schedules]
+                results = [RunnerResult([seconds], None) for _, seconds in schedules]
+                self.model.update(function.context, candidates, results)
 
-    def bench(self, device: Callable[[], Any], tick: Callable[[], None]) -> Bench:
-        """Where their candidates are measured."""
+    def build_bench(self, device: Callable[[], Any], tick: Callable[[], None]) -> Bench:
+        """Build the bench that measures their candidates."""
         return Bench(target=self.target, device=device, workers=self.threads, tick=tick)
 
-    def summary(self, early_stop: int) -> dict[str, Any]:
-        """What there is to say of them, as plain JSON."""
-        working = {id(function) for function, _, _ in self._learned}
+    def summarise(self, early_stop: int) -> dict[str, Any]:
+        """Summarise the results as plain JSON."""
+        tuned = {id(function) for function, _, _ in self._schedules}
         return {
-            "candidates": self.tried,
-            "failed": self.tried - len(self._learned),
+            "candidates": self.count,
+            "failed": self.count - len(self._schedules),
             "functions": len(self.functions),
-            "untuned": len(self.functions) - len(working),
-            "early_stopped": sum(function.standing.has_settled(early_stop) for function in self.functions),
-            "estimated_s": estimate(self.functions),
+            "untuned": len(self.functions) - len(tuned),
+            "early_stopped": sum(function.history.has_settled(early_stop) for function in self.functions),
+            "estimated_s": estimate_call_s(self.functions),
         }

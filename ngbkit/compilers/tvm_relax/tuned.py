@@ -1,4 +1,4 @@
-"""A library that tuning made: from what is kept of it, from a search that goes on where the last one ended, or both."""
+"""A tuned library: loaded from the store, or built after a search that resumes any earlier one."""
 
 from __future__ import annotations
 
@@ -12,84 +12,55 @@ from typing import Any
 
 from ngbkit.compilers.base import Progress, Tuning
 from ngbkit.compilers.tvm_relax import library, lowering, records, targets
-from ngbkit.compilers.tvm_relax.forked import Ended, Forked, Line
+from ngbkit.compilers.tvm_relax.forked import Channel, ForkedProcess, ProcessEnded
 from ngbkit.compilers.tvm_relax.library import Library
 from ngbkit.compilers.tvm_relax.network import Network
 from ngbkit.compilers.tvm_relax.search import Limits, Search
 from ngbkit.compilers.tvm_relax.store import Store
 from ngbkit.compilers.tvm_relax.tasks import Tasks
 from ngbkit.errors import UnsupportedError
+from ngbkit.files import write_atomically
 
-# A function at which the search has crashed so often is left as it is.
+# The search skips a function after this many crashes in it.
 _CRASHES = 2
-# The search says something at least this often, whatever it is at.
+# The search sends a message at least this often.
 _SILENT_S = 300.0
 _REPEAT_S = 5.0
-_NOTE_S = 15.0
+_WRITE_S = 15.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tuned:
-    """A library, and what tuning has to say of it.
-
-    Parameters
-    ----------
-    library
-        Ready on its device.
-    facts
-        As plain JSON.
-    candidates
-        How many were tried.
-    reused_s
-        Seconds of earlier work that it is made of.
-    """
+class TunedLibrary:
+    """A library on its device, and the facts about its tuning."""
 
     library: Library
     facts: Mapping[str, Any]
     candidates: int
-    reused_s: float
+    reused_s: float  # seconds of earlier work in it
 
 
 @dataclass(slots=True)
-class Teller:
-    """Passes on how far a search is, and says it again now and then while nothing new is known.
+class Reporter:
+    """Reports the progress of a search, and repeats the last report while there is no news."""
 
-    Parameters
-    ----------
-    report
-        Who is told.
-    """
+    send: Callable[[Progress], None]
+    _progress: Progress = field(default_factory=lambda: Progress(done=0, total=0))
+    _time: float = field(default_factory=time.monotonic)
 
-    report: Callable[[Progress], None]
-    _last: Progress = field(default_factory=lambda: Progress(done=0, total=0))
-    _at: float = field(default_factory=time.monotonic)
-
-    def tell(self, progress: Progress) -> None:
-        """Pass that on."""
-        self._last, self._at = progress, time.monotonic()
-        self.report(progress)
+    def report(self, progress: Progress) -> None:
+        """Report new progress."""
+        self._progress, self._time = progress, time.monotonic()
+        self.send(progress)
 
     def repeat(self) -> None:
-        """Say it again if that was long ago."""
-        if time.monotonic() - self._at >= _REPEAT_S:
-            self.tell(self._last)
+        """Repeat the last report if it is old."""
+        if time.monotonic() - self._time >= _REPEAT_S:
+            self.report(self._progress)
 
 
 @dataclass(slots=True, kw_only=True)
-class Workshop:
-    """What makes a tuned library of a network.
-
-    Parameters
-    ----------
-    network
-        What to compile.
-    target, accelerator, threads
-        For what.
-    store
-        Where it is kept, by the options that say how long to tune.
-    tuning
-        What the sweep allows, and who is told how far it is.
-    """
+class Tuner:
+    """Tunes a network for a target, within the sweep's budget."""
 
     network: Network
     target: Any
@@ -97,154 +68,141 @@ class Workshop:
     threads: int
     store: Store
     tuning: Tuning
-    _teller: Teller = field(init=False)
-    _noted_at: float = field(default_factory=time.monotonic)
+    _reporter: Reporter = field(init=False)
+    _write_time: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
-        self._teller = Teller(self.tuning.report)
+        self._reporter = Reporter(self.tuning.report)
 
-    def make(self) -> Tuned:
-        """The library: the one that is kept where it is finished, else one of a search that goes on.
-
-        Raises
-        ------
-        UnsupportedError
-            The installed packages cannot tune, or nothing was tried and the sweep allows nothing more.
-        """
-        with self.store.held(self._teller.repeat):
+    def load_or_tune(self) -> TunedLibrary:
+        """Load the library if its tuning is complete or the budget spent, else tune and build it."""
+        with self.store.lock(self._reporter.repeat):
             facts = library.read_facts(self.store.library)
-            if facts and (facts["complete"] or not self._may_search()):
-                kept = library.load(self.store.library, targets.find_device(self.accelerator))
-                return _finish(kept, "hit", facts["tuning_s"] + facts["build_s"])
+            if facts and (facts["complete"] or not self._has_budget()):
+                loaded = library.load(self.store.library, targets.find_device(self.accelerator))
+                return _build_result(loaded, "hit", facts["tuning_s"] + facts["build_s"])
             targets.check_tuning(self.store.subject.versions)
-            self._begin()
-            before_s = _spent(self.store)
+            self._prepare_store()
+            earlier_s = _read_spent_s(self.store)
             module = lowering.fuse_for_tuning(self.network.import_relax(), self.target)
-            complete = self._complete(module)
+            # Records may be complete although their library is missing.
+            complete = bool(self.store.read_meta().get("complete")) or (self._has_budget() and not self._search(module))
             if not records.read(self.store.records):
                 raise UnsupportedError(
                     "nothing was tuned: the sweep's tuning budget was spent before this network's turn; "
                     "give the sweep more, or run it again"
                 )
-            return _finish(self._build(module, complete), "miss", before_s)
+            return _build_result(self._build(module, complete), "miss", earlier_s)
 
-    def _complete(self, module: Any) -> bool:
-        """Search for as long as the options and the sweep allow; whether nothing is left to be done."""
-        if self.store.meta().get("complete"):
-            return True  # the records came without their library
-        return self._may_search() and not self._search(module)
-
-    def _begin(self) -> None:
-        """Take over the records of a smaller budget where there are none yet, and mend what was left unfinished."""
-        smaller = self.store.smaller()
+    def _prepare_store(self) -> None:
+        """Start from the records of a smaller budget if there are none yet, and truncate an unfinished line."""
+        smaller = self.store.find_smaller_records()
         if not self.store.records.exists() and smaller is not None:
-            draft = self.store.records.with_suffix(".draft")
-            shutil.copyfile(smaller, draft)
-            draft.replace(self.store.records)
-        records.mend(self.store.records)
-        if not self.store.meta():
-            self._note()
+            with write_atomically(self.store.records) as draft:
+                shutil.copyfile(smaller, draft)
+        records.truncate_partial(self.store.records)
+        if not self.store.read_meta():
+            self._write_progress()
 
-    def _note(self) -> None:
-        """Say in the folder how far it is, for whoever looks while the search runs, or after it was killed."""
-        found = records.read(self.store.records)
-        self.store.note({"candidates": len(found), "tuning_s": _spent(self.store), "complete": False})
+    def _write_progress(self) -> None:
+        """Write the progress into the folder, for readers during the search or after it was killed."""
+        count = len(records.read(self.store.records))
+        self.store.write_meta({"candidates": count, "tuning_s": _read_spent_s(self.store), "complete": False})
 
-    def _may_search(self) -> bool:
+    def _has_budget(self) -> bool:
         tuning = self.tuning
         return (tuning.seconds is None or tuning.seconds > 0) and (tuning.candidates is None or tuning.candidates > 0)
 
     def _build(self, module: Any, complete: bool) -> Library:
-        began = time.monotonic()
+        start = time.monotonic()
         tasks = Tasks(module, self.target, self.threads)
-        tasks.recall(records.read(self.store.records))
+        tasks.add_records(records.read(self.store.records))
         lowered = lowering.generate_code(lowering.apply_schedules(module, self.target, tasks.database), self.target)
         facts = {
-            **tasks.summary(int(self.store.subject.budget["early_stop"])),
-            "tuning_s": _spent(self.store),
-            "build_s": time.monotonic() - began,
+            **tasks.summarise(int(self.store.subject.budget["early_stop"])),
+            "tuning_s": _read_spent_s(self.store),
+            "build_s": time.monotonic() - start,
             "complete": complete,
         }
         device = targets.find_device(self.accelerator)
-        kept = library.keep(lowered, self.store.library, facts)
-        self.store.note(facts)
-        return library.load(self.store.library, device) if kept else library.take(lowered, facts, device)
+        saved = library.save(lowered, self.store.library, facts)
+        self.store.write_meta(facts)
+        return library.load(self.store.library, device) if saved else library.from_lowered(lowered, facts, device)
 
     def _search(self, module: Any) -> bool:
-        """Search in a process of its own, and again where it crashed; whether the sweep's budget cut it short."""
-        began, first = time.monotonic(), len(records.read(self.store.records))
+        """Search in a forked process, restarted after a crash; return whether the sweep's budget cut it short."""
+        start, initial_count = time.monotonic(), len(records.read(self.store.records))
         crashes: dict[str, int] = {}
         while True:
-            done = len(records.read(self.store.records)) - first
-            limits = self._limits(done, time.monotonic() - began)
-            given_up = {digest for digest, count in crashes.items() if count >= _CRASHES}
-            process = Forked(partial(self._work, module, limits, given_up))
-            at = ""
+            count = len(records.read(self.store.records)) - initial_count
+            limits = self._build_limits(count, time.monotonic() - start)
+            skipped = {digest for digest, crash_count in crashes.items() if crash_count >= _CRASHES}
+            process = ForkedProcess(partial(self._run_search, module, limits, skipped))
+            function = ""
             try:
                 while True:
-                    said = process.hear(time.monotonic() + _SILENT_S)
-                    if "error" in said:
-                        raise RuntimeError(f"tuning failed: {said['error']}")
-                    if "cut_short" in said:
-                        return bool(said["cut_short"])
-                    if "at" in said:
-                        at = said["at"]
-                    if "progress" in said:
-                        self._hear(Progress(**said["progress"]))
-            except Ended as ended:
-                crashes[at] = crashes.get(at, 0) + 1
-                if not at and crashes[at] > _CRASHES:
-                    raise RuntimeError(f"the search for schedules crashed before it had begun: {ended}") from None
+                    message = process.receive(time.monotonic() + _SILENT_S)
+                    if "error" in message:
+                        raise RuntimeError(f"tuning failed: {message['error']}")
+                    if "cut_short" in message:
+                        return bool(message["cut_short"])
+                    if "function" in message:
+                        function = message["function"]
+                    if "progress" in message:
+                        self._report(Progress(**message["progress"]))
+            except ProcessEnded as error:
+                crashes[function] = crashes.get(function, 0) + 1
+                if not function and crashes[function] > _CRASHES:
+                    raise RuntimeError(f"the search for schedules crashed before its first function: {error}") from None
             finally:
                 process.close()
 
-    def _work(self, module: Any, limits: Limits, given_up: Collection[str], line: Line) -> Any:
-        """What the process of a search does."""
-        before_s = _spent(self.store)
+    def _run_search(self, module: Any, limits: Limits, skipped: Collection[str], channel: Channel) -> Any:
+        """Run the search in the forked process, without the skipped functions."""
+        earlier_s = _read_spent_s(self.store)
         tasks = Tasks(module, self.target, self.threads)
-        tasks.recall(records.read(self.store.records))
-        line.tell({"progress": asdict(Progress(done=tasks.tried, total=max(tasks.tried, 1)))})
-        tasks.teach()
-        teller = Teller(lambda progress: line.tell({"progress": asdict(progress)}))
+        tasks.add_records(records.read(self.store.records))
+        reporter = Reporter(lambda progress: channel.send({"progress": asdict(progress)}))
+        reporter.report(Progress(done=tasks.count, total=max(tasks.count, 1)))
+        tasks.train_model()
         search = Search(
-            functions=[one for one in tasks.functions if one.digest not in given_up],
+            functions=[function for function in tasks.functions if function.digest not in skipped],
             store=self.store,
             target=self.target,
             database=tasks.database,
             model=tasks.model,
-            bench=tasks.bench(lambda: targets.find_device(self.accelerator), teller.repeat),
+            bench=tasks.build_bench(lambda: targets.find_device(self.accelerator), reporter.repeat),
             limits=limits,
-            report=teller.tell,
-            before_s=before_s,
-            announce=lambda digest: line.tell({"at": digest}),
+            report=reporter.report,
+            earlier_s=earlier_s,
+            announce=lambda digest: channel.send({"function": digest}),
         )
-        return {"cut_short": search.go()}
+        return {"cut_short": search.run()}
 
-    def _hear(self, progress: Progress) -> None:
-        self._teller.tell(progress)
-        if time.monotonic() - self._noted_at >= _NOTE_S:
-            self._noted_at = time.monotonic()
-            self._note()
+    def _report(self, progress: Progress) -> None:
+        self._reporter.report(progress)
+        if time.monotonic() - self._write_time >= _WRITE_S:
+            self._write_time = time.monotonic()
+            self._write_progress()
 
-    def _limits(self, done: int, gone_s: float) -> Limits:
+    def _build_limits(self, count: int, elapsed_s: float) -> Limits:
         budget, tuning = self.store.subject.budget, self.tuning
         return Limits(
             trials=budget["trials"] or math.inf,
             early_stop=int(budget["early_stop"]),
             total=budget["total"] or math.inf,
             tuning_s=budget["seconds"] or math.inf,
-            candidates=math.inf if tuning.candidates is None else max(0, tuning.candidates - done),
-            seconds=math.inf if tuning.seconds is None else max(0.0, tuning.seconds - gone_s),
+            candidates=math.inf if tuning.candidates is None else max(0, tuning.candidates - count),
+            seconds=math.inf if tuning.seconds is None else max(0.0, tuning.seconds - elapsed_s),
         )
 
 
-def _finish(made: Library, cache: str, reused_s: float) -> Tuned:
-    return Tuned(
-        library=made, facts={**made.facts, "cache": cache}, candidates=made.facts["candidates"], reused_s=reused_s
-    )
+def _build_result(built: Library, cache: str, reused_s: float) -> TunedLibrary:
+    facts = {**built.facts, "cache": cache}
+    return TunedLibrary(library=built, facts=facts, candidates=built.facts["candidates"], reused_s=reused_s)
 
 
-def _spent(store: Store) -> float:
-    """How many seconds all tuning that is on record has taken."""
-    found = records.read(store.records)
-    return found[-1].spent_s if found else 0.0
+def _read_spent_s(store: Store) -> float:
+    """Read the tuning time of all records."""
+    lines = records.read(store.records)
+    return lines[-1].spent_s if lines else 0.0
