@@ -1,57 +1,57 @@
-# Each target does all of its own set-up, in .venv. It needs Python 3.10 or newer with its headers, git, and a C++ compiler.
+# Each target sets up .venv by itself. It needs Python 3.10 or newer with its headers, git, and a C++ compiler.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PINS := binder/requirements.txt
-# By content: neither a checkout nor a restored cache makes an environment old.
+# Named by content: a checkout or a restored cache does not outdate an environment.
 READY := $(VENV)/ready-$(shell cat pyproject.toml $(PINS) | cksum | cut -d " " -f 1)
 
-# More than the cores, since half of what tests do is waiting, as far as memory allows.
+# Twice the cores, since tests wait half of their time, and no more than memory allows.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"); \
 	print(max(1, min(8, 2 * len(os.sched_getaffinity(0)), memory // (3 << 30))))')
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-# A thousand processes import the same modules: the first of them writes their byte code.
+# A thousand processes import the same modules: let the first write their byte code.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: environment demo test check lint lab site bench efficiency screens recordings durations pins clean
 
-environment: $(READY) ## .venv, with everything that the other targets need
+environment: $(READY) ## set up .venv for the other targets
 
-demo: $(READY) ## the main job on this machine's CPU: a table, results/demo.nc and results/demo.html
+demo: $(READY) ## measure on this machine's CPU: a table, results/demo.nc and results/demo.html
 	$(BIN)/ngbkit demo
 
-test: $(READY) ## the tests
+test: $(READY) ## run the tests
 	$(PYTEST) $(ARGS)
 
-check: lint ## what to run after each change: ruff, mypy, and the quick tests
+check: lint ## run after each change: ruff, mypy, and the quick tests
 	$(PYTEST) --quick $(ARGS)
 
-lint: $(READY) ## ruff and mypy
+lint: $(READY) ## run ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-lab: $(READY) ## JupyterLab on the quick start
+lab: $(READY) ## open JupyterLab on the quick start
 	$(BIN)/jupyter lab notebooks/01-quickstart.ipynb $(ARGS)
 
-site: $(READY) ## the notebooks and the reference as a site, in site/, without measuring anything
+site: $(READY) ## build the site of the notebooks and the API reference in site/, without measuring
 	$(BIN)/ngbkit publish notebooks -o site $(ARGS)
 
-bench: $(READY) ## how fast ngbkit itself is; run it on a quiet machine
+bench: $(READY) ## measure how fast ngbkit itself is; on a quiet machine
 	$(BIN)/python tests/benchmarks/speed.py
 
-efficiency: $(READY) ## how much of a sweep's time is timed calls, and what --precision saves; on a quiet machine
+efficiency: $(READY) ## measure the share of timed calls in a sweep, and what --precision saves; on a quiet machine
 	$(BIN)/python tests/benchmarks/efficiency.py $(ARGS)
 
-screens: $(READY) ## the README's pictures of the panels; on a quiet machine, with chromium
+screens: $(READY) ## take the README's pictures of the panels; on a quiet machine, with chromium
 	$(BIN)/python tests/screens.py
 
-recordings: $(READY) ## measure what notebooks and documents ask for and no recording holds; on a quiet machine
+recordings: $(READY) ## measure the sweeps of notebooks and documents that have no recording; on a quiet machine
 	$(BIN)/ngbkit publish notebooks -o site --missing
 	NGBKIT_MEASURE=missing $(BIN)/python -m pytest --timeout 0 tests/notebook/test_documents.py
 
-durations: $(READY) ## how long each test takes here, for --quick and for the order of tests
+durations: $(READY) ## record how long each test takes, for --quick and for the order of tests
 	$(PYTEST) --record-durations
 
 pins: $(READY) ## renew binder/requirements.txt
@@ -61,7 +61,7 @@ pins: $(READY) ## renew binder/requirements.txt
 clean:
 	rm -rf $(VENV)
 
-# uv resolves and links in seconds what pip takes minutes for. It does not read pip's settings, so a mirror is passed on.
+# uv installs in seconds, pip in minutes. uv does not read pip's settings, so make passes on pip's mirror.
 ifndef UV_DEFAULT_INDEX
 export UV_DEFAULT_INDEX := $(or $(PIP_INDEX_URL),$(shell $(PYTHON) -m pip config get global.index-url 2>/dev/null))
 endif
