@@ -1,5 +1,5 @@
-"""The client's way to its devices: engines started or attached, plans sent, events passed on.
+"""The client's connection to its devices: it starts or attaches engines, sends plans and passes events on.
 
-runs.Run -> dispatch.Dispatch -> engines.engine() -> launchers/… or attach() -> engine.Engine
-                                                                   └-> ngbkit.device.plan, over there
+runs.Run -> dispatch.Dispatch -> engines.acquire() -> launchers/… or attach() -> engine.Engine
+                                                                   └-> ngbkit.device.plan, on the device
 """

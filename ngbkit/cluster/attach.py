@@ -1,4 +1,4 @@
-"""An engine of the user's own ipyparallel cluster, in the place of one that ngbkit would start."""
+"""Attaches to an engine of the user's own ipyparallel cluster, in the place of one that ngbkit would start."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ngbkit.errors import DeviceError, UsageError
 
 
 def attach(cluster: Any, device: str = "cpu", *, target: int | None = None) -> Engine:
-    """Use an engine that runs already.
+    """Use a running engine.
 
     Parameters
     ----------
@@ -19,59 +19,66 @@ def attach(cluster: Any, device: str = "cpu", *, target: int | None = None) -> E
         An ``ipyparallel.Client``, a ``Cluster``, a view of one engine, the id of a cluster of the default profile, or
         the path of a connection file (``ipcontroller-client.json``).
     device
-        The label that its results are to have.
+        The device label of its results.
     target
-        Which engine, by its number; the first one by default.
+        The number of the engine. Default: the first one.
+
+    Returns
+    -------
+    Engine
+        For the `engines` of a sweep's `start` and `run`; ngbkit never ends it.
 
     Raises
     ------
     DeviceError
-        The cluster does not answer, or has no such engine.
+        The cluster does not answer, or has no engine.
+    UsageError
+        Not a cluster, or one without that engine.
     """
-    client = _guarded(cluster)
+    client = _connect(cluster)
     targets = getattr(cluster, "targets", None)
     if isinstance(targets, int):
         target = targets
     if not client.ids:
         raise DeviceError("the cluster has no engine: start one (`ipcluster engines`), then try again.")
     if target is not None and target not in client.ids:
-        raise UsageError(f"the cluster has no engine {target}; it has {', '.join(map(str, client.ids))}.")
+        raise UsageError(f"no engine {target} in the cluster; expected one of {', '.join(map(str, client.ids))}.")
     return Engine(device=device, view=client[client.ids[0] if target is None else target])
 
 
-def _guarded(cluster: Any) -> GuardedClient:
-    """A client of that cluster which takes no code from its engines."""
+def _connect(cluster: Any) -> GuardedClient:
+    """Connect a client that runs no code from the cluster's engines."""
     import ipyparallel
 
-    given = getattr(cluster, "client", cluster)
-    if isinstance(given, GuardedClient):
-        return given
-    if isinstance(given, ipyparallel.Client):
-        return _beside(given)
+    client = getattr(cluster, "client", cluster)
+    if isinstance(client, GuardedClient):
+        return client
+    if isinstance(client, ipyparallel.Client):
+        return _clone(client)
     if not isinstance(cluster, (str, Path, ipyparallel.Cluster)):
         raise UsageError(
-            f"{type(cluster).__name__} is no cluster; give a Client, a Cluster, a view of one engine, an id, "
-            "or a connection file."
+            f"invalid cluster: got a {type(cluster).__name__}; expected a Client, a Cluster, a view of one engine, an "
+            "id, or a connection file."
         )
     try:
         if isinstance(cluster, (str, Path)):
             if Path(cluster).is_file():
                 return GuardedClient(str(cluster))
             cluster = ipyparallel.Cluster.from_file(cluster_id=str(cluster))
-        plain = cluster.connect_client_sync()
+        client = cluster.connect_client_sync()
     except (OSError, TimeoutError) as error:
         raise DeviceError(
             f"the cluster {cluster} does not answer: {error}. Is it running? (`ipcluster list`)"
         ) from error
     try:
-        return _beside(plain)
+        return _clone(client)
     finally:
-        plain.close()
+        client.close()
 
 
-def _beside(client: Any) -> GuardedClient:
-    """A client of the same cluster."""
+def _clone(client: Any) -> GuardedClient:
+    """Connect another client to the same cluster."""
     config = dict(client._config)
-    # A client keeps addresses in the place of ports.
+    # A client replaces the ports by addresses.
     ports = ("control", "task", "mux", "iopub", "notification", "registration", "broadcast")
     return GuardedClient({**config, **{name: int(str(config[name]).rpartition(":")[2]) for name in ports}})

@@ -1,4 +1,4 @@
-"""A look at each device before anything is measured there: is it reached, and has it an ngbkit that fits this one?"""
+"""Checks each device before anything is measured there: is it reachable, and does it have a compatible ngbkit?"""
 
 from __future__ import annotations
 
@@ -13,179 +13,171 @@ from typing import Any
 from ngbkit import registry
 from ngbkit.cluster import replies
 from ngbkit.cluster.attach import attach
-from ngbkit.cluster.devices import Device, write_cores
-from ngbkit.cluster.hub import python_path
-from ngbkit.cluster.launchers.base import python
-from ngbkit.cluster.shell import Shell, words
+from ngbkit.cluster.devices import Device, format_cores
+from ngbkit.cluster.hub import build_python_path
+from ngbkit.cluster.launchers.base import build_python_command
+from ngbkit.cluster.shell import Shell, join_words
 from ngbkit.device.spec import FORMAT
 from ngbkit.errors import DeviceError
 from ngbkit.sweep import records
 
-_OLDEST = (3, 10)
-# The lines that are ours among what a login shell and `setup` print.
+_OLDEST_PYTHON = (3, 10)
+# Marks our lines among the output of a login shell and of `setup`.
 _MARK = "ngbkit-checkup:"
-_NO_SBATCH, _ENDED = "there is no sbatch", "it ended with "
-# Understood by any Python, however old. The cores that the engine is to have are tried, and those told that it got.
+_NO_SBATCH, _ENDED = "no sbatch", "it ended with "
+# Any Python can run it, however old. It tries the cores of the engine and reports those that it got.
 _PROGRAM = """
 import json, os, sys
-told = {"python": sys.version.split()[0]}
+report = {"python": sys.version.split()[0]}
 try:
     os.sched_setaffinity(0, [int(core) for core in sys.argv[1:]] or os.sched_getaffinity(0))
-    told["cores"] = sorted(os.sched_getaffinity(0))
+    report["cores"] = sorted(os.sched_getaffinity(0))
 except (AttributeError, EnvironmentError):
-    told["cores"] = []
+    report["cores"] = []
 try:
     import ngbkit
-    from ngbkit import records
     from ngbkit.device import spec
-    told.update(ngbkit=ngbkit.__version__, formats=[spec.FORMAT, records.FORMAT])
+    from ngbkit.sweep import records
+    report.update(ngbkit=ngbkit.__version__, formats=[spec.FORMAT, records.FORMAT])
 except Exception as error:
-    told["why"] = "%s: %s" % (type(error).__name__, error)
+    report["why"] = "%s: %s" % (type(error).__name__, error)
 """
-_PROGRAM += f'print("{_MARK}" + json.dumps(told))'
+_PROGRAM += f'print("{_MARK}" + json.dumps(report))'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What a look at a device found.
-
-    Parameters
-    ----------
-    device
-        Its label.
-    reachable
-        Whether it answers. None: only a start would tell, with a launcher of another package.
-    machine, python, ngbkit
-        Its system and architecture, and the versions; ``""`` where there is none, or it is not known.
-    problem
-        Why nothing can be measured there, and what to do; ``""`` where it can.
-    """
+    """The result of the check of a device, which is fit to measure on if `problem` is empty."""
 
     device: str
+    # None if only a start would show it: the launcher is of another package.
     reachable: bool | None
+    # The system and architecture; this and the versions are "" if unknown.
     machine: str = ""
     python: str = ""
     ngbkit: str = ""
+    # With a remedy.
     problem: str = ""
 
 
-def look(devices: Iterable[Device]) -> list[Finding]:
-    """Look at the devices, at all of them at once."""
-    found = list(devices)
-    with ThreadPoolExecutor(max_workers=max(1, len(found)), thread_name_prefix="ngbkit-checkup") as pool:
-        return list(pool.map(_look, found))
+def check(devices: Iterable[Device]) -> list[Finding]:
+    """Check the devices, all at once."""
+    devices = list(devices)
+    with ThreadPoolExecutor(max_workers=max(1, len(devices)), thread_name_prefix="ngbkit-checkup") as pool:
+        return list(pool.map(_check, devices))
 
 
-def _look(device: Device) -> Finding:
+def _check(device: Device) -> Finding:
     try:
         registry.load(registry.LAUNCHERS, device.launch)
-    except Exception as error:  # noqa: BLE001  a stranger's plugin may raise anything
-        problem = f"the launcher {device.launch!r} does not load: {_line(repr(error))}"
+    except Exception as error:  # noqa: BLE001  a plugin may raise anything
+        problem = f"cannot load the launcher {device.launch!r}: {_clean(repr(error))}"
         return Finding(device=device.label, reachable=None, problem=problem)
     if device.launch == "attach":
-        return _look_at_engine(device)
+        return _check_engine(device)
     if device.launch not in ("local", "ssh", "slurm"):
         return Finding(device=device.label, reachable=None)
     try:
-        # The lines of `setup` are run by a shell of their own: one that they end is not a machine that is not reached.
-        said = Shell(host=device.host).run(
-            f'echo "{_MARK}$(uname -sm)"; sh -c {shlex.quote(_script(device))} 2>&1 || echo "{_MARK}{_ENDED}$?"'
+        # The lines of `setup` run in their own shell: if they end it, the machine is still reachable.
+        output = Shell(host=device.host).run(
+            f'echo "{_MARK}$(uname -sm)"; sh -c {shlex.quote(_build_script(device))} 2>&1 || echo "{_MARK}{_ENDED}$?"'
         )
     except DeviceError as error:
-        return Finding(device=device.label, reachable=False, problem=_line(str(error)))
-    return _read(device, said)
+        return Finding(device=device.label, reachable=False, problem=_clean(str(error)))
+    return _parse(device, output)
 
 
-def _script(device: Device) -> str:
-    """What is run on the device."""
+def _build_script(device: Device) -> str:
+    """Build the script that runs on the device."""
     cores = [] if device.launch == "slurm" else map(str, device.cores or ())  # a job's cores are not the login node's
     lines = [device.setup]
     if device.launch == "slurm":
         lines.append(f"command -v sbatch >/dev/null || echo '{_MARK}{_NO_SBATCH}'")
     if device.launch != "local":
-        lines.append(python(device, "-c", _PROGRAM, *cores))
+        lines.append(build_python_command(device, "-c", _PROGRAM, *cores))
     else:
         if device.python is None and not device.setup:
-            lines.append(f"export PYTHONPATH={shlex.quote(python_path())}")
-        lines.append(words([device.python or sys.executable, "-c", _PROGRAM, *cores]))
+            lines.append(f"export PYTHONPATH={shlex.quote(build_python_path())}")
+        lines.append(join_words([device.python or sys.executable, "-c", _PROGRAM, *cores]))
     return "\n".join(lines)
 
 
-def _read(device: Device, said: str) -> Finding:
-    """What the device's words say about it."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    ours = [line.removeprefix(_MARK) for line in lines if line.startswith(_MARK)]
-    machine = ours[0] if ours else ""
-    ended = next((line for line in ours if line.startswith(_ENDED)), "it said nothing")
-    told = next(filter(None, map(_json, ours)), {})
-    if told:
-        problem = _problem(device, told)
+def _parse(device: Device, output: str) -> Finding:
+    """Parse the output of the script."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    marked = [line.removeprefix(_MARK) for line in lines if line.startswith(_MARK)]
+    report = next(filter(None, map(_parse_object, marked)), {})
+    if report:
+        problem = _find_problem(device, report)
     else:
+        ended = next((line for line in marked if line.startswith(_ENDED)), "no output")
         last = next((line for line in reversed(lines) if not line.startswith(_MARK)), "")
-        what = f"its Python{f', {device.python},' if device.python else ''}{' or its `setup`' if device.setup else ''}"
-        problem = f"{what} does not run ({': '.join(filter(None, [ended, last]))}): {_remedy(device)}"
-    if _NO_SBATCH in ours:
+        name = f"its Python{f', {device.python},' if device.python else ''}{' or its `setup`' if device.setup else ''}"
+        problem = f"{name} does not run ({': '.join(filter(None, [ended, last]))}): {_suggest_remedy(device)}"
+    if _NO_SBATCH in marked:
         problem = f"{_NO_SBATCH} there: name a login node as `host`, or load its module in `setup`"
     return Finding(
         device=device.label,
         reachable=True,
-        machine=_line(machine),
-        python=_line(str(told.get("python", ""))),
-        ngbkit=_line(str(told.get("ngbkit", ""))),
-        problem=_line(problem),
+        machine=_clean(marked[0] if marked else ""),
+        python=_clean(str(report.get("python", ""))),
+        ngbkit=_clean(str(report.get("ngbkit", ""))),
+        problem=_clean(problem),
     )
 
 
-def _problem(device: Device, told: dict[str, Any]) -> str:
-    """Why that Python will not do; ``""`` where it will."""
-    if tuple(int(part) for part in str(told.get("python")).split(".")[:2] if part.isdigit()) < _OLDEST:
-        return f"Python {told.get('python')} is too old, ngbkit needs 3.10: name another as `python`"
-    if "ngbkit" not in told:
-        return f"its Python has no ngbkit that works ({told.get('why')}): {_remedy(device)}"
-    if told.get("formats") != [FORMAT, records.FORMAT]:
-        return f"ngbkit {told['ngbkit']} there does not speak as the one here: {_remedy(device)}"
-    got = told.get("cores")
-    missing = set(device.cores or ()) - set(got if isinstance(got, list) else ())
+def _find_problem(device: Device, report: dict[str, Any]) -> str:
+    """Describe why that Python is unfit; return ``""`` if it is fit."""
+    number = str(report.get("python"))
+    if tuple(int(part) for part in number.split(".")[:2] if part.isdigit()) < _OLDEST_PYTHON:
+        return f"Python {number} is too old, ngbkit needs 3.10: name another as `python`"
+    if "ngbkit" not in report:
+        return f"its Python has no working ngbkit ({report.get('why')}): {_suggest_remedy(device)}"
+    if report.get("formats") != [FORMAT, records.FORMAT]:
+        return f"ngbkit {report['ngbkit']} there is incompatible with the one here: {_suggest_remedy(device)}"
+    cores = report.get("cores")
+    missing = set(device.cores or ()) - set(cores if isinstance(cores, list) else ())
     if missing and device.launch != "slurm":
-        return f"it has no core {write_cores(sorted(missing))} to give: correct `cores`"
+        return f"it has no core {format_cores(sorted(missing))}: correct `cores`"
     return ""
 
 
-def _remedy(device: Device) -> str:
+def _suggest_remedy(device: Device) -> str:
     if device.launch == "local":
         return "name another as `python`, or install ngbkit in it"
     return f"run `ngbkit deploy {device.label}`"
 
 
-def _look_at_engine(device: Device) -> Finding:
+def _check_engine(device: Device) -> Finding:
     try:
         engine = attach(device.cluster or "", device.label, target=device.target)
-    except Exception as error:  # noqa: BLE001  ipyparallel has many ways to say that it found nothing
-        return Finding(device=device.label, reachable=False, problem=_line(str(error) or repr(error)))
+    except Exception as error:  # noqa: BLE001  ipyparallel reports a missing cluster in many ways
+        return Finding(device=device.label, reachable=False, problem=_clean(str(error) or repr(error)))
     try:
-        about = engine.hello()
+        environment = engine.hello()
     except DeviceError as error:
-        return Finding(device=device.label, reachable=True, problem=_line(str(error)))
+        return Finding(device=device.label, reachable=True, problem=_clean(str(error)))
     finally:
         engine.view.client.close()
-    packages = about.get("packages")
+    system = str(environment.get("system", "")).partition(" ")[0]
+    packages = environment.get("packages")
     return Finding(
         device=device.label,
         reachable=True,
-        machine=_line(f"{str(about.get('system', '')).partition(' ')[0]} {about.get('architecture', '')}".strip()),
-        python=_line(str(about.get("python", ""))),
-        ngbkit=_line(str(packages.get("ngbkit", ""))) if isinstance(packages, dict) else "",
+        machine=_clean(f"{system} {environment.get('architecture', '')}"),
+        python=_clean(str(environment.get("python", ""))),
+        ngbkit=_clean(str(packages.get("ngbkit", ""))) if isinstance(packages, dict) else "",
     )
 
 
-def _json(text: str) -> dict[str, Any]:
+def _parse_object(text: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
-def _line(text: str) -> str:
-    """Another's words, on one line."""
-    return " ".join(replies.plain(text).split())
+def _clean(text: str) -> str:
+    """Return foreign text on one line, without control characters or surrounding blanks."""
+    return " ".join(replies.sanitize(text).split())

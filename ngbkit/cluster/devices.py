@@ -1,4 +1,4 @@
-"""The devices file: which devices there are, how each is reached, and what an engine there is told.
+"""The devices file: the devices, how to reach each, and the settings of its engine.
 
     [orin]
     launch = "ssh"
@@ -6,7 +6,7 @@
     accelerator = "cuda:0"
 
 It is the ``devices.toml`` of the current folder or of the nearest parent that has one, else that of the user's
-configuration folder. Its `setup` lines are run, so a file that another user could have written is refused.
+configuration folder. ngbkit runs its `setup` lines, so it refuses a file that another user could have written.
 """
 
 from __future__ import annotations
@@ -34,39 +34,39 @@ else:
 
 NAME = "devices.toml"
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
-_EXAMPLE = "`ngbkit devices init`, in a folder that has none, writes one to begin with."
+_EXAMPLE = "`ngbkit devices init` writes a first one in a folder that has none."
 
 TEMPLATE = """\
-# The devices that ngbkit measures on: a table each, whose name is the label that the results have.
+# The devices that ngbkit measures on: a table each, named by the label of its results.
 #
 #     ngbkit devices          lists them
-#     ngbkit devices check    says of each whether it is reached and has ngbkit
-#     ngbkit deploy LABEL     brings ngbkit there
+#     ngbkit devices check    reports whether each can be reached and has ngbkit
+#     ngbkit deploy LABEL     installs ngbkit there
 #
-# ngbkit takes the devices.toml of the current folder or of the nearest parent that has one, else that of the folder
-# $NGBKIT_CONFIG_DIR, which is ~/.config/ngbkit where it is not set. Nobody but you may be able to write it, since the
-# lines of `setup` are run. The tables below are examples; take the # away from those that you need.
+# ngbkit reads the devices.toml of the current folder or of the nearest parent that has one, else that of the folder
+# $NGBKIT_CONFIG_DIR, by default ~/.config/ngbkit. Only you may have write access to it, since ngbkit runs the lines of
+# `setup`. The tables below are examples; remove the # from those that you need.
 
-# This machine. It is there without this table too; here it could be given cores of its own, for instance.
+# This machine. It is a device without this table too; add keys to give it some cores only, for instance.
 [cpu]
 launch = "local"
 
 # Some cores of this machine, as a device of their own.
 #[socket0]
 #launch = "local"
-#cores = "0-7,16"                     # or [0, 1]; without it all of them
-#threads = 8                          # of every runtime, where a sweep does not say; without it one a core
+#cores = "0-7,16"                     # or [0, 1]; default: all of them
+#threads = 8                          # of every runtime, unless the sweep sets it; default: one per core
 #env = { OMP_PROC_BIND = "true" }     # environment variables of its engine
-#python = "~/other/bin/python"        # without it the one that ngbkit runs in
+#python = "~/other/bin/python"        # default: the one that runs ngbkit
 
-# A machine that ssh reaches, whose ports, users and keys stand in ~/.ssh/config. It must answer without a question:
+# A machine behind ssh; its port, user and key belong in ~/.ssh/config. It must answer without a prompt:
 # ssh -o BatchMode=yes orin true
 #[orin]
 #launch = "ssh"
 #host = "orin"                        # an alias of ~/.ssh/config, or user@address
-#accelerator = "cuda:0"               # which GPU it measures on; without it "cpu", and no GPU can be seen
-#python = "~/venv/bin/python"         # without it the environment that `ngbkit deploy orin` makes
-#state_dir = "~/ngbkit"               # where what it measures is kept there; without it in ~/.local/state/ngbkit
+#accelerator = "cuda:0"               # the GPU to measure on; default: "cpu", which hides every GPU
+#python = "~/venv/bin/python"         # default: the environment that `ngbkit deploy orin` creates
+#state_dir = "~/ngbkit"               # the folder of its records there; default: ~/.local/state/ngbkit
 #setup = '''
 #export LD_LIBRARY_PATH=/usr/local/cuda/lib64
 #'''                                  # lines for sh, before each program there
@@ -75,62 +75,29 @@ launch = "local"
 #[orin-direct]
 #launch = "ssh"
 #host = "orin"
-#network = "direct"                   # without it "tunnel", where nothing listens on any network
+#network = "direct"                   # default: "tunnel", which opens no port on any network
 #address = "192.168.55.100"           # this machine's, as the device sees it
 
-# Jobs of Slurm, one a device.
+# Jobs of Slurm, one per device.
 #[a100]
 #launch = "slurm"
-#host = "login"                       # a login node that ssh reaches; without it sbatch is run here
+#host = "login"                       # a login node behind ssh; default: sbatch runs here
 #address = "10.0.0.5"                 # this machine's, as the compute nodes see it
 #sbatch = ["--partition=gpu", "--gres=gpu:a100:1", "--time=2:00:00"]
 #setup = "module load cuda"
 #accelerator = "cuda:0"
 
-# An engine of an ipyparallel cluster that you have started; ngbkit must be installed there.
+# An engine of an ipyparallel cluster of your own, with ngbkit installed.
 #[mine]
 #launch = "attach"
-#cluster = "my-cluster"               # its id or its connection file; without it the one that `ipcluster start` starts
-#target = 0                           # which of its engines; without it the first
+#cluster = "my-cluster"               # its id or its connection file; default: the one that `ipcluster start` starts
+#target = 0                           # the number of the engine; default: the first
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """A device, as the devices file describes it.
-
-    Parameters
-    ----------
-    label
-        What results call it.
-    launch
-        How its engine is started: ``"local"``, ``"ssh"``, ``"slurm"``, ``"attach"``, or another entry point of the
-        group ``ngbkit.launchers``.
-    host
-        What ssh calls the machine. None: this one.
-    python
-        Over there: a name, or a path (``~/…`` is in its home folder). None: that of the environment that deploy makes.
-    setup
-        Lines for ``sh`` before each program over there.
-    network
-        ``"tunnel"``: through ssh; ``"direct"``: to `address`, encrypted.
-    address
-        This machine's, as the device sees it.
-    cores
-        Those that its engine may use. None: all.
-    threads
-        Worker threads of every runtime, where the sweep does not say. None: one a core.
-    env
-        Environment variables of its engine.
-    accelerator
-        ``"cpu"``, or ``"cuda:0"``.
-    state_dir
-        Where it keeps what it measures, over there. None: where ngbkit keeps it there by default.
-    sbatch
-        Options of ``sbatch``.
-    cluster, target
-        The user's own ipyparallel cluster (its id or connection file), and the number of its engine.
-    """
+    """A device of the devices file, whose keys are the fields; `keys` declares the valid values."""
 
     label: str
     launch: str
@@ -150,19 +117,18 @@ class Device:
 
     @property
     def shell(self) -> Shell:
-        """Where its programs are run."""
+        """The shell that runs its programs."""
         return Shell(host=self.host, setup=self.setup)
 
     def environment(self) -> dict[str, str]:
-        """The environment variables of its engine; on a CPU no GPU can be seen."""
+        """Return the environment variables of its engine, which hide every GPU on a CPU."""
         number = self.accelerator.partition(":")[2]
-        # Not an empty text, which is lost on its way over ssh. By the order of the bus, a number means the same GPU to
-        # CUDA and to NVML.
+        # ssh drops an empty value, so -1. In the order of the bus, a number means the same GPU to CUDA and to NVML.
         return {"CUDA_VISIBLE_DEVICES": number or "-1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID", **self.env}
 
     @property
-    def what(self) -> str:
-        """What it is, in words: ``"ssh host orin, cuda:0"``."""
+    def description(self) -> str:
+        """A short description: ``"ssh host orin, cuda:0"``."""
         if self.launch == "local":
             words = ["this machine's CPU" if self.accelerator == "cpu" else f"this machine's {self.accelerator}"]
         elif self.launch == "attach":
@@ -175,98 +141,80 @@ class Device:
             words = [f"{name} host {self.host}" if self.host else name, *self.sbatch]
         if self.launch != "local" and self.accelerator != "cpu":
             words.append(self.accelerator)
-        return ", ".join([*words, f"cores {write_cores(self.cores)}"] if self.cores else words)
+        return ", ".join([*words, f"cores {format_cores(self.cores)}"] if self.cores else words)
 
 
 def find() -> Path | None:
-    """The devices file that holds here; None where there is none."""
-    # A link that leads nowhere counts, and is then said to be unreadable: to pass over it would help nobody.
-    return next((folder / NAME for folder in _folders() if os.path.lexists(folder / NAME)), None)
+    """Return the path of the devices file in effect; None if there is none."""
+    # A broken link counts: skipping it in silence would hide the fault.
+    return next((folder / NAME for folder in _list_folders() if os.path.lexists(folder / NAME)), None)
 
 
 def load(path: Path | None = None) -> dict[str, Device]:
-    """The devices, by label: those of the devices file, and this machine as ``cpu`` unless the file says otherwise.
+    """Load the devices by label: those of a file (by default that of `find`), and this machine as ``cpu``.
 
-    Parameters
-    ----------
-    path
-        The file. Default: what `find` finds; without one there is ``cpu`` alone.
-
-    Raises
-    ------
-    UsageError
-        The file is not valid. The message tells every fault at once, each with its table and what would be valid.
+    The error for an invalid file lists every fault at once, each with its table and the valid values.
     """
-    found = {"cpu": Device(label="cpu", launch="local")}
+    devices = {"cpu": Device(label="cpu", launch="local")}
     file = find() if path is None else path.expanduser()
     if file is None:
-        return found
+        return devices
     tables = _parse(file, _read(file))
     if not tables:
-        raise UsageError(f"{file} describes no device: add a table such as [orin], or remove the file. {_EXAMPLE}")
+        raise UsageError(f"no device in {file}: add a table such as [orin], or remove the file. {_EXAMPLE}")
     faults: list[tuple[str, UsageError]] = []
     for label, table in tables.items():
-        fields, wrong = keys.read(label, table, file.parent)
-        faults += [(_title(label, table), fault) for fault in wrong]
-        if not wrong:
-            found[label] = Device(label=label, **fields)
+        fields, errors = keys.parse_table(label, table, file.parent)
+        faults += [(_format_title(label, table), error) for error in errors]
+        if not errors:
+            devices[label] = Device(label=label, **fields)
     if faults:
-        raise _together(file, faults)
-    return found
+        raise _join_faults(file, faults)
+    return devices
 
 
 def get(label: str) -> Device:
-    """The device of that label.
-
-    Raises
-    ------
-    UnknownNameError
-        There is none; the error offers those there are.
-    """
-    found = load()
-    if label not in found:
+    """Return the device of that label; the error for an unknown one lists the labels."""
+    devices = load()
+    if label not in devices:
         file = find()
-        alone = "Without a devices file there is one, this machine's CPU; `ngbkit devices init` writes such a file."
-        raise UnknownNameError("device", label, found, alone if file is None else f"They are those of {file}.")
-    return found[label]
+        hint = (
+            "Without a devices file, this machine's CPU is the only device; `ngbkit devices init` writes such a file."
+        )
+        raise UnknownNameError("device", label, devices, hint if file is None else f"The devices are in {file}.")
+    return devices[label]
 
 
 def check(labels: Iterable[str]) -> None:
-    """Raise UnknownNameError for the first label that no device has."""
+    """Raise UnknownNameError for the first label without a device."""
     for label in labels:
         get(label)
 
 
 def init(path: Path) -> Path:
-    """Write a devices file to begin with, which only its owner can read and write.
-
-    Raises
-    ------
-    UsageError
-        There is one already, or it cannot be written.
-    """
+    """Write a first devices file, which only its owner can read and write; refuse to replace one."""
     try:
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as written:
-            written.write(TEMPLATE)
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+            file.write(TEMPLATE)
     except FileExistsError:
-        raise UsageError(f"{path} exists, and is left as it is: edit it, or move it away first.") from None
+        raise UsageError(f"{path} exists already: edit it, or move it away first.") from None
     except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror}. Try in another folder.") from error
+        raise UsageError(f"cannot write {path}: {error.strerror}. Try another folder.") from error
     return path
 
 
-def write_cores(cores: Sequence[int]) -> str:
-    """Numbers of cores as the devices file has them: ``"0-3,8"``."""
+def format_cores(cores: Sequence[int]) -> str:
+    """Format core numbers as in the devices file: ``"0-3,8"``."""
     runs = [[core for _, core in run] for _, run in groupby(enumerate(sorted(cores)), lambda pair: pair[1] - pair[0])]
     return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
-def _folders() -> Iterator[Path]:
-    """Where a devices file is looked for, in order."""
+def _list_folders() -> Iterator[Path]:
+    """Yield the folders to search for a devices file, in order."""
     home = Path.home()
     with suppress(FileNotFoundError):  # the current folder was removed
-        here = Path.cwd()
-        for folder in (here, *here.parents):
+        current = Path.cwd()
+        for folder in (current, *current.parents):
             yield folder
             if folder in (home, home.resolve()) or os.path.lexists(folder / ".git"):
                 break
@@ -275,21 +223,21 @@ def _folders() -> Iterator[Path]:
     yield Path(chosen).expanduser() if chosen else (Path(base) if base else home / ".config") / "ngbkit"
 
 
-def _read(file: Path) -> bytes:
+def _read(path: Path) -> bytes:
     try:
-        with open(file, "rb") as opened:
-            about, content = os.fstat(opened.fileno()), opened.read()
+        with open(path, "rb") as file:
+            status, content = os.fstat(file.fileno()), file.read()
     except OSError as error:
-        raise UsageError(f"the devices file {file} cannot be read: {error.strerror}. {_EXAMPLE}") from error
-    if about.st_uid not in (0, os.getuid()):
+        raise UsageError(f"cannot read the devices file {path}: {error.strerror}. {_EXAMPLE}") from error
+    if status.st_uid not in (0, os.getuid()):
         raise UsageError(
-            f"{file} belongs to another user (number {about.st_uid}), and its `setup` lines would be run: write one of "
-            "your own, or make it yours (chown) if you trust it."
+            f"{path} belongs to another user (uid {status.st_uid}), and ngbkit would run its `setup` lines: write your "
+            "own file, or take ownership (chown) if you trust it."
         )
-    if about.st_mode & _WRITABLE_BY_OTHERS:
+    if status.st_mode & _WRITABLE_BY_OTHERS:
         raise UsageError(
-            f"{file} can be written by others (mode {stat.S_IMODE(about.st_mode):04o}), and its `setup` lines would be "
-            f"run: chmod go-w {shlex.quote(str(file))}"
+            f"other users can write {path} (mode {stat.S_IMODE(status.st_mode):04o}), and ngbkit would run its `setup` "
+            f"lines: chmod go-w {shlex.quote(str(path))}"
         )
     return content
 
@@ -300,21 +248,20 @@ def _parse(file: Path, content: bytes) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise UsageError(f"{file} is not UTF-8 (byte {error.start}): save it as UTF-8.") from None
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{file} is not TOML: {error}. Correct it there. {_EXAMPLE}") from None
+        raise UsageError(f"{file} is not valid TOML: {error}. Correct it there. {_EXAMPLE}") from None
 
 
-def _title(label: str, table: Any) -> str:
+def _format_title(label: str, table: Any) -> str:
     name = label if keys.is_label(label) else json.dumps(label, ensure_ascii=False)
     return f"[{name}]" if isinstance(table, Mapping) else name
 
 
-def _together(file: Path, faults: Sequence[tuple[str, UsageError]]) -> UsageError:
-    """One error for all that is wrong with a file."""
+def _join_faults(file: Path, faults: Sequence[tuple[str, UsageError]]) -> UsageError:
+    """Build one error for all faults of a file."""
     if len(faults) > 1:
-        return UsageError(
-            "\n  ".join([f"{file} has {len(faults)} faults:", *(f"{where} {fault}" for where, fault in faults)])
-        )
-    ((where, fault),) = faults
+        lines = [f"{file} has {len(faults)} faults:", *(f"{title} {fault}" for title, fault in faults)]
+        return UsageError("\n  ".join(lines))
+    ((title, fault),) = faults
     if isinstance(fault, UnknownNameError):
-        return UnknownNameError(fault.kind, fault.name, fault.known, f"It stands in {where} of {file}.")
-    return UsageError(f"{file}: {where} {fault}")
+        return UnknownNameError(fault.kind, fault.name, fault.choices, f"It is in {title} of {file}.")
+    return UsageError(f"{file}: {title} {fault}")

@@ -1,4 +1,4 @@
-"""A sweep on its devices, all at once: connect, send each its plan, pass on what comes back, outlive a lost engine."""
+"""A sweep on its devices, all at once: connects, sends each its plan, passes its events on, survives a lost engine."""
 
 from __future__ import annotations
 
@@ -18,87 +18,75 @@ from ngbkit.cluster.launchers.base import Starter
 from ngbkit.cluster.replies import Event
 from ngbkit.device.spec import Spec
 from ngbkit.errors import DeviceError, NgbkitError
-from ngbkit.hardware.environment import unlike
-from ngbkit.sweep.grid import Sweep
+from ngbkit.hardware.environment import find_differences
+from ngbkit.sweep.grid import Grid
 
-# An engine that is lost this often without a single record in between is not started again.
-_MOST_LOSSES = 4
-# A plan that was asked to stop kills what is in flight; one that has not returned by then is killed itself.
+# An engine is not started again after so many losses without a new record in between.
+_MAX_LOSSES = 4
+# An interrupted plan kills its trial and returns; after this time its engine is killed.
 _STOP_S = 15.0
 _POLL_S = 0.1
-# How often the way to an engine is looked at.
-_LOOK_S = 1.0
-# So many events are written in one transaction; those who watch are told once.
-_MOST_AT_ONCE = 500
+# The interval between checks of the connection.
+_CHECK_S = 1.0
+# The most events that are written in one transaction and reported at once.
+_BATCH = 500
 
 
 @dataclass(slots=True, kw_only=True)
 class Dispatch:
-    """One run's work on its devices.
-
-    Parameters
-    ----------
-    run_id, sweep, retry
-        What the plans are told.
-    environments
-        What each device was when this run measured on it before.
-    on_events
-        Takes the events that have come, on the thread that called `carry_out`.
-    stop
-        Set by whoever wants the run to stop.
-    """
+    """The work of one run on its devices."""
 
     run_id: str
-    sweep: Sweep
+    sweep: Grid
     retry: frozenset[str]
+    # The environment of each device when this run measured on it before.
     environments: Mapping[str, Mapping[str, Any]]
+    # Receives each batch of events, on the thread that called `execute`.
     on_events: Callable[[Sequence[Event]], None]
+    # Set to stop the run.
     stop: threading.Event
     _events: queue.SimpleQueue[Event] = field(default_factory=queue.SimpleQueue)
-    _have: set[str] = field(default_factory=set)
-    _leave: frozenset[str] = frozenset()
+    _recorded: set[str] = field(default_factory=set)
+    _skipped: frozenset[str] = frozenset()
     _retry_id: str = field(default_factory=lambda: secrets.token_hex(8))
 
-    def carry_out(self, engines: Mapping[str, Engine], have: set[str], leave: Collection[str] = ()) -> str:
-        """Measure what is missing on every device, but for what is to be left; ``"finished"`` or ``"stopped"``.
+    def execute(self, engines: Mapping[str, Engine], recorded: set[str], skipped: Collection[str] = ()) -> str:
+        """Measure all trials but the recorded and the skipped ones; return ``"finished"`` or ``"stopped"``.
 
-        Raises
-        ------
-        NgbkitError
-            A device failed. The others have been carried to their end first.
+        If a device fails, its error is raised after the other devices have finished.
         """
-        self._have, self._leave = set(have), frozenset(leave)
+        self._recorded, self._skipped = set(recorded), frozenset(skipped)
         labels = self.sweep.devices
         with ThreadPoolExecutor(max_workers=len(labels), thread_name_prefix="ngbkit-device") as pool:
-            waiting = [pool.submit(self._device, label, engines.get(label)) for label in labels]
+            futures = [pool.submit(self._measure, label, engines.get(label)) for label in labels]
             try:
-                while not all(future.done() for future in waiting):
-                    self._pass_on(_POLL_S)
+                while not all(future.done() for future in futures):
+                    self._report(_POLL_S)
             except BaseException:
-                self.stop.set()  # a journal that cannot be written: nothing more may be measured
+                self.stop.set()  # the client's journal failed: nothing more may be measured
                 raise
-            self._pass_on(0)
-        states = {future.result() for future in waiting}
+            self._report(0)
+        states = {future.result() for future in futures}
         return "finished" if states == {"finished"} else "stopped"
 
-    def _pass_on(self, timeout_s: float) -> None:
-        """Hand over the events that have come, many at once; waits for the first, and without a wait takes them all."""
-        found: list[Event] = []
+    def _report(self, timeout_s: float) -> None:
+        """Report one batch of events and wait for its first; report all events if there is no timeout."""
+        batch: list[Event] = []
         try:
-            found.append(self._events.get(timeout=timeout_s) if timeout_s else self._events.get_nowait())
+            batch.append(self._events.get(timeout=timeout_s) if timeout_s else self._events.get_nowait())
             while True:
-                if len(found) == _MOST_AT_ONCE:
-                    self.on_events(found)
-                    found = []
+                if len(batch) == _BATCH:
+                    self.on_events(batch)
+                    batch = []
                     if timeout_s:
                         return
-                found.append(self._events.get_nowait())
+                batch.append(self._events.get_nowait())
         except queue.Empty:
-            if found:
-                self.on_events(found)
+            if batch:
+                self.on_events(batch)
 
-    def _device(self, label: str, given: Engine | None) -> str:
-        """One device's plan, on as many engines as it takes."""
+    def _measure(self, label: str, attached: Engine | None) -> str:
+        """Execute one device's plan, on as many engines as it takes."""
         losses = 0
         trial_ids = {trial.id for group in self.sweep.groups(label) for trial in (*group.trials, group.anchor) if trial}
         starter = Starter(
@@ -107,36 +95,36 @@ class Dispatch:
         while True:
             if self.stop.is_set():
                 return "stopped"
-            before = len(self._have & trial_ids)
+            count = len(self._recorded & trial_ids)
             engine: Engine | None = None
             try:
-                engine = given or self._start(label, starter, again=losses > 0)
-                return self._plan(engine, trial_ids)
+                engine = attached or self._start(label, starter, again=losses > 0)
+                return self._execute_plan(engine, trial_ids)
             except InterruptedError:
                 return "stopped"
             except EngineLostError as error:
                 if engine is not None:
                     engine.close()
-                losses = losses + 1 if len(self._have & trial_ids) == before else 1
-                if given is not None or losses >= _MOST_LOSSES:
+                losses = losses + 1 if len(self._recorded & trial_ids) == count else 1
+                if attached is not None or losses >= _MAX_LOSSES:
                     raise DeviceError(
-                        f"{error}. What it measured is kept: `ngbkit resume {self.run_id}` goes on."
+                        f"{error}. Its records are kept: `ngbkit resume {self.run_id}` continues."
                     ) from error
                 starter.say(f"{error}; starting another")
 
     def _start(self, label: str, starter: Starter, again: bool) -> Engine:
-        """The device's engine; where one was there before, a start that fails is one more loss, and not the end."""
+        """Start the device's engine; a failure to start it again counts as one more loss."""
         starter.say(f"starting the engine of {label}")
         try:
-            return engines.engine(label, starter)
+            return engines.acquire(label, starter)
         except DeviceError as error:
             if again:
                 raise EngineLostError(str(error)) from error
             raise
 
-    def _plan(self, engine: Engine, trial_ids: Collection[str]) -> str:
+    def _execute_plan(self, engine: Engine, trial_ids: Collection[str]) -> str:
         label = engine.device
-        self._check_same(label, engine.hello())
+        self._check_environment(label, engine.hello())
         assert engine.state_dir is not None
         engine.push({digest: path for workload in self.sweep.workloads for digest, path in workload.artifacts.items()})
         if not self.retry:
@@ -149,92 +137,82 @@ class Dispatch:
             sweep=self.sweep,
             retry=self.retry,
             retry_id=self._retry_id,
-            have=frozenset((self._have | self._leave) & set(trial_ids)),
+            have=frozenset((self._recorded | self._skipped) & set(trial_ids)),
             threads=device.threads if device else None,
             accelerator=device.accelerator if device else "cpu",
         )
         plan = engine.submit(spec)
         self._follow(plan, trial_ids)
-        if not plan.done:
+        if not plan.is_done:
             engine.close()
             return "stopped"
-        outcome = plan.outcome()
+        outcome = plan.fetch_outcome()
         self._collect(engine, trial_ids)
         if outcome["state"] == "error":
-            raise _raised(label, outcome)
+            raise _to_error(label, outcome)
         return str(outcome["state"])
 
     def _follow(self, plan: Plan, trial_ids: Collection[str]) -> None:
-        """Take in a plan's events until it is done, or until it was asked to stop and does not.
-
-        Raises
-        ------
-        EngineLostError
-            There is no way to the engine any more.
-        """
+        """Queue a plan's events until it is done, or ignores an interrupt; raise EngineLostError if the engine dies."""
         label = plan.engine.device
-        asked_at = looked_at = time.monotonic()
-        trouble = ""
-        while not plan.done:
-            self._take(label, plan.next_event(_POLL_S), trial_ids)
+        running_at = checked_at = time.monotonic()
+        fault = ""
+        while not plan.is_done:
+            self._queue_event(label, plan.next_event(_POLL_S), trial_ids)
             now = time.monotonic()
             if not self.stop.is_set():
-                asked_at = now
+                running_at = now
             else:
                 plan.interrupt()
-                if now - asked_at > _STOP_S:
+                if now - running_at > _STOP_S:
                     return
-            if now - looked_at > _LOOK_S:
-                looked_at = now
-                if not plan.engine.alive() and not plan.done:
+            if now - checked_at > _CHECK_S:
+                checked_at = now
+                if not plan.engine.is_alive() and not plan.is_done:
                     raise EngineLostError(f"the engine of device {label} was lost")
-                if (now_wrong := plan.engine.trouble()) != trouble:
-                    trouble = now_wrong
-                    text = (
-                        f"the link to {label} is down ({replies.plain(trouble)}); trying again"
-                        if trouble
-                        else "the link is back"
-                    )
-                    self._put({"kind": "stage", "device": label, "text": text})
-        while self._take(label, plan.next_event(0.01), trial_ids):
+                previous, fault = fault, plan.engine.trouble()
+                if fault != previous:
+                    down = f"the link to {label} is down ({replies.sanitize(fault)}); trying again"
+                    self._put({"kind": "stage", "device": label, "text": down if fault else "the link is back"})
+        while self._queue_event(label, plan.next_event(0.01), trial_ids):
             continue
 
-    def _take(self, label: str, came: Mapping[str, Any] | None, trial_ids: Collection[str]) -> bool:
-        """Take in an event, if one has come; whether one has."""
-        if came is None:
+    def _queue_event(self, label: str, event: Mapping[str, Any] | None, trial_ids: Collection[str]) -> bool:
+        """Check and queue an event, if there is one; return whether there is."""
+        if event is None:
             return False
-        found = replies.event(label, came, trial_ids)
-        if found is not None:
-            self._put(found)
+        parsed = replies.parse_event(label, event, trial_ids)
+        if parsed is not None:
+            self._put(parsed)
         return True
 
-    def _check_same(self, label: str, environment: Mapping[str, Any]) -> None:
-        """One label is one device, in one state: numbers of two are not to be compared unknowingly."""
-        before = self.environments.get(label)
-        changes = unlike(before, environment) if before else []
+    def _check_environment(self, label: str, environment: Mapping[str, Any]) -> None:
+        """Refuse a device that has changed since this run measured on it, because its numbers would not compare."""
+        previous = self.environments.get(label)
+        changes = find_differences(previous, environment) if previous else []
         if changes:
             raise DeviceError(
-                f"device {label} is not what it was when run {self.run_id} measured on it: {'; '.join(changes)}. "
-                "Start a new run, or give what is there now a label of its own."
+                f"device {label} has changed since run {self.run_id} measured on it: {'; '.join(changes)}. "
+                "Start a new run, or give the changed device a label of its own."
             )
 
     def _collect(self, engine: Engine, trial_ids: Collection[str]) -> None:
-        """Fetch what the device has and the client has not: records whose event was lost, or of an earlier session."""
-        for event in engine.collect(self.run_id, self._have & set(trial_ids), trial_ids):
+        """Queue the records that only the device has: their events were lost, or are of an earlier session."""
+        for event in engine.collect(self.run_id, self._recorded & set(trial_ids), trial_ids):
             self._put(event)
 
     def _put(self, event: Event) -> None:
         if event["kind"] == "record":
             trial_id = event["record"]["trial_id"]
-            if trial_id in self._have:
+            if trial_id in self._recorded:
                 return
-            self._have.add(trial_id)
+            self._recorded.add(trial_id)
         self._events.put(event)
 
 
-def _raised(device: str, outcome: Mapping[str, Any]) -> NgbkitError:
-    kind = getattr(errors, str(outcome["kind"]), DeviceError)
+def _to_error(device: str, outcome: Mapping[str, Any]) -> NgbkitError:
+    """Return a plan's error as one of the same type if the client knows it."""
+    error = getattr(errors, str(outcome["kind"]), DeviceError)
     message = f"device {device}: {outcome['error']}"
-    return (
-        kind(message) if kind in (errors.JournalError, errors.FencedError, errors.UsageError) else DeviceError(message)
-    )
+    is_known = error in (errors.JournalError, errors.FencedError, errors.UsageError)
+    return error(message) if is_known else DeviceError(message)

@@ -1,4 +1,4 @@
-"""One device's engine, as the client sees it: called by reference with one JSON string, answering with one."""
+"""The client's view of one device's engine: each call goes by reference with one JSON string and returns one."""
 
 from __future__ import annotations
 
@@ -23,35 +23,26 @@ from ngbkit.errors import DeviceError
 from ngbkit.sweep import records
 
 _CHUNK_BYTES = 8 << 20
-# Records in one answer: a hundred samples each, they are a few hundred kilobytes.
-_COLLECT_AT_ONCE = 200
-# What is not a plan answers at once; an engine that has just begun with a plan of another's answers after it.
-_ANSWER_S = 120.0
+# Records in one reply: a hundred samples each, they are a few hundred kilobytes.
+_RECORDS_PER_REPLY = 200
+# All but a plan answers at once; an engine that has just begun another's plan answers after it.
+_REPLY_S = 120.0
 
 
 class EngineLostError(DeviceError):
-    """The engine is gone; what its device's journal holds is not."""
+    """The engine is gone, but not the journal of its device."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vitals:
-    """How a device is at one moment; None for what it does not tell.
+    """The present state of a device; None for each unknown number."""
 
-    Parameters
-    ----------
-    load
-        Its load average over a minute.
-    memory_available_bytes
-        What may still be taken.
-    temperature_c
-        Of its hottest sensor.
-    log
-        The end of what its engine has printed.
-    """
-
+    # The load average over a minute.
     load: float | None
     memory_available_bytes: float | None
+    # Of its hottest sensor.
     temperature_c: float | None
+    # The end of its engine's output.
     log: str
 
 
@@ -62,141 +53,111 @@ _VITALS = {
 }
 
 
-def identity(label: str) -> str:
-    """What an engine of that device is called by its controller, who refuses a name that was used before."""
+def create_identity(label: str) -> str:
+    """Create the identity of a device's engine; a controller refuses one that was used before."""
     return f"ngb.{label}.{secrets.token_hex(4)}"
 
 
 @dataclass(slots=True, eq=False)
 class Engine:
-    """A connection to the engine of one device.
+    """A connection to the engine of one device."""
 
-    Parameters
-    ----------
-    device
-        The label of the device that it is bound to.
-    view
-        The view of that one engine by a `GuardedClient`.
-    state_dir
-        Where the device keeps its files, in its own words; None until the handshake, which asks the device.
-    stop
-        Ends the engine and all that was started for it; None for an engine of the user's own, which is left alone.
-    alive_too
-        Whether what the way to the engine is made of is still there.
-    trouble
-        What is wrong with the way to it at this moment; ``""`` for nothing.
-    """
-
+    # The label of the device.
     device: str
+    # The view of that one engine by a `GuardedClient`.
     view: Any
+    # The device's folder, on that machine; None until the handshake.
     state_dir: Path | None = None
+    # Ends the engine and all that was started for it; None for an engine of the user's own.
     stop: Callable[[], None] | None = None
-    alive_too: Callable[[], bool] = lambda: True
+    # Returns whether the connection to the engine is still there.
+    is_connected: Callable[[], bool] = lambda: True
+    # Describes the present fault of the connection; "" for none.
     trouble: Callable[[], str] = lambda: ""
 
     def hello(self) -> dict[str, Any]:
-        """The handshake, before anything else: what the device is, as `ngbkit.hardware.environment.describe` tells it.
-
-        Raises
-        ------
-        DeviceError
-            The engine has no ngbkit, or one that speaks another format.
-        """
-        kinds = {"format": int, "record_format": int, "state_dir": str, "environment": dict}
-        about = replies.take(self.device, self._call("hello", "{}"), kinds)
-        for name, own in (("format", FORMAT), ("record_format", records.FORMAT)):
-            if about[name] != own:
+        """Shake hands, before any other call; return the device's `ngbkit.hardware.environment.describe`."""
+        types = {"format": int, "record_format": int, "state_dir": str, "environment": dict}
+        reply = replies.extract(self.device, self._call("hello", "{}"), types)
+        for name, expected in (("format", FORMAT), ("record_format", records.FORMAT)):
+            if reply[name] != expected:
                 raise DeviceError(
-                    f"device {self.device} speaks {name.replace('_', ' ')} {about[name]}, this ngbkit {own}: install "
-                    f"the same version on both (`ngbkit deploy {self.device}`)."
+                    f"device {self.device} has {name.replace('_', ' ')} {reply[name]}; expected {expected}. Install "
+                    f"the same ngbkit on both (`ngbkit deploy {self.device}`)."
                 )
-        self.state_dir = self.state_dir or Path(about["state_dir"])
-        environment: dict[str, Any] = replies.note(self.device, "environment", self.device, about["environment"])[
-            "value"
-        ]
+        self.state_dir = self.state_dir or Path(reply["state_dir"])
+        note = replies.parse_note(self.device, "environment", self.device, reply["environment"])
+        environment: dict[str, Any] = note["value"]
         return environment
 
     def vitals(self) -> Vitals:
-        """How the device is at this moment; an engine that carries out a plan answers after it.
-
-        Raises
-        ------
-        DeviceError
-            The engine was lost, or does not answer.
-        """
-        reply = self._call("vitals", "{}")
-        found = replies.take(self.device, reply, {"looked": dict, "log": str})
-        numbers = {name: replies.number(found["looked"].get(key)) for name, key in _VITALS.items()}
-        return Vitals(**numbers, log="\n".join(map(replies.plain, found["log"].splitlines())))
+        """Return the present state of the device; an engine with a plan answers after it."""
+        reply = replies.extract(self.device, self._call("vitals", "{}"), {"looked": dict, "log": str})
+        numbers = {name: replies.parse_number(reply["looked"].get(key)) for name, key in _VITALS.items()}
+        return Vitals(**numbers, log="\n".join(map(replies.sanitize, reply["log"].splitlines())))
 
     def warm(self, spec: Spec) -> None:
-        """Have the engine start what a plan will need, so that the plan need not.
-
-        Raises
-        ------
-        DeviceError
-            The engine was lost, or does not answer.
-        """
+        """Have the engine prepare for a plan, so that the plan starts at once."""
         self._call("warm", spec.to_json())
 
-    def alive(self) -> bool:
-        """Whether the engine still answers to its controller."""
+    def is_alive(self) -> bool:
+        """Return whether the engine still answers to its controller."""
         client = self.view.client
         try:
-            return not client._closed and self.alive_too() and set(_targets(self.view)) <= set(client.ids)
+            return not client._closed and self.is_connected() and set(_list_targets(self.view)) <= set(client.ids)
         except (OSError, ipyparallel.error.IPythonError):
             return False
 
     def push(self, artifacts: Mapping[str, Path]) -> None:
-        """Bring the files to the device that it does not have yet."""
+        """Send the device the files that it lacks."""
         if not artifacts:
             return
-        where = {"state_dir": str(self.state_dir)}
-        reply = self._call("missing", json.dumps({**where, "digests": sorted(artifacts)}))
-        for digest in replies.take(self.device, reply, {"missing": list})["missing"]:
+        folder = {"state_dir": str(self.state_dir)}
+        reply = self._call("missing", json.dumps({**folder, "digests": sorted(artifacts)}))
+        for digest in replies.extract(self.device, reply, {"missing": list})["missing"]:
             if digest not in artifacts:
-                raise ReplyError(f"device {self.device} asks for a file that it was not offered: {str(digest)[:80]!r}.")
-            with open(artifacts[digest], "rb") as read:
-                for number, chunk in enumerate(iter(lambda read=read: read.read(_CHUNK_BYTES), b"")):  # type: ignore[misc]
-                    self._call("receive", json.dumps({**where, "digest": digest, "number": number}), chunk)
-            self._call("received", json.dumps({**where, "digest": digest}))
+                raise ReplyError(f"device {self.device} requests a file outside of the run: {str(digest)[:80]!r}.")
+            with open(artifacts[digest], "rb") as file:
+                for number, chunk in enumerate(iter(lambda file=file: file.read(_CHUNK_BYTES), b"")):  # type: ignore[misc]
+                    self._call("receive", json.dumps({**folder, "digest": digest, "number": number}), chunk)
+            self._call("received", json.dumps({**folder, "digest": digest}))
 
     def submit(self, spec: Spec) -> Plan:
-        """Start a plan; at once."""
-        result = self.view.apply_async(_reference("run"), spec.to_json())
+        """Start a plan, without waiting for it."""
+        result = self.view.apply_async(_build_reference("run"), spec.to_json())
         return Plan(engine=self, result=result, events=self.view.client.events(result.msg_ids[0]))
 
     def collect(self, run_id: str, have: Iterable[str], trial_ids: Collection[str]) -> Iterator[Event]:
-        """What the device's journal holds of a run and the client does not, as events, a part at a time."""
-        known = set(have)
-        kinds = {"records": list, "more": bool, "facts": dict, "environment": dict}
+        """Yield as events the records of a run that are in the device's journal and not in `have`."""
+        collected = set(have)
+        types = {"records": list, "more": bool, "facts": dict, "environment": dict}
         while True:
             spec = {"run_id": run_id, "device": self.device, "state_dir": str(self.state_dir)}
-            asked = json.dumps({**spec, "have": sorted(known), "most": _COLLECT_AT_ONCE})
-            part = replies.take(self.device, self._call("collect", asked), kinds)
+            request = json.dumps({**spec, "have": sorted(collected), "most": _RECORDS_PER_REPLY})
+            reply = replies.extract(self.device, self._call("collect", request), types)
             for kind in ("environment", "facts"):
-                for key, value in part[kind].items():
-                    yield {"kind": kind, "device": self.device, **replies.note(self.device, kind, key, value)}
-            found = [replies.record(self.device, came, trial_ids) for came in part["records"]]
-            for record in found:
+                for key, value in reply[kind].items():
+                    yield {"kind": kind, "device": self.device, **replies.parse_note(self.device, kind, key, value)}
+            batch = [replies.parse_record(self.device, record, trial_ids) for record in reply["records"]]
+            for record in batch:
                 yield {"kind": "record", "device": self.device, "record": record}
-            fresh = {record["trial_id"] for record in found} - known
-            if part["more"] and not fresh:
-                raise ReplyError(f"device {self.device} says that it has more records, and sends none.")
-            if not part["more"]:
+            fresh = {record["trial_id"] for record in batch} - collected
+            if reply["more"] and not fresh:
+                raise ReplyError(f"device {self.device} announces more records, but sends none.")
+            if not reply["more"]:
                 return
-            known |= fresh
+            collected |= fresh
 
     def close(self) -> None:
-        """End an engine that was started for the user."""
+        """End an engine that ngbkit started."""
         if self.stop is not None:
             stop, self.stop = self.stop, None
             stop()
 
     def _call(self, function: str, *arguments: Any) -> dict[str, Any]:
-        result = self.view.apply_async(_reference(function), *arguments)
+        result = self.view.apply_async(_build_reference(function), *arguments)
         try:
-            return replies.read(self.device, self._wait(result))
+            return replies.parse(self.device, self._wait(result))
         except ipyparallel.error.IPythonError as error:
             raise _explain(self.device, error) from error
         finally:
@@ -204,79 +165,71 @@ class Engine:
                 self.view.client.forget(msg_id)
 
     def _wait(self, result: Any) -> str:
-        """The answer of a short call, as long as there is someone to give it."""
-        ends = time.monotonic() + _ANSWER_S
+        """Wait for the reply of a short call, as long as the engine lives."""
+        deadline = time.monotonic() + _REPLY_S
         while not result.done():
             result.wait(0.2)
-            if not self.alive():
+            if not self.is_alive():
                 raise EngineLostError(f"the engine of device {self.device} was lost")
-            if time.monotonic() > ends:
-                raise EngineLostError(f"the engine of device {self.device} did not answer within {_ANSWER_S:g} s")
-        return _first(result.get(timeout=1))
+            if time.monotonic() > deadline:
+                raise EngineLostError(f"the engine of device {self.device} did not answer within {_REPLY_S:g} s")
+        return _get_first(result.get(timeout=1))
 
 
 @dataclass(slots=True, eq=False)
 class Plan:
-    """A plan under way on an engine."""
+    """A plan in progress on an engine."""
 
     engine: Engine
     result: Any
     events: Events
-    _asked_at: float = -math.inf
+    _interrupted_at: float = -math.inf
 
     def next_event(self, timeout_s: float) -> dict[str, Any] | None:
-        """The next event, as it came; None when none came in that time."""
+        """Return the next event, unchecked; None if none arrives in that time."""
         try:
             return self.events.get(timeout=timeout_s)
         except queue.Empty:
             return None
 
     @property
-    def done(self) -> bool:
+    def is_done(self) -> bool:
         return bool(self.result.done())
 
-    def outcome(self) -> dict[str, Any]:
-        """What the plan returned.
-
-        Raises
-        ------
-        EngineLostError
-            The engine ended before the plan did.
-        DeviceError
-            The plan raised.
-        """
+    def fetch_outcome(self) -> dict[str, Any]:
+        """Return the plan's reply; raise EngineLostError if the engine ended first, DeviceError if the plan raised."""
         device = self.engine.device
         try:
-            reply = replies.read(device, _first(self.result.get(timeout=5)))
-            kinds = {"state": str} if reply.get("state") != "error" else {"state": str, "kind": str, "error": str}
-            return {name: replies.plain(text) for name, text in replies.take(device, reply, kinds).items()}
+            reply = replies.parse(device, _get_first(self.result.get(timeout=5)))
+            types = {"state": str} if reply.get("state") != "error" else {"state": str, "kind": str, "error": str}
+            return {name: replies.sanitize(text) for name, text in replies.extract(device, reply, types).items()}
         except ipyparallel.error.IPythonError as error:
             if getattr(error, "ename", "") == "KeyboardInterrupt":
-                return {"state": "stopped"}  # the signal came before the plan was ready for it
+                return {"state": "stopped"}  # the signal arrived before the plan was ready for it
             raise _explain(device, error) from error
         finally:
             for msg_id in self.result.msg_ids:
                 self.engine.view.client.forget(msg_id)
 
     def interrupt(self) -> None:
-        """Ask the plan to stop; it kills what is in flight and returns. To be called until it has.
+        """Ask the plan to stop, which kills its trial and returns; call it until the plan is done.
 
-        An engine that has not begun with the plan yet ignores the signal, so it is sent again every second.
+        An engine that has not begun the plan yet ignores the signal, so it is sent again every second.
         """
-        if time.monotonic() - self._asked_at > 1:
-            self._asked_at = time.monotonic()
-            self.engine.view.client.send_signal(signal.SIGINT, targets=_targets(self.engine.view), block=False)
+        if time.monotonic() - self._interrupted_at > 1:
+            self._interrupted_at = time.monotonic()
+            self.engine.view.client.send_signal(signal.SIGINT, targets=_list_targets(self.engine.view), block=False)
 
 
-def _reference(function: str) -> Any:
+def _build_reference(function: str) -> Any:
     return ipyparallel.Reference(f"__import__('ngbkit.device.plan',fromlist=['_']).{function}")
 
 
-def _targets(view: Any) -> list[int]:
+def _list_targets(view: Any) -> list[int]:
     return [view.targets] if isinstance(view.targets, int) else list(view.targets)
 
 
-def _first(value: Any) -> str:
+def _get_first(value: Any) -> str:
     return str(value[0] if isinstance(value, list) else value)
 
 
@@ -288,9 +241,9 @@ def _explain(device: str, error: Exception) -> DeviceError:
     ):
         return EngineLostError(f"the engine of device {device} was lost")
     if name == REFUSED:
-        return ReplyError(f"device {device}: {replies.plain(text)}")
+        return ReplyError(f"device {device}: {replies.sanitize(text)}")
     if "No module named 'ngbkit'" in text:
         return DeviceError(
             f"the engine of device {device} has no ngbkit: pip install ngbkit in its Python, and start it again."
         )
-    return DeviceError(f"device {device} answered with an error: {replies.plain(text)}")
+    return DeviceError(f"device {device} raised an error: {replies.sanitize(text)}")

@@ -1,4 +1,4 @@
-"""The engines that this process has started, one a device: kept from run to run, and gone when it ends."""
+"""The engines that this process has started, one per device: shared by its runs, and ended with it."""
 
 from __future__ import annotations
 
@@ -12,68 +12,55 @@ from ngbkit import options, registry
 from ngbkit.cluster import devices
 from ngbkit.cluster.devices import Device
 from ngbkit.cluster.engine import Engine
-from ngbkit.cluster.launchers.base import NOBODY, Starter
+from ngbkit.cluster.launchers.base import SILENT, Starter
 
 _Key = tuple[str, Path]
 _engines: dict[_Key, tuple[Device, Engine]] = {}
-# Devices are started side by side, and each but once.
+# Devices start side by side, and each only once.
 _locks: defaultdict[_Key, threading.Lock] = defaultdict(threading.Lock)
 
 
-def engine(label: str = "cpu", starter: Starter = NOBODY) -> Engine:
-    """The engine of a device: the one that runs, or a new one.
-
-    Parameters
-    ----------
-    label
-        The device, as the devices file calls it.
-    starter
-        Who waits for it.
-
-    Raises
-    ------
-    UnknownNameError
-        No such device.
-    DeviceError
-        It did not come up; the message holds its log, or says what to do.
-    """
+def acquire(label: str = "cpu", starter: Starter = SILENT) -> Engine:
+    """Return the running engine of a device, or start one."""
     device = devices.get(label)
-    key = label, options.state_dir()
+    key = label, options.get_state_dir()
     with _locks[key]:
-        known, running = _engines.get(key, (None, None))
-        if running is not None and known == device and running.alive():
-            return running
-        if running is not None:
+        current, engine = _engines.get(key, (None, None))
+        if engine is not None and current == device and engine.is_alive():
+            return engine
+        if engine is not None:
             del _engines[key]
-            running.close()
+            engine.close()
         start: Callable[[Device, Starter], Engine] = registry.load(registry.LAUNCHERS, device.launch).start
-        started = start(device, starter)
-        _engines[key] = device, started
-        return started
+        engine = start(device, starter)
+        _engines[key] = device, engine
+        return engine
 
 
-def running() -> dict[str, Engine]:
-    """By the label of its device, each engine that was started here and still answers."""
-    here = options.state_dir()
+def find_running() -> dict[str, Engine]:
+    """Return the live engines of this process, by device label."""
+    state_dir = options.get_state_dir()
     return {
-        label: engine for (label, folder), (_, engine) in list(_engines.items()) if folder == here and engine.alive()
+        label: engine
+        for (label, folder), (_, engine) in list(_engines.items())
+        if folder == state_dir and engine.is_alive()
     }
 
 
 def stop(label: str) -> None:
-    """End the engine of a device, if it has one; a run on it loses what is in flight, and nothing else."""
-    key = label, options.state_dir()
-    with _locks[key]:
-        _, running = _engines.pop(key, (None, None))
-        if running is not None:
-            running.close()
+    """End the engine of a device, if it has one; a run on it loses the trial in flight, and nothing else."""
+    _close((label, options.get_state_dir()))
 
 
 @atexit.register
 def close() -> None:
-    """End every engine that was started here."""
+    """End every engine of this process."""
     for key in list(_engines):
-        with _locks[key]:
-            _, running = _engines.pop(key, (None, None))
-            if running is not None:
-                running.close()
+        _close(key)
+
+
+def _close(key: _Key) -> None:
+    with _locks[key]:
+        _, engine = _engines.pop(key, (None, None))
+        if engine is not None:
+            engine.close()

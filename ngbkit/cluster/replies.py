@@ -1,7 +1,7 @@
-"""What a device says, looked at before any of it is used: its replies, its events, its records.
+"""Validation of all that a device sends: its replies, its events, its records.
 
-A device is trusted with what it measures and with nothing else. What does not look like an answer to the question that
-was asked is an error that names the device, and goes no further.
+A device is trusted with its measurements and with nothing else. An invalid message is an error that names the device,
+and nothing of it is used.
 """
 
 from __future__ import annotations
@@ -16,116 +16,103 @@ from ngbkit.sweep import records
 
 Event = dict[str, Any]
 
-_MOST_TEXT = 2000
-_MOST_NOTE_BYTES = 4 << 20
+_MAX_TEXT = 2000
+_MAX_NOTE_BYTES = 4 << 20
 
 
 class ReplyError(DeviceError):
-    """A device said something that no device of ngbkit's would say."""
+    """A device sent a message that no ngbkit sends."""
 
 
-def read(device: str, text: str) -> dict[str, Any]:
-    """A reply as the JSON object that it must be."""
+def parse(device: str, text: str) -> dict[str, Any]:
+    """Parse a reply, which must be a JSON object."""
     try:
         reply = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ReplyError(
-            f"device {device} answered with something that is not JSON ({error}): {plain(text[:80])!r}."
+            f"invalid reply from device {device}: got {sanitize(text[:80])!r}, which is not JSON ({error})."
         ) from None
     if not isinstance(reply, dict):
-        raise ReplyError(f"device {device} answered with a {type(reply).__name__} in the place of a JSON object.")
+        raise ReplyError(f"invalid reply from device {device}: got a {type(reply).__name__}; expected a JSON object.")
     return reply
 
 
-def take(device: str, reply: Mapping[str, Any], kinds: Mapping[str, type]) -> dict[str, Any]:
-    """Those fields of a reply, each of the kind that it must be; what else it holds is left out."""
-    for name, kind in kinds.items():
+def extract(device: str, reply: Mapping[str, Any], types: Mapping[str, type]) -> dict[str, Any]:
+    """Return these fields of a reply, each checked for its type, and no others."""
+    for name, expected in types.items():
         value = reply.get(name)
-        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        if not isinstance(value, expected) or (expected is int and isinstance(value, bool)):
             raise ReplyError(
-                f"device {device} answered without a proper {name!r}: a {kind.__name__} is needed, "
-                f"{plain(repr(value)[:80])} came. Does it run the same ngbkit? `ngbkit deploy {device}` sees to that."
+                f"invalid {name!r} in a reply from device {device}: got {sanitize(repr(value)[:80])}; expected "
+                f"{expected.__name__}. `ngbkit deploy {device}` installs the same ngbkit there."
             )
-    return {name: reply[name] for name in kinds}
+    return {name: reply[name] for name in types}
 
 
-def event(device: str, came: Mapping[str, Any], trial_ids: Collection[str]) -> Event | None:
-    """An event with its fields looked at and under the device's own label; None for one of a kind that is not known.
+def parse_event(device: str, event: Mapping[str, Any], trial_ids: Collection[str]) -> Event | None:
+    """Check the fields of an event and label it with its device; return None for an unknown kind.
 
-    Raises
-    ------
-    ReplyError
-        Its fields are not what they must be, or it is about a trial that this run does not have.
+    An event about a trial outside of `trial_ids` is a ReplyError.
     """
-    kind = came.get("kind")
+    kind = event.get("kind")
+    labels = {"kind": kind, "device": device}
     if kind == "record":
-        return {"kind": kind, "device": device, "record": record(device, came.get("record"), trial_ids)}
+        return {**labels, "record": parse_record(device, event.get("record"), trial_ids)}
     if kind in ("facts", "environment"):
-        return {"device": device, "kind": kind, **note(device, kind, came.get("key"), came.get("value"))}
+        return {**labels, **parse_note(device, kind, event.get("key"), event.get("value"))}
     if kind == "stage":
-        return {"kind": kind, "device": device, "text": plain(str(came.get("text", "")))}
+        return {**labels, "text": sanitize(str(event.get("text", "")))}
     if kind == "round":
-        found = take(device, came, {"text": str, "done": int, "total": int, "trial_ids": list})
-        ids = [one for one in found["trial_ids"] if isinstance(one, str) and one in trial_ids]
-        total = max(1, found["total"])
-        done = min(max(0, found["done"]), total)
-        return {
-            "kind": kind,
-            "device": device,
-            "text": plain(found["text"]),
-            "done": done,
-            "total": total,
-            "trial_ids": ids,
-        }
+        fields = extract(device, event, {"text": str, "done": int, "total": int, "trial_ids": list})
+        fields["trial_ids"] = [name for name in fields["trial_ids"] if isinstance(name, str) and name in trial_ids]
+        return {**labels, **_clamp_progress(fields)}
     if kind == "tuning":
-        found = take(device, came, {"text": str, "done": int, "total": int, "trial_id": str})
-        if found["trial_id"] not in trial_ids:
-            raise ReplyError(f"device {device} tunes for a trial that this run does not have there.")
-        times = {name: number(came.get(name)) for name in ("best_s", "left_s")}
-        total = max(1, found["total"])
-        done = min(max(0, found["done"]), total)
-        return {
-            **found,
-            **times,
-            "kind": kind,
-            "device": device,
-            "text": plain(found["text"]),
-            "done": done,
-            "total": total,
-        }
+        fields = extract(device, event, {"text": str, "done": int, "total": int, "trial_id": str})
+        if fields["trial_id"] not in trial_ids:
+            raise ReplyError(f"device {device} reports tuning for a trial that is not part of this run there.")
+        times = {name: parse_number(event.get(name)) for name in ("best_s", "left_s")}
+        return {**labels, **_clamp_progress(fields), **times}
     if kind == "salvaged":
-        found = take(device, came, {"records": int, "journal": str})
-        return {"kind": kind, "device": device, "records": found["records"], "journal": plain(found["journal"])}
+        fields = extract(device, event, {"records": int, "journal": str})
+        return {**labels, "records": fields["records"], "journal": sanitize(fields["journal"])}
     return None
 
 
-def record(device: str, came: Any, trial_ids: Collection[str]) -> dict[str, Any]:
-    """A record, as JSON, of a trial of this run."""
-    trial_id = came.get("trial_id") if isinstance(came, dict) else None
+def parse_record(device: str, record: Any, trial_ids: Collection[str]) -> dict[str, Any]:
+    """Return the record of a trial of this run as valid JSON."""
+    trial_id = record.get("trial_id") if isinstance(record, dict) else None
     if not isinstance(trial_id, str) or trial_id not in trial_ids:
         raise ReplyError(
-            f"device {device} sent a record of a trial that this run does not have there: {plain(repr(trial_id)[:80])}."
+            f"device {device} sent a record of a trial that is not part of this run there: "
+            f"{sanitize(repr(trial_id)[:80])}."
         )
     try:
-        return records.to_json(records.from_json(came))
+        return records.to_json(records.from_json(record))
     except Exception as error:
-        raise ReplyError(f"device {device} sent a record that does not read as one: {plain(repr(error))}.") from error
+        raise ReplyError(f"invalid record from device {device}: {sanitize(repr(error))}.") from error
 
 
-def note(device: str, kind: str, key: Any, value: Any) -> dict[str, Any]:
-    """What a device says about itself (kind ``environment``) or about a workload (kind ``facts``)."""
-    fits = isinstance(key, str) and isinstance(value, dict) and (kind != "environment" or key == device)
-    if not fits or len(key) + len(json.dumps(value)) > _MOST_NOTE_BYTES:
-        raise ReplyError(f"device {device} sent {kind} that are none, or far too long ({plain(repr(key)[:80])}).")
+def parse_note(device: str, kind: str, key: Any, value: Any) -> dict[str, Any]:
+    """Check a device's ``environment``, or the ``facts`` of a workload."""
+    is_valid = isinstance(key, str) and isinstance(value, dict) and (kind != "environment" or key == device)
+    if not is_valid or len(key) + len(json.dumps(value)) > _MAX_NOTE_BYTES:
+        raise ReplyError(f"invalid or far too long {kind} from device {device}, for {sanitize(repr(key)[:80])}.")
     return {"key": key, "value": value}
 
 
-def number(value: Any) -> float | None:
-    """A finite number of at least 0; None for whatever else came."""
-    fits = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < math.inf
-    return float(value) if fits else None
+def parse_number(value: Any) -> float | None:
+    """Return a finite number of at least 0; None for any other value."""
+    is_valid = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < math.inf
+    return float(value) if is_valid else None
 
 
-def plain(text: str) -> str:
-    """A device's words on one line, without what a terminal would obey, and not too long."""
-    return "".join(sign if sign.isprintable() else " " for sign in text[:_MOST_TEXT])
+def sanitize(text: str) -> str:
+    """Return foreign text as one short line without control characters, which a terminal would obey."""
+    return "".join(character if character.isprintable() else " " for character in text[:_MAX_TEXT])
+
+
+def _clamp_progress(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields with ``done`` between 0 and ``total``, and a clean ``text``."""
+    total = max(1, fields["total"])
+    done = min(max(0, fields["done"]), total)
+    return {**fields, "text": sanitize(fields["text"]), "done": done, "total": total}

@@ -1,8 +1,8 @@
-"""An ipyparallel client that takes text from an engine, and nothing else.
+"""An ipyparallel client that accepts only text from an engine.
 
-ipyparallel unpickles what an engine returns, which lets the engine run code here, and a reply that cannot be unpickled
-is waited for without end. Here a reply is a text of bounded size or an error that says what came in its place; of what
-an engine publishes only ngbkit's own events are kept, and only for calls that this client made.
+ipyparallel unpickles an engine's replies, so an engine could run code here, and a reply that cannot be unpickled would
+never arrive. This client accepts a text of bounded size, and turns any other reply into an error that describes it. It
+keeps only ngbkit's own events, and only for its own calls.
 """
 
 from __future__ import annotations
@@ -19,12 +19,11 @@ from ipyparallel.client.client import unpack_message
 
 from ngbkit.device.spec import EVENT_MIME
 
-# The largest honest reply holds the records of one part of a journal: see `ngbkit.device.plan.collect`.
-MOST_REPLY_BYTES = 64 << 20
-MOST_EVENT_BYTES = 32 << 20
-# What an error from an engine is called where it is this module's own.
+# The largest valid reply has a batch of a journal's records: see `ngbkit.device.plan.collect`.
+MAX_REPLY_BYTES = 64 << 20
+# The name of the error in the place of a refused reply.
 REFUSED = "ReplyRefusedError"
-_MOST_TEXT = 20_000
+_MAX_TEXT = 20_000
 
 Events = queue.SimpleQueue[dict[str, Any]]
 
@@ -38,12 +37,12 @@ class GuardedClient(ipyparallel.Client):  # type: ignore[misc]
         super().__init__(*arguments, **settings)
 
     def events(self, msg_id: str) -> Events:
-        """Where the events of that call arrive, those that came before anyone asked among them."""
+        """Return the queue of a call's events, including those that have already arrived."""
         with self._ngbkit_lock:
             return self._ngbkit_events.setdefault(msg_id, queue.SimpleQueue())
 
     def forget(self, msg_id: str) -> None:
-        """Let go of all that is kept of a call that has been answered."""
+        """Forget an answered call and its events."""
         with self._ngbkit_lock:
             self._ngbkit_events.pop(msg_id, None)
         self.results.pop(msg_id, None)
@@ -56,15 +55,15 @@ class GuardedClient(ipyparallel.Client):  # type: ignore[misc]
     def _handle_apply_reply(self, msg: dict[str, Any]) -> None:
         msg_id = str(msg["parent_header"].get("msg_id", ""))
         if msg_id not in self.outstanding:
-            return  # late, or never asked for; ipyparallel would print it
+            return  # late or unrequested; ipyparallel would print it
         try:
-            msg["content"] = _checked(msg["content"], msg.get("buffers", ()))
+            msg["content"] = _build_content(msg["content"], msg.get("buffers", ()))
             super()._handle_apply_reply(msg)
-        except Exception as error:  # noqa: BLE001  whatever a reply is made of, somebody waits for it
+        except Exception as error:  # noqa: BLE001  the caller waits for any reply
             self.outstanding.discard(msg_id)
             future = self._futures.get(msg_id)
             if future is not None and not future.done():
-                refused = ipyparallel.error.RemoteError(REFUSED, f"its reply is not one of ngbkit's: {error!r}", "", {})
+                refused = ipyparallel.error.RemoteError(REFUSED, f"invalid reply: {error!r}", "", {})
                 self.results[msg_id] = refused
                 future.set_result(refused)
 
@@ -87,42 +86,42 @@ class GuardedClient(ipyparallel.Client):  # type: ignore[misc]
 
 
 class _Plain(pickle.Unpickler):
-    """Reads a pickle of plain values; one that names a class or a function is refused before it is looked up."""
+    """Unpickles plain values; refuses a class or a function before it is imported."""
 
     def find_class(self, module: str, name: str) -> Any:
-        raise pickle.UnpicklingError(f"it holds {module}.{name}, not a text")
+        raise pickle.UnpicklingError(f"got {module}.{name}; expected a text")
 
 
-def _checked(content: Mapping[str, Any], buffers: Sequence[Any]) -> dict[str, Any]:
-    """The content of a reply, or that of an error in the place of a reply that is no text of ours."""
+def _build_content(content: Mapping[str, Any], buffers: Sequence[Any]) -> dict[str, Any]:
+    """Build the content of a reply, or that of an error if the reply is not a text."""
     if content.get("status") != "ok":
-        return _error(content)
+        return _build_error(content)
     try:
         _check_text(buffers)
     except Exception as error:  # noqa: BLE001  a hostile pickle may raise anything
-        return _error({"status": "error", "ename": REFUSED, "evalue": f"its reply was refused: {error}"})
+        return _build_error({"status": "error", "ename": REFUSED, "evalue": f"invalid reply: {error}"})
     return dict(content)
 
 
 def _check_text(buffers: Sequence[Any]) -> None:
     sizes = [memoryview(part).nbytes for part in buffers]
-    if sum(sizes) > MOST_REPLY_BYTES:
-        raise ValueError(f"it has {sum(sizes):,} bytes, and at most {MOST_REPLY_BYTES:,} are taken")
+    if sum(sizes) > MAX_REPLY_BYTES:
+        raise ValueError(f"got {sum(sizes):,} bytes; expected at most {MAX_REPLY_BYTES:,}")
     if len(sizes) != 1:
-        raise ValueError(f"it has {len(sizes)} parts in the place of one")
+        raise ValueError(f"got {len(sizes)} parts; expected one")
     value = _Plain(io.BytesIO(bytes(buffers[0]))).load()
     if type(value) is not str:
-        raise ValueError(f"it is a {type(value).__name__}, not a text")
+        raise ValueError(f"got a {type(value).__name__}; expected a text")
 
 
-def _error(content: Mapping[str, Any]) -> dict[str, Any]:
-    """The content of an error with all that ipyparallel looks for, as plain text of bounded length."""
+def _build_error(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Build the content of an error with all fields that ipyparallel reads, as plain text of bounded length."""
     traceback = content.get("traceback")
     info = content.get("engine_info")
     return {
         "status": content.get("status") if content.get("status") in ("error", "aborted") else "error",
-        "ename": str(content.get("ename", ""))[:_MOST_TEXT],
-        "evalue": str(content.get("evalue", ""))[:_MOST_TEXT],
-        "traceback": [str(line)[:_MOST_TEXT] for line in traceback[-50:]] if isinstance(traceback, list) else [],
+        "ename": str(content.get("ename", ""))[:_MAX_TEXT],
+        "evalue": str(content.get("evalue", ""))[:_MAX_TEXT],
+        "traceback": [str(line)[:_MAX_TEXT] for line in traceback[-50:]] if isinstance(traceback, list) else [],
         "engine_info": info if isinstance(info, dict) else {},
     }

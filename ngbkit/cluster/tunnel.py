@@ -1,8 +1,8 @@
-"""The ports of a controller on loopback here, reached from a device on loopback there: a reverse tunnel over ssh.
+"""A reverse tunnel over ssh: it makes a controller's loopback ports available on a device's loopback.
 
-A process of its own keeps the tunnel up, so that neither a busy notebook nor its end leaves one behind. Run as ``python
--m ngbkit.cluster.tunnel``, it reads what it is to do on its standard input and answers with a line of JSON whenever
-something changes: ``up`` with the ports over there, ``down``, or ``lost`` with what ssh said.
+A process of its own keeps the tunnel up, so that a busy notebook does not break it and an ended one leaves none behind.
+Run as ``python -m ngbkit.cluster.tunnel``, it reads a request from its standard input and prints a line of JSON at each
+change: ``up`` with the ports on the device, ``down``, or ``lost`` with ssh's output.
 """
 
 from __future__ import annotations
@@ -23,85 +23,71 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ngbkit.cluster.hub import python_path
+from ngbkit.cluster.hub import build_python_path
 from ngbkit.cluster.shell import SSH, SSH_FAILED, Shell
-from ngbkit.device.keepalive import BEAT, BEAT_S, GOODBYE, Lifeline
+from ngbkit.device.keepalive import BEAT, BEAT_S, GOODBYE, Keepalive
 from ngbkit.device.process_lifetime import end_with, end_with_parent
 
 UP_S = 60.0
-# A link that is not back by then is lost; an engine over there waits a little longer than this.
+# After this time without a link the tunnel is lost; an engine on the device waits a little longer.
 RECONNECT_S = 120.0
-_AGAIN_S = 1.0
+_RETRY_S = 1.0
 _GOODBYE_S = 5.0
 _ALLOCATED = re.compile(r"Allocated port (\d+) for remote forward to 127\.0\.0\.1:(\d+)")
 
 
 @dataclass(slots=True, eq=False)
 class Tunnel:
-    """A tunnel to a host, kept up until it is closed.
+    """A tunnel to a host, kept up until it is closed."""
 
-    Parameters
-    ----------
-    host
-        What ssh calls the machine.
-    process
-        The process that keeps it.
-    ports
-        Over there, by port here.
-    lifeline
-        Where an engine over there finds this client.
-    """
-
+    # The host as ssh calls it.
     host: str
+    # The process that keeps the tunnel up.
     process: subprocess.Popen[bytes]
+    # Ports on the device, by port here.
     ports: Mapping[int, int]
-    lifeline: Lifeline
+    # The address of this client for an engine on the device.
+    keepalive: Keepalive
     state: str = "up"
-    said: str = ""
-    _told: queue.SimpleQueue[dict[str, Any]] = field(default_factory=queue.SimpleQueue)
+    # The output of ssh at the last change.
+    output: str = ""
+    _reports: queue.SimpleQueue[dict[str, Any]] = field(default_factory=queue.SimpleQueue)
     _listener: threading.Thread | None = None
 
     @classmethod
     def open(cls, host: str, ports: Sequence[int]) -> Tunnel:
-        """Make loopback `ports` of this machine reachable on loopback of `host`, at ports that it picks.
-
-        Raises
-        ------
-        DeviceError
-            The host cannot be reached, or forbids it.
-        """
+        """Forward loopback ports of this machine to loopback ports of `host`, which picks their numbers."""
         process = subprocess.Popen(
             [sys.executable, "-m", "ngbkit.cluster.tunnel"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
-            env={**os.environ, "PYTHONPATH": python_path()},
+            env={**os.environ, "PYTHONPATH": build_python_path()},
         )
         token = secrets.token_hex(16)
-        tunnel = cls(host, process, {}, Lifeline(host="127.0.0.1", port=0, token=token), state="starting")
-        tunnel._tell({"host": host, "ports": list(ports), "token": token, "watch": os.getpid()})
+        tunnel = cls(host, process, {}, Keepalive(host="127.0.0.1", port=0, token=token), state="starting")
+        tunnel._send({"host": host, "ports": list(ports), "token": token, "watch": os.getpid()})
         tunnel._listener = threading.Thread(target=tunnel._listen, name=f"ngbkit-tunnel-{host}", daemon=True)
         tunnel._listener.start()
         try:
-            first = tunnel._told.get(timeout=UP_S)
+            first = tunnel._reports.get(timeout=UP_S)
         except queue.Empty:
-            first = {"state": "lost", "said": f"it was not up within {UP_S:g} s"}
+            first = {"state": "lost", "said": f"no tunnel within {UP_S:g} s"}
         if first["state"] != "up":
             tunnel.close()
             raise Shell(host=host).explain(SSH_FAILED, first["said"])
-        found = {int(here): there for here, there in first["ports"].items()}
-        tunnel.ports = found
-        tunnel.lifeline = Lifeline(host="127.0.0.1", port=found[first["lifeline"]], token=token)
+        tunnel.ports = {int(local): remote for local, remote in first["ports"].items()}
+        tunnel.keepalive = Keepalive(host="127.0.0.1", port=tunnel.ports[first["lifeline"]], token=token)
         return tunnel
 
     @property
-    def lost(self) -> bool:
+    def is_lost(self) -> bool:
         return self.state == "lost"
 
     def close(self) -> None:
-        """Say goodbye to the engine over there, wait until it has gone, and take the tunnel down."""
+        """Say goodbye to the engine on the device, wait for its end, and close the tunnel."""
         with contextlib.suppress(OSError):
-            self._tell({"goodbye": True})
+            self._send({"goodbye": True})
         try:
             self.process.wait(_GOODBYE_S * 2)
         except subprocess.TimeoutExpired:
@@ -114,70 +100,70 @@ class Tunnel:
             self._listener.join(_GOODBYE_S)
         self.state = "lost"
 
-    def _tell(self, what: Mapping[str, Any]) -> None:
+    def _send(self, request: Mapping[str, Any]) -> None:
         assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(what).encode() + b"\n")
+        self.process.stdin.write(json.dumps(request).encode() + b"\n")
         self.process.stdin.flush()
 
     def _listen(self) -> None:
         assert self.process.stdout is not None
         with self.process.stdout as lines:
             for line in lines:
-                told = json.loads(line)
-                self.state, self.said = told["state"], told.get("said", "")
-                self._told.put(told)
+                report = json.loads(line)
+                self.state, self.output = report["state"], report.get("said", "")
+                self._reports.put(report)
         self.state = "lost"
-        self._told.put({"state": "lost", "said": self.said or "the process that keeps the tunnel has ended"})
+        self._reports.put({"state": "lost", "said": self.output or "the process of the tunnel has ended"})
 
 
 class _Keeper:
-    """Keeps ssh running, and the lifeline of the engines at its other end."""
+    """Keeps ssh running, and the connections of the engines on the device."""
 
     def __init__(self, host: str, ports: Sequence[int], token: str) -> None:
         self._host, self._token = host, token
         self._server = socket.create_server(("127.0.0.1", 0))
-        self._lifeline = int(self._server.getsockname()[1])
-        # Over there, by port here; 0 has the server pick one, and after that it is to be the same again.
-        self._ports = dict.fromkeys([*ports, self._lifeline], 0)
-        self._lines: list[socket.socket] = []
+        self._keepalive_port = int(self._server.getsockname()[1])
+        # Ports on the device, by port here; for 0 the server picks one, which later connections request again.
+        self._ports = dict.fromkeys([*ports, self._keepalive_port], 0)
+        self._clients: list[socket.socket] = []
         self._leaving = threading.Event()
         self._up = False
         self._ssh: subprocess.Popen[bytes] | None = None
 
     def keep(self) -> None:
-        """Until goodbye, or until the link has been down for too long."""
-        for work in (self._greet, self._beat, self._take_orders):
-            threading.Thread(target=work, daemon=True).start()
-        ends = time.monotonic()  # the first try is the only one
+        """Run ssh until a goodbye, or until the link has been down for too long."""
+        for loop in (self._accept_engines, self._send_heartbeats, self._wait_for_goodbye):
+            threading.Thread(target=loop, daemon=True).start()
+        deadline = time.monotonic()  # no second try unless the first one succeeds
         while True:
-            said = self._run_ssh()
+            output = self._run_ssh()
             if self._leaving.is_set():
                 return
             if self._up:
-                ends = time.monotonic() + RECONNECT_S
-                _answer({"state": "down", "said": said})
-            if time.monotonic() >= ends:
-                _answer({"state": "lost", "said": said})
+                deadline = time.monotonic() + RECONNECT_S
+                _report({"state": "down", "said": output})
+            if time.monotonic() >= deadline:
+                _report({"state": "lost", "said": output})
                 return
-            time.sleep(_AGAIN_S)
+            time.sleep(_RETRY_S)
 
     def _run_ssh(self) -> str:
-        """ssh, from its start to its end; what it said last. Once it has got through, `_up` is true."""
+        """Run ssh to its end and return its last output; set `_up` once it is connected."""
         self._up = False
         forwards = [
-            word for here, there in self._ports.items() for word in ("-R", f"127.0.0.1:{there}:127.0.0.1:{here}")
+            word for local, remote in self._ports.items() for word in ("-R", f"127.0.0.1:{remote}:127.0.0.1:{local}")
         ]
-        words = [*SSH, "-N", "-o", "ExitOnForwardFailure=yes", "-o", "LogLevel=INFO"]
-        # A master of the user's own would hold the ports for longer than the tunnel lives.
-        words += ["-o", "ControlMaster=no", "-o", "ControlPath=none", *forwards, self._host]
+        command = [*SSH, "-N", "-o", "ExitOnForwardFailure=yes", "-o", "LogLevel=INFO"]
+        # The user's ControlMaster would keep the ports for longer than the tunnel lives.
+        command += ["-o", "ControlMaster=no", "-o", "ControlPath=none", *forwards, self._host]
         self._ssh = ssh = subprocess.Popen(
-            words,
+            command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             preexec_fn=end_with_parent,
         )
-        said: list[str] = []
+        last: list[str] = []
         assert ssh.stderr is not None
         with ssh.stderr as lines:
             for line in lines:
@@ -186,45 +172,45 @@ class _Keeper:
                 if allocated:
                     self._ports[int(allocated[2])] = int(allocated[1])
                     if all(self._ports.values()):
-                        self._tell_up()
+                        self._report_up()
                 else:
-                    said = [*said[-20:], text]
+                    last = [*last[-20:], text]
         ssh.wait()
-        return "\n".join(said)
+        return "\n".join(last)
 
-    def _tell_up(self) -> None:
+    def _report_up(self) -> None:
         self._up = True
-        _answer({"state": "up", "ports": self._ports, "lifeline": self._lifeline})
+        _report({"state": "up", "ports": self._ports, "lifeline": self._keepalive_port})
 
-    def _greet(self) -> None:
+    def _accept_engines(self) -> None:
         while True:
-            line, _ = self._server.accept()
-            line.sendall(self._token.encode() + b"\n")
-            self._lines.append(line)
+            client, _ = self._server.accept()
+            client.sendall(self._token.encode() + b"\n")
+            self._clients.append(client)
             if not self._up:
-                # Ports asked for by number are not announced: an engine that comes back shows that they are there.
-                self._tell_up()
+                # ssh does not announce ports requested by number: an engine that reconnects proves that they are open.
+                self._report_up()
 
-    def _beat(self) -> None:
+    def _send_heartbeats(self) -> None:
         while True:
             time.sleep(BEAT_S)
-            self._say(BEAT)
+            self._broadcast(BEAT)
 
-    def _say(self, word: bytes) -> None:
-        for line in list(self._lines):
+    def _broadcast(self, message: bytes) -> None:
+        for client in list(self._clients):
             try:
-                line.settimeout(1.0)
-                line.sendall(word)
+                client.settimeout(1.0)
+                client.sendall(message)
             except OSError:
-                self._lines.remove(line)
-                line.close()
+                self._clients.remove(client)
+                client.close()
 
-    def _take_orders(self) -> None:
-        """A goodbye; or the end of the pipe, which is the client's own."""
-        order = sys.stdin.readline()
+    def _wait_for_goodbye(self) -> None:
+        """Wait for the client's goodbye or for its end, which closes the pipe; then end."""
+        goodbye = sys.stdin.readline()
         self._leaving.set()
-        if order:
-            self._say(GOODBYE)
+        if goodbye:
+            self._broadcast(GOODBYE)
             self._wait_for_engines()
         if self._ssh is not None:
             self._ssh.kill()
@@ -232,32 +218,32 @@ class _Keeper:
         os._exit(0)
 
     def _wait_for_engines(self) -> None:
-        """Until each has let go of its line, which the end of its process does."""
-        with selectors.DefaultSelector() as waiting:
-            for line in self._lines:
-                waiting.register(line, selectors.EVENT_READ)
-            ends = time.monotonic() + _GOODBYE_S
-            while waiting.get_map() and time.monotonic() < ends:
-                for key, _ in waiting.select(timeout=0.1):
+        """Wait until each engine has closed its connection, as the end of its process does."""
+        with selectors.DefaultSelector() as selector:
+            for client in self._clients:
+                selector.register(client, selectors.EVENT_READ)
+            deadline = time.monotonic() + _GOODBYE_S
+            while selector.get_map() and time.monotonic() < deadline:
+                for key, _ in selector.select(timeout=0.1):
                     with contextlib.suppress(OSError):
                         if key.fileobj.recv(64):  # type: ignore[union-attr]
                             continue
-                    waiting.unregister(key.fileobj)
+                    selector.unregister(key.fileobj)
 
 
-def _answer(what: Mapping[str, Any]) -> None:
+def _report(change: Mapping[str, Any]) -> None:
     try:
-        sys.stdout.write(json.dumps(what) + "\n")
+        sys.stdout.write(json.dumps(change) + "\n")
         sys.stdout.flush()
     except BrokenPipeError:
         os._exit(0)
 
 
 def main() -> None:
-    """Keep the tunnel that the first line on the standard input describes."""
-    told = json.loads(sys.stdin.readline())
-    end_with(told["watch"])
-    _Keeper(told["host"], told["ports"], told["token"]).keep()
+    """Keep up the tunnel that the first line on the standard input describes."""
+    request = json.loads(sys.stdin.readline())
+    end_with(request["watch"])
+    _Keeper(request["host"], request["ports"], request["token"]).keep()
 
 
 if __name__ == "__main__":

@@ -1,9 +1,8 @@
-"""What the devices of this machine keep between runs, and the verb that lists it, cleans it, and carries tuning along.
+"""The caches that the devices of this machine keep between runs: list them, clean them, and carry tuning results along.
 
-contents.py   what there is: preparations (ONNX files, references, compiled engines) and results of tuning
-cleaning.py   what of it goes
-tape.py       files one after the other in a tar archive, written alike each time and read with care
-transfer.py   results of tuning to an archive and from one
-arguments.py  the words of `ngbkit cache`
-errand.py     carries them out
+contents.py   lists the caches: preparations (ONNX files, references, compiled engines) and tuning results
+cleaning.py   evicts entries
+tar.py        reads and writes plain tar archives, with reproducible bytes and strict checks
+manifest.py   the list of files at the start of an archive, and its limits
+transfer.py   exports tuning results to an archive and imports them from one
 """

@@ -1,8 +1,8 @@
-"""Files one after the other in a tar archive: plain files alone, written alike each time, and read with care.
+"""Tar archives of plain files: written with reproducible bytes by `tarfile`, read strictly, one header after another.
 
-tarfile would read an archive too, with links, devices, sparse files and headers as long as an archive likes to make
-them. Here a header is 512 bytes that describe a plain file, or the archive is refused. Nothing is ever unpacked to a
-path that an archive names: whoever reads decides what becomes of the pieces.
+Reading does not use `tarfile.TarFile`: it loads headers of any length into memory, and ends silently at a damaged
+header or without an end marker. Here a header is one block of 512 bytes that describes a plain file, or the archive is
+refused. Nothing is unpacked to a path from an archive: the caller decides where the content goes.
 """
 
 from __future__ import annotations
@@ -11,169 +11,106 @@ import gzip
 import tarfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, cast
 
 from ngbkit.errors import UsageError
-from ngbkit.files import replacing
+from ngbkit.files import write_atomically
 
 _BLOCK = tarfile.BLOCKSIZE
-_PIECE = 1 << 20
-_GZIPPED = (".gz", ".tgz")
+_CHUNK_BYTES = 1 << 20
+_GZIP_SUFFIXES = (".gz", ".tgz")
 _GZIP_MAGIC = b"\x1f\x8b"
-_PLAIN = (tarfile.REGTYPE, tarfile.AREGTYPE)
+_PLAIN_TYPES = (tarfile.REGTYPE, tarfile.AREGTYPE)
+
+
+@contextmanager
+def create(path: Path) -> Iterator[tarfile.TarFile]:
+    """Create an archive that replaces `path` if the block succeeds; compress it if the name ends in .gz or .tgz."""
+    try:
+        with (
+            write_atomically(path) as temporary,
+            open(temporary, "wb") as plain,
+            # Neither a name nor a time: the same content gives the same file.
+            gzip.GzipFile(filename="", mode="wb", fileobj=plain, mtime=0)
+            if path.suffix in _GZIP_SUFFIXES
+            else nullcontext(plain) as stream,
+            tarfile.TarFile(
+                fileobj=cast(BinaryIO, stream), mode="w", format=tarfile.USTAR_FORMAT, encoding="ascii", errors="strict"
+            ) as archive,
+        ):
+            yield archive
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror or error}.") from error
+
+
+def add(archive: tarfile.TarFile, name: str, size: int, content: BinaryIO) -> None:
+    """Append a file of `size` bytes, without an owner or a time."""
+    header = tarfile.TarInfo(name)
+    header.size, header.mode = size, 0o600
+    try:
+        archive.addfile(header, content)
+    except ValueError as error:
+        raise UsageError(f"invalid file name in an archive: got {name!r} ({error}).") from error
+    except OSError as error:
+        raise UsageError(
+            f"cannot archive {name}: {error.strerror or 'it shrank while it was read'}. Try again."
+        ) from error
+    if content.read(1):
+        raise UsageError(f"cannot archive {name}: it grew while it was read. Try again.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Writer:
-    """An archive that is being written.
-
-    Parameters
-    ----------
-    stream
-        Where it goes.
-    """
-
-    stream: BinaryIO
-
-    def add(self, name: str, size: int, pieces: Iterator[bytes]) -> None:
-        """Put a file of `size` bytes behind those there are. Neither its owner nor its age is told.
-
-        Raises
-        ------
-        UsageError
-            Its name is too long for a tar archive, or it has not that size.
-        """
-        about = tarfile.TarInfo(name)
-        about.size, about.mode = size, 0o600
-        try:
-            header = about.tobuf(tarfile.USTAR_FORMAT, "ascii", "strict")
-        except (ValueError, UnicodeError) as error:
-            raise UsageError(f"{name!r} cannot be a name in an archive: {error}.") from error
-        self.stream.write(header)
-        written = 0
-        for piece in pieces:
-            written += len(piece)
-            self.stream.write(piece)
-        if written != size:
-            raise UsageError(f"{name} changed while it was read, from {size} bytes to {written}: try again.")
-        self.stream.write(b"\0" * (-size % _BLOCK))
-
-    def end(self) -> None:
-        """Nothing follows."""
-        self.stream.write(b"\0" * 2 * _BLOCK)
-
-
-@contextmanager
-def writing(path: Path) -> Iterator[Writer]:
-    """An archive that takes its place when the block ends well; compressed where its name ends in .gz or .tgz.
-
-    Raises
-    ------
-    UsageError
-        It cannot be written there.
-    """
-    try:
-        with replacing(path) as temporary, open(temporary, "wb") as plain:
-            if path.suffix in _GZIPPED:
-                # Neither a name nor a time in it: the same content gives the same file.
-                with gzip.GzipFile(filename="", mode="wb", fileobj=plain, mtime=0) as packed:
-                    yield from _written(cast(BinaryIO, packed))
-            else:
-                yield from _written(plain)
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror or error}.") from error
-
-
-def _written(stream: BinaryIO) -> Iterator[Writer]:
-    writer = Writer(stream=stream)
-    yield writer
-    writer.end()
-
-
-@dataclass(slots=True, kw_only=True)
 class Reader:
-    """An archive that is being read, from its begin to its end.
-
-    Parameters
-    ----------
-    name
-        What it is called in errors.
-    stream
-        Where it comes from.
-    """
+    """An archive that is read from its beginning to its end; `name` is what errors call it."""
 
     name: str
     stream: BinaryIO
-    _left: int = field(default=0)
-    _padding: int = field(default=0)
 
-    def next(self) -> tuple[str, int] | None:
-        """The name and the size of the next file; None at the end.
+    def read_files(self) -> Iterator[tuple[str, int, Iterator[bytes]]]:
+        """Yield the name, the size in bytes and the content of each file; skip content that the caller leaves."""
+        while (block := self._read(_BLOCK)) != b"\0" * _BLOCK:
+            try:
+                header = tarfile.TarInfo.frombuf(block, "ascii", "strict")
+            except (tarfile.HeaderError, UnicodeError, ValueError) as error:
+                raise self.refuse(f"invalid header ({error})") from error
+            if header.type not in _PLAIN_TYPES or header.size < 0:
+                raise self.refuse(f"{header.name!r} is not a plain file")
+            content = self._read_content(header.size)
+            yield header.name, header.size, content
+            for _ in content:
+                continue
 
-        Raises
-        ------
-        UsageError
-            What follows is no plain file.
-        """
-        if self._left or self._padding:
-            raise RuntimeError("the file before was not read to its end")
-        block = self._take(_BLOCK)
-        if block == b"\0" * _BLOCK:
-            return None
+    def refuse(self, reason: str) -> UsageError:
+        """Build the error for an invalid archive."""
+        return UsageError(
+            f"invalid archive {self.name}: {reason}; expected an unchanged file from `ngbkit cache export`."
+        )
+
+    def _read_content(self, size: int) -> Iterator[bytes]:
+        for start in range(0, size, _CHUNK_BYTES):
+            yield self._read(min(size - start, _CHUNK_BYTES))
+        self._read(-size % _BLOCK)
+
+    def _read(self, size: int) -> bytes:
         try:
-            about = tarfile.TarInfo.frombuf(block, "ascii", "strict")
-        except (tarfile.HeaderError, UnicodeError, ValueError) as error:
-            raise self.damaged(f"what should describe a file does not read ({error})") from error
-        if about.type not in _PLAIN or about.size < 0:
-            raise self.damaged(f"{about.name!r} is no plain file")
-        self._left, self._padding = about.size, -about.size % _BLOCK
-        return about.name, about.size
-
-    def pieces(self) -> Iterator[bytes]:
-        """The content of the file that `next` told of.
-
-        Raises
-        ------
-        UsageError
-            The archive ends in the middle of it.
-        """
-        while self._left:
-            piece = self._take(min(self._left, _PIECE))
-            self._left -= len(piece)
-            yield piece
-        self._take(self._padding)
-        self._padding = 0
-
-    def damaged(self, what: str) -> UsageError:
-        """The error of an archive in which something is wrong."""
-        return UsageError(f"{self.name} is no archive that `ngbkit cache export` wrote, or it was changed: {what}.")
-
-    def _take(self, size: int) -> bytes:
-        try:
-            taken = self.stream.read(size)
+            content = self.stream.read(size)
         except (OSError, EOFError, zlib.error) as error:
-            raise self.damaged(f"it cannot be read on ({error})") from error
-        if len(taken) < size:
-            raise self.damaged("it ends too early")
-        return taken
+            raise self.refuse(f"cannot read on ({error})") from error
+        if len(content) < size:
+            raise self.refuse("truncated")
+        return content
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[Reader]:
-    """An archive to read, compressed or not.
-
-    Raises
-    ------
-    UsageError
-        There is no such file.
-    """
+def open_archive(path: Path) -> Iterator[Reader]:
+    """Open an archive for reading, compressed or not."""
     try:
-        plain = open(path, "rb")  # noqa: SIM115  closed below, also where it is wrapped
+        plain = open(path, "rb")  # noqa: SIM115  closed below, also if it is wrapped
     except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}.") from error
+        raise UsageError(f"cannot read {path}: {error.strerror}.") from error
     with plain:
         is_packed = plain.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
         plain.seek(0)

@@ -1,5 +1,5 @@
-"""ngbkit brought to a device, and taken away again; nothing has to be there but a Python.
+"""Installs ngbkit on a device, and removes it; the device needs nothing but a Python.
 
-deploy   -> wheel, wheelhouse -> errand -> onsite (over there): venv, pip, a look
-undeploy -> errand -> onsite (over there): what is held, and its removal
+deploy   -> wheel, wheelhouse -> remote -> onsite (on the device): venv, pip, a check of the result
+undeploy -> remote -> onsite (on the device): a list of the contents, and their removal
 """

@@ -1,8 +1,8 @@
-"""Bring ngbkit to a device, into an environment of its own there, and look at what the device can do with it.
+"""Deploys ngbkit to a device, into an environment of its own there, and checks the compilers of the device.
 
-    wheel -> one stream over the device's shell -> `ngbkit.cluster.deployment.onsite` over there: venv, pip, a look
+    wheel -> one stream over the device's shell -> `ngbkit.cluster.deployment.onsite` on the device: venv, pip, a check
 
-Nothing has to be on the device but a Python, and nothing is changed there outside its state folder.
+The device needs nothing but a Python, and nothing changes there outside its state folder.
 """
 
 from __future__ import annotations
@@ -15,78 +15,65 @@ from typing import Any
 
 from ngbkit.cluster import replies
 from ngbkit.cluster.deployment import wheel, wheelhouse
-from ngbkit.cluster.deployment.remote import Say, carry, nobody, own_python, settled
+from ngbkit.cluster.deployment.remote import Report, discard_line, find_custom_python, request, resolve
 from ngbkit.cluster.devices import Device
 from ngbkit.device.spec import FORMAT
 from ngbkit.errors import DeviceError, UnknownNameError
 from ngbkit.sweep import records
 
-# The extras that bring compilers, and what a GPU needs to be read; the others are the client's.
+# The extras with compilers, and with what a GPU needs to be read; the others are the client's.
 DEVICE_EXTRAS = (
     *("torch", "onnxruntime", "openvino", "tvm", "iree", "executorch"),
     *("cuda", "onnxruntime-gpu", "tensorrt", "tensorrt-rtx"),
 )
-# Which of them where none is named, by processor: OpenVINO is Intel's.
+# The default extras by processor: OpenVINO is Intel's.
 _DEFAULTS = {"x86_64": ("torch", "onnxruntime", "openvino")}
 _DEFAULT = ("torch", "onnxruntime")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deployed:
-    """What a device can do now.
-
-    Parameters
-    ----------
-    device
-        Its label.
-    version
-        The version of ngbkit that is there.
-    python
-        The Python of the environment that was made.
-    state_dir
-        The folder that holds it, and all that runs will leave there.
-    environment
-        What the device is, as `ngbkit.hardware.environment.describe` tells it there.
-    compilers
-        Each compiler: ``compiler``, ``version``, and as ``missing`` why it cannot be used there, or ``""``.
-    remark
-        What is left to do until runs use it, a sentence; empty where there is nothing.
-    """
+class Deployment:
+    """The ngbkit that a deploy has installed on a device."""
 
     device: str
     version: str
+    # The Python of the new environment.
     python: str
+    # The folder of the environment, and of all files of later runs.
     state_dir: str
+    # The device's `ngbkit.hardware.environment.describe`.
     environment: Mapping[str, Any]
+    # compiler, version, and missing: the reason why it is unavailable, or "".
     compilers: Sequence[Mapping[str, Any]]
+    # The next step until runs use it, as a sentence; "" if there is none.
     remark: str = ""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
     def to_text(self) -> str:
-        """All of it in lines, for people."""
-        about = self.environment
-        packages = about.get("packages") or {}
-        device = {
-            "chip": about.get("chip"),
-            "cores": f"{about.get('cores_usable')} of {about.get('threads')}",
-            "memory": f"{(about.get('memory_bytes') or 0) / 2**30:.1f} GiB",
-            "Python": f"{about.get('python')}, {self.python}",
+        """Render it as lines of text."""
+        packages = self.environment.get("packages") or {}
+        facts = {
+            "chip": self.environment.get("chip"),
+            "cores": f"{self.environment.get('cores_usable')} of {self.environment.get('threads')}",
+            "memory": f"{(self.environment.get('memory_bytes') or 0) / 2**30:.1f} GiB",
+            "Python": f"{self.environment.get('python')}, {self.python}",
             "libraries": ", ".join(f"{name} {number}" for name, number in packages.items()),
         }
         compilers = {
-            one["compiler"]: f"not available: {one['missing']}" if one["missing"] else one["version"] or "available"
-            for one in self.compilers
+            f"  {compiler['compiler']}": f"not available: {compiler['missing']}"
+            if compiler["missing"]
+            else compiler["version"] or "available"
+            for compiler in self.compilers
         }
-        rows = {**device, "compilers": "", **{f"  {name}": text for name, text in compilers.items()}}
+        rows = {**facts, "compilers": "", **compilers}
         width = max(map(len, rows))
-        lines = [f"{name.ljust(width)}  {text}" for name, text in rows.items()]
-        head = f"{self.device}: ngbkit {self.version} is ready in {self.state_dir}"
-        more = f"To bring more of them: ngbkit deploy {self.device} --extras NAMES"
-        if all(not one["missing"] for one in self.compilers):
-            more = ""
-        return "\n".join(replies.plain(line).rstrip() for line in [head, *lines, more, self.remark] if line)
+        lines = [f"{self.device}: ngbkit {self.version} is ready in {self.state_dir}"]
+        lines += [f"{name.ljust(width)}  {text}" for name, text in rows.items()]
+        if any(compiler["missing"] for compiler in self.compilers):
+            lines.append(f"To install more of them: ngbkit deploy {self.device} --extras NAMES")
+        return "\n".join(replies.sanitize(line).rstrip() for line in [*lines, self.remark] if line)
 
 
 def deploy(
@@ -96,93 +83,75 @@ def deploy(
     wheels: Path | bool = False,
     python: str | None = None,
     system_site_packages: bool = False,
-    say: Say = nobody,
-) -> Deployed:
-    """Install the ngbkit that runs now on a device, in an environment of its own, and look at what it can do.
+    report: Report = discard_line,
+) -> Deployment:
+    """Install the running ngbkit on a device, or update it there, and check the compilers of the device.
 
-    Where it is there already it is brought up to date in place.
-
-    Parameters
-    ----------
-    device
-        The device, as the devices file has it.
-    extras
-        Which compilers to bring: some of `DEVICE_EXTRAS`. Default: PyTorch, ONNX Runtime, and on x86 OpenVINO.
-    wheels
-        False: the device fetches what it needs. True: it is fetched here and sent. A folder: what lies there is sent.
-    python
-        The Python over there that the environment is made of. Default: the device's own, else ``python3``.
-    system_site_packages
-        Whether the environment sees the packages of that Python too, as those of a Jetson's system.
-    say
-        Takes what is done, and what pip prints, line by line.
-
-    Raises
-    ------
-    UsageError
-        An extra that there is not, a folder without wheels, or a device that this cannot be done for.
-    DeviceError
-        It cannot be reached, or the installation failed; the message holds what was said last.
+    `extras` are some of `DEVICE_EXTRAS`. The device downloads its `wheels` (False), or receives those that are
+    downloaded here (True) or lie in a folder. The environment is based on `python` of the device (by default the
+    configured one, else ``python3``), with its system's packages if `system_site_packages`, as on a Jetson. `report`
+    receives the progress and pip's output line by line.
     """
-    device = settled(device)
-    known = [extra for extra in DEVICE_EXTRAS if extra in wheel.extras()]
+    device = resolve(device)
+    available = [extra for extra in DEVICE_EXTRAS if extra in wheel.list_extras()]
     for extra in extras or ():
-        if extra not in known:
-            raise UnknownNameError("extra", extra, known, "Each brings a compiler and what that needs.")
-    named = (python or own_python(device)) is not None
-    told: dict[str, Any] = {"named": named, "system": system_site_packages}
-    about = _read_look(device, carry(device, "look", python=python, told=told))
+        if extra not in available:
+            raise UnknownNameError("extra", extra, available, "Each installs a compiler and its requirements.")
+    is_named = (python or find_custom_python(device)) is not None
+    fields: dict[str, Any] = {"named": is_named, "system": system_site_packages}
+    machine = _parse_machine(device, request(device, "look", python=python, fields=fields))
     if extras is None:
-        wanted = _DEFAULTS.get(about["markers"]["platform_machine"], _DEFAULT)
-        extras = [extra for extra in wanted if extra in known]
+        defaults = _DEFAULTS.get(machine["markers"]["platform_machine"], _DEFAULT)
+        extras = [extra for extra in defaults if extra in available]
     with tempfile.TemporaryDirectory() as folder:
         files = [wheel.build(Path(folder))]
         if wheels is not False:
-            house = wheelhouse.gather(about, files[0], extras, say) if wheels is True else wheels
-            files += wheelhouse.needed(house, about["installed"])
+            house = wheelhouse.download(machine, files[0], extras, report) if wheels is True else wheels
+            files += wheelhouse.select_missing(house, machine["installed"])
             size = sum(file.stat().st_size for file in files) / 2**20
-            say(f"sending {len(files)} wheel(s), {size:.1f} MiB")
-        told |= {"wheel": files[0].name, "extras": list(extras), "offline": wheels is not False}
-        return _read_deployed(device, carry(device, "install", python=python, told=told, files=files, say=say))
+            report(f"sending {len(files)} wheel(s), {size:.1f} MiB")
+        fields |= {"wheel": files[0].name, "extras": list(extras), "offline": wheels is not False}
+        answer = request(device, "install", python=python, fields=fields, files=files, report=report)
+        return _parse_deployment(device, answer)
 
 
-def _read_look(device: Device, answer: Mapping[str, Any]) -> dict[str, Any]:
-    kinds = {"glibc": str, "free_threaded": bool, "installed": list, "markers": dict}
-    about = replies.take(device.label, answer, kinds)
-    about["installed"] = [str(name) for name in about["installed"]]
-    told = ("platform_machine", "platform_python_implementation", "python_version", "python_full_version")
-    replies.take(device.label, about["markers"], dict.fromkeys([*told, *about["markers"]], str))
-    return about
+def _parse_machine(device: Device, answer: Mapping[str, Any]) -> dict[str, Any]:
+    types = {"glibc": str, "free_threaded": bool, "installed": list, "markers": dict}
+    machine = replies.extract(device.label, answer, types)
+    machine["installed"] = [str(name) for name in machine["installed"]]
+    required = ("platform_machine", "platform_python_implementation", "python_version", "python_full_version")
+    replies.extract(device.label, machine["markers"], dict.fromkeys([*required, *machine["markers"]], str))
+    return machine
 
 
-def _read_deployed(device: Device, answer: Mapping[str, Any]) -> Deployed:
-    kinds = {"python": str, "state_dir": str, "version": str, "hello": dict, "compilers": list}
-    found = replies.take(device.label, answer, kinds)
-    hello = replies.take(device.label, found["hello"], {"format": int, "record_format": int, "environment": dict})
-    for name, own in (("format", FORMAT), ("record_format", records.FORMAT)):
-        if hello[name] != own:
+def _parse_deployment(device: Device, answer: Mapping[str, Any]) -> Deployment:
+    types = {"python": str, "state_dir": str, "version": str, "hello": dict, "compilers": list}
+    fields = replies.extract(device.label, answer, types)
+    hello = replies.extract(device.label, fields["hello"], {"format": int, "record_format": int, "environment": dict})
+    for name, expected in (("format", FORMAT), ("record_format", records.FORMAT)):
+        if hello[name] != expected:
             raise DeviceError(
-                f"device {device.label} has {name} {hello[name]} after the deploy, this ngbkit {own}: was it changed "
-                "while it ran? Start it again, and deploy again."
+                f"device {device.label} has {name} {hello[name]} after the deploy; expected {expected}. Did this "
+                "ngbkit change while it ran? Restart it, and deploy again."
             )
     compilers = [
-        {**replies.take(device.label, one, {"compiler": str, "missing": str}), "version": one.get("version")}
-        for one in found["compilers"]
+        {**replies.extract(device.label, item, {"compiler": str, "missing": str}), "version": item.get("version")}
+        for item in fields["compilers"]
     ]
-    return Deployed(
+    return Deployment(
         device=device.label,
-        version=found["version"],
-        python=found["python"],
-        state_dir=found["state_dir"],
+        version=fields["version"],
+        python=fields["python"],
+        state_dir=fields["state_dir"],
         environment=hello["environment"],
         compilers=compilers,
-        remark=_remark(device, found["python"]),
+        remark=_build_remark(device, fields["python"]),
     )
 
 
-def _remark(device: Device, python: str) -> str:
-    if own_python(device) is not None:
-        return f"Runs use python = {device.python!r}, as the devices file says. Without that line they use this one."
+def _build_remark(device: Device, python: str) -> str:
+    if find_custom_python(device) is not None:
+        return f"Runs use python = {device.python!r} of the devices file. Remove that line to use this environment."
     if device.launch == "local" and device.python is None:
-        return f"Runs on this machine use their client's own Python. To use this one: python = {python!r}"
+        return f"Runs on this machine use the client's own Python. To use this one: python = {python!r}"
     return ""

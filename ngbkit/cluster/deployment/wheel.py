@@ -1,6 +1,6 @@
-"""A wheel of the ngbkit that runs now, from a checkout or from an installed wheel: what travels to a device.
+"""A wheel of the running ngbkit, from a checkout or from an installed wheel, for a device.
 
-Made without a build tool and without a network, and the same byte for byte as long as its contents are the same.
+It is built without a build tool and without a network; the same contents give the same bytes.
 """
 
 from __future__ import annotations
@@ -16,27 +16,21 @@ import ngbkit
 from ngbkit.errors import UsageError
 
 _WHEEL = "Wheel-Version: 1.0\nGenerator: ngbkit\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-# The first that a zip file can tell.
+# The earliest date of a zip file.
 _DATE = (1980, 1, 1, 0, 0, 0)
 _UNIX, _PLAIN_FILE = 3, 0o100644 << 16
 
 
 def build(folder: Path) -> Path:
-    """Write the wheel into `folder`, which is made where it is missing; its path.
-
-    Raises
-    ------
-    UsageError
-        This ngbkit was never installed, so that nothing says what it needs.
-    """
-    found = _distribution()
-    about = f"ngbkit-{found.version}.dist-info"
-    contents = {name: path.read_bytes() for name, path in _package()}
-    contents |= {f"{about}/{name}": text for name, text in _metadata(found)}
-    listed = "".join(f"{name},sha256={_hash(content)},{len(content)}\n" for name, content in contents.items())
-    contents[f"{about}/RECORD"] = f"{listed}{about}/RECORD,,\n".encode()
+    """Write the wheel to a folder, which is created if it is missing; return its path."""
+    distribution = _find_distribution()
+    info = f"ngbkit-{distribution.version}.dist-info"
+    contents = {name: path.read_bytes() for name, path in _list_package_files()}
+    contents |= {f"{info}/{name}": text for name, text in _build_metadata(distribution)}
+    lines = "".join(f"{name},sha256={_hash(content)},{len(content)}\n" for name, content in contents.items())
+    contents[f"{info}/RECORD"] = f"{lines}{info}/RECORD,,\n".encode()
     folder.mkdir(parents=True, exist_ok=True)
-    wheel = folder / f"ngbkit-{found.version}-py3-none-any.whl"
+    wheel = folder / f"ngbkit-{distribution.version}-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
         for name, content in contents.items():
             entry = zipfile.ZipInfo(name, _DATE)
@@ -45,40 +39,40 @@ def build(folder: Path) -> Path:
     return wheel
 
 
-def extras() -> list[str]:
-    """The extras that this ngbkit says it has."""
-    return _distribution().metadata.get_all("Provides-Extra") or []
+def list_extras() -> list[str]:
+    """List the extras of this ngbkit."""
+    return _find_distribution().metadata.get_all("Provides-Extra") or []
 
 
-def _distribution() -> metadata.Distribution:
+def _find_distribution() -> metadata.Distribution:
     try:
-        found = metadata.distribution("ngbkit")
+        distribution = metadata.distribution("ngbkit")
     except metadata.PackageNotFoundError:
-        found = None
-    if found is None or found.read_text("METADATA") is None:
+        distribution = None
+    if distribution is None or distribution.read_text("METADATA") is None:
         raise UsageError(
-            "this ngbkit runs from a folder and was never installed, so that nothing says what it needs on a device: "
-            "install it (`pip install -e .` in its checkout) and deploy again."
+            "this ngbkit runs from a folder without being installed, so its requirements are unknown: install it "
+            "(`pip install -e .` in its checkout) and deploy again."
         )
-    return found
+    return distribution
 
 
-def _package() -> Iterator[tuple[str, Path]]:
-    """The files of the package, sorted, without what Python and editors leave beside them."""
+def _list_package_files() -> Iterator[tuple[str, Path]]:
+    """List the files of the package by name, sorted, without hidden files and byte code."""
     root = Path(ngbkit.__file__).parent
     for path in sorted(root.rglob("*")):
         parts = path.relative_to(root).parts
-        left_out = any(part.startswith(".") or part == "__pycache__" for part in parts) or path.suffix == ".pyc"
-        if path.is_file() and not left_out:
+        is_excluded = any(part.startswith(".") or part == "__pycache__" for part in parts) or path.suffix == ".pyc"
+        if path.is_file() and not is_excluded:
             yield "/".join(("ngbkit", *parts)), path
 
 
-def _metadata(found: metadata.Distribution) -> Iterator[tuple[str, bytes]]:
-    """What the wheel says about itself: as it was installed, except for who built it and how."""
+def _build_metadata(distribution: metadata.Distribution) -> Iterator[tuple[str, bytes]]:
+    """Build the wheel's metadata: as it was installed, except for the builder."""
     for name in ("METADATA", "entry_points.txt"):
-        yield name, (found.read_text(name) or "").encode()
+        yield name, (distribution.read_text(name) or "").encode()
     yield "WHEEL", _WHEEL.encode()
-    for file in sorted(found.files or (), key=str):
+    for file in sorted(distribution.files or (), key=str):
         if file.parts[0].endswith(".dist-info") and file.parts[1:2] == ("licenses",):
             yield "/".join(file.parts[1:]), file.read_binary()
 

@@ -1,4 +1,4 @@
-"""What the ways to start an engine share: whom to tell, and how Python and the state folder of a device are found."""
+"""The base of the launchers: the caller that waits for an engine, and a device's Python and state folder."""
 
 from __future__ import annotations
 
@@ -7,37 +7,29 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ngbkit.cluster.devices import Device
-from ngbkit.cluster.shell import words
+from ngbkit.cluster.shell import join_words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Starter:
-    """Who waits for an engine.
-
-    Parameters
-    ----------
-    say
-        Takes what is waited for, in words.
-    stopped
-        Whether the engine is not wanted any more.
-    """
+    """The caller that waits for an engine: `say` reports the progress, `stopped` returns whether to give up."""
 
     say: Callable[[str], object]
     stopped: Callable[[], bool]
 
 
-NOBODY = Starter(say=str, stopped=bool)
+SILENT = Starter(say=str, stopped=bool)
 
 
-def python(device: Device, *arguments: str) -> str:
-    """The line of ``sh`` that runs the device's Python: the one that is named, or the one that `ngbkit deploy` made."""
+def build_python_command(device: Device, *arguments: str) -> str:
+    """Build the line of ``sh`` that runs the device's Python: the configured one, or that of `ngbkit deploy`."""
     if device.python is not None:
-        return f"exec {words([device.python, *arguments])}"
-    return f"exec {state_dir(device)}/env/bin/python {shlex.join(arguments)}"
+        return f"exec {join_words([device.python, *arguments])}"
+    return f"exec {quote_state_dir(device)}/env/bin/python {shlex.join(arguments)}"
 
 
-def state_dir(device: Device) -> str:
-    """The device's folder as ``sh`` finds it: the one that is named, or the one that ngbkit picks over there."""
+def quote_state_dir(device: Device) -> str:
+    """Quote the device's state folder for ``sh``: the configured one, or the default on that machine."""
     if device.state_dir is not None:
-        return words([device.state_dir])
+        return join_words([device.state_dir])
     return '"${NGBKIT_STATE_DIR:-${XDG_STATE_HOME:-$HOME/.local/state}/ngbkit}"'

@@ -1,8 +1,8 @@
-"""An engine on a machine that ssh reaches: nothing listens beyond loopback, and nothing is left there.
+"""Launcher of an engine on a machine behind ssh: nothing listens beyond loopback, and nothing remains there.
 
-The controller is here, on loopback; a reverse tunnel (`ngbkit.cluster.tunnel`) carries the ports of its engines, and
-the lifeline by which an engine knows that its client is there. With ``network = "direct"`` there is no tunnel: the
-controller listens on an address of this machine, encrypted.
+The controller runs here, on loopback; a reverse tunnel (`ngbkit.cluster.tunnel`) forwards its ports, and the keepalive
+connection that shows an engine that its client lives. With ``network = "direct"`` there is no tunnel: the controller listens,
+encrypted, on an address of this machine.
 """
 
 from __future__ import annotations
@@ -14,113 +14,106 @@ from contextlib import ExitStack
 from typing import Any
 
 from ngbkit.cluster.devices import Device
-from ngbkit.cluster.engine import Engine, identity
+from ngbkit.cluster.engine import Engine, create_identity
 from ngbkit.cluster.hub import START_S, Hub
-from ngbkit.cluster.launchers.base import NOBODY, Starter, python
+from ngbkit.cluster.launchers.base import SILENT, Starter, build_python_command
 from ngbkit.cluster.tunnel import Tunnel
 from ngbkit.device.engine import Settings
 from ngbkit.errors import DeviceError
 
-# What the ports of an engine are called in what ipyparallel's controller writes; the last is a list.
+# The keys of the ports in the connection file of ipyparallel's controller; the last is a list.
 PORTS = ("registration", "control", "mux", "task", "hb_ping", "hb_pong", "iopub")
 PORT_LIST = "broadcast"
 
 
-def start(device: Device, starter: Starter = NOBODY) -> Engine:
-    """Start the engine of a device over ssh.
-
-    Raises
-    ------
-    DeviceError
-        The machine cannot be reached, has no ngbkit, or the engine did not come up; the message says what to do, or
-        holds the log of the engine.
-    """
-    del starter  # it is up in seconds, or not at all
-    # Python over there starts while the controller starts here; it then waits for what it is to do.
-    waiting = device.shell.start(
-        python(device, "-m", "ngbkit.device.launch"),
+def start(device: Device, starter: Starter = SILENT) -> Engine:
+    """Start the engine of a device over ssh; the error for a failure has a remedy or the engine's log."""
+    del starter  # it starts in seconds or fails
+    # Python on the device starts while the controller starts here, and waits for its settings.
+    process = device.shell.start(
+        build_python_command(device, "-m", "ngbkit.device.launch"),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    name = identity(device.label)
+    identity = create_identity(device.label)
     tunnel: Tunnel | None = None
     with ExitStack() as undo:
-        undo.callback(_end, waiting)
+        undo.callback(_kill, process)
         try:
             hub = Hub.start(device.address if device.network == "direct" else None)
             undo.callback(hub.stop)
             if device.network == "tunnel":
-                tunnel = Tunnel.open(str(device.host), ports(hub.connection))
+                tunnel = Tunnel.open(str(device.host), list_ports(hub.connection))
                 undo.callback(tunnel.close)
-            about = _answer(device, waiting, _settings(device, name, hub, tunnel))
-            view = hub.wait_for(name, START_S)
+            answer = _launch(device, process, _build_settings(device, identity, hub, tunnel))
+            view = hub.wait_for_engine(identity, START_S)
             if view is None:
-                raise DeviceError(f"its engine did not register in {START_S:g} s")
+                raise DeviceError(f"it did not register in {START_S:g} s")
         except (DeviceError, OSError) as error:
-            raise DeviceError(f"the engine of device {device.label} did not come up: {error}") from error
+            raise DeviceError(f"the engine of device {device.label} did not start: {error}") from error
         undo.pop_all()
 
     def stop() -> None:
         if tunnel is not None:
-            tunnel.close()  # its goodbye ends the engine
+            tunnel.close()  # the goodbye ends the engine
         else:
-            device.shell.run(python(device, "-m", "ngbkit.device.launch", "--stop", about["folder"]))
+            device.shell.run(build_python_command(device, "-m", "ngbkit.device.launch", "--stop", answer["folder"]))
         hub.stop()
 
     return Engine(
         device=device.label,
         view=view,
         stop=stop,
-        alive_too=lambda: hub.alive and not (tunnel is not None and tunnel.lost),
-        trouble=lambda: tunnel.said if tunnel is not None and tunnel.state == "down" else "",
+        is_connected=lambda: hub.is_alive and not (tunnel is not None and tunnel.is_lost),
+        trouble=lambda: tunnel.output if tunnel is not None and tunnel.state == "down" else "",
     )
 
 
-def ports(connection: Mapping[str, Any]) -> list[int]:
-    """Every port that an engine connects to."""
+def list_ports(connection: Mapping[str, Any]) -> list[int]:
+    """List the ports that an engine connects to."""
     return [*(connection[name] for name in PORTS), *connection[PORT_LIST]]
 
 
-def moved(connection: Mapping[str, Any], found: Mapping[int, int]) -> dict[str, Any]:
-    """The connection as an engine at the other end of a tunnel sees it."""
-    singles = {name: found[connection[name]] for name in PORTS}
-    return {**connection, **singles, PORT_LIST: [found[port] for port in connection[PORT_LIST]]}
+def map_ports(connection: Mapping[str, Any], ports: Mapping[int, int]) -> dict[str, Any]:
+    """Return the connection with the ports at the other end of a tunnel."""
+    singles = {name: ports[connection[name]] for name in PORTS}
+    return {**connection, **singles, PORT_LIST: [ports[port] for port in connection[PORT_LIST]]}
 
 
-def _settings(device: Device, name: str, hub: Hub, tunnel: Tunnel | None) -> Settings:
+def _build_settings(device: Device, identity: str, hub: Hub, tunnel: Tunnel | None) -> Settings:
     return Settings(
         label=device.label,
-        identity=name,
-        connection=hub.connection if tunnel is None else moved(hub.connection, tunnel.ports),
+        identity=identity,
+        connection=hub.connection if tunnel is None else map_ports(hub.connection, tunnel.ports),
         state_dir=device.state_dir,
         cores=device.cores,
         environment=dict(device.environment()),
-        lifeline=None if tunnel is None else tunnel.lifeline,
+        lifeline=None if tunnel is None else tunnel.keepalive,
     )
 
 
-def _end(waiting: subprocess.Popen[bytes]) -> None:
-    waiting.kill()
-    waiting.communicate()
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.communicate()
 
 
-def _answer(device: Device, waiting: subprocess.Popen[bytes], settings: Settings) -> dict[str, Any]:
-    """What the launch over there answers."""
+def _launch(device: Device, process: subprocess.Popen[bytes], settings: Settings) -> dict[str, Any]:
+    """Send the settings to the launch on the device; return its answer."""
     try:
-        out, errors = waiting.communicate(settings.to_json().encode(), timeout=2 * START_S)
+        out, errors = process.communicate(settings.to_json().encode(), timeout=2 * START_S)
     except subprocess.TimeoutExpired:
-        raise DeviceError(f"{device.shell.where} did not answer within {2 * START_S:g} s") from None
-    said = errors.decode(errors="replace")
-    if waiting.returncode == 127 or "No module named" in said:
-        raise DeviceError(f"{said.strip()}. Install ngbkit there: `ngbkit deploy {device.label}`")
-    if waiting.returncode:
-        raise device.shell.explain(waiting.returncode, said)
+        raise DeviceError(f"{device.shell.machine} did not answer within {2 * START_S:g} s") from None
+    output = errors.decode(errors="replace")
+    if process.returncode == 127 or "No module named" in output:
+        raise DeviceError(f"{output.strip()}. Install ngbkit there: `ngbkit deploy {device.label}`")
+    if process.returncode:
+        raise device.shell.explain(process.returncode, output)
     try:
-        # What a login shell prints of its own comes before it.
+        # A login shell may print before it.
         answer: dict[str, Any] = json.loads(out.decode(errors="replace").strip().splitlines()[-1])
     except (IndexError, ValueError):
-        raise DeviceError(f"{device.shell.where} answered {out[-200:]!r} in the place of JSON") from None
+        raise DeviceError(f"invalid answer from {device.shell.machine}: got {out[-200:]!r}; expected JSON") from None
     if "error" in answer:
         raise DeviceError(str(answer["error"]))
     return answer

@@ -1,9 +1,9 @@
-"""What `deploy` and `undeploy` do on a device: modules of the standard library alone, which travel there as text.
+"""The verbs of `deploy` and `undeploy` on a device: modules of the standard library alone, which are sent as text.
 
-    folder.py   what is ngbkit's in a device's folder, who has it for himself, which engines live there
-    install.py  an environment with ngbkit in it, and what it can do
-    holdings.py what lies there, and its removal
-    program.py  what is asked for, and the answer
+    folder.py   the state folder: its ngbkit entries, its lock, its live engines
+    install.py  an environment with ngbkit, and a check of its compilers
+    listing.py  the contents of the folder, and their removal
+    program.py  reads the request and prints the answer
 
-They import each other and nothing else of ngbkit, in this order.
+They import each other, in this order, and nothing else of ngbkit.
 """

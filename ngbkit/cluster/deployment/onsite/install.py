@@ -1,4 +1,4 @@
-"""An environment with ngbkit in it: what there is to make it of, the making, and what it can do then."""
+"""An environment with ngbkit: a description of the machine, the installation, and a check of the compilers."""
 
 from __future__ import annotations
 
@@ -19,18 +19,26 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ngbkit.cluster.deployment.onsite.folder import MARK, Refused, engines, foreign, locked, remove, some
+from ngbkit.cluster.deployment.onsite.folder import (
+    MARK,
+    Refused,
+    find_engines,
+    find_foreign,
+    join_names,
+    lock,
+    remove,
+)
 
 READY = ".ready"
-# What pip says of all that it leaves as it is.
-_NO_NEWS = ("Requirement already satisfied", "ngbkit is already installed")
+# pip's lines about packages that it does not change.
+_UNCHANGED = ("Requirement already satisfied", "ngbkit is already installed")
 
 _CHECK = """
 import json
 from importlib import metadata
 import ngbkit
 from ngbkit import registry
-from ngbkit.registry import version
+from ngbkit.registry import find_version
 from ngbkit.device import plan
 compilers = registry.load_all(registry.COMPILERS).values()
 print(json.dumps({
@@ -39,24 +47,24 @@ print(json.dumps({
     "hello": json.loads(plan.hello()),
     "compilers": [
         {
-            "compiler": one.name,
-            "version": version(one.packages[0]) if one.packages else None,
-            "missing": one.unavailable(),
+            "compiler": compiler.name,
+            "version": find_version(compiler.packages[0]) if compiler.packages else None,
+            "missing": compiler.unavailable(),
         }
-        for one in compilers
+        for compiler in compilers
     ],
 }))
 """
 
 
-def look(state_dir: Path, request: Mapping[str, Any]) -> dict[str, Any]:
-    """What this machine is, to whoever picks wheels for it, and what is installed already."""
+def describe_machine(state_dir: Path, request: Mapping[str, Any]) -> dict[str, Any]:
+    """Describe this machine for the choice of its wheels, and list the installed distributions."""
     env = state_dir / "env"
     library, version = platform.libc_ver()
     return {
         "free_threaded": bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
         "glibc": version if library == "glibc" else "",
-        "installed": [path.name for path in _distributions(env)] if _stays(env, request) else [],
+        "installed": [path.name for path in _list_distributions(env)] if _is_reusable(env, request) else [],
         # https://packaging.python.org/en/latest/specifications/dependency-specifiers/#environment-markers
         "markers": {
             "implementation_name": sys.implementation.name,
@@ -75,10 +83,10 @@ def look(state_dir: Path, request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def install(state_dir: Path, request: Mapping[str, Any]) -> dict[str, Any]:
-    """Install the wheels that follow on the standard input in the environment of this device; what it can do then."""
+    """Install the wheels that follow on the standard input in the device's environment; return its check."""
     state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     wheels, downloads, env = (state_dir / name for name in ("wheels", "downloads", "env"))
-    with locked(state_dir):
+    with lock(state_dir):
         _claim(state_dir)
         try:
             remove(wheels)
@@ -86,72 +94,72 @@ def install(state_dir: Path, request: Mapping[str, Any]) -> dict[str, Any]:
             with tarfile.open(fileobj=sys.stdin.buffer, mode="r|") as stream:
                 _unpack(stream, wheels)
             threading.Thread(target=_end_with_client, daemon=True).start()
-            # Where a device's /tmp is a part of its memory, torch does not fit there.
+            # A device's /tmp may be a part of its memory, which torch does not fit in.
             os.environ["TMPDIR"] = str(wheels / "tmp")
-            _make(env, request)
+            _create(env, request)
             (env / READY).unlink(missing_ok=True)
-            _fill(env, wheels / request["wheel"], request, downloads)
-            about = _check(env, state_dir)
+            _install_wheels(env, wheels / request["wheel"], request, downloads)
+            result = _check(env, state_dir)
         finally:
             remove(wheels)
-        (env / READY).write_text(about["version"] + "\n")
+        (env / READY).write_text(result["version"] + "\n")
         remove(downloads)
-    return {**about, "python": str(env / "bin" / "python"), "state_dir": str(state_dir)}
+    return {**result, "python": str(env / "bin" / "python"), "state_dir": str(state_dir)}
 
 
 def _claim(state_dir: Path) -> None:
-    """Refuse a folder that is somebody else's, or an environment that is in use; leave a mark in one that is ours."""
+    """Mark the folder as ngbkit's; refuse one with foreign files, or an environment in use."""
     if not (state_dir / MARK).exists():
-        others = foreign(state_dir) or [path.name for path in state_dir.glob("env")]
+        others = find_foreign(state_dir) or [path.name for path in state_dir.glob("env")]
         if others:
             raise Refused(
-                f"{state_dir} holds what ngbkit has not put there ({some(others)}): "
+                f"{state_dir} has files that are not ngbkit's ({join_names(others)}): "
                 "name a folder of its own as `state_dir` in the devices file"
             )
         (state_dir / MARK).touch(mode=0o600)
-    used = [one for one in engines(state_dir) if one["in_env"]]
-    if used:
-        # Its modules would change below it, and it would measure with a part of each.
-        raise Refused(f"an engine runs in that environment ({used[0]['label']}): end it, and deploy again")
+    engines = [engine for engine in find_engines(state_dir) if engine["in_env"]]
+    if engines:
+        # It would measure with a mix of old and new modules.
+        raise Refused(f"an engine runs in that environment ({engines[0]['label']}): end it, and deploy again")
 
 
 def _unpack(stream: tarfile.TarFile, folder: Path) -> None:
     for entry in stream:
         content = stream.extractfile(entry)
         if content is None or Path(entry.name).name != entry.name:
-            raise Refused(f"{entry.name!r} came, which is no file of a name alone")
-        with open(folder / entry.name, "wb") as write:
-            shutil.copyfileobj(content, write, 1 << 20)
+            raise Refused(f"invalid file: got {entry.name!r}; expected a plain name")
+        with open(folder / entry.name, "wb") as file:
+            shutil.copyfileobj(content, file, 1 << 20)
 
 
-def _make(env: Path, request: Mapping[str, Any]) -> None:
-    """Make the environment, unless one is there that will do."""
-    if _stays(env, request):
+def _create(env: Path, request: Mapping[str, Any]) -> None:
+    """Create the environment, unless a reusable one exists."""
+    if _is_reusable(env, request):
         return
     missing = [module for module in ("venv", "ensurepip") if importlib.util.find_spec(module) is None]
     if missing:
         major, minor = sys.version_info[:2]
         raise Refused(
-            f"{sys.executable} cannot make environments with pip in them, since it has no {missing[0]}: install its "
-            f"venv package (Debian and Ubuntu: apt install python{major}.{minor}-venv), or name another by --python"
+            f"{sys.executable} cannot create environments with pip, because it has no {missing[0]}: install its venv "
+            f"package (Debian and Ubuntu: apt install python{major}.{minor}-venv), or name another by --python"
         )
     remove(env)
     env.mkdir(mode=0o700)
-    # It may be the Python of the environment itself that runs here.
+    # This Python may be that of the environment itself.
     program = [getattr(sys, "_base_executable", sys.executable), "-I", "-m", "venv", str(env)]
-    _show([*program, *(["--system-site-packages"] if request["system"] else [])], "venv")
+    _run([*program, *(["--system-site-packages"] if request["system"] else [])], "venv")
 
 
-def _stays(env: Path, request: Mapping[str, Any]) -> bool:
-    """Whether the environment is whole, still runs, and is what is asked for, where a Python or its packages are."""
+def _is_reusable(env: Path, request: Mapping[str, Any]) -> bool:
+    """Return whether the environment is complete, runs, and fits a requested Python and its system's packages."""
     program = "import sys, pip; print(*sys.version_info[:2])"
-    named = request["named"]
     if not (env / READY).is_file() or (request["system"] and not _sees_system(env)):
         return False
     with suppress(OSError):
         command = [str(env / "bin/python"), "-I", "-c", program]
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-        return done.returncode == 0 and (not named or done.stdout.split() == [*map(str, sys.version_info[:2])])
+        process = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        is_same = process.stdout.split() == [*map(str, sys.version_info[:2])]
+        return process.returncode == 0 and (is_same or not request["named"])
     return False
 
 
@@ -160,29 +168,29 @@ def _sees_system(env: Path) -> bool:
     return "include-system-site-packages=true" in settings
 
 
-def _distributions(env: Path) -> list[Path]:
+def _list_distributions(env: Path) -> list[Path]:
     return list(env.glob("lib/python*/site-packages/*.dist-info"))
 
 
-def _fill(env: Path, wheel: Path, request: Mapping[str, Any], downloads: Path) -> None:
+def _install_wheels(env: Path, wheel: Path, request: Mapping[str, Any], downloads: Path) -> None:
     pip = [str(env / "bin/python"), "-I", "-m", "pip", "--disable-pip-version-check", "--no-input"]
-    # What came before an interruption is not fetched twice, and nothing of it stays in the user's own cache.
+    # Downloads before an interruption are not repeated, and none remains in the user's own cache.
     pip += ["--cache-dir", str(downloads), "install", "--progress-bar", "off", "--no-warn-script-location"]
-    # Python compiles what it imports, which is a small part of all that comes.
+    # Python compiles the modules that it imports, a small part of all.
     pip += ["--no-compile"]
     if request["offline"]:
         pip += ["--no-index", "--find-links", str(wheel.parent)]
-    # By its path, so that no index is asked for an ngbkit. One of the same version stays unless pip is told otherwise.
-    if any(path.name.startswith("ngbkit-") for path in _distributions(env)):
-        _show([*pip, "--no-deps", "--force-reinstall", str(wheel)], "pip")
+    # By its path, so that pip asks no index for ngbkit. By default pip keeps an ngbkit of the same version.
+    if any(path.name.startswith("ngbkit-") for path in _list_distributions(env)):
+        _run([*pip, "--no-deps", "--force-reinstall", str(wheel)], "pip")
     extras = ",".join(request["extras"])
-    _show([*pip, f"{wheel}[{extras}]" if extras else str(wheel)], "pip")
+    _run([*pip, f"{wheel}[{extras}]" if extras else str(wheel)], "pip")
 
 
 def _check(env: Path, state_dir: Path) -> dict[str, Any]:
-    done = subprocess.run(
+    process = subprocess.run(
         [str(env / "bin/python"), "-c", _CHECK],
-        # A folder without modules: an ngbkit in the current one would come first.
+        # A folder without modules: Python would import an ngbkit in the current one first.
         cwd=state_dir / "wheels",
         env={**os.environ, "NGBKIT_STATE_DIR": str(state_dir)},
         stdin=subprocess.DEVNULL,
@@ -191,20 +199,20 @@ def _check(env: Path, state_dir: Path) -> dict[str, Any]:
         errors="replace",
         check=False,
     )
-    sys.stderr.write(done.stderr)
-    if done.returncode:
-        raise Refused(f"ngbkit is installed and does not run:\n{_last(done.stderr.splitlines())}")
-    about: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    if not Path(about["file"]).is_relative_to(env):
+    sys.stderr.write(process.stderr)
+    if process.returncode:
+        raise Refused(f"ngbkit is installed but does not run:\n{_join_last(process.stderr.splitlines())}")
+    result: dict[str, Any] = json.loads(process.stdout.strip().splitlines()[-1])
+    if not Path(result["file"]).is_relative_to(env):
         raise Refused(
-            f"what Python imports there is not what was installed but {about['file']}: PYTHONPATH is set, in `setup` "
-            "or `env` of the devices file or in a start-up file of that machine; take it out there"
+            f"Python there imports {result['file']}, not the installed ngbkit: PYTHONPATH is set, in `setup` or `env` "
+            "of the devices file or in a start-up file of that machine; remove it there"
         )
-    return about
+    return result
 
 
-def _show(program: Sequence[str], name: str) -> None:
-    """Run a program and pass on what it prints as it comes; it ends with this process."""
+def _run(program: Sequence[str], name: str) -> None:
+    """Run a program and print its output line by line; it ends with this process."""
     last: deque[str] = deque(maxlen=20)
     process = subprocess.Popen(
         program,
@@ -219,7 +227,7 @@ def _show(program: Sequence[str], name: str) -> None:
         assert process.stdout is not None
         with process.stdout as lines:
             for line in lines:
-                if not line.startswith(_NO_NEWS):
+                if not line.startswith(_UNCHANGED):
                     sys.stderr.write(line)
                     sys.stderr.flush()
                 last.append(line.rstrip())
@@ -229,15 +237,15 @@ def _show(program: Sequence[str], name: str) -> None:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
     if code:
-        raise Refused(f"{name} ended with {code}:\n{_last(last)}")
+        raise Refused(f"{name} ended with {code}:\n{_join_last(last)}")
 
 
-def _last(lines: Iterable[str]) -> str:
-    return "\n".join(list(lines)[-20:]) or "(it said nothing)"
+def _join_last(lines: Iterable[str]) -> str:
+    return "\n".join(list(lines)[-20:]) or "(no output)"
 
 
 def _end_with_client() -> None:
-    # Not by way of sys.stdin, whose lock would be held when Python ends.
+    # Not through sys.stdin, whose lock would block the end of Python.
     while os.read(0, 4096):
         pass
     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)

@@ -1,7 +1,7 @@
-"""The program that all this is on a device: told what to do in one line of JSON, it answers with one.
+"""The main program on a device: it reads a request as one line of JSON and answers with one.
 
-The line comes on the standard input, and files may follow; the answer goes to the standard output, and what pip prints
-to the standard error. Where its input ends before it has answered, its client is gone: it stops, and cleans up.
+The request arrives on the standard input, where files may follow; the answer goes to the standard output, and pip's
+output to the standard error. If the input ends before the answer, the client is gone: the program cleans up and stops.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ import sys
 from typing import Any
 
 from ngbkit.cluster.deployment.onsite.folder import Refused, locate
-from ngbkit.cluster.deployment.onsite.install import install, look
-from ngbkit.cluster.deployment.onsite.listing import clear, hold
+from ngbkit.cluster.deployment.onsite.install import describe_machine, install
+from ngbkit.cluster.deployment.onsite.listing import clear, list_contents
 
-_VERBS = {"look": look, "install": install, "hold": hold, "clear": clear}
+_VERBS = {"look": describe_machine, "install": install, "hold": list_contents, "clear": clear}
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
 
 def main() -> None:
-    """Do what the line on the standard input asks for."""
+    """Run the verb of the request on the standard input."""
     os.umask(0o077)
     for number in _SIGNALS:
-        signal.signal(number, _leave)
+        signal.signal(number, _exit)
     request = json.loads(sys.stdin.buffer.readline())
     try:
         state_dir = locate(request["state_dir"])
@@ -35,8 +35,8 @@ def main() -> None:
     sys.stdout.write(json.dumps(answer) + "\n")
 
 
-def _leave(number: int, _frame: object) -> None:
-    # Only once: what is cleaned up meanwhile is not to be interrupted.
+def _exit(number: int, _frame: object) -> None:
+    # Only once: a second signal must not interrupt the cleanup.
     for other in _SIGNALS:
         signal.signal(other, signal.SIG_IGN)
     sys.exit(128 + number)
