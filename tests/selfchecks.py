@@ -1,4 +1,4 @@
-"""Self-checks that nothing was measured for."""
+"""Self-checks without measurements."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ NOISE = Noise(
 )
 
 
-def make(device: str = "cpu", **different: Any) -> SelfCheck:
-    """A self-check of this chip, with whatever is to be different."""
-    about: dict[str, Any] = {
-        "chip": environment.chip(),
+def make(device: str = "cpu", **changes: Any) -> SelfCheck:
+    """Build a self-check of this chip, with other values for some fields."""
+    fields: dict[str, Any] = {
+        "chip": environment.read_chip(),
         "threads": 2,
         "repeats": 100,
         "precision": None,
@@ -39,4 +39,4 @@ def make(device: str = "cpu", **different: Any) -> SelfCheck:
         "conditions": ("The load is high.",),
         "quiet": NOISE,
     }
-    return SelfCheck(device=device, **{**about, **different})
+    return SelfCheck(device=device, **{**fields, **changes})

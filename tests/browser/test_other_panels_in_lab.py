@@ -1,16 +1,16 @@
-"""The panels of datasets and devices in JupyterLab in a browser: what is drawn, clicked and started."""
+"""The panels of datasets and devices in JupyterLab in a browser."""
 
 from __future__ import annotations
 
-from lab_panels import Open, button
+from lab_panels import Open, find_button
 from playwright.sync_api import expect
 
-# Beside it stands the picture of a button.
+# The page has other drawings too, such as the icons of buttons.
 CHART = ".vega-embed svg.marks"
 
 
-def test_the_explorer_draws_and_tells(open_notebook: Open, network: str) -> None:
-    """Another figure at a choice, the trial that is looked into, the code that draws the same."""
+def test_the_explorer_draws_figures_and_trials(open_notebook: Open, network: str) -> None:
+    """It draws the selected figure, describes the selected trial, and shows the code of the figure."""
     notebook = open_notebook(
         "%load_ext ngbkit", f"%ngbench {network} -c identity,onnxruntime -b 1,4 -r 10 -o ds", "%ngpanel explore ds", ""
     )
@@ -24,8 +24,8 @@ def test_the_explorer_draws_and_tells(open_notebook: Open, network: str) -> None
     expect(panel.get_by_text("90 % between")).to_be_visible()
 
 
-def test_a_click_on_a_mark_tells_of_its_trial(open_notebook: Open, network: str) -> None:
-    """The sheet below the figure is that of the trial that the mark is drawn from."""
+def test_a_click_on_a_mark_selects_its_trial(open_notebook: Open, network: str) -> None:
+    """The sheet below the figure describes the trial of the mark."""
     notebook = open_notebook(
         "%load_ext ngbkit", f"%ngbench {network} -c identity,onnxruntime -b 1,4 -r 10 -o ds", "%ngpanel explore ds", ""
     )
@@ -33,20 +33,20 @@ def test_a_click_on_a_mark_tells_of_its_trial(open_notebook: Open, network: str)
     panel = notebook.cell(2)
     circles = panel.locator(f"{CHART} .role-mark.mark-symbol path")
     expect(circles).to_have_count(4)
-    for at, trial in ((3, "tiny, onnxruntime, batch 4 on cpu"), (0, "tiny, identity, batch 1 on cpu")):
-        circles.nth(at).click()
+    for index, trial in ((3, "tiny, onnxruntime, batch 4 on cpu"), (0, "tiny, identity, batch 1 on cpu")):
+        circles.nth(index).click()
         expect(panel.locator("table", has_text="90 % between")).to_contain_text(trial)
         expect(panel.get_by_label("trial", exact=True).locator("option:checked")).to_have_text(trial)
     notebook.screenshot("explorer")
 
 
 def test_the_panel_of_devices_starts_an_engine(open_notebook: Open) -> None:
-    """Its line says that it is ready, how loaded the device is, and its log can be read."""
+    """Its row shows that it is ready, and the load of the device."""
     notebook = open_notebook("%load_ext ngbkit", "%ngpanel devices")
     notebook.run_all()
-    button(notebook, "Start").click()
+    find_button(notebook, "Start").click()
     expect(notebook.cell(1).get_by_role("cell", name="ready")).to_be_visible()
     expect(notebook.cell(1).get_by_role("cell", name="GB")).to_be_visible()
     notebook.screenshot("devices-panel")
-    button(notebook, "Stop").click()
+    find_button(notebook, "Stop").click()
     expect(notebook.cell(1).get_by_role("cell", name="none")).to_be_visible()

@@ -1,78 +1,78 @@
-"""How far a run is: counted in all and by device."""
+"""The progress of a run, in all and by device."""
 
 import pytest
 
+from ngbkit.api import Sweep
 from ngbkit.errors import UnknownNameError
-from ngbkit.runs.progress import Tally
-from ngbkit.sweep.grid import Sweep
+from ngbkit.runs.progress import ProgressTracker
 from ngbkit.workloads.base import Workload
 
 
 @pytest.fixture
 def trials():
-    """Two trials on either of two devices."""
+    """Two trials on each of two devices."""
     network = Workload(name="net", source="timm", spec={"name": "net"})
     sweep = Sweep([network], ["identity", "openvino"], [1], devices=["cpu", "orin"], repeats=5)
     return {trial.id: trial for trial in sweep.trials()}
 
 
-def on(trials, device):
-    return [key for key, trial in trials.items() if trial.device == device]
+def list_ids(trials, device):
+    return [trial_id for trial_id, trial in trials.items() if trial.device == device]
 
 
-def test_devices_are_counted_apart(trials):
-    """What one has done is no progress of the other."""
-    tally = Tally(trials, {})
+def test_devices_are_counted_separately(trials):
+    """Records of one device are no progress of another."""
+    tracker = ProgressTracker(trials, {})
 
-    tally.count(on(trials, "cpu")[0], "ok")
-    tally.count(on(trials, "cpu")[1], "crashed")
+    tracker.record(list_ids(trials, "cpu")[0], "ok")
+    tracker.record(list_ids(trials, "cpu")[1], "crashed")
 
-    assert (2, 4) == (tally.progress().done, tally.progress().total)
-    assert {"ok": 1, "crashed": 1} == dict(tally.progress_of("cpu").statuses)
-    assert (0, 2) == (tally.progress_of("orin").done, tally.progress_of("orin").total)
+    assert (2, 4) == (tracker.snapshot().done, tracker.snapshot().total)
+    assert {"ok": 1, "crashed": 1} == dict(tracker.snapshot("cpu").statuses)
+    assert (0, 2) == (tracker.snapshot("orin").done, tracker.snapshot("orin").total)
 
 
-def test_what_was_done_before_counts(trials):
-    """A run that is resumed begins where it was; records of others, such as anchors, are none of its trials."""
+def test_earlier_records_count(trials):
+    """A resumed run starts from its earlier records; records of other trials, such as anchors, do not count."""
     first = next(iter(trials))
-    tally = Tally(trials, {first: "ok", "another": "ok"})
+    tracker = ProgressTracker(trials, {first: "ok", "another": "ok"})
 
-    tally.count("another", "ok")
+    tracker.record("another", "ok")
 
-    assert {first: "ok"} == tally.statuses
-    assert 1 == tally.progress().done
-
-
-def test_each_device_says_what_it_does(trials):
-    """The run as a whole says what was said last."""
-    tally = Tally(trials, {})
-    tally.say("compiling", "cpu")
-    tally.say("round 2 of 5", "orin")
-
-    assert "round 2 of 5" == tally.progress().text
-    assert ("compiling", "round 2 of 5") == tuple(tally.progress_of(one).text for one in ("cpu", "orin"))
-
-    tally.say("stopped")
-
-    assert "stopped" == tally.progress_of("cpu").text
+    assert {first: "ok"} == tracker.statuses
+    assert 1 == tracker.snapshot().done
 
 
-def test_the_slowest_device_ends_last(trials):
-    """They work side by side, so the time left is the longest of theirs; a device that has told nothing has none."""
-    tally = Tally(trials, {})
-    assert tally.progress().remaining_s is None
+def test_each_device_has_its_text(trials):
+    """The run as a whole has the latest text of any device."""
+    tracker = ProgressTracker(trials, {})
+    tracker.set_text("compiling", "cpu")
+    tracker.set_text("round 2 of 5", "orin")
 
-    tally.count(on(trials, "cpu")[0], "ok")
-    half = tally.progress_of("cpu").remaining_s
-    tally.count(on(trials, "cpu")[1], "ok")
-    tally.count(on(trials, "orin")[0], "ok")
+    assert "round 2 of 5" == tracker.snapshot().text
+    assert ("compiling", "round 2 of 5") == tuple(tracker.snapshot(device).text for device in ("cpu", "orin"))
+
+    tracker.set_text("stopped")
+
+    assert "stopped" == tracker.snapshot("cpu").text
+
+
+def test_the_slowest_device_finishes_last(trials):
+    """Devices work in parallel, so the time left is their longest; a device without records has no estimate."""
+    tracker = ProgressTracker(trials, {})
+    assert tracker.snapshot().remaining_s is None
+
+    tracker.record(list_ids(trials, "cpu")[0], "ok")
+    half = tracker.snapshot("cpu").remaining_s
+    tracker.record(list_ids(trials, "cpu")[1], "ok")
+    tracker.record(list_ids(trials, "orin")[0], "ok")
 
     assert half is not None
-    assert 0 == tally.progress_of("cpu").remaining_s
-    assert tally.progress().remaining_s == pytest.approx(tally.progress_of("orin").remaining_s, abs=0.5)
+    assert 0 == tracker.snapshot("cpu").remaining_s
+    assert tracker.snapshot().remaining_s == pytest.approx(tracker.snapshot("orin").remaining_s, abs=0.5)
 
 
-def test_another_device_is_named(trials):
-    """The error says which there are."""
+def test_an_unknown_device_is_an_error(trials):
+    """The error suggests a device of the run."""
     with pytest.raises(UnknownNameError, match="orin"):
-        Tally(trials, {}).progress_of("orni")
+        ProgressTracker(trials, {}).snapshot("orni")

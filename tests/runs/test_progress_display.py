@@ -1,4 +1,4 @@
-"""How far a run is, in words, and the wait for its end."""
+"""The description of a run, its display, and the wait for its end."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from ngbkit.runs import Progress, progress_display
+from ngbkit.runs import Progress, progress_display, time_left
 from ngbkit.sweep.records import Failure
 
 
 @dataclass
 class Steps:
-    """A run that goes through steps, one each time that something is waited for."""
+    """A run that takes one step at each wait for a change."""
 
     steps: list[Callable[[], Any]]
     state: str = "running"
@@ -43,7 +43,8 @@ class Steps:
 
     def failures(self) -> list[Failure]:
         return [
-            Failure(trial_id=str(at), status="failed", stage="build", error=text) for at, text in enumerate(self.errors)
+            Failure(trial_id=str(number), status="failed", stage="build", error=text)
+            for number, text in enumerate(self.errors)
         ]
 
 
@@ -55,12 +56,12 @@ def interrupt() -> None:
     ("seconds", "text"), [(0.4, "0 s"), (59.4, "59 s"), (59.6, "1 min 0 s"), (80, "1 min 20 s"), (7500, "2 h 5 min")]
 )
 def test_a_duration_is_in_its_two_largest_units(seconds: float, text: str) -> None:
-    """As people say it."""
-    assert text == progress_display.duration(seconds)
+    """Minutes with seconds, hours with minutes."""
+    assert text == time_left.format_duration(seconds)
 
 
 def test_a_run_is_described_in_a_line() -> None:
-    """What is done, what failed, the time left, and what goes on; at the end only what became of it."""
+    """Recorded trials, failures, the time left and the current step; at the end only trials and failures."""
     run = Steps([], done=3, remaining_s=80, statuses={"ok": 1, "timeout": 2})
     during = progress_display.describe(run)
     run.end()
@@ -71,17 +72,17 @@ def test_a_run_is_described_in_a_line() -> None:
 
 
 def test_watching_shows_every_change_and_the_end() -> None:
-    """Whoever looks sees the run before, between and after."""
+    """The display shows the run at the start, after each change and at the end."""
     run = Steps([])
     run.steps = [lambda: setattr(run, "done", 1), run.end]
-    seen: list[tuple[int, bool]] = []
-    progress_display.watch(run, lambda run: seen.append((run.progress.done, run.ended)))
+    updates: list[tuple[int, bool]] = []
+    progress_display.watch(run, lambda run: updates.append((run.progress.done, run.ended)))
 
-    assert [(0, False), (1, False), (1, True)] == seen
+    assert [(0, False), (1, False), (1, True)] == updates
 
 
 def test_an_interrupt_stops_the_run_and_waits_for_its_end() -> None:
-    """It is raised when everything that was measured is safe."""
+    """KeyboardInterrupt is raised once all measurements are saved."""
     run = Steps([])
     run.steps = [interrupt, lambda: run.end("stopped")]
     with pytest.raises(KeyboardInterrupt):
@@ -90,8 +91,8 @@ def test_an_interrupt_stops_the_run_and_waits_for_its_end() -> None:
     assert (1, True) == (run.stopped, run.ended)
 
 
-def test_an_interrupt_that_comes_too_late_changes_nothing() -> None:
-    """A run that finished all the same is finished."""
+def test_a_late_interrupt_changes_nothing() -> None:
+    """A run that finishes in spite of it is finished."""
     run = Steps([])
     run.steps = [interrupt, run.end]
     progress_display.watch(run, lambda run: None)
@@ -100,7 +101,7 @@ def test_an_interrupt_that_comes_too_late_changes_nothing() -> None:
 
 
 def test_a_second_interrupt_does_not_wait() -> None:
-    """Whoever insists gets the prompt back at once."""
+    """It returns the prompt at once."""
     run = Steps([interrupt, interrupt])
     with pytest.raises(KeyboardInterrupt):
         progress_display.watch(run, lambda run: None)
@@ -120,8 +121,8 @@ def test_a_second_interrupt_does_not_wait() -> None:
 def test_a_failure_is_common_when_all_trials_share_it(
     statuses: dict[str, int], errors: list[str], common: str | None
 ) -> None:
-    """One that succeeded, failed otherwise or is still to come makes it a matter of single trials."""
+    """A trial that succeeded, failed otherwise or is pending makes failures a matter of single trials."""
     run = Steps([], done=sum(statuses.values()), statuses=statuses, errors=errors)
-    failure = progress_display.common_failure(run)
+    failure = progress_display.find_common_failure(run)
 
     assert common == (failure and failure.error)

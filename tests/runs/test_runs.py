@@ -1,4 +1,4 @@
-"""A run, on a real engine: it survives the loss of every process that takes part, and leaves none behind."""
+"""Runs on real engines: they survive the loss of any process, and leave none behind."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from patience import wait_until
 from watching import Processes
 
 from ngbkit import runs
+from ngbkit.api import Sweep
 from ngbkit.cluster import engines, replies
 from ngbkit.cluster.attach import attach
 from ngbkit.cluster.dispatch import Dispatch
 from ngbkit.cluster.engine import Engine
 from ngbkit.errors import DeviceError, FencedError, RunNotFoundError, UnknownNameError, UsageError
 from ngbkit.runs import Run
-from ngbkit.sweep.grid import Sweep
 from ngbkit.sweep.journal import Journal
 from ngbkit.sweep.records import Measurement, Record
 from ngbkit.sweep.trials import ANCHOR
@@ -33,43 +33,45 @@ SLOW = 'slow{"seconds":0.02}'
 
 @pytest.fixture(autouse=True)
 def _no_process_left(processes: Processes) -> Iterator[None]:
-    """Every process that a test started for its state folder is gone once its engines are closed."""
+    """Every process that a test started for its state folder ends once its engines are closed."""
     yield
     engines.close()
     wait_until(lambda: not processes())
 
 
-def records_of(run: Run) -> dict[tuple[str, int], Record]:
+def load_records(run: Run) -> dict[tuple[str, int], Record]:
     trials = {trial.id: (trial.compiler, trial.batch_size) for trial in run.sweep.trials()}
     with Journal(run.folder / "journal.sqlite", writable=False) as journal:
         return {trials[record.trial_id]: record for record in journal.records() if record.trial_id in trials}
 
 
-def measuring(run: Run) -> bool:
-    """Whether the second group is being timed and the first one is recorded."""
+def is_measuring(run: Run) -> bool:
+    """Whether the first group is recorded and the second one is being timed."""
     return run.progress.done >= 2 and run.progress.text.startswith("measuring mlp batch 2")
 
 
 def test_a_sweep_becomes_a_dataset(mlp: Workload) -> None:
-    """The whole way: engine, children, journals, dataset."""
-    found = Sweep(mlp, ["identity", "onnxruntime"], [1, 2], repeats=10, threads=1).run()
+    """The path from engine and children over journals to the dataset."""
+    run = Sweep(mlp, ["identity", "onnxruntime"], [1, 2], repeats=10, threads=1).start()
+    dataset = run.result()
 
-    assert {"ok"} == set(found["status"].values.ravel())
-    assert (1, 1, 2, 2, 10) == found["latency"].shape
-    assert [0, 10] == found["anchor_latency"].notnull().sum("repeat").values.ravel().tolist()
-    assert ("s", True) == (found["latency"].attrs["units"], bool((found["latency"] > 0).all()))
-    assert "onnxruntime, graph optimisations off" in found.coords["baseline"].values
+    assert {"ok"} == set(dataset["status"].values.ravel())
+    assert (1, 1, 2, 2, 10) == dataset["latency"].shape
+    assert [0, 10] == dataset["anchor_latency"].notnull().sum("repeat").values.ravel().tolist()
+    assert ("s", True) == (dataset["latency"].attrs["units"], bool((dataset["latency"] > 0).all()))
+    assert "onnxruntime, graph optimisations off" in dataset.coords["baseline"].values
+    assert dataset.identical(runs.load_dataset(run.folder))
 
 
 def test_a_killed_engine_costs_what_was_in_flight(mlp: Workload, processes: Processes) -> None:
-    """Another engine is started, goes on, and runs nothing again that was finished."""
+    """Another engine is started, which measures only unfinished trials."""
     run = Sweep(mlp, ["identity", SLOW], [1, 2, 3], repeats=60, threads=1).start()
-    wait_until(lambda: measuring(run))
-    before = records_of(run)
+    wait_until(lambda: is_measuring(run))
+    before = load_records(run)
     for process in processes("ngbkit.device.engine"):
         process.kill()
     run.result()
-    after = records_of(run)
+    after = load_records(run)
 
     assert len(before) >= 2
     assert before.items() <= after.items()
@@ -77,22 +79,22 @@ def test_a_killed_engine_costs_what_was_in_flight(mlp: Workload, processes: Proc
 
 
 def test_a_killed_child_costs_its_own_trial(mlp: Workload, processes: Processes) -> None:
-    """It is a failure with a reason; the others of its group are measured to the end."""
+    """The trial is recorded as a failure with a reason; the rest of its group is measured."""
     run = Sweep(mlp, ["identity", SLOW], [1, 2], repeats=200, threads=1).start()
-    wait_until(lambda: measuring(run))
+    wait_until(lambda: is_measuring(run))
     servers = processes("ngbkit.device.forkserver")
     children = [child for server in servers for child in server.children()]
-    # Forked in the order of the compilers, the anchor last: the last but one is the slow compiler's.
+    # Children are forked in the order of the compilers, then the anchor: the last but one is the slow compiler's.
     sorted(children, key=lambda child: child.create_time())[-2].kill()
     run.result()
-    statuses = {key: record.status for key, record in records_of(run).items()}
+    statuses = {key: record.status for key, record in load_records(run).items()}
 
     assert {("identity", 1): "ok", (SLOW, 1): "ok", ("identity", 2): "ok", (SLOW, 2): "crashed"} == statuses
 
 
 CLIENT = """
 import sys
-from ngbkit.sweep.grid import Sweep
+from ngbkit.api import Sweep
 from ngbkit.sweep.trials import ANCHOR
 from ngbkit.workloads import onnx
 run = Sweep(onnx.file(sys.argv[1]), ["identity", 'slow{"seconds":0.02}'], [1, 2, 3], repeats=60, threads=1).start()
@@ -103,7 +105,7 @@ run.wait()
 
 
 def test_a_killed_client_leaves_nothing_behind_and_its_run_can_be_resumed(mlp_file: Path, processes: Processes) -> None:
-    """`kill -9` of the process that a notebook runs in ends its engines; resuming runs only what is missing."""
+    """`kill -9` of the process of a notebook ends its engines; resuming measures only missing trials."""
     client = subprocess.Popen([sys.executable, "-c", CLIENT, str(mlp_file)], stdout=subprocess.PIPE, text=True)
     assert client.stdout is not None
     with client.stdout as lines:
@@ -117,7 +119,7 @@ def test_a_killed_client_leaves_nothing_behind_and_its_run_can_be_resumed(mlp_fi
     wait_until(lambda: not processes(), seconds=10)
     with Journal(runs.find(run_id) / "journal.sqlite", writable=False) as journal:
         before = [key for key in journal.statuses() if not key.startswith(ANCHOR)]
-        known = {record.trial_id: record for record in journal.records()}
+        recorded = {record.trial_id: record for record in journal.records()}
     run = runs.resume(run_id)
     run.result()
     with Journal(run.folder / "journal.sqlite", writable=False) as journal:
@@ -125,29 +127,29 @@ def test_a_killed_client_leaves_nothing_behind_and_its_run_can_be_resumed(mlp_fi
 
     assert len(started) >= 4
     assert len(before) >= 2
-    assert known.items() <= after.items()
+    assert recorded.items() <= after.items()
     assert {"ok"} == {record.status for record in after.values()}
     assert len(run.sweep) == len([key for key in after if not key.startswith(ANCHOR)])
 
 
 def test_stopping_keeps_what_was_measured_and_resuming_does_the_rest(mlp: Workload) -> None:
-    """A stopped run ends soon, its dataset has `pending` trials, and a resumed one has none."""
+    """The dataset of a stopped run has `pending` trials, and that of the resumed run has none."""
     run = Sweep(mlp, ["identity", SLOW], [1, 2], repeats=60, threads=1).start()
-    wait_until(lambda: measuring(run))
+    wait_until(lambda: is_measuring(run))
     run.stop()
     assert run.wait()
     partial = run.dataset()
     resumed = runs.resume(run.id)
-    whole = resumed.result()
+    complete = resumed.result()
 
     assert ("stopped", "finished") == (run.state, resumed.state)
     assert {"ok", "pending"} == set(partial["status"].values.ravel())
-    assert {"ok"} == set(whole["status"].values.ravel())
-    assert partial["latency"].sel(batch_size=1).equals(whole["latency"].sel(batch_size=1))
+    assert {"ok"} == set(complete["status"].values.ravel())
+    assert partial["latency"].sel(batch_size=1).equals(complete["latency"].sel(batch_size=1))
 
 
-def test_a_run_that_is_still_driven_cannot_be_resumed(mlp: Workload) -> None:
-    """Two clients do not drive one run."""
+def test_a_live_run_cannot_be_resumed(mlp: Workload) -> None:
+    """Two clients never drive one run."""
     run = Sweep(mlp, ["identity"], [1], repeats=5, threads=1).start()
     with pytest.raises(FencedError, match="held by another process"):
         runs.resume(run.id)
@@ -155,44 +157,45 @@ def test_a_run_that_is_still_driven_cannot_be_resumed(mlp: Workload) -> None:
 
 
 def test_retrying_runs_failures_again(mlp: Workload) -> None:
-    """Only the statuses that are named."""
+    """Only those with the given statuses."""
     run = Sweep(mlp, ["identity", "refusing", "hungry"], [1], repeats=5, threads=1).start()
     run.result()
-    before = records_of(run)
+    before = load_records(run)
     again = runs.resume(run.id, retry=["unsupported"])
     again.result()
-    after = records_of(again)
+    after = load_records(again)
 
     assert before["identity", 1] == after["identity", 1]
     assert before["hungry", 1] == after["hungry", 1]
     assert before["refusing", 1].started_at < after["refusing", 1].started_at
-    with pytest.raises(UsageError, match="'broken' is not a status"):
+    with pytest.raises(UsageError, match="invalid status to retry: got 'broken'; expected one of ok, "):
         runs.resume(run.id, retry=["broken"])
 
 
 def test_a_trial_that_kills_its_engine_twice_is_given_up(mlp: Workload) -> None:
-    """The run comes to its end: that trial has crashed, all others are measured."""
+    """The run finishes: that trial has crashed, and all others are measured."""
     run = Sweep(mlp, ["identity", "engine-killer", "onnxruntime"], [1], repeats=5, threads=1).start()
     run.result()
-    found = records_of(run)
+    records = load_records(run)
+    killer = records["engine-killer", 1]
 
-    assert ("crashed", "engine") == (found["engine-killer", 1].status, found["engine-killer", 1].stage)  # type: ignore[union-attr]
-    assert isinstance(found["identity", 1], Measurement)
-    assert isinstance(found["onnxruntime", 1], Measurement)
+    assert ("crashed", "engine") == (killer.status, killer.stage)  # type: ignore[union-attr]
+    assert isinstance(records["identity", 1], Measurement)
+    assert isinstance(records["onnxruntime", 1], Measurement)
 
 
 def test_an_engine_of_the_users_own_cluster_is_used_and_left_alone(
     mlp: Workload, processes: Processes, tmp_path: Path
 ) -> None:
-    """A plain ipyparallel cluster does, and is still there afterwards."""
+    """A plain ipyparallel cluster works, and still runs afterwards."""
     import ipyparallel
 
     with ipyparallel.Cluster(n=1, profile_dir=str(tmp_path / "profile"), delay=0, log_level=40) as client:
         engine = attach(client)
         run = Sweep(mlp, ["identity", "onnxruntime"], [1], repeats=5, threads=1).start(engines={"cpu": engine})
-        found = run.result()
+        dataset = run.result()
 
-        assert {"ok"} == set(found["status"].values.ravel())
+        assert {"ok"} == set(dataset["status"].values.ravel())
         assert [0] == client.ids
         assert [] == processes("ngbkit.device.engine")
         client[:].apply_sync(os.kill, os.getpid(), 0)
@@ -200,37 +203,37 @@ def test_an_engine_of_the_users_own_cluster_is_used_and_left_alone(
             attach(client, target=7)
 
 
-def test_a_lost_engine_of_the_users_own_is_an_error_that_says_how_to_go_on(mlp: Workload, tmp_path: Path) -> None:
-    """ngbkit does not restart what it did not start."""
+def test_a_lost_engine_of_the_users_own_is_an_error_that_says_how_to_resume(mlp: Workload, tmp_path: Path) -> None:
+    """ngbkit never restarts engines that it did not start."""
     import ipyparallel
 
     with ipyparallel.Cluster(n=1, profile_dir=str(tmp_path / "profile"), delay=0, log_level=40) as client:
         pid = client[0].apply_sync(os.getpid)
         run = Sweep(mlp, ["identity", SLOW], [1, 2], repeats=80, threads=1).start(engines={"cpu": attach(client)})
-        wait_until(lambda: measuring(run))
+        wait_until(lambda: is_measuring(run))
         os.kill(pid, signal.SIGKILL)
         with pytest.raises(DeviceError, match=rf"ngbkit resume {run.id}"):
             run.result()
 
-    assert 2 == len(records_of(run))
+    assert 2 == len(load_records(run))
 
 
-def test_an_unknown_device_names_those_there_are(mlp: Workload) -> None:
-    """Nothing is started for a device that there is not."""
+def test_an_unknown_device_is_an_error_that_suggests_another(mlp: Workload) -> None:
+    """Nothing is started."""
     with pytest.raises(UnknownNameError, match=r"unknown device 'gpu'. Did you mean cpu\?"):
         Sweep(mlp, ["identity"], [1], devices=["gpu"]).start()
 
 
-def test_runs_are_listed_the_latest_first_and_found_by_the_beginning_of_their_id(mlp: Workload) -> None:
-    """The list says how many trials of each run have which status."""
+def test_runs_are_listed_the_latest_first_and_found_by_a_prefix_of_their_id(mlp: Workload) -> None:
+    """The list counts the trials of each run by status."""
     first = Sweep(mlp, ["identity", "refusing"], [1], repeats=5, threads=1).start()
     first.result()
     second = Sweep(mlp, ["identity"], [1], repeats=5, threads=1).start()
     second.result()
-    listed = list(runs.summaries())
+    statuses = {summary.id: summary.statuses for summary in runs.summaries()}
 
-    assert {first.id, second.id} == {summary.id for summary in listed}
-    assert {"ok": 1, "unsupported": 1} == next(one.statuses for one in listed if one.id == first.id)
+    assert {first.id, second.id} == statuses.keys()
+    assert {"ok": 1, "unsupported": 1} == statuses[first.id]
     assert runs.find(first.id[:-1]) == first.folder
     with pytest.raises(RunNotFoundError, match="2 runs begin with '20'"):
         runs.find("20")
@@ -238,19 +241,19 @@ def test_runs_are_listed_the_latest_first_and_found_by_the_beginning_of_their_id
         runs.find("nothing")
 
 
-def test_a_device_journal_that_was_cut_costs_what_lay_behind_the_cut(mlp: Workload, state_dir: Path) -> None:
-    """Resuming saves what can be read, and the client's own journal has the rest."""
+def test_a_truncated_device_journal_costs_no_record(mlp: Workload, state_dir: Path) -> None:
+    """Resuming recovers the readable records, and the client's own journal has the rest."""
     run = Sweep(mlp, ["identity", SLOW], [1, 2], repeats=60, threads=1).start()
-    wait_until(lambda: measuring(run))
+    wait_until(lambda: is_measuring(run))
     run.stop()
     run.wait()
     engines.close()
-    before = records_of(run)
+    before = load_records(run)
     (journal,) = (state_dir / "devices" / "cpu").glob("*.sqlite")
     os.truncate(journal, journal.stat().st_size // 2)
     resumed = runs.resume(run.id)
     resumed.result()
-    after = records_of(resumed)
+    after = load_records(resumed)
 
     assert before.items() <= after.items()
     assert len(resumed.sweep) == len(after)
@@ -259,17 +262,19 @@ def test_a_device_journal_that_was_cut_costs_what_lay_behind_the_cut(mlp: Worklo
 STEPS = [(Dispatch, "_start"), (Engine, "hello"), (Engine, "push"), (Engine, "submit"), (Dispatch, "_follow")]
 
 
-@pytest.mark.parametrize(("owner", "step"), [*STEPS, (replies, "event")], ids=lambda value: str(value))
+@pytest.mark.parametrize(
+    ("owner", "step"), [*STEPS, (replies, "parse_event")], ids=lambda value: getattr(value, "__name__", value)
+)
 def test_a_run_can_be_stopped_while_it_starts(
     mlp: Workload, owner: object, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before its engine is up, before its plan is there, or at the first event of it."""
-    reached, stopped, carry_on = threading.Event(), threading.Event(), getattr(owner, step)
+    """Before its engine has started, before its plan has arrived, or at its first event."""
+    reached, stopped, proceed = threading.Event(), threading.Event(), getattr(owner, step)
 
     def pause(*args: Any, **keywords: Any) -> Any:
         reached.set()
         stopped.wait()
-        return carry_on(*args, **keywords)
+        return proceed(*args, **keywords)
 
     monkeypatch.setattr(owner, step, pause)
     run = Sweep(mlp, ["identity", 'slow{"seconds":0.5}'], [1, 2, 3], repeats=100, threads=1).start()
@@ -282,19 +287,20 @@ def test_a_run_can_be_stopped_while_it_starts(
     assert "pending" in run.dataset()["status"].values
 
 
-def test_a_device_that_has_become_another_is_not_measured_on(mlp: Workload) -> None:
-    """One label, one device, in one state; what it has measured stays as it is."""
+def test_a_changed_device_is_not_measured_on(mlp: Workload) -> None:
+    """A label stands for one device in one state; its earlier measurements stay as they are."""
     run = Sweep(mlp, ["identity", SLOW], [1, 2], repeats=60, threads=1).start()
-    wait_until(lambda: measuring(run))
+    wait_until(lambda: is_measuring(run))
     run.stop()
     run.wait()
-    before = records_of(run)
+    before = load_records(run)
     with Journal(run.folder / "journal.sqlite") as journal:
-        known = journal.notes("environment")["cpu"]
-        changed = {**known, "chip": "Another", "packages": {**known["packages"], "numpy": "0.1"}}
+        environment = journal.notes("environment")["cpu"]
+        packages = {**environment["packages"], "numpy": "0.1"}
+        changed = {**environment, "chip": "Another", "packages": packages}
         journal.note("environment", "cpu", changed)
     resumed = runs.resume(run.id)
     with pytest.raises(DeviceError, match=r"cpu is not what it was .*chip was Another and is .*; numpy was 0\.1"):
         resumed.result()
 
-    assert before == records_of(resumed)
+    assert before == load_records(resumed)

@@ -1,26 +1,26 @@
-"""The time left, by a clock that the test moves."""
+"""The time left, by a fake clock."""
 
 from __future__ import annotations
 
 import pytest
 
-from ngbkit.runs import time_left as clocks
-from ngbkit.sweep.grid import Sweep
+from ngbkit.api import Sweep
+from ngbkit.runs import time_left
 
 
 def test_the_time_left_follows_trials_and_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is done, and what is under way, took so long; the rest will take as long for its weight."""
+    """The rest is expected to take as long for its weight as the finished and the current trials."""
     now = [0.0]
-    monkeypatch.setattr(clocks.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time_left.time, "monotonic", lambda: now[0])
     trials = {str(number): trial for number, trial in enumerate(Sweep("resnet18", ["identity"], [4, 12, 28]).trials())}
-    clock = clocks.Clock(trials, done=[])
-    before = clock.remaining_s()
+    estimator = time_left.TimeLeft(trials, finished=[])
+    start = estimator.estimate_s()
     now[0] = 4.0
-    clock.advanced(["0"], 0.5)  # half of 8 of 8 + 16 + 32
-    half = clock.remaining_s()
+    estimator.advance(["0"], 0.5)  # half of 8 of 8 + 16 + 32
+    half = estimator.estimate_s()
     now[0] = 8.0
-    clock.finished("0")
-    first = clock.remaining_s()
+    estimator.finish("0")
+    first = estimator.estimate_s()
     now[0] = 10.0
 
-    assert (None, 52.0, 48.0, 46.0) == (before, half, first, clock.remaining_s())
+    assert (None, 52.0, 48.0, 46.0) == (start, half, first, estimator.estimate_s())

@@ -1,4 +1,4 @@
-"""ngbkit beside the vendors' own tools: each gives a latency, and what is missing says so."""
+"""The bias of ngbkit over the vendors' own tools, and the reports of tools that are missing or fail."""
 
 from __future__ import annotations
 
@@ -15,42 +15,42 @@ state_dir = pytest.fixture(autouse=True, scope="module")(share_state_dir)
 
 def measure(rounds: int = 1) -> dict[str, bias.Bias]:
     """The bias of a tiny block, by compiler."""
-    found = bias.measure(rounds=rounds, threads=1, workloads=[blocks.conv(8, 1, size=(8, 8))], repeats=5, seconds=0.2)
-    return {one.compiler: one for one in found}
+    biases = bias.measure(rounds=rounds, threads=1, workloads=[blocks.conv(8, 1, size=(8, 8))], repeats=5, seconds=0.2)
+    return {record.compiler: record for record in biases}
 
 
 def test_every_tool_gives_a_ratio() -> None:
-    """Of latencies of the same network, in seconds; a single round has no interval."""
-    found = measure()
+    """The ratio is of latencies of the same network in seconds; a single round has no interval."""
+    biases = measure()
 
-    assert ["identity", "onnxruntime", "openvino"] == list(found)
-    assert {""} == {one.problem for one in found.values()}
-    assert {1} == {one.rounds for one in found.values()}
-    assert all(math.isclose(one.ratio, one.ours_s / one.theirs_s) for one in found.values())
-    assert all(0 < one.theirs_s < 1 and math.isnan(one.low) for one in found.values())
+    assert ["identity", "onnxruntime", "openvino"] == list(biases)
+    assert {""} == {record.problem for record in biases.values()}
+    assert {1} == {record.rounds for record in biases.values()}
+    assert all(math.isclose(record.ratio, record.ours_s / record.theirs_s) for record in biases.values())
+    assert all(0 < record.theirs_s < 1 and math.isnan(record.low) for record in biases.values())
 
 
 def test_a_tool_that_is_missing_or_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The others are compared all the same."""
+    """The others are compared nevertheless."""
     missing = {"openvino": "openvino not installed; get it by: pip install 'ngbkit[openvino]'"}
     monkeypatch.setattr(vendors.Tool, "missing", lambda tool: missing.get(tool.compiler, ""))
     run = vendors.run
 
-    def fail(tool: str, *about: dict[str, str]) -> float:
+    def fail(tool: str, *arguments: dict[str, str]) -> float:
         if tool == "identity":
-            raise vendors.VendorError("torch.utils.benchmark gave no latency: it printed nothing")
-        return run(tool, *about)
+            raise vendors.VendorError("torch.utils.benchmark failed: it printed nothing")
+        return run(tool, *arguments)
 
     monkeypatch.setattr(vendors, "run", fail)
-    found = measure()
+    biases = measure()
 
-    assert ("", 1) == (found["onnxruntime"].problem, found["onnxruntime"].rounds)
-    assert missing["openvino"] == found["openvino"].problem
-    assert "torch.utils.benchmark gave no latency: it printed nothing" == found["identity"].problem
-    assert math.isnan(found["identity"].ratio)
+    assert ("", 1) == (biases["onnxruntime"].problem, biases["onnxruntime"].rounds)
+    assert missing["openvino"] == biases["openvino"].problem
+    assert "torch.utils.benchmark failed: it printed nothing" == biases["identity"].problem
+    assert math.isnan(biases["identity"].ratio)
 
 
-def test_a_tool_that_ends_early_is_an_error_with_its_last_words() -> None:
-    """Whatever it is that ended it."""
-    with pytest.raises(vendors.VendorError, match=r"ONNX Runtime's profiler gave no latency: .*none\.onnx"):
+def test_a_tool_that_fails_is_an_error_with_its_last_output() -> None:
+    """Here it does not find its network."""
+    with pytest.raises(vendors.VendorError, match=r"ONNX Runtime's profiler failed: .*none\.onnx"):
         vendors.run("onnxruntime", {"onnx": "none.onnx", "threads": 1, "seconds": 0.1}, {})
