@@ -1,7 +1,7 @@
-"""How much of a sweep's time is spent in timed calls, and what `--precision 1%` saves: `make efficiency`.
+"""Measures the share of a sweep's time that is spent in timed calls, and the time that `--precision 1%` saves.
 
-Wall time from the start of a run to its end, less what compiling and exporting took, is what is divided by; engine
-start, forks, building networks, checks, warm-up, settling calls and the journal are all in it.
+Run it by `make efficiency`. The denominator is the wall time of a run less compiling and exporting; it includes the
+start of the engine, forks, building networks, checks, warm-up, settling calls and the journal.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ COMPILERS = ("identity", "onnxruntime", "openvino")
 
 
 @dataclass
-class Watched:
-    """A run that is over: its dataset, how long it took, and how long of that it prepared networks."""
+class TimedRun:
+    """A finished run: its dataset, its duration, and the time spent preparing networks."""
 
     data: xr.Dataset
     wall_s: float
@@ -42,37 +42,37 @@ class Watched:
 
     @property
     def timed_s(self) -> float:
-        """Seconds within timed calls; those of anchors are timed too."""
-        own = (self.data["latency"] * self.data["calls_per_sample"]).sum()
-        return float(own) + float(self.data["anchor_latency"].sum())
+        """Seconds within timed calls, including those of anchors."""
+        seconds = (self.data["latency"] * self.data["calls_per_sample"]).sum()
+        return float(seconds) + float(self.data["anchor_latency"].sum())
 
 
-def watch(sweep: Sweep) -> Watched:
-    """Run a sweep with empty caches, and look at what it is doing."""
+def time_run(sweep: Sweep) -> TimedRun:
+    """Run a sweep with empty caches, and time its stages."""
     with tempfile.TemporaryDirectory(prefix="ngbkit-") as folder, set_options(state_dir=folder):
-        # Measured once a device, and not by each run.
-        peaks.load_or_measure(Path(folder), sweep.threads or environment.cores_usable())
-        return _watch(sweep)
+        # Peaks are measured once per device and not by each run.
+        peaks.load_or_measure(Path(folder), sweep.threads or environment.count_usable_cores())
+        return _time_run(sweep)
 
 
-def _watch(sweep: Sweep) -> Watched:
+def _time_run(sweep: Sweep) -> TimedRun:
     began = time.monotonic()
     preparing = 0.0
-    since: float | None = None
+    preparing_since: float | None = None
 
     def listen(run: Run) -> None:
-        nonlocal preparing, since
+        nonlocal preparing, preparing_since
         now = time.monotonic()
-        if since is not None:
-            preparing, since = preparing + now - since, None
+        if preparing_since is not None:
+            preparing, preparing_since = preparing + now - preparing_since, None
         if run.progress.text.startswith("preparing"):
-            since = now
+            preparing_since = now
 
     run = runs.start(sweep)
     run.subscribe(listen)
     data = run.result()
     assert isinstance(data, xr.Dataset)
-    return Watched(data, time.monotonic() - began, preparing)
+    return TimedRun(data, time.monotonic() - began, preparing)
 
 
 def main() -> None:
@@ -82,20 +82,20 @@ def main() -> None:
     parser.add_argument("-b", "--batch-sizes", default="1,2,4,8")
     parser.add_argument("--threads", type=int, default=None)
     parser.add_argument("--max-seconds", type=float, default=60.0)
-    asked = parser.parse_args()
-    sizes = [int(size) for size in asked.batch_sizes.split(",")]
-    how = {"compilers": COMPILERS, "batch_sizes": sizes, "threads": asked.threads}
-    fixed = watch(Sweep(asked.network, repeats=100, **how))
-    print(f"{asked.network}, batch sizes {asked.batch_sizes}, {', '.join(COMPILERS)}")
+    args = parser.parse_args()
+    sizes = [int(size) for size in args.batch_sizes.split(",")]
+    settings = {"compilers": COMPILERS, "batch_sizes": sizes, "threads": args.threads}
+    fixed = time_run(Sweep(args.network, repeats=100, **settings))
+    print(f"{args.network}, batch sizes {args.batch_sizes}, {', '.join(COMPILERS)}")
     print(
         f"100 repeats        {fixed.wall_s:7.1f} s, of which export {fixed.preparing_s:.1f} s, "
         f"compiling {fixed.compiling_s:.1f} s"
     )
     print(f"  in timed calls   {fixed.timed_s / fixed.rest_s:7.3f} of the rest (target 0.75)")
-    precise = watch(Sweep(asked.network, precision=asked.precision, max_seconds=asked.max_seconds, **how))
+    precise = time_run(Sweep(args.network, precision=args.precision, max_seconds=args.max_seconds, **settings))
     gains, widths = precise.data.ngb.speedup(), precise.data.ngb.speedup(ci=0.95)
     half = ((widths["ci_high"] - widths["ci_low"]) / 2 / gains).sel(compiler=list(COMPILERS[1:]))
-    print(f"--precision {asked.precision:6s} {precise.wall_s:7.1f} s")
+    print(f"--precision {args.precision:6s} {precise.wall_s:7.1f} s")
     print(f"  time over that   {precise.rest_s / fixed.rest_s:7.3f} of 100 repeats' (target 0.33 for 1%)")
     print(f"  reached          {float(half.max()):7.2%} at worst, {float(half.median()):.2%} in the middle")
     print(f"  samples a trial  {int(precise.data['latency'].notnull().sum('repeat').median()):5d} in the middle")

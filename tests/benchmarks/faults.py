@@ -1,14 +1,13 @@
-"""What faults cost: sweeps of quick trials that are harmed at random moments, and what became of them, as a table.
+"""Injects faults into sweeps of quick trials at random moments, and tabulates the damage.
 
     python tests/benchmarks/faults.py [--faults 200] [--seed 0] [--only KIND,…] [--state FILE.json]
 
-A campaign is one run in a state folder of its own. Its client is a process of its own; another one resumes the run
-whenever it has ended before the run has. At the end nothing may be lost, no finished record may have changed (it was
-run twice then), no process and no file may be left, and nothing may have gone otherwise than it should (a client that
-hangs, an error that does not say what it is). The exit status is 1 where one of these is so. With ``--state``, what has
-been done is kept, and a second call goes on. It needs root, for a disk that can be filled, and an sshd.
+A campaign is one run in a state folder of its own. Its client is a separate process; whenever it ends before the run,
+another client resumes the run. In the end no record may be lost, no finished record changed (its trial ran twice), no
+process or file left behind, and no client may hang or end with an unclear error. The exit status is 1 if any of these
+failed. With ``--state``, progress is saved, and a second call resumes. It needs root, to fill a disk, and an sshd.
 
-A device whose journal was cut measures again what it has lost; what the client had by then must not change.
+A device with a truncated journal measures the lost records again; records that the client had must not change.
 """
 
 from __future__ import annotations
@@ -28,24 +27,34 @@ from pathlib import Path
 
 import faulty_harms as harms
 import psutil
-from faulty_site import Client, Records, Site, kill, make_network, make_peaks, read, small_disk, sshd
+from faulty_site import (
+    Client,
+    Records,
+    Site,
+    kill,
+    make_network,
+    make_peaks,
+    mount_small_disk,
+    read_records,
+    start_sshd,
+)
 
 COMPILERS = ("identity", "onnxruntime", 'slow{"seconds":0.01}')
 BATCH_SIZES = tuple(range(1, 11))
 REPEATS = 5
 MOST_AT_ONCE = 8
-# A fault comes so long after the one before it, or after the client was seen to measure, and after so many more
-# records: one in four comes at any moment, also while what was lost is started again.
+# The pause after the previous fault or after the start of measuring, and the number of further records: one fault in
+# four is injected at any moment, also while lost processes restart.
 WAIT_S = (0.1, 3.5)
 MORE_DONE = (0, 3, 3, 3)
-# A client that has told nothing for this long hangs.
+# A client without a message for this long hangs.
 HANGS_S = 240.0
 MOST_EMPTY = 3
 
 
 @dataclass
 class Row:
-    """What has come of one kind of fault."""
+    """The results of one kind of fault."""
 
     faults: int = 0
     runs: int = 0
@@ -66,7 +75,7 @@ class Row:
 
 @dataclass
 class Campaign:
-    """One run and the faults that it meets."""
+    """One run and its faults."""
 
     kind: Kind
     site: Site
@@ -77,36 +86,36 @@ class Campaign:
     injected: int = 0
     run: str = ""
     trials: Sequence[str] = ()
-    _seen: dict[str, Records] = field(default_factory=lambda: {"client": {}, "device": {}})
+    _records: dict[str, Records] = field(default_factory=lambda: {"client": {}, "device": {}})
     _changed: set[str] = field(default_factory=set)
-    # What the device need not have any more as the client has it.
+    # Records that the device may lack or have changed.
     excused: set[str] = field(default_factory=set)
-    # Whether its journal is damaged, and nobody has had the occasion to repair it.
+    # Whether its journal is damaged and not yet repaired.
     torn: bool = False
     others: list[Client] = field(default_factory=list)
     _next_done: int = 0
 
     def carry_out(self) -> None:
         self._next_done = self.rng.choice(MORE_DONE)
-        client = self.site.client("start", str(self.site.network), json.dumps(self._sweep()))
+        client = self.site.start_client("start", str(self.site.network), json.dumps(self._sweep()))
         for _ in range(5 + 3 * self.target):
-            self._harm(client)
+            self._inject(client)
             self.run, self.trials = client.run or self.run, client.trials or self.trials
-            self.look()
+            self.check_journals()
             self._check_end(client)
             if client.outcome.get("state") == "finished" or not self.run:
                 break
-            say(f"    resumes ({client.outcome.get('error', 'the client was killed')[:150]})")
+            log(f"    resumes ({client.outcome.get('error', 'the client was killed')[:150]})")
             self.row.resumes += 1
             self.torn = False
-            client = self.site.client("resume", self.run)
+            client = self.site.start_client("resume", self.run)
         else:
-            self.wrong(f"the run {self.run} was not finished after as many clients as it was given")
+            self.report_wrong(f"the run {self.run} was not finished after as many clients as it was given")
         self._judge()
         self._clean_up()
 
     def _sweep(self) -> dict[str, object]:
-        """What is measured: where memory runs out, once a batch size."""
+        """The arguments of the sweep: one trial per batch size if memory runs out."""
         hungry = self.kind.inject is None
         return {
             "compilers": [*COMPILERS, *(["hungry"] if hungry else [])],
@@ -115,129 +124,119 @@ class Campaign:
             "devices": [self.site.label],
         }
 
-    def _harm(self, client: Client) -> None:
-        """Inject faults as long as that client lives and there are any left."""
+    def _inject(self, client: Client) -> None:
+        """Inject the remaining faults while that client lives."""
         while not client.ended:
             wait_s = self.rng.uniform(*WAIT_S) if client.measuring else 0.05
             client.wait(wait_s)
-            if time.monotonic() - client.told_at > HANGS_S:
-                self.wrong(f"the client hung at {client.text!r}")
+            if time.monotonic() - client.reported_at > HANGS_S:
+                self.report_wrong(f"the client hung at {client.text!r}")
                 kill(client.process)
                 client.wait(10)
             due = client.measuring and client.done >= self._next_done and self.injected < self.target
             if due and not client.ended and self.kind.inject is not None:
                 self.run, self.trials = client.run, client.trials
-                self.look()
+                self.check_journals()
                 moment = client.text
                 if self.kind.inject(self, client):
                     self.injected += 1
                     self._next_done = client.done + self.rng.choice(MORE_DONE)
-                    client.told_at = time.monotonic()
-                    say(f"    {self.kind.name} {self.row.faults + self.injected}: {client.done} done, {moment}")
+                    client.reported_at = time.monotonic()
+                    log(f"    {self.kind.name} {self.row.faults + self.injected}: {client.done} done, {moment}")
 
-    def look(self) -> None:
-        """Compare what the journals hold with what they held before."""
-        for where, path in self.site.journals(self.run).items() if self.run else ():
+    def check_journals(self) -> None:
+        """Compare the records of the journals with the earlier ones."""
+        for owner, path in self.site.find_journals(self.run).items() if self.run else ():
             try:
-                now = read(path)
+                current = read_records(path)
             except sqlite3.DatabaseError as error:
-                if not (self.torn and where == "device"):
-                    self.wrong(f"the {where}'s journal cannot be read: {error}")
+                if not (self.torn and owner == "device"):
+                    self.report_wrong(f"the {owner}'s journal cannot be read: {error}")
                 continue
-            before = self._seen[where]
-            self._note_changed(where, [key for key, record in before.items() if now.get(key) != record])
-            self._seen[where] = {**before, **now}
+            earlier = self._records[owner]
+            self._note_changed(owner, [key for key, record in earlier.items() if current.get(key) != record])
+            self._records[owner] = {**earlier, **current}
 
     def forget_device(self) -> None:
-        """The device's journal is cut: it may have lost any record of its own."""
+        """Forget the records of the device, whose truncated journal may have lost any of them."""
         self.torn = True
-        self.excused |= set(self._seen["device"])
-        self._seen["device"] = {}
+        self.excused |= set(self._records["device"])
+        self._records["device"] = {}
 
-    def wrong(self, text: str) -> None:
+    def report_wrong(self, text: str) -> None:
         self.row.wrong += 1
-        self.note(text)
+        self.add_note(text)
 
-    def note(self, text: str) -> None:
+    def add_note(self, text: str) -> None:
         self.row.notes.append(f"{self.run}: {text}")
-        say(f"    !! {text}")
+        log(f"    !! {text}")
 
-    def _note_changed(self, where: str, keys: Sequence[str]) -> None:
-        fresh = {f"{where} {key}" for key in keys} - self._changed
+    def _note_changed(self, owner: str, keys: Sequence[str]) -> None:
+        fresh = {f"{owner} {key}" for key in keys} - self._changed
         self._changed |= fresh
         self.row.changed += len(fresh)
         for text in fresh:
-            self.note(f"a record has changed: {text}")
+            self.add_note(f"a record has changed: {text}")
 
     def _check_end(self, client: Client) -> None:
-        """A client that was not killed says why it has ended, as one of ngbkit's errors, and ends in order."""
+        """Check that a client that was not killed ended in order, with one of ngbkit's errors as its reason."""
         code = client.process.returncode
         if code != -signal.SIGKILL and (code or not client.outcome):
-            log = (self.site.folder / "client.log").read_text(errors="replace")
-            self.wrong(f"the client ended with {code} and {client.outcome or 'no reason'}: {log[-1500:]}")
+            client_log = (self.site.folder / "client.log").read_text(errors="replace")
+            self.report_wrong(f"the client ended with {code} and {client.outcome or 'no reason'}: {client_log[-1500:]}")
 
     def _judge(self) -> None:
-        """Every trial has a record, the same with the client as with the device, and failures have a reason."""
-        client, device = self._seen["client"], self._seen["device"]
+        """Check that every trial has a record, equal on client and device, and that failures have a reason."""
+        client, device = self._records["client"], self._records["device"]
         missing = [trial for trial in self.trials if trial not in client] if self.trials else ["all"]
-        odd = [
+        different = [
             key for key, (_, crc) in device.items() if key not in self.excused and client.get(key, ("", -1))[1] != crc
         ]
-        self._note_changed("client and device differ:", odd)
+        self._note_changed("client and device differ:", different)
         failed = {key: status for key, (status, _) in client.items() if key in self.trials and status != "ok"}
         if self.kind.inject is None:
             self.injected = sum(status == "out-of-memory" for status in failed.values())
             missing += ["hungry"] * (self.target - self.injected)
         elif not self.kind.fails:
-            # A trial whose engine was ended twice or more in the midst of it is given up, and recorded so.
+            # A trial whose engine was killed twice or more during it is recorded as crashed.
             failed = {key: status for key, status in failed.items() if status != "crashed"}
         unexplained = len(failed) - (self.injected if self.kind.fails else 0)
         self.row.lost += len(missing) + max(0, unexplained)
         if missing or unexplained > 0:
-            self.note(f"without a record: {missing}; failed: {failed}")
+            self.add_note(f"without a record: {missing}; failed: {failed}")
 
     def _clean_up(self) -> None:
         for other in self.others:
             if not other.wait(HANGS_S) or other.outcome.get("state") != "finished":
-                self.wrong(f"the second client did not finish: {other.outcome}, {other.text}")
+                self.report_wrong(f"the second client did not finish: {other.outcome}, {other.text}")
                 kill(other.process)
-        # What a far engine does not hear of a client that is gone it finds out in minutes, or at the next start.
-        left = [] if self.kind.far else self.site.left_processes()
+        # A far engine notices the end of a client within minutes, or at the next start.
+        remaining = [] if self.kind.far else self.site.kill_remaining()
         for _ in range(2):
-            touch = self.site.client("touch", self.site.label)
+            touch = self.site.start_client("touch", self.site.label)
             touch.wait(HANGS_S)
             if touch.outcome.get("state") != "finished":
-                self.wrong(f"the next start failed: {touch.outcome}")
+                self.report_wrong(f"the next start failed: {touch.outcome}")
             self._check_end(touch)
-            left += self.site.left_processes()
-            files = self.site.left_files()
+            remaining += self.site.kill_remaining()
+            files = self.site.list_remaining_files()
             if not any(path.parent.name == "engines" and not (path / "about.json").exists() for path in files):
                 break
-            time.sleep(61)  # it may be another's that is just being made, so it is left alone for a minute
-        self.row.processes += len(left)
+            time.sleep(61)  # a new folder is kept for a minute, since another process may be creating it
+        self.row.processes += len(remaining)
         self.row.files += len(files)
-        for text in left:
-            self.note(f"left: {text[:200]}")
+        for text in remaining:
+            self.add_note(f"left: {text[:200]}")
         for path in files:
-            self.note(f"left: {path} with {sorted(inner.name for inner in path.rglob('*'))[:20]}")
+            self.add_note(f"left: {path} with {sorted(inner.name for inner in path.rglob('*'))[:20]}")
 
 
 @dataclass(frozen=True)
 class Kind:
     """A kind of fault.
 
-    Parameters
-    ----------
-    name
-        Its row in the table.
-    share
-        How many there are among 200 faults.
-    inject
-        Does the harm; whether there was something to be harmed. None: compilers in the sweep do it.
-    far
-        On a device behind ssh.
-    fails
-        Whether a trial may fail by it.
+    `share` is its number among 200 faults; `inject` does the harm and returns whether it harmed anything, and is None
+    if compilers of the sweep do it; `far` needs a device behind ssh; `fails` allows trials to fail.
     """
 
     name: str
@@ -251,12 +250,12 @@ KINDS = {
     kind.name: kind
     for kind in (
         Kind("child", 45, harms.harm_child, fails=True),
-        Kind("engine", 40, harms.killer("ngbkit.device.engine")),
-        Kind("nanny", 5, harms.killer("ipyparallel.engine.nanny")),
-        Kind("controller", 25, harms.killer("ngbkit.cluster.controller")),
+        Kind("engine", 40, harms.build_killer("ngbkit.device.engine")),
+        Kind("nanny", 5, harms.build_killer("ipyparallel.engine.nanny")),
+        Kind("controller", 25, harms.build_killer("ngbkit.cluster.controller")),
         Kind("client", 35, harms.harm_client),
         Kind("tunnel-ssh", 10, harms.harm_tunnel, far=True),
-        Kind("tunnel-keeper", 10, harms.killer("ngbkit.cluster.tunnel"), far=True),
+        Kind("tunnel-keeper", 10, harms.build_killer("ngbkit.cluster.tunnel"), far=True),
         Kind("link-down", 1, harms.harm_link, far=True),
         Kind("engine-stopped", 1, harms.harm_pace),
         Kind("out-of-memory", 5, None, fails=True),
@@ -267,22 +266,22 @@ KINDS = {
 }
 
 
-def split(total: int, kinds: Sequence[Kind]) -> dict[str, int]:
-    """So many faults, shared out among kinds; what is left over goes to the largest remainders."""
-    whole = sum(kind.share for kind in kinds)
-    exact = {kind.name: total * kind.share / whole for kind in kinds}
-    found = {name: int(share) for name, share in exact.items()}
-    for name in sorted(exact, key=lambda name: found[name] - exact[name])[: total - sum(found.values())]:
-        found[name] += 1
-    return found
+def share_out(total: int, kinds: Sequence[Kind]) -> dict[str, int]:
+    """Share out faults among kinds; the rest goes to the largest remainders."""
+    total_share = sum(kind.share for kind in kinds)
+    exact = {kind.name: total * kind.share / total_share for kind in kinds}
+    counts = {name: int(share) for name, share in exact.items()}
+    for name in sorted(exact, key=lambda name: counts[name] - exact[name])[: total - sum(counts.values())]:
+        counts[name] += 1
+    return counts
 
 
-def say(text: str) -> None:
+def log(text: str) -> None:
     print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
-def table(rows: dict[str, Row]) -> str:
-    """The rows, and what they add up to."""
+def format_table(rows: dict[str, Row]) -> str:
+    """Format the rows and their sum."""
     names = ("faults", "runs", "resumes", "lost", "changed", "processes", "files", "wrong", "seconds")
     lines = [f"{'kind':<16s}" + "".join(f"{name:>10s}" for name in names)]
     numbers = {kind: [getattr(row, name) for name in names] for kind, row in rows.items()}
@@ -291,26 +290,26 @@ def table(rows: dict[str, Row]) -> str:
     return "\n".join(lines)
 
 
-def campaign(kind: Kind, row: Row, target: int, seed: int, far: ExitStack, shared: Path) -> None:
-    """Make a site, harm it, and add to the row what has come of it."""
+def run_campaign(kind: Kind, row: Row, target: int, seed: int, far: ExitStack, shared: Path) -> None:
+    """Create a site, harm it, and add the results to the row."""
     began = time.monotonic()
     ssh = shared / "ssh"
     with tempfile.TemporaryDirectory(prefix="campaign-", dir=shared) as folder, ExitStack() as stack:
         if kind.far and not ssh.exists():
-            far.server = far.enter_context(sshd(ssh))  # type: ignore[attr-defined]
+            far.server = far.enter_context(start_sshd(ssh))  # type: ignore[attr-defined]
         if kind.name == "full-disk":
-            stack.enter_context(small_disk(Path(folder, "state")))
-        site = Site.make(Path(folder), shared / "mlp.onnx", shared / "peaks.json", ssh if kind.far else None)
+            stack.enter_context(mount_small_disk(Path(folder, "state")))
+        site = Site.create(Path(folder), shared / "mlp.onnx", shared / "peaks.json", ssh if kind.far else None)
         rng = random.Random(f"{seed} {kind.name} {row.faults}")
-        one = Campaign(kind, site, row, target, rng, getattr(far, "server", None))
+        campaign = Campaign(kind, site, row, target, rng, getattr(far, "server", None))
         try:
-            one.carry_out()
+            campaign.carry_out()
         finally:
-            for process in site.processes():
+            for process in site.list_processes():
                 kill(process)
     row.runs += 1
-    row.faults += one.injected
-    row.empty = 0 if one.injected else row.empty + 1
+    row.faults += campaign.injected
+    row.empty = 0 if campaign.injected else row.empty + 1
     row.seconds += time.monotonic() - began
 
 
@@ -319,28 +318,28 @@ def main() -> None:
     parser.add_argument("--faults", type=int, default=200, metavar="N")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default=",".join(KINDS), metavar="KIND,…", help=f"of {', '.join(KINDS)}")
-    parser.add_argument("--state", type=Path, metavar="FILE.json", help="keep what has been done there, and go on")
-    given = parser.parse_args()
-    unknown = [name for name in given.only.split(",") if name not in KINDS]
+    parser.add_argument("--state", type=Path, metavar="FILE.json", help="save progress there, and resume")
+    args = parser.parse_args()
+    unknown = [name for name in args.only.split(",") if name not in KINDS]
     if unknown:
-        parser.error(f"there is no kind {', '.join(unknown)}; there are {', '.join(KINDS)}")
-    wanted = split(given.faults, [KINDS[name] for name in given.only.split(",")])
-    kept = json.loads(given.state.read_text()) if given.state and given.state.exists() else {}
-    rows = {name: Row(**kept.get(name, {})) for name in wanted}
+        parser.error(f"invalid --only: got {', '.join(unknown)}; expected some of {', '.join(KINDS)}")
+    counts = share_out(args.faults, [KINDS[name] for name in args.only.split(",")])
+    saved = json.loads(args.state.read_text()) if args.state and args.state.exists() else {}
+    rows = {name: Row(**saved.get(name, {})) for name in counts}
     with tempfile.TemporaryDirectory(prefix="ngbkit-faults-") as folder, ExitStack() as far:
         shared = Path(folder)
         make_network(shared / "mlp.onnx")
         make_peaks(shared)
-        for name, number in wanted.items():
+        for name, number in counts.items():
             row = rows[name]
             while row.faults < number and row.empty < MOST_EMPTY:
-                say(f"{name}: {row.faults} of {number} faults")
-                campaign(KINDS[name], row, min(MOST_AT_ONCE, number - row.faults), given.seed, far, shared)
-                if given.state:
-                    kept[name] = asdict(row)
-                    given.state.write_text(json.dumps(kept, indent=1))
-    print(table(rows))
-    short = [name for name, number in wanted.items() if rows[name].faults < number]
+                log(f"{name}: {row.faults} of {number} faults")
+                run_campaign(KINDS[name], row, min(MOST_AT_ONCE, number - row.faults), args.seed, far, shared)
+                if args.state:
+                    saved[name] = asdict(row)
+                    args.state.write_text(json.dumps(saved, indent=1))
+    print(format_table(rows))
+    short = [name for name, number in counts.items() if rows[name].faults < number]
     if short:
         print(f"fewer faults than wanted: {', '.join(short)}")
     sys.exit(1 if short or any(row.bad for row in rows.values()) else 0)

@@ -1,6 +1,6 @@
-"""Where `faults` does its harm: a state folder of its own, a device here or behind an sshd of its own, their processes.
+"""The site of a campaign of `faults`: a state folder, a device here or behind an sshd of its own, and their processes.
 
-Nothing outside of a temporary folder is touched; what runs for it is found by its ``NGBKIT_STATE_DIR``.
+Nothing outside a temporary folder is touched; its processes are found by their ``NGBKIT_STATE_DIR``.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from typing import Any
 import psutil
 
 from ngbkit.device import peaks
-from ngbkit.device.plan import journal_path
+from ngbkit.device.plan import locate_journal
 
 TESTS = Path(__file__).resolve().parents[1]
 # The slow compiler is a plugin of the tests.
 PYTHON_PATH = os.pathsep.join(filter(None, [str(TESTS / "plugins"), os.environ.get("PYTHONPATH")]))
 sys.path.insert(0, str(TESTS))
-from watching import find_processes  # noqa: E402  it lies beside conftest.py, where only pytest looks
+from watching import find_processes  # noqa: E402  beside conftest.py, on the path of pytest only
 
 FAR, NEAR = "far", "cpu"
-GONE_S = 10.0
-# A tmpfs that a run of quick trials does not fill.
+EXIT_TIMEOUT_S = 10.0
+# A size that a run of quick trials does not fill.
 DISK_BYTES = 64 << 20
 
 Records = dict[str, tuple[str, int]]
@@ -44,14 +44,14 @@ Records = dict[str, tuple[str, int]]
 
 
 class Client:
-    """A client in a process of its own, and what it has told."""
+    """A client in a process of its own, with its messages."""
 
     def __init__(self, site: Site, *arguments: str) -> None:
         self.run, self.text, self.done = "", "", 0
         self.trials: list[str] = []
         self.texts: list[str] = []
         self.outcome: dict[str, str] = {}
-        self.told_at = time.monotonic()
+        self.reported_at = time.monotonic()
         with open(site.folder / "client.log", "ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, str(Path(__file__).with_name("faulty_client.py")), *arguments],
@@ -71,12 +71,12 @@ class Client:
         return self.process.poll() is not None and not self._listener.is_alive()
 
     def wait(self, seconds: float) -> bool:
-        """Wait for its end, at most that long; whether it has come."""
-        return await_(lambda: self.ended, seconds)
+        """Wait for its end for at most `seconds`, and return whether it has ended."""
+        return wait_until(lambda: self.ended, seconds)
 
     @property
     def measuring(self) -> bool:
-        """Whether it has begun to measure, after all that comes first."""
+        """Whether it has started to measure."""
         return any(text.startswith("measuring") for text in self.texts)
 
     @property
@@ -88,19 +88,19 @@ class Client:
         assert self.process.stdout is not None
         with self.process.stdout as lines:
             for line in lines:
-                told = json.loads(line)
-                self.told_at = time.monotonic()
-                self.run, self.trials = told.get("run", self.run), told.get("trials", self.trials)
-                self.done, self.text = told.get("done", self.done), told.get("text", self.text)
+                message = json.loads(line)
+                self.reported_at = time.monotonic()
+                self.run, self.trials = message.get("run", self.run), message.get("trials", self.trials)
+                self.done, self.text = message.get("done", self.done), message.get("text", self.text)
                 if self.text not in self.texts[-1:]:
                     self.texts.append(self.text)
-                if "state" in told:
-                    self.outcome = told
+                if "state" in message:
+                    self.outcome = message
 
 
 @dataclass
 class Site:
-    """A client's folder, its state, its device and the device's state."""
+    """The folder of a client, its state, its device and the state of the device."""
 
     folder: Path
     network: Path
@@ -111,8 +111,8 @@ class Site:
     clients: list[Client] = field(default_factory=list)
 
     @classmethod
-    def make(cls, folder: Path, network: Path, peaks_file: Path, ssh: Path | None) -> Site:
-        """A fresh one in `folder`; behind the sshd whose files are in the folder `ssh`, where there is one."""
+    def create(cls, folder: Path, network: Path, peaks_file: Path, ssh: Path | None) -> Site:
+        """Create a site in `folder`; with `ssh`, a folder of files of an sshd, its device is behind that sshd."""
         state = folder / "state"
         device_state = folder / "far" if ssh else state
         for path in (state, device_state, folder / "tmp"):
@@ -135,65 +135,65 @@ class Site:
         (folder / "devices.toml").chmod(0o600)
         return cls(folder, network, FAR if ssh else NEAR, state, device_state, environment)
 
-    def client(self, *arguments: str) -> Client:
+    def start_client(self, *arguments: str) -> Client:
         self.clients.append(Client(self, *arguments))
         return self.clients[-1]
 
-    def processes(self, *words: str) -> list[psutil.Process]:
-        """Those that work for the client or for its device and have all words in their command line."""
-        places = {self.state, self.device_state}
-        return [process for place in places for process in find_processes(place, *words)]
+    def list_processes(self, *words: str) -> list[psutil.Process]:
+        """List the processes of the client and of its device that have all words in their command line."""
+        folders = {self.state, self.device_state}
+        return [process for state_folder in folders for process in find_processes(state_folder, *words)]
 
-    def children(self) -> list[psutil.Process]:
-        """Those that trials run in."""
-        found = []
-        for server in self.processes("ngbkit.device.forkserver"):
+    def list_children(self) -> list[psutil.Process]:
+        """List the processes of trials."""
+        processes = []
+        for server in self.list_processes("ngbkit.device.forkserver"):
             with suppress(psutil.Error):
-                found += server.children()
-        return found
+                processes += server.children()
+        return processes
 
-    def journals(self, run: str) -> dict[str, Path]:
+    def find_journals(self, run: str) -> dict[str, Path]:
         return {
             "client": self.state / "runs" / run / "journal.sqlite",
-            "device": journal_path(self.device_state, self.label, run),
+            "device": locate_journal(self.device_state, self.label, run),
         }
 
-    def left_processes(self) -> list[str]:
-        """The processes that are still there after some seconds, as text; they are ended then."""
-        await_(lambda: not self.processes(), GONE_S)
-        found = self.processes()
-        texts = [" ".join(_words(process)) for process in found]
-        for process in found:
+    def kill_remaining(self) -> list[str]:
+        """Kill the processes that remain after some seconds, and return their command lines."""
+        wait_until(lambda: not self.list_processes(), EXIT_TIMEOUT_S)
+        processes = self.list_processes()
+        texts = [" ".join(_read_command_line(process)) for process in processes]
+        for process in processes:
             kill(process)
         return [text for text in texts if text]
 
-    def left_files(self) -> list[Path]:
-        """What lies where only running processes keep something."""
-        folders = [place / name for place in {self.state, self.device_state} for name in _FLEETING]
+    def list_remaining_files(self) -> list[Path]:
+        """List the files in folders that only running processes use."""
+        folders = [state_folder / name for state_folder in {self.state, self.device_state} for name in _FLEETING]
         return [path for folder in [*folders, self.folder / "tmp"] if folder.is_dir() for path in folder.iterdir()]
 
 
 _FLEETING = ("scratch", "clusters", "engines", "incoming")
 
 
-def _words(process: psutil.Process) -> list[str]:
+def _read_command_line(process: psutil.Process) -> list[str]:
     with suppress(psutil.Error):
         return list(process.cmdline())
     return []
 
 
-def await_(true: Callable[[], Any], seconds: float) -> bool:
-    """Wait until something is so, at most that long; whether it is."""
-    ends = time.monotonic() + seconds
-    while not true():
-        if time.monotonic() > ends:
+def wait_until(condition: Callable[[], Any], seconds: float) -> bool:
+    """Wait for a condition for at most `seconds`, and return whether it holds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
             return False
         time.sleep(0.02)
     return True
 
 
 def kill(process: psutil.Process | subprocess.Popen[str]) -> bool:
-    """`kill -9`; whether there was something to kill."""
+    """Send SIGKILL, and return whether there was a process to kill."""
     try:
         if isinstance(process, psutil.Process) and process.status() == psutil.STATUS_ZOMBIE:
             return False
@@ -204,8 +204,8 @@ def kill(process: psutil.Process | subprocess.Popen[str]) -> bool:
 
 
 @contextmanager
-def stopped(processes: Sequence[psutil.Process]) -> Iterator[None]:
-    """Processes stand still as long as the block lasts."""
+def suspend(processes: Sequence[psutil.Process]) -> Iterator[None]:
+    """Suspend processes for the duration of the block."""
     for process in processes:
         process.suspend()
     try:
@@ -216,8 +216,8 @@ def stopped(processes: Sequence[psutil.Process]) -> Iterator[None]:
                 process.resume()
 
 
-def read(path: Path) -> Records:
-    """What a journal holds, read without a trace; `sqlite3.DatabaseError` where it is damaged."""
+def read_records(path: Path) -> Records:
+    """Read the records of a journal without changing it; raises `sqlite3.DatabaseError` if it is damaged."""
     if not path.exists():
         return {}
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=30)) as connection:
@@ -235,7 +235,7 @@ def _canonical(record: str) -> bytes:
 
 
 def make_network(path: Path) -> None:
-    """A small ONNX network with a dynamic batch."""
+    """Write a small ONNX network with a dynamic batch."""
     import numpy as np
     import onnx
     from onnx import TensorProto, helper, numpy_helper
@@ -256,26 +256,26 @@ def make_network(path: Path) -> None:
 
 
 def make_peaks(folder: Path) -> Path:
-    """This machine's peaks, which every campaign is given: they are no part of it."""
+    """Measure this machine's peaks once, for all campaigns."""
     peaks.load_or_measure(folder, 1)
     return folder / "peaks.json"
 
 
 @contextmanager
-def sshd(folder: Path) -> Iterator[psutil.Process]:
-    """An sshd of our own on loopback, and in `folder` an ``ssh`` that knows it as ``far``."""
+def start_sshd(folder: Path) -> Iterator[psutil.Process]:
+    """Run an sshd on loopback, and write an ``ssh`` to `folder` that knows it as ``far``."""
     program = shutil.which("sshd", path=os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin"]))
     if program is None:
-        raise SystemExit("there is no sshd: install OpenSSH's server, or leave the kinds out that need it (--only).")
+        raise SystemExit("no sshd found: install OpenSSH's server, or exclude the kinds that need it (--only).")
     home = folder / "home"
     home.mkdir(parents=True)
     for name in ("host", "user"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name], check=True)
     if os.getuid() == 0:
         Path("/run/sshd").mkdir(exist_ok=True)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    # The user's own home folder and state are not the device's.
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    # The device does not use the user's home folder and state.
     _write_program(
         folder / "session",
         f"export HOME={home} PYTHONPATH={shlex.quote(PYTHON_PATH)}; unset NGBKIT_STATE_DIR XDG_STATE_HOME; cd {home}",
@@ -295,7 +295,7 @@ def sshd(folder: Path) -> Iterator[psutil.Process]:
     )
     server = subprocess.Popen([program, "-D", "-f", folder / "sshd_config", "-E", folder / "sshd.log"])
     try:
-        if not await_(lambda: (folder / "pid").exists(), GONE_S):
+        if not wait_until(lambda: (folder / "pid").exists(), EXIT_TIMEOUT_S):
             raise SystemExit(f"sshd did not start: {(folder / 'sshd.log').read_text()}")
         yield psutil.Process(server.pid)
     finally:
@@ -313,13 +313,13 @@ def _write_program(path: Path, *lines: str) -> None:
 
 
 @contextmanager
-def small_disk(folder: Path) -> Iterator[None]:
-    """`folder` is on a disk of its own, which is soon full, as long as the block lasts."""
+def mount_small_disk(folder: Path) -> Iterator[None]:
+    """Mount a small disk at `folder` for the duration of the block."""
     folder.mkdir(parents=True, mode=0o700)
     options = f"size={DISK_BYTES},mode=700,uid={os.getuid()}"
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "ngbkit", folder], check=False)
     if mounted.returncode:
-        raise SystemExit("a small disk cannot be mounted: be root, or leave the kind full-disk out (--only).")
+        raise SystemExit("cannot mount a small disk: run as root, or exclude the kind full-disk (--only).")
     try:
         yield
     finally:

@@ -1,11 +1,10 @@
-"""How well `ngbkit.hardware.conditions.Watch` tells disturbed turns from quiet ones, and what a mark costs.
+"""Measures how well `ngbkit.hardware.conditions.InterferenceMonitor` detects disturbed turns, and its cost.
 
     python tests/benchmarks/interference.py [seconds]
 
-A turn of a child that computes counts as quiet where the machine was idle for a moment before and after it, which is
-looked at apart from what is judged here; beside it, the same turn with one process that never stops computing. On a
-machine that others use too, it waits for such moments as long as it is told to (300 s): run it a few times there.
-Nothing here is asserted.
+A turn of a computing child is quiet if the machine was idle shortly before and after it, by a check independent of the
+monitor; the same turn is measured beside one process that never stops computing. On a shared machine it waits for quiet
+moments for as many seconds as given (300): run it a few times there. Nothing is asserted.
 """
 
 from __future__ import annotations
@@ -21,18 +20,18 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from ngbkit.hardware.conditions import Interference, Watch
+from ngbkit.hardware.conditions import Interference, InterferenceMonitor
 from ngbkit.hardware.conditions.interference import FOREIGN, STEAL, WAITED
 from ngbkit.hardware.resources import CpuClock
 
-Seen = tuple[Interference, float]
+Turn = tuple[Interference, float]
 
 SHARES = ("waited", "crowded", "foreign", "steal")
 TURNS_S = (0.005, 0.02, 0.05, 0.2)
-WANTED = 40
+COUNT = 40
 PATIENCE_S = 300.0
-# How long the machine is looked at before and after a turn, and how busy it may be then to count as quiet.
-LOOK_S = 0.1
+# The period before and after a turn in which the machine must be quiet, and the busy share below which it is.
+MARGIN_S = 0.1
 QUIET = 0.05
 
 # Calls of about 3 ms by ONNX Runtime's threads, set as ngbkit sets them: no spinning.
@@ -60,32 +59,32 @@ for line in sys.stdin:
 """
 
 
-# Computes for ever, and ends with its parent however that one ends.
+# Computes forever, and dies with its parent.
 HOG = "import ctypes; ctypes.CDLL(None).prctl(1, 9)\nwhile True: pass"
 
 
 def main() -> None:
-    """A line for each number of threads and length of a turn."""
+    """Print a line for each number of threads and length of a turn."""
     cores = len(os.sched_getaffinity(0))
-    ends = time.monotonic() + float(sys.argv[1] if len(sys.argv) > 1 else PATIENCE_S)
+    deadline = time.monotonic() + float(sys.argv[1] if len(sys.argv) > 1 else PATIENCE_S)
     with ExitStack() as stack:
-        hog = stack.enter_context(ending(subprocess.Popen([sys.executable, "-c", HOG])))
+        hog = stack.enter_context(kill_at_end(subprocess.Popen([sys.executable, "-c", HOG])))
         hog.send_signal(signal.SIGSTOP)
-        children = [start(stack, threads) for threads in (1, cores, 2 * cores)]
+        children = [start_child(stack, threads) for threads in (1, cores, 2 * cores)]
         cases = [Case(child, seconds) for child in children for seconds in TURNS_S]
-        while time.monotonic() < ends and (case := min(cases, key=lambda case: len(case.quiet))).lacks:
-            case.take(hog)
+        while time.monotonic() < deadline and (case := min(cases, key=lambda case: len(case.quiet))).incomplete:
+            case.measure(hog)
         print(f"marked: waited > {WAITED:.0%}, foreign > {FOREIGN:.0%} or steal > {STEAL:.0%} of a turn; {cores} cores")
         shares = "".join(f"{name:>10s} 50%    95%" for name in SHARES)
         print(f"kind   threads  turn ms  turns  marked{shares}  call ms  mark us")
         for case in cases:
-            cost = cost_us(case.child.watch)
-            tell("quiet", case, case.quiet, cost)
-            tell("beside", case, case.beside, cost)
+            cost = measure_cost_us(case.child.watch)
+            report("quiet", case, case.quiet, cost)
+            report("beside", case, case.beside, cost)
 
 
 @contextmanager
-def ending(process: subprocess.Popen[Any]) -> Iterator[subprocess.Popen[Any]]:
+def kill_at_end(process: subprocess.Popen[Any]) -> Iterator[subprocess.Popen[Any]]:
     try:
         yield process
     finally:
@@ -95,17 +94,17 @@ def ending(process: subprocess.Popen[Any]) -> Iterator[subprocess.Popen[Any]]:
 
 @dataclass(frozen=True)
 class Child:
-    """A process that takes turns, watched."""
+    """A monitored process that takes turns."""
 
     threads: int
     process: subprocess.Popen[str]
-    watch: Watch
+    watch: InterferenceMonitor
 
-    def turn(self, seconds: float) -> Seen:
-        """What was seen of a turn, and how long its calls took, in seconds each."""
-        self.watch.mark()
-        call_s = ask(self.process, seconds)
-        return self.watch.since(), call_s
+    def run_turn(self, seconds: float) -> Turn:
+        """Run a turn, and return its interference and the seconds of each call."""
+        self.watch.begin_turn()
+        call_s = request_calls(self.process, seconds)
+        return self.watch.end_turn(), call_s
 
 
 @dataclass
@@ -114,37 +113,37 @@ class Case:
 
     child: Child
     seconds: float
-    quiet: list[Seen] = field(default_factory=list)
-    beside: list[Seen] = field(default_factory=list)
+    quiet: list[Turn] = field(default_factory=list)
+    beside: list[Turn] = field(default_factory=list)
 
     @property
-    def lacks(self) -> bool:
-        return len(self.quiet) < WANTED
+    def incomplete(self) -> bool:
+        return len(self.quiet) < COUNT
 
-    def take(self, hog: subprocess.Popen[Any]) -> None:
-        """A quiet turn and one beside the hog, if the machine is quiet around them."""
+    def measure(self, hog: subprocess.Popen[Any]) -> None:
+        """Measure a quiet turn and one beside the hog, if the machine is quiet around them."""
         if not is_quiet():
             return
-        seen = self.child.turn(self.seconds)
+        turn = self.child.run_turn(self.seconds)
         if not is_quiet():
             return
-        self.quiet.append(seen)
+        self.quiet.append(turn)
         hog.send_signal(signal.SIGCONT)
         time.sleep(0.05)
-        seen = self.child.turn(self.seconds)
+        turn = self.child.run_turn(self.seconds)
         hog.send_signal(signal.SIGSTOP)
         if is_quiet():
-            self.beside.append(seen)
+            self.beside.append(turn)
 
 
-def start(stack: ExitStack, threads: int) -> Child:
+def start_child(stack: ExitStack, threads: int) -> Child:
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    process = stack.enter_context(ending(subprocess.Popen([sys.executable, "-c", CHILD, str(threads)], **pipes)))
-    ask(process, 0.2)
-    return Child(threads, process, Watch(process.pid))
+    process = stack.enter_context(kill_at_end(subprocess.Popen([sys.executable, "-c", CHILD, str(threads)], **pipes)))
+    request_calls(process, 0.2)
+    return Child(threads, process, InterferenceMonitor(process.pid))
 
 
-def ask(process: subprocess.Popen[str], seconds: float) -> float:
+def request_calls(process: subprocess.Popen[str], seconds: float) -> float:
     assert process.stdin is not None
     assert process.stdout is not None
     print(seconds, file=process.stdin, flush=True)
@@ -153,33 +152,35 @@ def ask(process: subprocess.Popen[str], seconds: float) -> float:
 
 def is_quiet() -> bool:
     before = CpuClock.read()
-    time.sleep(LOOK_S)
+    time.sleep(MARGIN_S)
     after = CpuClock.read()
     return after.busy - before.busy <= QUIET * (after.total - before.total)
 
 
-def cost_us(watch: Watch) -> float:
+def measure_cost_us(watch: InterferenceMonitor) -> float:
     times = []
     for _ in range(100):
         began = time.perf_counter()
-        watch.mark()
+        watch.begin_turn()
         times.append(time.perf_counter() - began)
     return statistics.median(times) * 1e6
 
 
-def tell(kind: str, case: Case, turns: Sequence[Seen], cost: float) -> None:
-    start = f"{kind:6s} {case.child.threads:7d} {case.seconds * 1e3:8.0f} {len(turns):6d}"
+def report(kind: str, case: Case, turns: Sequence[Turn], cost: float) -> None:
+    prefix = f"{kind:6s} {case.child.threads:7d} {case.seconds * 1e3:8.0f} {len(turns):6d}"
     if not turns:
-        print(f"{start}  (the machine was never quiet)", flush=True)
+        print(f"{prefix}  (the machine was never quiet)", flush=True)
         return
-    marked = sum(seen.disturbed for seen, _ in turns) / len(turns)
-    values = [[getattr(seen, name) for seen, _ in turns] for name in SHARES]
-    shares = "".join(f"{quantile(one, 0.5):14.1%} {quantile(one, 0.95):6.1%}" for one in values)
+    marked = sum(interference.disturbed for interference, _ in turns) / len(turns)
+    values = [[getattr(interference, name) for interference, _ in turns] for name in SHARES]
+    shares = "".join(
+        f"{compute_quantile(column, 0.5):14.1%} {compute_quantile(column, 0.95):6.1%}" for column in values
+    )
     call = statistics.median(call_s for _, call_s in turns) * 1e3
-    print(f"{start} {marked:7.1%}{shares} {call:8.2f} {cost:8.0f}", flush=True)
+    print(f"{prefix} {marked:7.1%}{shares} {call:8.2f} {cost:8.0f}", flush=True)
 
 
-def quantile(values: Sequence[float], share: float) -> float:
+def compute_quantile(values: Sequence[float], share: float) -> float:
     return sorted(values)[min(len(values) - 1, int(share * len(values)))]
 
 

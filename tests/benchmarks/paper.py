@@ -1,11 +1,11 @@
-"""The paper's evaluation on this machine: its fifteen networks and both blocks, at up to six batch sizes.
+"""Repeats the paper's evaluation on this machine: its fifteen networks and both blocks, at up to six batch sizes.
 
-Run it on a quiet machine; it takes about an hour. Ended in any way, it goes on where it was, and writes what there is
-to notebooks/data/paper.nc, which notebooks/paper.ipynb reads. The smallest network of each family is measured at all
+Run it on a quiet machine; it takes about an hour, resumes after any interruption, and writes the results so far to
+notebooks/data/paper.nc, which notebooks/paper.ipynb reads. The smallest network of each family is measured at all
 batch sizes, the larger ones at fewer.
 
-TVM is not among the compilers: the paper tuned it for hours to days a network (its table III), and untuned it says
-nothing of what it can do. Untuned it stands in notebooks/data/04-compilers.nc, tuned for one network in 04-tvm.nc.
+TVM is not among the compilers: the paper tuned it for hours to days per network (its table III), and untuned results do
+not represent it. Untuned results are in notebooks/data/04-compilers.nc, tuned ones for one network in 04-tvm.nc.
 """
 
 from __future__ import annotations
@@ -24,33 +24,39 @@ from ngbkit.dataset.storage import save
 OUT = Path(__file__).parents[2] / "notebooks" / "data" / "paper.nc"
 COMPILERS = ["identity", "torchscript", "onnxruntime", "openvino"]
 SIZES = [1, 2, 4, 8, 16, 32]
-#: Rounds are what an interval is made from; a large batch has the least of them.
-HOW: dict[str, Any] = {"compilers": COMPILERS, "repeats": 16, "min_rounds": 6, "max_seconds": 15.0, "timeout_s": 900.0}
-#: What tables VII and VIII have, and an embedding more for figure 10; half the side of the paper's 244 pixels, which
+#: Intervals are computed from rounds; a large batch has the fewest.
+SETTINGS: dict[str, Any] = {
+    "compilers": COMPILERS,
+    "repeats": 16,
+    "min_rounds": 6,
+    "max_seconds": 15.0,
+    "timeout_s": 900.0,
+}
+#: The sizes of tables VII and VIII, and one more embedding for figure 10; half of the paper's side of 244 pixels, which
 #: would take four times as long.
 WIDTHS, EMBEDDINGS, DEPTHS, PIXELS = [64, 96], [128, 256, 512], [1, 2, 6], (122, 122)
 
 
-def sweeps() -> Iterator[tuple[str, Sweep]]:
-    """The parts by name."""
+def build_sweeps() -> Iterator[tuple[str, Sweep]]:
+    """Yield the parts by name."""
     zoo = {workload.name: workload for workload in paper.zoo()}
     small, middle, large = zip(*paper.FAMILIES.values(), strict=True)
     for name in small:
-        yield name, Sweep(zoo[name], batch_sizes=SIZES, **HOW)
-    yield "conv", Sweep(blocks.conv(WIDTHS, DEPTHS, size=PIXELS), batch_sizes=SIZES, **HOW)
-    yield "mha", Sweep(blocks.mha(EMBEDDINGS, DEPTHS), batch_sizes=SIZES, **HOW)
+        yield name, Sweep(zoo[name], batch_sizes=SIZES, **SETTINGS)
+    yield "conv", Sweep(blocks.conv(WIDTHS, DEPTHS, size=PIXELS), batch_sizes=SIZES, **SETTINGS)
+    yield "mha", Sweep(blocks.mha(EMBEDDINGS, DEPTHS), batch_sizes=SIZES, **SETTINGS)
     for name in middle:
-        yield name, Sweep(zoo[name], batch_sizes=SIZES[:3], **HOW)
+        yield name, Sweep(zoo[name], batch_sizes=SIZES[:3], **SETTINGS)
     for name in large:
-        yield name, Sweep(zoo[name], batch_sizes=[1, 4], **HOW)
+        yield name, Sweep(zoo[name], batch_sizes=[1, 4], **SETTINGS)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, default=Path("results/paper"), help="where it remembers how far it is")
-    parser.add_argument("--minutes", type=float, default=120.0, help="how long it may begin anything new")
-    asked = parser.parse_args()
-    save(ngbkit.merge(*measure(sweeps(), asked.folder, minutes=asked.minutes)), OUT, overwrite=True)
+    parser.add_argument("--folder", type=Path, default=Path("results/paper"), help="folder of its progress")
+    parser.add_argument("--minutes", type=float, default=120.0, help="time budget for new parts")
+    args = parser.parse_args()
+    save(ngbkit.merge(*measure(build_sweeps(), args.folder, minutes=args.minutes)), OUT, overwrite=True)
     print(OUT)
 
 

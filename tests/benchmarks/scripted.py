@@ -1,7 +1,7 @@
-"""A plan that measures nothing, for an engine to carry out in the place of its own: real records, a real journal.
+"""A plan that measures nothing, carried out by an engine instead of its own: real records in a real journal.
 
-`fanout` has an engine load it and call `take_over`; from then on the engine carries out any sweep so. What it says it
-says at the times that it is told to, and each event holds the moment at which it was published.
+`fanout` makes an engine load it and call `take_over`, which replaces the plan of every sweep. It reports at the
+configured rate, and each event contains the time of its publication.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ _SENT = " at "
 
 
 def take_over(settings: str) -> str:
-    """Carry out plans so from now on: ``rate`` trials a second, or as many as go where it is null."""
+    """Replace the plan: ``rate`` trials a second, or as many as possible if it is null."""
     plan.run = partial(_run, rate=json.loads(settings)["rate"])
     return "{}"
 
 
-def sent_at(event: Mapping[str, Any]) -> float | None:
-    """When an event of such a plan was published, in seconds since the epoch; None for any other.
+def find_send_time(event: Mapping[str, Any]) -> float | None:
+    """Return the publication time of an event of such a plan, in seconds since the epoch; None for any other event.
 
-    It is 0 for a record that the client has found in the device's journal, since its event never came.
+    It is 0 for a record that the client recovered from the device's journal after its event was lost.
     """
     if event["kind"] == "record":
         return float(event["record"]["started_at"])
@@ -44,54 +44,54 @@ def sent_at(event: Mapping[str, Any]) -> float | None:
     return float(moment) if mark and text.startswith("scripted") else None
 
 
-def samples(trial_id: str) -> tuple[float, ...]:
-    """What such a plan says that a trial took."""
+def draw_samples(trial_id: str) -> tuple[float, ...]:
+    """Draw the latencies that such a plan reports for a trial."""
     generator = random.Random(trial_id)
     return tuple(generator.uniform(0.001, 0.002) for _ in range(SAMPLES))
 
 
 def _run(spec_json: str, rate: float | None) -> str:
-    """In the place of `ngbkit.device.plan.run`: all of a device's groups, in turn."""
+    """Carry out all groups of a device in turn, instead of `ngbkit.device.plan.run`."""
     spec = Spec.from_json(spec_json)
     publish = plan._numbered(plan._publisher())
-    path = plan.journal_path(spec.state_dir, spec.device, spec.run_id)
+    path = plan.locate_journal(spec.state_dir, spec.device, spec.run_id)
     with Interrupt() as interrupt, Journal(path) as journal:
-        about = environment.describe()
-        journal.note("environment", spec.device, about)
-        publish({"kind": "environment", "device": spec.device, "key": spec.device, "value": about})
-        done, began = 0, time.monotonic()
+        description = environment.describe()
+        journal.note("environment", spec.device, description)
+        publish({"kind": "environment", "device": spec.device, "key": spec.device, "value": description})
+        finished, began = 0, time.monotonic()
         for group in spec.sweep.groups(spec.device):
             ids = [trial.id for trial in group.trials]
-            done += len(ids)
-            due = began if rate is None else began + done / rate
+            finished += len(ids)
+            due = began if rate is None else began + finished / rate
             if select.select([interrupt.descriptor], [], [], max(0.0, due - time.monotonic()))[0]:
                 return json.dumps({"state": "stopped"})
-            _tell(spec, publish, journal, ids)
+            _report(spec, publish, journal, ids)
     return json.dumps({"state": "finished"})
 
 
-def _tell(spec: Spec, publish: Callable[[dict[str, Any]], None], journal: Journal, ids: list[str]) -> None:
-    """What the plan of a group tells, in the order in which `ngbkit.device.groups` does: durable before visible."""
-    publish({"kind": "stage", "device": spec.device, "text": _words()})
+def _report(spec: Spec, publish: Callable[[dict[str, Any]], None], journal: Journal, ids: list[str]) -> None:
+    """Report like the plan of a group in `ngbkit.device.groups`, in its order: durable before visible."""
+    publish({"kind": "stage", "device": spec.device, "text": _format_text()})
     journal.start(ids, "measure")
     for number in range(ROUNDS):
-        about = {"done": number, "total": ROUNDS, "trial_ids": ids}
-        publish({"kind": "round", "device": spec.device, "text": _words(), **about})
-    found = [_record(trial_id) for trial_id in ids]
-    journal.finish(found)
-    for record in found:
+        round_fields = {"done": number, "total": ROUNDS, "trial_ids": ids}
+        publish({"kind": "round", "device": spec.device, "text": _format_text(), **round_fields})
+    measurements = [_build_record(trial_id) for trial_id in ids]
+    journal.finish(measurements)
+    for record in measurements:
         sent = replace(record, started_at=time.time())
         publish({"kind": "record", "device": spec.device, "record": records.to_json(sent)})
 
 
-def _words() -> str:
+def _format_text() -> str:
     return f"scripted{_SENT}{time.time()!r}"
 
 
-def _record(trial_id: str) -> Measurement:
+def _build_record(trial_id: str) -> Measurement:
     return Measurement(
         trial_id=trial_id,
-        latency_s=samples(trial_id),
+        latency_s=draw_samples(trial_id),
         rounds=tuple(number * ROUNDS // SAMPLES for number in range(SAMPLES)),
         compile_time_s=1.0,
         first_call_time_s=0.01,

@@ -1,8 +1,8 @@
-"""Three ONNX files that others made and use, taken from packages of the ordinary registry.
+"""Three published ONNX files, downloaded as parts of packages of the ordinary registry.
 
-They were exported by other people's tools: a detector of text lines and a classifier of their direction (PaddleOCR, as
-rapidocr-onnxruntime ships them), and a classifier of file contents (magika). All but their batch is fixed here to the
-sizes that their own programs feed.
+They were exported by other tools: a detector of text lines and a classifier of their direction (PaddleOCR, as
+rapidocr-onnxruntime ships them), and a classifier of file contents (magika). All dimensions but the batch are fixed
+here to the sizes that these programs use.
 """
 
 from __future__ import annotations
@@ -34,28 +34,28 @@ FILES = (
 
 
 def collect(folder: Path) -> list[Path]:
-    """Those files in `folder`, fetched by pip where they are not there yet."""
+    """Return the files in `folder`; missing ones are downloaded by pip."""
     folder.mkdir(parents=True, exist_ok=True)
     for package, member, name, shape in FILES:
         path = folder / f"{name}.onnx"
         if not path.exists():
-            _take(package, member, path, shape)
+            _fetch(package, member, path, shape)
     return [folder / f"{name}.onnx" for _, _, name, _ in FILES]
 
 
-def _take(package: str, member: str, path: Path, shape: list[int]) -> None:
+def _fetch(package: str, member: str, path: Path, shape: list[int]) -> None:
     with TemporaryDirectory() as wheels:
         fetch = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", wheels, package]
         subprocess.run(fetch, check=True)
         (wheel,) = Path(wheels).iterdir()
         with zipfile.ZipFile(wheel) as archive:
             model = onnx.load_from_string(archive.read(member))
-    (given,) = model.graph.input
-    dims = given.type.tensor_type.shape.dim
+    (input_,) = model.graph.input
+    dims = input_.type.tensor_type.shape.dim
     dims[0].dim_param = "batch"
     for dim, size in zip(dims[1:], shape, strict=True):
         dim.dim_value = size
-    # Shapes further on were written down for the sizes that came: whoever reads the file finds them out again.
+    # The inner shapes are stale after the change of the input; a reader infers them again.
     del model.graph.value_info[:]
     partial = path.with_suffix(".partial")
     onnx.save(model, partial)

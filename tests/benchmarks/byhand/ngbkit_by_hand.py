@@ -1,7 +1,7 @@
-"""What each vendor documents as the best use of its compiler, written by hand and as plainly as its own examples do.
+"""The best use of each compiler that its vendor documents, written by hand and as plainly as the vendor's examples.
 
-Each is a column of a sweep like any other (``onnxruntime-by-hand``), so that it takes turns with ngbkit's own use of
-that compiler in one run. Nothing is taken from ``ngbkit.compilers`` but the protocol: a mistake there is not made here.
+Each is a column of a sweep like any other (``onnxruntime-by-hand``), so that it is interleaved with ngbkit's own use of
+that compiler. It uses nothing of ``ngbkit.compilers`` but the protocol, so that it cannot repeat a mistake there.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from ngbkit.sweep.records import Contract
 Call = Callable[[], Any]
 
 
-def _compiler(
-    name: str, form: Form, make: Callable[[Task], Call], packages: tuple[str, ...], preload: tuple[str, ...] = ()
+def _build_compiler(
+    name: str, form: Form, build: Callable[[Task], Call], packages: tuple[str, ...], preload: tuple[str, ...] = ()
 ) -> Compiler:
     def compile(task: Task) -> Program:
         task.cache.mkdir(parents=True, exist_ok=True)
-        call = make(task)
-        return Program(run=call, fetch=_arrays, contract=Contract(runtime=f"{name}, by hand", threads=task.threads))
+        call = build(task)
+        return Program(run=call, fetch=_to_arrays, contract=Contract(runtime=f"{name}, by hand", threads=task.threads))
 
     return Compiler(
         name=f"{name}-by-hand",
@@ -38,11 +38,11 @@ def _compiler(
     )
 
 
-def _arrays(outputs: Any) -> list[Any]:
+def _to_arrays(outputs: Any) -> list[Any]:
     if isinstance(outputs, dict):
-        return _arrays(list(outputs.values()))
+        return _to_arrays(list(outputs.values()))
     if isinstance(outputs, (list, tuple)):
-        return [array for one in outputs for array in _arrays(one)]
+        return [array for output in outputs for array in _to_arrays(output)]
     if hasattr(outputs, "detach"):
         return [outputs.detach().numpy()]
     if hasattr(outputs, "to_host"):
@@ -50,14 +50,14 @@ def _arrays(outputs: Any) -> list[Any]:
     return [outputs.numpy() if hasattr(outputs, "numpy") else outputs]
 
 
-def _torch(task: Task) -> tuple[Any, tuple[Any, ...]]:
+def _prepare_torch(task: Task) -> tuple[Any, tuple[Any, ...]]:
     import torch
 
     torch.set_num_threads(task.threads)
     return task.module, tuple(torch.from_numpy(array) for array in task.arrays)
 
 
-def _inferring(module: Any, inputs: tuple[Any, ...]) -> Call:
+def _build_call(module: Any, inputs: tuple[Any, ...]) -> Call:
     import torch
 
     def call() -> Any:
@@ -69,18 +69,18 @@ def _inferring(module: Any, inputs: tuple[Any, ...]) -> Call:
 
 def _identity(task: Task) -> Call:
     """PyTorch's inference mode."""
-    return _inferring(*_torch(task))
+    return _build_call(*_prepare_torch(task))
 
 
 def _torchscript(task: Task) -> Call:
     """PyTorch's TorchScript inference recipe: trace, freeze, optimise, two runs to warm the profiling executor up."""
     import torch
 
-    module, inputs = _torch(task)
+    module, inputs = _prepare_torch(task)
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
         scripted = torch.jit.optimize_for_inference(torch.jit.freeze(torch.jit.trace(module, inputs)))
-    call = _inferring(scripted, inputs)
+    call = _build_call(scripted, inputs)
     call()
     call()
     return call
@@ -92,9 +92,9 @@ def _inductor(task: Task) -> Call:
     import torch
     from torch._inductor import config
 
-    module, inputs = _torch(task)
+    module, inputs = _prepare_torch(task)
     config.freezing = True
-    call = _inferring(torch.compile(module), inputs)
+    call = _build_call(torch.compile(module), inputs)
     with torch.no_grad():
         call()
     return call
@@ -106,12 +106,12 @@ def _aotinductor(task: Task) -> Call:
     import torch
     from torch._inductor import config
 
-    module, inputs = _torch(task)
+    module, inputs = _prepare_torch(task)
     config.freezing = True
     with torch.no_grad():
         exported = torch.export.export(module, inputs)
         package = torch._inductor.aoti_compile_and_package(exported, package_path=str(task.cache / "model.pt2"))
-    return _inferring(torch._inductor.aoti_load_package(package), inputs)
+    return _build_call(torch._inductor.aoti_load_package(package), inputs)
 
 
 def _onnxruntime(task: Task) -> Call:
@@ -121,7 +121,7 @@ def _onnxruntime(task: Task) -> Call:
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = task.threads
-    # Its default lets idle threads spin, which would be timed with whoever has the next turn.
+    # By default idle threads spin, which would disturb the next turn.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     session = onnxruntime.InferenceSession(str(task.onnx), options, providers=["CPUExecutionProvider"])
     binding = session.io_binding()
@@ -167,8 +167,8 @@ def _tvm(task: Task) -> Call:
     from tvm.relax.frontend.onnx import from_onnx
 
     target = tvm.target.Target({"kind": "llvm", "mcpu": tvm.target.codegen.llvm_get_system_cpu()})
-    built = tvm.compile(from_onnx(onnx.load(str(task.onnx))), target=target)
-    main = relax.VirtualMachine(built, tvm.cpu())["main"]
+    executable = tvm.compile(from_onnx(onnx.load(str(task.onnx))), target=target)
+    main = relax.VirtualMachine(executable, tvm.cpu())["main"]
     inputs = [tvm.runtime.tensor(array) for array in task.arrays]
     return lambda: main(*inputs)
 
@@ -178,19 +178,19 @@ def _iree(task: Task) -> Call:
     import iree.runtime as runtime
 
     imported, built = task.cache / "model.mlir", task.cache / "model.vmfb"
-    words = [sys.executable, "-m", "iree.compiler.tools.import_onnx", str(task.onnx), "-o", str(imported)]
-    subprocess.run(words, check=True, capture_output=True)
-    words = ["iree-compile", str(imported), "-o", str(built), "--iree-hal-target-device=local"]
-    words += [
+    arguments = [sys.executable, "-m", "iree.compiler.tools.import_onnx", str(task.onnx), "-o", str(imported)]
+    subprocess.run(arguments, check=True, capture_output=True)
+    arguments = ["iree-compile", str(imported), "-o", str(built), "--iree-hal-target-device=local"]
+    arguments += [
         "--iree-hal-local-target-device-backends=llvm-cpu",
         "--iree-llvmcpu-target-cpu=host",
         "--iree-opt-level=O3",
         "--iree-opt-data-tiling=true",
         "--iree-global-opt-use-im2col-for-convs=true",
     ]
-    # A transformer's LayerNorm does not fit the stack that is allowed by default.
-    words += ["--iree-llvmcpu-stack-allocation-limit=262144"]
-    subprocess.run([str(Path(sys.executable).parent / words[0]), *words[1:]], check=True, capture_output=True)
+    # A transformer's LayerNorm exceeds the default stack limit.
+    arguments += ["--iree-llvmcpu-stack-allocation-limit=262144"]
+    subprocess.run([str(Path(sys.executable).parent / arguments[0]), *arguments[1:]], check=True, capture_output=True)
     runtime.flags.parse_flags(f"--task_topology_group_count={task.threads}", "--task_worker_stack_size=1048576")
     config = runtime.Config("local-task")
     module = runtime.load_vm_module(runtime.VmModule.mmap(config.vm_instance, str(built)), config)
@@ -206,7 +206,7 @@ def _executorch(task: Task) -> Call:
     from executorch.extension.pybindings import portable_lib
     from executorch.runtime import Runtime
 
-    module, inputs = _torch(task)
+    module, inputs = _prepare_torch(task)
     with torch.no_grad():
         exported = torch.export.export(module, inputs)
         lowered = to_edge_transform_and_lower(exported, partitioner=[XnnpackPartitioner()]).to_executorch()
@@ -217,12 +217,12 @@ def _executorch(task: Task) -> Call:
     return lambda: method.execute(list(inputs))
 
 
-IDENTITY = _compiler("identity", "module", _identity, ("torch",))
-TORCHSCRIPT = _compiler("torchscript", "module", _torchscript, ("torch",))
-INDUCTOR = _compiler("inductor", "module", _inductor, ("torch",))
-AOTINDUCTOR = _compiler("aotinductor", "module", _aotinductor, ("torch",))
-ONNXRUNTIME = _compiler("onnxruntime", "onnx", _onnxruntime, ("onnxruntime",))
-OPENVINO = _compiler("openvino", "onnx", _openvino, ("openvino",))
-TVM = _compiler("tvm", "onnx", _tvm, ("apache-tvm", "onnx"))
-IREE = _compiler("iree", "onnx", _iree, ("iree-base-compiler", "iree-base-runtime"))
-EXECUTORCH = _compiler("executorch", "module", _executorch, ("executorch",))
+IDENTITY = _build_compiler("identity", "module", _identity, ("torch",))
+TORCHSCRIPT = _build_compiler("torchscript", "module", _torchscript, ("torch",))
+INDUCTOR = _build_compiler("inductor", "module", _inductor, ("torch",))
+AOTINDUCTOR = _build_compiler("aotinductor", "module", _aotinductor, ("torch",))
+ONNXRUNTIME = _build_compiler("onnxruntime", "onnx", _onnxruntime, ("onnxruntime",))
+OPENVINO = _build_compiler("openvino", "onnx", _openvino, ("openvino",))
+TVM = _build_compiler("tvm", "onnx", _tvm, ("apache-tvm", "onnx"))
+IREE = _build_compiler("iree", "onnx", _iree, ("iree-base-compiler", "iree-base-runtime"))
+EXECUTORCH = _build_compiler("executorch", "module", _executorch, ("executorch",))
