@@ -1,4 +1,4 @@
-"""JSON messages over a local socket, each behind its length."""
+"""JSON messages over a local socket, each with its length as a prefix."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ Message = dict[str, Any]
 
 
 class ChannelClosedError(ConnectionError):
-    """The other side is gone."""
+    """The peer closed the channel, or ended."""
 
 
 class Channel:
-    """One end of a conversation in JSON."""
+    """One end of a JSON connection."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.socket = connection
@@ -31,46 +31,37 @@ class Channel:
             raise ChannelClosedError(str(error)) from error
 
     def receive(self, timeout_s: float | None = None, interrupt: int | None = None) -> Message:
-        """The next message.
+        """Receive the next message; InterruptedError once the file descriptor `interrupt` is readable.
 
-        Parameters
-        ----------
-        timeout_s
-            Raises TimeoutError when no whole message has come by then; None waits for ever.
-        interrupt
-            A file descriptor: raises InterruptedError when it becomes readable first.
-
-        Raises
-        ------
-        ChannelClosedError
-            The other side closed, or ended.
+        TimeoutError if the message is incomplete after `timeout_s`, or never for None; ChannelClosedError if the peer
+        closes or ends.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        length = _LENGTH.unpack(self._read(_LENGTH.size, deadline, interrupt))[0]
-        message: Message = json.loads(self._read(length, deadline, interrupt))
+        length = _LENGTH.unpack(self._receive_bytes(_LENGTH.size, deadline, interrupt))[0]
+        message: Message = json.loads(self._receive_bytes(length, deadline, interrupt))
         return message
 
-    def _read(self, size: int, deadline: float | None, interrupt: int | None) -> bytes:
+    def _receive_bytes(self, size: int, deadline: float | None, interrupt: int | None) -> bytes:
         data = bytearray()
-        watched: list[Any] = [self.socket] if interrupt is None else [self.socket, interrupt]
+        sources: list[Any] = [self.socket] if interrupt is None else [self.socket, interrupt]
         while len(data) < size:
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            ready, _, _ = select.select(watched, [], [], left)
+            remaining_s = None if deadline is None else max(0.0, deadline - time.monotonic())
+            ready, _, _ = select.select(sources, [], [], remaining_s)
             if not ready:
                 raise TimeoutError
             if interrupt in ready:
                 raise InterruptedError
-            data += self._some(size - len(data))
+            data += self._receive_chunk(size - len(data))
         return bytes(data)
 
-    def _some(self, size: int) -> bytes:
+    def _receive_chunk(self, size: int) -> bytes:
         try:
-            part = self.socket.recv(size)
+            chunk = self.socket.recv(size)
         except ConnectionResetError:
-            part = b""
-        if not part:
+            chunk = b""
+        if not chunk:
             raise ChannelClosedError("the other side closed the channel")
-        return part
+        return chunk
 
     def close(self) -> None:
         self.socket.close()

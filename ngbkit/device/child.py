@@ -1,8 +1,8 @@
-"""What a child process does: build or load one network, compile it, check it, and time it when told to.
+"""The operations of a child process: build or load one network, compile it, check it, and time it on request.
 
 A child is forked for one trial (`load`, `warm`, then `turn` after `turn`, at the end `usage` and `explain`) or for one
-preparation (`prepare`), answers one message at a time, and blocks in between. Whatever goes wrong inside becomes an
-answer that says what and where.
+preparation (`prepare`), answers one message at a time, and blocks in between. It answers every error with a description
+of the error and its stage.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _OUT_OF_MEMORY = re.compile(
 
 
 class StageError(Exception):
-    """Carries to the answer in which stage its cause was raised."""
+    """Carries the stage in which its cause was raised."""
 
     def __init__(self, stage: Stage, refusals: Sequence[str] = (), facts: dict[str, Any] | None = None) -> None:
         super().__init__(stage)
@@ -50,17 +50,18 @@ class StageError(Exception):
 
 
 class NotEquivalentError(Exception):
-    """The compiled network is another function."""
+    """The compiled network computes a different function."""
 
 
 @dataclass(slots=True)
 class Loaded:
-    """The one program that this child holds."""
+    """The one program of this child."""
 
-    tell: Callable[[Message], None]
+    # Sends a progress message.
+    report: Callable[[Message], None]
     program: Program | None = None
     method: Method = field(default_factory=Method)
-    # What the program is called within, from its first call to the child's end.
+    # The context of the program's calls, from the first one to the child's end.
     within: ExitStack = field(default_factory=ExitStack)
 
     @property
@@ -76,7 +77,7 @@ class Loaded:
 
 def serve(channel: Channel) -> None:
     """Answer messages until the channel closes."""
-    loaded = Loaded(tell=channel.send)
+    loaded = Loaded(report=channel.send)
     while True:
         try:
             message = channel.receive()
@@ -84,23 +85,23 @@ def serve(channel: Channel) -> None:
             return
         try:
             reply = _OPERATIONS[message["op"]](loaded, message)
-        except Exception as error:  # noqa: BLE001  a network or a compiler may raise anything: it becomes the answer
-            reply = {"failure": explain(error)}
+        except Exception as error:  # noqa: BLE001  a network or a compiler may raise anything, which is then the answer
+            reply = {"failure": describe_failure(error)}
         channel.send(reply)
 
 
-def explain(error: BaseException) -> Message:
-    """What went wrong, in the fields of a `Failure`."""
+def describe_failure(error: BaseException) -> Message:
+    """Describe an error in the fields of a `Failure`."""
     stage: Stage = "measure"
     refusals: Sequence[str] = ()
     facts: dict[str, Any] = {}
     if isinstance(error, StageError) and error.__cause__ is not None:
         stage, refusals, facts, error = error.stage, error.refusals, error.facts, error.__cause__
-    line = one_line(error)
+    line = format_error(error)
     detail = error.traceback if isinstance(error, WorkloadError) else ""
     detail = detail or "".join(traceback.format_exception(type(error), error, error.__traceback__))
     return {
-        "status": _status(error, line, refusals),
+        "status": _classify(error, line, refusals),
         "stage": stage,
         "error": line,
         "detail": detail[-20000:],
@@ -108,8 +109,8 @@ def explain(error: BaseException) -> Message:
     }
 
 
-def one_line(error: BaseException) -> str:
-    """The type and the message of an error, in one line of at most 500 characters."""
+def format_error(error: BaseException) -> str:
+    """Format type and message of an error, in one line of at most 500 characters."""
     text = " ".join(str(error).split())
     line = (
         text
@@ -119,7 +120,7 @@ def one_line(error: BaseException) -> str:
     return line if len(line) <= 500 else line[:499] + "…"
 
 
-def _status(error: BaseException, line: str, refusals: Sequence[str]) -> FailureStatus:
+def _classify(error: BaseException, line: str, refusals: Sequence[str]) -> FailureStatus:
     if isinstance(error, NotEquivalentError):
         return "not-equivalent"
     if isinstance(error, UnsupportedError):
@@ -132,25 +133,25 @@ def _status(error: BaseException, line: str, refusals: Sequence[str]) -> Failure
 
 
 def _load(loaded: Loaded, message: Message) -> Message:
-    began = time.perf_counter()
+    start = time.perf_counter()
     try:
         choice = Choice.parse(message["compiler"])
         compiler: Compiler = registry.load(registry.COMPILERS, choice.compiler)
-        task = _task(message, compiler, choice, loaded.tell)
+        task = _build_task(message, compiler, choice, loaded.report)
     except Exception as error:
         raise StageError("build") from error
-    built_s = time.perf_counter() - began
+    built_s = time.perf_counter() - start
     try:
-        began = time.perf_counter()
+        start = time.perf_counter()
         loaded.program = compiler.compile(task)
-        compile_time_s = time.perf_counter() - began
+        compile_time_s = time.perf_counter() - start
         loaded.within.enter_context(loaded.program.within())
-        began = time.perf_counter()
+        start = time.perf_counter()
         outputs = loaded.program.run()
-        first_call_time_s = (time.perf_counter() - began) / loaded.overlap
+        first_call_time_s = (time.perf_counter() - start) / loaded.overlap
         fetched = loaded.program.fetch(outputs)
         if task.accelerator == "cuda":
-            loaded.method = events.choose(
+            loaded.method = events.choose_method(
                 loaded.program.enqueue,
                 loaded.program.stream,
                 gpu_timer=message["gpu_timer"],
@@ -162,8 +163,8 @@ def _load(loaded: Loaded, message: Message) -> Message:
     facts = {**loaded.program.facts, "build_time_s": built_s}
     if check is not None and check.problem:
         facts |= {"rmse": check.rmse, "max_abs_error": check.max_abs_error, "compile_time_s": compile_time_s}
-        raise StageError("check", facts=_finite(facts)) from NotEquivalentError(check.problem)
-    # What is alive now stays alive: the collector need not look at it again between timed calls.
+        raise StageError("check", facts=_replace_infinity(facts)) from NotEquivalentError(check.problem)
+    # All objects so far stay alive: the collector need not visit them again between timed calls.
     gc.collect()
     gc.freeze()
     method = loaded.method
@@ -179,10 +180,10 @@ def _load(loaded: Loaded, message: Message) -> Message:
     }
 
 
-def _task(message: Message, compiler: Compiler, choice: Choice, tell: Callable[[Message], None]) -> Task:
+def _build_task(message: Message, compiler: Compiler, choice: Choice, report: Callable[[Message], None]) -> Task:
     module, onnx = None, None
     if message["form"] == "module":
-        workload = Workload.from_json(message["workload"], preparation.locator(message["artifacts"]))
+        workload = Workload.from_json(message["workload"], preparation.build_locator(message["artifacts"]))
         source: Source = registry.load(registry.WORKLOADS, workload.source)
         with options.set_options(seed=message["seed"]):
             network = source.build(workload, message["factors"])
@@ -190,7 +191,7 @@ def _task(message: Message, compiler: Compiler, choice: Choice, tell: Callable[[
     else:
         onnx = Path(message["onnx"])
         if choice.options.get(GRAPH):
-            onnx = _instead(onnx, str(choice.options[GRAPH]), preparation.locator(message["artifacts"]))
+            onnx = _link_graph(onnx, str(choice.options[GRAPH]), preparation.build_locator(message["artifacts"]))
         inputs = [TensorSpec.from_json(spec) for spec in message["inputs"]]
         examples = preparation.read_arrays(message["examples"])
     return Task(
@@ -203,73 +204,76 @@ def _task(message: Message, compiler: Compiler, choice: Choice, tell: Callable[[
         options=compiler.settle({name: value for name, value in choice.options.items() if name != GRAPH}),
         threads=message["threads"],
         cache=Path(message["cache"]),
-        tuning=_tuning(message["tuning"], tell),
+        tuning=_build_tuning(message["tuning"], report),
         accelerator=message["accelerator"].partition(":")[0],
     )
 
 
-def _instead(onnx: Path, digest: str, locate: Callable[[str], Path]) -> Path:
-    """An artifact under a name that says what it is, by which runtimes tell, beside the network's own file."""
-    found = locate(digest)
-    if not found.exists():
+def _link_graph(onnx: Path, digest: str, locate: Callable[[str], Path]) -> Path:
+    """Link an artifact beside the network's own file, under a name whose suffix runtimes recognise."""
+    artifact = locate(digest)
+    if not artifact.exists():
         raise UsageError(f"{GRAPH}={digest!r} is no artifact of this workload: add the file to its artifacts.")
     link = onnx.with_name(f"graph-{digest}.onnx")
     with contextlib.suppress(FileExistsError):
-        link.symlink_to(found)
+        link.symlink_to(artifact)
     return link
 
 
-def _tuning(message: Message, tell: Callable[[Message], None]) -> Tuning:
-    def report(progress: Progress) -> None:
-        tell({"progress": asdict(progress)})
+def _build_tuning(message: Message, report: Callable[[Message], None]) -> Tuning:
+    def report_progress(progress: Progress) -> None:
+        report({"progress": asdict(progress)})
 
     return Tuning(
-        folder=Path(message["folder"]), seconds=message["seconds"], candidates=message["candidates"], report=report
+        folder=Path(message["folder"]),
+        seconds=message["seconds"],
+        candidates=message["candidates"],
+        report=report_progress,
     )
 
 
 def _check(outputs: list[np.ndarray], path: str | None, batch: int, precision: str) -> equivalence.Check | None:
     if path is None:
         return None
-    expected = reference.read(path)
-    errors = expected.errors_of(batch)
+    expected = reference.read_reference(path)
+    errors = expected.select_errors(batch)
     return equivalence.compare(outputs, expected.outputs, baseline_rmse=errors, precision=precision)
 
 
 def _warm(loaded: Loaded, message: Message) -> Message:
     del message
     warm = asdict(warm_up(loaded.run))
-    return {**warm, "peak_memory_bytes": resources.peak_memory_bytes()}
+    return {**warm, "peak_memory_bytes": resources.read_peak_memory_bytes()}
 
 
-def _turn(loaded: Loaded, message: Message) -> Message:
-    cpu, began = time.process_time(), time.perf_counter()
+def _time_turn(loaded: Loaded, message: Message) -> Message:
+    cpu_start, start = time.process_time(), time.perf_counter()
     durations = sample(
         loaded.run,
         message["samples"],
         block=message["block"],
         settle=message["settle"],
         measure=loaded.method.measure,
-        before=loaded.method.before,
+        prepare=loaded.method.prepare,
     )
-    spent_s, cpu_s = time.perf_counter() - began, time.process_time() - cpu
+    spent_s, cpu_s = time.perf_counter() - start, time.process_time() - cpu_start
     timed_s = sum(durations) * message["block"] * 1e-9
     latency_s = [duration * 1e-9 / loaded.overlap for duration in durations]
     return {"latency_s": latency_s, "spent_s": spent_s, "timed_s": timed_s, "cpu_s": cpu_s}
 
 
-def _usage(loaded: Loaded, message: Message) -> Message:
+def _read_usage(loaded: Loaded, message: Message) -> Message:
     del loaded, message
-    return {"peak_memory_bytes": resources.peak_memory_bytes()}
+    return {"peak_memory_bytes": resources.read_peak_memory_bytes()}
 
 
 def _explain(loaded: Loaded, message: Message) -> Message:
-    """What the compiler can tell of its work; that it cannot is no reason to lose what was measured."""
+    """Collect the compiler's facts about its work; an error in that must not cost the measurement."""
     del message
     try:
-        return {"facts": _finite(loaded.program.explain() if loaded.program else {})}
-    except Exception as error:  # noqa: BLE001  it looks into a runtime's inner life, which differs by version
-        return {"facts": {"explain_error": one_line(error)}}
+        return {"facts": _replace_infinity(loaded.program.explain() if loaded.program else {})}
+    except Exception as error:  # noqa: BLE001  it inspects internals of a runtime, which differ by version
+        return {"facts": {"explain_error": format_error(error)}}
 
 
 def _prepare(loaded: Loaded, message: Message) -> Message:
@@ -280,16 +284,16 @@ def _prepare(loaded: Loaded, message: Message) -> Message:
         raise StageError("build") from error
 
 
-def _finite(facts: dict[str, Any]) -> dict[str, Any]:
-    """JSON has no infinity: what is not finite is written as text."""
+def _replace_infinity(facts: dict[str, Any]) -> dict[str, Any]:
+    """Replace infinity by text, since JSON has none."""
     return {key: value if json.dumps(value) != "Infinity" else "inf" for key, value in facts.items()}
 
 
 _OPERATIONS: dict[str, Callable[[Loaded, Message], Message]] = {
     "load": _load,
     "warm": _warm,
-    "turn": _turn,
-    "usage": _usage,
+    "turn": _time_turn,
+    "usage": _read_usage,
     "explain": _explain,
     "prepare": _prepare,
 }

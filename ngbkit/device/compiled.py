@@ -1,6 +1,6 @@
-"""What a compiler keeps of a trial between runs, and how long the compile took that it is from.
+"""The compile cache of a trial, and the time of the cold compile that filled it.
 
-A compile with an empty folder is cold. What it left makes the next one, in a new process, a warm one.
+A compile with an empty cache is cold. The next one, in a new process, finds the cache full and is warm.
 """
 
 from __future__ import annotations
@@ -12,35 +12,35 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from ngbkit.files import replacing
+from ngbkit.files import write_atomically
 
 
 @dataclass(frozen=True, slots=True)
-class Compiled:
+class CompileCache:
     """The folder of one compiler with its options, at one batch size and number of threads, of a prepared workload."""
 
     folder: Path
 
     @classmethod
-    def of(cls, prepared: Path, compiler: str, batch_size: int, threads: int) -> Compiled:
-        """The one of that trial, within the folder of its prepared workload."""
+    def locate(cls, prepared: Path, compiler: str, batch_size: int, threads: int) -> CompileCache:
+        """Locate the cache of a trial within the folder of its prepared workload."""
         name = hashlib.blake2b(f"{compiler}\0{batch_size}\0{threads}".encode(), digest_size=12).hexdigest()
         return cls(prepared / "compiled" / name)
 
-    def cold_s(self) -> float | None:
-        """How many seconds the cold compile took that filled it; None where none has."""
+    def read_cold_s(self) -> float | None:
+        """Read how many seconds the cold compile took; None if the cache is not full."""
         try:
             seconds = json.loads((self.folder / "cold.json").read_text())["compile_time_s"]
         except (OSError, ValueError, KeyError):
             return None
         return float(seconds)
 
-    def empty(self) -> None:
-        """Whatever is left of a compile that did not come to its end does not make the next one warm."""
+    def clear(self) -> None:
+        """Clear the cache, so that the remains of an aborted compile do not make the next one warm."""
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
 
-    def filled(self, compile_time_s: float) -> None:
-        """A cold compile has come to its end."""
-        with replacing(self.folder / "cold.json") as temporary:
+    def mark_full(self, compile_time_s: float) -> None:
+        """Record that a cold compile has filled the cache, and its time."""
+        with write_atomically(self.folder / "cold.json") as temporary:
             temporary.write_text(json.dumps({"compile_time_s": compile_time_s, "at": time.time()}))

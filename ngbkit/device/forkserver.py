@@ -1,7 +1,7 @@
-"""The process that children are forked from, with the heavy imports already done.
+"""The process that forks children, with the heavy imports already loaded.
 
 Run as ``python -m ngbkit.device.forkserver CONTROL_FD MODULE,MODULE``. It blocks on its control socket and ends when
-that closes; its children are killed by the kernel when it ends.
+that closes; the kernel then kills its children.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from ngbkit.device import child
 from ngbkit.device.channel import Channel
 from ngbkit.device.process_lifetime import end_with_parent
 
-# The kernel ends a child that takes too much memory before it thinks of the engine or the notebook.
-_FIRST_TO_GO = b"1000"
+# Out of memory, the kernel kills children before the engine or the notebook.
+_OOM_SCORE = b"1000"
 
 
 def serve(control: socket.socket) -> None:
@@ -51,7 +51,7 @@ def _fork(control: socket.socket, descriptor: int, log: str) -> dict[str, Any]:
         traceback.print_exc()
         sys.stderr.flush()
         os._exit(1)
-    os._exit(0)  # no cleanup of what the server had set up: that is the server's
+    os._exit(0)  # without cleanup of the server's resources, which the server still uses
 
 
 def _become_child(server: int, log: str) -> None:
@@ -60,16 +60,16 @@ def _become_child(server: int, log: str) -> None:
     if os.getppid() != server:
         os._exit(0)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    tempfile.tempdir = str(Path(log).parent)  # what a child leaves there goes with the server
+    tempfile.tempdir = str(Path(log).parent)  # removed with the server's folder
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.close(output)
-    if isinstance(sys.stdout, io.TextIOWrapper):  # a child that is killed would take along what it has not written
+    if isinstance(sys.stdout, io.TextIOWrapper):  # output of a killed child must not be lost in a buffer
         sys.stdout.reconfigure(line_buffering=True)
     try:
         with open("/proc/self/oom_score_adj", "wb") as score:
-            score.write(_FIRST_TO_GO)
+            score.write(_OOM_SCORE)
     except OSError:
         return
 
@@ -83,14 +83,14 @@ def _reap(pid: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Import what was asked for, say so, and serve."""
+    """Import the requested modules, report ready, and serve."""
     control = socket.socket(fileno=int(sys.argv[1]))
     missing = []
     for module in filter(None, sys.argv[2].split(",")):
         try:
             importlib.import_module(module)
         except ImportError:
-            missing.append(module)  # a child that needs it says so in its own words
+            missing.append(module)  # a child that needs it fails with a message of its own
     control.send(json.dumps({"ready": True, "missing": missing}).encode())
     serve(control)
 

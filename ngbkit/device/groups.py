@@ -1,4 +1,4 @@
-"""How a group is measured: prepare the workload, load each compiler into a lane, take rounds, write records."""
+"""Measurement of a group: prepare the workload, load each compiler into a worker, time rounds, write records."""
 
 from __future__ import annotations
 
@@ -13,52 +13,44 @@ from ngbkit import registry
 from ngbkit.compilers.base import Compiler
 from ngbkit.device import preparation, server_pool, tuning
 from ngbkit.device.channel import Message
-from ngbkit.device.compiled import Compiled
-from ngbkit.device.interleaving import Rounds
-from ngbkit.device.server_pool import form_of, preload, preparing, servers
+from ngbkit.device.compiled import CompileCache
+from ngbkit.device.interleaving import Interleaving
+from ngbkit.device.server_pool import choose_form, get_servers, list_modules, list_preparation_modules
 from ngbkit.device.servers import ForkServer
 from ngbkit.device.spec import Spec
 from ngbkit.device.tuning import Budget, Search
-from ngbkit.device.worker import Lane, LaneFailedError
+from ngbkit.device.worker import TrialFailedError, Worker
 from ngbkit.hardware import resources, telemetry
 from ngbkit.hardware.telemetry import Chip, Meter
+from ngbkit.options import LAYOUT
 from ngbkit.sweep import records as record_format
 from ngbkit.sweep.journal import Journal
 from ngbkit.sweep.records import Failure, Record
 from ngbkit.sweep.trials import Choice, Group, Trial, facts_key
 from ngbkit.workloads.base import Source
 
-# A trial whose process ended this often in the same phase is not tried again.
+# The number of ended processes in the same phase after which a trial is not repeated.
 _MOST_ATTEMPTS = 2
-# Rounds of one attempt at a group never carry the numbers of another's: they did not run side by side.
+# Rounds of two attempts at a group never share numbers, since they did not run side by side.
 _ATTEMPT_STRIDE = 1_000_000
 
-# Prepared workloads (mostly weights, once a batch size) are kept up to this much.
+# The size limit of prepared workloads, mostly weights, once a batch size.
 _CACHE_BYTES = 20_000_000_000
 
-# A lane is loaded beside others while this many times the largest of them is free.
+# The free memory, as a multiple of the largest worker, that allows another worker beside the others.
 _HEADROOM = 1.5
 
 
 @dataclass(slots=True, kw_only=True)
 class Bench:
-    """Where the groups of one plan are measured, one after the other.
-
-    Parameters
-    ----------
-    spec
-        What the plan was told.
-    journal
-        Where records go before anyone is told of them.
-    interrupt
-        A file descriptor that becomes readable when the run is to stop: whatever waits then raises InterruptedError.
-    publish
-        Takes the events.
-    """
+    """Measures the groups of one plan, one after the other."""
 
     spec: Spec
+    # Contains each record before its event is published.
     journal: Journal
+    # A file descriptor that becomes readable when the run is to stop: every wait then raises InterruptedError.
     interrupt: int
+    # Receives the events.
     publish: Callable[[dict[str, Any]], None]
     _compilers: dict[str, Compiler] = field(default_factory=dict)
     _finished: set[str] = field(init=False)
@@ -66,7 +58,7 @@ class Bench:
     _tuning: set[str] = field(init=False)
     _budget: Budget = field(init=False)
     _chip: Chip | None = field(init=False)
-    # Why an export ended its child, by the folder of the preparation: this plan does not try it again.
+    # The reason why an export ended its child, by the folder of the preparation: this plan does not repeat it.
     _unexportable: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -74,209 +66,208 @@ class Bench:
         sweep = self.spec.sweep
         self._chip = telemetry.open(self.spec.accelerator)
         self._budget = Budget(sweep.tuning_seconds, sweep.tuning_candidates, self.journal)
-        tuned = {label for label in sweep.compilers if _tunes(self._compiler(label), label)}
+        tuned = {label for label in sweep.compilers if _is_tuned(self._load_compiler(label), label)}
         trials = sweep.trials(self.spec.device) if tuned else []
         self._tuning = {trial.id for trial in trials if trial.compiler in tuned}
 
     @property
     def threads(self) -> int:
-        return server_pool.threads_of(self.spec)
+        return server_pool.choose_threads(self.spec)
 
     def warm_servers(self) -> None:
-        """Make room in the cache, and start every fork server that the sweep needs."""
-        preparation.evict(preparation.cache(self.spec.state_dir, self.spec.device), _CACHE_BYTES)
-        server_pool.start(self.spec)
+        """Evict old preparations, and start every fork server that the sweep needs."""
+        preparation.evict(preparation.locate_cache(self.spec.state_dir, self.spec.device), _CACHE_BYTES)
+        server_pool.start_servers(self.spec)
 
     def measure(self, group: Group) -> None:
-        """Bring every trial of a group that has no record to a record.
+        """Measure every trial of a group that has no record, until it has one.
 
-        Raises
-        ------
-        InterruptedError
-            The run is to stop. What was in flight has no record and does not count as an attempt.
+        InterruptedError if the run is to stop: trials in flight then have no record and do not count as attempted.
         """
         anchors = [group.anchor] if group.anchor is not None and group.anchor.id not in self._finished else []
-        todo = self._give_up([trial for trial in group.trials if trial.id not in self._finished])
-        if not todo:
+        pending = self._drop_crashed([trial for trial in group.trials if trial.id not in self._finished])
+        if not pending:
             return
         try:
-            prepared = self._prepare(group, todo)
-        except LaneFailedError as error:
-            self._finish([replace(error.failure, trial_id=trial.id) for trial in todo])
+            prepared = self._prepare(group, pending)
+        except TrialFailedError as error:
+            self._finish([replace(error.failure, trial_id=trial.id) for trial in pending])
             return
-        ended = max(self.journal.unfinished("measure")[trial.id] for trial in todo)
-        first = (len(group.trials) - len(todo) + ended) * _ATTEMPT_STRIDE
-        # A group whose engine ended twice while it was measured is measured one by one, to find out which of them
-        # does it.
-        together = self.spec.sweep.interleave and ended < _MOST_ATTEMPTS
-        apart = [] if together else todo
-        if together:
-            with self._loaded(group, todo + anchors, prepared, apart) as lanes:
-                self._take_rounds(group, lanes, prepared, first)
-        for index, trial in enumerate(apart, start=int(together)):
-            with self._loaded(group, [trial], prepared, []) as lanes:
-                for lane in lanes:
-                    lane.interleaved = len(group.trials) == 1
-                self._take_rounds(group, lanes, prepared, first + index * _ATTEMPT_STRIDE)
+        crashes = max(self.journal.unfinished("measure")[trial.id] for trial in pending)
+        first_round = (len(group.trials) - len(pending) + crashes) * _ATTEMPT_STRIDE
+        # If the engine ended twice during the measurement of a group, its trials are measured one by one, to find the
+        # cause.
+        is_interleaved = self.spec.sweep.interleave and crashes < _MOST_ATTEMPTS
+        separate = [] if is_interleaved else pending
+        if is_interleaved:
+            with self._load_workers(group, pending + anchors, prepared, separate) as workers:
+                self._time(group, workers, prepared, first_round)
+        for index, trial in enumerate(separate, start=int(is_interleaved)):
+            with self._load_workers(group, [trial], prepared, []) as workers:
+                for worker in workers:
+                    worker.interleaved = len(group.trials) == 1
+                self._time(group, workers, prepared, first_round + index * _ATTEMPT_STRIDE)
 
-    def wait_for(self, holder: str) -> None:
-        """Tell that the device is not free."""
-        self._tell("stage", text=f"{self.spec.device} is taken by {holder}; waiting until it is free")
+    def report_wait(self, holder: str) -> None:
+        """Report that the device is busy."""
+        self._report("stage", text=f"{self.spec.device} is in use by {holder}; waiting until it is free")
 
     def note(self, kind: str, key: str, value: Mapping[str, Any]) -> None:
-        """Keep, and tell of, something about the run that is not a record."""
+        """Write a note about the run, which is not a record, and report it."""
         self.journal.note(kind, key, value)
-        self._tell(kind, key=key, value=value)
+        self._report(kind, key=key, value=value)
 
-    def _give_up(self, todo: list[Trial]) -> list[Trial]:
-        """Record trials that ended their engine too often as crashed; the others."""
+    def _drop_crashed(self, trials: list[Trial]) -> list[Trial]:
+        """Record trials that ended their engine too often as crashed; return the others."""
         loads, measures = self.journal.unfinished("load"), self.journal.unfinished("measure")
-        ended = {trial.id: max(loads[trial.id], measures[trial.id] - 1) for trial in todo}
-        gone = [trial for trial in todo if ended[trial.id] >= _MOST_ATTEMPTS]
-        line = "its engine ended {} times while it was tried; it is not tried again"
-        self._finish([_failure(trial, "crashed", "engine", line.format(ended[trial.id])) for trial in gone])
-        return [trial for trial in todo if trial not in gone]
+        crashes = {trial.id: max(loads[trial.id], measures[trial.id] - 1) for trial in trials}
+        crashed = [trial for trial in trials if crashes[trial.id] >= _MOST_ATTEMPTS]
+        line = "its engine ended {} times during the trial; it is not repeated"
+        self._finish([_build_failure(trial, "crashed", "engine", line.format(crashes[trial.id])) for trial in crashed])
+        return [trial for trial in trials if trial not in crashed]
 
-    def _prepare(self, group: Group, todo: Sequence[Trial]) -> Mapping[str, Any]:
-        """Facts, reference and ONNX file of the group's workload: from the cache, or made in a child now."""
-        wants_onnx = any(form_of(self._compiler(trial.compiler), group.workload.source) == "onnx" for trial in todo)
-        seed = self.spec.sweep.seed
-        kept = preparation.cache(self.spec.state_dir, self.spec.device)
-        folder = kept / preparation.key(group.workload, group.factors, seed, self.spec.run_id)
-        failed = str(folder) in self._unexportable
+    def _prepare(self, group: Group, trials: Sequence[Trial]) -> Mapping[str, Any]:
+        """Load facts, reference and ONNX file of the group's workload from the cache, or build them in a child now."""
+        source = group.workload.source
+        needs_onnx = any(choose_form(self._load_compiler(trial.compiler), source) == "onnx" for trial in trials)
+        cache = preparation.locate_cache(self.spec.state_dir, self.spec.device)
+        folder = cache / preparation.build_key(group.workload, group.factors, self.spec.sweep.seed, self.spec.run_id)
+        exports = needs_onnx and str(folder) not in self._unexportable
         message = {
             "op": "prepare",
-            **self._built_from(group),
+            **self._describe_network(group),
             "threads": self.threads,
             "folder": str(folder),
-            # All at once: the export, which is what takes long, is the same for each.
-            "batch_sizes": list(self.spec.sweep.batch_sizes) if wants_onnx and not failed else [],
+            # All at once: the export, the slow part, is the same for each.
+            "batch_sizes": list(self.spec.sweep.batch_sizes) if exports else [],
         }
-        prepared = preparation.ready(folder, message["batch_sizes"])
+        prepared = preparation.load(folder, message["batch_sizes"])
         if prepared is None:
-            self._tell("stage", text=f"preparing {group.workload.name}")
-            prepared = self._prepare_in_child(group, todo[0], message)
+            self._report("stage", text=f"preparing {group.workload.name}")
+            prepared = self._prepare_in_child(group, trials[0], message)
         self.note("facts", facts_key(group.workload.name, group.factors), prepared["facts"])
         return {**prepared, "folder": str(folder), "unexportable": self._unexportable.get(str(folder), "")}
 
     def _prepare_in_child(self, group: Group, trial: Trial, message: dict[str, Any]) -> dict[str, Any]:
-        """A preparation, made in a child. An export that ends its child costs the ONNX graph, and not all compilers."""
+        """Prepare in a child; an export that ends its child costs the ONNX graph, but not every compiler."""
         source: Source = registry.load(registry.WORKLOADS, group.workload.source)
+        modules = list_preparation_modules(source, exports=bool(message["batch_sizes"]))
         try:
-            with self._lane(trial, preparing(source, exports=bool(message["batch_sizes"]))) as lane:
-                return lane.prepare(message)
-        except LaneFailedError as error:
+            with self._run_worker(trial, modules) as worker:
+                return worker.prepare(message)
+        except TrialFailedError as error:
             if error.failure.status not in ("crashed", "timeout", "out-of-memory") or not message["batch_sizes"]:
                 raise
             self._unexportable[message["folder"]] = f"the export to ONNX: {error.failure.status}, {error.failure.error}"
-        with self._lane(trial, source.preload) as lane:
-            return lane.prepare({**message, "batch_sizes": []})
+        with self._run_worker(trial, source.preload) as worker:
+            return worker.prepare({**message, "batch_sizes": []})
 
     @contextmanager
-    def _loaded(
-        self, group: Group, batch: list[Trial], prepared: Mapping[str, Any], apart: list[Trial]
-    ) -> Iterator[list[Lane]]:
-        """A lane, ready to be timed, for each trial that did not fail before that; they end with the block.
+    def _load_workers(
+        self, group: Group, batch: list[Trial], prepared: Mapping[str, Any], separate: list[Trial]
+    ) -> Iterator[list[Worker]]:
+        """Load a worker, ready to be timed, for each trial that does not fail before that; they end with the block.
 
-        Trials that memory does not hold beside the others are added to `apart`, anchors left out.
+        Trials that do not fit in memory beside the others are added to `separate`, except anchors.
         """
-        lanes: list[Lane] = []
+        workers: list[Worker] = []
         try:
             for trial in batch:
-                self._tell("stage", trial_id=trial.id, text=f"compiling {trial}")
+                self._report("stage", trial_id=trial.id, text=f"compiling {trial}")
                 try:
-                    if self._has_room(lanes):
-                        lanes.append(self._load(trial, group, prepared))
+                    if self._has_room(workers):
+                        workers.append(self._load(trial, group, prepared))
                         continue
-                except LaneFailedError as error:
-                    if error.failure.status != "out-of-memory" or not lanes:
+                except TrialFailedError as error:
+                    if error.failure.status != "out-of-memory" or not workers:
                         self._finish([error.failure])
                         continue
                     self.journal.passed([trial.id], "load")
                 if not trial.beside:
-                    apart.append(trial)
-            yield lanes
+                    separate.append(trial)
+            yield workers
         except InterruptedError:
             for phase in ("load", "measure"):
                 self.journal.passed([trial.id for trial in batch], phase)
             raise
         finally:
-            for lane in lanes:
-                lane.end()
+            for worker in workers:
+                worker.end()
 
-    def _has_room(self, lanes: Sequence[Lane]) -> bool:
-        """Whether one more is likely to fit beside the lanes that are alive: the largest of them is its measure."""
-        largest = max((lane.peak_memory_bytes for lane in lanes), default=0)
-        return resources.available_memory_bytes() >= _HEADROOM * largest
+    def _has_room(self, workers: Sequence[Worker]) -> bool:
+        """Whether another worker is likely to fit beside the live ones, judged by the largest of them."""
+        largest = max((worker.peak_memory_bytes for worker in workers), default=0)
+        return resources.read_available_memory_bytes() >= _HEADROOM * largest
 
-    def _load(self, trial: Trial, group: Group, prepared: Mapping[str, Any]) -> Lane:
-        task = self._task(trial, group, prepared)
+    def _load(self, trial: Trial, group: Group, prepared: Mapping[str, Any]) -> Worker:
+        task = self._build_task(trial, group, prepared)
         self.journal.start([trial.id], "load")
-        kept = Compiled.of(Path(prepared["folder"]), trial.compiler, trial.batch_size, self.threads)
-        cold_s = self._compile_cold(trial, group, task, kept) if self._compiler(trial.compiler).caches else None
-        lane = self._new_lane(trial, group, task)
+        cache = CompileCache.locate(Path(prepared["folder"]), trial.compiler, trial.batch_size, self.threads)
+        caches = self._load_compiler(trial.compiler).caches
+        cold_s = self._compile_cold(trial, group, task, cache) if caches else None
+        worker = self._start_worker(trial, group, task)
         try:
-            lane.load({**task, "cache": str(kept.folder)})
+            worker.load({**task, "cache": str(cache.folder)})
             if cold_s is not None:
-                lane.compiled_cold(cold_s)
-            lane.warm_up()
+                worker.set_cold_compile(cold_s)
+            worker.warm_up()
         except BaseException:
-            lane.end()
+            worker.end()
             raise
         self.journal.passed([trial.id], "load")
-        return lane
+        return worker
 
-    def _compile_cold(self, trial: Trial, group: Group, task: Mapping[str, Any], kept: Compiled) -> float:
-        """How long compiling takes with an empty cache, in seconds; the cache is full after it."""
-        cold_s = kept.cold_s()
+    def _compile_cold(self, trial: Trial, group: Group, task: Mapping[str, Any], cache: CompileCache) -> float:
+        """Compile with an empty cache unless it is full, and return the seconds of the cold compile."""
+        cold_s = cache.read_cold_s()
         if cold_s is not None:
             return cold_s
-        kept.empty()
-        lane = self._new_lane(trial, group, task)
+        cache.clear()
+        worker = self._start_worker(trial, group, task)
         try:
-            lane.load({**task, "cache": str(kept.folder)})
+            worker.load({**task, "cache": str(cache.folder)})
         finally:
-            lane.end()
-        kept.filled(lane.compile_time_s)
-        return lane.compile_time_s
+            worker.end()
+        cache.mark_full(worker.compile_time_s)
+        return worker.compile_time_s
 
-    def _new_lane(self, trial: Trial, group: Group, task: Mapping[str, Any]) -> Lane:
+    def _start_worker(self, trial: Trial, group: Group, task: Mapping[str, Any]) -> Worker:
         source: Source = registry.load(registry.WORKLOADS, group.workload.source)
-        return self._fork(trial, preload(self._compiler(trial.compiler), task["form"], source))
+        return self._fork(trial, list_modules(self._load_compiler(trial.compiler), task["form"], source))
 
-    def _fork(self, trial: Trial, preload: tuple[str, ...]) -> Lane:
+    def _fork(self, trial: Trial, modules: tuple[str, ...]) -> Worker:
         search = Search(trial.id, self.journal)
 
-        def told(progress: Message) -> None:
-            search.told(progress)
-            self._tell("tuning", text=f"tuning {trial}", trial_id=trial.id, **progress)
+        def report(progress: Message) -> None:
+            search.record(progress)
+            self._report("tuning", text=f"tuning {trial}", trial_id=trial.id, **progress)
 
-        child = self._server(preload).fork()
-        return Lane(
+        child = self._get_server(modules).fork()
+        return Worker(
             trial=trial,
             child=child,
             timeout_s=self.spec.sweep.timeout_s,
             interrupt=self.interrupt,
-            told=told,
+            report=report,
             meter=Meter(self._chip, child.pid),
         )
 
-    def _task(self, trial: Trial, group: Group, prepared: Mapping[str, Any]) -> dict[str, Any]:
-        """What the lane's child is told to load."""
-        compiler = self._compiler(trial.compiler)
-        form = form_of(compiler, group.workload.source)
+    def _build_task(self, trial: Trial, group: Group, prepared: Mapping[str, Any]) -> dict[str, Any]:
+        """Build the task that the worker's child loads."""
+        compiler = self._load_compiler(trial.compiler)
+        form = choose_form(compiler, group.workload.source)
         size = str(trial.batch_size)
         reason = compiler.unavailable(self.spec.accelerator)
         if not reason and form is None:
-            reason = f"{compiler.name} takes a torch module; {group.workload.name} is an ONNX file"
+            reason = f"{compiler.name} needs a torch module; {group.workload.name} is an ONNX file"
         if not reason and prepared["batch_size"] not in (None, trial.batch_size):
-            reason = f"{group.workload.name} takes batch size {prepared['batch_size']} only"
+            reason = f"{group.workload.name} accepts batch size {prepared['batch_size']} only"
         if not reason and form == "onnx" and size not in prepared["onnx"]:
-            reason = prepared["refused"].get(size) or prepared["unexportable"] or "there is no ONNX file of it"
+            reason = prepared["refused"].get(size) or prepared["unexportable"] or "it has no ONNX file"
         if reason:
-            raise LaneFailedError(_failure(trial, "unsupported", "compile", reason))
+            raise TrialFailedError(_build_failure(trial, "unsupported", "compile", reason))
         return {
-            **self._built_from(group),
+            **self._describe_network(group),
             "compiler": trial.compiler,
             "form": form,
             "onnx": prepared["onnx"].get(size),
@@ -289,73 +280,75 @@ class Bench:
             "gpu_timer": self.spec.sweep.gpu_timer,
             "flush_l2": self.spec.sweep.flush_l2,
             "tuning": {
-                "folder": str(tuning.folder(self.spec.state_dir, self.spec.device)),
-                **self._budget.share(len(self._tuning - self._finished)),
+                "folder": str(tuning.locate_folder(self.spec.state_dir, self.spec.device)),
+                **self._budget.allot(len(self._tuning - self._finished)),
             },
         }
 
-    def _built_from(self, group: Group) -> dict[str, Any]:
-        """What building the group's network takes."""
+    def _describe_network(self, group: Group) -> dict[str, Any]:
+        """Describe how to build the group's network."""
         return {
             "workload": group.workload.to_json(),
             "factors": dict(group.factors),
             "seed": self.spec.sweep.seed,
-            "artifacts": str(self.spec.state_dir / "artifacts"),
+            "artifacts": str(self.spec.state_dir / LAYOUT.artifacts),
         }
 
-    def _take_rounds(self, group: Group, lanes: list[Lane], prepared: Mapping[str, Any], first_round: int) -> None:
-        if not lanes:
+    def _time(self, group: Group, workers: list[Worker], prepared: Mapping[str, Any], first_round: int) -> None:
+        if not workers:
             return
-        self.journal.start([lane.trial.id for lane in lanes], "measure")
-        ids = [lane.trial.id for lane in lanes if not lane.trial.beside]
-        rounds = Rounds(
+        self.journal.start([worker.trial.id for worker in workers], "measure")
+        ids = [worker.trial.id for worker in workers if not worker.trial.beside]
+        interleaving = Interleaving(
             sweep=self.spec.sweep,
-            first=first_round,
-            lost=self._finish,
-            finished=lambda done: self._finish([lane.finish(prepared["baseline_rmse"]) for lane in done]),
-            tell=lambda done, total: self._tell(
-                "round", text=f"measuring {describe(group)}", done=done, total=total, trial_ids=ids
+            first_round=first_round,
+            record_failure=self._finish,
+            finish=lambda finished: self._finish([worker.finish(prepared["baseline_rmse"]) for worker in finished]),
+            report=lambda done, total: self._report(
+                "round", text=f"measuring {describe_group(group)}", done=done, total=total, trial_ids=ids
             ),
         )
-        rounds.take(lanes)
+        interleaving.run(workers)
 
     @contextmanager
-    def _lane(self, trial: Trial, preload: tuple[str, ...]) -> Iterator[Lane]:
-        lane = self._fork(trial, preload)
+    def _run_worker(self, trial: Trial, modules: tuple[str, ...]) -> Iterator[Worker]:
+        worker = self._fork(trial, modules)
         try:
-            yield lane
+            yield worker
         finally:
-            lane.end()
+            worker.end()
 
-    def _compiler(self, label: str) -> Compiler:
+    def _load_compiler(self, label: str) -> Compiler:
         if label not in self._compilers:
             self._compilers[label] = registry.load(registry.COMPILERS, Choice.parse(label).compiler)
         return self._compilers[label]
 
-    def _server(self, preload: tuple[str, ...]) -> ForkServer:
-        return servers(self.threads, self.spec.accelerator, self.spec.state_dir).get(preload)
+    def _get_server(self, modules: tuple[str, ...]) -> ForkServer:
+        return get_servers(self.threads, self.spec.accelerator, self.spec.state_dir).get(modules)
 
-    def _finish(self, finished: Sequence[Record]) -> None:
-        """Durable before visible."""
-        if finished:
-            self.journal.finish(finished)
-        self._finished |= {record.trial_id for record in finished}
-        for record in finished:
-            self._tell("record", record=record_format.to_json(record))
+    def _finish(self, records: Sequence[Record]) -> None:
+        """Write records to the journal, and only then report them."""
+        if records:
+            self.journal.finish(records)
+        self._finished |= {record.trial_id for record in records}
+        for record in records:
+            self._report("record", record=record_format.to_json(record))
 
-    def _tell(self, kind: str, **what: Any) -> None:
-        self.publish({"kind": kind, "device": self.spec.device, **what})
+    def _report(self, kind: str, **fields: Any) -> None:
+        self.publish({"kind": kind, "device": self.spec.device, **fields})
 
 
-def describe(group: Group) -> str:
-    """A group in a few words: ``conv width=64 depth=2 batch 8``."""
+def describe_group(group: Group) -> str:
+    """Describe a group in a few words: ``conv width=64 depth=2 batch 8``."""
     factors = "".join(f" {name}={value:g}" for name, value in group.factors.items())
     return f"{group.workload.name}{factors} batch {group.batch_size}"
 
 
-def _tunes(compiler: Compiler, label: str) -> bool:
+def _is_tuned(compiler: Compiler, label: str) -> bool:
     return compiler.tunes(compiler.settle(Choice.parse(label).options))
 
 
-def _failure(trial: Trial, status: record_format.FailureStatus, stage: record_format.Stage, error: str) -> Failure:
+def _build_failure(
+    trial: Trial, status: record_format.FailureStatus, stage: record_format.Stage, error: str
+) -> Failure:
     return Failure(trial_id=trial.id, status=status, stage=stage, error=error, started_at=time.time())

@@ -1,4 +1,4 @@
-"""The rounds of a group: its lanes take turns until they have as many samples as asked, or are as precise as asked."""
+"""Interleaved rounds of a group: its workers alternate until they have the requested samples or precision."""
 
 from __future__ import annotations
 
@@ -10,124 +10,109 @@ from dataclasses import dataclass
 import numpy as np
 
 from ngbkit.device.timing import intervals, rounds
-from ngbkit.device.worker import Lane, LaneFailedError
-from ngbkit.sweep.grid import Sweep
+from ngbkit.device.worker import TrialFailedError, Worker
+from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.records import Record
 from ngbkit.sweep.trials import BASELINE
 
-# Progress within a group is told at most this often.
-_TELL_EVERY_S = 0.25
+# The minimum time between progress reports within a group.
+_REPORT_PERIOD_S = 0.25
 
 
 @dataclass(slots=True, kw_only=True)
-class Rounds:
-    """How the lanes of one group are timed.
+class Interleaving:
+    """The interleaved timing of the workers of one group."""
 
-    Parameters
-    ----------
-    sweep
-        For how long, and in which order.
-    first
-        The number of the first round.
-    lost
-        Takes the record of a lane that failed.
-    finished
-        Takes the lanes that are done, and ends them.
-    tell
-        Takes how many rounds are done, and of how many that are expected.
-    """
+    sweep: Grid
+    # The number of the first round.
+    first_round: int
+    # Receives the record of a worker that failed.
+    record_failure: Callable[[Sequence[Record]], None]
+    # Receives the workers with enough samples, and ends them.
+    finish: Callable[[Sequence[Worker]], None]
+    # Receives the number of completed rounds, and of expected ones.
+    report: Callable[[int, int], None]
 
-    sweep: Sweep
-    first: int
-    lost: Callable[[Sequence[Record]], None]
-    finished: Callable[[Sequence[Lane]], None]
-    tell: Callable[[int, int], None]
-
-    def take(self, lanes: Sequence[Lane]) -> None:
-        """Time the lanes against each other, round by round, and finish each."""
-        active = list(lanes)
-        fastest = min(lane.settled_call_s for lane in [one for one in lanes if not one.trial.beside] or lanes)
+    def run(self, workers: Sequence[Worker]) -> None:
+        """Time the workers against each other, round by round, and finish each."""
+        active = list(workers)
+        timed = [worker for worker in workers if not worker.trial.beside] or workers
+        fastest = min(worker.settled_call_s for worker in timed)
         precision = self.sweep.precision
-        rule = None if precision is None else Rule(precision=precision, least=self.sweep.min_rounds)
-        turns = None if self.sweep.repeats is None else self._plan(self.sweep.repeats, fastest)
-        began, told = time.monotonic(), 0.0
-        for number, samples in enumerate(rounds.turns_without_end(fastest) if turns is None else turns):
-            if self._is_over(number, began):
+        rule = None if precision is None else StoppingRule(precision=precision, min_rounds=self.sweep.min_rounds)
+        plan = None if self.sweep.repeats is None else self._plan(self.sweep.repeats, fastest)
+        start, last_report = time.monotonic(), 0.0
+        for number, samples in enumerate(rounds.repeat_turns(fastest) if plan is None else plan):
+            if self._is_over(number, start):
                 break
-            if time.monotonic() - told > _TELL_EVERY_S:
-                told = time.monotonic()
-                self.tell(number, len(turns) if turns is not None else max(number + 1, rule.expected if rule else 0))
-            for lane in rounds.shuffled(active, self.sweep.seed, number):
+            if time.monotonic() - last_report > _REPORT_PERIOD_S:
+                last_report = time.monotonic()
+                self.report(number, len(plan) if plan is not None else max(number + 1, rule.expected if rule else 0))
+            for worker in rounds.shuffle(active, self.sweep.seed, number):
                 try:
-                    lane.turn(self.first + number, samples)
-                except LaneFailedError as error:
-                    active.remove(lane)
-                    self.lost([error.failure])
-            done = rule.done(active, number + 1) if rule is not None else []
-            if done:
-                self.finished(done)
-                active = [lane for lane in active if lane not in done]
+                    worker.time_turn(self.first_round + number, samples)
+                except TrialFailedError as error:
+                    active.remove(worker)
+                    self.record_failure([error.failure])
+            finished = rule.select_finished(active, number + 1) if rule is not None else []
+            if finished:
+                self.finish(finished)
+                active = [worker for worker in active if worker not in finished]
             if not active:
                 return
-        self.finished(active)
+        self.finish(active)
 
     def _plan(self, repeats: int, fastest_call_s: float) -> list[int]:
         return rounds.plan_turns(repeats, fastest_call_s, self.sweep.min_rounds)
 
-    def _is_over(self, number: int, began: float) -> bool:
-        most = self.sweep.max_seconds
-        return most is not None and number >= self.sweep.min_rounds and time.monotonic() - began >= most
+    def _is_over(self, number: int, start: float) -> bool:
+        limit_s = self.sweep.max_seconds
+        return limit_s is not None and number >= self.sweep.min_rounds and time.monotonic() - start >= limit_s
 
 
 @dataclass(slots=True, kw_only=True)
-class Rule:
-    """When `--precision` is reached: the interval of a lane's ratio to the baseline, round by round, is that narrow.
+class StoppingRule:
+    """Stops a worker once the interval of its ratio to the baseline, round by round, is as narrow as `--precision`.
 
-    A lane on its own is held against itself: the interval of its median latency.
-
-    Parameters
-    ----------
-    precision
-        Half width of the 95 % interval, relative to the ratio.
-    least
-        Rounds before the first look.
-
-    Attributes
-    ----------
-    expected
-        How many rounds it will probably take, from what the last look saw.
+    A single worker has no baseline: its rule is the interval of its median latency.
     """
 
+    # Half width of the 95 % interval, relative to the ratio.
     precision: float
-    least: int
+    # Rounds before the first look.
+    min_rounds: int
+    # An estimate, from the last look, of the rounds in total.
     expected: int = 0
     _next: int = 0
     _looks: int = 0
 
     def __post_init__(self) -> None:
-        self._next = self.expected = max(self.least, intervals.next_look(0))
+        self._next = self.expected = max(self.min_rounds, intervals.schedule_next_look(0))
 
-    def done(self, active: Sequence[Lane], taken: int) -> list[Lane]:
-        """The lanes that need no further round, after so many."""
-        if taken < self._next or not active:
+    def select_finished(self, active: Sequence[Worker], round_count: int) -> list[Worker]:
+        """Select the workers that need no further round after that many."""
+        if round_count < self._next or not active:
             return []
         self._looks += 1
-        self._next = intervals.next_look(taken)
-        reference = next((lane for lane in active if lane.trial.compiler == BASELINE), active[0])
-        others = [lane for lane in active if lane is not reference and not lane.trial.beside]
-        widths = {id(lane): self._half_width(lane, reference if others else lane) for lane in others or [reference]}
-        for lane in active:
-            lane.looks = self._looks
+        self._next = intervals.schedule_next_look(round_count)
+        reference = next((worker for worker in active if worker.trial.compiler == BASELINE), active[0])
+        others = [worker for worker in active if worker is not reference and not worker.trial.beside]
+        widths = {
+            id(worker): self._compute_half_width(worker, reference if others else worker)
+            for worker in others or [reference]
+        }
+        for worker in active:
+            worker.looks = self._looks
         worst = max(widths.values()) / self.precision
-        self.expected = math.ceil(taken * worst**2) if 1 < worst < math.inf else taken
-        left = [lane for lane in active if widths.get(id(lane), 0.0) > self.precision]
-        # The reference goes on for as long as another does, and an anchor for as long as the reference.
-        return [lane for lane in others if lane not in left] if left else list(active)
+        self.expected = math.ceil(round_count * worst**2) if 1 < worst < math.inf else round_count
+        imprecise = [worker for worker in active if widths.get(id(worker), 0.0) > self.precision]
+        # The reference continues as long as any other worker, and an anchor as long as the reference.
+        return [worker for worker in others if worker not in imprecise] if imprecise else list(active)
 
-    def _half_width(self, lane: Lane, reference: Lane) -> float:
-        own, base = lane.round_medians(), reference.round_medians()
-        logs = np.log([own[number] for number in own if number in base])
-        if lane is not reference:
-            logs -= np.log([base[number] for number in own if number in base])
-        width = float(intervals.half_width(logs, self._looks))
+    def _compute_half_width(self, worker: Worker, reference: Worker) -> float:
+        medians, baseline = worker.compute_round_medians(), reference.compute_round_medians()
+        logs = np.log([medians[number] for number in medians if number in baseline])
+        if worker is not reference:
+            logs -= np.log([baseline[number] for number in medians if number in baseline])
+        width = float(intervals.compute_half_width(logs, self._looks))
         return math.inf if math.isnan(width) else width

@@ -1,4 +1,4 @@
-"""A wish to stop, seen where it is safe to stop."""
+"""A request to stop, noticed only at safe points."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from typing import Any
 
 
 class Interrupt:
-    """Turns SIGINT into a readable file descriptor for as long as the block lasts.
+    """Turns SIGINT into a readable file descriptor within the block.
 
-    Python's own way, an exception at any line, could come between a child's answer and its record.
+    Python's own way, an exception at any line, could separate a child's answer from its record.
     """
 
     def __init__(self) -> None:
         self.descriptor, self._write = os.pipe()
-        self._before: Any = None
+        self._previous_handler: Any = None
 
     def set(self) -> None:
-        """Ask for a stop; from then on the descriptor stays readable."""
+        """Request a stop; from then on the descriptor stays readable."""
         os.write(self._write, b"x")
 
     def __enter__(self) -> Interrupt:
         if threading.current_thread() is threading.main_thread():
-            self._before = signal.signal(signal.SIGINT, self._on_signal)
+            self._previous_handler = signal.signal(signal.SIGINT, self._on_signal)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)
+        if self._previous_handler is not None:
+            signal.signal(signal.SIGINT, self._previous_handler)
         os.close(self.descriptor)
         os.close(self._write)
 

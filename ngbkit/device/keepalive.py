@@ -1,8 +1,8 @@
-"""How an engine on another machine knows that its client is still there.
+"""The keepalive connection of an engine on another machine: it ends the engine when its client is gone.
 
-The client's side of the tunnel listens on a port of its own and greets with a token; the engine keeps one connection to
-it. A word on it ends the engine at once. Where the connection is gone, the tunnel may be on its way back; where it does
-not come back in time, the client is gone, and the engine goes too. What it measured until then is in the journal.
+The client's side of the tunnel listens on a port of its own and sends a token as its greeting; the engine keeps one
+connection to it. A message on it ends the engine at once. If the connection is lost, the client may be rebuilding the
+tunnel; if the tunnel does not return in time, the engine ends as well. Its measurements until then are in the journal.
 """
 
 from __future__ import annotations
@@ -14,82 +14,74 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-# The other side says something this often, so that a link which is cut without a word is noticed.
+# The client sends a beat this often, so that the engine notices a link that fails silently.
 BEAT_S = 10.0
 SILENT_S = 65.0
-# A client that has lost its tunnel tries for less long than this to build it again.
+# A client that has lost its tunnel tries for less than this to rebuild it.
 GRACE_S = 150.0
 GREET_S = 5.0
 BEAT, GOODBYE = b"\n", b"bye\n"
-_AGAIN_S = 1.0
+_RETRY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lifeline:
-    """Where the client's side listens, as seen from the engine.
-
-    Parameters
-    ----------
-    host, port
-        The address.
-    token
-        What it greets with, in hex digits: whoever else listens there is not this client.
-    """
+class Keepalive:
+    """The address on which the client listens, as seen from the engine, and its greeting."""
 
     host: str
     port: int
+    # In hex digits: a listener with another greeting is not this client.
     token: str
 
     def connect(self) -> socket.socket | None:
-        """A connection to the client; None where there is none."""
+        """Connect to the client; None if it does not answer."""
         with contextlib.suppress(OSError):
-            line = socket.create_connection((self.host, self.port), timeout=GREET_S)
-            greeting = _read_line(line)
-            if greeting == self.token.encode():
-                return line
-            line.close()
+            connection = socket.create_connection((self.host, self.port), timeout=GREET_S)
+            if _read_line(connection) == self.token.encode():
+                return connection
+            connection.close()
         return None
 
-    def answers(self) -> bool:
-        """Whether the client is there."""
-        line = self.connect()
-        if line is None:
+    def is_answered(self) -> bool:
+        """Whether the client answers."""
+        connection = self.connect()
+        if connection is None:
             return False
-        line.close()
+        connection.close()
         return True
 
     def follow(self, end: Callable[[], None]) -> None:
-        """Call `end` on a thread of its own once the client has said goodbye or has been gone too long."""
-        threading.Thread(target=self._follow, args=(end,), name="ngbkit-lifeline", daemon=True).start()
+        """Call `end` on a thread of its own after the client's goodbye, or when it has been gone too long."""
+        threading.Thread(target=self._follow, args=(end,), name="ngbkit-keepalive", daemon=True).start()
 
     def _follow(self, end: Callable[[], None]) -> None:
         lost_at = time.monotonic()
         while time.monotonic() - lost_at < GRACE_S:
-            line = self.connect()
-            if line is not None:
-                with line:
-                    if _hold(line):
+            connection = self.connect()
+            if connection is not None:
+                with connection:
+                    if _wait_for_goodbye(connection):
                         break
                 lost_at = time.monotonic()
-            time.sleep(_AGAIN_S)
+            time.sleep(_RETRY_S)
         end()
 
 
-def _hold(line: socket.socket) -> bool:
-    """Wait on a connection until it ends; whether by a goodbye."""
-    line.settimeout(SILENT_S)
+def _wait_for_goodbye(connection: socket.socket) -> bool:
+    """Wait until a connection ends; return whether it ended with a goodbye."""
+    connection.settimeout(SILENT_S)
     with contextlib.suppress(OSError):
-        while came := line.recv(64):
-            if came.strip():
+        while data := connection.recv(64):
+            if data.strip():
                 return True
     return False
 
 
-def _read_line(line: socket.socket) -> bytes:
-    came = b""
-    while not came.endswith(b"\n") and len(came) < 128:
-        part = line.recv(1)
-        if not part:
+def _read_line(connection: socket.socket) -> bytes:
+    line = b""
+    while not line.endswith(b"\n") and len(line) < 128:
+        byte = connection.recv(1)
+        if not byte:
             break
-        came += part
-    return came.strip()
+        line += byte
+    return line.strip()

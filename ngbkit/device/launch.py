@@ -1,9 +1,9 @@
-"""Start an engine on the machine that this runs on, after removing what an earlier client has left there.
+"""Launch of an engine on this machine, after removing the remains of earlier ones.
 
-Run as ``python -m ngbkit.device.launch`` on a device, which reads an engine's `Settings` on the standard input, and
-answers with one line of JSON: ``pid`` and ``folder`` of an engine that has registered with its controller, or ``error``
-and the end of its ``log``. ``--stop FOLDER`` ends that engine; ``--attached FILE`` becomes the engine itself, told by a
-file that is removed, as a batch system wants it.
+``python -m ngbkit.device.launch`` on a device reads an engine's `Settings` on the standard input, and answers with one
+line of JSON: ``pid`` and ``folder`` of an engine that has registered with its controller, or ``error`` with the end of
+its log. ``--stop FOLDER`` ends that engine; ``--attached FILE`` reads the settings from a file, removes it and becomes
+the engine itself, as a batch system needs it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,66 +28,54 @@ import psutil
 from ngbkit import options
 from ngbkit.device import engine as engine_process
 from ngbkit.device.engine import READY, Settings
-from ngbkit.device.keepalive import Lifeline
+from ngbkit.device.keepalive import Keepalive
 from ngbkit.errors import DeviceError
-from ngbkit.files import replacing
+from ngbkit.files import write_atomically
 
 START_S = 60.0
 _LOG_BYTES = 4000
 _END_S = 2.0
-# Engines that this very process has started, by their folder: it is the one to ask what became of them.
+# Engines that this process has started, by folder: only their parent can wait for them.
 _children: dict[Path, subprocess.Popen[bytes]] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launched:
-    """A running engine.
+    """A running engine."""
 
-    Parameters
-    ----------
-    pid
-        Its process, which leads a group of its own.
-    folder
-        Where it keeps its profile and its log.
-    """
-
+    # Its process, which leads a group of its own.
     pid: int
+    # The folder of its profile and its log.
     folder: Path
 
 
 def launch(settings: Settings) -> Launched:
-    """Start an engine here, and wait until it has registered with its controller.
-
-    Raises
-    ------
-    DeviceError
-        It ended, or did not register in time; the message holds the end of its log.
-    """
-    home = _home(settings)
-    clean(home)
+    """Start an engine here, and wait until it has registered; DeviceError, with the end of its log, if it does not."""
+    home = _locate_home(settings)
+    remove_leftovers(home)
     folder = home / secrets.token_hex(8)
     folder.mkdir(mode=0o700)
     log = folder / "engine.log"
-    heard, ready = os.pipe()
+    receiver, ready = os.pipe()
     process = None
     try:
-        with open(os.open(log, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as written:
+        with open(os.open(log, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as output:
             process = subprocess.Popen(
                 [sys.executable, "-m", "ngbkit.device.engine", str(folder), str(ready)],
                 stdin=subprocess.PIPE,
-                stdout=written,
+                stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
                 pass_fds=[ready],
-                env=_environment(settings, folder),
+                env=_build_environment(settings, folder),
             )
         os.close(ready)
         ready = -1
-        _note(folder, process.pid, settings)
+        _write_metadata(folder, process.pid, settings)
         assert process.stdin is not None
         with suppress(BrokenPipeError), process.stdin:
             process.stdin.write(settings.to_json().encode())
-        registered = _hears(heard)
+        is_registered = _wait_until_ready(receiver)
     except BaseException:
         if process is not None:
             _kill(process.pid)
@@ -95,116 +83,114 @@ def launch(settings: Settings) -> Launched:
         shutil.rmtree(folder, ignore_errors=True)
         raise
     finally:
-        os.close(heard)
+        os.close(receiver)
         if ready >= 0:
             os.close(ready)
-    if registered:
+    if is_registered:
         _children[folder] = process
         return Launched(pid=process.pid, folder=folder)
     with suppress(subprocess.TimeoutExpired):
-        process.wait(_END_S)  # it lets go of its pipe a little before it has ended
-    ended = process.poll()
+        process.wait(_END_S)  # its pipe closes a little before it has ended
+    code = process.poll()
     _kill(process.pid)
     process.wait()
-    said = log.read_bytes()[-_LOG_BYTES:].decode(errors="replace").strip()
+    end_of_log = log.read_bytes()[-_LOG_BYTES:].decode(errors="replace").strip()
     shutil.rmtree(folder, ignore_errors=True)
-    how = f"ended with {ended}" if ended is not None else f"did not reach its controller in {START_S:g} s"
-    raise DeviceError(f"the engine {how}; its log says:\n{said or '(nothing)'}")
+    reason = f"ended with {code}" if code is not None else f"did not reach its controller in {START_S:g} s"
+    raise DeviceError(f"the engine {reason}; its log says:\n{end_of_log or '(nothing)'}")
 
 
-def lives(folder: Path) -> bool:
-    """Whether the engine that keeps its files in `folder` runs."""
-    about = _about(folder)
-    return about is not None and _process(about) is not None
+def is_running(folder: Path) -> bool:
+    """Whether the engine with that folder runs."""
+    metadata = _read_metadata(folder)
+    return metadata is not None and _find_process(metadata) is not None
 
 
 def stop(folder: Path) -> None:
-    """End the engine that keeps its files in `folder`, and remove them; nothing where it has gone already."""
-    about = _about(folder)
-    if about is not None and (process := _process(about)) is not None:
+    """End the engine with that folder and remove its files; do nothing if it has ended already."""
+    metadata = _read_metadata(folder)
+    if metadata is not None and (process := _find_process(metadata)) is not None:
         _kill(process.pid)
         psutil.wait_procs([process], timeout=10)
     child = _children.pop(folder, None)
     if child is not None:
-        if child.poll() is None:  # its folder was deleted behind our back, and what it says with it
+        if child.poll() is None:  # something else deleted its folder, and its metadata with it
             _kill(child.pid)
         child.wait()
-    engine_process.tidy(folder, -1 if about is None else about["pid"])
+    engine_process.remove_files(folder, -1 if metadata is None else metadata["pid"])
 
 
-def clean(home: Path) -> None:
-    """Remove what engines have left that are gone, and engines whose client is gone; leave those of living clients.
-
-    Of a folder that several machines share, each sees to its own.
-    """
+def remove_leftovers(home: Path) -> None:
+    """Remove ended engines of this machine, and those whose client is gone; other machines may share `home`."""
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     for folder in home.iterdir():
-        with suppress(FileNotFoundError):  # another launch cleans at the same moment
-            about = _about(folder)
-            if about is None:
-                # Being made by another launch, or left by one that was killed; or the file of a job that waits.
+        with suppress(FileNotFoundError):  # another launch removes at the same moment
+            metadata = _read_metadata(folder)
+            if metadata is None:
+                # Another launch is creating it, or a killed launch left it; or it is the file of a waiting job.
                 if folder.is_dir() and time.time() - folder.stat().st_mtime > START_S:
                     shutil.rmtree(folder, ignore_errors=True)
-            elif about.get("host") == platform.node() and (_process(about) is None or not _wanted(about)):
+            elif metadata.get("host") == platform.node() and (
+                _find_process(metadata) is None or not _has_client(metadata)
+            ):
                 stop(folder)
 
 
-def _home(settings: Settings) -> Path:
-    state_dir = Path(settings.state_dir).expanduser() if settings.state_dir else options.state_dir()
-    return state_dir / "engines"
+def _locate_home(settings: Settings) -> Path:
+    state_dir = Path(settings.state_dir).expanduser() if settings.state_dir else options.get_state_dir()
+    return state_dir / options.LAYOUT.engines
 
 
-def _environment(settings: Settings, folder: Path) -> dict[str, str]:
-    # IPython keeps a profile in the home folder of whoever does not tell it otherwise.
-    places = {"NGBKIT_STATE_DIR": str(folder.parent.parent), "IPYTHONDIR": str(folder / "ipython")}
-    return {**os.environ, **settings.environment, **places}
+def _build_environment(settings: Settings, folder: Path) -> dict[str, str]:
+    # By default IPython writes its profile to the user's home folder.
+    folders = {"NGBKIT_STATE_DIR": str(folder.parent.parent), "IPYTHONDIR": str(folder / "ipython")}
+    return {**os.environ, **settings.environment, **folders}
 
 
-def _note(folder: Path, pid: int, settings: Settings) -> None:
-    """Whose engine it is, for whoever comes after; the key is not part of it."""
-    line = settings.lifeline
-    about = {
+def _write_metadata(folder: Path, pid: int, settings: Settings) -> None:
+    """Write the owner of an engine for later launches, without its key."""
+    metadata = {
         "host": platform.node(),
         "pid": pid,
         "started": psutil.Process(pid).create_time(),
         "label": settings.label,
         "watch": settings.watch,
-        "lifeline": None if line is None else {"host": line.host, "port": line.port, "token": line.token},
+        "lifeline": None if settings.lifeline is None else asdict(settings.lifeline),
     }
-    with replacing(folder / "about.json") as temporary:
-        temporary.write_text(json.dumps(about))
+    with write_atomically(folder / "about.json") as temporary:
+        temporary.write_text(json.dumps(metadata))
 
 
-def _about(folder: Path) -> dict[str, Any] | None:
+def _read_metadata(folder: Path) -> dict[str, Any] | None:
     try:
-        about: dict[str, Any] = json.loads((folder / "about.json").read_text())
+        metadata: dict[str, Any] = json.loads((folder / "about.json").read_text())
     except (OSError, ValueError):
         return None
-    return about
+    return metadata
 
 
-def _process(about: dict[str, Any]) -> psutil.Process | None:
-    """The engine's process, unless it is gone and its number belongs to another by now."""
+def _find_process(metadata: dict[str, Any]) -> psutil.Process | None:
+    """Find the engine's process, unless it has ended and its pid belongs to another process by now."""
     with suppress(psutil.Error):
-        process = psutil.Process(about["pid"])
-        if abs(process.create_time() - about["started"]) < 1 and process.status() != psutil.STATUS_ZOMBIE:
+        process = psutil.Process(metadata["pid"])
+        if abs(process.create_time() - metadata["started"]) < 1 and process.status() != psutil.STATUS_ZOMBIE:
             return process
     return None
 
 
-def _wanted(about: dict[str, Any]) -> bool:
-    """Whether the client of an engine is still there."""
-    if about.get("watch"):
-        return psutil.pid_exists(about["watch"])
-    line = about.get("lifeline")
-    # An engine of a batch job knows of its client by ipyparallel's heartbeat alone.
-    return line is None or Lifeline(**line).answers()
+def _has_client(metadata: dict[str, Any]) -> bool:
+    """Whether the client of an engine is still alive."""
+    if metadata.get("watch"):
+        return psutil.pid_exists(metadata["watch"])
+    address = metadata.get("lifeline")
+    # An engine of a batch job notices a lost client by ipyparallel's heartbeat alone.
+    return address is None or Keepalive(**address).is_answered()
 
 
-def _hears(heard: int) -> bool:
-    """Whether the engine says that it is ready, before it ends or takes too long."""
-    came, _, _ = select.select([heard], [], [], START_S)
-    return bool(came) and os.read(heard, len(READY)) == READY
+def _wait_until_ready(receiver: int) -> bool:
+    """Wait for the engine's ready message; return False if it ends or is too slow."""
+    readable, _, _ = select.select([receiver], [], [], START_S)
+    return bool(readable) and os.read(receiver, len(READY)) == READY
 
 
 def _kill(pid: int) -> None:
@@ -212,27 +198,27 @@ def _kill(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
 
 
-def _attach(told: Path) -> None:
-    """Be the engine, in the process that a batch system started and will end."""
-    settings = Settings.from_json(told.read_bytes())
-    told.unlink()
-    home = _home(settings)
-    clean(home)
-    folder = home / told.stem
+def _become_engine(file: Path) -> None:
+    """Run the engine in this process, which a batch system has started and will end."""
+    settings = Settings.from_json(file.read_bytes())
+    file.unlink()
+    home = _locate_home(settings)
+    remove_leftovers(home)
+    folder = home / file.stem
     folder.mkdir(mode=0o700)
-    _note(folder, os.getpid(), settings)
-    os.environ.update(_environment(settings, folder))
-    engine_process.be(settings, folder)
+    _write_metadata(folder, os.getpid(), settings)
+    os.environ.update(_build_environment(settings, folder))
+    engine_process.run_engine(settings, folder)
 
 
 def main(arguments: list[str]) -> None:
-    """Carry out one command line, and answer on the standard output."""
+    """Run one command line, and answer on the standard output."""
     os.umask(0o077)
     if arguments[:1] == ["--stop"]:
         stop(Path(arguments[1]))
         answer: dict[str, Any] = {}
     elif arguments[:1] == ["--attached"]:
-        _attach(Path(arguments[1]))
+        _become_engine(Path(arguments[1]))
         return
     else:
         try:

@@ -1,10 +1,10 @@
-"""What a workload needs before its trials: its facts, a float64 reference, and ONNX files, made once and kept.
+"""Preparation of a workload for its trials: its facts, a float64 reference, and ONNX files, built once and cached.
 
-Runs in a child process; what it writes into the preparation's folder is what trials of that workload load.
+It runs in a child process and writes to the preparation's folder, from which the trials of that workload load.
 
     prepared.json       inputs, facts, baseline; whether there is a reference
     reference.npz       the reference's outputs for the first samples, and the baseline's own error of each
-    examples.npz        rows to feed, where the workload came with some
+    examples.npz        example inputs, if the workload has some
     batch-any.onnx, batch-4.onnx
     refused.json        why there is no ONNX file, by batch size
 """
@@ -24,34 +24,34 @@ import numpy as np
 from ngbkit import options, registry
 from ngbkit.device import reference
 from ngbkit.errors import UnsupportedError
-from ngbkit.files import Store, replacing
-from ngbkit.registry import version
+from ngbkit.files import Store, write_atomically
+from ngbkit.registry import find_version
 from ngbkit.workloads import counts, export
-from ngbkit.workloads.base import Network, Source, Workload, content_hash
+from ngbkit.workloads.base import Network, Source, Workload, hash_json
 
-# What the outcome depends on, besides the workload itself.
+# The result depends on these, beside the workload itself.
 _PACKAGES = ("torch", "timm", "torchvision", "onnx", "onnxscript", "onnxruntime", "onnxruntime-gpu")
 _LAYOUT = 4
-# Keeps an input that is called `file` from being taken for an argument of numpy.savez.
+# Without it, numpy.savez would interpret an input named `file` as its own argument.
 _MARK = "="
 
 
-def cache(state_dir: Path, device: str) -> Path:
-    """Where a device keeps its preparations. Two of one machine would else find each other's compiles, and be warm."""
-    return state_dir / "cache" / device
+def locate_cache(state_dir: Path, device: str) -> Path:
+    """Locate the preparations of a device; with a shared folder, two devices would reuse each other's compiles."""
+    return state_dir / options.LAYOUT.cache / device
 
 
-def key(workload: Workload, factors: Mapping[str, Any], seed: int, run_id: str) -> str:
-    """The name of a preparation's folder: a hash of all that its outcome depends on.
+def build_key(workload: Workload, factors: Mapping[str, Any], seed: int, run_id: str) -> str:
+    """Build the name of a preparation's folder: a hash of everything that its result depends on.
 
-    A cell may read files and modules that its source does not show, so what it made is not trusted beyond its own run.
+    A cell may read files and modules that its source does not show, so its preparation is valid for its own run only.
     """
-    return content_hash(
+    return hash_json(
         {
             "workload": workload.id,
             "factors": dict(factors),
             "seed": seed,
-            "packages": {package: version(package) for package in _PACKAGES},
+            "packages": {package: find_version(package) for package in _PACKAGES},
             "layout": _LAYOUT,
             "run": run_id if workload.source == "cell" else "",
         }
@@ -59,49 +59,40 @@ def key(workload: Workload, factors: Mapping[str, Any], seed: int, run_id: str) 
 
 
 def prepare(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Make what is missing of a preparation.
+    """Build the missing parts of a preparation, with an ONNX file for each of the message's ``batch_sizes``.
 
-    Parameters
-    ----------
-    message
-        ``workload``, ``factors``, ``seed``, ``threads``, ``folder``, ``artifacts``, and ``batch_sizes``: those that
-        an ONNX file is wanted for.
-
-    Returns
-    -------
-    dict
-        The content of ``prepared.json``, the paths of ``reference`` and ``examples`` or None; ``onnx``: file by batch
-        size, as text; ``refused``: why there is none, by batch size.
+    The result has the content of ``prepared.json``, the paths of ``reference`` and ``examples`` or None, and by batch
+    size, as text, ``onnx`` files or the reasons for a missing file, ``refused``.
     """
     folder = Path(message["folder"])
     folder.mkdir(parents=True, exist_ok=True)
-    workload = Workload.from_json(message["workload"], locator(message["artifacts"]))
+    workload = Workload.from_json(message["workload"], build_locator(message["artifacts"]))
     source: Source = registry.load(registry.WORKLOADS, workload.source)
     with options.set_options(seed=message["seed"]):
         network = source.build(workload, message["factors"])
     if not (folder / "prepared.json").exists():
-        about = {"network": workload.name, "factors": dict(message["factors"])}
-        _describe(about, network, folder, message["seed"], message["threads"])
-    wanted = _missing(folder, message["batch_sizes"])
-    if wanted:
-        refused = _refused(folder) | _export(network, folder, wanted, message["seed"])
-        with replacing(folder / "refused.json") as temporary:
-            temporary.write_text(json.dumps(refused))
+        labels = {"network": workload.name, "factors": dict(message["factors"])}
+        _write_description(labels, network, folder, message["seed"], message["threads"])
+    missing = _find_missing(folder, message["batch_sizes"])
+    if missing:
+        refusals = _read_refusals(folder) | _export(network, folder, missing, message["seed"])
+        with write_atomically(folder / "refused.json") as temporary:
+            temporary.write_text(json.dumps(refusals))
     return _read(folder)
 
 
-def ready(folder: Path, batch_sizes: Sequence[int]) -> dict[str, Any] | None:
-    """What `prepare` would return, where all of it was made before; else None."""
-    if not (folder / "prepared.json").exists() or _missing(folder, batch_sizes):
+def load(folder: Path, batch_sizes: Sequence[int]) -> dict[str, Any] | None:
+    """Load the result of `prepare` from the cache; None if a part is missing."""
+    if not (folder / "prepared.json").exists() or _find_missing(folder, batch_sizes):
         return None
     os.utime(folder)
     return _read(folder)
 
 
 def evict(cache: Path, keep_bytes: int) -> None:
-    """Delete the preparations that were used longest ago until at most `keep_bytes` are left."""
-    for left in cache.glob(".*"):  # of an eviction that was killed
-        shutil.rmtree(left, ignore_errors=True)
+    """Evict the least recently used preparations until at most `keep_bytes` remain."""
+    for leftover in cache.glob(".*"):  # of an eviction that was killed
+        shutil.rmtree(leftover, ignore_errors=True)
     folders = [folder for folder in cache.glob("*") if folder.is_dir()]
     sizes = {folder: sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) for folder in folders}
     total = sum(sizes.values())
@@ -109,7 +100,7 @@ def evict(cache: Path, keep_bytes: int) -> None:
         if total <= keep_bytes:
             return
         total -= sizes[folder]
-        # In one step as far as anybody sees: half of a preparation would be taken for a whole one.
+        # Renamed first, in one step: readers would mistake half of a preparation for a complete one.
         shutil.rmtree(folder.replace(folder.with_name(f".{folder.name}.out")), ignore_errors=True)
 
 
@@ -118,89 +109,91 @@ def _read(folder: Path) -> dict[str, Any]:
     for name in ("reference", "examples"):
         file = folder / f"{name}.npz"
         prepared[name] = str(file) if file.exists() else None
-    # JSON has no integer keys: the same shape whether it crosses a channel or not.
+    # JSON has no integer keys: this way the result has the same shape on both sides of a channel.
     files = {file.stem.removeprefix("batch-"): str(file) for file in folder.glob("batch-[0-9]*.onnx")}
-    return {**prepared, "onnx": files, "refused": _refused(folder)}
+    return {**prepared, "onnx": files, "refused": _read_refusals(folder)}
 
 
-def _refused(folder: Path) -> dict[str, str]:
-    """Why there is no ONNX file, by batch size. All it depends on is in the folder's name, so it stays true."""
+def _read_refusals(folder: Path) -> dict[str, str]:
+    """Read the reasons for missing ONNX files, by batch size, which the folder's name makes permanent."""
     file = folder / "refused.json"
-    refused: dict[str, str] = json.loads(file.read_text()) if file.exists() else {}
-    return refused
+    refusals: dict[str, str] = json.loads(file.read_text()) if file.exists() else {}
+    return refusals
 
 
-def _missing(folder: Path, batch_sizes: Sequence[int]) -> list[int]:
-    refused = _refused(folder)
-    return [size for size in batch_sizes if str(size) not in refused and not _batch_file(folder, size).exists()]
+def _find_missing(folder: Path, batch_sizes: Sequence[int]) -> list[int]:
+    refusals = _read_refusals(folder)
+    return [size for size in batch_sizes if str(size) not in refusals and not _locate_onnx(folder, size).exists()]
 
 
 def read_arrays(path: str | None) -> dict[str, np.ndarray]:
-    """The arrays of an ``.npz`` file in their order; none where there is no file."""
+    """Read the arrays of an ``.npz`` file in their order; none without a file."""
     if path is None:
         return {}
     with np.load(path, allow_pickle=False) as arrays:
         return {name.removeprefix(_MARK): arrays[name] for name in arrays.files}
 
 
-def locator(root: str) -> Callable[[str], Path]:
-    """Turns a content hash into the path of that artifact on this device."""
-    return Store(Path(root)).path
+def build_locator(root: str) -> Callable[[str], Path]:
+    """Build the function from a content hash to the path of that artifact on this device."""
+    return Store(Path(root)).locate
 
 
-def _batch_file(folder: Path, batch_size: int) -> Path:
+def _locate_onnx(folder: Path, batch_size: int) -> Path:
     return folder / f"batch-{batch_size}.onnx"
 
 
-def _describe(about: Mapping[str, Any], network: Network, folder: Path, seed: int, threads: int) -> None:
-    made = reference.of(network, seed, threads=threads, onnx=lambda rows: _bound(network, folder, rows))
+def _write_description(labels: Mapping[str, Any], network: Network, folder: Path, seed: int, threads: int) -> None:
+    expected = reference.build_reference(
+        network, seed, threads=threads, onnx=lambda rows: _bind_batch(network, folder, rows)
+    )
     if network.examples:
         _write_arrays(folder / "examples.npz", dict(network.examples))
-    if made.outputs:
-        made.write(folder / "reference.npz")
+    if expected.outputs:
+        expected.write(folder / "reference.npz")
     prepared = {
-        **about,
+        **labels,
         "inputs": [spec.to_json() for spec in network.inputs],
         "batch_size": network.batch_size,
-        "baseline_rmse": made.baseline_rmse,
+        "baseline_rmse": expected.baseline_rmse,
         "facts": {
             **asdict(counts.count(network)),
             "baseline": network.baseline,
-            "reference": made.name,
+            "reference": expected.name,
         },
     }
-    with replacing(folder / "prepared.json") as temporary:
+    with write_atomically(folder / "prepared.json") as temporary:
         temporary.write_text(json.dumps(prepared))
 
 
 def _write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    with replacing(path) as temporary, open(temporary, "wb") as write:
+    with write_atomically(path) as temporary, open(temporary, "wb") as write:
         np.savez(write, **{_MARK + name: array for name, array in arrays.items()})  # type: ignore[arg-type]
 
 
-def _bound(network: Network, folder: Path, rows: int) -> Path:
-    """A file of the user's own at a batch of `rows`, which a trial may find there and measure: as it came."""
+def _bind_batch(network: Network, folder: Path, rows: int) -> Path:
+    """Bind the user's own file to a batch of `rows`, otherwise unchanged, since a trial may measure it."""
     assert network.onnx is not None
-    file = _batch_file(folder, rows)
+    file = _locate_onnx(folder, rows)
     return file if file.exists() else export.specialise(network.onnx, rows, file, fold=False)
 
 
 def _export(network: Network, folder: Path, batch_sizes: Sequence[int], seed: int) -> dict[str, str]:
-    """Write an ONNX file for each batch size; the reasons for those that there is none for."""
-    refused: dict[str, str] = {}
+    """Write an ONNX file for each batch size; return the reasons for those without one."""
+    refusals: dict[str, str] = {}
     if network.onnx is None:
         try:
             export.export_for(network, folder, batch_sizes, seed)
         except UnsupportedError as error:
-            refused = {str(size): str(error) for size in batch_sizes if not _batch_file(folder, size).exists()}
-        return refused
+            refusals = {str(size): str(error) for size in batch_sizes if not _locate_onnx(folder, size).exists()}
+        return refusals
     for batch_size in batch_sizes:
         if network.batch_size in (None, batch_size):
-            # A file of the user's own is measured as it came.
+            # A user's own file is measured unchanged.
             fold = network.module is not None
-            export.specialise(network.onnx, batch_size, _batch_file(folder, batch_size), fold=fold)
+            export.specialise(network.onnx, batch_size, _locate_onnx(folder, batch_size), fold=fold)
         else:
-            refused[str(batch_size)] = (
-                f"the file takes batch size {network.batch_size} only: its first dimension is fixed"
+            refusals[str(batch_size)] = (
+                f"the file accepts batch size {network.batch_size} only: its first dimension is fixed"
             )
-    return refused
+    return refusals

@@ -1,4 +1,4 @@
-"""A process that ends with another one, however that one ends."""
+"""Processes that end with another process, however that one ends."""
 
 from __future__ import annotations
 
@@ -15,32 +15,27 @@ import psutil
 _PR_SET_PDEATHSIG = 1
 
 
-def end_with(pid: int, before: Callable[[], None] | None = None) -> None:
-    """End this process and its whole group as soon as process `pid` has ended; waiting for that costs no CPU time.
+def end_with(pid: int, cleanup: Callable[[], None] | None = None) -> None:
+    """End this process and its whole group as soon as process `pid` ends, after calling `cleanup` on another thread.
 
-    Parameters
-    ----------
-    pid
-        The process to end with; it need not be a parent.
-    before
-        Called first, on a thread of its own: removes what this process leaves.
+    The process need not be a parent, and the wait costs no CPU time.
     """
-    threading.Thread(target=_wait_and_end, args=(pid, before), name="ngbkit-watch", daemon=True).start()
+    threading.Thread(target=_wait_and_end, args=(pid, cleanup), name="ngbkit-watch", daemon=True).start()
 
 
 def end_with_parent() -> None:
-    """Have the kernel kill this process when its parent ends. Linux only, and only for the process that asks."""
+    """Have the kernel kill this process when its parent ends. Linux only, and not inherited by children."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def end_group() -> None:
-    """Kill this process, and with it its group where it leads one."""
+    """Kill this process, and its group if it leads one."""
     if os.getpgrp() == os.getpid():
         os.killpg(os.getpgrp(), signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def wait(pid: int) -> None:
+def wait_for_end(pid: int) -> None:
     """Block until process `pid`, which need not be a child, has ended."""
     try:
         handle = os.pidfd_open(pid)
@@ -56,8 +51,8 @@ def wait(pid: int) -> None:
         os.close(handle)
 
 
-def _wait_and_end(pid: int, before: Callable[[], None] | None) -> None:
-    wait(pid)
-    if before is not None:
-        before()
+def _wait_and_end(pid: int, cleanup: Callable[[], None] | None) -> None:
+    wait_for_end(pid)
+    if cleanup is not None:
+        cleanup()
     end_group()

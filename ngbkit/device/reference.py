@@ -1,4 +1,4 @@
-"""What a network should give: a float64 run of its first samples, and how far the uncompiled network is from it."""
+"""Reference of a network: the outputs of a float64 run on its first samples, and the uncompiled network's own error."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ import numpy as np
 
 from ngbkit import registry
 from ngbkit.compilers.base import Compiler, Task, Tuning
-from ngbkit.device.equivalence import NOISE, relative_error
-from ngbkit.files import replacing
+from ngbkit.device.equivalence import NOISE, compute_relative_error
+from ngbkit.files import write_atomically
 from ngbkit.workloads import exact, export, feeds
 from ngbkit.workloads.base import Network
 
 if TYPE_CHECKING:
     import torch
 
-#: Samples that the reference is computed for, whatever the batch size of a trial.
+#: The number of samples of a reference, whatever the batch size of a trial.
 ROWS = 2
 
-# How long that of an ONNX file may take; 3 to 12 s are usual, and a child has the sweep's `timeout_s`, 600 s.
+# The limit for an ONNX file; 3 to 12 s are usual, and a child has the sweep's `timeout_s`, 600 s.
 _BUDGET_S = 150.0
 _BASELINE = "onnxruntime, graph optimisations off"
 _OUTPUT, _ERRORS, _FIRST = "output_", "errors", "first_errors"
@@ -32,24 +32,16 @@ _OUTPUT, _ERRORS, _FIRST = "output_", "errors", "first_errors"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """What a network should give for its first samples.
+    """The expected outputs of a network for its first samples."""
 
-    Parameters
-    ----------
-    outputs
-        One array an output: float64, or the integers or booleans that it returns. None where nothing could run it.
-    errors
-        The `relative_error` of each output that the uncompiled network itself gives.
-    first_errors
-        The same of the first sample alone, which is all that a trial of batch size 1 is held against: of two samples
-        one may lose ten times more than the other, relative to its own magnitude.
-    name
-        What computed it.
-    """
-
+    # One array an output: float64, or the integers or booleans that it returns. Empty if nothing could run it.
     outputs: tuple[np.ndarray, ...] = ()
+    # The relative error of each output of the uncompiled network itself.
     errors: tuple[float, ...] = ()
+    # The same of the first sample alone, for trials of batch size 1: of two samples one may lose ten times more than
+    # the other, relative to its own magnitude.
     first_errors: tuple[float, ...] = ()
+    # The runtime and precision of the reference.
     name: str = ""
 
     @property
@@ -57,53 +49,44 @@ class Reference:
         """The largest of `errors`."""
         return max(self.errors, default=0.0)
 
-    def errors_of(self, samples: int) -> tuple[float, ...]:
-        """The error of each output over as many samples as a trial of that batch size has in common with this."""
+    def select_errors(self, samples: int) -> tuple[float, ...]:
+        """Select the errors over the samples that this reference shares with a trial of that batch size."""
         return self.first_errors if samples == 1 else self.errors
 
     def write(self, path: Path) -> None:
         """Write all but the name as an ``.npz`` file."""
         arrays = {f"{_OUTPUT}{index:04d}": output for index, output in enumerate(self.outputs)}
-        with replacing(path) as temporary, open(temporary, "wb") as write:
+        with write_atomically(path) as temporary, open(temporary, "wb") as write:
             errors = {_ERRORS: np.array(self.errors), _FIRST: np.array(self.first_errors)}
             np.savez(write, **errors, **arrays)  # type: ignore[arg-type]
 
 
-def read(path: str | Path) -> Reference:
-    """The reference that `Reference.write` wrote."""
+def read_reference(path: str | Path) -> Reference:
+    """Read the file of `Reference.write`."""
     with np.load(path, allow_pickle=False) as arrays:
         outputs = tuple(arrays[name] for name in arrays.files if name.startswith(_OUTPUT))
         errors, first = (tuple(arrays[name].tolist()) for name in (_ERRORS, _FIRST))
         return Reference(outputs=outputs, errors=errors, first_errors=first)
 
 
-def of(network: Network, seed: int, *, threads: int, onnx: Callable[[int], Path]) -> Reference:
-    """The reference of a network.
+def build_reference(network: Network, seed: int, *, threads: int, onnx: Callable[[int], Path]) -> Reference:
+    """Build the reference of a network on inputs drawn from `seed`.
 
-    Parameters
-    ----------
-    network
-        A module, or an ONNX file.
-    seed
-        What it is fed is drawn from it.
-    threads
-        That the baseline of an ONNX file may use.
-    onnx
-        Gives that file at a batch of so many rows.
+    If the network is an ONNX file, `onnx` returns it at a batch of that many rows, and its baseline uses `threads`.
     """
     arrays = feeds.draw(network.inputs, network.examples, network.batch_size or ROWS, seed)
     if network.module is not None:
-        return _of_module(network.module, arrays)
-    return _of_file(network, arrays, onnx, threads)
+        return _run_module(network.module, arrays)
+    return _run_file(network, arrays, onnx, threads)
 
 
-def _of_module(module: torch.nn.Module, arrays: Sequence[np.ndarray]) -> Reference:
-    """The outputs of a float64 copy of the module, and how far the module itself is from them."""
+def _run_module(module: torch.nn.Module, arrays: Sequence[np.ndarray]) -> Reference:
+    """Build the reference from a float64 copy of the module, and the error of the module itself."""
     import torch
 
-    def run(called: torch.nn.Module, fed: Sequence[np.ndarray]) -> list[np.ndarray]:
-        flat = export.flatten(called(*(torch.from_numpy(array) for array in fed)))
-        return [(one.float() if one.dtype is torch.bfloat16 else one).numpy() for one in flat]
+    def run(network: torch.nn.Module, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        outputs = export.flatten(network(*(torch.from_numpy(array) for array in inputs)))
+        return [(output.float() if output.dtype is torch.bfloat16 else output).numpy() for output in outputs]
 
     with torch.inference_mode():
         single = run(module, arrays)
@@ -112,41 +95,41 @@ def _of_module(module: torch.nn.Module, arrays: Sequence[np.ndarray]) -> Referen
             wide = [array.astype(np.float64) if array.dtype.kind == "f" else array for array in arrays]
             precise = run(copy.deepcopy(module).double(), wide)
         except (RuntimeError, TypeError, NotImplementedError):
-            # An operator or a buffer without float64: the float32 outputs are then held against themselves.
-            return _hold(single, single, "torch eager, float32")
-    reference = _hold(single, precise, "torch eager, float64", alone)
+            # An operator or a buffer without float64: then the float32 outputs are their own reference.
+            return _compare(single, single, "torch eager, float32")
+    reference = _compare(single, precise, "torch eager, float64", alone)
     if reference.baseline_rmse <= NOISE:
         return reference
-    name = f"torch eager, float64; float32 is {reference.baseline_rmse:.2g} away from it, so that little can be told"
+    name = f"torch eager, float64; float32 is {reference.baseline_rmse:.2g} away from it, too far for a strict check"
     return replace(reference, name=name)
 
 
-def _of_file(network: Network, arrays: Sequence[np.ndarray], onnx: Callable[[int], Path], threads: int) -> Reference:
-    """The outputs of the file in float64, and how far ONNX Runtime with its graph optimisations off is from them.
+def _run_file(network: Network, arrays: Sequence[np.ndarray], onnx: Callable[[int], Path], threads: int) -> Reference:
+    """Build the reference from the file in float64, and the error of ONNX Runtime without graph optimisations.
 
-    Where onnx has no float64 of it, those of ONNX Runtime; and where that cannot run it either, none: the trials
-    themselves will show what is wrong with the file.
+    If onnx cannot run it in float64, the reference is ONNX Runtime's outputs; if that fails too, it is empty, and the
+    trials themselves will show the fault of the file.
     """
     try:
         file = onnx(len(arrays[0]))
     except Exception as error:  # noqa: BLE001  as in `_attempt`
         return Reference(name=f"none: {error}")
-    single, refused = _attempt(partial(_run_baseline, network, arrays, file, threads))
-    fed = {spec.name: array for spec, array in zip(network.inputs, arrays, strict=True)}
-    precise, problem = _attempt(partial(exact.run, file, fed, budget_s=_BUDGET_S))
+    single, refusal = _attempt(partial(_run_baseline, network, arrays, file, threads))
+    inputs = {spec.name: array for spec, array in zip(network.inputs, arrays, strict=True)}
+    precise, problem = _attempt(partial(exact.run, file, inputs, budget_s=_BUDGET_S))
     if single is None:
         if precise is None:
-            return Reference(name=f"none: {refused}; {problem}")
-        return _hold(precise, precise, "onnx, float64")
-    if precise is not None and [one.shape for one in single] == [one.shape for one in precise]:
+            return Reference(name=f"none: {refusal}; {problem}")
+        return _compare(precise, precise, "onnx, float64")
+    if precise is not None and [output.shape for output in single] == [output.shape for output in precise]:
         first = [array[:1] for array in arrays]
         alone, _ = _attempt(lambda: _run_baseline(network, first, onnx(1), threads))
-        reference = _hold(single, precise, "onnx, float64", alone)
-        # float32 does not lose that much: one of the two is wrong, and a wrong reference would let everything pass.
+        reference = _compare(single, precise, "onnx, float64", alone)
+        # float32 does not lose that much: one of the two is wrong, and a wrong reference would accept everything.
         if reference.baseline_rmse <= NOISE:
             return reference
         problem = f"it is {reference.baseline_rmse:.2g} away"
-    return _hold(single, single, f"{_BASELINE}; no float64: {problem or 'its shapes are others'}")
+    return _compare(single, single, f"{_BASELINE}; no float64: {problem or 'its shapes differ'}")
 
 
 def _run_baseline(network: Network, arrays: Sequence[np.ndarray], file: Path, threads: int) -> list[np.ndarray]:
@@ -167,44 +150,44 @@ def _run_baseline(network: Network, arrays: Sequence[np.ndarray], file: Path, th
     return program.fetch(program.run())
 
 
-def _attempt(make: Callable[[], list[np.ndarray]]) -> tuple[list[np.ndarray] | None, str]:
-    """What `make` gives, or why it gives nothing."""
+def _attempt(run: Callable[[], list[np.ndarray]]) -> tuple[list[np.ndarray] | None, str]:
+    """Return the result of `run`, or None and the reason for its failure."""
     try:
-        return make(), ""
-    except Exception as error:  # noqa: BLE001  a runtime may raise anything about a file of the user's own
+        return run(), ""
+    except Exception as error:  # noqa: BLE001  a runtime may raise anything about a user's own file
         return None, " ".join(str(error).split())[:200]
 
 
-def _hold(
+def _compare(
     single: Sequence[np.ndarray], precise: Sequence[np.ndarray], name: str, alone: Sequence[np.ndarray] | None = None
 ) -> Reference:
-    """The reference of a network that gave `single` in its own precision, and should have given `precise`.
+    """Build the reference from the outputs `single` in the network's own precision, and the outputs `precise`.
 
-    `alone` is what it gave for the first sample by itself. There the same sums are taken in another order: a network
-    that enlarges what float32 rounds off may be five times further off so, and no compiler can do better but by chance.
-    The error that counts is the larger.
+    `alone` are its outputs for the first sample by itself. That run adds the same terms in another order: in a network
+    that amplifies float32 rounding its error may be five times larger, and no compiler is better except by chance. The
+    larger error counts.
     """
-    outputs = tuple(_within_reach(one, two) for one, two in zip(single, precise, strict=True))
+    outputs = tuple(_limit_range(output, wide) for output, wide in zip(single, precise, strict=True))
     runs = [list(single)]
-    if alone is not None and [one.shape for one in alone] == [one[:1].shape for one in single if one.ndim]:
+    if alone is not None and [row.shape for row in alone] == [output[:1].shape for output in single if output.ndim]:
         runs.append([np.concatenate([first, both[1:]]) for first, both in zip(alone, single, strict=True)])
-    errors, first = (
+    errors, first_errors = (
         tuple(
-            max(relative_error(_rows(run[at], many), _rows(two, many))[0] for run in runs)
-            for at, two in enumerate(outputs)
+            max(compute_relative_error(_select_rows(run[index], rows), _select_rows(output, rows))[0] for run in runs)
+            for index, output in enumerate(outputs)
         )
-        for many in (None, 1)
+        for rows in (None, 1)
     )
-    return Reference(outputs=outputs, errors=errors, first_errors=first, name=name)
+    return Reference(outputs=outputs, errors=errors, first_errors=first_errors, name=name)
 
 
-def _within_reach(single: np.ndarray, precise: np.ndarray) -> np.ndarray:
-    """The precise values, but where the range of single precision ends: what it cannot hold is asked of no compiler."""
+def _limit_range(single: np.ndarray, precise: np.ndarray) -> np.ndarray:
+    """Limit precise values to the range of single precision, beyond which no compiler can follow."""
     wide = precise.astype(np.float64) if precise.dtype.kind == "f" else precise
     same = np.isfinite(single) == np.isfinite(wide)
     return wide if same.all() else np.where(same, wide, single)
 
 
-def _rows(array: np.ndarray, many: int | None) -> np.ndarray:
-    """So many samples of an output; all of one that has no batch."""
-    return array[:many] if array.ndim else array
+def _select_rows(array: np.ndarray, rows: int | None) -> np.ndarray:
+    """Select that many samples of an output; all of an output without a batch."""
+    return array[:rows] if array.ndim else array

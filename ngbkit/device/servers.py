@@ -1,4 +1,4 @@
-"""The engine's side of its fork servers: start them once, ask them for children, see how a child ended."""
+"""The engine's side of its fork servers: start them once, request children, and determine how a child ended."""
 
 from __future__ import annotations
 
@@ -18,33 +18,27 @@ from typing import Any
 
 from ngbkit.device.channel import Channel, ChannelClosedError, Message
 from ngbkit.errors import DeviceError
-from ngbkit.hardware.resources import out_of_memory_kills
+from ngbkit.hardware.resources import count_out_of_memory_kills
 
 _LOG_TAIL = 4000
 _START_S = 120.0
 
 
 class ChildEndedError(DeviceError):
-    """A child ended before it answered.
-
-    Attributes
-    ----------
-    code
-        Its exit code; the negated number of the signal that ended it; None where that is not known.
-    out_of_memory
-        Whether the kernel killed a process for want of memory meanwhile.
-    """
+    """A child ended before it answered."""
 
     def __init__(self, code: int | None, out_of_memory: bool, log: str) -> None:
+        # Its exit code, the negated number of the signal that ended it, or None if unknown; and whether the kernel
+        # killed a process for lack of memory meanwhile.
         self.code, self.out_of_memory, self.log = code, out_of_memory, log
-        super().__init__(_how_it_ended(code))
+        super().__init__(_describe_end(code))
 
 
 class ChildTimeoutError(DeviceError):
     """A child did not answer in time and was killed."""
 
 
-def _unheard(progress: Message) -> None:
+def _ignore_progress(progress: Message) -> None:
     del progress
 
 
@@ -64,27 +58,12 @@ class Child:
         message: Message,
         timeout_s: float,
         interrupt: int | None = None,
-        told: Callable[[Message], None] = _unheard,
+        report: Callable[[Message], None] = _ignore_progress,
     ) -> Message:
-        """Send a message and wait for the answer.
+        """Send a message and wait for the answer; `report` receives progress messages, which restart the timeout.
 
-        Parameters
-        ----------
-        message
-            What is asked.
-        timeout_s
-            How long the child may be silent, in seconds.
-        interrupt
-            A file descriptor that becomes readable when nobody waits any longer.
-        told
-            Takes what the child tells of its progress before it answers; each time it may be silent as long again.
-
-        Raises
-        ------
-        ChildEndedError, ChildTimeoutError
-            The child is gone; in the second case because it was killed for not answering in `timeout_s` seconds.
-        InterruptedError
-            `interrupt` became readable. The child still works on the message.
+        ChildEndedError if the child ends; ChildTimeoutError after killing a child that is silent for `timeout_s`;
+        InterruptedError, with the child still at work, if the file descriptor `interrupt` becomes readable.
         """
         try:
             self.channel.send(message)
@@ -92,15 +71,15 @@ class Child:
                 reply = self.channel.receive(timeout_s, interrupt)
                 if "progress" not in reply:
                     return reply
-                told(reply["progress"])
+                report(reply["progress"])
         except ChannelClosedError:
-            raise self._ended_error() from None
+            raise self._build_ended_error() from None
         except TimeoutError:
             self.end()
             raise ChildTimeoutError(f"no answer to {message['op']!r} within {timeout_s:g} s") from None
 
     def end(self) -> Mapping[str, Any]:
-        """Kill the child with all that it started, and say how it ended."""
+        """Kill the child and every process that it started; return its exit code and peak memory."""
         if self.ended:
             return {"exit": None, "peak_memory_bytes": None}
         self.ended = True
@@ -112,30 +91,28 @@ class Child:
                 continue
         return self.server.reap(self.pid)
 
-    def tail(self) -> str:
-        """The last lines that it printed."""
+    def read_log_tail(self) -> str:
+        """Read the last lines of its output."""
         try:
             return self.log.read_text(errors="replace")[-_LOG_TAIL:].strip()
         except OSError:
             return ""
 
-    def _ended_error(self) -> ChildEndedError:
-        # Asked first: `end` would replace the way in which a child that still shuts down ends by our own SIGKILL.
+    def _build_ended_error(self) -> ChildEndedError:
+        # The exit code first: `end` would replace that of a child that is still shutting down by our own SIGKILL.
         self.ended = True
         self.channel.close()
         code = self.server.reap(self.pid)["exit"]
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
-        now = out_of_memory_kills()
-        starved = (
-            code == -signal.SIGKILL and now is not None and self.kills_before is not None and now > self.kills_before
-        )
-        return ChildEndedError(code, starved, self.tail())
+        kills = count_out_of_memory_kills()
+        has_killed = kills is not None and self.kills_before is not None and kills > self.kills_before
+        return ChildEndedError(code, code == -signal.SIGKILL and has_killed, self.read_log_tail())
 
 
 @dataclass(slots=True)
 class ForkServer:
-    """A process with `preload` imported, from which children are forked in milliseconds."""
+    """A process with the modules `preload` imported, which forks children in milliseconds."""
 
     preload: tuple[str, ...]
     environment: Mapping[str, str]
@@ -147,11 +124,11 @@ class ForkServer:
     _children: int = 0
 
     def __post_init__(self) -> None:
-        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs, open(self._log, "ab") as log:
+        self._control, remote = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with remote, open(self._log, "ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "ngbkit.device.forkserver", str(theirs.fileno()), ",".join(self.preload)],
-                pass_fds=[theirs.fileno()],
+                [sys.executable, "-m", "ngbkit.device.forkserver", str(remote.fileno()), ",".join(self.preload)],
+                pass_fds=[remote.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -164,28 +141,22 @@ class ForkServer:
         return self.folder / "server.log"
 
     def fork(self) -> Child:
-        """A new child of this server.
-
-        Raises
-        ------
-        DeviceError
-            The server does not start, or has ended.
-        """
+        """Fork a child of this server; DeviceError if the server does not start, or has ended."""
         self.wait_until_ready()
-        ours, theirs = socket.socketpair()
+        local, remote = socket.socketpair()
         self._children += 1
         log = self.folder / f"child-{self._children}.log"
-        kills = out_of_memory_kills()
-        with theirs:
-            socket.send_fds(self._control, [json.dumps({"op": "fork", "log": str(log)}).encode()], [theirs.fileno()])
-        pid = self._reply()["pid"]
-        return Child(pid=pid, server=self, channel=Channel(ours), log=log, kills_before=kills)
+        kills = count_out_of_memory_kills()
+        with remote:
+            socket.send_fds(self._control, [json.dumps({"op": "fork", "log": str(log)}).encode()], [remote.fileno()])
+        pid = self._receive_reply()["pid"]
+        return Child(pid=pid, server=self, channel=Channel(local), log=log, kills_before=kills)
 
     def reap(self, pid: int) -> Mapping[str, Any]:
-        """Wait for a child that has ended, and say how: its exit code and its peak memory."""
+        """Wait for a child that has ended; return its exit code and its peak memory."""
         try:
             self._control.send(json.dumps({"op": "reap", "pid": pid}).encode())
-            return self._reply()
+            return self._receive_reply()
         except (DeviceError, OSError):
             return {"exit": None, "peak_memory_bytes": None}
 
@@ -203,19 +174,13 @@ class ForkServer:
             self._process.wait()
 
     def wait_until_ready(self) -> None:
-        """Until it has its imports.
-
-        Raises
-        ------
-        DeviceError
-            It does not come up.
-        """
+        """Wait until its imports are loaded; DeviceError if it does not start."""
         if not self._ready:
             self._control.settimeout(_START_S)
-            self._reply()
+            self._receive_reply()
             self._ready = True
 
-    def _reply(self) -> Message:
+    def _receive_reply(self) -> Message:
         try:
             data = self._control.recv(1 << 16)
         except OSError as error:
@@ -233,22 +198,16 @@ class ForkServer:
 
 @dataclass(slots=True)
 class Servers:
-    """The fork servers of one engine, started when they are first needed and warm from then on.
+    """The fork servers of one engine, started on first use and warm from then on."""
 
-    Parameters
-    ----------
-    environment
-        Of the servers and so of their children.
-    folder
-        For logs and whatever children put into a temporary folder; removed at the end.
-    """
-
+    # Of the servers and so of their children.
     environment: Mapping[str, str]
+    # For logs and the temporary files of children; removed at the end.
     folder: Path
     _servers: dict[tuple[str, ...], ForkServer] = field(default_factory=dict)
 
     def get(self, preload: Iterable[str]) -> ForkServer:
-        """The server that has these modules imported; its imports go on while the caller does other things."""
+        """Get the server that has these modules imported, or start it without waiting for its imports."""
         key = tuple(preload)
         server = self._servers.get(key)
         if server is None or not server.alive:
@@ -264,7 +223,7 @@ class Servers:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def _how_it_ended(code: int | None) -> str:
+def _describe_end(code: int | None) -> str:
     if code is None:
         return "the child process ended"
     if code < 0:

@@ -1,4 +1,4 @@
-"""What client and device agree on: the spec of a plan, the format that both speak, the type of an event."""
+"""The interface between client and device: the spec of a plan, the format of both, the type of an event."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ngbkit.files import Store
-from ngbkit.sweep.grid import Sweep
+from ngbkit.options import LAYOUT
+from ngbkit.sweep.grid import Grid
 
 EVENT_MIME = "application/vnd.ngbkit.event+json"
 FORMAT = 2
@@ -15,37 +16,24 @@ FORMAT = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
-    """What a plan is told.
+    """The spec of a plan."""
 
-    Parameters
-    ----------
-    run_id, device
-        Which run this is part of, and what the client calls this device.
-    state_dir
-        Where this device keeps journals, artifacts and prepared workloads.
-    sweep
-        The whole sweep; the plan carries out the trials of `device`.
-    retry
-        Trials whose record has one of these statuses are run again.
-    retry_id
-        Names that wish, which a device grants once: the same plan may be sent to several engines, one after the other.
-    have
-        Trials whose record the client has: not run again, whatever has become of the device's own journal.
-    threads
-        Worker threads where the sweep does not say: the devices file's choice. None: a core that the engine may use
-        each.
-    accelerator
-        What the device measures on: ``"cpu"``, or ``"cuda:0"``.
-    """
-
+    # The run that this plan is part of, and the client's label of this device.
     run_id: str
     device: str
+    # This device's folder for journals, artifacts and prepared workloads.
     state_dir: Path
-    sweep: Sweep
+    # The whole sweep; the plan runs the trials of `device`.
+    sweep: Grid
+    # The plan repeats trials whose record has one of these statuses.
     retry: frozenset[str] = frozenset()
+    # Identifies that request, which a device grants once: several engines may receive the same plan one after another.
     retry_id: str = ""
+    # Trials whose record the client has: not run again, even if the device's own journal is lost.
     have: frozenset[str] = frozenset()
+    # Threads of each runtime unless the sweep sets them, from the devices file. None: one per usable core.
     threads: int | None = None
+    # The chip that the device measures on: ``"cpu"``, or ``"cuda:0"``.
     accelerator: str = "cpu"
 
     def to_json(self) -> str:
@@ -71,7 +59,7 @@ class Spec:
             run_id=data["run_id"],
             device=data["device"],
             state_dir=state_dir,
-            sweep=Sweep.from_json(data["sweep"], locate=Store(state_dir / "artifacts").path),
+            sweep=Grid.from_json(data["sweep"], locate=Store(state_dir / LAYOUT.artifacts).locate),
             retry=frozenset(data["retry"]),
             retry_id=data["retry_id"],
             have=frozenset(data["have"]),

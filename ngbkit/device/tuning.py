@@ -1,4 +1,4 @@
-"""What tuning may cost: a sweep's budget on this device, shared out among the trials that tune, across restarts."""
+"""The tuning budget of a sweep on this device, divided among the trials that tune, across restarts."""
 
 from __future__ import annotations
 
@@ -9,36 +9,30 @@ from pathlib import Path
 from typing import Any
 
 from ngbkit.device.channel import Message
+from ngbkit.options import LAYOUT
 from ngbkit.sweep.journal import Journal
 
 _KIND = "tuning"
 
 
-def folder(state_dir: Path, device: str) -> Path:
-    """Where a device keeps what tuning found, apart from the caches: it took long, and no cold compile empties it."""
-    return state_dir / "tuning" / device
+def locate_folder(state_dir: Path, device: str) -> Path:
+    """Locate the tuning results of a device, which took long and so are no cache that a cold compile clears."""
+    return state_dir / LAYOUT.tuning / device
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The seconds and the candidates that a sweep allows on this device; None for no limit.
-
-    Parameters
-    ----------
-    seconds, candidates
-        In all.
-    journal
-        Remembers what was spent.
-    """
+    """The total seconds and candidates that a sweep allows on this device; None for no limit."""
 
     seconds: float | None
     candidates: int | None
+    # Contains the cost so far.
     journal: Journal
 
-    def share(self, trials: int) -> dict[str, Any]:
-        """What the next of so many trials that are left to tune may spend: ``seconds`` and ``candidates``."""
-        spent = self.journal.notes(_KIND).values()
-        seconds, candidates = (sum(one[name] for one in spent) for name in ("seconds", "candidates"))
+    def allot(self, trials: int) -> dict[str, Any]:
+        """Allot ``seconds`` and ``candidates`` to the next of that many trials still to tune."""
+        costs = self.journal.notes(_KIND).values()
+        seconds, candidates = (sum(cost[name] for cost in costs) for name in ("seconds", "candidates"))
         trials = max(trials, 1)
         return {
             "seconds": None if self.seconds is None else max(0.0, self.seconds - seconds) / trials,
@@ -48,33 +42,25 @@ class Budget:
 
 @dataclass(slots=True)
 class Search:
-    """One compile that tunes: what it tells of its progress, and what it has cost so far.
-
-    Parameters
-    ----------
-    trial_id
-        Of the trial that it is for.
-    journal
-        Remembers the cost.
-    """
+    """One compile that tunes, whose cost it records in the journal from its progress reports."""
 
     trial_id: str
     journal: Journal
-    _before: Mapping[str, Any] = field(init=False)
-    _began: float = field(default_factory=time.monotonic)
+    _earlier: Mapping[str, Any] = field(init=False)
+    _started: float = field(default_factory=time.monotonic)
     _first: int | None = None
 
     def __post_init__(self) -> None:
-        self._before = self.journal.notes(_KIND).get(self.trial_id, {"seconds": 0.0, "candidates": 0})
+        self._earlier = self.journal.notes(_KIND).get(self.trial_id, {"seconds": 0.0, "candidates": 0})
 
-    def told(self, progress: Message) -> None:
-        """Take in how far it is. What an earlier process had tried when it was killed is not counted again."""
-        done = int(progress["done"])
+    def record(self, progress: Message) -> None:
+        """Record the cost so far, without the candidates that an earlier, killed process had already measured."""
+        candidates = int(progress["done"])
         if self._first is None:
-            self._first = done
-        spent = {
-            "seconds": self._before["seconds"] + time.monotonic() - self._began,
-            "candidates": self._before["candidates"] + done - self._first,
+            self._first = candidates
+        cost = {
+            "seconds": self._earlier["seconds"] + time.monotonic() - self._started,
+            "candidates": self._earlier["candidates"] + candidates - self._first,
         }
-        # At once: a killed engine forgets nothing. Those who tune tell of it a few times a minute.
-        self.journal.note(_KIND, self.trial_id, spent)
+        # Written at once, so that a killed engine loses nothing; a report arrives a few times a minute.
+        self.journal.note(_KIND, self.trial_id, cost)

@@ -1,4 +1,4 @@
-"""One live child that holds one compiled trial, and what it has measured so far."""
+"""The worker of one compiled trial: a live child and its measurements so far."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ import numpy as np
 
 from ngbkit.device.channel import Message
 from ngbkit.device.servers import Child, ChildEndedError, ChildTimeoutError
-from ngbkit.device.timing.rounds import settling_calls
-from ngbkit.device.timing.sampling import block_size
+from ngbkit.device.timing.rounds import count_settling_calls
+from ngbkit.device.timing.sampling import choose_block_size
 from ngbkit.errors import DeviceError
 from ngbkit.hardware import environment
-from ngbkit.hardware.conditions import Watch
+from ngbkit.hardware.conditions import InterferenceMonitor
 from ngbkit.hardware.resources import CpuClock, CpuUse
 from ngbkit.hardware.telemetry import Meter, Use
 from ngbkit.sweep.records import Contract, Failure, FailureStatus, Measurement, Stage
 from ngbkit.sweep.trials import Trial
 
-# Long enough for the energy of a turn by a counter that is renewed every tenth of a second.
+# Long enough for the energy of a turn by a counter that is updated every tenth of a second.
 _ENERGY_TURN_S = 1.5
 
 
-class LaneFailedError(DeviceError):
-    """The trial of a lane came to an end without a measurement; `failure` is its record."""
+class TrialFailedError(DeviceError):
+    """The trial of a worker ended without a measurement; `failure` is its record."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.error)
@@ -35,48 +35,30 @@ class LaneFailedError(DeviceError):
 
 
 @dataclass(slots=True)
-class Lane:
-    """A trial in a child of its own.
-
-    Parameters
-    ----------
-    trial
-        What is measured.
-    child
-        The process that it is measured in.
-    timeout_s
-        How long one answer of the child may take.
-    interrupt
-        A file descriptor that becomes readable when the run is to stop.
-    told
-        Takes what the child tells of a search for fast code.
-    meter
-        Reads the chip while this lane has its turns.
-
-    Attributes
-    ----------
-    settled_call_s
-        How long a call takes after warm-up, in seconds.
-    peak_memory_bytes
-        Of the child, once it is warm.
-    looks
-        How often the stopping rule has looked at this lane.
-    """
+class Worker:
+    """A trial in a child of its own."""
 
     trial: Trial
     child: Child
+    # The limit of one answer of the child.
     timeout_s: float
+    # A file descriptor that becomes readable when the run is to stop.
     interrupt: int
-    told: Callable[[Message], None]
+    # Receives the child's progress in a search for fast code.
+    report: Callable[[Message], None]
+    # Reads the chip during the turns of this worker.
     meter: Meter
     started_at: float = field(default_factory=time.time)
+    # The duration of a call after warm-up.
     settled_call_s: float = 0.0
+    # Of the warm child.
     peak_memory_bytes: int = 0
+    # The looks of the stopping rule at this worker.
     looks: int = 0
     interleaved: bool = True
     _loaded: Message = field(default_factory=dict)
-    _warm_s: float | None = None
-    _watch: Watch = field(init=False)
+    _warm_compile_s: float | None = None
+    _monitor: InterferenceMonitor = field(init=False)
     _latency_s: list[float] = field(default_factory=list)
     _rounds: list[int] = field(default_factory=list)
     _disturbed: list[int] = field(default_factory=list)
@@ -87,154 +69,155 @@ class Lane:
     _turns_cpu_s: float = 0.0
 
     def __post_init__(self) -> None:
-        self._watch = Watch(self.child.pid)
+        self._monitor = InterferenceMonitor(self.child.pid)
 
     def load(self, task: Mapping[str, Any]) -> None:
-        """Build or read the network, compile it and hold it against the reference."""
+        """Build or read the network, compile it and compare it with the reference."""
         self._loaded = self._ask({"op": "load", **task}, "compile")
 
     @property
     def compile_time_s(self) -> float:
-        """How long `load` took to compile, with the time that earlier tuning had saved it: that of a cold compile."""
+        """The compile time of `load`, plus the time that it saved by earlier tuning: that of a cold compile."""
         return float(self._loaded["compile_time_s"]) + float(self._loaded["reused_s"])
 
-    def compiled_cold(self, seconds: float) -> None:
-        """What `load` did found a cache; with an empty one it had taken so long."""
-        self._warm_s = float(self._loaded["compile_time_s"])
+    def set_cold_compile(self, seconds: float) -> None:
+        """Set the time of the cold compile; `load` had a full cache, so that its time is the warm one."""
+        self._warm_compile_s = float(self._loaded["compile_time_s"])
         self._loaded |= {"compile_time_s": seconds, "reused_s": 0.0}
 
     def warm_up(self) -> None:
-        """Call it until calls no longer get faster."""
+        """Call the network until calls no longer get faster."""
         warm = self._ask({"op": "warm"}, "measure")
         self.settled_call_s, self.peak_memory_bytes = float(warm["call_s"]), int(warm["peak_memory_bytes"])
         self._warm_up_s = float(warm["spent_s"])
         self._loaded["facts"] |= {"warm_up_calls": warm["calls"], "warm_up_steady": warm["steady"]}
 
     def prepare(self, message: Message) -> Message:
-        """Make what the trial's workload needs before any of its trials."""
+        """Prepare the trial's workload."""
         return self._ask(message, "export")
 
-    def turn(self, round_number: int, samples: int) -> None:
-        """Take this lane's samples of one round."""
-        block, settle = block_size(self.settled_call_s), settling_calls(self.settled_call_s)
-        before = CpuClock.read()
-        self._watch.mark()
-        with self.meter.turn():
+    def time_turn(self, round_number: int, samples: int) -> None:
+        """Time this worker's samples of one round."""
+        block, settle = choose_block_size(self.settled_call_s), count_settling_calls(self.settled_call_s)
+        start = CpuClock.read()
+        self._monitor.begin_turn()
+        with self.meter.record_turn():
             reply = self._ask({"op": "turn", "samples": samples, "block": block, "settle": settle}, "measure")
-        if self._watch.since().disturbed:
+        if self._monitor.end_turn().disturbed:
             self._disturbed.append(round_number)
-        self._cpu.add(before, CpuClock.read())
+        self._cpu.add(start, CpuClock.read())
         self._turns_s += reply["spent_s"]
         self._timed_s += reply["timed_s"]
         self._turns_cpu_s += reply["cpu_s"]
         self._latency_s += reply["latency_s"]
         self._rounds += [round_number] * len(reply["latency_s"])
 
-    def round_medians(self) -> dict[int, float]:
-        """The median latency of each round so far, in seconds."""
+    def compute_round_medians(self) -> dict[int, float]:
+        """Compute the median latency of each round so far, in seconds."""
         rounds, latency = np.array(self._rounds), np.array(self._latency_s)
         return {int(number): float(np.median(latency[rounds == number])) for number in np.unique(rounds)}
 
     def finish(self, baseline_rmse: float) -> Measurement | Failure:
-        """End the child; the measurement that it made, or how it failed at the last moment."""
+        """End the child; return its measurement, or its failure at the last moment."""
         try:
             use = self._read_chip()
             usage = self._ask({"op": "usage"}, "measure")
-        except LaneFailedError as error:
+        except TrialFailedError as error:
             return error.failure
-        explained, precision = self._explain(), self._loaded["contract"]["precision"]
+        explanation, precision = self._explain(), self._loaded["contract"]["precision"]
         self.child.end()
         return Measurement(
             trial_id=self.trial.id,
             latency_s=tuple(self._latency_s),
             rounds=tuple(self._rounds),
             compile_time_s=self.compile_time_s,
-            compile_time_warm_s=self._warm_s,
+            compile_time_warm_s=self._warm_compile_s,
             first_call_time_s=self._loaded["first_call_time_s"],
-            # Some runtimes tell only afterwards what their heavy operators really computed in.
-            contract=Contract(**{**self._loaded["contract"], "precision": explained.get("precision") or precision}),
-            rmse=_number(self._loaded["rmse"]),
+            # Some runtimes report only afterwards the real precision of their heavy operators.
+            contract=Contract(**{**self._loaded["contract"], "precision": explanation.get("precision") or precision}),
+            rmse=_to_float(self._loaded["rmse"]),
             baseline_rmse=baseline_rmse,
-            max_abs_error=_number(self._loaded["max_abs_error"]),
-            calls_per_sample=block_size(self.settled_call_s),
+            max_abs_error=_to_float(self._loaded["max_abs_error"]),
+            calls_per_sample=choose_block_size(self.settled_call_s),
             disturbed_rounds=tuple(self._disturbed),
             interleaved=self.interleaved,
             looks=self.looks,
             cpu_percent=self._cpu.percent,
-            process_cpu_percent=self._process_cpu_percent(),
+            process_cpu_percent=self._compute_process_cpu_percent(),
             peak_memory_bytes=usage["peak_memory_bytes"],
             gpu_percent=use.gpu_percent,
             gpu_memory_bytes=use.peak_memory_bytes,
-            energy_j=self._energy(use),
-            # Seconds within calls of the network, and within those that were timed: the rest is the harness's own.
+            energy_j=self._compute_energy(use),
+            # Seconds in calls of the network, and in the timed ones: the rest is the harness's own.
             facts={
                 **self._loaded["facts"],
-                **explained,
+                **explanation,
                 "called_s": self._warm_up_s + self._turns_s,
                 "timed_s": self._timed_s,
-                **({"chip": use.facts()} if use.samples else {}),
+                **({"chip": use.to_facts()} if use.samples else {}),
             },
             started_at=self.started_at,
         )
 
     def _read_chip(self) -> Use:
-        """What the chip told in all turns; where they were too short for its energy, in one more that is not kept."""
-        use = self.meter.use()
+        """Read the chip's use over all turns, and over one more, without samples, if they were too short for energy."""
+        use = self.meter.summarize()
         if use.samples and use.energy_j is None and self.settled_call_s:
-            samples = math.ceil(_ENERGY_TURN_S / (self.settled_call_s * block_size(self.settled_call_s)))
-            with self.meter.turn():
-                message = {"op": "turn", "samples": samples, "block": block_size(self.settled_call_s), "settle": 0}
-                self._ask(message, "measure")
-            use = replace(use, energy_j=self.meter.use().energy_j, turns_s=self.meter.use().turns_s)
+            block = choose_block_size(self.settled_call_s)
+            samples = math.ceil(_ENERGY_TURN_S / (self.settled_call_s * block))
+            with self.meter.record_turn():
+                self._ask({"op": "turn", "samples": samples, "block": block, "settle": 0}, "measure")
+            total = self.meter.summarize()
+            use = replace(use, energy_j=total.energy_j, turns_s=total.turns_s)
         return use
 
-    def _energy(self, use: Use) -> float | None:
-        """Joules that one call takes: the mean power over the turns, for as long as a call takes."""
+    def _compute_energy(self, use: Use) -> float | None:
+        """Compute the joules of one call: the mean power over the turns, times the duration of a call."""
         if use.energy_j is None or not use.turns_s or not self._latency_s:
             return None
         return use.energy_j / use.turns_s * float(np.median(self._latency_s))
 
     def _explain(self) -> Mapping[str, Any]:
-        """What the compiler can tell of its work, when nothing is left to be timed."""
+        """Collect the compiler's facts about its work, after all timing."""
         try:
             facts: Mapping[str, Any] = self._ask({"op": "explain"}, "measure")["facts"]
-        except LaneFailedError as error:
+        except TrialFailedError as error:
             return {"explain_error": error.failure.error}
         return facts
 
-    def _process_cpu_percent(self) -> float | None:
-        cores_s = self._turns_s * environment.cores_usable()
+    def _compute_process_cpu_percent(self) -> float | None:
+        cores_s = self._turns_s * environment.count_usable_cores()
         return 100 * self._turns_cpu_s / cores_s if cores_s else None
 
     def end(self) -> None:
-        """End the child; what it measured is dropped."""
+        """End the child and discard its measurements."""
         self.child.end()
 
     def _ask(self, message: Message, stage: Stage) -> Message:
         try:
-            reply = self.child.ask(message, self.timeout_s, self.interrupt, self.told)
+            reply = self.child.ask(message, self.timeout_s, self.interrupt, self.report)
         except (ChildTimeoutError, ChildEndedError) as error:
-            raise LaneFailedError(self._lost(error, stage)) from error
+            raise TrialFailedError(self._build_failure(error, stage)) from error
         if "failure" in reply:
-            printed = self.child.tail()
+            output = self.child.read_log_tail()
             self.child.end()
-            told = {**reply["failure"], "detail": "\n".join(filter(None, [reply["failure"]["detail"], printed]))}
-            raise LaneFailedError(Failure(trial_id=self.trial.id, started_at=self.started_at, **told))
+            fields = {**reply["failure"], "detail": "\n".join(filter(None, [reply["failure"]["detail"], output]))}
+            raise TrialFailedError(Failure(trial_id=self.trial.id, started_at=self.started_at, **fields))
         return reply
 
-    def _lost(self, error: ChildTimeoutError | ChildEndedError, stage: Stage) -> Failure:
-        status, line = _status(error)
+    def _build_failure(self, error: ChildTimeoutError | ChildEndedError, stage: Stage) -> Failure:
+        status, line = _classify(error)
         return Failure(
             trial_id=self.trial.id,
             status=status,
             stage=stage,
             error=line,
-            detail=self.child.tail(),
+            detail=self.child.read_log_tail(),
             started_at=self.started_at,
         )
 
 
-def _status(error: ChildTimeoutError | ChildEndedError) -> tuple[FailureStatus, str]:
+def _classify(error: ChildTimeoutError | ChildEndedError) -> tuple[FailureStatus, str]:
     if isinstance(error, ChildTimeoutError):
         return "timeout", f"{error}; raise timeout_s if it needs longer"
     if error.out_of_memory:
@@ -242,5 +225,5 @@ def _status(error: ChildTimeoutError | ChildEndedError) -> tuple[FailureStatus, 
     return "crashed", str(error)
 
 
-def _number(value: float | None) -> float:
+def _to_float(value: float | None) -> float:
     return float("nan") if value is None else value

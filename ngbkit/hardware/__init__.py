@@ -1,1 +1,1 @@
-"""What a machine is, and what it tells while it runs: chips, cores, memory, load, clocks, power."""
+"""Hardware of a machine, and its state while it runs: chips, cores, memory, load, clocks, power."""

@@ -1,4 +1,4 @@
-"""What the device is: chip, cores, memory, libraries, governor, load. Plain JSON, stored with every run."""
+"""Description of a machine: chip, cores, memory, libraries, governor, load, as plain JSON stored with every run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 
-from ngbkit.registry import version
+from ngbkit.registry import find_version
 
 PACKAGES = (
     "ngbkit",
@@ -34,12 +34,11 @@ PACKAGES = (
     "nvidia-ml-py",
 )
 
-
-# Where /proc and /sys hang; a test hangs recorded ones elsewhere.
+# The folder that contains /proc and /sys; tests pass a folder of recorded files.
 ROOT = Path("/")
 
-# What sets cores aside from the kernel's other work: the part of its command line that moves a measurement.
-_SET_ASIDE = (
+# Options on the kernel's command line that isolate cores or change how they run, and so move a measurement.
+_KERNEL_OPTIONS = (
     "isolcpus",
     "nohz",
     "nohz_full",
@@ -54,151 +53,136 @@ _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def describe(packages: Iterable[str] = PACKAGES, root: Path = ROOT) -> dict[str, Any]:
-    """This machine as a benchmark's reader would want to know it.
-
-    Parameters
-    ----------
-    packages
-        The distributions whose versions are told, where they are installed.
-    root
-        Where /proc and /sys hang.
-    """
+    """Describe this machine for a reader of its benchmarks, with the versions of the installed `packages`."""
     memory = psutil.virtual_memory()
     return {
         "host": platform.node(),
-        "chip": chip(root),
-        "microcode": microcode(root),
+        "chip": read_chip(root),
+        "microcode": read_microcode(root),
         "architecture": platform.machine(),
         "cores": psutil.cpu_count(logical=False),
         "threads": psutil.cpu_count(),
-        "cores_usable": cores_usable(),
-        "smt": smt(root),
+        "cores_usable": count_usable_cores(),
+        "smt": read_smt(root),
         "numa_nodes": len(list((root / "sys/devices/system/node").glob("node[0-9]*"))) or 1,
-        "caches_bytes": caches_bytes(root),
+        "caches_bytes": read_cache_sizes(root),
         "memory_bytes": memory.total,
         "memory_available_bytes": memory.available,
         "system": f"{platform.system()} {platform.release()}",
-        "kernel_options": kernel_options(root),
-        "hypervisor": virtual_machine(root),
-        "governor": read(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        "kernel_options": read_kernel_options(root),
+        "hypervisor": is_virtual_machine(root),
+        "governor": read_text(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         "load_1min": os.getloadavg()[0],
         "python": platform.python_version(),
-        "packages": {package: found for package in packages if (found := version(package)) is not None},
-        "blas": blas(),
-        "ngbkit_commit": commit(),
+        "packages": {package: release for package in packages if (release := find_version(package)) is not None},
+        "blas": describe_blas(),
+        "ngbkit_commit": find_commit(),
     }
 
 
-# What makes two machines, or two states of one, unlike to whoever compares their numbers.
+# Differences in these fields make the numbers of two machines, or of two states of one, incomparable.
 _IDENTITY = ("chip", "architecture", "threads", "cores_usable", "accelerator")
 _MEMORY_SHARE = 0.02
-# They carry the measurement and have no part in what is measured; their formats are checked elsewhere.
-_CARRIERS = {"ngbkit", "ipyparallel"}
+# These packages transport the measurement and do not affect it; their formats are checked elsewhere.
+_TRANSPORTS = {"ngbkit", "ipyparallel"}
 
 
-def unlike(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """In what two descriptions are of different devices, or of one whose libraries have changed: a sentence each.
+def find_differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """List, in a sentence each, how two descriptions differ in hardware or libraries.
 
-    What only one of them tells is not compared: an older ngbkit told less.
+    A field that only one of them has is not compared: older versions of ngbkit recorded fewer.
     """
-    found = [
-        f"{name} was {one[name]} and is {other[name]}"
+    differences = [
+        f"{name} was {before[name]} and is {after[name]}"
         for name in _IDENTITY
-        if name in one and name in other and one[name] != other[name]
+        if name in before and name in after and before[name] != after[name]
     ]
-    before, after = one.get("memory_bytes"), other.get("memory_bytes")
-    if before and after and abs(before - after) > _MEMORY_SHARE * before:
-        found.append(f"memory was {before:,} bytes and is {after:,}")
-    packages, now = one.get("packages", {}), other.get("packages", {})
-    return found + [
-        f"{name} was {packages.get(name, 'not there')} and is {now.get(name, 'not there')}"
-        for name in sorted({*packages, *now} - _CARRIERS)
-        if packages and now and packages.get(name) != now.get(name)
+    old_bytes, new_bytes = before.get("memory_bytes"), after.get("memory_bytes")
+    if old_bytes and new_bytes and abs(old_bytes - new_bytes) > _MEMORY_SHARE * old_bytes:
+        differences.append(f"memory was {old_bytes:,} bytes and is {new_bytes:,}")
+    old, new = before.get("packages", {}), after.get("packages", {})
+    return differences + [
+        f"{name} was {old.get(name, 'not installed')} and is {new.get(name, 'not installed')}"
+        for name in sorted({*old, *new} - _TRANSPORTS)
+        if old and new and old.get(name) != new.get(name)
     ]
 
 
-def cores_usable() -> int:
-    """How many cores this process may run on."""
+def count_usable_cores() -> int:
+    """Count the cores that this process may run on."""
     return len(os.sched_getaffinity(0))
 
 
-def chip(root: Path = ROOT) -> str:
-    """The processor's own name, as exactly as the system knows it."""
-    for line in read(root / "proc/cpuinfo").splitlines():
-        if line.startswith(("model name", "Model")):
-            return line.partition(":")[2].strip()
-    return read(root / "proc/device-tree/model") or platform.processor() or platform.machine()
+def read_chip(root: Path = ROOT) -> str:
+    """Read the processor's name, as exactly as the system reports it."""
+    name = _read_cpuinfo(root, "model name", "Model")
+    return name or read_text(root / "proc/device-tree/model") or platform.processor() or platform.machine()
 
 
-def cpu_flags(root: Path = ROOT) -> set[str]:
-    """The processor's feature flags; empty where the system does not list them."""
-    for line in read(root / "proc/cpuinfo").splitlines():
-        if line.startswith(("flags", "Features")):
-            return set(line.partition(":")[2].split())
-    return set()
+def read_cpu_flags(root: Path = ROOT) -> set[str]:
+    """Read the processor's feature flags; empty if the system does not list them."""
+    return set((_read_cpuinfo(root, "flags", "Features") or "").split())
 
 
-def virtual_machine(root: Path = ROOT) -> bool:
-    """Whether a hypervisor runs this machine, as far as it lets that be seen."""
+def is_virtual_machine(root: Path = ROOT) -> bool:
+    """Whether a hypervisor that does not hide itself runs this machine."""
     hints = ("proc/device-tree/hypervisor", "sys/hypervisor/type")
-    return "hypervisor" in cpu_flags(root) or any((root / hint).exists() for hint in hints)
+    return "hypervisor" in read_cpu_flags(root) or any((root / hint).exists() for hint in hints)
 
 
-def microcode(root: Path = ROOT) -> str | None:
-    """The revision of the processor's microcode; None where it has none, or a hypervisor hides it."""
-    for line in read(root / "proc/cpuinfo").splitlines():
-        if line.startswith("microcode"):
-            return line.partition(":")[2].strip()
-    return None
+def read_microcode(root: Path = ROOT) -> str | None:
+    """Read the revision of the processor's microcode; None if it has none, or a hypervisor hides it."""
+    return _read_cpuinfo(root, "microcode")
 
 
-def smt(root: Path = ROOT) -> bool | None:
-    """Whether cores run two threads each; None where the system does not tell."""
-    active = number(root / "sys/devices/system/cpu/smt/active")
+def read_smt(root: Path = ROOT) -> bool | None:
+    """Read whether each core runs two threads; None if the system does not report it."""
+    active = read_number(root / "sys/devices/system/cpu/smt/active")
     return None if active is None else bool(active)
 
 
-def caches_bytes(root: Path = ROOT) -> dict[str, int]:
-    """The sizes of the first core's caches, by name: ``L1d``, ``L1i``, ``L2``, ``L3``; empty where none is told."""
-    found = {}
-    for index in (root / "sys/devices/system/cpu/cpu0/cache").glob("index[0-9]*"):
-        kind = {"Data": "d", "Instruction": "i"}.get(read(index / "type"), "")
-        found[f"L{read(index / 'level')}{kind}"] = _size(read(index / "size"))
-    return dict(sorted(found.items()))
+def read_cache_sizes(root: Path = ROOT) -> dict[str, int]:
+    """Read the first core's cache sizes in bytes, by name: ``L1d``, ``L1i``, ``L2``, ``L3``; empty if unknown."""
+    sizes = {}
+    for cache in (root / "sys/devices/system/cpu/cpu0/cache").glob("index[0-9]*"):
+        kind = {"Data": "d", "Instruction": "i"}.get(read_text(cache / "type"), "")
+        sizes[f"L{read_text(cache / 'level')}{kind}"] = _parse_size(read_text(cache / "size"))
+    return dict(sorted(sizes.items()))
 
 
-def last_level_cache_bytes(root: Path = ROOT) -> int:
-    """All caches of the last level together, on all chips; 0 where none is told."""
+def read_last_level_cache_bytes(root: Path = ROOT) -> int:
+    """Read the total size of the last-level caches of all chips; 0 if unknown."""
     cores = root / "sys/devices/system/cpu"
-    indexes = list(cores.glob("cpu0/cache/index[0-9]*"))
-    if not indexes:
+    caches = list(cores.glob("cpu0/cache/index[0-9]*"))
+    if not caches:
         return 0
-    last = max(indexes, key=lambda index: read(index / "level"))
-    sharing = {read(one / "shared_cpu_list") for one in cores.glob(f"cpu[0-9]*/cache/{last.name}")}
-    return len(sharing) * _size(read(last / "size"))
+    last = max(caches, key=lambda cache: read_text(cache / "level"))
+    sharing = {read_text(cache / "shared_cpu_list") for cache in cores.glob(f"cpu[0-9]*/cache/{last.name}")}
+    return len(sharing) * _parse_size(read_text(last / "size"))
 
 
-def kernel_options(root: Path = ROOT) -> list[str]:
-    """What the kernel was started with that sets cores aside or changes how they run: ``isolcpus=2-3``."""
-    return [word for word in read(root / "proc/cmdline").split() if word.partition("=")[0] in _SET_ASIDE]
+def read_kernel_options(root: Path = ROOT) -> list[str]:
+    """Read the boot options that isolate cores or change how they run: ``isolcpus=2-3``."""
+    words = read_text(root / "proc/cmdline").split()
+    return [word for word in words if word.partition("=")[0] in _KERNEL_OPTIONS]
 
 
-def blas() -> str:
-    """The BLAS that NumPy was built with: ``scipy-openblas 0.3.31``."""
+def describe_blas() -> str:
+    """Describe the BLAS that NumPy was built with: ``scipy-openblas 0.3.31``."""
     import numpy as np
 
-    built: Any = np.show_config(mode="dicts")
-    found = built.get("Build Dependencies", {}).get("blas", {})
-    return f"{found.get('name', '')} {found.get('version', '')}".strip()
+    config: Any = np.show_config(mode="dicts")
+    library = config.get("Build Dependencies", {}).get("blas", {})
+    return f"{library.get('name', '')} {library.get('version', '')}".strip()
 
 
-def commit() -> str:
-    """The commit of the checkout that ngbkit runs from, ``-dirty`` where it was changed; else ``""``."""
+def find_commit() -> str:
+    """Find the commit of the checkout that ngbkit runs from, with ``-dirty`` if it is modified; ``""`` if none."""
     root = Path(__file__).parents[1]
     if not (root / ".git").exists():
         return ""
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12"],
             capture_output=True,
             text=True,
@@ -207,32 +191,38 @@ def commit() -> str:
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return done.stdout.strip()
+    return process.stdout.strip()
 
 
-def read(path: Path) -> str:
-    """A file of the kernel's, stripped; ``""`` where there is none or it must not be read."""
+def read_text(path: Path) -> str:
+    """Read a kernel file, stripped; ``""`` if it is missing or not readable."""
     try:
         return path.read_text(errors="replace").strip("\0 \n")
     except OSError:
         return ""
 
 
-def number(path: Path) -> int | None:
-    """A file of the kernel's that holds one whole number; None where it does not."""
+def read_number(path: Path) -> int | None:
+    """Read a kernel file that contains one integer; None if it does not."""
     try:
-        return int(read(path))
+        return int(read_text(path))
     except ValueError:
         return None
 
 
-def fields(path: Path) -> dict[str, int]:
-    """A file of the kernel's with a name and a whole number a line; empty where there is none."""
-    pairs = (line.split() for line in read(path).splitlines())
+def read_fields(path: Path) -> dict[str, int]:
+    """Read a kernel file that has a name and an integer on each line; empty if it is missing."""
+    pairs = (line.split() for line in read_text(path).splitlines())
     return {pair[0]: int(pair[1]) for pair in pairs if len(pair) > 1 and pair[1].isdecimal()}
 
 
-def _size(text: str) -> int:
-    """``32K`` in bytes; 0 where it is no size."""
+def _read_cpuinfo(root: Path, *names: str) -> str | None:
+    """Read the value of the first line of /proc/cpuinfo that starts with one of the names."""
+    lines = read_text(root / "proc/cpuinfo").splitlines()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(names)), None)
+
+
+def _parse_size(text: str) -> int:
+    """Parse ``32K`` into bytes; 0 if it is no size."""
     count, unit = text[:-1], text[-1:]
     return int(count) * _UNITS[unit] if count.isdecimal() and unit in _UNITS else 0

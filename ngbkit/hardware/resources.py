@@ -1,4 +1,4 @@
-"""CPU and memory, of the machine and of one process: read before and while something runs."""
+"""CPU time and memory of the machine and of one process, read before and during a measurement."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from ngbkit.hardware.environment import ROOT, fields, number, read
+from ngbkit.hardware.environment import ROOT, read_fields, read_number, read_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,41 +30,30 @@ class CpuClock:
 
 @dataclass(slots=True)
 class CpuUse:
-    """How busy the whole machine was over several stretches of time."""
+    """How busy the whole machine was over several intervals of time."""
 
     busy: float = 0.0
     total: float = 0.0
 
-    def add(self, before: CpuClock, after: CpuClock) -> None:
-        self.busy += after.busy - before.busy
-        self.total += after.total - before.total
+    def add(self, start: CpuClock, end: CpuClock) -> None:
+        self.busy += end.busy - start.busy
+        self.total += end.total - start.total
 
     @property
     def percent(self) -> float | None:
-        """Of all cores, 0 to 100; None before the kernel's clock (10 ms a tick) has moved."""
+        """Of all cores, 0 to 100; None before the kernel's clock (10 ms a tick) has advanced."""
         return 100 * self.busy / self.total if self.total else None
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessCpu:
-    """The CPU clock of one process, threads that have ended included: nanoseconds fine and under a microsecond to read.
+    """The CPU clock of one process, ended threads included: nanosecond resolution, under a microsecond to read."""
 
-    Parameters
-    ----------
-    pid
-        Any process of this machine, whoever owns it.
-    """
-
+    # Any process of this machine, whoever owns it.
     pid: int
 
-    def seconds(self) -> float:
-        """CPU time of all threads so far.
-
-        Raises
-        ------
-        ProcessLookupError
-            There is no such process.
-        """
+    def read_seconds(self) -> float:
+        """Read the CPU time of all threads so far; ProcessLookupError if the process does not exist."""
         try:
             # The kernel's clock of a process (CPUCLOCK_SCHED = 2), as clock_getcpuclockid(3) makes it.
             return time.clock_gettime((~self.pid << 3) | 2)
@@ -73,43 +62,38 @@ class ProcessCpu:
         try:
             times = psutil.Process(self.pid).cpu_times()
         except psutil.Error:
-            raise ProcessLookupError(f"no process {self.pid}: ask for its CPU time while it lives") from None
+            raise ProcessLookupError(f"no process {self.pid}; read its CPU time while it is alive") from None
         return times.user + times.system
 
 
-def peak_memory_bytes() -> int:
-    """The peak resident memory of this process so far, in bytes."""
+def read_peak_memory_bytes() -> int:
+    """Read the peak resident memory of this process so far."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def available_memory_bytes(root: Path = ROOT) -> int:
-    """How much memory a new process can take without swapping, in bytes.
+def read_available_memory_bytes(root: Path = ROOT) -> int:
+    """Read how much memory a new process can use without swapping.
 
-    The least of what the machine has and what each control group around this process, of either version, leaves it.
-    File cache that the kernel would give up first (the inactive one) does not count as taken.
+    The minimum of the machine's free memory and of what each control group around this process, of either version,
+    still allows. Inactive file cache, which the kernel would reclaim first, counts as free.
     """
-    machine = fields(root / "proc/meminfo").get("MemAvailable:")
-    available = psutil.virtual_memory().available if machine is None else machine * 1024
-    return max(0, min([available, *_rooms(root)]))
+    kilobytes = read_fields(root / "proc/meminfo").get("MemAvailable:")
+    available = psutil.virtual_memory().available if kilobytes is None else kilobytes * 1024
+    return max(0, min([available, *_read_group_allowances(root)]))
 
 
-def out_of_memory_kills(vmstat: Path = Path("/proc/vmstat")) -> int | None:
-    """How many processes the kernel has killed for want of memory since it booted; None where it does not tell."""
-    return fields(vmstat).get("oom_kill")
+def count_out_of_memory_kills(vmstat: Path = Path("/proc/vmstat")) -> int | None:
+    """Count the processes that the kernel has killed for lack of memory since boot; None if it does not report them."""
+    return read_fields(vmstat).get("oom_kill")
 
 
-def control_groups(controller: str, root: Path = ROOT) -> Iterator[Path]:
-    """The folders of the control groups that this process is in, inside out: each of them may set a limit.
+def find_control_groups(controller: str, root: Path = ROOT) -> Iterator[Path]:
+    """Find the folders of the control groups that contain this process, innermost first: each may set a limit.
 
-    A container often does not see the folder that the kernel names, only its own as the topmost: that one always comes
-    last.
-
-    Parameters
-    ----------
-    controller
-        Version 1's name of it, ``memory`` or ``cpu``; version 2 keeps all in one folder.
+    `controller` is ``memory`` or ``cpu``, which version 1 has a tree for; version 2 has one tree for all. A container
+    often cannot see the folder that the kernel names, only its own as the topmost: that one is always the last.
     """
-    for line in read(root / "proc/self/cgroup").splitlines():
+    for line in read_text(root / "proc/self/cgroup").splitlines():
         _, names, path = line.split(":", 2)
         if controller in names.split(","):
             tops = [root / "sys/fs/cgroup" / name for name in (controller, names)]
@@ -118,18 +102,18 @@ def control_groups(controller: str, root: Path = ROOT) -> Iterator[Path]:
         else:
             continue
         inner = Path(path.lstrip("/"))
-        parts = [part for part in (inner, *inner.parents) if ".." not in part.parts]
-        yield from dict.fromkeys(top / part for top in tops for part in parts)
+        folders = [folder for folder in (inner, *inner.parents) if ".." not in folder.parts]
+        yield from dict.fromkeys(top / folder for top in tops for folder in folders)
 
 
-def _rooms(root: Path) -> Iterator[int]:
-    """What each control group around this process still lets it have, in bytes."""
-    for folder in control_groups("memory", root):
-        cache = fields(folder / "memory.stat")
-        for limit, used, inactive in (
+def _read_group_allowances(root: Path) -> Iterator[int]:
+    """Read how many bytes each control group around this process still allows it."""
+    for folder in find_control_groups("memory", root):
+        cache = read_fields(folder / "memory.stat")
+        for limit_file, used_file, inactive in (
             ("memory.max", "memory.current", "inactive_file"),
             ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
         ):
-            most, taken = number(folder / limit), number(folder / used)
-            if most is not None and taken is not None:
-                yield most - taken + cache.get(inactive, 0)
+            limit, used = read_number(folder / limit_file), read_number(folder / used_file)
+            if limit is not None and used is not None:
+                yield limit - used + cache.get(inactive, 0)

@@ -1,4 +1,4 @@
-"""Programs that are run to their end in a process of their own, and what they say."""
+"""Programs that run to their end in a process of their own, and their output."""
 
 from __future__ import annotations
 
@@ -11,24 +11,9 @@ from ngbkit.errors import DeviceError
 
 
 def run(command: Sequence[str], *, environment: Mapping[str, str], timeout_s: float) -> str:
-    """What a program prints.
-
-    Parameters
-    ----------
-    command
-        The program and its arguments.
-    environment
-        Every environment variable that it is to have.
-    timeout_s
-        How long it may take, in seconds.
-
-    Raises
-    ------
-    DeviceError
-        It failed or took longer; the message holds what it said last.
-    """
+    """Run a program with exactly these environment variables and return its output; DeviceError if it fails."""
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             command,
             env=dict(environment),
             stdin=subprocess.DEVNULL,
@@ -41,16 +26,16 @@ def run(command: Sequence[str], *, environment: Mapping[str, str], timeout_s: fl
         raise DeviceError(f"it did not end within {timeout_s:g} s") from None
     except OSError as error:
         raise DeviceError(f"it did not start: {error}") from error
-    if done.returncode:
-        said = (done.stderr.strip() or done.stdout.strip() or "it said nothing").splitlines()
-        raise DeviceError(f"it ended with {done.returncode}: {said[-1]}")
-    return done.stdout
+    if process.returncode:
+        lines = (process.stderr.strip() or process.stdout.strip() or "it printed nothing").splitlines()
+        raise DeviceError(f"it ended with {process.returncode}: {lines[-1]}")
+    return process.stdout
 
 
-def answer(command: Sequence[str], *, environment: Mapping[str, str], timeout_s: float) -> Any:
-    """What a program answers: the JSON on the last line that it prints. Parameters and errors are those of `run`."""
-    printed = run(command, environment=environment, timeout_s=timeout_s).strip()
+def run_json(command: Sequence[str], *, environment: Mapping[str, str], timeout_s: float) -> Any:
+    """Run a program as `run` does and parse the JSON on the last line of its output."""
+    output = run(command, environment=environment, timeout_s=timeout_s).strip()
     try:
-        return json.loads(printed.splitlines()[-1])
+        return json.loads(output.splitlines()[-1])
     except (IndexError, ValueError):
-        raise DeviceError(f"its last line is no JSON: {printed[-200:] or 'it printed nothing'}") from None
+        raise DeviceError(f"its last line is not JSON: {output[-200:] or 'it printed nothing'}") from None

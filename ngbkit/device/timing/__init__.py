@@ -1,0 +1,1 @@
+"""Timing of calls: warm-up, samples, the turns of a round, and the intervals of a median over rounds."""

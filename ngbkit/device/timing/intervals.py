@@ -1,13 +1,13 @@
-"""How sure a median over rounds is: its bootstrap, its interval, and the rule by which a measurement may stop.
+"""Uncertainty of a median over rounds: its bootstrap, its interval, and the rule that stops a measurement.
 
 A resample's median is the quantile function of the sample at the median of as many uniforms, which is a beta variate.
-So a replicate needs no resampling: it is one look-up in the sorted values. The quantile function is the one that is
-linear between the sorted values (Hazen's), not the step function of a plain bootstrap: steps allow only a few
-intervals of few rounds, and with 13 the nearest to 95 % covers 91 %. The beta's variance is n / (n - 1) times that of n
+So a replicate needs no resampling: it is one look-up in the sorted values. The quantile function is linear between the
+sorted values (Hazen's), unlike the step function of a plain bootstrap: steps allow only a few intervals of few rounds,
+and with 13 the nearest to 95 % covers 91 %. The beta's variance is n / (n - 1) times that of n
 uniforms, the small-sample correction of Hesterberg (2015, "What Teachers Should Know About the Bootstrap", section
 3.2); his further one, by Student's t, would make an interval of a median too wide (97 % at 10 rounds).
 
-``.venv/bin/python tests/benchmarks/stopping.py fixed`` shows what that comes to: the 95 % interval of a median of log
+``.venv/bin/python tests/benchmarks/stopping.py fixed`` shows the result: the 95 % interval of a median of log
 ratios that are normal, of Student's t with 3 degrees of freedom, or contaminated by a tenth of 1.5-fold ones, covers
 its true value in 94 to 96 % of 20,000 repetitions, at 10, 13, 20, 40 and 100 rounds.
 """
@@ -26,138 +26,98 @@ from numpy.typing import ArrayLike, NDArray
 Floats = NDArray[np.floating[Any]]
 
 LEVEL = 0.95
-"""The level at which the stopping rule looks."""
+"""The level of the stopping rule's intervals."""
 
 FIRST_LOOK = 10
-"""Rounds before the stopping rule looks for the first time."""
+"""Rounds before the stopping rule's first look."""
 
 GROWTH = 1.15
-"""From one look to the next the rounds grow by this factor."""
+"""The factor of the rounds from one look to the next."""
 
 WIDENING = 1.12
-"""By how much the normal quantile of an interval is widened where looking at it stopped the measurement."""
+"""The factor of an interval's normal quantile if the stopping rule ended the measurement."""
 
-# Rows of a large array take stretches, each from a place of its own, of that many variates.
+# The number of shared variates, from which each row of a large array uses a segment at a random offset.
 _POOL = 1 << 16
-# Rows that are looked up at once: few enough for the cache of a core, which makes it five times as fast.
+# Rows that are looked up at once: few enough for the cache of a core, which is five times as fast.
 _BLOCK = 64
-# The quantiles of a beta distribution are read from its distribution function at that many points.
+# Points of the distribution function of a beta distribution, from which its quantiles are interpolated.
 _GRID = 1 << 14
 
 
-def medians(values: ArrayLike, draws: int, generator: np.random.Generator) -> Floats:
-    """Bootstrap replicates of the median over rounds.
+def resample_medians(values: ArrayLike, draws: int, generator: np.random.Generator) -> Floats:
+    """Resample the medians of ``(..., rounds)``, NaN-padded, into ``(draws, ...)`` bootstrap replicates.
 
-    Parameters
-    ----------
-    values
-        Of shape ``(..., rounds)``, in any unit; NaN where a row has fewer rounds than the longest.
-    draws
-        Replicates.
-    generator
-        Where chance comes from; the same state gives the same replicates.
-
-    Returns
-    -------
-    array
-        Of shape ``(draws, ...)``, in the unit of `values`. A row without values is NaN; one with a single value is
-        that value in every replicate.
+    A row without values is NaN; a row with a single value has that value in every replicate.
     """
-    ordered, count, lead = _ordered(values)
-    found = np.full((len(ordered), draws), np.nan)
+    ordered, count, lead = _sort_rows(values)
+    replicates = np.full((len(ordered), draws), np.nan)
     for rounds in np.unique(count[count > 0]).tolist():
         rows = np.flatnonzero(count == rounds)
-        places, starts = _variates(rounds, len(rows), draws, generator)
-        lower, share = _between(places, rounds)
+        positions, starts = _draw_positions(rounds, len(rows), draws, generator)
+        lower, share = _locate(positions, rounds)
         below, shares = sliding_window_view(lower, draws), sliding_window_view(share, draws)
-        for block in (slice(at, at + _BLOCK) for at in range(0, len(rows), _BLOCK)):
+        for block in (slice(row, row + _BLOCK) for row in range(0, len(rows), _BLOCK)):
             first = starts[block]
-            found[rows[block]] = _linear(ordered[rows[block], :rounds], below[first], shares[first])
-    return np.moveaxis(found.reshape(*lead, draws), -1, 0)
+            replicates[rows[block]] = _interpolate(ordered[rows[block], :rounds], below[first], shares[first])
+    return np.moveaxis(replicates.reshape(*lead, draws), -1, 0)
 
 
-def median_interval(values: ArrayLike, level: float) -> tuple[Floats, Floats]:
-    """What `interval` gives of infinitely many replicates of `medians`: the same numbers without chance.
+def compute_median_interval(values: ArrayLike, level: float) -> tuple[Floats, Floats]:
+    """Compute the low and high bounds, ``(...)``, of the median of ``(..., rounds)``, NaN-padded.
 
-    Parameters
-    ----------
-    values
-        Of shape ``(..., rounds)``, NaN-padded.
-    level
-        The probability that the interval covers the true median, in (0, 1).
-
-    Returns
-    -------
-    tuple of array
-        Low and high ends, each of shape ``(...)``; NaN where `enough` says that there are too few rounds.
+    They are those of `compute_interval` for infinitely many replicates of `resample_medians`, without randomness; NaN
+    with too few rounds.
     """
-    ordered, count, lead = _ordered(values)
-    ends = np.full((len(ordered), 2), np.nan)
-    for rounds in np.unique(count[enough(count, level)]).tolist():
+    ordered, count, lead = _sort_rows(values)
+    bounds = np.full((len(ordered), 2), np.nan)
+    for rounds in np.unique(count[has_enough_rounds(count, level)]).tolist():
         rows = np.flatnonzero(count == rounds)
-        quantile = _beta_quantile(rounds, (1 - level) / 2)
-        places = np.broadcast_to([quantile, 1 - quantile], (len(rows), 2))
-        ends[rows] = _at(ordered[rows], rounds, places)
-    return ends[:, 0].reshape(lead), ends[:, 1].reshape(lead)
+        quantile = _compute_beta_quantile(rounds, (1 - level) / 2)
+        positions = np.broadcast_to([quantile, 1 - quantile], (len(rows), 2))
+        bounds[rows] = _compute_quantiles(ordered[rows], rounds, positions)
+    return bounds[:, 0].reshape(lead), bounds[:, 1].reshape(lead)
 
 
-def interval(draws: ArrayLike, level: float, rounds: ArrayLike | None = None) -> tuple[Floats, Floats]:
-    """The percentile interval of replicates.
+def compute_interval(draws: ArrayLike, level: float, rounds: ArrayLike | None = None) -> tuple[Floats, Floats]:
+    """Compute the low and high bounds, ``(...)``, of the percentile interval of replicates, ``(draws, ...)``.
 
-    Parameters
-    ----------
-    draws
-        Of shape ``(draws, ...)``, as `medians` gives them or computed from such.
-    level
-        The probability that the interval covers, in (0, 1).
-    rounds
-        How many rounds the replicates are of, of shape ``(...)``; the fewest where several medians went into one.
-
-    Returns
-    -------
-    tuple of array
-        Low and high ends, each of shape ``(...)``, in the unit of `draws`. NaN where a replicate is NaN, and where
-        `enough` says that there are too few rounds.
+    `rounds`, ``(...)``, is the number of rounds behind the replicates, the minimum for a combination of medians. A
+    bound is NaN if a replicate is NaN or the rounds are too few.
     """
     replicates = np.moveaxis(np.asarray(draws, float), 0, -1)
     lead, width = replicates.shape[:-1], replicates.shape[-1]
     if not width:
         return np.full(lead, np.nan), np.full(lead, np.nan)
-    tails = [_place(tail, width) for tail in ((1 - level) / 2, (1 + level) / 2)]
-    needed = {at for lower, _ in tails for at in (lower, min(lower + 1, width - 1))}
+    tails = [_locate_quantile(tail, width) for tail in ((1 - level) / 2, (1 + level) / 2)]
+    needed = {index for lower, _ in tails for index in (lower, min(lower + 1, width - 1))}
     ordered = np.partition(replicates, sorted({*needed, width - 1}), axis=-1)  # NaN sorts last
-    known = ~np.isnan(ordered[..., -1])
+    valid = ~np.isnan(ordered[..., -1])
     if rounds is not None:
-        known = known & enough(rounds, level)
-    low, high = (np.where(known, _between_two(ordered, lower, share), np.nan) for lower, share in tails)
+        valid = valid & has_enough_rounds(rounds, level)
+    low, high = (np.where(valid, _interpolate_pair(ordered, lower, share), np.nan) for lower, share in tails)
     return low, high
 
 
-def enough(rounds: ArrayLike, level: float) -> NDArray[np.bool_]:
-    """Whether that many rounds can give an interval of that level.
+def has_enough_rounds(rounds: ArrayLike, level: float) -> NDArray[np.bool_]:
+    """Whether that many rounds allow an interval of that level.
 
-    Even the one from the lowest to the highest of n values covers the true median with the probability 1 - 2 * 0.5^n
-    only: 95 % takes 6 rounds.
+    Even the interval from the lowest to the highest of n values covers the true median with the probability
+    1 - 2 * 0.5^n only: 95 % needs 6 rounds.
     """
     return np.asarray(2.0 * 0.5 ** np.asarray(rounds, float) <= 1 - level)
 
 
-def adjusted(level: float, looks: float) -> float:
-    """The level to ask for, such that an interval covers with the probability `level`.
+def adjust_level(level: float, looks: float) -> float:
+    """Adjust a level for the looks of the stopping rule, such that an interval covers with the probability `level`.
 
-    A measurement that stops as soon as its interval is narrow enough stops where the interval happens to be too narrow.
-    Asking for the level whose normal quantile is `WIDENING` times as far out makes good for it.
+    A measurement that stops as soon as its interval is narrow enough stops when the interval happens to be too narrow.
+    The level whose normal quantile is `WIDENING` times as large compensates for that; after 0 looks, with fixed
+    repeats, `level` itself is right.
 
-    ``.venv/bin/python tests/benchmarks/stopping.py stopped`` follows the rule with round to round deviations of 2, 5
-    and 10 %, three distributions and a precision of 1 and 2 %: where it stopped, 94 to 97 % of the intervals cover.
+    ``.venv/bin/python tests/benchmarks/stopping.py stopped`` applies the rule with round to round deviations of 2, 5
+    and 10 %, three distributions and a precision of 1 and 2 %: after a stop, 94 to 97 % of the intervals cover.
     With a factor of 1 they are 90 to 95 %, with one of 1.1 they are 93.5 to 97 %.
-
-    Parameters
-    ----------
-    level
-        In (0, 1).
-    looks
-        How often the stopping rule had looked; 0 with fixed repeats, for which `level` itself is right.
     """
     if not looks > 0:
         return level
@@ -165,126 +125,113 @@ def adjusted(level: float, looks: float) -> float:
     return 2 * normal.cdf(WIDENING * normal.inv_cdf((1 + level) / 2)) - 1
 
 
-def next_look(rounds: int) -> int:
-    """After how many rounds in all the stopping rule looks next, when `rounds` are done."""
+def schedule_next_look(rounds: int) -> int:
+    """Compute the total rounds at the stopping rule's next look, when `rounds` are complete."""
     if rounds < FIRST_LOOK:
         return FIRST_LOOK
     return max(rounds + 1, math.ceil(rounds * GROWTH))
 
 
-def half_width(log_ratios: ArrayLike, looks: int) -> Floats:
-    """Half of (high - low) / median, of ratios at the level of `adjusted`, as the stopping rule sees it.
+def compute_half_width(log_ratios: ArrayLike, looks: int) -> Floats:
+    """Compute half of (high - low) / median of paired ratios, for the stopping rule at its current look.
 
-    Parameters
-    ----------
-    log_ratios
-        Natural logarithms of the paired ratios, of shape ``(..., rounds)``, NaN-padded.
-    looks
-        How often the rule has looked, this time included; 0 with fixed repeats.
-
-    Returns
-    -------
-    array
-        Of shape ``(...)``, a fraction: 0.01 for 1 %. NaN where there are too few rounds.
+    `log_ratios` are natural logarithms, ``(..., rounds)``, NaN-padded; `looks` includes this one, and is 0 with fixed
+    repeats. The result, ``(...)``, is a fraction, 0.01 for 1 %; NaN with too few rounds.
     """
-    ordered, count, lead = _ordered(log_ratios)
-    low, high = median_interval(ordered, adjusted(LEVEL, looks))
+    ordered, count, lead = _sort_rows(log_ratios)
+    low, high = compute_median_interval(ordered, adjust_level(LEVEL, looks))
     center = np.full(len(ordered), np.nan)
     for rounds in np.unique(count[count > 0]).tolist():
         rows = np.flatnonzero(count == rounds)
-        center[rows] = _at(ordered[rows], rounds, np.full((len(rows), 1), 0.5))[:, 0]
+        center[rows] = _compute_quantiles(ordered[rows], rounds, np.full((len(rows), 1), 0.5))[:, 0]
     return np.asarray((np.exp(high - center) - np.exp(low - center)) / 2).reshape(lead)
 
 
 def is_precise(log_ratios: ArrayLike, precision: float, looks: int) -> bool:
-    """Whether the intervals of all paired ratios are tight enough to stop.
+    """Whether the intervals of all paired ratios, ``(columns, rounds)``, reach a relative half width of `precision`.
 
-    Parameters
-    ----------
-    log_ratios
-        As for `half_width`, of shape ``(columns, rounds)``. Leave out columns that failed: a column without rounds is
-        never precise. Without any column there is nothing to wait for.
-    precision
-        The relative half width to reach, as a fraction: 0.01 for 1 %.
-    looks
-        How often it has looked, this time included: 1 at the first look.
+    The arguments are those of `compute_half_width`. A column without rounds is never precise, so omit columns that
+    failed; without any column the answer is yes.
     """
-    return bool(np.all(half_width(log_ratios, looks) <= precision))
+    return bool(np.all(compute_half_width(log_ratios, looks) <= precision))
 
 
-def _ordered(values: ArrayLike) -> tuple[Floats, NDArray[np.intp], tuple[int, ...]]:
-    """Rows of sorted values, NaN last, how many values each has, and the shape of the lead dims."""
-    given = np.asarray(values, float)
-    ordered = np.sort(given.reshape(-1, given.shape[-1]) if given.size else np.empty((math.prod(given.shape[:-1]), 0)))
-    return ordered, np.count_nonzero(~np.isnan(ordered), axis=-1), given.shape[:-1]
+def _sort_rows(values: ArrayLike) -> tuple[Floats, NDArray[np.intp], tuple[int, ...]]:
+    """Sort the values of each row, NaN last; return rows, the number of values of each, and the shape of lead dims."""
+    array = np.asarray(values, float)
+    rows = array.reshape(-1, array.shape[-1]) if array.size else np.empty((math.prod(array.shape[:-1]), 0))
+    ordered = np.sort(rows)
+    return ordered, np.count_nonzero(~np.isnan(ordered), axis=-1), array.shape[:-1]
 
 
-def _at(ordered: Floats, rounds: int, places: Floats) -> Floats:
-    """The quantile function of sorted rows at `places` in [0, 1], of shape ``(rows, …)``."""
-    return _linear(ordered[:, :rounds], *_between(places, rounds))
+def _compute_quantiles(ordered: Floats, rounds: int, positions: Floats) -> Floats:
+    """Compute the quantiles of sorted rows at `positions` in [0, 1], of shape ``(rows, …)``."""
+    return _interpolate(ordered[:, :rounds], *_locate(positions, rounds))
 
 
-def _between(places: Floats, rounds: int) -> tuple[NDArray[np.intp], Floats]:
-    """Which of that many sorted values is below each place in [0, 1], and how far on the way to the next it is."""
-    where = np.clip(places * rounds - 0.5, 0, rounds - 1)
-    lower = np.minimum(where.astype(np.intp), max(rounds - 2, 0))
-    return lower, where - lower
+def _locate(positions: Floats, rounds: int) -> tuple[NDArray[np.intp], Floats]:
+    """Locate positions in [0, 1] among sorted values: the index below each, and its share of the step to the next."""
+    offsets = np.clip(positions * rounds - 0.5, 0, rounds - 1)
+    lower = np.minimum(offsets.astype(np.intp), max(rounds - 2, 0))
+    return lower, offsets - lower
 
 
-def _linear(ordered: Floats, lower: NDArray[np.intp], share: Floats) -> Floats:
-    """Between the values of each row at `lower` and the next ones."""
+def _interpolate(ordered: Floats, lower: NDArray[np.intp], share: Floats) -> Floats:
+    """Interpolate between the values of each row at `lower` and the next ones."""
     width = ordered.shape[-1]
     flat = lower + (np.arange(len(ordered)) * width)[:, None]
-    found: Floats = np.diff(ordered, axis=-1, append=0).take(flat, mode="clip")  # the last is taken with a share of 0
-    found *= share
-    found += ordered.take(flat, mode="clip")
-    return found
+    values: Floats = np.diff(ordered, axis=-1, append=0).take(flat, mode="clip")  # the share of the last step is 0
+    values *= share
+    values += ordered.take(flat, mode="clip")
+    return values
 
 
-def _place(tail: float, width: int) -> tuple[int, float]:
-    """`_between` of one quantile of that many replicates."""
-    where = min(max(tail * width - 0.5, 0), width - 1)
-    lower = min(int(where), max(width - 2, 0))
-    return lower, where - lower
+def _locate_quantile(tail: float, width: int) -> tuple[int, float]:
+    """Apply `_locate` to one quantile of that many replicates."""
+    offset = min(max(tail * width - 0.5, 0), width - 1)
+    lower = min(int(offset), max(width - 2, 0))
+    return lower, offset - lower
 
 
-def _between_two(ordered: Floats, lower: int, share: float) -> Floats:
+def _interpolate_pair(ordered: Floats, lower: int, share: float) -> Floats:
     below, above = ordered[..., lower], ordered[..., min(lower + 1, ordered.shape[-1] - 1)]
-    apart = np.isfinite(above) & np.isfinite(below)  # of two infinite ones, or one, there is nothing in between
-    step = np.subtract(above, below, out=np.zeros_like(below), where=apart)
-    return np.asarray(np.where(apart, below + step * share, above if share > 0 else below))
+    finite = np.isfinite(above) & np.isfinite(below)  # an infinite bound allows no interpolation
+    step = np.subtract(above, below, out=np.zeros_like(below), where=finite)
+    return np.asarray(np.where(finite, below + step * share, above if share > 0 else below))
 
 
-def _shape_parameter(rounds: int) -> float:
-    """Of the symmetric beta distribution of a replicate's place.
+def _compute_shape_parameter(rounds: int) -> float:
+    """Compute the shape parameter of the symmetric beta distribution of a replicate's position.
 
     The median of n uniforms has the variance 1 / (4 (n + 2)); here it is n / (n - 1) times that.
     """
     return ((rounds + 2) * (rounds - 1) / rounds - 1) / 2
 
 
-def _variates(rounds: int, rows: int, draws: int, generator: np.random.Generator) -> tuple[Floats, NDArray[np.intp]]:
-    """Places in [0, 1] in one long line, and where in it the stretch of each row begins.
+def _draw_positions(
+    rounds: int, rows: int, draws: int, generator: np.random.Generator
+) -> tuple[Floats, NDArray[np.intp]]:
+    """Draw positions in [0, 1], and the start of each row's segment in them.
 
-    Few rows have stretches of their own. Many share a pool, each from a random place on: two rows that are divided by
-    one another, replicate by replicate, have nothing to do with each other then either.
+    Few rows have segments of their own. Many share a pool, each from a random offset: so two rows whose replicates are
+    divided by one another remain independent.
     """
     size = max(_POOL, 64 * draws)
-    line = min(rows * draws, size)
-    parameter = _shape_parameter(rounds)
-    places = generator.beta(parameter, parameter, line) if rounds > 1 else np.full(line, 0.5)
+    length = min(rows * draws, size)
+    parameter = _compute_shape_parameter(rounds)
+    positions = generator.beta(parameter, parameter, length) if rounds > 1 else np.full(length, 0.5)
     if rows * draws <= size:
-        return places, np.arange(rows) * draws
-    return places, generator.integers(0, size - draws + 1, rows)
+        return positions, np.arange(rows) * draws
+    return positions, generator.integers(0, size - draws + 1, rows)
 
 
 @lru_cache(maxsize=4096)
-def _beta_quantile(rounds: int, probability: float) -> float:
-    """Of the distribution of a replicate's place, with a relative error below a thousandth."""
+def _compute_beta_quantile(rounds: int, probability: float) -> float:
+    """Compute a quantile of a replicate's position, with a relative error below a thousandth."""
     if rounds < 2:
         return 0.5
-    power = _shape_parameter(rounds) - 1
-    # In the angle the density is smooth where a shape parameter below 1 makes it infinite at both ends.
+    power = _compute_shape_parameter(rounds) - 1
+    # As a function of the angle the density is smooth, though a shape parameter below 1 makes it infinite at both ends.
     angle = (np.arange(_GRID) + 0.5) * (np.pi / 2 / _GRID)
     log_density = (2 * power + 1) * (np.log(np.sin(angle)) + np.log(np.cos(angle)))
     mass = np.cumsum(np.exp(log_density - log_density.max()))

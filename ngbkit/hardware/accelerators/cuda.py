@@ -1,7 +1,7 @@
-"""The CUDA driver, by ctypes: one context, one stream, memory; it is there wherever an NVIDIA GPU works.
+"""The CUDA driver by ctypes: one context, one stream, memory; available wherever an NVIDIA GPU works.
 
-A process that has once asked CUDA anything cannot fork children that use it. So `Driver` is for the child that
-compiles and runs; `lacks`, `describe` and `compute_capability` may be asked anywhere.
+A process that has once called CUDA cannot fork children that use it. So `Driver` is for the child that compiles and
+runs; `find_problem`, `describe` and `read_compute_capability` are safe anywhere.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, Any
 
-from ngbkit.hardware.accelerators.probing import compute_capability, describe, lacks
+from ngbkit.hardware.accelerators.probing import describe, find_problem, read_compute_capability
 
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["Driver", "compute_capability", "describe", "lacks"]
+__all__ = ["Driver", "describe", "find_problem", "read_compute_capability"]
 
 LIBRARY = "libcuda.so.1"
 
-# Of CUdevice_attribute in cuda.h.
+# From CUdevice_attribute in cuda.h.
 _MULTIPROCESSORS = 16
 _INTEGRATED = 18
 _L2_CACHE_SIZE = 38
@@ -30,28 +30,12 @@ _NAME_LENGTH = 256
 
 
 class Driver:
-    """The primary context of the first GPU that this process may see, current in this thread, and a stream on it.
+    """The primary context of the first GPU visible to this process, current in this thread, and a stream on it.
 
-    What it allocates lives until `free`, or as long as the process. The context is the one that TensorRT, torch and
-    ONNX Runtime use as well, through the CUDA runtime.
-
-    Parameters
-    ----------
-    stream
-        A ``CUstream`` of somebody else's, as a number, to work on; 0 is CUDA's default stream. Without one it makes a
-        stream of its own.
-
-    Attributes
-    ----------
-    stream : ctypes.c_void_p
-        The stream; ``stream.value`` is its number, and None for CUDA's default stream.
-
-    Raises
-    ------
-    OSError
-        There is no driver.
-    RuntimeError
-        The driver gives an error, which the message names: here, and in each call.
+    Its allocations last until `free`, or as long as the process. TensorRT, torch and ONNX Runtime use the same context
+    through the CUDA runtime. `stream` is the number of an existing ``CUstream``, 0 for CUDA's default stream; without
+    it the driver creates one. Raises OSError without a driver, and RuntimeError, here and in each call, with the
+    driver's error.
     """
 
     def __init__(self, stream: int | None = None) -> None:
@@ -62,25 +46,26 @@ class Driver:
         self.call("cuDeviceGet", ctypes.byref(self._device), 0)
         self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), self._device)
         self.call("cuCtxSetCurrent", context)
+        # Its `value` is None for CUDA's default stream.
         self.stream = ctypes.c_void_p(stream)
         if stream is None:
-            # Not of the non-blocking kind, for it must wait for uploads: a call may return before its copy is done.
+            # Not a non-blocking stream, since it must wait for uploads: a call may return before its copy is complete.
             self.call("cuStreamCreate", ctypes.byref(self.stream), 0)
 
     def call(self, name: str, *arguments: Any) -> None:
-        """Call a function of the driver; what is no C ``int`` comes as a ctypes value."""
+        """Call a function of the driver; an argument that is no C ``int`` must be a ctypes value."""
         code = getattr(self._library, name)(*arguments)
         if code:
             raise RuntimeError(f"{name}: {name_error(self._library, code)}")
 
     def allocate(self, size: int) -> int:
-        """The address of `size` new bytes on the GPU."""
+        """Allocate `size` bytes on the GPU and return their address."""
         address = ctypes.c_uint64()
         self.call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(max(size, 1)))
         return address.value
 
     def free(self, address: int) -> None:
-        """Give back what `allocate` gave."""
+        """Free an allocation of `allocate`."""
         self.call("cuMemFree_v2", ctypes.c_uint64(address))
 
     def upload(self, address: int, array: np.ndarray) -> None:
@@ -103,69 +88,69 @@ class Driver:
         return array
 
     def synchronize(self) -> None:
-        """Wait until all work on the stream is done."""
+        """Wait until all work on the stream is complete."""
         self.call("cuStreamSynchronize", self.stream)
 
     def synchronize_all(self) -> None:
-        """Wait until all work of this process is done, whatever the stream."""
+        """Wait until all work of this process is complete, on any stream."""
         self.call("cuCtxSynchronize")
 
     @property
     def name(self) -> str:
-        """What the GPU is called."""
+        """The GPU's name."""
         text = ctypes.create_string_buffer(_NAME_LENGTH)
         self.call("cuDeviceGetName", text, _NAME_LENGTH, self._device)
         return text.value.decode()
 
     @property
     def bus_id(self) -> str:
-        """Where on the PCI bus the GPU sits, which is what NVML knows it by: ``"0000:01:00.0"``."""
+        """The GPU's address on the PCI bus, by which NVML identifies it: ``"0000:01:00.0"``."""
         text = ctypes.create_string_buffer(_BUS_ID_LENGTH)
         self.call("cuDeviceGetPCIBusId", text, _BUS_ID_LENGTH, self._device)
         return text.value.decode()
 
     @property
     def total_memory(self) -> int:
-        """Bytes of memory that the GPU has; one that shares the CPU's tells that."""
+        """Bytes of the GPU's memory; of the CPU's if the GPU shares it."""
         size = ctypes.c_size_t()
         self.call("cuDeviceTotalMem_v2", ctypes.byref(size), self._device)
         return size.value
 
     @property
     def l2_bytes(self) -> int:
-        """The size of the GPU's L2 cache; 0 where the driver does not tell."""
-        return self._attribute(_L2_CACHE_SIZE)
+        """Bytes of the GPU's L2 cache; 0 if the driver does not report it."""
+        return self._query_attribute(_L2_CACHE_SIZE)
 
     @property
     def multiprocessors(self) -> int:
-        """How many streaming multiprocessors the GPU has."""
-        return self._attribute(_MULTIPROCESSORS)
+        """The number of the GPU's streaming multiprocessors."""
+        return self._query_attribute(_MULTIPROCESSORS)
 
     @property
     def integrated(self) -> bool:
         """Whether the GPU shares its memory with the CPU, as on a Jetson."""
-        return bool(self._attribute(_INTEGRATED))
+        return bool(self._query_attribute(_INTEGRATED))
 
     @property
     def compute_capability(self) -> tuple[int, int]:
-        """What the GPU's instructions are known by: ``(8, 7)``."""
-        return self._attribute(_CAPABILITY_MAJOR), self._attribute(_CAPABILITY_MINOR)
+        """The version of the GPU's instruction set: ``(8, 7)``."""
+        return self._query_attribute(_CAPABILITY_MAJOR), self._query_attribute(_CAPABILITY_MINOR)
 
     @property
     def cuda_version(self) -> str:
-        """The newest CUDA that the driver can serve: ``"13.0"``."""
+        """The newest CUDA that the driver supports: ``"13.0"``."""
         number = ctypes.c_int()
         self.call("cuDriverGetVersion", ctypes.byref(number))
         return f"{number.value // 1000}.{number.value % 1000 // 10}"
 
-    def _attribute(self, number: int) -> int:
-        found = ctypes.c_int()
-        self.call("cuDeviceGetAttribute", ctypes.byref(found), number, self._device)
-        return found.value
+    def _query_attribute(self, number: int) -> int:
+        value = ctypes.c_int()
+        self.call("cuDeviceGetAttribute", ctypes.byref(value), number, self._device)
+        return value.value
 
 
 def name_error(library: ctypes.CDLL, code: int) -> str:
-    """What the driver calls one of its errors, and says of it: ``"CUDA_ERROR_OUT_OF_MEMORY (2: out of memory)"``."""
+    """Name an error of the driver, with its text: ``"CUDA_ERROR_OUT_OF_MEMORY (2: out of memory)"``."""
     name, text = ctypes.c_char_p(), ctypes.c_char_p()
     library.cuGetErrorName(code, ctypes.byref(name))
     library.cuGetErrorString(code, ctypes.byref(text))

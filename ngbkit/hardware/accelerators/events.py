@@ -1,4 +1,4 @@
-"""Timing by the GPU's own clock, and a cold L2 cache before each timed call."""
+"""Timing by the GPU's own clock, and an L2 flush before each timed call."""
 
 from __future__ import annotations
 
@@ -13,61 +13,46 @@ from ngbkit.hardware.accelerators.cuda import Driver
 
 Timer = Callable[[int], float]
 
-# Written through a buffer of this many times its size, nothing of what was in the cache before is left in it.
+# A buffer of this many times the cache's size replaces its whole content.
 _L2_SIZES = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Method:
-    """How `ngbkit.device.timing.sampling.sample` times a program: its arguments, by name, and what they make true.
+    """How `ngbkit.device.timing.sampling.sample` times a program: two of its arguments, and their effect."""
 
-    Parameters
-    ----------
-    measure
-        Times that many calls by CUDA events and gives seconds a call; None for the host's clock.
-    before
-        What is done before each call, untimed; None for nothing.
-    clock, flushed
-        What a contract says of it.
-    """
-
+    # Times that many calls by CUDA events and returns seconds a call; None for the host's clock.
     measure: Timer | None = None
-    before: Callable[[], None] | None = None
+    # Called before each call, untimed.
+    prepare: Callable[[], None] | None = None
+    # As in a contract.
     clock: Literal["host", "events"] = "host"
     flushed: bool = False
 
 
-def choose(
+def choose_method(
     enqueue: Callable[[], Any] | None, stream: int, *, gpu_timer: Literal["host", "events"], flush_l2: bool
 ) -> Method:
-    """How to time a program on the GPU as a sweep asks for it.
+    """Choose how to time a program on the GPU, from the program's `enqueue` and `stream` and the sweep's options.
 
-    A program that gives no `enqueue` cannot be put between events: it is timed by the host's clock, and `Method.clock`
-    says so.
-
-    Parameters
-    ----------
-    enqueue, stream
-        Of the `ngbkit.compilers.base.Program`.
-    gpu_timer, flush_l2
-        Of the sweep.
+    Events cannot enclose a program without `enqueue`: the host's clock times it, as `Method.clock` reports.
     """
     by_events = gpu_timer == "events" and enqueue is not None
     return Method(
-        measure=timer(enqueue, stream) if by_events and enqueue is not None else None,
-        before=Flush(stream, wait=not by_events) if flush_l2 else None,
+        measure=build_timer(enqueue, stream) if by_events and enqueue is not None else None,
+        prepare=Flush(stream, wait=not by_events) if flush_l2 else None,
         clock="events" if by_events else "host",
         flushed=flush_l2,
     )
 
 
-def timer(enqueue: Callable[[], Any], stream: int) -> Timer:
-    """What times `enqueue`, work that it puts on `stream`, by an event before and one after it.
+def build_timer(enqueue: Callable[[], Any], stream: int) -> Timer:
+    """Build a function that times calls of `enqueue`, which puts work on `stream`, by an event before and one after.
 
-    The function that it returns takes a number of calls and gives seconds a call. The first event is taken when what
-    was on the stream before it is done, and no clock runs while that is waited for. Between the two nothing waits for
-    the CPU unless the GPU has run out of work: a network whose launches take longer than its kernels is timed at the
-    pace of its launches, but for those that happen while a flush is still at work.
+    That function receives a number of calls and returns seconds a call. The GPU records the first event when all
+    earlier work on the stream is complete, and no clock runs until then. Between the two events the GPU waits for the
+    CPU only when it is out of work: a network whose launches take longer than its kernels is timed at the speed of its
+    launches, except for those that overlap a flush.
     """
     driver = Driver(stream)
     first, last = _create_event(driver), _create_event(driver)
@@ -86,27 +71,19 @@ def timer(enqueue: Callable[[], Any], stream: int) -> Timer:
 
 
 class Flush:
-    """Overwrites the GPU's L2 cache when it is called, so that what is read next comes from the GPU's memory.
+    """Overwrites the GPU's L2 cache when called, so that the next call reads from the GPU's memory.
 
-    Parameters
-    ----------
-    stream
-        The ``CUstream``, as a number, that what is timed works on: the cache is written after what was on it before,
-        and before what comes next.
-    wait
-        Whether a call returns when the cache is written, which the host's clock needs. Events need no such wait.
-
-    Raises
-    ------
-    DeviceError
-        The driver does not tell how large the cache is.
+    `stream` is the number of the ``CUstream`` that the timed program uses, so that the flush runs in order with it.
+    With `wait`, a call returns after the cache is written, which the host's clock needs and events do not.
     """
 
     def __init__(self, stream: int, *, wait: bool) -> None:
         self._driver, self._wait = Driver(stream), wait
         size = self._driver.l2_bytes
         if not size:
-            raise DeviceError(f"the driver does not tell the L2 cache of {self._driver.name}; measure without flush_l2")
+            raise DeviceError(
+                f"the driver does not report the L2 cache of {self._driver.name}; measure without flush_l2"
+            )
         self.size = _L2_SIZES * size
         self._address = ctypes.c_uint64(self._driver.allocate(self.size))
 

@@ -1,4 +1,4 @@
-"""CUDA graphs: what a network launches, recorded once and launched as one."""
+"""CUDA graphs: the launches of a network, recorded once and launched as one."""
 
 from __future__ import annotations
 
@@ -9,24 +9,16 @@ from typing import Any
 from ngbkit.errors import UnsupportedError
 from ngbkit.hardware.accelerators.cuda import Driver
 
-# CU_STREAM_CAPTURE_MODE_THREAD_LOCAL: what other threads of a runtime do meanwhile is no error.
+# CU_STREAM_CAPTURE_MODE_THREAD_LOCAL: calls by other threads of a runtime during the capture are no error.
 _THREAD_LOCAL = 1
 
 
 def capture(driver: Driver, enqueue: Callable[[], Any]) -> Callable[[], None]:
-    """What launches, on the stream of `driver`, everything that `enqueue` puts there, and keeps `enqueue` alive.
+    """Capture the work that `enqueue` puts on the stream of `driver`, and return a function that launches it.
 
-    Parameters
-    ----------
-    driver
-        With a stream of its own: CUDA's default stream cannot be captured.
-    enqueue
-        Called twice: once as it is, for what a runtime does only the first time, and once to be recorded.
-
-    Raises
-    ------
-    UnsupportedError
-        `enqueue` does what no graph can hold, such as to wait for the GPU.
+    The driver needs a stream of its own: CUDA's default stream cannot be captured. `enqueue` runs twice: first plainly,
+    for the one-time work of a runtime, and then to be recorded. Raises UnsupportedError if no graph can contain its
+    work, such as waiting for the GPU.
     """
     enqueue()
     driver.synchronize()
@@ -36,7 +28,7 @@ def capture(driver: Driver, enqueue: Callable[[], Any]) -> Callable[[], None]:
         try:
             enqueue()
         finally:
-            # A stream on which a capture has not ended can do nothing else.
+            # A stream with an unfinished capture can do nothing else.
             driver.call("cuStreamEndCapture", driver.stream, ctypes.byref(graph))
         driver.call("cuGraphInstantiateWithFlags", ctypes.byref(executable), graph, ctypes.c_ulonglong(0))
     except RuntimeError as error:
@@ -44,7 +36,7 @@ def capture(driver: Driver, enqueue: Callable[[], Any]) -> Callable[[], None]:
             f"the network cannot be recorded as a CUDA graph ({error}); compile it without cuda_graph"
         ) from error
 
-    # The graph works with the memory of what was recorded, which must not go before it.
+    # The graph uses the memory of the recorded work, so that `enqueue` must live as long as the graph.
     def launch(_: Callable[[], Any] = enqueue) -> None:
         driver.call("cuGraphLaunch", executable, driver.stream)
 

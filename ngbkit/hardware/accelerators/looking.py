@@ -1,4 +1,4 @@
-"""The look at the driver and the GPU that `probing` sends another process to take."""
+"""Inspection of the driver and the GPU, which `probing` runs in another process."""
 
 from __future__ import annotations
 
@@ -9,18 +9,12 @@ from typing import Any
 
 from ngbkit.hardware.accelerators import cuda
 
-_NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE, which is also the answer where all GPUs are hidden
+_NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE, also returned if all GPUs are hidden
 ROOT = Path("/")
 
 
-def look(root: Path = ROOT) -> dict[str, Any]:
-    """What the first GPU is, as ``gpu``, or why there is none, as ``no_driver``, ``no_start`` or ``no_gpu``.
-
-    Parameters
-    ----------
-    root
-        Where /proc and /sys hang.
-    """
+def inspect_gpu(root: Path = ROOT) -> dict[str, Any]:
+    """Describe the first GPU as ``gpu``, or report why there is none, as ``no_driver``, ``no_start`` or ``no_gpu``."""
     try:
         library = ctypes.CDLL(cuda.LIBRARY)
     except OSError as error:
@@ -38,7 +32,7 @@ def look(root: Path = ROOT) -> dict[str, Any]:
 
 
 def _describe(driver: cuda.Driver, root: Path) -> dict[str, Any]:
-    version = driver_version(root)
+    version = read_driver_version(root)
     return {
         "name": driver.name,
         "compute_capability": "{}.{}".format(*driver.compute_capability),
@@ -52,14 +46,14 @@ def _describe(driver: cuda.Driver, root: Path) -> dict[str, Any]:
     }
 
 
-def driver_version(root: Path = ROOT) -> str:
-    """The version of NVIDIA's kernel module, ``"580.65.06"``, or ``""`` where the system does not tell."""
-    for place in ("sys/module/nvidia/version", "proc/driver/nvidia/version"):
+def read_driver_version(root: Path = ROOT) -> str:
+    """Read the version of NVIDIA's kernel module, ``"580.65.06"``; ``""`` if the system does not report it."""
+    for file in ("sys/module/nvidia/version", "proc/driver/nvidia/version"):
         try:
-            text = (root / place).read_text()
+            text = (root / file).read_text()
         except OSError:
             continue
-        found = re.search(r"\b\d+\.\d+(\.\d+)?\b", text)
-        if found:
-            return found[0]
+        version = re.search(r"\b\d+\.\d+(\.\d+)?\b", text)
+        if version:
+            return version[0]
     return ""

@@ -1,7 +1,7 @@
-"""Whether this process has an NVIDIA GPU that a library can use, and what it is, asked in processes of their own.
+"""Probes of the NVIDIA GPU of this process and of the libraries that use it, each in a process of its own.
 
-A process that has once asked CUDA anything cannot fork children that use it, and the engine and its fork servers do
-little else.
+A process that has once called CUDA cannot fork children that use it, and forking is the main job of the engine and its
+fork servers.
 """
 
 from __future__ import annotations
@@ -14,106 +14,96 @@ from typing import Any, cast
 from ngbkit.errors import DeviceError
 from ngbkit.hardware import subprocesses
 
-# The first use of a GPU may load hundreds of megabytes, from a disk that is slow.
+# The first use of a GPU may load hundreds of megabytes from a slow disk.
 TIMEOUT_S = 120.0
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
-_LOOK = "import json; from ngbkit.hardware.accelerators.looking import look; print(json.dumps(look()))"
+_INSPECT = "import json; from ngbkit.hardware.accelerators.looking import inspect_gpu; print(json.dumps(inspect_gpu()))"
 
 
-def lacks(library: str, program: str) -> str:
-    """Why `library` cannot use the GPU of this process, or ``""`` where it can.
+def find_problem(library: str, program: str) -> str:
+    """Find out why `library` cannot use the GPU of this process; ``""`` if it can.
 
-    First the driver is looked for, then a GPU that this process may see, and only then is the library asked, each in a
-    process of its own, once: what this process has asked before is remembered.
-
-    Parameters
-    ----------
-    library
-        What it is called in the answer.
-    program
-        Python source that prints why the library cannot use a GPU, or nothing. Where it raises or crashes, that is the
-        reason.
+    The order is driver, GPU, library; each probe runs in a process of its own, and this process caches its result.
+    `program` is Python source that prints why the library cannot use a GPU, or nothing; if it raises or crashes, that
+    is the reason.
     """
-    return _lacks(library, program, os.environ.get(_VISIBLE))
+    return _find_problem(library, program, os.environ.get(_VISIBLE))
 
 
 def describe() -> dict[str, Any]:
-    """The GPU of this process as plain JSON, or ``{}`` where there is none that works.
+    """Describe the GPU of this process as plain JSON; ``{}`` if none works.
 
     ``name``, ``compute_capability``, ``memory_bytes``, ``l2_bytes``, ``multiprocessors``, ``integrated`` (it shares the
-    CPU's memory), ``bus_id``, ``cuda_version`` (the newest that the driver serves) and, where the system tells,
+    CPU's memory), ``bus_id``, ``cuda_version`` (the newest that the driver supports) and, if the system reports it,
     ``driver_version``.
     """
-    return dict(_look(os.environ.get(_VISIBLE)).get("gpu", {}))
+    return dict(_inspect(os.environ.get(_VISIBLE)).get("gpu", {}))
 
 
-def compute_capability() -> tuple[int, int]:
-    """What the instructions of this process's GPU are known by: ``(8, 7)``.
+def read_compute_capability() -> tuple[int, int]:
+    """Read the version of the GPU's instruction set, ``(8, 7)``; DeviceError if no GPU works.
 
-    A child that has a `ngbkit.hardware.accelerators.cuda.Driver` reads it there, which costs nothing.
-
-    Raises
-    ------
-    DeviceError
-        There is no GPU that works.
+    A child that has a `ngbkit.hardware.accelerators.cuda.Driver` reads it there at no cost.
     """
-    found = describe().get("compute_capability")
-    if found is None:
-        raise DeviceError(f"there is no compute capability to tell: {lacks('ngbkit', '') or 'no GPU answered'}")
-    major, minor = found.split(".")
+    capability = describe().get("compute_capability")
+    if capability is None:
+        raise DeviceError(f"cannot read the compute capability: {find_problem('ngbkit', '') or 'no GPU answered'}")
+    major, minor = capability.split(".")
     return int(major), int(minor)
 
 
-def forget() -> None:
-    """Ask anew from now on, for a driver that was started or a library that was installed since."""
-    _lacks.cache_clear()
-    _look.cache_clear()
+def clear_cache() -> None:
+    """Discard cached results, for a driver that was started or a library that was installed since."""
+    _find_problem.cache_clear()
+    _inspect.cache_clear()
 
 
 @lru_cache
-def _lacks(library: str, program: str, visible: str | None) -> str:
-    missing = _missing(library, _look(visible), visible)
-    if missing or not program:
-        return missing
+def _find_problem(library: str, program: str, visible: str | None) -> str:
+    problem = _describe_missing(library, _inspect(visible), visible)
+    if problem or not program:
+        return problem
     try:
-        return _ask(program).strip()
+        return _run(program).strip()
     except DeviceError as error:
         return f"{library} is installed and does not load: {error}"
 
 
-def _missing(library: str, found: dict[str, Any], visible: str | None) -> str:
-    """Which of the driver and the GPU is missing, and what to do."""
-    if "no_driver" in found:
+def _describe_missing(library: str, inspection: dict[str, Any], visible: str | None) -> str:
+    """Describe whether driver or GPU is missing, and what to do."""
+    if "no_driver" in inspection:
         return (
-            f"there is no NVIDIA driver on this machine ({found['no_driver']}), and {library} needs one and a GPU: "
-            "install NVIDIA's driver, or name a device with another `accelerator`"
+            f"no NVIDIA driver on this machine ({inspection['no_driver']}); {library} needs one and a GPU: install "
+            "NVIDIA's driver, or use a device with another `accelerator`"
         )
-    if "no_start" in found:
-        return f"the NVIDIA driver does not start ({found['no_start']}): see what `nvidia-smi` says, and restart"
-    if "no_gpu" in found and visible is not None:
+    if "no_start" in inspection:
+        return f"the NVIDIA driver does not start ({inspection['no_start']}): run `nvidia-smi`, and restart"
+    if "no_gpu" in inspection and visible is not None:
         return (
-            f"there is no NVIDIA GPU that this process may see, for {_VISIBLE} is {visible!r}, and {library} needs "
-            "one: `nvidia-smi -L` lists those that there are"
+            f"no NVIDIA GPU is visible to this process, because {_VISIBLE} is {visible!r}; {library} needs one: "
+            "`nvidia-smi -L` lists the GPUs"
         )
-    if "no_gpu" in found:
+    if "no_gpu" in inspection:
         return (
-            f"the NVIDIA driver finds no GPU, and {library} needs one: see what `nvidia-smi` says; a container must be "
-            "given its GPUs (`--gpus all`)"
+            f"the NVIDIA driver finds no GPU, and {library} needs one: run `nvidia-smi`; start a container with its "
+            "GPUs (`--gpus all`)"
         )
     return ""
 
 
 @lru_cache
-def _look(visible: str | None) -> dict[str, Any]:
-    """What the module `looking` finds in a process of its own with that `CUDA_VISIBLE_DEVICES`."""
-    del visible  # the process inherits it; here it keeps what is remembered apart
+def _inspect(visible: str | None) -> dict[str, Any]:
+    """Run the module `looking` in a process of its own with that `CUDA_VISIBLE_DEVICES`."""
+    del visible  # the process inherits it; here it is only the key of the cache
     try:
-        found = subprocesses.answer([sys.executable, "-c", _LOOK], environment=os.environ, timeout_s=TIMEOUT_S)
+        inspection = subprocesses.run_json(
+            [sys.executable, "-c", _INSPECT], environment=os.environ, timeout_s=TIMEOUT_S
+        )
     except DeviceError as error:
         return {"no_start": f"looking for a GPU: {error}"}
-    return cast("dict[str, Any]", found)
+    return cast("dict[str, Any]", inspection)
 
 
-def _ask(program: str) -> str:
+def _run(program: str) -> str:
     return subprocesses.run([sys.executable, "-c", program], environment=os.environ, timeout_s=TIMEOUT_S)

@@ -1,6 +1,6 @@
-"""What a measurement is made under: looked at before, warned of in plain sentences, and watched during each turn."""
+"""Conditions of a measurement: observed before it, warned about in plain sentences, and monitored during each turn."""
 
-from ngbkit.hardware.conditions.interference import Interference, Watch
-from ngbkit.hardware.conditions.machine import look, warnings
+from ngbkit.hardware.conditions.interference import Interference, InterferenceMonitor
+from ngbkit.hardware.conditions.machine import list_warnings, observe
 
-__all__ = ["Interference", "Watch", "look", "warnings"]
+__all__ = ["Interference", "InterferenceMonitor", "list_warnings", "observe"]

@@ -1,4 +1,4 @@
-"""What else had the cores while a child took its turn."""
+"""Interference of other work with a turn: how much core time it took from the measured process."""
 
 from __future__ import annotations
 
@@ -8,77 +8,54 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ngbkit.hardware.environment import ROOT, read
+from ngbkit.hardware.environment import ROOT, read_text
 from ngbkit.hardware.resources import ProcessCpu
 
-# The kernel counts for programs in 1/100 s, whatever its own tick is.
+# The kernel reports CPU time to programs in 1/100 s, whatever its own tick is.
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
-# How long a thread that was put off its core waits for it at most where the kernel tells only how often that happened:
-# the usual slice of its scheduler.
+# The longest wait of a preempted thread, assumed if the kernel reports only how often preemption happened: the usual
+# slice of its scheduler.
 SLICE_S = 3e-3
 
 # Shares of a turn above which it is disturbed, from tests/benchmarks/interference.py on two cores that others used too.
 # In its quiet moments, 95 % of the turns of 50 ms and more waited under 3.5 %; beside a process that computes without
-# end, half of all turns waited over 40 %.
+# pause, half of all turns waited over 40 %.
 WAITED = 0.05
-# In the same moments others took under 7 %. One process takes 1 / cores: it shows here on up to six cores, and on more
-# of them where it is in the way, which `WAITED` tells.
+# In the same moments other work used under 7 %. One process uses 1 / cores: this threshold detects it on up to six
+# cores; on more of them, `WAITED` detects it if it is in the way.
 FOREIGN = 0.15
-# A slice of the hypervisor's time is lost to a single call, and is a few percent of a turn.
+# A slice of the hypervisor's time costs a single call, and is a few percent of a turn.
 STEAL = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interference:
-    """What else had the cores during a turn.
+    """Core time that the measured process lost during a turn; shares of the turn's wall time, or of that x cores."""
 
-    Parameters
-    ----------
-    waited
-        How long threads of the process were ready to run and had no core because something else had it, over the wall
-        time of the turn. Above 1 where several threads waited.
-    crowded
-        How long they waited for one another instead, over the same: there are more of them than cores, or the scheduler
-        had put two on one core while another was idle.
-    foreign
-        CPU time of everything else on the process's cores, over the wall time of the turn times their number.
-    steal
-        Time in which the hypervisor ran something else on those cores, over the same.
-    resolution
-        How far `foreign` and `steal` may be off, since the kernel counts them in ticks of 10 ms: a tick over the same.
-    """
-
+    # Time in which threads of the process were ready and other work had their core, over the wall time: above 1 if
+    # several threads waited.
     waited: float
+    # Time in which they waited for one another instead: the process has more threads than cores, or the scheduler put
+    # two of them on one core while another was idle.
     crowded: float
+    # CPU time of all other work on the process's cores, over the wall time x cores.
     foreign: float
+    # Time in which the hypervisor ran something else on those cores, over the same.
     steal: float
+    # Error bound of `foreign` and `steal`, which the kernel counts in ticks of 10 ms: a tick over the same.
     resolution: float
 
     @property
     def disturbed(self) -> bool:
-        """Whether a sample of this turn is to be marked; what a tick may have made up is not held against it."""
+        """Whether other work disturbed this turn by more than a tick can account for."""
         return self.waited > WAITED or self.foreign - self.resolution > FOREIGN or self.steal - self.resolution > STEAL
 
 
-class Watch:
-    """Marks the turns of one process in which something else had the cores: `mark` before a turn, `since` after it.
+class InterferenceMonitor:
+    """Measures what other work takes from process `pid` during a turn; ProcessLookupError if there is no such process.
 
-    The process must be idle at both moments, as a child that waits for its next turn is: the kernel books a thread's
-    time when it gives its core away.
-
-    Parameters
-    ----------
-    pid
-        The process whose turns are watched.
-    root
-        Where /proc hangs.
-    clock
-        Gives the wall time, in seconds.
-
-    Raises
-    ------
-    ProcessLookupError
-        There is no such process.
+    The process must be idle when a turn begins and ends, as a child that waits for its next message is: the kernel
+    books a thread's time when the thread releases its core. `clock` returns the wall time, in seconds.
     """
 
     def __init__(self, pid: int, root: Path = ROOT, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -86,76 +63,76 @@ class Watch:
         self._cpu = ProcessCpu(pid)
         self._tasks = root / f"proc/{pid}/task"
         self._stat = str(root / "proc/stat")
-        # A kernel that could keep account of waiting and does not answers with zeros, even to one that surely has run.
-        counts = read(root / "proc/self/schedstat").split()
-        self._waiting: Callable[[str], float] = _delays if counts and counts[0] != "0" else _preemptions
-        self._cpu.seconds()
-        self.mark()
+        # A kernel that does not account for waiting reports zeros, even for this process, which has certainly run.
+        counts = read_text(root / "proc/self/schedstat").split()
+        self._read_wait_s: Callable[[str], float] = _read_delay_s if counts and counts[0] != "0" else _estimate_delay_s
+        self._cpu.read_seconds()
+        self.begin_turn()
 
-    def mark(self) -> None:
-        """A turn begins."""
-        self._before = self._read()
+    def begin_turn(self) -> None:
+        """Read the counters at the beginning of a turn."""
+        self._start = self._read()
 
-    def since(self) -> Interference:
-        """What the turn that began at the last mark had to share; nothing is known of a process that has ended."""
-        before, after = self._before, self._read()
-        if before is None or after is None:
+    def end_turn(self) -> Interference:
+        """Compute the interference since the last `begin_turn`; all zero if the process has ended."""
+        start, end = self._start, self._read()
+        if start is None or end is None:
             return Interference(waited=0.0, crowded=0.0, foreign=0.0, steal=0.0, resolution=1.0)
-        wall = after.wall - before.wall
-        capacity = wall * after.cores
-        own, idle, steal = after.own - before.own, after.idle - before.idle, after.steal - before.steal
-        waited = sum(waited - before.waited.get(task, 0.0) for task, waited in after.waited.items())
-        if self._waiting is _preemptions:
-            # One a turn is what the kernel's own threads take, and that is over in microseconds.
+        wall = end.wall - start.wall
+        capacity = wall * end.cores
+        process, idle, steal = end.process - start.process, end.idle - start.idle, end.steal - start.steal
+        waited = sum(waited - start.waited.get(task, 0.0) for task, waited in end.waited.items())
+        if self._read_wait_s is _estimate_delay_s:
+            # The kernel's own threads preempt once a turn, for microseconds only.
             waited -= SLICE_S
-        taken = max(0.0, capacity - idle - own)
-        # A thread that waits while a core is idle, or while its siblings have them all, does not wait for others. Cores
-        # that were idle at all may have been so for a tick longer than was counted.
-        others = min(max(0.0, waited), max(0.0, taken - (TICK_S * after.counters if idle else 0.0)))
+        foreign = max(0.0, capacity - idle - process)
+        # A thread that waits while a core is idle, or while its siblings occupy all cores, does not wait for other
+        # work. Cores that were idle at all may have been idle for a tick longer than counted.
+        displaced = min(max(0.0, waited), max(0.0, foreign - (TICK_S * end.counters if idle else 0.0)))
         return Interference(
-            waited=others / wall,
-            crowded=max(0.0, waited - others) / wall,
-            # A sandbox may show counters that stand still: nothing is known of others then.
-            foreign=min(1.0, max(0.0, taken - steal) / capacity) if after.counters else 0.0,
+            waited=displaced / wall,
+            crowded=max(0.0, waited - displaced) / wall,
+            # A sandbox may show counters that never change: then nothing is known of other work.
+            foreign=min(1.0, max(0.0, foreign - steal) / capacity) if end.counters else 0.0,
             steal=min(1.0, steal / capacity),
-            resolution=TICK_S * after.counters / capacity,
+            resolution=TICK_S * end.counters / capacity,
         )
 
     def _read(self) -> _Reading | None:
         try:
-            own, cores = self._cpu.seconds(), os.sched_getaffinity(self._pid)
+            process, cores = self._cpu.read_seconds(), os.sched_getaffinity(self._pid)
         except ProcessLookupError:
             return None
-        waited = dict(self._waits())
-        idle, steal, counters = self._ticks(cores)
-        return _Reading(self._clock(), own, idle * TICK_S, steal * TICK_S, len(cores), counters, waited)
+        waited = dict(self._read_waits())
+        idle, steal, counters = self._read_ticks(cores)
+        return _Reading(self._clock(), process, idle * TICK_S, steal * TICK_S, len(cores), counters, waited)
 
-    def _waits(self) -> Iterator[tuple[str, float]]:
-        """How long each thread has waited so far, in seconds."""
-        for task in _names(self._tasks):
+    def _read_waits(self) -> Iterator[tuple[str, float]]:
+        """Read how long each thread has waited so far, in seconds."""
+        for task in _list_names(self._tasks):
             try:
-                yield task, self._waiting(f"{self._tasks}/{task}")
+                yield task, self._read_wait_s(f"{self._tasks}/{task}")
             except OSError:
                 continue  # it has just ended
 
-    def _ticks(self, usable: set[int]) -> tuple[int, int, int]:
-        """Idle and stolen ticks of the cores that the process may use, and of how many counters they are sums."""
-        lines = [line.split() for line in _bytes(self._stat).split(b"\nintr", 1)[0].splitlines()]
+    def _read_ticks(self, usable: set[int]) -> tuple[int, int, int]:
+        """Read idle and stolen ticks of the cores that the process may use, and how many counters they add up."""
+        lines = [line.split() for line in _read_bytes(self._stat).split(b"\nintr", 1)[0].splitlines()]
         if not any(int(count) for count in lines[0][1:]):
             return 0, 0, 0
         cores = [line for line in lines[1:] if line[0][:3] == b"cpu"]
-        # The line of all cores is cut to whole ticks once, and not once a core.
-        counted = lines[:1] if len(cores) <= len(usable) else [one for one in cores if int(one[0][3:]) in usable]
-        idle = sum(int(line[4]) + int(line[5]) for line in counted)
-        return idle, sum(int(line[8]) for line in counted), len(counted)
+        # The line of all cores is truncated to whole ticks once, and not once a core.
+        counters = lines[:1] if len(cores) <= len(usable) else [core for core in cores if int(core[0][3:]) in usable]
+        idle = sum(int(counter[4]) + int(counter[5]) for counter in counters)
+        return idle, sum(int(counter[8]) for counter in counters), len(counters)
 
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """Clocks at one moment, in seconds; `idle` and `steal` are sums over the cores, each of so many counters."""
+    """Clocks at one moment, in seconds; `idle` and `steal` add up that many counters of the cores."""
 
     wall: float
-    own: float
+    process: float
     idle: float
     steal: float
     cores: int
@@ -163,25 +140,25 @@ class _Reading:
     waited: dict[str, float]
 
 
-def _delays(task: str) -> float:
-    """How long a thread has been ready to run and had no core, in seconds."""
-    return int(_bytes(f"{task}/schedstat").split()[1]) * 1e-9
+def _read_delay_s(task: str) -> float:
+    """Read how long a thread has been ready to run without a core."""
+    return int(_read_bytes(f"{task}/schedstat").split()[1]) * 1e-9
 
 
-def _preemptions(task: str) -> float:
-    """The same where the kernel keeps no account of it: so many slices as the thread was put off its core."""
-    return int(_bytes(f"{task}/status").rpartition(b"nonvoluntary_ctxt_switches:")[2]) * SLICE_S
+def _estimate_delay_s(task: str) -> float:
+    """Estimate the same from the number of preemptions, for a kernel that does not account for waiting."""
+    return int(_read_bytes(f"{task}/status").rpartition(b"nonvoluntary_ctxt_switches:")[2]) * SLICE_S
 
 
-def _names(folder: Path) -> list[str]:
+def _list_names(folder: Path) -> list[str]:
     try:
-        return os.listdir(folder)  # noqa: PTH208  a hundred Path objects a mark would cost more than the rest of it
+        return os.listdir(folder)  # noqa: PTH208  a hundred Path objects a reading would cost more than all its rest
     except OSError:
         return []
 
 
-def _bytes(path: str) -> bytes:
-    """A file, read four times as fast as by `Path.read_bytes`."""
+def _read_bytes(path: str) -> bytes:
+    """Read a file four times as fast as `Path.read_bytes`."""
     handle = os.open(path, os.O_RDONLY)
     try:
         return os.read(handle, 1 << 16)

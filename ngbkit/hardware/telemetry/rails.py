@@ -1,4 +1,4 @@
-"""The supply rails of a Jetson, as its INA3221 sensors see them."""
+"""Supply rails of a Jetson, read from its INA3221 sensors."""
 
 from __future__ import annotations
 
@@ -8,67 +8,58 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ngbkit.hardware.environment import number, read
+from ngbkit.hardware.environment import read_number, read_text
 
-# The rail that feeds all others of the module, where the board has a sensor on it.
+# The rail that feeds all others of the module, if the board has a sensor on it.
 _INPUTS = ("VDD_IN", "POM_5V_IN")
-# On an AGX Orin this rail is fed from that one, which is measured too: it is not to be counted twice.
+# On an AGX Orin the second rail feeds the first, and both have sensors: its power must not count twice.
 _FED_FROM = {"VDDQ_VDD2_1V8AO": "VIN_SYS_5V0"}
 _MICRO, _MILLI = 1e-6, 1e-3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rail:
-    """One channel of a sensor.
+    """One channel of a sensor."""
 
-    Parameters
-    ----------
-    name
-        As NVIDIA names it: ``VDD_GPU_SOC``.
-    files
-        What its power is the product of.
-    scale
-        From that product to watts.
-    alarm
-        The file that holds 1 while the current is above its critical limit; ``""`` where there is none.
-    """
-
+    # NVIDIA's name of it: ``VDD_GPU_SOC``.
     name: str
+    # The files whose product, times `scale`, is its power in watts.
     files: tuple[str, ...]
     scale: float
+    # The file that reads 1 while the current is above its critical limit; ``""`` without one.
     alarm: str = ""
 
-    def watts(self) -> float | None:
-        """What goes through it now; None where the sensor does not answer."""
-        found = [quick_number(file) for file in self.files]
-        values = [one for one in found if one is not None]
-        return self.scale * math.prod(values) if len(values) == len(found) else None
+    def read_watts(self) -> float | None:
+        """Read its power now; None if the sensor does not answer."""
+        readings = [read_number_fast(file) for file in self.files]
+        values = [reading for reading in readings if reading is not None]
+        return self.scale * math.prod(values) if len(values) == len(readings) else None
 
 
-def find(root: Path) -> list[Rail]:
-    """All rails with a sensor: hwmon's from JetPack 5 on, those of industrial I/O before."""
-    return [*_hwmon(root / "sys/class/hwmon"), *_industrial(root / "sys/bus/i2c/drivers")]
+def find_rails(root: Path) -> list[Rail]:
+    """Find all rails with a sensor: hwmon's from JetPack 5 on, those of industrial I/O before."""
+    return [*_find_hwmon_rails(root / "sys/class/hwmon"), *_find_iio_rails(root / "sys/bus/i2c/drivers")]
 
 
-def whole(rails: Sequence[Rail]) -> list[Rail]:
-    """Those that together are all that goes into the module, as far as it is measured, and each watt once.
+def select_inputs(rails: Sequence[Rail]) -> list[Rail]:
+    """Select the rails that add up to the measured input of the module, each watt once.
 
-    An AGX board has no sensor on its input: the sum of its rails leaves out the carrier board and what is lost in
-    conversion, and is less than a meter at the plug shows.
+    An AGX board has no sensor on its input: the sum of its rails omits the carrier board and conversion losses, and is
+    less than a meter at the plug shows.
     """
     names = {rail.name for rail in rails}
     inputs = [rail for rail in rails if rail.name in _INPUTS]
     return inputs or [rail for rail in rails if _FED_FROM.get(rail.name) not in names]
 
 
-def update_s(root: Path) -> float | None:
-    """How long the slowest sensor takes to renew all its channels, in seconds; None where none tells."""
-    found = [number(folder / "update_interval") for folder in _sensors(root / "sys/class/hwmon")]
-    return max((one * _MILLI for one in found if one), default=None)
+def read_update_interval_s(root: Path) -> float | None:
+    """Read how long the slowest sensor takes to update all its channels; None if none reports it."""
+    intervals = [read_number(folder / "update_interval") for folder in _find_sensors(root / "sys/class/hwmon")]
+    return max((interval * _MILLI for interval in intervals if interval), default=None)
 
 
-def quick_number(file: str) -> int | None:
-    """A file of the kernel's that holds one whole number; four times as fast as `environment.number`."""
+def read_number_fast(file: str) -> int | None:
+    """Read a kernel file that contains one integer, four times as fast as `environment.read_number`."""
     try:
         handle = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -79,21 +70,22 @@ def quick_number(file: str) -> int | None:
         return None
 
 
-def _sensors(folder: Path) -> Iterator[Path]:
-    return (one for one in sorted(folder.glob("hwmon[0-9]*")) if read(one / "name").startswith("ina3221"))
+def _find_sensors(folder: Path) -> Iterator[Path]:
+    sensors = sorted(folder.glob("hwmon[0-9]*"))
+    return (sensor for sensor in sensors if read_text(sensor / "name").startswith("ina3221"))
 
 
-def _hwmon(folder: Path) -> Iterator[Rail]:
-    for sensor in _sensors(folder):
+def _find_hwmon_rails(folder: Path) -> Iterator[Rail]:
+    for sensor in _find_sensors(folder):
         # Channels 1 to 3; in4 to in6 are voltages of the shunts, and in7 is their sum.
         for channel in "123":
-            name = read(sensor / f"in{channel}_label")
-            # A channel that is not connected is called so, has no name, or is switched off.
-            if name in ("", "NC") or number(sensor / f"in{channel}_enable") == 0:
+            name = read_text(sensor / f"in{channel}_label")
+            # An unconnected channel is named NC, has no name, or is switched off.
+            if name in ("", "NC") or read_number(sensor / f"in{channel}_enable") == 0:
                 continue
             alarm = sensor / f"curr{channel}_crit_alarm"
-            told = [sensor / f"power{channel}_input"]
-            files = told if told[0].exists() else [sensor / f"in{channel}_input", sensor / f"curr{channel}_input"]
+            power = sensor / f"power{channel}_input"
+            files = [power] if power.exists() else [sensor / f"in{channel}_input", sensor / f"curr{channel}_input"]
             yield Rail(
                 name=name,
                 files=tuple(str(file) for file in files),
@@ -103,9 +95,9 @@ def _hwmon(folder: Path) -> Iterator[Rail]:
             )
 
 
-def _industrial(folder: Path) -> Iterator[Rail]:
+def _find_iio_rails(folder: Path) -> Iterator[Rail]:
     for label in sorted(folder.glob("ina3221*/*/iio:device*/rail_name_*")):
-        name, channel, sensor = read(label), label.name.rpartition("_")[2], label.parent
+        name, channel, sensor = read_text(label), label.name.rpartition("_")[2], label.parent
         if name in ("", "NC"):
             continue
         power = sensor / f"in_power{channel}_input"
