@@ -1,4 +1,4 @@
-"""What every test shares: a state folder of its own, small networks, and the plugin whose compilers go wrong."""
+"""Fixtures that all tests share: a state folder each, small networks, and the plugin with faulty compilers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from watching import Processes, find_processes
 from ngbkit import registry, runs
 from ngbkit.cluster import engines
 from ngbkit.device import peaks
-from ngbkit.figures import accessor  # noqa: F401  gives datasets their `ds.ngb`
+from ngbkit.figures import accessor  # noqa: F401  registers `ds.ngb`
 from ngbkit.hardware import environment
 from ngbkit.testing import observation
 from ngbkit.workloads import onnx as onnx_source
@@ -35,20 +35,20 @@ PLUGINS = Path(__file__).parent / "plugins"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """What `make check` and `make durations` ask for."""
+    """Add the options of `make check` and `make durations`."""
     group = parser.getgroup("ngbkit")
     group.addoption("--quick", action="store_true", help="only files whose tests take less than a second each")
     group.addoption("--record-durations", action="store_true", help=f"write {durations.RECORD.name}")
 
 
 def pytest_configure() -> None:
-    """Tests compute on one thread a process: threads of several processes would wait for each other on two cores."""
+    """Compute on one thread a process: the threads of several processes would wait for each other on two cores."""
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(name, "1")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Files that are not quick are not even imported where only quick ones are asked for."""
+    """Skip the import of files that are not quick, with ``--quick``."""
     if config.getoption("--quick") and collection_path.name.startswith("test_"):
         file = collection_path.relative_to(config.rootpath).as_posix()
         return None if durations.is_quick(file, durations.load()) else True
@@ -57,13 +57,13 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The files that take longest come first."""
-    items[:] = [items[index] for index in durations.longest_first([item.nodeid for item in items], durations.load())]
+    """Run the files that take longest first."""
+    items[:] = [items[index] for index in durations.order_tests([item.nodeid for item in items], durations.load())]
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """A test may take as long as this machine needs now, or as long as it wants with ``--timeout``."""
+    """Limit each test to the time that this machine needs now, unless ``--timeout`` sets a limit."""
     if item.config.getoption("timeout") is None:
         item.add_marker(pytest.mark.timeout(limit_s(TEST_S)))
     return (yield)
@@ -71,7 +71,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
-    """A report tells which requirement its test was skipped for."""
+    """Add the missing requirement to the report of a skipped test."""
     report = yield
     requirement = getattr(call.excinfo and call.excinfo.value, "requirement", None)
     if requirement is not None:
@@ -81,7 +81,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Generator[None, None, None]:
-    """The last line before the counts says what was left out, and how to get it."""
+    """Print a last line before the counts on the skipped tests, and how to install what they need."""
     yield
     stats = terminalreporter.stats
     if terminalreporter.config.getoption("--record-durations"):
@@ -95,7 +95,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Genera
 
 @pytest.fixture(autouse=True, scope="session")
 def _plugins() -> Iterator[None]:
-    """The faulty compilers are installed, as far as Python can tell, in this process and in those that it starts."""
+    """Make the faulty compilers appear installed in this process and in its children."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(PLUGINS)
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(PLUGINS), os.environ.get("PYTHONPATH")])))
@@ -106,7 +106,7 @@ def _plugins() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def _observed(pytestconfig: pytest.Config) -> Iterator[None]:
-    """What compilers made of the conformance cases is kept for the next time, until something changes that it is of."""
+    """Cache the outputs of compilers for the conformance cases until their inputs change."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(observation.FOLDER, str(pytestconfig.cache.mkdir("observed")))
         yield
@@ -114,29 +114,29 @@ def _observed(pytestconfig: pytest.Config) -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def _interruptible() -> Iterator[None]:
-    """Ctrl-C reaches the tests, and what they start, also where a shell started them as a job in the background."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    """Deliver Ctrl-C to the tests and their children, even where a shell started them as a background job."""
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
-    signal.signal(signal.SIGINT, before)
+    signal.signal(signal.SIGINT, handler)
 
 
 @pytest.fixture(scope="session")
 def peaks_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """This machine's peaks, which a state folder keeps: measured once, and not by each test that runs a plan."""
+    """The peaks of this machine, measured once for all tests that run a plan."""
     folder = tmp_path_factory.mktemp("peaks")
-    peaks.load_or_measure(folder, environment.cores_usable())
+    peaks.load_or_measure(folder, environment.count_usable_cores())
     file = folder / "peaks.json"
     measured = json.loads(file.read_text())
-    (own,) = measured.values()
-    for threads in range(1, environment.cores_usable() + 1):
-        measured[peaks._key(threads)] = {**own, "quiet": True}
+    (machine,) = measured.values()
+    for threads in range(1, environment.count_usable_cores() + 1):
+        measured[peaks.build_key(threads)] = {**machine, "quiet": True}
     file.write_text(json.dumps(measured))
     return file
 
 
 @pytest.fixture(autouse=True)
 def state_dir(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, peaks_file: Path) -> Path:
-    """Nothing that a test does shows in the user's own state folder."""
+    """A state folder of the test, so that it never touches the user's own."""
     folder = make_state_dir(tmp_path_factory, peaks_file)
     monkeypatch.setenv("NGBKIT_STATE_DIR", str(folder))
     return folder
@@ -144,14 +144,14 @@ def state_dir(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
 
 @pytest.fixture(scope="session")
 def shared_state_dir(tmp_path_factory: pytest.TempPathFactory, peaks_file: Path) -> Iterator[Path]:
-    """The state folder of modules that share one."""
+    """The state folder of the modules that share one."""
     yield make_state_dir(tmp_path_factory, peaks_file)
     engines.close()
 
 
 @pytest.fixture(autouse=True, scope="session")
 def _config_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """The user's own devices are not those of a test."""
+    """Hide the devices of the user from tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NGBKIT_CONFIG_DIR", str(tmp_path_factory.mktemp("config")))
         yield
@@ -159,29 +159,29 @@ def _config_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Without a window; of one module, since Playwright's loop runs as long, and allows no other beside it."""
-    from lab import launched
+    """A browser without a window, for one module: Playwright's event loop runs as long, and allows no other."""
+    from lab import launch_browser
 
-    with launched() as browser:
+    with launch_browser() as browser:
         yield browser
 
 
 @pytest.fixture
 def new_runs(state_dir: Path) -> NewRuns:
-    """Gives the runs that this test has started."""
-    known = {summary.id for summary in runs.summaries()}
-    return lambda: [summary for summary in runs.summaries() if summary.id not in known]
+    """A function that lists the runs that this test has started."""
+    earlier = {summary.id for summary in runs.summaries()}
+    return lambda: [summary for summary in runs.summaries() if summary.id not in earlier]
 
 
 @pytest.fixture
 def processes(state_dir: Path) -> Processes:
-    """Finds the processes that work for this test's state folder: see `find_processes`."""
+    """A function that finds the processes of this test's state folder: see `find_processes`."""
     return partial(find_processes, state_dir)
 
 
 @pytest.fixture(scope="session")
 def mlp_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small ONNX network with a dynamic batch, 16 numbers in and 4 out."""
+    """A small ONNX network with a dynamic batch, 16 inputs and 4 outputs."""
     import onnx
     from onnx import TensorProto, helper, numpy_helper
 
@@ -210,11 +210,11 @@ def mlp(mlp_file: Path) -> Workload:
 
 @pytest.fixture(scope="session")
 def driver_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the driver of a GPU that is not there lies, compiled once."""
+    """The folder of a simulated GPU driver, compiled once."""
     return build_driver(tmp_path_factory.mktemp("driver"))
 
 
 @pytest.fixture
 def gpu(driver_folder: Path, monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
-    """That driver, as the one of this process."""
+    """The simulated driver, loaded into this process."""
     return adopt(driver_folder, monkeypatch)

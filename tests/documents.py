@@ -1,4 +1,4 @@
-"""The code blocks of a Markdown document, and a reader who tries each of them in order."""
+"""The code blocks of a Markdown document, and a reader that executes them in order."""
 
 from __future__ import annotations
 
@@ -19,23 +19,15 @@ _PROGRAMS = ("ngbkit", "make")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """A code block.
-
-    Parameters
-    ----------
-    document, line
-        Where it begins.
-    text
-        What is in it.
-    """
+    """A code block."""
 
     document: str
-    line: int
+    line: int  # its first line in the document
     text: str
 
     @property
     def kind(self) -> Kind:
-        """What reads it."""
+        """The language of the block."""
         first = self.text.split(maxsplit=1)[0]
         if first.startswith("["):
             return "toml"
@@ -43,22 +35,22 @@ class Block:
             return "shell"
         return "cell" if first.startswith("%") else "python"
 
-    def commands(self) -> Iterator[list[str]]:
-        """The command lines of a block for the shell, as words."""
+    def split_commands(self) -> Iterator[list[str]]:
+        """Split the block into command lines, as lists of words."""
         for line in self.text.replace("\\\n", " ").splitlines():
             words = shlex.split(line, comments=True)
             if words:
                 yield words
 
 
-def blocks(path: Path) -> list[Block]:
-    """The blocks of a document in order, indented ones and fenced ones."""
+def parse_blocks(path: Path) -> list[Block]:
+    """Parse the blocks of a document in order, indented ones and fenced ones."""
     text = path.read_text()
-    # In braces stands what Sphinx does, and no code.
-    fenced = [(one.start(), one[2]) for one in _FENCE.finditer(text) if not one[1].startswith("{")]
-    # What a fence holds is no indented block.
-    bare = _FENCE.sub(lambda one: re.sub(r"[^\n]", "x", one[0]), text)
-    indented = [(one.start(), dedent(one[1])) for one in _INDENTED.finditer(bare)]
+    # Braces mark a directive of Sphinx, not code.
+    fenced = [(match.start(), match[2]) for match in _FENCE.finditer(text) if not match[1].startswith("{")]
+    # Indented lines within a fence are no block of their own.
+    bare = _FENCE.sub(lambda match: re.sub(r"[^\n]", "x", match[0]), text)
+    indented = [(match.start(), dedent(match[1])) for match in _INDENTED.finditer(bare)]
     return [
         Block(document=path.name, line=text.count("\n", 0, start) + 1, text=content.strip("\n"))
         for start, content in sorted([*fenced, *indented])
@@ -67,32 +59,26 @@ def blocks(path: Path) -> list[Block]:
 
 @dataclass(kw_only=True)
 class Reader:
-    """Tries blocks in order, as one who reads the document would.
+    """Executes blocks in order, as a reader of the document would.
 
-    Parameters
-    ----------
-    cell, command, table
-        What runs a cell of a notebook, the words of a command line, a devices file.
+    Its functions run a cell of a notebook, the words of a command line, and a devices file.
     """
 
     cell: Callable[[str], None]
     command: Callable[[list[str]], None]
     table: Callable[[str], None]
 
-    def try_all(self, several: list[Block]) -> int:
-        """Each as what it is, and how many could be done; a failure says where the block stands."""
-        done = 0
-        for block in several:
+    def execute(self, blocks: list[Block]) -> None:
+        """Execute blocks by their kind; a failure names the document and the line."""
+        for block in blocks:
             try:
                 if block.kind == "toml":
                     self.table(block.text)
                 elif block.kind == "shell":
-                    for words in block.commands():
+                    for words in block.split_commands():
                         self.command(words)
                 else:
                     self.cell(block.text)
-                done += 1
             except BaseException as error:
                 error.args = (f"{block.document}, line {block.line}: {error}",)
                 raise
-        return done

@@ -1,6 +1,6 @@
-"""How long each test takes, as it was recorded: what starts first, and what is quick enough to run after a change.
+"""Recorded durations of tests: they order the tests, and select those that are quick enough to run after a change.
 
-``make durations`` records. The seconds are of one machine and one run; they order tests, and decide nothing else.
+``make durations`` records them, on one machine and in one run.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from pathlib import Path
 import pytest
 
 RECORD = Path(__file__).with_name("durations.json")
-#: Seconds from which on a test is recorded, and that the recorded tests of a quick file come to at most.
+#: The shortest duration that is recorded, and the longest total of the recorded tests of a quick file.
 LONG_S, QUICK_FILE_S = 1.0, 2.0
 
 
 def load() -> dict[str, float]:
-    """Seconds by test, of the long ones."""
+    """Load the seconds that each long test takes."""
     return json.loads(RECORD.read_text()) if RECORD.exists() else {}
 
 
 def save(reports: Iterable[pytest.TestReport]) -> None:
-    """Record the long tests of these reports, in the place of what was recorded before."""
+    """Save the durations of the long tests of these reports, replacing the earlier record."""
     seconds: Counter[str] = Counter()
     for report in reports:
         seconds[report.nodeid] += report.duration
@@ -31,8 +31,8 @@ def save(reports: Iterable[pytest.TestReport]) -> None:
     RECORD.write_text(json.dumps(long, indent=1) + "\n")
 
 
-def by_file(seconds: Mapping[str, float]) -> Counter[str]:
-    """Seconds by file."""
+def sum_by_file(seconds: Mapping[str, float]) -> Counter[str]:
+    """Sum the seconds of the tests of each file."""
     totals: Counter[str] = Counter()
     for test, duration in seconds.items():
         totals[test.partition("::")[0]] += duration
@@ -40,11 +40,11 @@ def by_file(seconds: Mapping[str, float]) -> Counter[str]:
 
 
 def is_quick(file: str, seconds: Mapping[str, float]) -> bool:
-    """Whether the tests of a file are quick, all together: what the first of them sets up the others need too."""
-    return by_file(seconds)[file] <= QUICK_FILE_S
+    """Return whether the tests of a file are quick in all; they share the set-up of the first one."""
+    return sum_by_file(seconds)[file] <= QUICK_FILE_S
 
 
-def longest_first(tests: Sequence[str], seconds: Mapping[str, float]) -> list[int]:
-    """The order in which tests start, as indices: those of the files that take longest first, so that none is left."""
-    totals = by_file(seconds)
+def order_tests(tests: Sequence[str], seconds: Mapping[str, float]) -> list[int]:
+    """Order tests as indices: the files that take longest come first, so that none of them is alone at the end."""
+    totals = sum_by_file(seconds)
     return sorted(range(len(tests)), key=lambda index: -totals[tests[index].partition("::")[0]])

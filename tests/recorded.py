@@ -1,4 +1,4 @@
-"""Trees of /proc and /sys as machines show them, written from a few lines."""
+"""Trees of /proc and /sys of recorded machines, written from a few lines."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def record(root: Path, files: Mapping[str, object]) -> Path:
-    """Write files below a root, by their path and what they hold."""
+    """Write files below a root, from their contents by path."""
     for name, text in files.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)

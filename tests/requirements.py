@@ -1,4 +1,4 @@
-"""What some tests need of a machine beyond README's list, and the one door through which they say that it is missing.
+"""Requirements of some tests beyond README's list, and the only functions that skip a test for want of one.
 
 ``python3 tests/requirements.py`` prints the Debian packages that this machine lacks, for `.ci/run` to install.
 """
@@ -22,55 +22,39 @@ SYSTEM_PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requirement:
-    """Something that a machine may lack.
+    """Something that a machine may lack."""
 
-    Parameters
-    ----------
-    name
-        What it is called in a sentence.
-    install
-        The command that brings it.
-    """
-
-    name: str
-    install: str
+    name: str  # in a sentence
+    install: str  # the command that installs it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program(Requirement):
-    """A program of the system.
+    """A program of the system."""
 
-    Parameters
-    ----------
-    commands
-        The names that it may have on PATH.
-    package
-        The Debian package that brings it.
-    """
+    commands: tuple[str, ...]  # its possible names on PATH
+    package: str  # the Debian package that contains it
 
-    commands: tuple[str, ...]
-    package: str
-
-    def path(self) -> str | None:
-        """Where it is, or None."""
+    def find(self) -> str | None:
+        """Find its path on this machine; None where it is missing."""
         return next(filter(None, (shutil.which(command, path=SYSTEM_PATH) for command in self.commands)), None)
 
 
-def _program(name: str, package: str, *commands: str) -> Program:
+def _build_program(name: str, package: str, *commands: str) -> Program:
     return Program(name=name, install=f"sudo apt install {package}", commands=commands, package=package)
 
 
-BROWSER = _program("Chromium", "chromium", "chromium", "chromium-browser", "google-chrome")
-CXX_COMPILER = _program("a C++ compiler", "g++", "g++", "clang++")
-_SSH = _program("an ssh client", "openssh-client", "ssh")
-_SSH_SERVER = _program("an ssh server", "openssh-server", "sshd")
-_IP = _program("iproute2", "iproute2", "ip")
+BROWSER = _build_program("Chromium", "chromium", "chromium", "chromium-browser", "google-chrome")
+CXX_COMPILER = _build_program("a C++ compiler", "g++", "g++", "clang++")
+_SSH = _build_program("an ssh client", "openssh-client", "ssh")
+_SSH_SERVER = _build_program("an ssh server", "openssh-server", "sshd")
+_IP = _build_program("iproute2", "iproute2", "ip")
 _UTIL_LINUX = ("unshare", "nsenter", "setpriv")
 PROGRAMS: dict[str, Program] = {
     "ssh": _SSH,
     "sshd": _SSH_SERVER,
     "ip": _IP,
-    **{name: _program(name, "util-linux", name) for name in _UTIL_LINUX},
+    **{name: _build_program(name, "util-linux", name) for name in _UTIL_LINUX},
 }
 """The programs of remote hosts, by their command."""
 
@@ -79,22 +63,22 @@ OTHER_PYTHON = Requirement(name="a Python of another version", install=".venv/bi
 
 
 def require_program(program: Program) -> str:
-    """The path of a program; the test is skipped where the machine lacks it."""
-    path = program.path()
+    """Return the path of a program; skip the test where the machine lacks it."""
+    path = program.find()
     if path is None:
         skip(program)
     return path
 
 
 def require(requirement: Requirement, present: object) -> None:
-    """Skip the test unless the machine has what it needs."""
+    """Skip the test unless its requirement is present."""
     if not present:
         skip(requirement)
 
 
 def skip(requirement: Requirement) -> NoReturn:
-    """Skip the test for want of a requirement, or fail it where nothing may be missing."""
-    import pytest  # not at the top: `.ci/run` asks for packages before there is an environment
+    """Skip the test for want of a requirement, or fail it where no test may be skipped."""
+    import pytest  # not at the top: `.ci/run` lists packages before the environment exists
 
     reason = f"needs {requirement.name}; get it by: {requirement.install}"
     if os.environ.get(REQUIRE_ALL) == "1":
@@ -105,20 +89,21 @@ def skip(requirement: Requirement) -> NoReturn:
 
 
 def summarize(requirements: Iterable[Sequence[str]]) -> str:
-    """One line on the tests that were left out, from the name and the command of each requirement; or nothing."""
+    """Summarize the skipped tests in one line, from the name and the command of each requirement; or nothing."""
     counts = Counter(map(tuple, requirements))
     parts = [f"{count} without {name} ({install})" for (name, install), count in sorted(counts.items())]
-    return f"Tests left out, and the command that brings what they need: {', '.join(parts)}" if parts else ""
+    return f"Skipped tests, and the commands that install what they need: {', '.join(parts)}" if parts else ""
 
 
-def run(program: Sequence[str]) -> str:
-    """What a program prints; it must not fail."""
-    done = subprocess.run(program, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(program)} ended with {done.returncode}: {done.stdout}{done.stderr}")
-    return done.stdout
+def run(command: Sequence[str]) -> str:
+    """Run a program that must not fail; return its output."""
+    process = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    if process.returncode:
+        output = f"{process.stdout}{process.stderr}"
+        raise RuntimeError(f"{' '.join(command)} failed with exit code {process.returncode}: {output}")
+    return process.stdout
 
 
 if __name__ == "__main__":
-    lacking = {program.package for program in (BROWSER, CXX_COMPILER, *PROGRAMS.values()) if program.path() is None}
-    print(*sorted(lacking))
+    missing = {program.package for program in (BROWSER, CXX_COMPILER, *PROGRAMS.values()) if program.find() is None}
+    print(*sorted(missing))

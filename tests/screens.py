@@ -1,6 +1,6 @@
-"""The pictures of the panels that the README shows: taken in JupyterLab in a headless browser, of real measurements.
+"""Takes the README's pictures of the panels, in JupyterLab in a headless browser, with real measurements.
 
-They go to notebooks/screens. Run it on a quiet machine, after a change that shows: ``make screens``.
+They are saved in notebooks/screens. Run ``make screens`` on a quiet machine after a visible change.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from lab import Notebook, launched, serving
+from lab import Notebook, launch_browser, serve
 from PIL import Image
 from playwright.sync_api import Locator
 
@@ -19,9 +19,9 @@ ROOT = Path(__file__).parents[1]
 OUT = ROOT / "notebooks" / "screens"
 STORED = "03-blocks.nc"
 DEVICES = '[core0]\nlaunch = "local"\ncores = "0"\n\n[core1]\nlaunch = "local"\ncores = "1"\n'
-_LATER_MS = 600_000
+_MEASURING_MS = 600_000
 _CHART = ".vega-embed svg.marks"
-# A palette is a quarter of the same in full colour, and a page of text and flat colours looks no worse.
+# A palette takes a quarter of the size of full colour, and text and flat colours look the same.
 _COLOURS = 256
 
 
@@ -31,26 +31,27 @@ def main() -> None:
     OUT.mkdir(parents=True, exist_ok=True)
     with (
         tempfile.TemporaryDirectory() as folder,
-        serving(Path(folder), Path(folder) / "state") as address,
-        launched() as browser,
+        serve(Path(folder), Path(folder) / "state") as address,
+        launch_browser() as browser,
     ):
         work = Path(folder) / "work"
 
-        def show(*cells: str) -> Notebook:
+        def open_notebook(*cells: str) -> Notebook:
             page = browser.new_page(viewport={"width": 1480, "height": 2200}, device_scale_factor=1.5)
-            found = Notebook(page, address, work, *cells)
-            found.run_all()
-            return found
+            notebook = Notebook(page, address, work, *cells)
+            notebook.run_all()
+            return notebook
 
-        _sweep(show("%load_ext ngbkit", "%ngpanel"))
+        _take_sweep(open_notebook("%load_ext ngbkit", "%ngpanel"))
         shutil.copy(ROOT / "notebooks" / "data" / STORED, work)
-        _explorer(show(f"%load_ext ngbkit\nimport ngbkit\nblocks = ngbkit.load('{STORED}')", "%ngpanel explore blocks"))
+        load = f"%load_ext ngbkit\nimport ngbkit\nblocks = ngbkit.load('{STORED}')"
+        _take_explorer(open_notebook(load, "%ngpanel explore blocks"))
         (work / "devices.toml").write_text(DEVICES)
-        _devices(show("%load_ext ngbkit", "%ngpanel devices"))
+        _take_devices(open_notebook("%load_ext ngbkit", "%ngpanel devices"))
         browser.close()
 
 
-def _sweep(notebook: Notebook) -> None:
+def _take_sweep(notebook: Notebook) -> None:
     page = notebook.page
     for network in ("resnet18", "mobilenetv3_small_100"):
         page.get_by_placeholder("search: resnet").fill(network)
@@ -63,13 +64,13 @@ def _sweep(notebook: Notebook) -> None:
         field.press("Tab")
     page.get_by_text("-b 1,4 -r 20 -o ds").wait_for()
     page.get_by_role("button", name="Run", exact=True).click()
-    page.locator("[role=status]", has_text="has ended").wait_for(timeout=_LATER_MS)
-    _keep(notebook.cell(1), "sweep")
+    page.locator("[role=status]", has_text="has ended").wait_for(timeout=_MEASURING_MS)
+    _save(notebook.cell(1), "sweep")
 
 
-def _explorer(notebook: Notebook) -> None:
+def _take_explorer(notebook: Notebook) -> None:
     panel = notebook.cell(1)
-    panel.locator(_CHART).wait_for(timeout=_LATER_MS)
+    panel.locator(_CHART).wait_for(timeout=_MEASURING_MS)
     panel.get_by_label("figure", exact=True).select_option("speedup")
     for name, labels in (("workload", ["conv"]), ("width", ["32", "64"]), ("depth", ["4"])):
         panel.get_by_label(name, exact=True).select_option(labels)
@@ -77,23 +78,23 @@ def _explorer(notebook: Notebook) -> None:
     notebook.page.wait_for_timeout(2000)
     panel.locator(f"{_CHART} .role-mark.mark-symbol path").nth(5).click()
     panel.get_by_text("90 % between").wait_for()
-    notebook.page.mouse.move(5, 5)  # or what is pointed at would lie above the rest
+    notebook.page.mouse.move(5, 5)  # hides the tooltip of a mark
     notebook.page.wait_for_timeout(500)
-    _keep(panel, "explorer")
+    _save(panel, "explorer")
 
 
-def _devices(notebook: Notebook) -> None:
+def _take_devices(notebook: Notebook) -> None:
     panel = notebook.cell(1)
     for device in ("core0", "core1"):
         panel.get_by_label("device").select_option(device)
         panel.get_by_role("button", name="Start", exact=True).click()
-        panel.get_by_role("row", name=device).get_by_role("cell", name="ready").wait_for(timeout=_LATER_MS)
+        panel.get_by_role("row", name=device).get_by_role("cell", name="ready").wait_for(timeout=_MEASURING_MS)
     notebook.page.wait_for_timeout(2000)
-    _keep(panel, "devices")
+    _save(panel, "devices")
 
 
-def _keep(shown: Locator, name: str) -> None:
-    picture = Image.open(io.BytesIO(shown.screenshot())).convert("RGB")
+def _save(panel: Locator, name: str) -> None:
+    picture = Image.open(io.BytesIO(panel.screenshot())).convert("RGB")
     target = OUT / f"{name}.png"
     picture.quantize(_COLOURS, dither=Image.Dither.NONE).save(target, optimize=True)
     print(f"{target} ({target.stat().st_size / 1e3:.0f} kB)", flush=True)

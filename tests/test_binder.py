@@ -1,4 +1,4 @@
-"""What Binder builds: checked by repo2docker without building it, and by the shell without Binder."""
+"""The image of Binder: checked by repo2docker without building it, and by the shell without Binder."""
 
 from __future__ import annotations
 
@@ -21,63 +21,63 @@ BINDER = ROOT / "binder"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
-def test_repo2docker_takes_all_of_it() -> None:
-    """A typo in runtime.txt would be another Python, and no error."""
+def test_repo2docker_reads_every_file() -> None:
+    """A typo in runtime.txt would select another Python without an error."""
     python = (BINDER / "runtime.txt").read_text().strip().removeprefix("python-")
-    words = [sys.executable, "-m", "repo2docker", "--no-build", "--debug", str(ROOT)]
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
-    said = done.stdout + done.stderr
+    command = [sys.executable, "-m", "repo2docker", "--no-build", "--debug", str(ROOT)]
+    process = subprocess.run(command, capture_output=True, text=True, check=True)
+    output = process.stdout + process.stderr
     packages = (BINDER / "apt.txt").read_text().split()
 
-    assert f"Building conda environment for python={python}" in said
-    assert [] == [name for name in ("postBuild", "start", "requirements.txt") if f"binder/{name}" not in said]
-    assert re.search(rf"apt-get install .*{re.escape(' '.join(packages))}", said)
+    assert f"Building conda environment for python={python}" in output
+    assert [] == [name for name in ("postBuild", "start", "requirements.txt") if f"binder/{name}" not in output]
+    assert re.search(rf"apt-get install .*{re.escape(' '.join(packages))}", output)
 
 
-def test_all_that_the_project_needs_is_pinned() -> None:
-    """Once for each Python, at a version that pyproject.toml takes."""
+def test_every_dependency_is_pinned() -> None:
+    """Once for each Python, at a version that pyproject.toml allows."""
     lines = [line for line in (BINDER / "requirements.txt").read_text().splitlines() if line and line[0] not in "#- "]
     pins: dict[str, list[Requirement]] = {}
     for pin in map(Requirement, lines):
-        pins.setdefault(_plain(pin.name), []).append(pin)
+        pins.setdefault(_normalize(pin.name), []).append(pin)
     extras = PROJECT["project"]["optional-dependencies"]
-    all_of = re.search(r"\[(.*)\]", extras["all"][0])[1].split(",")  # type: ignore[index]
-    asked = [*PROJECT["project"]["dependencies"], *(one for extra in all_of for one in extras[extra])]
-    wanted = [Requirement(one) for one in (*asked, *PROJECT["dependency-groups"]["dev"])]
-    wanted = [one for one in wanted if one.name != "ngbkit" and (one.marker is None or one.marker.evaluate())]
-    fitting = {
-        one.name: [
+    names = re.search(r"\[(.*)\]", extras["all"][0])[1].split(",")  # type: ignore[index]
+    texts = [*PROJECT["project"]["dependencies"], *(text for name in names for text in extras[name])]
+    requirements = [Requirement(text) for text in (*texts, *PROJECT["dependency-groups"]["dev"])]
+    requirements = [req for req in requirements if req.name != "ngbkit" and _is_active(req)]
+    matching = {
+        req.name: [
             pin
-            for pin in pins.get(_plain(one.name), [])
-            if (pin.marker is None or pin.marker.evaluate()) and next(iter(pin.specifier)).version in one.specifier
+            for pin in pins.get(_normalize(req.name), [])
+            if _is_active(pin) and next(iter(pin.specifier)).version in req.specifier
         ]
-        for one in wanted
+        for req in requirements
     }
 
-    assert wanted
-    assert {} == {name: found for name, found in fitting.items() if len(found) != 1}
+    assert requirements
+    assert {} == {name: matches for name, matches in matching.items() if len(matches) != 1}
 
 
 @pytest.mark.parametrize("name", ["postBuild", "start"])
 def test_scripts_can_be_run(name: str) -> None:
-    """By their owner, and the shell reads them."""
+    """They are executable by their owner, and valid for the shell."""
     script = BINDER / name
-    read = subprocess.run(["bash", "-n", script], capture_output=True, text=True, check=False)
+    process = subprocess.run(["bash", "-n", script], capture_output=True, text=True, check=False)
 
     assert script.stat().st_mode & 0o100
-    assert "" == read.stderr
+    assert "" == process.stderr
 
 
-def test_start_gives_way_to_what_it_is_told() -> None:
-    """With its words, and its status."""
-    words = [BINDER / "start", "bash", "-c", 'printf "%s" "$1"; exit 3', "-", "as it came"]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+def test_start_runs_its_command() -> None:
+    """With its arguments and its exit code."""
+    command = [BINDER / "start", "bash", "-c", 'printf "%s" "$1"; exit 3', "-", "as it came"]
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
 
-    assert (3, "as it came") == (done.returncode, done.stdout)
+    assert (3, "as it came") == (process.returncode, process.stdout)
 
 
 def test_it_opens_on_the_quick_start() -> None:
-    """What postBuild makes the first page of is there."""
+    """The first page that postBuild configures exists."""
     config = json.loads(re.search(r"printf '(.*)\\n'", (BINDER / "postBuild").read_text())[1])  # type: ignore[index]
     page = config["LabApp"]["default_url"].removeprefix("/lab/tree/")
 
@@ -85,5 +85,9 @@ def test_it_opens_on_the_quick_start() -> None:
     assert page.startswith("notebooks/01-")
 
 
-def _plain(name: str) -> str:
+def _is_active(requirement: Requirement) -> bool:
+    return requirement.marker is None or requirement.marker.evaluate()
+
+
+def _normalize(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()

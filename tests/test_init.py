@@ -1,4 +1,4 @@
-"""What ``import ngbkit`` gives, and what it leaves for later."""
+"""The exports of ``import ngbkit``, and its lazy imports."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ import ngbkit
 HEAVY = ("torch", "numpy", "xarray", "pandas", "altair", "ipyparallel", "IPython", "rich", "timm", "onnx")
 
 
-def loaded_after(code: str) -> list[str]:
-    """Which heavy packages a fresh Python holds after that code."""
+def list_heavy_imports(code: str) -> list[str]:
+    """List the heavy packages that code imports in a fresh Python."""
     script = f"import sys\n{code}\nprint(*[name for name in {HEAVY!r} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    return done.stdout.split()
+    process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return process.stdout.split()
 
 
-def test_import_brings_nothing_heavy() -> None:
-    """The import costs what Python's own modules cost."""
-    assert [] == loaded_after("import ngbkit")
+def test_the_import_is_light() -> None:
+    """It imports only modules of Python itself."""
+    assert [] == list_heavy_imports("import ngbkit")
 
 
-def test_the_extension_brings_nothing_heavy_beside_ipython() -> None:
-    """The magics load what they need when they are used."""
+def test_the_extension_is_light() -> None:
+    """The magics import other packages when they are used."""
     code = (
         "from IPython.core.interactiveshell import InteractiveShell\n"
         "from traitlets.config import Config\n"
@@ -36,36 +36,36 @@ def test_the_extension_brings_nothing_heavy_beside_ipython() -> None:
         "assert shell.find_line_magic('ngbench')"
     )
 
-    assert ["IPython"] == loaded_after(code)
+    assert ["IPython"] == list_heavy_imports(code)
 
 
 @pytest.mark.parametrize("name", ngbkit.__all__)
-def test_every_exported_name_is_there(name: str) -> None:
+def test_every_exported_name_exists(name: str) -> None:
     """It resolves, and dir() lists it."""
     assert getattr(ngbkit, name) is not None
     assert name in dir(ngbkit)
 
 
-def test_exports_are_what_they_are_named_after() -> None:
-    """A module stays a module, and a name of a module is that module's."""
+def test_exports_match_their_names() -> None:
+    """An exported module is that module, and an exported name is that of its module."""
     assert importlib.import_module("ngbkit.sweep.grid").Sweep is ngbkit.Sweep
     assert importlib.import_module("ngbkit.workloads.paper") is ngbkit.paper
     assert importlib.import_module("ngbkit.runs") is ngbkit.runs
 
 
 def test_version_is_the_installed_one() -> None:
-    """It is read from the distribution, and written nowhere else."""
+    """It is read from the distribution."""
     assert metadata.version("ngbkit") == ngbkit.__version__
 
 
-def test_a_name_that_there_is_not_is_an_attribute_error() -> None:
+def test_an_unknown_name_is_an_attribute_error() -> None:
     """hasattr and star imports rely on it."""
     with pytest.raises(AttributeError, match="no attribute 'sweeps'"):
         ngbkit.sweeps  # noqa: B018  the access is what is tested
 
 
 def test_a_loaded_dataset_has_its_metrics() -> None:
-    """`ngbkit.load` alone is enough for `ds.ngb`."""
+    """`ngbkit.load` alone registers `ds.ngb`."""
     code = "import ngbkit; ngbkit.load; import xarray; assert hasattr(xarray.Dataset, 'ngb')"
 
-    assert "xarray" in loaded_after(code)
+    assert "xarray" in list_heavy_imports(code)

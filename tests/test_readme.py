@@ -1,4 +1,4 @@
-"""The README: what it says can be done can be done."""
+"""The README: its commands, options and code work."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TEXT = (Path(__file__).parents[1] / "README.md").read_text()
 
 
 def test_the_two_commands_come_first() -> None:
-    """Whoever has a minute sees them without scrolling."""
+    """They are visible without scrolling."""
     head = TEXT.splitlines()[:15]
 
     assert [True, True] == [any(command in line for line in head) for command in ("make demo", "make test")]
@@ -23,23 +23,23 @@ def test_the_two_commands_come_first() -> None:
 def test_every_option_of_a_magic_is_explained() -> None:
     """By its long name."""
     flags = {flag for table in TABLES.values() for argument in table for flag in argument.flags}
-    named = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", TEXT))
+    documented = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", TEXT))
 
-    assert set() == {flag for flag in flags if flag.startswith("--")} - named
+    assert set() == {flag for flag in flags if flag.startswith("--")} - documented
 
 
 @pytest.mark.parametrize("block", re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL))
 def test_python_runs(block: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each block as it stands."""
+    """Each block runs unchanged, and prints something."""
     exec(compile(block, "README.md", "exec"), {})
 
     assert capsys.readouterr().out
 
 
 def test_every_command_of_the_shell_exists() -> None:
-    """Those in the list of verbs, and in the examples."""
-    named = set(re.search(r"`ngbkit ((?:\w+ \| )+\w+)`", TEXT)[1].split(" | "))  # type: ignore[index]
+    """Those in the list of commands, and in the examples."""
+    listed = set(re.search(r"`ngbkit ((?:\w+ \| )+\w+)`", TEXT)[1].split(" | "))  # type: ignore[index]
     used = set(re.findall(r"^    ngbkit (\w+)", TEXT, re.MULTILINE))
 
-    assert set(cli._COMMANDS) == named
-    assert used <= named
+    assert set(cli._COMMANDS) == listed
+    assert used <= listed

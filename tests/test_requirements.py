@@ -1,4 +1,4 @@
-"""What a machine lacks is said in one way, and counted at the end."""
+"""Tests are skipped for want of a requirement in one way, and counted at the end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import requirements
 from requirements import Program, Requirement
 
 NOTHING = Program(name="Nothing", install="sudo apt install nothing", commands=("no-such-program",), package="nothing")
-DOOR = Path(requirements.__file__)
+MODULE = Path(requirements.__file__)
 
 
 @pytest.fixture(autouse=True)
@@ -18,8 +18,8 @@ def _lenient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(requirements.REQUIRE_ALL, raising=False)
 
 
-def test_a_missing_program_skips_with_the_command_that_brings_it() -> None:
-    """The skip carries the requirement, for the line at the end."""
+def test_a_missing_program_skips_with_the_command_that_installs_it() -> None:
+    """The skip has the requirement, for the line at the end."""
     with pytest.raises(pytest.skip.Exception, match=r"needs Nothing; get it by: sudo apt install nothing") as skipped:
         requirements.require_program(NOTHING)
 
@@ -33,16 +33,16 @@ def test_where_all_is_required_a_missing_program_fails(monkeypatch: pytest.Monke
         requirements.require_program(NOTHING)
 
 
-def test_what_is_there_is_no_reason_to_skip() -> None:
-    """A program gives its path."""
+def test_a_present_requirement_never_skips() -> None:
+    """A present program has a path."""
     shell = Program(name="a shell", install="", commands=("no-such-shell", "sh"), package="dash")
     requirements.require(Requirement(name="truth", install=""), present=True)
 
     assert Path(requirements.require_program(shell)).name == "sh"
 
 
-def test_one_line_says_what_was_left_out() -> None:
-    """By requirement, with the number of tests and the command; nothing where nothing was left out."""
+def test_skipped_tests_are_summarized_in_one_line() -> None:
+    """By requirement, with the number of tests and the command; empty without skipped tests."""
     missing = [("Chromium", "sudo apt install chromium"), ("root", "sudo make test"), ("root", "sudo make test")]
     line = requirements.summarize(missing)
 
@@ -51,11 +51,11 @@ def test_one_line_says_what_was_left_out() -> None:
     assert "" == requirements.summarize([])
 
 
-def test_there_is_no_other_door() -> None:
-    """No test skips by itself, where the line at the end would not know of it."""
-    doors = re.compile(r"pytest\.(skip\(|importorskip|mark\.skip|mark\.xfail|skip\.Exception\()")
-    own = {DOOR, Path(__file__)}
-    files = [path for path in DOOR.parent.rglob("*.py") if path not in own]
+def test_no_test_skips_in_another_way() -> None:
+    """The line at the end would not count it."""
+    skips = re.compile(r"pytest\.(skip\(|importorskip|mark\.skip|mark\.xfail|skip\.Exception\()")
+    exempt = {MODULE, Path(__file__)}
+    files = [path for path in MODULE.parent.rglob("*.py") if path not in exempt]
 
     assert len(files) > 100
-    assert [] == [path.name for path in files if doors.search(path.read_text())]
+    assert [] == [path.name for path in files if skips.search(path.read_text())]

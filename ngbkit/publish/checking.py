@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ngbkit.dataset import storage
-from ngbkit.dataset.dataset_hash import fingerprint
+from ngbkit.dataset.dataset_hash import hash_dataset
 from ngbkit.errors import NgbkitError
 from ngbkit.figures.provenance import KEY
 from ngbkit.publish.manifest import Figure, Manifest
@@ -88,7 +88,7 @@ def _check(figure: Figure, folder: Path, cells: set[str], digests: dict[str, str
 
 def _fingerprint(file: Path) -> str:
     try:
-        return fingerprint(storage.load(file))
+        return hash_dataset(storage.load(file))
     except NgbkitError:
         return ""
 

@@ -52,7 +52,7 @@ def write_page(executed: Path, target: Path, static: Path) -> list[Figure]:
                 code=hash_json(code),
                 spec=hash_json(spec),
                 provenance=dict(spec.get("usermeta", {}).get(KEY, {})),
-                title=pictures.title(spec),
+                title=pictures.get_title(spec),
             )
             figures.append(figure)
             write_pictures(spec, static, figure.id)
@@ -72,7 +72,7 @@ def write_pictures(spec: dict[str, Any], folder: Path, name: str) -> None:
     complete = all((folder / f"{name}{kind}").is_file() for kind in pictures.KINDS)
     if complete and file.is_file() and file.read_text() == text:
         return
-    for kind, content in pictures.pictures(spec).items():
+    for kind, content in pictures.render(spec).items():
         (folder / f"{name}{kind}").write_bytes(content)
     file.write_text(text)
 

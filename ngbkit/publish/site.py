@@ -21,7 +21,7 @@ else:
 
 from ngbkit.dataset import storage
 from ngbkit.errors import MissingDependencyError, NgbkitError, UsageError
-from ngbkit.figures.pictures import converter
+from ngbkit.figures.pictures import load_converter
 from ngbkit.metrics import profiles
 from ngbkit.sweep.json_values import to_json_value
 
@@ -125,7 +125,7 @@ def write_sources(
     _write(static / "ngbkit.css", _STYLE)
     _write(static / "favicon.svg", _ICON)
     if not (static / "vega.js").is_file():
-        bundle = converter().javascript_bundle("window.vegaEmbed = vegaEmbed;")
+        bundle = load_converter().javascript_bundle("window.vegaEmbed = vegaEmbed;")
         # In a scope of its own: the bundle and Sphinx's scripts share some names.
         (static / "vega.js").write_text(f"(() => {{\n{bundle}\n}})();\n")
     _write(folder / "site.json", json.dumps({"title": config.title, "description": config.description}))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from lab import Notebook, serving
+from lab import Notebook, serve
 from playwright.sync_api import Browser
 from state import make_state_dir
 
@@ -20,7 +20,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def address(home: Path, tmp_path_factory: pytest.TempPathFactory, peaks_file: Path) -> Iterator[str]:
     """The address of a running JupyterLab."""
-    with serving(home, make_state_dir(tmp_path_factory, peaks_file)) as address:
+    with serve(home, make_state_dir(tmp_path_factory, peaks_file)) as address:
         yield address
 
 

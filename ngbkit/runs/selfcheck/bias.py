@@ -109,7 +109,7 @@ def _compare(comparison: _Comparison, compiler: str, missing: str) -> Bias:
     if not paired.any():
         return replace(bias, problem=missing or comparison.problems.get(compiler, "nothing was measured"))
     log_ratios = np.log(ours[paired] / theirs[paired])
-    low, high = intervals.median_interval(log_ratios, LEVEL)
+    low, high = intervals.compute_median_interval(log_ratios, LEVEL)
     return replace(
         bias,
         ratio=float(np.exp(np.median(log_ratios))),

@@ -207,7 +207,7 @@ def _compare(
                 for disturbed, reference in pairs
             ]
         )
-        low, high = intervals.median_interval(np.log(ratios), LEVEL)
+        low, high = intervals.compute_median_interval(np.log(ratios), LEVEL)
         yield Effect(
             disturbance=disturbance.name,
             beside=beside,

@@ -17,7 +17,7 @@ from typing import Any
 
 from ngbkit import registry
 from ngbkit.compilers.base import Compiler, Program, Task, Tuning
-from ngbkit.device.timing.rounds import shuffled
+from ngbkit.device.timing.rounds import shuffle
 from ngbkit.device.timing.sampling import sample
 from ngbkit.device.timing.warming import warm_up
 from ngbkit.runs.selfcheck.prepared import build_network, draw_inputs
@@ -35,7 +35,7 @@ def measure(spec: Mapping[str, Any]) -> dict[str, float]:
             program.run()
             warm_up(program.run)
         for number in range(-(-spec["repeats"] // SAMPLES_A_TURN)):
-            for name in shuffled(list(programs), spec["seed"], number):
+            for name in shuffle(list(programs), spec["seed"], number):
                 samples_ns[name] += sample(programs[name].run, SAMPLES_A_TURN, settle=1)
     return {name: median(samples) * 1e-9 for name, samples in samples_ns.items()}
 

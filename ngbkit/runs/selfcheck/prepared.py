@@ -40,7 +40,7 @@ def prepare(workload: Workload, compilers: Sequence[str], threads: int) -> dict[
         "onnx": prepared["onnx"].get("1"),
         "inputs": prepared["inputs"],
         "examples": prepared["examples"],
-        "artifacts": str(options.get_state_dir() / "artifacts"),
+        "artifacts": str(options.get_state_dir() / options.LAYOUT.artifacts),
     }
 
 
