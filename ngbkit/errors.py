@@ -1,18 +1,18 @@
-"""What can go wrong, as a tree.
+"""The exceptions of ngbkit, as a tree.
 
     NgbkitError
-    ├── UsageError (ValueError)      what was asked for cannot be done as asked
-    │   ├── UnknownNameError         no compiler, device, model, factor, option of that name
+    ├── UsageError (ValueError)      an invalid request
+    │   ├── UnknownNameError         no compiler, device, model, factor or option has that name
     │   ├── WorkloadError            the network cannot be built, exported or fed
-    │   └── RunNotFoundError         no run of that id
+    │   └── RunNotFoundError         no run has that id
     ├── MissingDependencyError (ImportError)   an optional part is not installed
-    ├── UnsupportedError             a compiler cannot do this network, here, and says why
+    ├── UnsupportedError             a compiler cannot compile this network here; the message is the reason
     ├── JournalError
-    │   └── FencedError              another process holds the journal
-    ├── DeviceError                  an engine, a child or a link was lost
-    └── MetricError (ValueError)     a metric lacks the trial it is relative to
+    │   └── FencedError              another process has locked the journal
+    ├── DeviceError                  an engine, a child process or a link was lost
+    └── MetricError (ValueError)     a metric lacks the trial that it is relative to
 
-Every message says what came, what is valid and what to do next. Nothing here prints or exits.
+Every message reports the value received, the valid values and the next step. Nothing here prints or exits.
 """
 
 from __future__ import annotations
@@ -20,57 +20,59 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+_LISTED = 12  # An error lists at most this many valid names.
+
 
 class NgbkitError(Exception):
     """The root of every error that ngbkit raises on purpose."""
 
 
 class UsageError(NgbkitError, ValueError):
-    """What was asked for cannot be done as asked."""
+    """An invalid request."""
 
 
 class UnknownNameError(UsageError):
-    """A name that nothing answers to.
+    """An unknown name.
 
     Parameters
     ----------
     kind
-        What was looked up, in the singular: ``"compiler"``.
+        The kind of thing, in the singular: ``"compiler"``.
     name
-        What came.
-    known
+        The name received.
+    choices
         Every valid name.
     hint
-        Where to look next, a full sentence.
+        A full sentence with the next step.
     """
 
-    def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = "") -> None:
-        self.kind, self.name, self.known, self.hint = kind, name, sorted(known), hint
-        super().__init__(self._message())
+    def __init__(self, kind: str, name: str, choices: Iterable[str], hint: str = "") -> None:
+        self.kind, self.name, self.choices, self.hint = kind, name, sorted(choices), hint
+        super().__init__(self._build_message())
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
-        return type(self), (self.kind, self.name, self.known, self.hint)
+        return type(self), (self.kind, self.name, self.choices, self.hint)
 
-    def _message(self) -> str:
-        near = nearest(self.name, self.known)
-        if near:
-            valid = f"Did you mean {_either(near)}?"
-        elif not self.known:
-            valid = f"There is no {self.kind} at all."
-        elif len(self.known) <= 12:
-            valid = f"Valid: {', '.join(self.known)}."
+    def _build_message(self) -> str:
+        matches = find_nearest(self.name, self.choices)
+        if matches:
+            expected = f"Did you mean {_join_or(matches)}?"
+        elif not self.choices:
+            expected = f"No {self.kind} is available."
+        elif len(self.choices) <= _LISTED:
+            expected = f"Expected {'one of ' if len(self.choices) > 1 else ''}{', '.join(self.choices)}."
         else:
-            valid = f"There are {len(self.known)}, none of a similar name."
-        return " ".join(filter(None, [f"unknown {self.kind} {self.name!r}.", valid, self.hint]))
+            expected = f"None of the {len(self.choices)} valid names is similar."
+        return " ".join(filter(None, [f"unknown {self.kind} {self.name!r}.", expected, self.hint]))
 
 
 class WorkloadError(UsageError):
-    """A network that cannot be built, exported or fed.
+    """A network cannot be built, exported or fed.
 
     Attributes
     ----------
     traceback : str
-        The traceback of the user's own code, with the user's own line numbers; empty where there is none.
+        The traceback of the user's own code, with the user's own line numbers; empty if no such code raised.
     """
 
     def __init__(self, message: str, traceback: str = "") -> None:
@@ -82,7 +84,7 @@ class WorkloadError(UsageError):
 
 
 class RunNotFoundError(UsageError):
-    """No run of that id."""
+    """No run has that id."""
 
 
 class MissingDependencyError(NgbkitError, ImportError):
@@ -91,9 +93,9 @@ class MissingDependencyError(NgbkitError, ImportError):
     Parameters
     ----------
     package
-        What could not be imported.
+        The package that failed to import.
     extra
-        The extra of ngbkit that brings it.
+        The extra of ngbkit that installs it.
     """
 
     def __init__(self, package: str, extra: str) -> None:
@@ -105,7 +107,7 @@ class MissingDependencyError(NgbkitError, ImportError):
 
 
 class UnsupportedError(NgbkitError):
-    """A compiler cannot do this network here. The message is the reason; the trial's status is ``unsupported``."""
+    """A compiler cannot compile this network here: the message is the reason, the trial's status ``unsupported``."""
 
 
 class JournalError(NgbkitError):
@@ -113,7 +115,7 @@ class JournalError(NgbkitError):
 
 
 class FencedError(JournalError):
-    """Another process holds the journal: an engine that was thought dead may still be measuring."""
+    """Another process has locked the journal: an engine that was presumed dead may still be measuring."""
 
 
 class DeviceError(NgbkitError):
@@ -124,12 +126,12 @@ class MetricError(NgbkitError, ValueError):
     """A metric lacks the trial that it is relative to; the message names the trial to add."""
 
 
-def nearest(name: str, known: Iterable[str], most: int = 3) -> list[str]:
-    """The known names most like `name`, best first, at most `most` of them."""
-    by_fold = {candidate.lower(): candidate for candidate in known}
-    matches = difflib.get_close_matches(name.lower(), by_fold, n=most, cutoff=0.6)
+def find_nearest(name: str, choices: Iterable[str], limit: int = 3) -> list[str]:
+    """Find the choices most similar to `name`, best first, whatever their case."""
+    by_fold = {choice.lower(): choice for choice in choices}
+    matches = difflib.get_close_matches(name.lower(), by_fold, n=limit, cutoff=0.6)
     return [by_fold[match] for match in matches]
 
 
-def _either(names: list[str]) -> str:
+def _join_or(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"

@@ -1,4 +1,4 @@
-"""Files: artifacts by content hash, files that appear whole or not at all, scratch folders that end with a process."""
+"""Files: artifacts named by content hash, atomic writes, and scratch folders that are removed with their process."""
 
 from __future__ import annotations
 
@@ -13,110 +13,103 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import psutil
 
 from ngbkit.errors import DeviceError, UsageError
 
 _DIGEST = re.compile(r"[0-9a-f]{32}")
+_CHUNK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """A folder of files named by their content hash.
-
-    Parameters
-    ----------
-    root
-        The folder; made when something is first put there.
-    """
+    """A folder of files named by their content hash; the first file added creates it."""
 
     root: Path
 
-    def path(self, digest: str) -> Path:
-        """Where the file of that hash lies, or would lie.
-
-        Raises
-        ------
-        UsageError
-            It is not a content hash; a path that leaves the store cannot be made of one.
-        """
-        if not _DIGEST.fullmatch(digest):
-            raise UsageError(f"{digest!r} is not a content hash; valid are 32 lower-case hex digits.")
+    def locate(self, digest: str) -> Path:
+        """Return the path of the file with that hash, whether it exists or not."""
+        if not _DIGEST.fullmatch(digest):  # a path in here could lead out of the store
+            raise UsageError(f"invalid content hash {digest!r}; expected 32 lower-case hex digits.")
         return self.root / digest[:2] / digest
 
-    def have(self, digest: str) -> bool:
-        return self.path(digest).is_file()
+    def contains(self, digest: str) -> bool:
+        return self.locate(digest).is_file()
 
-    def push(self, source: Path) -> str:
-        """Take in a file; its content hash. A file that is here already is not copied again."""
+    def add(self, source: Path) -> str:
+        """Copy a file into the store, unless the store contains it, and return its content hash."""
         digest = hash_file(source)
-        if not self.have(digest):
-            with open(source, "rb") as read:
-                self.receive(digest, iter(lambda: read.read(1 << 20), b""))
+        if not self.contains(digest):
+            with open(source, "rb") as file:
+                self.receive(digest, read_chunks(file))
+        return digest
+
+    def move(self, source: Path) -> str:
+        """Move a file of the same file system into the store and return its content hash."""
+        digest = hash_file(source)
+        path = self.locate(digest)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        source.replace(path)
         return digest
 
     def receive(self, digest: str, chunks: Iterator[bytes]) -> Path:
-        """Write a file that comes in pieces, and keep it only if it has the hash it was announced with.
-
-        Raises
-        ------
-        DeviceError
-            What came has another hash: it was cut or changed on the way.
-        """
-        with replacing(self.path(digest)) as temporary:
-            came = hashlib.blake2b(digest_size=16)
-            with open(temporary, "wb") as write:
+        """Write a file from chunks and return its path; raise `DeviceError` if its hash is not the announced one."""
+        path = self.locate(digest)
+        with write_atomically(path) as draft:
+            hasher = hashlib.blake2b(digest_size=16)
+            with open(draft, "wb") as file:
                 for chunk in chunks:
-                    came.update(chunk)
-                    write.write(chunk)
-            if came.hexdigest() != digest:
-                raise DeviceError(f"an artifact came with hash {came.hexdigest()} instead of {digest}: send it again.")
-        return self.path(digest)
+                    hasher.update(chunk)
+                    file.write(chunk)
+            if hasher.hexdigest() != digest:
+                raise DeviceError(f"corrupt artifact: got hash {hasher.hexdigest()}; expected {digest}. Send it again.")
+        return path
 
     def evict(self, keep_bytes: int) -> list[str]:
-        """Delete the files that were used longest ago until at most `keep_bytes` are left; their hashes."""
+        """Delete the least recently used files until at most `keep_bytes` remain, and return their hashes."""
         files = sorted(
             (file for file in self.root.glob("??/*") if file.is_file()), key=lambda file: file.stat().st_atime
         )
         total = sum(file.stat().st_size for file in files)
-        gone = []
+        evicted = []
         for file in files:
             if total <= keep_bytes:
                 break
             total -= file.stat().st_size
             file.unlink()
-            gone.append(file.name)
-        return gone
+            evicted.append(file.name)
+        return evicted
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A temporary file beside `path` that takes its place when the block ends well, and is removed when it does not."""
+def write_atomically(path: Path) -> Iterator[Path]:
+    """Yield a draft beside `path` that replaces it when the block succeeds and is removed when the block raises."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     os.close(handle)
-    temporary = Path(name)
+    draft = Path(name)
     try:
-        yield temporary
-        temporary.replace(path)
+        yield draft
+        draft.replace(path)
     finally:
-        temporary.unlink(missing_ok=True)
+        draft.unlink(missing_ok=True)
 
 
 def hash_file(path: Path) -> str:
-    """The content hash of a file: 32 hex digits of BLAKE2b."""
-    digest = hashlib.blake2b(digest_size=16)
-    with open(path, "rb") as read:
-        while chunk := read.read(1 << 20):
-            digest.update(chunk)
-    return digest.hexdigest()
+    """Hash a file's content: 32 hex digits of BLAKE2b, read in chunks, as it may be larger than memory."""
+    hasher = hashlib.blake2b(digest_size=16)
+    with open(path, "rb") as file:
+        for chunk in read_chunks(file):
+            hasher.update(chunk)
+    return hasher.hexdigest()
 
 
 def make_scratch(home: Path) -> Path:
-    """A new folder below `home`, which only its owner can read; those of processes that have ended are removed.
+    """Create a private folder below `home` for this process, and remove those of processes that have ended.
 
-    A state folder may be shared by the nodes of a cluster: a process is looked for on its own machine only.
+    Several machines may share a state folder; a machine removes only the folders of its own processes.
     """
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     clean_scratch(home)
@@ -126,9 +119,14 @@ def make_scratch(home: Path) -> Path:
 
 
 def clean_scratch(home: Path, ending: int | None = None) -> None:
-    """Remove the folders of processes that have ended, and those of the one that is `ending`."""
+    """Remove the folders of processes that have ended, and those of the process `ending`."""
     for folder in home.iterdir() if home.is_dir() else ():
-        owner, _, rest = folder.name.partition("-")
-        here = rest.partition("-")[2] == platform.node()
-        if here and owner.isdigit() and (int(owner) == ending or not psutil.pid_exists(int(owner))):
+        pid, _, rest = folder.name.partition("-")
+        is_local = rest.partition("-")[2] == platform.node()
+        if is_local and pid.isdigit() and (int(pid) == ending or not psutil.pid_exists(int(pid))):
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def read_chunks(file: BinaryIO) -> Iterator[bytes]:
+    """Read a binary file in chunks of 1 MiB."""
+    return iter(lambda: file.read(_CHUNK_BYTES), b"")

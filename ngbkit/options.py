@@ -1,11 +1,11 @@
-"""The defaults that a user may change, for a session or for a block.
+"""The defaults that a user may change, for a session or for a block, and the layout of the state folder.
 
     >>> import ngbkit
     >>> with ngbkit.set_options(repeats=20):
     ...     ngbkit.get_options()["repeats"]
     20
 
-Nothing here touches ``os.environ``: a child process is told its settings and applies them itself.
+Nothing here changes ``os.environ``: a child process receives its settings and applies them itself.
 """
 
 from __future__ import annotations
@@ -13,53 +13,81 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ngbkit.errors import UnknownNameError, UsageError
 
+DEVICE = "NGBKIT_DEVICE"
+"""The environment variable that names the device to measure on; the kernel of a device sets it."""
 
-def _positive(value: Any) -> bool:
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The names directly below the state folder.
+
+    `ngbkit.cluster.deployment.onsite` lists the same names, as it runs on a device before ngbkit is installed there.
+    """
+
+    # Of the client:
+    runs: str = "runs"  # a folder per run: its description and journal
+    predictors: str = "predictors"  # the predictors trained by `ngbkit optimize`
+    wheelhouses: str = "wheelhouses"  # the wheels downloaded for devices without a network
+    # Of the client and of each device:
+    artifacts: str = "artifacts"  # files by content hash: ONNX graphs, exported programs, examples
+    cache: str = "cache"  # a folder per device of prepared workloads; `graphs` holds a predictor's
+    clusters: str = "clusters"  # the connection files of running controllers
+    scratch: str = "scratch"  # the temporary folders of running processes
+    # Of each device:
+    devices: str = "devices"  # a folder per device label: the journal of each run, the lock of the device
+    downloads: str = "downloads"  # pip's cache during a deployment
+    engines: str = "engines"  # a folder per engine: its process, connection file and log
+    env: str = "env"  # the virtual environment that `ngbkit deploy` created
+    incoming: str = "incoming"  # artifacts in transfer
+    peaks: str = "peaks.json"  # the device's measured peaks (a file)
+    selfcheck: str = "selfcheck"  # the latest self-check of each device label
+    tuning: str = "tuning"  # a folder per device label of tuning results, which no cold compile removes
+    wheels: str = "wheels"  # the wheels of a deployment in progress
+
+
+LAYOUT = Layout()
+
+
+def _is_positive(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0
 
 
-def _count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+def _is_integer(value: Any, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
-def _seed(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-DEVICE = "NGBKIT_DEVICE"
-"""The environment variable that names the device to measure on: a kernel of a device has it."""
-
-# name: (default, check, what is valid)
+# name: (default, check, the valid values)
 _OPTIONS: dict[str, tuple[Any, Callable[[Any], bool], str]] = {
-    "repeats": (100, _count, "a positive integer: the samples of a trial"),
-    "timeout_s": (600.0, _positive, "seconds above 0: how long one step of a child may take"),
-    "seed": (0, _seed, "an integer from 0 up"),
+    "repeats": (100, lambda value: _is_integer(value, 1), "an integer >= 1, the samples per trial"),
+    "timeout_s": (600.0, _is_positive, "a number of seconds > 0, the time limit of one step of a child process"),
+    "seed": (0, lambda value: _is_integer(value, 0), "an integer >= 0"),
     "device": (
         None,
         lambda value: value is None or (bool(value) and isinstance(value, str)),
-        "a label, or None",
+        "the label of a device, or None",
     ),
-    "state_dir": (None, lambda value: value is None or isinstance(value, (str, Path)), "a folder, or None"),
+    "state_dir": (None, lambda value: value is None or isinstance(value, (str, Path)), "the path of a folder, or None"),
 }
 _current: dict[str, Any] = {name: default for name, (default, _, _) in _OPTIONS.items()}
 
 
 def get_options() -> Mapping[str, Any]:
-    """The options in force, by name."""
+    """Return the current options, by name."""
     return dict(_current)
 
 
 @contextmanager
-def _restoring(before: dict[str, Any]) -> Iterator[None]:
+def _restore_after(previous: dict[str, Any]) -> Iterator[None]:
     try:
         yield
     finally:
-        _current.update(before)
+        _current.update(previous)
 
 
 def set_options(**options: Any) -> Any:
@@ -68,49 +96,49 @@ def set_options(**options: Any) -> Any:
     Parameters
     ----------
     repeats : int
-        Samples a trial, 100 as in the paper (section V-A).
+        Samples per trial, 100 as in the paper (section V-A).
     timeout_s : float
-        How long one step of a child (building, compiling, a block of calls) may take before it is killed, in seconds.
+        The time limit in seconds of one step of a child process (building, compiling, a block of calls).
     seed : int
-        Seeds weights, inputs and the order of measuring.
+        Seeds weights, inputs and the order of measurement.
     device : str or None
-        The label of the device to measure on where a sweep does not say. None: ``$NGBKIT_DEVICE``, else ``"cpu"``.
+        The label of the device to measure on by default. None: ``$NGBKIT_DEVICE``, else ``"cpu"``.
     state_dir : path or None
-        Where runs, journals and cached artifacts are kept. None: ``$NGBKIT_STATE_DIR``, else the user's state folder.
+        The folder of runs, journals and cached artifacts. None: ``$NGBKIT_STATE_DIR``, else the user's state folder.
 
     Raises
     ------
     UnknownNameError, UsageError
-        An option that does not exist, or a value that does not fit.
+        An unknown option, or an invalid value.
     """
     for name, value in options.items():
         if name not in _OPTIONS:
             raise UnknownNameError("option", name, _OPTIONS)
-        _, check, valid = _OPTIONS[name]
-        if not check(value):
-            raise UsageError(f"option {name}={value!r} does not fit; valid is {valid}.")
-    before = {name: _current[name] for name in options}
+        _, is_valid, expected = _OPTIONS[name]
+        if not is_valid(value):
+            raise UsageError(f"invalid option {name}: got {value!r}; expected {expected}.")
+    previous = {name: _current[name] for name in options}
     _current.update(options)
-    return _restoring(before)
+    return _restore_after(previous)
 
 
-def device() -> str:
-    """The label of the device that is measured on where a sweep does not say."""
+def get_device() -> str:
+    """Return the label of the device to measure on by default."""
     return str(_current["device"] or os.environ.get(DEVICE) or "cpu")
 
 
+def get_state_dir() -> Path:
+    """Return the folder of runs, journals and cached artifacts, whether it exists or not."""
+    path = _current["state_dir"] or os.environ.get("NGBKIT_STATE_DIR")
+    if path:
+        return Path(path).expanduser().absolute()
+    base = os.environ.get("XDG_STATE_HOME")
+    return (Path(base) if base else Path.home() / ".local" / "state") / "ngbkit"
+
+
 def make_state_dir() -> Path:
-    """The state folder, made where there is none, for its owner alone: whatever lies in it is out of others' reach."""
-    folder = state_dir()
+    """Create the state folder if it does not exist, readable by its owner alone, and return it."""
+    folder = get_state_dir()
     folder.parent.mkdir(parents=True, exist_ok=True)
     folder.mkdir(exist_ok=True, mode=0o700)
     return folder
-
-
-def state_dir() -> Path:
-    """The folder that holds runs, journals and cached artifacts (not created here)."""
-    chosen = _current["state_dir"] or os.environ.get("NGBKIT_STATE_DIR")
-    if chosen:
-        return Path(chosen).expanduser().absolute()
-    base = os.environ.get("XDG_STATE_HOME")
-    return (Path(base) if base else Path.home() / ".local" / "state") / "ngbkit"

@@ -1,6 +1,6 @@
-"""What is installed: compilers, workload sources and launchers, found by entry point, with a hint for what is missing.
+"""The plugins of ngbkit, loaded by entry point (compilers, workload sources, launchers), and the versions of packages.
 
-A package adds a compiler by an entry point of its own, and nothing of ngbkit changes::
+A package adds a compiler by an entry point of its own; ngbkit itself needs no change::
 
     [project.entry-points."ngbkit.compilers"]
     mine = "my_package.compiler:COMPILER"      # a ngbkit.compilers.base.Compiler
@@ -20,47 +20,43 @@ COMPILERS = "ngbkit.compilers"
 WORKLOADS = "ngbkit.workloads"
 LAUNCHERS = "ngbkit.launchers"
 
+_KINDS = {COMPILERS: "compiler", WORKLOADS: "workload source", LAUNCHERS: "launcher"}
 
-def names(group: str) -> list[str]:
-    """The names that the entry points of `group` offer; nothing is imported."""
-    return list(_entry_points(group))
+
+def list_names(group: str) -> list[str]:
+    """List the names of a group's entry points without importing any."""
+    return list(_list_entry_points(group))
 
 
 def load(group: str, name: str) -> Any:
-    """The object behind the entry point `name` of `group`.
-
-    Raises
-    ------
-    UnknownNameError
-        No entry point has that name; the error offers the nearest.
-    """
-    found = _entry_points(group)
-    if name not in found:
-        kind = {COMPILERS: "compiler", WORKLOADS: "workload source", LAUNCHERS: "launcher"}.get(group, group)
-        raise UnknownNameError(kind, name, found, "`ngbkit compilers` lists them all." if group == COMPILERS else "")
-    return _load(found[name])
+    """Load the object of the entry point `name` in `group`, or raise `UnknownNameError` with the nearest names."""
+    entry_points = _list_entry_points(group)
+    if name not in entry_points:
+        hint = "`ngbkit compilers` lists them all." if group == COMPILERS else ""
+        raise UnknownNameError(_KINDS.get(group, group), name, entry_points, hint)
+    return _load(entry_points[name])
 
 
 def load_all(group: str) -> dict[str, Any]:
-    """Every object of `group` by name; one that does not import is left out with a warning."""
-    found: dict[str, Any] = {}
-    for name, entry_point in _entry_points(group).items():
+    """Load every object of `group`, by name; warn about a plugin that fails to import, and leave it out."""
+    plugins: dict[str, Any] = {}
+    for name, entry_point in _list_entry_points(group).items():
         try:
-            found[name] = _load(entry_point)
-        except Exception as error:  # noqa: BLE001  a stranger's plugin may raise anything
-            warnings.warn(f"the {group} plugin {name!r} ({entry_point.value}) does not load: {error!r}", stacklevel=2)
-    return found
+            plugins[name] = _load(entry_point)
+        except Exception as error:  # noqa: BLE001  a third party's plugin may raise anything
+            warnings.warn(f"the {group} plugin {name!r} ({entry_point.value}) failed to load: {error!r}", stacklevel=2)
+    return plugins
 
 
 def refresh() -> None:
-    """Look at the installed packages again, after one was added while Python runs."""
-    _entry_points.cache_clear()
+    """Discover the plugins again, after a package was installed while Python runs."""
+    _list_entry_points.cache_clear()
     _load.cache_clear()
 
 
 @cache
-def _entry_points(group: str) -> Mapping[str, metadata.EntryPoint]:
-    return unique(metadata.entry_points(group=group))
+def _list_entry_points(group: str) -> Mapping[str, metadata.EntryPoint]:
+    return drop_duplicates(metadata.entry_points(group=group))
 
 
 @cache
@@ -68,21 +64,21 @@ def _load(entry_point: metadata.EntryPoint) -> Any:
     return entry_point.load()
 
 
-def unique(entry_points: metadata.EntryPoints) -> dict[str, metadata.EntryPoint]:
-    """One entry point a name, the first that comes; a second one of another value is warned about and ignored."""
-    found: dict[str, metadata.EntryPoint] = {}
+def drop_duplicates(entry_points: metadata.EntryPoints) -> dict[str, metadata.EntryPoint]:
+    """Keep the first entry point of each name; warn about another one of that name with a different value."""
+    by_name: dict[str, metadata.EntryPoint] = {}
     for entry_point in entry_points:
-        first = found.setdefault(entry_point.name, entry_point)
+        first = by_name.setdefault(entry_point.name, entry_point)
         if first.value != entry_point.value:
             warnings.warn(
                 f"two plugins are named {entry_point.name!r}: {first.value} is used, {entry_point.value} is ignored",
                 stacklevel=2,
             )
-    return found
+    return by_name
 
 
-def version(package: str) -> str | None:
-    """The installed version of a distribution, or None."""
+def find_version(package: str) -> str | None:
+    """Find the installed version of a distribution; None if it is not installed."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""Small ONNX graphs, written by hand, for the tests of what is made of graphs."""
+"""Small ONNX graphs, built node by node, for tests."""
 
 from __future__ import annotations
 
@@ -16,52 +16,52 @@ Branch = Sequence[str]
 
 
 class Builder:
-    """Adds nodes one by one; every method gives the name of the value that it made."""
+    """Adds nodes to a graph; every method returns the name of its output value."""
 
     def __init__(self, channels: int = 8, size: int = 16) -> None:
         self.nodes: list[Any] = []
         self.weights: list[Any] = []
         self.shape = [1, channels, size, size]
         self.channels = {"x": channels}
-        self.drawn = np.random.default_rng(0)
+        self.generator = np.random.default_rng(0)
 
-    def add(self, kind: str, *taken: str, **attributes: Any) -> str:
-        """Any operator that keeps the channels of the first value that it takes."""
+    def add(self, operator: str, *inputs: str, **attributes: Any) -> str:
+        """Add an operator whose output has the channels of its first input."""
         name = f"v{len(self.nodes)}"
-        self.nodes.append(helper.make_node(kind, list(taken), [name], name=f"{kind}{len(self.nodes)}", **attributes))
-        self.channels[name] = self.channels[taken[0]]
+        self.nodes.append(helper.make_node(operator, inputs, [name], name=f"{operator}{len(self.nodes)}", **attributes))
+        self.channels[name] = self.channels[inputs[0]]
         return name
 
     def conv(self, value: str, out: int, kernel: int = 3, group: int = 1, stride: int = 1) -> str:
-        """A convolution that keeps height and width, unless it has a stride."""
+        """Add a convolution that keeps height and width, unless it has a stride."""
         weight = f"w{len(self.weights)}"
         shape = (out, self.channels[value] // group, kernel, kernel)
-        drawn = self.drawn.standard_normal(shape).astype(np.float32) / np.sqrt(np.prod(shape[1:]))
-        self.weights.append(numpy_helper.from_array(drawn.astype(np.float32), weight))
-        about = {"kernel_shape": [kernel] * 2, "pads": [kernel // 2] * 4, "group": group, "strides": [stride] * 2}
-        name = self.add("Conv", value, weight, **about)
+        values = self.generator.standard_normal(shape).astype(np.float32) / np.sqrt(np.prod(shape[1:]))
+        self.weights.append(numpy_helper.from_array(values.astype(np.float32), weight))
+        attributes = {"kernel_shape": [kernel] * 2, "pads": [kernel // 2] * 4, "group": group, "strides": [stride] * 2}
+        name = self.add("Conv", value, weight, **attributes)
         self.channels[name] = out
         return name
 
     def model(self, *outputs: str) -> Any:
-        """The whole, its first dimension open."""
-        drawn = helper.make_graph(
+        """Build the model, its batch dynamic."""
+        proto = helper.make_graph(
             self.nodes,
             "graph",
             [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", *self.shape[1:]])],
             [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs],
             self.weights,
         )
-        return helper.make_model(drawn, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+        return helper.make_model(proto, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
 
 
 def residual(folder: Path, width: int = 8, blocks: int = 2, kernel: int = 3, size: int = 16) -> Path:
-    """Blocks of a convolution, a ReLU and a sum with what came in; a file."""
-    build = Builder(width, size)
+    """Write a stack of residual blocks, each a convolution and a ReLU, to a file."""
+    builder = Builder(width, size)
     value = "x"
     for _ in range(blocks):
-        value = build.add("Add", build.add("Relu", build.conv(value, width, kernel)), value)
-    return write(build.model(value), folder / f"residual-{width}-{blocks}-{kernel}-{size}.onnx")
+        value = builder.add("Add", builder.add("Relu", builder.conv(value, width, kernel)), value)
+    return write(builder.model(value), folder / f"residual-{width}-{blocks}-{kernel}-{size}.onnx")
 
 
 def write(model: Any, path: Path) -> Path:
@@ -70,5 +70,5 @@ def write(model: Any, path: Path) -> Path:
 
 
 def graph(model: Any, folder: Path, batch_size: int = 1) -> Graph:
-    """A model as a graph."""
+    """Read a model as a graph."""
     return read(write(model, folder / "model.onnx"), batch_size)

@@ -1,67 +1,78 @@
-"""Options: checked when they are set, put back when the block ends."""
+"""Options: checked when set, restored when the block ends; and the layout of the state folder."""
 
 from __future__ import annotations
 
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ngbkit import options
+from ngbkit.cluster.deployment.onsite import folder
 from ngbkit.errors import UnknownNameError, UsageError
 
 
-def test_an_option_holds_until_its_block_ends() -> None:
-    """As a context manager it changes nothing for later."""
+def test_an_option_is_restored_when_its_block_ends() -> None:
+    """As a context manager, `set_options` changes nothing after the block."""
     with options.set_options(repeats=7):
         within = options.get_options()["repeats"]
 
     assert (7, 100) == (within, options.get_options()["repeats"])
 
 
-def test_a_block_that_raises_puts_options_back() -> None:
-    """Also when it ends badly."""
+def test_a_block_that_raises_restores_options() -> None:
+    """An exception changes nothing about that."""
     with pytest.raises(RuntimeError), options.set_options(seed=5):
         raise RuntimeError
 
     assert 0 == options.get_options()["seed"]
 
 
-@pytest.mark.parametrize("bad", [{"repeats": 0}, {"repeats": True}, {"timeout_s": -1}, {"seed": 1.5}, {"state_dir": 3}])
-def test_a_value_that_does_not_fit_is_refused_with_what_does(bad: dict[str, Any]) -> None:
-    """And nothing is changed."""
-    before = options.get_options()
-    with pytest.raises(UsageError, match="does not fit; valid is"):
-        options.set_options(**bad)
+@pytest.mark.parametrize(
+    ("name", "value"), [("repeats", 0), ("repeats", True), ("timeout_s", -1), ("seed", 1.5), ("state_dir", 3)]
+)
+def test_an_invalid_value_is_rejected(name: str, value: Any) -> None:
+    """The error reports the value and the valid ones, and no option changes."""
+    previous = options.get_options()
+    with pytest.raises(UsageError, match=f"invalid option {name}: got {value!r}; expected "):
+        options.set_options(**{name: value})
 
-    assert before == options.get_options()
+    assert previous == options.get_options()
 
 
 def test_an_unknown_option_offers_the_nearest() -> None:
-    """Options are names like any other."""
+    """As any unknown name does."""
     with pytest.raises(UnknownNameError, match="Did you mean repeats"):
         options.set_options(repeat=3)
 
 
-def test_the_state_folder_is_the_option_then_the_variable_then_the_users(
+def test_the_state_folder_is_the_option_then_the_variable_then_the_default(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each place gives way to the one before it."""
+    """Each source takes precedence over the next."""
     monkeypatch.setenv("NGBKIT_STATE_DIR", str(tmp_path / "variable"))
     with options.set_options(state_dir=tmp_path / "option"):
-        first = options.state_dir()
-    second = options.state_dir()
+        first = options.get_state_dir()
+    second = options.get_state_dir()
     monkeypatch.delenv("NGBKIT_STATE_DIR")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "xdg"))
-    third = options.state_dir()
+    third = options.get_state_dir()
 
     assert [tmp_path / "option", tmp_path / "variable", tmp_path / "xdg" / "ngbkit"] == [first, second, third]
 
 
-def test_the_state_folder_is_its_owners_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that is there is left as it is."""
+def test_the_state_folder_is_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mode of an existing folder does not change."""
     monkeypatch.setenv("NGBKIT_STATE_DIR", str(tmp_path / "some" / "state"))
 
     assert 0o700 == options.make_state_dir().stat().st_mode & 0o777
-    options.state_dir().chmod(0o750)
+    options.get_state_dir().chmod(0o750)
     assert 0o750 == options.make_state_dir().stat().st_mode & 0o777
+
+
+def test_a_device_lists_the_names_of_the_layout() -> None:
+    """The code that runs on a device before ngbkit is installed there has a list of its own."""
+    layout = {name if "." not in name else f"{Path(name).stem}.*" for name in astuple(options.LAYOUT)}
+
+    assert layout == {*folder.OURS, *folder.CLIENTS}

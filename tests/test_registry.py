@@ -1,4 +1,4 @@
-"""The registry: a compiler is found by its entry point, and a broken plugin breaks nothing else."""
+"""The registry: plugins are loaded by entry point, and a broken one affects no other."""
 
 from __future__ import annotations
 
@@ -14,44 +14,44 @@ from ngbkit.workloads.base import Source
 OURS = {"identity", "torchscript", "inductor", "onnxruntime", "openvino", "tvm", "tensorrt"}
 
 
-def test_our_compilers_and_sources_are_found() -> None:
-    """Each entry point leads to a record of its own name."""
+def test_our_compilers_and_sources_are_loaded() -> None:
+    """Each entry point loads a record of the same name."""
     compilers = registry.load_all(registry.COMPILERS)
     sources = registry.load_all(registry.WORKLOADS)
 
     assert set(compilers) >= OURS
     assert {"timm", "blocks", "onnx", "cell", "module"} <= set(sources)
-    assert all(isinstance(one, Compiler) and one.name == name for name, one in compilers.items())
-    assert all(isinstance(one, Source) and one.name == name for name, one in sources.items())
+    assert all(isinstance(compiler, Compiler) and compiler.name == name for name, compiler in compilers.items())
+    assert all(isinstance(source, Source) and source.name == name for name, source in sources.items())
 
 
-def test_a_strangers_compiler_is_found_without_a_change_of_ours() -> None:
-    """The plugin of the tests is one file and one entry point."""
+def test_a_third_party_compiler_needs_no_change_of_ngbkit() -> None:
+    """The tests' own plugin is one file and one entry point."""
     assert "goes wrong: hang" == registry.load(registry.COMPILERS, "hang").summary
 
 
 def test_an_unknown_compiler_offers_the_nearest() -> None:
-    """With the command that lists them all."""
+    """The error names the command that lists them all."""
     with pytest.raises(UnknownNameError, match=r"Did you mean openvino\?.*ngbkit compilers"):
         registry.load(registry.COMPILERS, "opnvino")
 
 
-def test_a_plugin_that_does_not_import_is_left_out_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The others are there."""
+def test_a_plugin_that_fails_to_import_is_left_out_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All other plugins are loaded."""
     broken = EntryPoint(name="broken", value="no_such_module:COMPILER", group=registry.COMPILERS)
-    found = {**registry._entry_points(registry.COMPILERS), "broken": broken}
-    monkeypatch.setattr(registry, "_entry_points", lambda group: found)
-    with pytest.warns(UserWarning, match=r"'broken' \(no_such_module:COMPILER\) does not load"):
+    entry_points = {**registry._list_entry_points(registry.COMPILERS), "broken": broken}
+    monkeypatch.setattr(registry, "_list_entry_points", lambda group: entry_points)
+    with pytest.warns(UserWarning, match=r"'broken' \(no_such_module:COMPILER\) failed to load"):
         loaded = registry.load_all(registry.COMPILERS)
 
     assert set(loaded) >= OURS
     assert "broken" not in loaded
 
 
-def test_of_two_plugins_of_one_name_the_first_is_used() -> None:
-    """And whoever installed the second is told."""
-    points = EntryPoints([EntryPoint(name="x", value=value, group="g") for value in ("a:A", "b:B", "a:A")])
+def test_the_first_of_two_plugins_with_one_name_is_used() -> None:
+    """A warning names the ignored one."""
+    entry_points = EntryPoints([EntryPoint(name="x", value=value, group="g") for value in ("a:A", "b:B", "a:A")])
     with pytest.warns(UserWarning, match="a:A is used, b:B is ignored"):
-        found = registry.unique(points)
+        by_name = registry.drop_duplicates(entry_points)
 
-    assert "a:A" == found["x"].value
+    assert "a:A" == by_name["x"].value

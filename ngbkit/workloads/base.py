@@ -1,4 +1,4 @@
-"""What a network to run is: its description, which travels, and the built thing, which never leaves its process."""
+"""A network to run: its description, which is sent to devices, and the built network, which stays in its process."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class TensorSpec:
     Parameters
     ----------
     name
-        As the ONNX graph calls it.
+        The name in the ONNX graph.
     shape
-        Of one sample: ``(3, 224, 224)``.
+        The shape of one sample: ``(3, 224, 224)``.
     dtype
         A NumPy name: ``"float32"``.
     """
@@ -47,25 +47,24 @@ class TensorSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """A network to run, described so that any device can build it: plain JSON and the artifacts it names.
+    """The description from which any device can build a network: plain JSON, and the artifacts that it names.
 
     Parameters
     ----------
     name
-        Its label in the dataset.
+        The label in the dataset.
     source
-        Which workload source builds it (an entry point of ``ngbkit.workloads``): ``"timm"``.
+        The workload source that builds it (an entry point of ``ngbkit.workloads``): ``"timm"``.
     spec
-        What that source needs, as plain JSON.
+        The source's input, as plain JSON.
     takes
-        The factors it can vary, in order; those without a value in `factors` must come from the sweep.
+        The factors that it can vary, in order; the sweep must supply those without a value in `factors`.
     factors
         The values to sweep of each factor.
     optional
-        Which of `takes` may be left without a value.
+        The subset of `takes` that needs no value.
     artifacts
-        Content hash to local path of every file that must be on the device first. The path stays here; only hashes
-        travel.
+        Content hash to local path of every file that the device needs first. Only the hashes are sent.
     """
 
     name: str
@@ -78,13 +77,13 @@ class Workload:
 
     @property
     def id(self) -> str:
-        """A content hash of what is built, whatever it is called and whichever factors are swept."""
-        return content_hash({"source": self.source, "spec": self.spec})
+        """The content hash of the network, independent of its name and of the swept factors."""
+        return hash_json({"source": self.source, "spec": self.spec})
 
     def with_factors(self, factors: Mapping[str, Iterable[Number]]) -> Workload:
-        """This workload with the values of those `factors` that it takes; values of its own win."""
-        taken = {name: tuple(values) for name, values in factors.items() if name in self.takes}
-        merged = {**taken, **self.factors}
+        """Return this workload with the values of those `factors` that it takes; its own values take precedence."""
+        swept = {name: tuple(values) for name, values in factors.items() if name in self.takes}
+        merged = {**swept, **self.factors}
         missing = [name for name in self.takes if not merged.get(name) and name not in self.optional]
         if missing:
             raise UsageError(
@@ -106,7 +105,7 @@ class Workload:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], locate: Callable[[str], Path] = Path) -> Workload:
-        """The workload that `to_json` described; `locate` turns a content hash into the path of that artifact here."""
+        """Build the workload from the output of `to_json`; `locate` maps a content hash to a local path."""
         return cls(
             name=data["name"],
             source=data["source"],
@@ -120,23 +119,23 @@ class Workload:
 
 @dataclass(slots=True, kw_only=True)
 class Network:
-    """A workload built on a device at one value of each factor: a module, or an ONNX file, with what it is fed.
+    """A workload built on a device at one value of each factor: a module, or an ONNX file, and its inputs.
 
     Parameters
     ----------
     inputs
-        In the order in which they are passed.
+        The inputs, in positional order.
     module
-        In ``eval()``, on the CPU, its untrained statistics re-randomised; None for an ONNX file.
+        The module in ``eval()``, on the CPU, its untrained statistics re-randomised; None for an ONNX file.
     onnx
-        An ONNX file whose external data, if any, lies beside it; None for a module.
+        An ONNX file with its external data, if any, beside it; None for a module.
     batch_size
-        The only batch size it takes; None where any will do.
+        The only valid batch size; None if any is valid.
     examples
-        Rows to draw from, by input name, each of shape ``(rows, *shape)``, for inputs that noise cannot stand in for
+        Rows to draw from, by input name, each of shape ``(rows, *shape)``, for inputs that noise cannot replace
         (token ids, masks). Inputs without an example are fed standard normal noise.
     baseline
-        What `identity` means for it: ``"torch eager"``.
+        The meaning of `identity` for this network: ``"torch eager"``.
     """
 
     inputs: Sequence[TensorSpec]
@@ -149,21 +148,21 @@ class Network:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """A kind of workload, found by entry point in the group ``ngbkit.workloads``.
+    """A kind of workload, an entry point of the group ``ngbkit.workloads``.
 
     Parameters
     ----------
     name, summary
-        What it is called, and one line on what it offers.
+        Its name, and one line about its networks.
     build
-        ``build(workload, factors)`` makes the `Network`, in a child process on the device.
+        ``build(workload, factors)`` builds the `Network`, in a child process on the device.
     parse
-        ``parse(text)`` gives the workload that a word on a command line names, or None where the word is not this
-        source's. Raises `UsageError` where it is, and is wrong.
+        ``parse(text)`` returns the workload that a word of a command line names, or None if another source must parse
+        that word. Raises `UsageError` if the word belongs to this source and is invalid.
     complete
-        ``complete(prefix)`` gives the words that could follow, for Tab.
+        ``complete(prefix)`` returns the completions of a word, for Tab.
     preload
-        The modules that building needs, which a fork server imports once.
+        The modules that ``build`` imports; a fork server imports them once.
     """
 
     name: str
@@ -174,7 +173,7 @@ class Source:
     preload: tuple[str, ...] = ("torch",)
 
 
-def content_hash(value: Any) -> str:
-    """A hash of plain JSON that does not depend on the order of its keys: 32 hex digits of BLAKE2b."""
+def hash_json(value: Any) -> str:
+    """Hash plain JSON, whatever the order of its keys: 32 hex digits of BLAKE2b."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

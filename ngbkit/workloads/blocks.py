@@ -1,4 +1,4 @@
-"""Stacks of one block, as deep and as wide as a sweep asks for: the paper's section V-D and table V.
+"""Stacks of one block at any depth and width: the paper's section V-D and table V.
 
 >>> from ngbkit.workloads import blocks
 >>> blocks.conv([64, 96], range(1, 7)).factors["width"]
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from ngbkit import options
 from ngbkit.errors import UnknownNameError, WorkloadError
-from ngbkit.workloads import feeds, labels
-from ngbkit.workloads.base import Factors, Network, Number, Source, TensorSpec, Workload
-from ngbkit.workloads.randomise import randomise, run, seeded
+from ngbkit.workloads import labels
+from ngbkit.workloads.base import Factors, Network, Number, Source, Workload
+from ngbkit.workloads.randomise import build_network, seed_generators
 
 if TYPE_CHECKING:
     import torch
@@ -33,20 +33,21 @@ def conv(
     Parameters
     ----------
     width, depth
-        Channels, and blocks: one value, several, or None, and the sweep's factors ``width`` and ``depth`` give them.
+        The number of channels and of blocks: one value, several values, or None to sweep the factors ``width`` and
+        ``depth``.
     size
-        Height and width of the input in pixels; a sample is of shape ``(width, *size)``. Table V says 244 x 244.
+        Height and width of the input in pixels; a sample has the shape ``(width, *size)``. Table V states 244 x 244.
     name
-        Its label.
+        The label.
 
     Raises
     ------
     WorkloadError
-        A value that is not a positive integer.
+        A value is not a positive integer.
     """
     if isinstance(size, (int, str)) or len(size) != 2:
-        raise WorkloadError(f"size {size!r} does not fit; valid is a height and a width in pixels, such as (244, 244).")
-    return _stack(name, {"block": "conv", "size": [_count("size", value) for value in size]}, width, depth)
+        raise WorkloadError(f"invalid size: got {size!r}; expected a height and a width in pixels, such as (244, 244).")
+    return _build_stack(name, {"block": "conv", "size": [_check_count("size", value) for value in size]}, width, depth)
 
 
 def mha(
@@ -57,22 +58,22 @@ def mha(
     Parameters
     ----------
     embed, depth
-        The embedding dimension, which sweeps and datasets call ``width`` as they do for every block, and how many
-        blocks: one value, several, or None, and the sweep's factors give them.
+        The embedding dimension, named ``width`` in sweeps and datasets as for every block, and the number of blocks:
+        one value, several values, or None to sweep the factors.
     sequence
-        Tokens; a sample is of shape ``(sequence, embed)``. Table V says 10.
+        The number of tokens; a sample has the shape ``(sequence, embed)``. Table V states 10.
     heads
-        Attention heads, which divide `embed`. The paper does not state their number.
+        The number of attention heads, a divisor of `embed`. The paper does not state it.
     name
-        Its label.
+        The label.
 
     Raises
     ------
     WorkloadError
-        A value that is not a positive integer, or an `embed` that the heads do not divide.
+        A value is not a positive integer, or `heads` does not divide `embed`.
     """
-    spec = {"block": "mha", "sequence": _count("sequence", sequence), "heads": _count("heads", heads)}
-    workload = _stack(name, spec, embed, depth)
+    spec = {"block": "mha", "sequence": _check_count("sequence", sequence), "heads": _check_count("heads", heads)}
+    workload = _build_stack(name, spec, embed, depth)
     for value in workload.factors.get("width", ()):
         _check_heads(int(value), heads)
     return workload
@@ -85,40 +86,36 @@ _MAKERS: dict[str, tuple[Callable[..., Workload], tuple[str, ...]]] = {
 
 
 def build(workload: Workload, factors: Factors) -> Network:
-    """The stack at this width and depth, its weights drawn from the option `seed`."""
+    """Build the stack at this width and depth, its weights drawn from the option `seed`."""
     import torch
 
     spec, seed = workload.spec, options.get_options()["seed"]
-    width, depth = (_count(name, factors[name]) for name in _TAKES)
-    with seeded(seed):
-        blocks = [
-            _conv_block(width) if spec["block"] == "conv" else _mha_block(width, spec["heads"]) for _ in range(depth)
-        ]
-    module = torch.nn.Sequential(*blocks).eval()
-    shape = (width, *spec["size"]) if spec["block"] == "conv" else (spec["sequence"], width)
-    inputs = [TensorSpec(name="input", shape=shape)]
-    randomise(module, seed, lambda: run(module, feeds.draw(inputs, {}, 2, seed)))
-    return Network(inputs=inputs, module=module)
+    width, depth = (_check_count(name, factors[name]) for name in _TAKES)
+    is_conv = spec["block"] == "conv"
+    with seed_generators(seed):
+        blocks = [_build_conv_block(width) if is_conv else _build_mha_block(width, spec["heads"]) for _ in range(depth)]
+    shape = (width, *spec["size"]) if is_conv else (spec["sequence"], width)
+    return build_network(torch.nn.Sequential(*blocks).eval(), shape, seed)
 
 
 def parse(text: str) -> Workload | None:
-    """The stack that ``blocks.conv`` or ``blocks.mha{"heads":4}`` names."""
+    """Parse the name of a stack: ``blocks.conv``, or with arguments ``blocks.mha{"heads":4}``."""
     if not text.startswith(_PREFIX):
         return None
     label, arguments = labels.split(text)
     block = label[len(_PREFIX) :]
     if block not in _MAKERS:
-        raise UnknownNameError("workload", label, [_PREFIX + known for known in _MAKERS])
+        raise UnknownNameError("workload", label, [_PREFIX + name for name in _MAKERS])
     maker, takes = _MAKERS[block]
     for name in arguments:
         if name not in takes:
             raise UnknownNameError(f"argument of {label}", name, takes)
-    shown = {key: value for key, value in arguments.items() if key not in ("width", "embed", "depth")}
-    return maker(**arguments, name=labels.join(block, shown))
+    fixed = {key: value for key, value in arguments.items() if key not in ("width", "embed", "depth")}
+    return maker(**arguments, name=labels.join(block, fixed))
 
 
 def complete(prefix: str) -> Iterator[str]:
-    """The blocks whose name starts with `prefix`."""
+    """Yield the blocks whose name starts with `prefix`."""
     return (_PREFIX + block for block in _MAKERS if (_PREFIX + block).startswith(prefix))
 
 
@@ -131,39 +128,42 @@ SOURCE = Source(
 )
 
 
-def _stack(name: str, spec: Mapping[str, Any], width: Values, depth: Values) -> Workload:
-    given = {"width": width, "depth": depth}
-    factors = {key: _counts(key, value) for key, value in given.items() if value is not None}
+def _build_stack(name: str, spec: Mapping[str, Any], width: Values, depth: Values) -> Workload:
+    factors = {
+        factor: _check_counts(factor, values)
+        for factor, values in zip(_TAKES, (width, depth), strict=True)
+        if values is not None
+    }
     return Workload(name=name, source="blocks", spec=spec, takes=_TAKES, factors=factors)
 
 
-def _counts(name: str, given: Number | Iterable[Number]) -> tuple[int, ...]:
-    values = [given] if isinstance(given, (int, float)) else list(given)
-    if not values:
-        raise WorkloadError(f"{name} has no value; give one or more, or leave it to the sweep's factors.")
-    return tuple(dict.fromkeys(_count(name, value) for value in values))
+def _check_counts(name: str, values: Number | Iterable[Number]) -> tuple[int, ...]:
+    counts = [_check_count(name, value) for value in ([values] if isinstance(values, (int, float)) else values)]
+    if not counts:
+        raise WorkloadError(f"{name} has no value; expected one or more. Omit it to sweep {name} as a factor.")
+    return tuple(dict.fromkeys(counts))
 
 
-def _count(name: str, value: Any) -> int:
+def _check_count(name: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 1 or value != int(value):
-        raise WorkloadError(f"{name} {value!r} does not fit a block; valid is an integer from 1 up.")
+        raise WorkloadError(f"invalid {name} of a block: got {value!r}; expected an integer >= 1.")
     return int(value)
 
 
 def _check_heads(embed: int, heads: int) -> None:
     if embed % heads:
         raise WorkloadError(
-            f"{heads} heads do not divide an embedding of {embed}; choose a multiple of {heads}, or other heads."
+            f"invalid embedding of {heads} heads: got {embed}; expected a multiple of {heads}. Change embed or heads."
         )
 
 
-def _conv_block(width: int) -> torch.nn.Module:
+def _build_conv_block(width: int) -> torch.nn.Module:
     from torch import nn
 
     return nn.Sequential(nn.Conv2d(width, width, 3, padding=1), nn.BatchNorm2d(width), nn.ReLU())
 
 
-def _mha_block(embed: int, heads: int) -> torch.nn.Module:
+def _build_mha_block(embed: int, heads: int) -> torch.nn.Module:
     from torch import nn
 
     _check_heads(embed, heads)

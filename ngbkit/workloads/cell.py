@@ -1,6 +1,6 @@
-"""What a notebook cell, or a .py file, defines: it travels as source and is executed on the device.
+"""The models of a notebook cell or a .py file, sent as source and executed on the device.
 
-The cell is only read here, never run: which models it binds, and which factors they take, is seen in its syntax.
+Here the cell is parsed and never run: its syntax shows the models that it binds and the factors that they take.
 
 >>> source = '''
 ... import torch
@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING, Any
 from ngbkit import options
 from ngbkit.errors import WorkloadError
 from ngbkit.workloads import feeds, files, inputs, signatures
-from ngbkit.workloads.base import Factors, Network, Source, Workload
-from ngbkit.workloads.randomise import randomise, run, seeded
+from ngbkit.workloads.base import Factors, Network, Source, TensorSpec, Workload
+from ngbkit.workloads.randomise import randomise, run, seed_generators
 
 if TYPE_CHECKING:
     import torch
@@ -51,34 +51,35 @@ def from_source(
 ) -> list[Workload]:
     """The workloads that a cell defines: its ``model``, or one for each key of its ``models``.
 
-    ``model`` is a `torch.nn.Module`, or a function or class of the swept factors that gives one; ``models`` is a
+    ``model`` is a `torch.nn.Module`, or a function or class of the swept factors that returns one; ``models`` is a
     literal dict of these. ``input_shape`` is the shape of a sample (a tuple, a list of tuples for several inputs, a
-    dict by input name, or a function of factors that gives one of these), or ``inputs`` holds tensors with a leading
-    batch dimension, whose rows will be fed. With ``models``, either may be a dict by model name.
+    dict by input name, or a function of factors that returns one of these), or ``inputs`` is tensors with a leading
+    batch dimension, whose rows are fed. With ``models``, either may be a dict by model name.
 
     Parameters
     ----------
     source
         The text of the cell.
     name
-        The label of ``model``; those of ``models`` are called by their keys.
+        The label of ``model``; the labels of ``models`` are their keys.
     filename
-        What tracebacks call the cell.
+        The cell's file name in tracebacks.
     factors
-        The names of the swept factors, all of which a model takes whose signature cannot be seen.
+        The names of the swept factors; a model without a visible signature takes them all.
 
     Raises
     ------
     WorkloadError
-        A syntax error, with the cell's line numbers in ``traceback``; no model or no inputs; names that cannot be read.
+        A syntax error, with the cell's line numbers in ``traceback``; no model, no inputs, or names that are not
+        literal.
     """
     tree = _parse(source, filename)
-    found = signatures.read(tree, tuple(factors))
-    if found is None:
+    models = signatures.read(tree, tuple(factors))
+    if models is None:
         raise WorkloadError(f"the cell binds neither `model` nor `models`. {_MINIMAL}")
     _check_inputs(tree)
     workloads = []
-    for key, signature in found.items():
+    for key, signature in models.items():
         spec = {"source": source, "filename": filename, "model": key}
         takes, optional = signature.takes, signature.optional
         workloads.append(Workload(name=key or name, source="cell", spec=spec, takes=takes, optional=optional))
@@ -91,51 +92,50 @@ def build(workload: Workload, factors: Factors) -> Network:
     Raises
     ------
     WorkloadError
-        The cell raised, gave no module, or gave inputs that do not fit it; ``traceback`` holds the cell's own frames.
+        The cell raised, or its model or inputs are invalid; ``traceback`` starts at the cell's own frames.
     """
     spec, seed = workload.spec, options.get_options()["seed"]
-    with seeded(seed), _telling(spec["filename"]):
-        cell = vars(_execute(spec["source"], spec["filename"]))
-        maker = _find_maker(cell, spec["model"])
-        module = _make(maker, workload.name, factors).cpu().eval()
-        given = _find_inputs(cell, spec["model"], {**_defaults(maker), **factors})
-        network = _network(module, *given)
-        assert network.module is not None
-        rows = len(next(iter(network.examples.values()), ())) or 2
-        arrays = feeds.draw(network.inputs, network.examples, rows, seed)
-        inputs.try_out(workload.name, network.module, network.inputs, arrays)
-    called = network.module
-    randomise(module, seed, lambda: run(called, arrays))
-    return network
+    with seed_generators(seed), _convert_errors(spec["filename"]):
+        namespace = vars(_execute(spec["source"], spec["filename"]))
+        maker = _find_maker(namespace, spec["model"])
+        module = _build_module(maker, workload.name, factors).cpu().eval()
+        kind, values = _find_inputs(namespace, spec["model"], {**_read_defaults(maker), **factors})
+        specs, examples = _parse_inputs(kind, values, module)
+        wrapped = inputs.wrap_by_position(module, specs)
+        rows = len(next(iter(examples.values()), ())) or 2
+        arrays = feeds.draw(specs, examples, rows, seed)
+        inputs.check_outputs(workload.name, wrapped, specs, arrays)
+    randomise(module, seed, lambda: run(wrapped, arrays))
+    return Network(inputs=specs, module=wrapped, examples=examples)
 
 
 def parse(text: str) -> Workload | None:
-    """The model that a file ending in ``.py`` defines."""
+    """Parse the path of a file ending in ``.py`` that defines one model."""
     if not text.endswith(_SUFFIX):
         return None
     path = Path(text).expanduser()
     try:
         source = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise WorkloadError(f"{text} cannot be read: {error}. A workload that ends in .py is a file.") from None
-    found = from_source(source, name=path.stem, filename=path.name)
-    if found[0].spec["model"] is not None:
-        names = ", ".join(workload.name for workload in found)
+        raise WorkloadError(f"unreadable file {text}: {error}. Expected a Python file that defines `model`.") from None
+    workloads = from_source(source, name=path.stem, filename=path.name)
+    if workloads[0].spec["model"] is not None:
+        names = ", ".join(workload.name for workload in workloads)
         raise WorkloadError(
-            f"{text} defines several models ({names}), and a word names one. Define `model` alone, or use "
+            f"{text} defines several models ({names}); expected one. Define `model` alone, or use "
             "Sweep(workloads=cell.from_source(source))."
         )
-    return found[0]
+    return workloads[0]
 
 
 def complete(prefix: str) -> Iterator[str]:
-    """The Python files whose path starts with `prefix`."""
+    """Yield the Python files whose path starts with `prefix`."""
     return files.complete(prefix, _SUFFIX)
 
 
 SOURCE = Source(
     name="cell",
-    summary="what a notebook cell or a .py file defines",
+    summary="models of a notebook cell or a .py file",
     build=build,
     parse=parse,
     complete=complete,
@@ -145,75 +145,74 @@ SOURCE = Source(
 def _parse(source: str, filename: str) -> ast.Module:
     try:
         with warnings.catch_warnings():
-            # The cell's own, and shown where it runs: an invalid escape, an `is` with a literal.
+            # The device shows the cell's own warnings: an invalid escape, an `is` with a literal.
             warnings.simplefilter("ignore", SyntaxWarning)
             warnings.simplefilter("ignore", DeprecationWarning)
-            compile(source, filename, "exec", dont_inherit=True)  # sees more errors than the parser: a stray return
+            compile(source, filename, "exec", dont_inherit=True)  # reports more errors than the parser: a stray return
             return ast.parse(source, filename)
     except (SyntaxError, ValueError) as error:
         line = ""
         if isinstance(error, SyntaxError) and error.lineno:
             line = f", line {error.lineno}"
-            error.text = (
-                error.text or source.splitlines()[error.lineno - 1]
-            )  # the compiler, unlike the parser, has none
-        told = "".join(traceback.format_exception_only(error))
-        raise WorkloadError(f"the cell does not parse: {error.args[0]} ({filename}{line}).", told) from None
+            error.text = error.text or source.splitlines()[error.lineno - 1]  # compile() sets none, the parser does
+        lines = "".join(traceback.format_exception_only(error))
+        raise WorkloadError(f"invalid syntax in the cell: {error.args[0]} ({filename}{line}).", lines) from None
 
 
 def _check_inputs(tree: ast.Module) -> None:
-    names = signatures.bindings(tree)
-    bound = [name for name in _INPUTS if name in names]
-    if not bound and "*" not in names:
+    names = signatures.find_bindings(tree)
+    kinds = [name for name in _INPUTS if name in names]
+    if not kinds and "*" not in names:
         raise WorkloadError(f"the cell binds neither `inputs` nor `input_shape`. {_MINIMAL}")
-    if len(bound) > 1:
-        raise WorkloadError("the cell binds both `inputs` and `input_shape`; keep the one that is meant.")
+    if len(kinds) > 1:
+        raise WorkloadError("the cell binds both `inputs` and `input_shape`; expected one. Delete the other.")
 
 
 def _execute(source: str, filename: str) -> types.ModuleType:
     name = f"ngbench_{hashlib.blake2b(source.encode(), digest_size=6).hexdigest()}"
     module = types.ModuleType(name)
     module.__file__ = filename
-    # Tracebacks, and torch's own looks at source code, find the cell's lines by its file and its module.
+    # Tracebacks, and torch where it inspects source code, find the cell's lines by its file and its module.
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
     sys.modules[name] = module
     exec(compile(source, filename, "exec", dont_inherit=True), vars(module))
     return module
 
 
-def _find_maker(cell: Mapping[str, Any], key: str | None) -> Any:
+def _find_maker(namespace: Mapping[str, Any], key: str | None) -> Any:
     name = "model" if key is None else "models"
-    if name not in cell:
-        raise WorkloadError(f"the cell ran and left `{name}` unbound. {_MINIMAL}")
+    if name not in namespace:
+        raise WorkloadError(f"the cell ran without binding `{name}`. {_MINIMAL}")
     if key is None:
-        return cell["model"]
-    if not isinstance(cell["models"], Mapping) or key not in cell["models"]:
-        raise WorkloadError(f"the cell ran, and `models` has no {key!r} any more; keep it the literal dict that it is.")
-    return cell["models"][key]
+        return namespace["model"]
+    if not isinstance(namespace["models"], Mapping) or key not in namespace["models"]:
+        raise WorkloadError(f"the cell changed `models`: no key {key!r} after it ran. Bind it once, to a literal dict.")
+    return namespace["models"][key]
 
 
-def _make(maker: Any, name: str, factors: Factors) -> torch.nn.Module:
+def _build_module(maker: Any, name: str, factors: Factors) -> torch.nn.Module:
     import torch
 
     if isinstance(maker, torch.nn.Module):
         if factors:
             raise WorkloadError(
-                f"{name} is a module already, and cannot vary {', '.join(factors)}. "
-                f"Make it a function: def model({', '.join(factors)}): …"
+                f"{name} is a module and cannot vary {', '.join(factors)}. "
+                f"Define a function instead: def model({', '.join(factors)}): …"
             )
         return maker
     if not callable(maker):
         raise WorkloadError(
-            f"{name} is a {type(maker).__name__}; valid is a torch.nn.Module, or a function that gives one."
+            f"invalid model {name}: got a {type(maker).__name__}; expected a torch.nn.Module, or a function that "
+            "returns one."
         )
-    made = maker(**factors)
-    if not isinstance(made, torch.nn.Module):
-        arguments = ", ".join(f"{key}={value:g}" for key, value in factors.items())
-        raise WorkloadError(f"{name}({arguments}) gave a {type(made).__name__}; valid is a torch.nn.Module.")
-    return made
+    module = maker(**factors)
+    if not isinstance(module, torch.nn.Module):
+        arguments = ", ".join(f"{factor}={value:g}" for factor, value in factors.items())
+        raise WorkloadError(f"{name}({arguments}) returned a {type(module).__name__}; expected a torch.nn.Module.")
+    return module
 
 
-def _defaults(maker: Any) -> dict[str, Any]:
+def _read_defaults(maker: Any) -> dict[str, Any]:
     import torch
 
     if isinstance(maker, torch.nn.Module):
@@ -222,63 +221,63 @@ def _defaults(maker: Any) -> dict[str, Any]:
         parameters = inspect.signature(maker).parameters.values()
     except (TypeError, ValueError):  # written in C
         return {}
-    return {one.name: one.default for one in parameters if one.default is not one.empty}
+    return {parameter.name: parameter.default for parameter in parameters if parameter.default is not parameter.empty}
 
 
-def _find_inputs(cell: Mapping[str, Any], key: str | None, known: Mapping[str, Any]) -> tuple[str, Any]:
+def _find_inputs(namespace: Mapping[str, Any], key: str | None, factors: Mapping[str, Any]) -> tuple[str, Any]:
     import torch
 
-    name = next((name for name in _INPUTS if name in cell), None)
-    if name is None:
-        raise WorkloadError(f"the cell ran and left `inputs` and `input_shape` unbound. {_MINIMAL}")
-    given = cell[name]
-    if key is not None and isinstance(given, Mapping) and key in given and set(given) <= set(cell["models"]):
-        given = given[key]
-    if not callable(given) or isinstance(given, torch.Tensor):
-        return name, given
-    parameters = inspect.signature(given).parameters
-    missing = [one.name for one in parameters.values() if one.default is one.empty and one.name not in known]
+    kind = next((name for name in _INPUTS if name in namespace), None)
+    if kind is None:
+        raise WorkloadError(f"the cell ran without binding `inputs` or `input_shape`. {_MINIMAL}")
+    values = namespace[kind]
+    if key is not None and isinstance(values, Mapping) and key in values and set(values) <= set(namespace["models"]):
+        values = values[key]
+    if not callable(values) or isinstance(values, torch.Tensor):
+        return kind, values
+    parameters = inspect.signature(values).parameters
+    missing = [name for name, parameter in parameters.items() if parameter.default is parameter.empty]
+    missing = [name for name in missing if name not in factors]
     if missing:
         raise WorkloadError(
-            f"{name} takes {', '.join(missing)}, which is no factor of this trial; "
-            f"it has {', '.join(known) or 'none'}. Use the factors that the model takes."
+            f"invalid arguments of {kind}: got {', '.join(missing)}; expected factors of this trial "
+            f"({', '.join(factors) or 'it has none'}). Use the factors that the model takes."
         )
-    return name, given(**{key: known[key] for key in parameters if key in known})
+    return kind, values(**{name: factors[name] for name in parameters if name in factors})
 
 
-def _network(module: torch.nn.Module, kind: str, given: Any) -> Network:
+def _parse_inputs(kind: str, values: Any, module: torch.nn.Module) -> tuple[list[TensorSpec], dict[str, feeds.Array]]:
     if kind == "input_shape":
-        specs = inputs.from_shapes(given, module)
-        return Network(inputs=specs, module=inputs.by_position(module, specs))
-    specs, examples = inputs.from_values(given, module)
-    return Network(inputs=specs, module=inputs.by_position(module, specs), examples=examples)
+        return inputs.parse_shapes(values, module), {}
+    return inputs.parse_values(values, module)
 
 
 @contextmanager
-def _telling(filename: str) -> Iterator[None]:
-    """Turn what the cell raises into a `WorkloadError` that holds the traceback from the cell's own file onward."""
+def _convert_errors(filename: str) -> Iterator[None]:
+    """Convert the errors of a cell to `WorkloadError`, with the traceback from the cell's own file onward."""
     try:
         yield
     except WorkloadError as error:
         if error.__cause__ is None:
             raise
-        _, told = _locate(error.__cause__, filename)
-        raise WorkloadError(str(error), told) from error.__cause__
+        _, lines = _trace(error.__cause__, filename)
+        raise WorkloadError(str(error), lines) from error.__cause__
     except (Exception, SystemExit) as error:
-        where, told = _locate(error, filename)
+        location, lines = _trace(error, filename)
         hint = ""
         if isinstance(error, NameError):
-            hint = " A cell runs on the device by itself: import, or define in it, what it uses."
-        raise WorkloadError(f"the cell raised {type(error).__name__}: {error}{where}.{hint}", told) from error
+            hint = " A cell runs on the device without the rest of the notebook: import or define every name in it."
+        raise WorkloadError(f"the cell raised {type(error).__name__}: {error}{location}.{hint}", lines) from error
 
 
-def _locate(error: BaseException, filename: str) -> tuple[str, str]:
-    frames = [frame for frame in _frames(error.__traceback__) if frame.tb_frame.f_code.co_filename == filename]
-    told = traceback.format_exception(type(error), error, frames[0] if frames else error.__traceback__)
-    return f" ({filename}, line {frames[-1].tb_lineno})" if frames else "", "".join(told)
+def _trace(error: BaseException, filename: str) -> tuple[str, str]:
+    """Return the line of the cell that raised, and the traceback from the cell onward."""
+    frames = [frame for frame in _walk_frames(error.__traceback__) if frame.tb_frame.f_code.co_filename == filename]
+    lines = traceback.format_exception(type(error), error, frames[0] if frames else error.__traceback__)
+    return f" ({filename}, line {frames[-1].tb_lineno})" if frames else "", "".join(lines)
 
 
-def _frames(frame: types.TracebackType | None) -> Iterator[types.TracebackType]:
+def _walk_frames(frame: types.TracebackType | None) -> Iterator[types.TracebackType]:
     while frame is not None:
         yield frame
         frame = frame.tb_next

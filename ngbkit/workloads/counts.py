@@ -1,4 +1,4 @@
-"""How large a network is: parameters, bytes, torchinfo's mult-adds as the paper has them, and true MACs beside them."""
+"""The size of a network: parameters, bytes, torchinfo's mult-adds as in the paper, and its true MACs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from ngbkit.workloads import feeds, onnx_counts
 from ngbkit.workloads.base import Network
-from ngbkit.workloads.export import flatten
+from ngbkit.workloads.export import count_weight_bytes, flatten
 
 if TYPE_CHECKING:
     import torch
@@ -28,19 +28,19 @@ class Counts:
     Parameters
     ----------
     parameters
-        Trainable values; of an ONNX file, the values of its constants, those of int64 (shapes, indices) left out.
+        The number of trainable values; of an ONNX file, the values of its constants except int64 (shapes, indices).
     mult_adds
         torchinfo's ``total_mult_adds`` at batch size 1, the paper's column "MACs" (table IV). It counts a linear layer
-        once, not once a token, so that a transformer looks 60 to 140 times smaller than it is.
+        once, not once per token: for a transformer, 60 to 140 times too few.
     macs
         Multiply-accumulate operations of convolutions, matrix products and attention at batch size 1: half the
-        operations that ``torch.utils.flop_counter`` sees; of an ONNX file, what `onnx_counts` makes of its shapes.
+        operations that ``torch.utils.flop_counter`` counts; of an ONNX file, those that `onnx_counts` counts.
     weight_bytes
-        Parameters and buffers as they are stored; of an ONNX file, its constants.
+        Parameters and buffers as stored; of an ONNX file, its constants.
     input_bytes, output_bytes
-        What one sample brings and takes away, in the network's own dtypes.
+        The bytes of one sample's inputs and outputs, in the network's own dtypes.
 
-    Each is None where it cannot be counted: an operator hides its work, a shape is not known before it runs.
+    A count is None if an operator hides its work, or a shape is unknown before the network runs.
     """
 
     parameters: int
@@ -52,47 +52,47 @@ class Counts:
 
 
 def count(network: Network) -> Counts:
-    """The size of a network; its module is left as it is.
+    """Count the size of a network, per sample, without changing its module.
 
-    Modules are counted on torch's meta device, which computes shapes and no values, and for real where they refuse it.
-    A network that takes one batch size only is counted at that one, and the counts are of a sample.
+    Modules are counted on torch's meta device, which computes shapes without values, or on the CPU if they fail there.
+    A network with a fixed batch size is counted at that batch size.
     """
     input_bytes = sum(math.prod(spec.shape) * np.dtype(spec.dtype).itemsize for spec in network.inputs)
     module = network.module
     if module is None:
         return _count_file(network, input_bytes)
-    with _slow_attention():
+    with _disable_fast_attention():
         return Counts(
             parameters=sum(parameter.numel() for parameter in module.parameters()),
-            mult_adds=_counted(_mult_adds, network),
-            macs=_counted(_macs, network),
-            weight_bytes=sum(tensor.nbytes for tensor in (*module.parameters(), *module.buffers())),
+            mult_adds=_count_module(_count_mult_adds, network),
+            macs=_count_module(_count_macs, network),
+            weight_bytes=count_weight_bytes(module),
             input_bytes=input_bytes,
-            output_bytes=_counted(_output_bytes, network),
+            output_bytes=_count_module(_count_output_bytes, network),
         )
 
 
 def _count_file(network: Network, input_bytes: int) -> Counts:
     if network.onnx is None:
         return Counts(parameters=0, input_bytes=input_bytes)
-    model, rows = onnx_counts.open_file(network.onnx), network.batch_size or 1
+    model, rows = onnx_counts.load_without_weights(network.onnx), network.batch_size or 1
 
-    def counted(counter: Callable[[Any], int]) -> int | None:
+    def count_graph(counter: Callable[[Any], int]) -> int | None:
         try:
             return counter(onnx_counts.bind(model, rows)) // rows or None
         except Exception:  # noqa: BLE001  a size is never worth a failed trial
             return None
 
     return Counts(
-        parameters=onnx_counts.parameters(model),
-        macs=counted(onnx_counts.macs),
-        weight_bytes=onnx_counts.weight_bytes(model),
+        parameters=onnx_counts.count_parameters(model),
+        macs=count_graph(onnx_counts.count_macs),
+        weight_bytes=onnx_counts.count_weight_bytes(model),
         input_bytes=input_bytes,
-        output_bytes=counted(onnx_counts.output_bytes),
+        output_bytes=count_graph(onnx_counts.count_output_bytes),
     )
 
 
-def _counted(counter: Callable[[torch.nn.Module, _Inputs], int], network: Network) -> int | None:
+def _count_module(counter: Callable[[torch.nn.Module, _Inputs], int], network: Network) -> int | None:
     import torch
 
     assert network.module is not None
@@ -102,26 +102,26 @@ def _counted(counter: Callable[[torch.nn.Module, _Inputs], int], network: Networ
         inputs = [torch.from_numpy(array).to(device) for array in arrays]
         try:
             with torch.no_grad():
-                # An operator that hides its work counts as nothing, and no network does no work.
-                total = counter(_weightless(network.module) if device == "meta" else network.module, inputs)
+                # A total of 0 means that an operator hides its work: every network does some.
+                total = counter(_copy_to_meta(network.module) if device == "meta" else network.module, inputs)
                 return total // rows or None
-        except Exception:  # noqa: BLE001  the next device, or no count: a size is never worth a failed trial
+        except Exception:  # noqa: BLE001  try the next device: a size is never worth a failed trial
             continue
     return None
 
 
-def _output_bytes(module: torch.nn.Module, inputs: _Inputs) -> int:
+def _count_output_bytes(module: torch.nn.Module, inputs: _Inputs) -> int:
     return sum(output.nbytes for output in flatten(module(*inputs)))
 
 
-def _mult_adds(module: torch.nn.Module, inputs: _Inputs) -> int:
+def _count_mult_adds(module: torch.nn.Module, inputs: _Inputs) -> int:
     import torchinfo
 
     device = inputs[0].device
     return int(torchinfo.summary(module, input_data=inputs, verbose=0, device=device).total_mult_adds)
 
 
-def _macs(module: torch.nn.Module, inputs: _Inputs) -> int:
+def _count_macs(module: torch.nn.Module, inputs: _Inputs) -> int:
     from torch.utils.flop_counter import FlopCounterMode
 
     with FlopCounterMode(display=False) as counter:
@@ -129,8 +129,8 @@ def _macs(module: torch.nn.Module, inputs: _Inputs) -> int:
     return int(counter.get_total_flops()) // 2
 
 
-def _weightless(module: torch.nn.Module) -> torch.nn.Module:
-    """A copy on the meta device, made without copying a weight first."""
+def _copy_to_meta(module: torch.nn.Module) -> torch.nn.Module:
+    """Copy a module to the meta device without copying its weights."""
     import torch
 
     weights = (*module.parameters(), *module.buffers())
@@ -141,13 +141,13 @@ def _weightless(module: torch.nn.Module) -> torch.nn.Module:
 
 
 @contextmanager
-def _slow_attention() -> Iterator[None]:
-    """Attention's fast path is one operator that no counter sees into."""
+def _disable_fast_attention() -> Iterator[None]:
+    """Disable attention's fast path, one operator that hides its work from every counter."""
     from torch.backends import mha
 
-    before = mha.get_fastpath_enabled()
+    was_enabled = mha.get_fastpath_enabled()
     mha.set_fastpath_enabled(False)
     try:
         yield
     finally:
-        mha.set_fastpath_enabled(before)
+        mha.set_fastpath_enabled(was_enabled)

@@ -1,7 +1,7 @@
-"""What an ONNX file computes in float64: onnx's own NumPy operators, on a copy of the graph with every float widened.
+"""The float64 outputs of an ONNX file: onnx's own NumPy operators, on a copy of the graph with every float widened.
 
-ONNX Runtime's CPU provider has no convolution, and much else, in double precision. onnx's reference evaluator has all
-of it, and is quick enough: two rows of resnet18, deit3_small or efficientnet_b3 take it 3 to 5 s on one core.
+ONNX Runtime's CPU provider lacks convolution and many other operators in double precision. onnx's reference evaluator
+has them all, and is fast enough: two rows of resnet18, deit3_small or efficientnet_b3 take 3 to 5 s on one core.
 """
 
 from __future__ import annotations
@@ -14,54 +14,38 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ngbkit.errors import UnsupportedError
-from ngbkit.workloads.exact_operators import corrected
-from ngbkit.workloads.export import tensors
+from ngbkit.workloads.exact_operators import build_operators
+from ngbkit.workloads.export import find_subgraphs, find_tensors
 
 if TYPE_CHECKING:
     from ngbkit.workloads.feeds import Array
 
 _NARROW = frozenset({"float32", "float16", "bfloat16"})
 # Attributes that name the type of a result.
-_TYPES = frozenset({"to", "dtype", "output_dtype", "output_datatype", "softmax_precision"})
+_TYPE_ATTRIBUTES = frozenset({"to", "dtype", "output_dtype", "output_datatype", "softmax_precision"})
 
 
-def run(path: Path, fed: Mapping[str, Array], *, budget_s: float) -> list[Array]:
-    """The outputs of an ONNX file in float64: every weight as it is stored, every operation in double precision.
+def run(path: Path, inputs: Mapping[str, Array], *, budget_s: float) -> list[Array]:
+    """Run an ONNX file of static shapes in double precision, its weights as stored, and return its outputs in order.
 
-    Parameters
-    ----------
-    path
-        The file, static in every dimension; its external data, if any, lies beside it.
-    fed
-        What to feed, by input name.
-    budget_s
-        Give up after so many seconds.
-
-    Returns
-    -------
-    list
-        One array an output: float64, or the integers or booleans that the network returns.
-
-    Raises
-    ------
-    UnsupportedError
-        An operator is unknown or has no double precision, or it all takes too long.
+    Floating outputs are float64; integers and booleans keep their type. `UnsupportedError`: an operator is unknown or
+    has no double precision, or the run exceeds `budget_s` seconds.
     """
-    outcome: list[list[Array] | Exception] = []
-    late = threading.Event()
+    results: list[list[Array] | Exception] = []
+    timeout = threading.Event()
 
-    def work() -> None:
+    def evaluate() -> None:
         try:
-            outcome.append(_evaluate(path, fed, late))
-        except Exception as error:  # noqa: BLE001  it is raised again below, in the thread that asked
-            outcome.append(error)
+            results.append(_evaluate(path, inputs, timeout))
+        except Exception as error:  # noqa: BLE001  the calling thread raises it below
+            results.append(error)
 
-    # One operator may be a loop in Python over all pixels: nothing but a thread can be left behind in the middle of it.
-    thread = threading.Thread(target=work, daemon=True)
+    # An operator may loop in Python over all pixels; only a thread can be abandoned in the middle of one.
+    thread = threading.Thread(target=evaluate, daemon=True)
     thread.start()
     thread.join(budget_s)
-    late.set()
-    result = outcome[0] if outcome else UnsupportedError(f"it takes longer than {budget_s:g} s")
+    timeout.set()
+    result = results[0] if results else UnsupportedError(f"it takes longer than {budget_s:g} s")
     if isinstance(result, UnsupportedError):
         raise result
     if isinstance(result, Exception):
@@ -71,20 +55,20 @@ def run(path: Path, fed: Mapping[str, Array], *, budget_s: float) -> list[Array]
 
 
 def widen(model: Any) -> None:
-    """Turn every floating type of an `onnx.ModelProto` into double, in place: weights, constants, casts, declarations.
+    """Widen every floating type of an `onnx.ModelProto` to double, in place: weights, constants, casts, declarations.
 
     Its external data must be loaded, and its functions inlined.
     """
-    for tensor in tensors(model.graph):
+    for tensor in find_tensors(model.graph):
         _widen_tensor(tensor)
-    for graph in _graphs(model.graph):
+    for graph in _walk_graphs(model.graph):
         for value in (*graph.input, *graph.output, *graph.value_info):
             _widen_type(value.type)
         for node in graph.node:
             _widen_node(node)
 
 
-def _evaluate(path: Path, fed: Mapping[str, Array], late: threading.Event) -> list[Array]:
+def _evaluate(path: Path, inputs: Mapping[str, Array], timeout: threading.Event) -> list[Array]:
     import onnx
     from onnx.inliner import inline_local_functions
     from onnx.reference import ReferenceEvaluator
@@ -93,48 +77,42 @@ def _evaluate(path: Path, fed: Mapping[str, Array], late: threading.Event) -> li
     if model.functions:
         model = inline_local_functions(model)
     widen(model)
-    evaluator = ReferenceEvaluator(model, new_ops=list(corrected()))
-    names = [output.name for output in model.graph.output]
-    reads = [_read_by(node) for node in model.graph.node]
-    last = {name: index for index, read in enumerate(reads) for name in read}
+    evaluator = ReferenceEvaluator(model, new_ops=list(build_operators()))
+    outputs = [output.name for output in model.graph.output]
+    reads = [_find_reads(node) for node in model.graph.node]
+    last_reads = {name: index for index, names in enumerate(reads) for name in names}
     values: dict[str, Any] = {"": None, **evaluator.rt_inits_}
-    values |= {name: array.astype(np.float64) if array.dtype.kind == "f" else array for name, array in fed.items()}
-    # `ReferenceEvaluator.run` does this too, and keeps every activation of the network to its end.
+    values |= {name: array.astype(np.float64) if array.dtype.kind == "f" else array for name, array in inputs.items()}
+    # Unlike `ReferenceEvaluator.run`, this loop frees every activation after its last use.
     for index, node in enumerate(evaluator.rt_nodes_):
-        if late.is_set():
+        if timeout.is_set():
             raise TimeoutError
         context = {"context": values} if node.need_context() else {}
         results = node.run(*(values[name] for name in node.input), **context)
-        values |= {name: _checked(node, value) for name, value in zip(node.output, results, strict=False)}
-        for name in reads[index].union(node.output).difference(names, [""]):
-            if last.get(name, index) == index:
+        values |= {name: _check_precision(node, value) for name, value in zip(node.output, results, strict=False)}
+        for name in reads[index].union(node.output).difference(outputs, [""]):
+            if last_reads.get(name, index) == index:
                 values.pop(name, None)
-    return [values[name] for name in names]
+    return [values[name] for name in outputs]
 
 
-def _checked(node: Any, value: Any) -> Any:
-    """The value, if it has not lost what double precision is for."""
+def _check_precision(node: Any, value: Any) -> Any:
     if isinstance(value, np.ndarray) and value.dtype.name in _NARROW:
         raise UnsupportedError(f"onnx computes {node.op_type} in {value.dtype} only")
     return value
 
 
-def _graphs(graph: Any) -> Iterator[Any]:
-    """A graph, and those in its nodes."""
+def _walk_graphs(graph: Any) -> Iterator[Any]:
+    """Yield a graph and its subgraphs, at any depth."""
     yield graph
     for node in graph.node:
-        for inner in _inner(node):
-            yield from _graphs(inner)
+        for subgraph in find_subgraphs(node):
+            yield from _walk_graphs(subgraph)
 
 
-def _inner(node: Any) -> list[Any]:
-    held = [attribute.g for attribute in node.attribute if attribute.HasField("g")]
-    return held + [graph for attribute in node.attribute for graph in attribute.graphs]
-
-
-def _read_by(node: Any) -> set[str]:
-    """The names that a node reads, the graphs in it included."""
-    return set(node.input).union(*(_read_by(one) for graph in _inner(node) for one in graph.node))
+def _find_reads(node: Any) -> set[str]:
+    """Find the names that a node and its subgraphs read."""
+    return set(node.input).union(*(_find_reads(inner) for graph in find_subgraphs(node) for inner in graph.node))
 
 
 def _is_narrow(elem_type: int) -> bool:
@@ -151,21 +129,21 @@ def _widen_tensor(tensor: Any) -> None:
         tensor.CopyFrom(onnx.numpy_helper.from_array(array, tensor.name))
 
 
-def _widen_type(kind: Any) -> None:
+def _widen_type(value_type: Any) -> None:
     import onnx
 
-    field = kind.WhichOneof("value")
+    field = value_type.WhichOneof("value")
     if field in ("sequence_type", "optional_type"):
-        _widen_type(getattr(kind, field).elem_type)
-    elif field == "tensor_type" and _is_narrow(kind.tensor_type.elem_type):
-        kind.tensor_type.elem_type = onnx.TensorProto.DOUBLE
+        _widen_type(getattr(value_type, field).elem_type)
+    elif field == "tensor_type" and _is_narrow(value_type.tensor_type.elem_type):
+        value_type.tensor_type.elem_type = onnx.TensorProto.DOUBLE
 
 
 def _widen_node(node: Any) -> None:
     import onnx
 
     for attribute in node.attribute:
-        if attribute.name in _TYPES and attribute.type == onnx.AttributeProto.INT and _is_narrow(attribute.i):
+        if attribute.name in _TYPE_ATTRIBUTES and attribute.type == onnx.AttributeProto.INT and _is_narrow(attribute.i):
             attribute.i = onnx.TensorProto.DOUBLE
         if node.op_type == "Constant" and attribute.name in ("value_float", "value_floats"):
             value = np.array(onnx.helper.get_attribute_value(attribute), np.float64)

@@ -1,4 +1,4 @@
-"""Operators that onnx's reference evaluator gets wrong for a network that only infers, written anew."""
+"""Corrected operators of onnx's reference evaluator, for inference."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ngbkit.errors import UnsupportedError
 
 
 @cache
-def corrected() -> tuple[type, ...]:
-    """What to give a `ReferenceEvaluator` as ``new_ops``.
+def build_operators() -> tuple[type, ...]:
+    """Build the ``new_ops`` of a `ReferenceEvaluator`.
 
-    Up to onnx 1.23, GlobalMaxPool reduces the wrong axes of anything but an image, and BatchNormalization of opsets 7
-    to 13, which knows no training, mixes the statistics of the batch into those that are stored.
+    Up to onnx 1.23, GlobalMaxPool reduces the wrong axes unless its input is an image, and BatchNormalization of opsets
+    7 to 13, which have no training mode, mixes the batch's statistics into the stored ones.
     """
     from onnx.reference.op_run import OpRun
 
@@ -28,12 +28,12 @@ def corrected() -> tuple[type, ...]:
     class BatchNormalization(OpRun):
         op_domain = ""
 
-        def _run(self, *given: Any, epsilon: float = 1e-5, training_mode: int = 0, **_: Any) -> tuple[Any, ...]:
+        def _run(self, *inputs: Any, epsilon: float = 1e-5, training_mode: int = 0, **_: Any) -> tuple[Any, ...]:
             if training_mode:
-                raise UnsupportedError("a BatchNormalization of the file is in training mode")
-            x, *stored = given
+                raise UnsupportedError("the file contains a BatchNormalization in training mode")
+            x, *statistics = inputs
             shape = (-1, *[1] * (x.ndim - 2))
-            scale, bias, mean, variance = (one.reshape(shape) for one in stored)
+            scale, bias, mean, variance = (statistic.reshape(shape) for statistic in statistics)
             return (scale * (x - mean) / np.sqrt(variance + epsilon) + bias,)
 
     return (GlobalMaxPool, BatchNormalization)

@@ -1,4 +1,4 @@
-"""A network as ONNX: exported once with a dynamic batch and bound to each batch size, or exported at one of them."""
+"""The export of a network to ONNX: once with a dynamic batch and then bound to each batch size, or once per size."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ngbkit.workloads.base import Network
 if TYPE_CHECKING:
     import torch
 
-#: Above this, weights go to a file beside the graph: one protobuf message ends at 2 GB.
+#: Larger weights are saved beside the graph: a protobuf message is limited to 2 GB.
 EMBEDDED_BYTES = 1_500_000_000
 
 
 def flatten(output: Any) -> list[torch.Tensor]:
-    """The tensors that a module returned, bare or in tuples, lists and dicts, in the order in which ONNX has them."""
+    """Flatten the output of a module (a tensor, or nested tuples, lists and dicts of them) in the order of ONNX."""
     import torch
     from torch.utils import _pytree
 
@@ -28,40 +28,25 @@ def flatten(output: Any) -> list[torch.Tensor]:
 
 
 def export_for(network: Network, folder: Path, batch_sizes: Iterable[int], seed: int) -> dict[int, Path]:
-    """The network as one static ONNX file a batch size.
+    """Export a network to one static ONNX file per batch size, in an existing folder, and return their paths.
 
-    A module is exported once, with a dynamic batch, and bound to each batch size; where its batch cannot be dynamic, it
-    is exported at each. An ONNX file is only bound: nothing in it is folded.
-
-    Parameters
-    ----------
-    network
-        What to export.
-    folder
-        An existing folder for the files.
-    batch_sizes
-        The batch sizes wanted.
-    seed
-        Seeds the values that an exporter traces with.
-
-    Raises
-    ------
-    UnsupportedError
-        No ONNX operator stands for a part of the network, or an ONNX file does not take one of these batch sizes.
+    A module is exported once, with a dynamic batch, and bound to each batch size; if its batch cannot be dynamic, it is
+    exported at each. An ONNX file is only bound, and never folded. `seed` draws the values that the exporter traces.
+    `UnsupportedError`: a part of the network has no ONNX operator, or an ONNX file has another, fixed batch size.
     """
     sizes = list(batch_sizes)
     for size in sizes:
         _check_batch(network, size)
     paths = {size: folder / f"batch-{size}.onnx" for size in sizes}
     if network.onnx is not None:
-        fold = network.module is not None  # a file of the user's own is measured as it came
+        fold = network.module is not None  # a user's own file is measured unchanged
         return {size: specialise(network.onnx, size, path, fold=fold) for size, path in paths.items()}
     if network.batch_size is None:
         dynamic = folder / "batch-any.onnx"
         try:
             export(network, dynamic, seed=seed)
         except UnsupportedError:
-            pass  # its batch cannot be dynamic; whatever else is wrong will show again below
+            pass  # its batch cannot be dynamic; any other fault is raised again below
         else:
             return {size: specialise(dynamic, size, path) for size, path in paths.items()}
     for size, path in paths.items():
@@ -70,28 +55,15 @@ def export_for(network: Network, folder: Path, batch_sizes: Iterable[int], seed:
 
 
 def export(network: Network, path: Path, *, seed: int, batch_size: int | None = None) -> None:
-    """Write a module as ONNX, its inputs named as in `network.inputs`, its outputs in the order of `flatten`.
+    """Export a module to ONNX, its inputs named as in `network.inputs`, its outputs in the order of `flatten`.
 
-    Parameters
-    ----------
-    network
-        With a module.
-    path
-        The file to write. Weights above 1.5 GB go to a file beside it.
-    seed
-        Seeds the values that the exporter traces with.
-    batch_size
-        The only batch size of the file; None leaves it open.
-
-    Raises
-    ------
-    UnsupportedError
-        torch cannot export the module so.
+    The batch is dynamic unless a `batch_size` fixes it. Weights above 1.5 GB are saved beside the file.
+    `UnsupportedError`: torch cannot export the module this way.
     """
     import torch
 
     if network.module is None:
-        raise UnsupportedError("this network is an ONNX file already; bind it to a batch size with export_for().")
+        raise UnsupportedError("this network is an ONNX file already. Bind it to a batch size with export_for().")
     arrays = feeds.draw(network.inputs, network.examples, batch_size or 2, seed)
     try:
         with torch.no_grad():
@@ -100,172 +72,169 @@ def export(network: Network, path: Path, *, seed: int, batch_size: int | None = 
                 tuple(torch.from_numpy(array) for array in arrays),
                 path,
                 input_names=[spec.name for spec in network.inputs],
-                dynamic_shapes=None if batch_size else dynamic_batch(network.module, len(arrays)),
+                dynamic_shapes=None if batch_size else build_dynamic_shapes(network.module, len(arrays)),
                 dynamo=True,
-                external_data=_weight_bytes(network.module) > EMBEDDED_BYTES,
+                external_data=count_weight_bytes(network.module) > EMBEDDED_BYTES,
                 verbose=False,
             )
     except Exception as error:
         reason = str(error.__cause__ or error).strip().partition("\n")[0]
-        how = f"at batch size {batch_size}" if batch_size else "with a dynamic batch"
-        raise UnsupportedError(f"torch cannot export this network to ONNX {how}: {reason}") from error
-    if batch_size is None and _fixed_batch(path):
-        raise UnsupportedError("the export fixed the batch that was to be dynamic.")
+        mode = f"at batch size {batch_size}" if batch_size else "with a dynamic batch"
+        raise UnsupportedError(f"torch cannot export this network to ONNX {mode}: {reason}") from error
+    if batch_size is None and _is_batch_fixed(path):
+        raise UnsupportedError("torch exported a fixed batch instead of a dynamic one.")
 
 
-def dynamic_batch(module: torch.nn.Module, count: int) -> tuple[Any, ...]:
-    """torch.export's ``dynamic_shapes`` for `count` inputs whose first dimension is the batch."""
+def build_dynamic_shapes(module: torch.nn.Module, count: int) -> tuple[Any, ...]:
+    """Build torch.export's ``dynamic_shapes`` for `count` inputs whose first dimension is the batch."""
     from torch.export import Dim
 
     shapes = tuple({0: Dim.DYNAMIC} for _ in range(count))
-    parameters = list(inspect.signature(module.forward).parameters.values())
-    fixed = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
-    if len(fixed) >= count:
+    positional = len(list_positional(module))
+    if positional >= count:
         return shapes
-    return (*shapes[: len(fixed)], shapes[len(fixed) :])  # the rest goes to *args, which is one argument
+    return (*shapes[:positional], shapes[positional:])  # the others are passed as *args, which is one argument
+
+
+def list_positional(module: torch.nn.Module) -> list[str]:
+    """List the positional arguments of a module's ``forward``."""
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    parameters = inspect.signature(module.forward).parameters
+    return [name for name, parameter in parameters.items() if parameter.kind in kinds]
 
 
 def specialise(path: Path, batch_size: int, out: Path, *, fold: bool = True) -> Path:
-    """Bind the dynamic batch of an ONNX file: every shape static, and the arithmetic on shapes folded away.
+    """Bind the dynamic batch of an ONNX file to a size, write the static file to `out`, and return its path.
 
-    Parameters
-    ----------
-    path
-        A file whose inputs are dynamic in their first dimension, and only there. One of a fixed batch is copied.
-    batch_size
-        What to bind it to.
-    out
-        The file to write, in an existing folder.
-    fold
-        Whether to fold arithmetic on shapes. Not for a file that is to be measured as it came.
-
-    Returns
-    -------
-    Path
-        `out`.
-
-    Raises
-    ------
-    UnsupportedError
-        The file takes another batch size only.
-
-    Notes
-    -----
-    Without onnxscript, shapes are inferred and nothing is folded; runtimes fold for themselves.
+    Only the first dimension of the inputs may be dynamic; a file with this batch size is copied, and another fixed one
+    raises `UnsupportedError`. Unless `fold` is off, for a file to measure unchanged, the arithmetic on shapes is folded
+    if onnxscript is installed; without it, shapes are only inferred, and runtimes fold for themselves.
     """
     import onnx
 
-    graph = _read(path, out.parent)
-    fixed = {value.type.tensor_type.shape.dim[0].dim_value for value in _fed(graph.graph)} - {0}
-    for other in fixed - {batch_size}:
-        raise UnsupportedError(_other_batch(other, batch_size))
-    if all(value.type.tensor_type.shape.dim[0].dim_value for value in _fed(graph.graph)):
-        onnx.save(graph, out)
+    model = _load(path, out.parent)
+    batches = {value.type.tensor_type.shape.dim[0].dim_value for value in find_inputs(model.graph)}
+    for batch in batches - {0, batch_size}:
+        raise UnsupportedError(_describe_mismatch(batch, batch_size))
+    if 0 not in batches:
+        onnx.save(model, out)
         return out
-    for value in (*_fed(graph.graph), *graph.graph.output):
-        dimensions = value.type.tensor_type.shape.dim
-        if dimensions and not dimensions[0].HasField("dim_value"):
-            dimensions[0].dim_value = batch_size
-    del graph.graph.value_info[:]  # they hold the batch that was traced with
-    onnx.save(_folded(graph) if fold else _inferred(graph), out)
+    bind_batch(model.graph, batch_size)
+    onnx.save(_fold(model) if fold else _infer_shapes(model), out)
     return out
 
 
+def bind_batch(graph: Any, batch_size: int) -> None:
+    """Bind the dynamic batch of an `onnx.GraphProto`'s inputs and outputs, and drop the shapes between them."""
+    for value in (*find_inputs(graph), *graph.output):
+        dimensions = value.type.tensor_type.shape.dim
+        if dimensions and not dimensions[0].HasField("dim_value"):
+            dimensions[0].dim_value = batch_size
+    del graph.value_info[:]  # their batch is the traced one
+
+
 def open_negative(graph: Any) -> None:
-    """Leave dimensions of inputs and outputs open that are below 0, which is how Paddle's exporter writes them."""
+    """Make negative dimensions of inputs and outputs dynamic: Paddle's exporter writes dynamic ones that way."""
     for value in (*graph.input, *graph.output):
         for dimension in value.type.tensor_type.shape.dim:
             if dimension.dim_value < 0:
                 dimension.ClearField("value")
 
 
-def external_files(graph: Any) -> dict[str, int]:
-    """The files beside an `onnx.ModelProto` that hold its tensors, each with the bytes that it must hold at least."""
+def find_external_files(model: Any) -> dict[str, int]:
+    """Find the external data of an `onnx.ModelProto`: file names, each with its least size in bytes."""
     from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 
-    needed: dict[str, int] = {}
-    for tensor in tensors(graph.graph):
+    sizes: dict[str, int] = {}
+    for tensor in find_tensors(model.graph):
         if uses_external_data(tensor):
             info = ExternalDataInfo(tensor)
             end = (info.offset or 0) + (info.length or 0)
-            needed[info.location] = max(end, needed.get(info.location, 0))
-    return needed
+            sizes[info.location] = max(end, sizes.get(info.location, 0))
+    return sizes
 
 
-def tensors(graph: Any) -> Iterator[Any]:
-    """Every constant tensor of an `onnx.GraphProto`: initialisers and attributes of nodes, subgraphs included."""
+def find_tensors(graph: Any) -> Iterator[Any]:
+    """Yield every constant tensor of an `onnx.GraphProto`: initialisers and attributes of nodes, with subgraphs."""
     yield from graph.initializer
     for node in graph.node:
         for attribute in node.attribute:
             if attribute.HasField("t"):
                 yield attribute.t
             yield from attribute.tensors
-            if attribute.HasField("g"):
-                yield from tensors(attribute.g)
-            for subgraph in attribute.graphs:
-                yield from tensors(subgraph)
+        for subgraph in find_subgraphs(node):
+            yield from find_tensors(subgraph)
+
+
+def find_subgraphs(node: Any) -> Iterator[Any]:
+    """Yield the subgraphs of an `onnx.NodeProto`, such as the branches of an ``If``."""
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def find_inputs(graph: Any) -> list[Any]:
+    """Find the inputs of an `onnx.GraphProto` that are not initialisers."""
+    initializers = {tensor.name for tensor in graph.initializer}
+    return [value for value in graph.input if value.name not in initializers]
 
 
 def _check_batch(network: Network, batch_size: int) -> None:
     if network.batch_size not in (None, batch_size):
-        raise UnsupportedError(_other_batch(network.batch_size or 0, batch_size))
+        raise UnsupportedError(_describe_mismatch(network.batch_size or 0, batch_size))
 
 
-def _other_batch(only: int, asked: int) -> str:
+def _describe_mismatch(fixed: int, batch_size: int) -> str:
     return (
-        f"this network takes batch size {only} only, as its first dimension is fixed; {asked} was asked. "
-        f"Sweep batch size {only}, or export it again with a dynamic first dimension."
+        f"invalid batch size: got {batch_size}; expected {fixed}, as the first dimension of this network is fixed. "
+        f"Sweep batch size {fixed}, or export the network again with a dynamic first dimension."
     )
 
 
-def _read(path: Path, folder: Path) -> Any:
-    """The graph with its weights in it; where those are too large for one file, beside it in `folder`."""
+def _load(path: Path, folder: Path) -> Any:
+    """Load a model with its weights; copy them to `folder` instead if they are too large for one file."""
     import onnx
 
-    graph = onnx.load(path, load_external_data=False)
-    beside = external_files(graph)
-    if sum(beside.values()) <= EMBEDDED_BYTES:
-        graph = onnx.load(path)
-        open_negative(graph.graph)
-        return graph
-    open_negative(graph.graph)
-    for name in beside:
-        if not (folder / name).exists():
-            files.copy(path.parent / name, folder / name)
-    return graph
+    model = onnx.load(path, load_external_data=False)
+    sizes = find_external_files(model)
+    if sum(sizes.values()) <= EMBEDDED_BYTES:
+        model = onnx.load(path)
+    else:
+        for name in sizes:
+            if not (folder / name).exists():
+                files.copy(path.parent / name, folder / name)
+    open_negative(model.graph)
+    return model
 
 
-def _folded(graph: Any) -> Any:
-    if find_spec("onnxscript") is not None and not external_files(graph):
+def _fold(model: Any) -> Any:
+    if find_spec("onnxscript") is not None and not find_external_files(model):
         from onnxscript import optimizer
 
         try:
-            return optimizer.optimize(graph)
-        except Exception:  # noqa: BLE001  an operator strange to it; the graph is right without, so folding is a courtesy
+            return optimizer.optimize(model)
+        except Exception:  # noqa: BLE001  it does not know an operator, and folding is optional
             pass
-    return _inferred(graph)
+    return _infer_shapes(model)
 
 
-def _inferred(graph: Any) -> Any:
+def _infer_shapes(model: Any) -> Any:
     import onnx
 
     try:
-        return onnx.shape_inference.infer_shapes(graph)
+        return onnx.shape_inference.infer_shapes(model)
     except onnx.shape_inference.InferenceError:
-        return graph
+        return model
 
 
-def _fed(graph: Any) -> list[Any]:
-    held = {tensor.name for tensor in graph.initializer}
-    return [value for value in graph.input if value.name not in held]
-
-
-def _fixed_batch(path: Path) -> bool:
+def _is_batch_fixed(path: Path) -> bool:
     import onnx
 
     graph = onnx.load(path, load_external_data=False).graph
-    return any(value.type.tensor_type.shape.dim[0].HasField("dim_value") for value in _fed(graph))
+    return any(value.type.tensor_type.shape.dim[0].HasField("dim_value") for value in find_inputs(graph))
 
 
-def _weight_bytes(module: torch.nn.Module) -> int:
+def count_weight_bytes(module: torch.nn.Module) -> int:
+    """Count the bytes of a module's parameters and buffers."""
     return sum(tensor.nbytes for tensor in (*module.parameters(), *module.buffers()))

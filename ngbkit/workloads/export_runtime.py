@@ -1,7 +1,7 @@
-"""What exporting a module to ONNX imports on its way, imported at once: what a fork server of preparations preloads.
+"""The imports of an ONNX export, made at once, for the fork server of preparations to preload.
 
-The first export of a process takes 2.6 s, the second 0.7 s: torch.onnx pulls in torch._dynamo, triton and sympy, and
-reads the operators of onnxscript's torch library. Each preparation is a process of its own.
+The first export of a process takes 2.6 s, the second 0.7 s: torch.onnx imports torch._dynamo, triton and sympy, and
+loads the operators of onnxscript's torch library. Each preparation runs in its own process.
 """
 
 from __future__ import annotations
@@ -15,6 +15,6 @@ from torch.onnx._internal.exporter import _registration
 
 __all__ = ["onnxscript", "torch"]
 
-# Nothing public does it; where it goes away, an export only takes longer.
+# This API is private; without it, an export only takes longer.
 if hasattr(_registration, "ONNXRegistry"):
     _registration.ONNXRegistry.from_torchlib()

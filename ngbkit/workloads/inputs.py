@@ -1,75 +1,53 @@
-"""What a user calls inputs (shapes, tensors, lists or dicts of these), as the specs and example rows of a network."""
+"""The inputs that a user describes by shapes or tensors, as the specs and example rows of a network."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ngbkit.errors import WorkloadError
 from ngbkit.workloads.base import TensorSpec
-from ngbkit.workloads.export import flatten
+from ngbkit.workloads.export import flatten, list_positional
 
 if TYPE_CHECKING:
     import torch
 
     from ngbkit.workloads.feeds import Array
 
+Item = TypeVar("Item")
+
 _SHAPES = "a tuple such as (3, 224, 224), a list of tuples, or a dict of them by input name"
 _VALUES = "a tensor with a leading batch dimension, a tuple or list of these, or a dict of them by input name"
 
 
-def from_shapes(given: Any, module: torch.nn.Module) -> list[TensorSpec]:
-    """The float32 inputs that an ``input_shape`` describes; their names are those of the module's arguments.
-
-    Raises
-    ------
-    WorkloadError
-        It is not one of the forms that an input shape may have.
-    """
-    if isinstance(given, Mapping):
-        shapes = {str(name): _shape(shape) for name, shape in given.items()}
+def parse_shapes(input_shape: Any, module: torch.nn.Module) -> list[TensorSpec]:
+    """Parse an ``input_shape`` to float32 inputs, named after the module's arguments."""
+    if isinstance(input_shape, Mapping):
+        shapes = {str(name): _parse_shape(shape) for name, shape in input_shape.items()}
     else:
-        several = isinstance(given, Sequence) and bool(given) and not all(_is_side(side) for side in given)
-        listed = [_shape(shape) for shape in given] if several else [_shape(given)]
-        shapes = dict(zip(_names(module, len(listed)), listed, strict=True))
+        is_list = isinstance(input_shape, Sequence) and bool(input_shape) and not all(map(_is_side, input_shape))
+        shapes = _name(module, [_parse_shape(shape) for shape in (input_shape if is_list else [input_shape])])
     return [TensorSpec(name=name, shape=shape) for name, shape in shapes.items()]
 
 
-def from_values(given: Any, module: torch.nn.Module) -> tuple[list[TensorSpec], dict[str, Array]]:
-    """The inputs that example tensors describe, and their rows by input name.
-
-    Raises
-    ------
-    WorkloadError
-        It is not one of the forms that inputs may have, or their first dimensions differ.
-    """
-    if isinstance(given, Mapping):
-        values = {str(name): _array(value) for name, value in given.items()}
+def parse_values(values: Any, module: torch.nn.Module) -> tuple[list[TensorSpec], dict[str, Array]]:
+    """Parse example tensors to inputs and their rows by input name; all have the same number of rows."""
+    if isinstance(values, Mapping):
+        arrays = {str(name): _to_array(value) for name, value in values.items()}
     else:
-        listed = [_array(value) for value in (given if isinstance(given, (tuple, list)) else [given])]
-        values = dict(zip(_names(module, len(listed)), listed, strict=True))
-    if not values:
-        raise WorkloadError(f"the inputs are empty; valid: {_VALUES}.")
-    rows = {name: len(value) for name, value in values.items()}
-    if len(set(rows.values())) > 1 or 0 in rows.values():
-        raise WorkloadError(
-            f"the inputs must have the same batch of 1 row or more as their first dimension; they have {rows}."
-        )
-    specs = [TensorSpec(name=name, shape=value.shape[1:], dtype=value.dtype.name) for name, value in values.items()]
-    return specs, values
+        tensors = values if isinstance(values, (tuple, list)) else [values]
+        arrays = _name(module, [_to_array(tensor) for tensor in tensors])
+    if not arrays:
+        raise WorkloadError(f"no inputs; expected {_VALUES}.")
+    lengths = {name: len(array) for name, array in arrays.items()}
+    if len(set(lengths.values())) > 1 or 0 in lengths.values():
+        raise WorkloadError(f"invalid batch of the inputs: got {lengths} rows; expected the same number >= 1 for all.")
+    specs = [TensorSpec(name=name, shape=array.shape[1:], dtype=array.dtype.name) for name, array in arrays.items()]
+    return specs, arrays
 
 
-def in_order(module: torch.nn.Module, names: Sequence[str] | None = None) -> torch.nn.Module:
-    """The module as one that takes its tensors in order and gives a flat tuple of tensors.
-
-    Parameters
-    ----------
-    module
-        Any module.
-    names
-        The keywords that its tensors are passed by; None where they are passed by position.
-    """
+def wrap_in_order(module: torch.nn.Module, names: Sequence[str] | None = None) -> torch.nn.Module:
+    """Wrap a module to take tensors in order, to pass them by keyword if `names`, and to return a flat tuple."""
     from torch import nn
 
     class InOrder(nn.Module):
@@ -85,22 +63,14 @@ def in_order(module: torch.nn.Module, names: Sequence[str] | None = None) -> tor
     return InOrder().train(module.training)
 
 
-def by_position(module: torch.nn.Module, specs: Sequence[TensorSpec]) -> torch.nn.Module:
-    """The module itself where these inputs are its first arguments in order; else one that passes them by name."""
+def wrap_by_position(module: torch.nn.Module, specs: Sequence[TensorSpec]) -> torch.nn.Module:
+    """Return the module itself if these inputs are its first arguments in order; else wrap it to pass them by name."""
     names = [spec.name for spec in specs]
-    return module if names == _names(module, len(specs)) else in_order(module, names)
+    return module if names == _list_arguments(module, len(specs)) else wrap_in_order(module, names)
 
 
-def try_out(
-    name: str, module: torch.nn.Module, specs: Sequence[TensorSpec], arrays: Sequence[Array]
-) -> list[torch.Tensor]:
-    """Run the module once, on these arrays; its outputs.
-
-    Raises
-    ------
-    WorkloadError
-        The arrays do not fit it, or it returns no tensor. What the module raised is the error's cause.
-    """
+def check_outputs(name: str, module: torch.nn.Module, specs: Sequence[TensorSpec], arrays: Sequence[Array]) -> None:
+    """Run the module once on these arrays, and raise `WorkloadError` if it fails or returns no tensor."""
     import torch
 
     try:
@@ -108,28 +78,29 @@ def try_out(
             outputs = flatten(module(*(torch.from_numpy(array) for array in arrays)))
     except Exception as error:
         reason = f"{type(error).__name__}: {str(error).strip()}"
-        raise WorkloadError(
-            f"the inputs do not fit {name}. It was fed {_describe(specs, arrays)} and raised {reason}"
-        ) from error
+        raise WorkloadError(f"invalid inputs of {name}: fed {_describe(specs, arrays)}, it raised {reason}") from error
     if not outputs:
-        raise WorkloadError(f"{name} returned no tensor; a network to measure returns one or more.")
-    return outputs
+        raise WorkloadError(f"{name} returned no tensor; expected one or more.")
 
 
 def _describe(specs: Sequence[TensorSpec], arrays: Sequence[Array]) -> str:
     return ", ".join(f"{spec.name} {array.dtype} {array.shape}" for spec, array in zip(specs, arrays, strict=True))
 
 
-def _names(module: torch.nn.Module, count: int) -> list[str]:
-    parameters = inspect.signature(module.forward).parameters.values()
-    named = [one.name for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
-    return named[:count] if len(named) >= count else [f"input{index}" for index in range(count)]
+def _name(module: torch.nn.Module, items: Sequence[Item]) -> dict[str, Item]:
+    return dict(zip(_list_arguments(module, len(items)), items, strict=True))
 
 
-def _shape(given: Any) -> tuple[int, ...]:
-    sides = [given] if _is_side(given) else given
-    if not isinstance(sides, Sequence) or isinstance(sides, str) or not all(_is_side(side) for side in sides):
-        raise WorkloadError(f"input_shape {given!r} does not fit; valid, without the batch dimension: {_SHAPES}.")
+def _list_arguments(module: torch.nn.Module, count: int) -> list[str]:
+    """List the first `count` arguments of a module, or generate the names if it has fewer."""
+    names = list_positional(module)
+    return names[:count] if len(names) >= count else [f"input{index}" for index in range(count)]
+
+
+def _parse_shape(shape: Any) -> tuple[int, ...]:
+    sides = [shape] if _is_side(shape) else shape
+    if not isinstance(sides, Sequence) or isinstance(sides, str) or not all(map(_is_side, sides)):
+        raise WorkloadError(f"invalid input_shape: got {shape!r}; expected, without the batch dimension, {_SHAPES}.")
     return tuple(int(side) for side in sides)
 
 
@@ -137,7 +108,7 @@ def _is_side(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
-def _array(value: Any) -> Array:
+def _to_array(value: Any) -> Array:
     import numpy as np
     import torch
 
@@ -145,9 +116,9 @@ def _array(value: Any) -> Array:
         tensor = value.detach().cpu()
         if tensor.dtype == torch.bfloat16:
             raise WorkloadError(
-                "an input is of dtype bfloat16, which NumPy does not have; feed float32 and convert inside."
+                "invalid dtype of an input: got bfloat16, which NumPy lacks. Feed float32 and convert it in the module."
             )
         value = tensor.resolve_conj().resolve_neg().numpy()
     if not isinstance(value, np.ndarray) or not value.ndim:
-        raise WorkloadError(f"an input of type {type(value).__name__} does not fit; valid: {_VALUES}.")
+        raise WorkloadError(f"invalid input: got a {type(value).__name__}; expected {_VALUES}.")
     return value

@@ -1,4 +1,4 @@
-"""Networks that a list of layers describes, each with what it takes: for networks that a program draws up.
+"""Networks described by a list of layers, for programs that generate networks.
 
 >>> from ngbkit.workloads import layers
 >>> stem = {"op": "conv", "out": 8, "stride": 2}
@@ -13,97 +13,94 @@ from typing import TYPE_CHECKING, Any
 
 from ngbkit import options
 from ngbkit.errors import UnknownNameError, WorkloadError
-from ngbkit.workloads import feeds
-from ngbkit.workloads.base import Factors, Network, Source, TensorSpec, Workload
-from ngbkit.workloads.randomise import randomise, run, seeded
+from ngbkit.workloads.base import Factors, Network, Source, Workload
+from ngbkit.workloads.randomise import build_network, seed_generators
 
 if TYPE_CHECKING:
     import torch
 
 Layer = Mapping[str, Any]
-"""``op``, one of `OPERATORS`; ``takes``, the places of the values that it takes, where 0 is the input and 1 what the
-first layer gave (default: what the layer before gave); and the arguments of its operator."""
+"""``op``, one of `OPERATORS`; ``takes``, the indices of its input values, where 0 is the network's input and 1 the
+output of the first layer (default: the output of the previous layer); and the arguments of its operator."""
 
 Shape = Sequence[int]
 
 
 def network(name: str, layers: Iterable[Layer], shape: Shape) -> Workload:
-    """A network of these layers; what the last one gives is the output.
+    """A network of these layers; the last one gives the output.
 
     Parameters
     ----------
     name
-        Its label.
+        The label.
     layers
-        In order.
+        The layers, in order.
     shape
-        Of one sample: ``(3, 64, 64)``, or ``(tokens, width)``.
+        The shape of one sample: ``(3, 64, 64)``, or ``(tokens, width)``.
 
     Raises
     ------
     WorkloadError
-        There is no layer; one takes what comes later, or an argument that its operator does not have.
+        `layers` is empty; a layer takes the output of a later one, or an argument that its operator lacks.
     UnknownNameError
-        There is no such operator.
+        An unknown operator.
     """
-    listed = [dict(layer) for layer in layers]
-    if not listed:
-        raise WorkloadError(f"{name} has no layers; give at least one, such as {{'op': 'relu'}}.")
-    for place, layer in enumerate(listed):
-        _check(place, layer)
-    spec = {"layers": listed, "shape": [int(side) for side in shape]}
+    copies = [dict(layer) for layer in layers]
+    if not copies:
+        raise WorkloadError(f"{name} has no layers; expected one or more, such as {{'op': 'relu'}}.")
+    for index, layer in enumerate(copies):
+        _check(index, layer)
+    spec = {"layers": copies, "shape": [int(side) for side in shape]}
     return Workload(name=name, source="layers", spec=spec)
 
 
 def build(workload: Workload, factors: Factors) -> Network:  # noqa: ARG001  a list of layers varies no factor
-    """The network, its weights drawn from the option `seed`."""
+    """Build the network, its weights drawn from the option `seed`."""
     seed, shape = options.get_options()["seed"], tuple(workload.spec["shape"])
-    inputs = [TensorSpec(name="input", shape=shape)]
-    with seeded(seed):
-        module = _assembled(workload.spec["layers"], shape).eval()
-    randomise(module, seed, lambda: run(module, feeds.draw(inputs, {}, 2, seed)))
-    return Network(inputs=inputs, module=module)
+    with seed_generators(seed):
+        module = _assemble(workload.spec["layers"], shape).eval()
+    return build_network(module, shape, seed)
 
 
 def parse(text: str) -> Workload | None:  # noqa: ARG001  the protocol's
-    """None: no word names a list of layers."""
+    """Return None: no word names a list of layers."""
     return None
 
 
 def complete(prefix: str) -> Iterator[str]:  # noqa: ARG001  the protocol's
-    """Nothing: no word names a list of layers."""
+    """Yield nothing: no word names a list of layers."""
     return iter(())
 
 
 SOURCE = Source(
     name="layers",
-    summary="networks that a list of layers describes",
+    summary="networks described by a list of layers",
     build=build,
     parse=parse,
     complete=complete,
 )
 
 
-def _check(place: int, layer: Layer) -> None:
+def _check(index: int, layer: Layer) -> None:
     if layer.get("op") not in OPERATORS:
-        raise UnknownNameError(f"operator of layer {place + 1}", str(layer.get("op")), OPERATORS)
+        raise UnknownNameError(f"operator of layer {index + 1}", str(layer.get("op")), OPERATORS)
     _, arguments = OPERATORS[layer["op"]]
     for name in layer:
         if name not in ("op", "takes", *arguments):
             raise WorkloadError(
-                f"layer {place + 1} is a {layer['op']}, which takes {', '.join(arguments) or 'no arguments'}; it came "
-                f"with {name!r}."
+                f"invalid argument of layer {index + 1}, a {layer['op']}: got {name!r}; "
+                f"expected {', '.join(arguments) or 'no arguments'}."
             )
-    for taken in layer.get("takes", ()):
-        if not isinstance(taken, int) or not 0 <= taken <= place:
+    for source in layer.get("takes", ()):
+        if not isinstance(source, int) or not 0 <= source <= index:
             raise WorkloadError(
-                f"layer {place + 1} takes the value {taken!r}; valid are 0, which is the input, to {place}, what the "
-                "layer before it gave."
+                f"invalid `takes` of layer {index + 1}: got {source!r}; expected integers from 0 (the network's input) "
+                f"to {index} (the output of the previous layer)."
             )
 
 
-def _assembled(layers: Sequence[Layer], shape: Shape) -> torch.nn.Module:
-    """The module; each layer is made when it is known what shape comes in."""
+def _assemble(layers: Sequence[Layer], shape: Shape) -> torch.nn.Module:
+    """Build the module, each layer for the shape of its first input value."""
     import torch
     from torch import nn
 
@@ -116,33 +113,33 @@ def _assembled(layers: Sequence[Layer], shape: Shape) -> torch.nn.Module:
         def forward(self, value: torch.Tensor) -> torch.Tensor:
             values = [value]
             for step, takes in zip(self.steps, self.takes, strict=True):
-                values.append(step(*(values[at] for at in takes)))
+                values.append(step(*(values[index] for index in takes)))
             return values[-1]
 
     module = Layers()
     values = [torch.zeros(2, *shape)]
     with torch.no_grad():
-        for place, layer in enumerate(layers):
-            make, _ = OPERATORS[layer["op"]]
-            takes = tuple(layer.get("takes", (place,)))
-            taken = [values[at] for at in takes]
-            about = {name: value for name, value in layer.items() if name not in ("op", "takes")}
+        for index, layer in enumerate(layers):
+            build_step, _ = OPERATORS[layer["op"]]
+            takes = tuple(layer.get("takes", (index,)))
+            operands = [values[source] for source in takes]
+            arguments = {name: value for name, value in layer.items() if name not in ("op", "takes")}
             try:
-                step = make(taken[0].shape, **about).eval()
-                values.append(step(*taken))
+                step = build_step(operands[0].shape, **arguments).eval()
+                values.append(step(*operands))
             except (RuntimeError, ValueError, TypeError, IndexError) as error:
-                shapes = " and ".join("×".join(map(str, one.shape[1:])) for one in taken)
+                shapes = " and ".join("×".join(map(str, operand.shape[1:])) for operand in operands)
                 line = str(error).partition("\n")[0]
-                raise WorkloadError(f"layer {place + 1}, a {layer['op']} of {shapes}, does not fit: {line}") from error
+                raise WorkloadError(f"invalid layer {index + 1}, a {layer['op']} of {shapes}: {line}") from error
             module.steps.append(step)
             module.takes.append(takes)
     return module
 
 
-def _conv(
+def _build_conv(
     shape: Shape, out: int | None = None, kernel: int = 3, stride: int = 1, groups: int = 1, bias: bool = False
 ) -> torch.nn.Module:
-    """`groups` 0 is one for each channel, as many as come in; so are the channels that go out, unless told."""
+    """Build a convolution; by default `out` is the number of input channels, and so is `groups` if 0."""
     from torch import nn
 
     channels = shape[1]
@@ -151,130 +148,108 @@ def _conv(
     )
 
 
-def _pool(kind: str) -> Callable[..., torch.nn.Module]:
-    def make(shape: Shape, kernel: int = 3, stride: int = 1) -> torch.nn.Module:  # noqa: ARG001
+def _build_pool(kind: str) -> Callable[..., torch.nn.Module]:
+    def build_pool(shape: Shape, kernel: int = 3, stride: int = 1) -> torch.nn.Module:  # noqa: ARG001
         from torch import nn
 
         if kind == "max":
             return nn.MaxPool2d(kernel, stride, (kernel - 1) // 2)
         return nn.AvgPool2d(kernel, stride, (kernel - 1) // 2, count_include_pad=False)
 
-    return make
+    return build_pool
 
 
-def _module(make: Callable[[Any, Shape], torch.nn.Module]) -> Callable[..., torch.nn.Module]:
-    """One of `torch.nn` that follows from the shape alone."""
+def _from_shape(build_module: Callable[[Any, Shape], torch.nn.Module]) -> Callable[..., torch.nn.Module]:
+    """Wrap ``build_module(torch.nn, shape)``, so that torch is imported only when a network is built."""
 
-    def made(shape: Shape) -> torch.nn.Module:
+    def build_from_shape(shape: Shape) -> torch.nn.Module:
         from torch import nn
 
-        return make(nn, shape)
+        return build_module(nn, shape)
 
-    return made
-
-
-def _activation(name: str) -> Callable[..., torch.nn.Module]:
-    """One of `torch.nn` that works by element."""
-
-    def made(shape: Shape) -> torch.nn.Module:  # noqa: ARG001  every maker is told
-        from torch import nn
-
-        found: torch.nn.Module = getattr(nn, name)()
-        return found
-
-    return made
+    return build_from_shape
 
 
-def _linear(shape: Shape, out: int, bias: bool = True) -> torch.nn.Module:
+def _build_activation(name: str) -> Callable[..., torch.nn.Module]:
+    return _from_shape(lambda nn, shape: getattr(nn, name)())  # noqa: ARG005  it works by element
+
+
+def _build_linear(shape: Shape, out: int, bias: bool = True) -> torch.nn.Module:
     from torch import nn
 
     return nn.Linear(shape[-1], out, bias=bias)
 
 
-def _attention(shape: Shape, heads: int = 4) -> torch.nn.Module:
-    """Of tokens among themselves, with its projections."""
+def _build_attention(shape: Shape, heads: int = 4) -> torch.nn.Module:
+    """Build self-attention with its projections."""
     from torch import nn
 
     class Attention(nn.Module):
         def __init__(self, width: int) -> None:
             super().__init__()
             if width % heads:
-                raise ValueError(f"{heads} heads do not divide a width of {width}")
+                raise ValueError(f"{heads} heads do not divide the width {width}")
             self.projected, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
 
         def forward(self, tokens: torch.Tensor) -> torch.Tensor:
             batch, count, width = tokens.shape
             parts = self.projected(tokens).reshape(batch, count, 3, heads, width // heads).permute(2, 0, 3, 1, 4)
             attended = nn.functional.scaled_dot_product_attention(parts[0], parts[1], parts[2])
-            found: torch.Tensor = self.out(attended.transpose(1, 2).reshape(batch, count, width))
-            return found
+            output: torch.Tensor = self.out(attended.transpose(1, 2).reshape(batch, count, width))
+            return output
 
     return Attention(shape[-1])
 
 
-def _function(make: Callable[..., Callable[..., torch.Tensor]]) -> Callable[..., torch.nn.Module]:
-    """A function of values as a module without weights."""
+def _wrap(function: Callable[..., torch.Tensor]) -> Callable[..., torch.nn.Module]:
+    """Wrap a function of values as the builder of a module without weights."""
 
-    def made(shape: Shape, **arguments: Any) -> torch.nn.Module:  # noqa: ARG001  every maker is told
+    def build_step(shape: Shape, **arguments: Any) -> torch.nn.Module:  # noqa: ARG001  every builder gets the shape
         from torch import nn
-
-        function = make(**arguments)
 
         class Step(nn.Module):
             def forward(self, *values: torch.Tensor) -> torch.Tensor:
-                return function(*values)
+                return function(*values, **arguments)
 
         return Step()
 
-    return made
+    return build_step
 
 
-def _add() -> Callable[..., torch.Tensor]:
-    return lambda *values: sum(values[1:], start=values[0])
-
-
-def _mul() -> Callable[..., torch.Tensor]:
-    return lambda one, other: one * other
-
-
-def _concat(axis: int = 1) -> Callable[..., torch.Tensor]:
+def _concat(*values: torch.Tensor, axis: int = 1) -> torch.Tensor:
     import torch
 
-    return lambda *values: torch.cat(values, dim=axis)
+    return torch.cat(values, dim=axis)
 
 
-def _mean(keep: bool = False) -> Callable[..., torch.Tensor]:
-    return lambda value: value.mean((2, 3), keepdim=keep) if value.ndim == 4 else value.mean(1, keepdim=keep)
+def _mean(value: torch.Tensor, keep: bool = False) -> torch.Tensor:
+    return value.mean((2, 3), keepdim=keep) if value.ndim == 4 else value.mean(1, keepdim=keep)
 
 
-def _tokens() -> Callable[..., torch.Tensor]:
-    return lambda value: value.flatten(2).transpose(1, 2)
-
-
-def _slice(start: int = 0, stop: int | None = None) -> Callable[..., torch.Tensor]:
-    return lambda value: value[:, start:stop]
+def _slice(value: torch.Tensor, start: int = 0, stop: int | None = None) -> torch.Tensor:
+    return value[:, start:stop]
 
 
 OPERATORS: Mapping[str, tuple[Callable[..., torch.nn.Module], tuple[str, ...]]] = {
-    "conv": (_conv, ("out", "kernel", "stride", "groups", "bias")),
-    "linear": (_linear, ("out", "bias")),
-    "attention": (_attention, ("heads",)),
-    "batchnorm": (_module(lambda nn, shape: nn.BatchNorm2d(shape[1])), ()),
-    "layernorm": (_module(lambda nn, shape: nn.LayerNorm(shape[-1])), ()),
+    "conv": (_build_conv, ("out", "kernel", "stride", "groups", "bias")),
+    "linear": (_build_linear, ("out", "bias")),
+    "attention": (_build_attention, ("heads",)),
+    "batchnorm": (_from_shape(lambda nn, shape: nn.BatchNorm2d(shape[1])), ()),
+    "layernorm": (_from_shape(lambda nn, shape: nn.LayerNorm(shape[-1])), ()),
     **{
-        name: (_activation(of), ())
-        for name, of in (
+        operator: (_build_activation(name), ())
+        for operator, name in (
             *(("relu", "ReLU"), ("relu6", "ReLU6"), ("gelu", "GELU"), ("silu", "SiLU"), ("hardswish", "Hardswish")),
             *(("sigmoid", "Sigmoid"), ("hardsigmoid", "Hardsigmoid"), ("tanh", "Tanh"), ("identity", "Identity")),
         )
     },
-    "maxpool": (_pool("max"), ("kernel", "stride")),
-    "avgpool": (_pool("average"), ("kernel", "stride")),
-    "mean": (_function(_mean), ("keep",)),
-    "tokens": (_function(_tokens), ()),
-    "slice": (_function(_slice), ("start", "stop")),
-    "add": (_function(_add), ()),
-    "mul": (_function(_mul), ()),
-    "concat": (_function(_concat), ("axis",)),
+    "maxpool": (_build_pool("max"), ("kernel", "stride")),
+    "avgpool": (_build_pool("average"), ("kernel", "stride")),
+    "mean": (_wrap(_mean), ("keep",)),
+    "tokens": (_wrap(lambda value: value.flatten(2).transpose(1, 2)), ()),
+    "slice": (_wrap(_slice), ("start", "stop")),
+    "add": (_wrap(lambda *values: sum(values[1:], start=values[0])), ()),
+    "mul": (_wrap(lambda left, right: left * right), ()),
+    "concat": (_wrap(_concat), ("axis",)),
 }
-"""By name: what makes the module from the shape of its first value (with the batch), and its arguments."""
+"""By name: the builder of a module from the shape of its first value (with the batch), and its arguments."""

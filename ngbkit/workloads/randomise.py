@@ -1,12 +1,12 @@
-"""Fresh values for what random initialisation leaves blank, so that a wrong result cannot hide behind a zero.
+"""Random values for the constants of an untrained network, so that no wrong result hides behind a zero.
 
 A newly built network is full of constants: BatchNorm statistics of 0 and 1, LayerScale of 1e-6, branches that end in a
-weight of 0. What flows through them does not reach the output: zeroing a convolution in the middle of an untrained
-resnet18 changes nothing at all, and an equivalence check would call that correct.
+weight of 0. Their signal never reaches the output: zeroing a convolution in the middle of an untrained resnet18 changes
+nothing at all, and an equivalence check would accept that.
 
-In training, BatchNorm learns how small its inputs are and makes up for it. With statistics that know nothing of them,
-a network whose gates and activations each halve the signal fades out: efficientnet_b0, at 16 blocks of SiLU and
-squeeze-and-excitation, returned its last biases whatever it was shown, to 1e-5. So BatchNorm is shown a sample.
+In training, BatchNorm learns the scale of its inputs and compensates for it. With random statistics, the signal fades
+in a network whose gates and activations each halve it: efficientnet_b0, with 16 blocks of SiLU and
+squeeze-and-excitation, returned its last biases for any input, to 1e-5. So BatchNorm is calibrated on a sample.
 """
 
 from __future__ import annotations
@@ -19,20 +19,23 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ngbkit.workloads import feeds
+from ngbkit.workloads.base import Network, TensorSpec
+
 if TYPE_CHECKING:
     import torch
 
 _SCALES = frozenset({"weight", "gamma", "scale", "ls", "alpha"})
-# A BatchNorm whose inputs have less than this part of the variance that it divides by lets the signal fade.
+# The signal fades in a BatchNorm whose inputs have less than this share of the variance that it divides by.
 _LEAST_SHARE = 0.25
 
 
 @contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Draw what is drawn inside from `seed`, by torch, NumPy or `random`, and give the generators back as they were."""
+def seed_generators(seed: int) -> Iterator[None]:
+    """Seed the generators of torch, NumPy and `random` for a block, and restore their states after it."""
     import torch
 
-    python, numpy = random.getstate(), np.random.get_state()
+    python_state, numpy_state = random.getstate(), np.random.get_state()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         random.seed(seed)
@@ -40,31 +43,26 @@ def seeded(seed: int) -> Iterator[None]:
         try:
             yield
         finally:
-            random.setstate(python)
-            np.random.set_state(numpy)
+            random.setstate(python_state)
+            np.random.set_state(numpy_state)
+
+
+def build_network(module: torch.nn.Module, shape: tuple[int, ...], seed: int) -> Network:
+    """Build the network of a module with one input of this `shape`, its constants re-drawn from `seed`."""
+    inputs = [TensorSpec(name="input", shape=shape)]
+    randomise(module, seed, lambda: run(module, feeds.draw(inputs, {}, 2, seed)))
+    return Network(inputs=inputs, module=module)
 
 
 def randomise(module: torch.nn.Module, seed: int, probe: Callable[[], object] | None = None) -> None:
     """Re-draw, in place, every floating parameter and buffer whose values are all one constant.
 
-    A value depends on the seed and on its tensor's qualified name only. Trained values are not constant and stay as
-    they are, and so does a tensor of a single value.
+    A value depends only on the seed and on its tensor's qualified name. Trained values vary and stay as they are, and
+    so does a tensor of a single value. The module is on the CPU, its lazy parameters materialised. `probe` calls it on
+    two rows or more, and thereby scales the re-drawn variance of each BatchNorm that would let the signal fade.
 
-    Parameters
-    ----------
-    module
-        On the CPU, every lazy parameter materialised.
-    seed
-        From 0 up.
-    probe
-        Calls the module on a sample of two rows or more. With it, a BatchNorm whose statistics were drawn here, and
-        that would let the signal fade, gets its variance scaled to what it then sees.
-
-    Notes
-    -----
-    The draws keep signals of the networks that ngbkit knows finite and visible: a scale around one is multiplied by
-    0.5 to 1, a small one (LayerScale's 1e-6) becomes 0.1 to 0.5, a shift of zero at most 0.1, a zero matrix is drawn so
-    that it keeps the variance.
+    The draws keep the signals of known networks finite and visible: a scale near one is multiplied by 0.5 to 1, a small
+    one (LayerScale's 1e-6) becomes 0.1 to 0.5, a shift of zero at most 0.1; a zero matrix keeps the variance.
     """
     import torch
 
@@ -75,26 +73,26 @@ def randomise(module: torch.nn.Module, seed: int, probe: Callable[[], object] | 
         for name, tensor in blank.items():
             tensor.copy_(_draw(name, tensor, seed))
         if probe is not None:
-            _keep_alive(module, {id(tensor) for tensor in blank.values()}, probe)
+            _calibrate(module, {id(tensor) for tensor in blank.values()}, probe)
 
 
-def _keep_alive(module: torch.nn.Module, drawn: set[int], probe: Callable[[], object]) -> None:
-    """Have each BatchNorm that was `drawn` look at its inputs before it divides them, in one call."""
+def _calibrate(module: torch.nn.Module, tensor_ids: set[int], probe: Callable[[], object]) -> None:
+    """Scale the statistics of each BatchNorm among the re-drawn tensors to its inputs, in one call of the module."""
     from torch.nn.modules.batchnorm import _BatchNorm
 
-    def look(norm: _BatchNorm, args: tuple[torch.Tensor, ...]) -> None:
+    def scale(norm: _BatchNorm, args: tuple[torch.Tensor, ...]) -> None:
         mean, variance = norm.running_mean, norm.running_var
         assert mean is not None
         assert variance is not None
         inputs = args[0].float()
-        seen = inputs.var([0, *range(2, inputs.ndim)], correction=0).mean() / _LEAST_SHARE
-        share = float(seen / variance.mean())
+        largest = inputs.var([0, *range(2, inputs.ndim)], correction=0).mean() / _LEAST_SHARE
+        share = float(largest / variance.mean())
         if 0 < share < 1:
             variance.mul_(share)
             mean.mul_(share**0.5)
 
-    norms = [one for one in module.modules() if isinstance(one, _BatchNorm) and id(one.running_var) in drawn]
-    handles = [norm.register_forward_pre_hook(look) for norm in norms]
+    norms = [part for part in module.modules() if isinstance(part, _BatchNorm) and id(part.running_var) in tensor_ids]
+    handles = [norm.register_forward_pre_hook(scale) for norm in norms]
     try:
         if norms:
             probe()
@@ -104,27 +102,22 @@ def _keep_alive(module: torch.nn.Module, drawn: set[int], probe: Callable[[], ob
 
 
 def run(module: torch.nn.Module, arrays: Sequence[np.ndarray]) -> object:
-    """Call a module on these arrays: a probe for `randomise`."""
+    """Call a module on these arrays, as the probe of `randomise`."""
     import torch
 
     return module(*(torch.from_numpy(array) for array in arrays))
 
 
 def _is_blank(tensor: torch.Tensor) -> bool:
+    import torch
     from torch.nn.parameter import is_lazy
 
-    if is_lazy(tensor) or tensor.is_meta or tensor.layout != _strided() or not tensor.is_floating_point():
+    if is_lazy(tensor) or tensor.is_meta or tensor.layout != torch.strided or not tensor.is_floating_point():
         return False
-    if tensor.numel() < 2 or 0 in tensor.stride():  # an expanded view has one value, and cannot hold more
+    if tensor.numel() < 2 or 0 in tensor.stride():  # an expanded view stores a single value
         return False
     first = tensor.flatten()[0]
     return bool(first.isfinite()) and bool((tensor == first).all())
-
-
-def _strided() -> torch.layout:
-    import torch
-
-    return torch.strided
 
 
 def _draw(name: str, tensor: torch.Tensor, seed: int) -> torch.Tensor:

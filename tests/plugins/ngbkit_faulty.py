@@ -1,4 +1,4 @@
-"""Compilers that go wrong, each in its own way: a plugin as a stranger would write one, in one file."""
+"""Faulty compilers, one per fault, as a third-party plugin in one file."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ def _hang(task: Task) -> Program:
 
 
 def _hang_later(task: Task) -> Program:
-    """Comes through compilation and warm-up, and hangs while it is timed."""
-    program, began = _sound(task), time.monotonic()
+    """Compile and warm up correctly, and hang while timed."""
+    program, start = _sound(task), time.monotonic()
 
     def run() -> Any:
-        time.sleep(0.01 if time.monotonic() - began < 0.35 else 3600)
+        time.sleep(0.01 if time.monotonic() - start < 0.35 else 3600)
         return program.run()
 
     return replace(program, run=run)
@@ -74,41 +74,41 @@ def _wrong(task: Task) -> Program:
 
 
 def _zeroed(task: Task) -> Program:
-    """Forgets the weights of one layer in the middle of the network."""
+    """Zero the weights of one layer in the middle of the network."""
 
-    def forget(weights: list[np.ndarray]) -> list[np.ndarray]:
+    def zero(weights: list[np.ndarray]) -> list[np.ndarray]:
         layers = [index for index, array in enumerate(weights) if array.ndim > 1]
         middle = layers[len(layers) // 2]
         return [array * (index != middle) for index, array in enumerate(weights)]
 
-    return _with_weights(task, forget)
+    return _change_weights(task, zero)
 
 
 def _lowered(task: Task) -> Program:
-    """Rounds every weight to bfloat16, and claims single precision."""
-    return _with_weights(task, lambda weights: [_round_to_bfloat16(array) for array in weights])
+    """Round every weight to bfloat16, and claim single precision."""
+    return _change_weights(task, lambda weights: [_round_to_bfloat16(array) for array in weights])
 
 
-def _with_weights(task: Task, change: Callable[[list[np.ndarray]], list[np.ndarray]]) -> Program:
-    """ONNX Runtime on the graph of `task` with its float32 weights changed."""
+def _change_weights(task: Task, change: Callable[[list[np.ndarray]], list[np.ndarray]]) -> Program:
+    """Compile the graph of `task` by ONNX Runtime with changed float32 weights."""
     import onnx
     from onnx import numpy_helper
 
     assert task.onnx is not None
     model = onnx.load(str(task.onnx))
-    stored = [one for one in model.graph.initializer if one.data_type == onnx.TensorProto.FLOAT]
-    changed = change([numpy_helper.to_array(one) for one in stored])
-    for one, array in zip(stored, changed, strict=True):
-        one.CopyFrom(numpy_helper.from_array(array, one.name))
+    tensors = [tensor for tensor in model.graph.initializer if tensor.data_type == onnx.TensorProto.FLOAT]
+    changed = change([numpy_helper.to_array(tensor) for tensor in tensors])
+    for tensor, array in zip(tensors, changed, strict=True):
+        tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "changed.onnx")
         onnx.save(model, path)
-        # What would explain it opens a file that is gone by then.
+        # `explain` would open the file after its removal.
         return replace(_sound(replace(task, onnx=path)), explain=dict)
 
 
 def _round_to_bfloat16(array: np.ndarray) -> np.ndarray:
-    """The nearest number with 8 bits of mantissa, ties to even."""
+    """Round to the nearest number with 8 bits of mantissa, ties to even."""
     bits = array.astype(np.float32).view(np.uint32).astype(np.uint64)
     bits += 0x7FFF + ((bits >> 16) & 1)
     return ((bits >> 16) << 16).astype(np.uint32).view(np.float32)
@@ -133,29 +133,29 @@ def _slow(task: Task) -> Program:
 
 
 def _searching(task: Task) -> Program:
-    """Tries candidates, a file each, until it has as many as asked, or as the sweep's budget allows."""
-    tried, options = task.tuning.folder / "searching" / f"batch-{task.batch_size}", task.options
-    tried.mkdir(parents=True, exist_ok=True)
-    before = len(list(tried.iterdir()))
-    most = options["candidates"] if task.tuning.candidates is None else before + task.tuning.candidates
-    began = time.monotonic()
-    for number in range(before, min(most, options["candidates"]) + 1):
+    """Try candidates, a file each, up to the option or the sweep's budget."""
+    folder, options = task.tuning.folder / "searching" / f"batch-{task.batch_size}", task.options
+    folder.mkdir(parents=True, exist_ok=True)
+    reused = len(list(folder.iterdir()))
+    budget = options["candidates"] if task.tuning.candidates is None else reused + task.tuning.candidates
+    limit, start = min(budget, options["candidates"]), time.monotonic()
+    for number in range(reused, limit + 1):
         task.tuning.report(Progress(done=number, total=options["candidates"], best_s=1 / (number + 1), left_s=1.0))
-        if number < min(most, options["candidates"]):
+        if number < limit:
             time.sleep(options["seconds"])
-            (tried / str(number)).touch()
+            (folder / str(number)).touch()
         if number == options["stop"]:
             os.kill(os.getpid(), signal.SIGKILL)
     if options["fails"]:
         print("the linker has much to say")  # noqa: T201  as a compiler does
         raise RuntimeError("it fell over")
     program = _sound(task)
-    facts = {**program.facts, "candidates": len(list(tried.iterdir())), "spent_s": time.monotonic() - began}
-    return replace(program, facts=facts, reused_s=before * 1000.0)
+    facts = {**program.facts, "candidates": len(list(folder.iterdir())), "spent_s": time.monotonic() - start}
+    return replace(program, facts=facts, reused_s=reused * 1000.0)
 
 
 def _engine_killer(task: Task) -> Program:
-    """Ends the engine that this child works for: the fork server's parent."""
+    """Kill the engine of this child process: the fork server's parent."""
     engine = psutil.Process(os.getppid()).parent()
     assert engine is not None
     engine.kill()

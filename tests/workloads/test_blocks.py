@@ -1,4 +1,4 @@
-"""Block stacks: table V's counts, swept width and depth, words of a command line."""
+"""Block stacks: table V's counts, swept width and depth, and labels of a command line."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_block_has_table_vs_parameters(block: str, width: int, depth: int) -> 
     ("workload", "shape"), [(blocks.conv(size=(12, 8)), (8, 12, 8)), (blocks.mha(heads=2, sequence=5), (5, 8))]
 )
 def test_a_stack_keeps_the_shape_of_its_input(workload: Workload, shape: tuple[int, ...]) -> None:
-    """Blocks can be stacked to any depth, as what comes out is as large as what went in."""
+    """The output of a block has the shape of its input, so that any depth is possible."""
     network = blocks.build(workload, {"width": 8, "depth": 2})
 
     with torch.no_grad():
@@ -56,21 +56,21 @@ def test_the_defaults_are_table_vs() -> None:
     assert (10, 16) == mha.inputs[0].shape
 
 
-def test_values_of_its_own_win_over_the_sweeps() -> None:
-    """What a maker was given is swept; what it was not comes from the sweep."""
+def test_the_values_of_a_workload_take_precedence() -> None:
+    """The sweep supplies only the factors that the maker left open."""
     workload = blocks.mha(embed=[128, 256]).with_factors({"width": [64], "depth": range(1, 3)})
 
     assert {"width": (128, 256), "depth": (1, 2)} == workload.factors
 
 
-def test_a_stack_without_values_asks_for_them() -> None:
-    """Width and depth come from somewhere, or the error says how to give them."""
+def test_a_stack_without_values_is_rejected() -> None:
+    """The error says how to give width and depth."""
     with pytest.raises(UsageError, match="conv needs a value of width and depth"):
         blocks.conv().with_factors({})
 
 
-def test_a_word_names_a_stack() -> None:
-    """Bare, or with arguments in braces; values of factors are not part of the label."""
+def test_a_label_is_parsed_to_a_stack() -> None:
+    """With or without arguments in braces; values of factors are not part of the label."""
     assert blocks.conv() == blocks.parse("blocks.conv")
     assert blocks.mha(128, heads=4, name='mha{"heads":4}') == blocks.parse('blocks.mha{"heads": 4, "embed": 128}')
     assert blocks.parse("resnet18") is None
@@ -80,17 +80,17 @@ def test_a_word_names_a_stack() -> None:
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: blocks.conv(0), WorkloadError, "width 0 does not fit a block"),
-        (lambda: blocks.conv(8, 1.5), WorkloadError, "depth 1.5 does not fit a block"),
+        (lambda: blocks.conv(0), WorkloadError, "invalid width of a block: got 0; expected an integer >= 1"),
+        (lambda: blocks.conv(8, 1.5), WorkloadError, "invalid depth of a block: got 1.5"),
         (lambda: blocks.conv(size=8), WorkloadError, "a height and a width"),
         (lambda: blocks.conv([]), WorkloadError, "width has no value"),
-        (lambda: blocks.mha(100), WorkloadError, "8 heads do not divide an embedding of 100"),
-        (lambda: blocks.build(blocks.mha(), {"width": 100, "depth": 1}), WorkloadError, "8 heads do not divide"),
+        (lambda: blocks.mha(100), WorkloadError, "invalid embedding of 8 heads: got 100; expected a multiple of 8"),
+        (lambda: blocks.build(blocks.mha(), {"width": 100, "depth": 1}), WorkloadError, "invalid embedding of 8 heads"),
         (lambda: blocks.parse("blocks.cnov"), UnknownNameError, r"Did you mean blocks\.conv"),
         (lambda: blocks.parse('blocks.mha{"head":4}'), UnknownNameError, "Did you mean heads"),
     ],
 )
-def test_values_that_do_not_fit_are_refused(make: Callable[[], object], error: type[Exception], message: str) -> None:
-    """The error says what came and what is valid."""
+def test_invalid_values_are_rejected(make: Callable[[], object], error: type[Exception], message: str) -> None:
+    """The error reports the value received and the valid ones."""
     with pytest.raises(error, match=message):
         make()

@@ -1,4 +1,4 @@
-"""What a notebook cell defines: read on the client, executed on the device, its errors told in its own lines."""
+"""Notebook cells: parsed on the client, executed on the device, their errors reported by their own lines."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def build(source: str, **factors: int) -> Network:
 
 
 def test_a_cell_with_a_module_is_one_workload() -> None:
-    """It takes no factor, and is built in eval mode on the inputs that it names."""
+    """It takes no factor, and is built in eval mode for the cell's inputs."""
     (workload,) = cell.from_source(LINE, name="line", factors=("width",))
     network = cell.build(workload, {})
 
@@ -49,7 +49,7 @@ def test_a_cell_with_a_module_is_one_workload() -> None:
 
 
 def test_a_cell_with_a_function_is_built_at_its_factors() -> None:
-    """Factors without a default must be swept; the others keep theirs, which the shape of the input sees too."""
+    """Factors without a default must be swept; defaults also apply to the shape of the input."""
     (workload,) = cell.from_source(STACK)
 
     swept, default = cell.build(workload, {"width": 3, "depth": 5}), cell.build(workload, {"width": 3})
@@ -59,8 +59,8 @@ def test_a_cell_with_a_function_is_built_at_its_factors() -> None:
     assert (2, (2, 3)) == (len(default.module), default.inputs[0].shape)
 
 
-def test_models_are_one_workload_a_key() -> None:
-    """Each is built by its key, on inputs of its own where they are given so."""
+def test_models_are_one_workload_per_key() -> None:
+    """Each is built by its key, and has its own inputs if they are a dict by key."""
     workloads = cell.from_source(
         "import torch\n"
         "models = {'small': torch.nn.Linear(4, 2), 'wide': lambda width: torch.nn.Linear(width, 2)}\n"
@@ -73,16 +73,16 @@ def test_models_are_one_workload_a_key() -> None:
     assert [(4,), (9,)] == [network.inputs[0].shape for network in networks]
 
 
-def test_rows_of_inputs_are_what_is_fed() -> None:
-    """Token ids are fed as the cell has them."""
+def test_the_rows_of_inputs_are_fed() -> None:
+    """Token ids are fed unchanged."""
     network = build(LOOKUP)
 
     assert [TensorSpec(name="input", shape=(2,), dtype="int64")] == network.inputs
     assert [[6, 5], [4, 3]] == network.examples["input"].tolist()
 
 
-def test_a_cell_travels_as_plain_json_and_is_built_alike_everywhere() -> None:
-    """Two builds of what arrived have the same weights, whatever the cell draws them with; another seed has others."""
+def test_a_cell_is_sent_as_plain_json_and_built_alike_everywhere() -> None:
+    """Two builds have the same weights, whichever generator the cell uses; another seed gives other weights."""
     source = (
         "import numpy, random, torch\n"
         "model = torch.nn.Linear(2, 2)\n"
@@ -90,19 +90,19 @@ def test_a_cell_travels_as_plain_json_and_is_built_alike_everywhere() -> None:
         "input_shape = 2\n"
     )
     (workload,) = cell.from_source(source)
-    arrived = Workload.from_json(workload.to_json())
+    received = Workload.from_json(workload.to_json())
 
-    one, two = (cell.build(arrived, {}).module.state_dict() for _ in range(2))
+    first, second = (cell.build(received, {}).module.state_dict() for _ in range(2))
     with options.set_options(seed=1):
-        other = cell.build(arrived, {}).module.state_dict()
+        reseeded = cell.build(received, {}).module.state_dict()
 
-    assert workload == arrived
-    assert all(torch.equal(value, two[name]) for name, value in one.items())
-    assert not any(torch.equal(value, other[name]) for name, value in one.items())
+    assert workload == received
+    assert all(torch.equal(value, second[name]) for name, value in first.items())
+    assert not any(torch.equal(value, reseeded[name]) for name, value in first.items())
 
 
-def test_blank_values_are_drawn_and_lazy_ones_made() -> None:
-    """BatchNorm of a cell's network tells outputs apart, and lazy layers know their size before that."""
+def test_constants_are_redrawn_after_lazy_layers_are_materialised() -> None:
+    """The statistics of a BatchNorm behind a lazy layer vary."""
     network = build("""
         from torch import nn
         model = nn.Sequential(nn.LazyConv2d(4, 3), nn.BatchNorm2d(4))
@@ -114,7 +114,7 @@ def test_blank_values_are_drawn_and_lazy_ones_made() -> None:
 
 
 def test_inputs_by_name_reach_their_arguments() -> None:
-    """A dict of inputs passes an optional argument by."""
+    """A dict of inputs can skip an optional argument."""
     network = build("""
         import torch
         class model(torch.nn.Module):
@@ -135,11 +135,11 @@ def test_inputs_by_name_reach_their_arguments() -> None:
         ("model = 1", r"neither `inputs` nor `input_shape`.(?s:.)*input_shape = \(4,\)"),
         ("model = 1\ninputs = 2\ninput_shape = 3", "both `inputs` and `input_shape`"),
         ("models = build()\ninputs = 1", "one literal dict"),
-        ("model = 1\0", "does not parse"),
+        ("model = 1\0", "invalid syntax in the cell"),
     ],
 )
-def test_a_cell_that_lacks_something_is_refused_before_it_travels(source: str, message: str) -> None:
-    """The error shows a whole cell."""
+def test_an_incomplete_cell_is_rejected_by_the_client(source: str, message: str) -> None:
+    """The error shows a complete cell."""
     with pytest.raises(WorkloadError, match=message):
         cell.from_source(source)
 
@@ -149,8 +149,8 @@ def test_a_cell_that_lacks_something_is_refused_before_it_travels(source: str, m
     [("x = 1\nmodel = (", "model = ("), ("x = 1\nreturn 5", "return 5"), ("x = 1\n%time 2", "%time 2")],
 )
 def test_a_syntax_error_shows_the_cells_own_line(source: str, line: str) -> None:
-    """The traceback holds the line and its number in the cell."""
-    with pytest.raises(WorkloadError, match=r"does not parse: .*<ngbench cell>, line 2") as caught:
+    """The traceback contains the line and its number in the cell."""
+    with pytest.raises(WorkloadError, match=r"invalid syntax in the cell: .*<ngbench cell>, line 2") as caught:
         cell.from_source(source)
 
     assert 'File "<ngbench cell>", line 2' in caught.value.traceback
@@ -163,8 +163,8 @@ def failing(source: str, **factors: int) -> WorkloadError:
     return caught.value
 
 
-def test_an_exception_in_the_cell_is_told_from_the_cells_own_file_onward() -> None:
-    """Its traceback begins in the cell, with the cell's lines, and holds none of ngbkit's frames."""
+def test_the_traceback_of_a_cell_starts_in_the_cell() -> None:
+    """It contains the cell's lines and none of ngbkit's frames."""
     error = failing("import json\ndef model(width):\n    return json.loads('{' * width)\ninput_shape = (4,)\n", width=2)
 
     assert "the cell raised JSONDecodeError: " in str(error)
@@ -177,16 +177,14 @@ def test_an_exception_in_the_cell_is_told_from_the_cells_own_file_onward() -> No
 
 
 def test_a_name_of_the_notebook_is_explained() -> None:
-    """A cell does not see what other cells define."""
+    """A cell cannot use the names of other cells."""
     error = failing("model = Net()\ninput_shape = (4,)")
 
-    assert "NameError: name 'Net' is not defined (<ngbench cell>, line 1). A cell runs on the device by itself" in str(
-        error
-    )
+    assert "NameError: name 'Net' is not defined (<ngbench cell>, line 1). A cell runs on the device with" in str(error)
 
 
-def test_inputs_that_do_not_fit_are_shown_with_the_models_error() -> None:
-    """What was fed and what the model said, with the lines of its forward()."""
+def test_invalid_inputs_are_reported_with_the_error_of_the_model() -> None:
+    """The error shows the inputs, and the traceback the lines of forward()."""
     error = failing("""
         import torch
         class model(torch.nn.Module):
@@ -195,7 +193,7 @@ def test_inputs_that_do_not_fit_are_shown_with_the_models_error() -> None:
         input_shape = (4,)
     """)
 
-    assert "do not fit model. It was fed x float32 (2, 4) and raised RuntimeError: " in str(error)
+    assert "invalid inputs of model: fed x float32 (2, 4), it raised RuntimeError: " in str(error)
     assert "shapes cannot be multiplied (2x4 and 5x2)" in str(error)
     assert "return x @ torch.ones(5, 2)" in error.traceback
 
@@ -203,27 +201,39 @@ def test_inputs_that_do_not_fit_are_shown_with_the_models_error() -> None:
 @pytest.mark.parametrize(
     ("source", "factors", "message"),
     [
-        ("model = 5\ninput_shape = 4", {}, "model is a int; valid is a torch.nn.Module"),
-        ("def model(width): return [width]\ninput_shape = 4", {"width": 3}, r"model\(width=3\) gave a list"),
+        ("model = 5\ninput_shape = 4", {}, "invalid model model: got a int; expected a torch.nn.Module"),
+        ("def model(width): return [width]\ninput_shape = 4", {"width": 3}, r"model\(width=3\) returned a list"),
         ("def model(width): return 1/0\ninput_shape = 4", {"width": 3}, "ZeroDivisionError"),
         ("raise SystemExit(3)\nmodel = input_shape = 4", {}, "the cell raised SystemExit: 3"),
-        ("if 0:\n model = 1\ninput_shape = 4", {}, "left `model` unbound"),
-        ("import torch\nmodel = torch.nn.ReLU()\nif 0:\n inputs = 1", {}, "left `inputs` and `input_shape` unbound"),
-        ("import torch\nmodel = torch.nn.ReLU()\ninput_shape = 'x'", {}, "input_shape 'x' does not fit"),
-        ("import torch\nmodel = torch.nn.ReLU()\ninput_shape = lambda width: 4", {}, "input_shape takes width, which"),
+        ("if 0:\n model = 1\ninput_shape = 4", {}, "ran without binding `model`"),
+        (
+            "import torch\nmodel = torch.nn.ReLU()\nif 0:\n inputs = 1",
+            {},
+            "ran without binding `inputs` or `input_shape`",
+        ),
+        ("import torch\nmodel = torch.nn.ReLU()\ninput_shape = 'x'", {}, "invalid input_shape: got 'x'"),
+        (
+            "import torch\nmodel = torch.nn.ReLU()\ninput_shape = lambda width: 4",
+            {},
+            "invalid arguments of input_shape: got width; expected factors",
+        ),
         ("from torch.nn import ReLU\nmodel = (ReLU(), 0)[0]\ninput_shape = 4", {"width": 1}, r"def model\(width\)"),
         ("import torch\nclass model(torch.nn.Module):\n def forward(self, x): pass\ninput_shape = 4", {}, "no tensor"),
-        ("import torch\nmodels = {'a': torch.nn.ReLU()}\ninput_shape = 4\ndel models", {}, "left `models` unbound"),
+        (
+            "import torch\nmodels = {'a': torch.nn.ReLU()}\ninput_shape = 4\ndel models",
+            {},
+            "ran without binding `models`",
+        ),
     ],
 )
-def test_what_the_cell_leaves_behind_is_checked(source: str, factors: dict[str, int], message: str) -> None:
-    """The error says what came and what is valid."""
+def test_the_names_that_a_cell_binds_are_checked(source: str, factors: dict[str, int], message: str) -> None:
+    """The error reports the value received and the valid ones."""
     with pytest.raises(WorkloadError, match=message):
         build(source, **factors)
 
 
 def test_a_file_is_a_cell_with_a_name(tmp_path: Path) -> None:
-    """A word that ends in .py is read as a cell is, and its tracebacks name the file."""
+    """A path that ends in .py is parsed like a cell, and its tracebacks name the file."""
     path = tmp_path / "line.py"
     path.write_text(LINE + "\nif __name__ == '__main__':\n    raise SystemExit('not to be run')\n")
 
@@ -238,13 +248,13 @@ def test_a_file_is_a_cell_with_a_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, "net.py cannot be read: .*No such file"),
+        (None, "unreadable file .*net.py: .*No such file"),
         ("models = {'a': 1, 'b': 2}\ninputs = 1", r"defines several models \(a, b\)"),
-        ("x = (", r"does not parse: .*net\.py, line 1"),
+        ("x = (", r"invalid syntax in the cell: .*net\.py, line 1"),
     ],
 )
-def test_a_file_that_is_no_workload_says_why(tmp_path: Path, content: str | None, message: str) -> None:
-    """A missing file, several models, a syntax error."""
+def test_an_invalid_file_is_rejected(tmp_path: Path, content: str | None, message: str) -> None:
+    """A missing file, several models, and a syntax error."""
     path = tmp_path / "net.py"
     if content is not None:
         path.write_text(content)

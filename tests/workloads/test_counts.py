@@ -1,4 +1,4 @@
-"""The size of a network, by hand."""
+"""The size of a network, compared with counts by hand."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LINE = [TensorSpec(name="x", shape=(4,))]
 
 
 class Stubborn(nn.Module):
-    """Looks at a value, which the meta device does not have."""
+    """Reads a value, which the meta device does not have."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class Stubborn(nn.Module):
 
 
 class Hidden(nn.Module):
-    """Multiplies by elements, which torchinfo sees in its parameters and the counter of MACs does not."""
+    """Multiplies elementwise, which torchinfo counts by its parameters, and the counter of MACs ignores."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class Broken(nn.Module):
 
 @pytest.mark.parametrize("module", [nn.Linear(4, 2), Stubborn()])
 def test_a_linear_layer_is_its_matrix_product(module: nn.Module) -> None:
-    """4 x 2 weights and 2 biases; torchinfo counts the bias as work, true MACs do not; on the meta device or off it."""
+    """4 x 2 weights and 2 biases; torchinfo counts the bias, true MACs do not; on the meta device or the CPU."""
     counted = counts.count(Network(inputs=LINE, module=module))
 
     assert (10, 10, 8) == (counted.parameters, counted.mult_adds, counted.macs)
@@ -55,13 +55,13 @@ def test_a_linear_layer_is_its_matrix_product(module: nn.Module) -> None:
 
 
 def test_attention_is_counted_in_full() -> None:
-    """Four projections of every token and two products of tokens with tokens, in spite of the fused fast path."""
+    """Four projections of every token and two products of tokens with tokens, despite the fused fast path."""
     network = blocks.build(blocks.mha(), {"width": 128, "depth": 2})
 
     counted = counts.count(network)
 
     assert 2 * (4 * 128 * 128 * 10 + 2 * 10 * 10 * 128) == counted.macs
-    assert counted.mult_adds is None  # torchinfo sees no layer in nn.MultiheadAttention
+    assert counted.mult_adds is None  # torchinfo finds no layer in nn.MultiheadAttention
     assert torch.backends.mha.get_fastpath_enabled()
 
 
@@ -72,24 +72,24 @@ def test_attention_is_counted_in_full() -> None:
         (Broken(), Counts(parameters=0, weight_bytes=0, input_bytes=16)),
     ],
 )
-def test_what_cannot_be_counted_is_none(module: nn.Module, counted: Counts) -> None:
-    """An operator that hides its work, or fails, gives no count and no error."""
+def test_an_unknown_count_is_none(module: nn.Module, counted: Counts) -> None:
+    """An operator that hides its work, or fails, raises no error."""
     assert counted == counts.count(Network(inputs=LINE, module=module))
 
 
-def test_counting_leaves_the_module_as_it_is() -> None:
-    """Its weights stay where they are, and so do its hooks."""
+def test_counting_does_not_change_the_module() -> None:
+    """Neither its weights nor its hooks."""
     module = nn.Linear(4, 2).eval()
-    before = [value.clone() for value in module.parameters()]
+    copies = [value.clone() for value in module.parameters()]
 
     counts.count(Network(inputs=LINE, module=module))
 
-    assert all(torch.equal(old, new) for old, new in zip(before, module.parameters(), strict=True))
+    assert all(torch.equal(old, new) for old, new in zip(copies, module.parameters(), strict=True))
     assert not module._forward_hooks
 
 
-def test_bytes_are_those_of_the_types_that_are_stored() -> None:
-    """Half the weights, a buffer of int64 beside them, inputs and every output in types of their own."""
+def test_bytes_depend_on_the_stored_types() -> None:
+    """Weights in half precision, a buffer of int64, and inputs and outputs of several types."""
 
     class Typed(nn.Module):
         def __init__(self) -> None:
@@ -109,8 +109,8 @@ def test_bytes_are_those_of_the_types_that_are_stored() -> None:
     assert 2 * 2 + 2 * 8 + 3 == counted.output_bytes
 
 
-def test_a_network_of_one_batch_size_is_counted_by_the_sample() -> None:
-    """What it does with a batch of 4, divided by 4."""
+def test_a_network_of_one_batch_size_is_counted_per_sample() -> None:
+    """The counts of a batch of 4, divided by 4."""
 
     class Fixed(nn.Module):
         def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""ONNX files in float64: every float is widened, and what cannot be is refused."""
+"""ONNX files in float64: every float is widened, or the file is rejected."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def run(path: Path, x: np.ndarray = X, budget_s: float = 60.0) -> list[np.ndarra
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_a_network_gives_what_it_gives_in_torch_in_float64(tmp_path: Path, name: str) -> None:
-    """Every output of several; onnx keeps the constant of its GELU in float32, which costs some 1e-8."""
+def test_a_network_matches_torch_in_float64(tmp_path: Path, name: str) -> None:
+    """Every output; onnx stores the constant of its GELU in float32, an error of about 1e-8."""
     network = NETWORKS[name]()
     arrays = feeds.draw(network.inputs, {}, 2, 0)
     export.export(network, tmp_path / "net.onnx", seed=0, batch_size=2)
@@ -62,8 +62,8 @@ def test_a_network_gives_what_it_gives_in_torch_in_float64(tmp_path: Path, name:
         nn.Upsample(scale_factor=2, mode="nearest"),
     ],
 )
-def test_a_layer_is_what_torch_makes_of_it(tmp_path: Path, layer: nn.Module) -> None:
-    """Evaluated by onnx's own operators, to the last digits of double precision."""
+def test_a_layer_matches_torch(tmp_path: Path, layer: nn.Module) -> None:
+    """onnx's own operators agree to the last digits of double precision."""
     specs = [TensorSpec(name="x", shape=(4, 9, 9))]
     arrays = feeds.draw(specs, {}, 2, 0)
     network = Network(inputs=specs, module=layer.eval())
@@ -127,25 +127,25 @@ PRODUCT = helper.make_node("MatMul", ["x", "w"], ["h"])
     ],
     ids=["float", "floats", "tensor", "cast", "of-shape", "branch"],
 )
-def test_no_float32_is_left_inside(tmp_path: Path, nodes: list[Any]) -> None:
-    """Neither in a constant, nor behind a cast, nor in a branch: the result has all digits of float64."""
+def test_no_float32_remains_inside(tmp_path: Path, nodes: list[Any]) -> None:
+    """Not in a constant, behind a cast, or in a branch: the result has all digits of float64."""
     (output,) = run(write(tmp_path / "net.onnx", nodes))
 
     np.testing.assert_allclose(output, 2 * (X.astype(np.float64) @ WIDE), rtol=1e-14)
 
 
 @pytest.mark.parametrize("kind", [TensorProto.FLOAT16, TensorProto.BFLOAT16])
-def test_weights_keep_the_values_that_are_stored(tmp_path: Path, kind: int) -> None:
+def test_weights_keep_their_stored_values(tmp_path: Path, kind: int) -> None:
     """A file in half precision is computed exactly, from its rounded weights."""
-    stored = helper.tensor_dtype_to_np_dtype(kind)
+    dtype = helper.tensor_dtype_to_np_dtype(kind)
 
     (output,) = run(write(tmp_path / "net.onnx", [helper.make_node("MatMul", ["x", "w"], ["y"])], kind=kind))
 
-    np.testing.assert_allclose(output, X.astype(np.float64) @ W.astype(stored).astype(np.float64), rtol=1e-14)
+    np.testing.assert_allclose(output, X.astype(np.float64) @ W.astype(dtype).astype(np.float64), rtol=1e-14)
 
 
-def test_an_integer_output_stays_one(tmp_path: Path) -> None:
-    """As does an output that another node reads."""
+def test_an_integer_output_keeps_its_type(tmp_path: Path) -> None:
+    """An output that another node reads is returned too."""
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["y"]),
         helper.make_node("ArgMax", ["y"], ["i"], axis=1, keepdims=0),
@@ -164,16 +164,16 @@ def test_an_integer_output_stays_one(tmp_path: Path) -> None:
         (helper.make_node("HannWindow", ["size"], ["y"]), "onnx computes HannWindow in float32 only"),
     ],
 )
-def test_what_has_no_double_precision_is_refused(tmp_path: Path, node: Any, message: str) -> None:
-    """An operator that is unknown, or gives float32 whatever it is fed."""
+def test_an_operator_without_double_precision_is_unsupported(tmp_path: Path, node: Any, message: str) -> None:
+    """An unknown operator, or one that returns float32 for any input."""
     path = write(tmp_path / "net.onnx", [constant("size", value_int=4), node])
 
     with pytest.raises(UnsupportedError, match=message):
         run(path)
 
 
-def test_it_does_not_take_longer_than_it_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An operator that hangs is left behind."""
+def test_a_run_ends_after_its_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An operator that hangs is abandoned."""
     from onnx.reference.ops.op_matmul import MatMul
 
     monkeypatch.setattr(MatMul, "_run", lambda self, a, b: (time.sleep(1.0), a)[1:])
@@ -182,8 +182,8 @@ def test_it_does_not_take_longer_than_it_may(tmp_path: Path, monkeypatch: pytest
         run(write(tmp_path / "net.onnx", [helper.make_node("MatMul", ["x", "w"], ["y"])]), budget_s=0.01)
 
 
-def test_a_function_of_the_file_is_part_of_it(tmp_path: Path) -> None:
-    """Its constants are widened with the rest."""
+def test_a_function_of_the_file_is_widened(tmp_path: Path) -> None:
+    """It is inlined first."""
     body = [
         constant("two", value_float=2.0),
         helper.make_node("Mul", ["a", "two"], ["b"]),
@@ -199,14 +199,14 @@ def test_a_function_of_the_file_is_part_of_it(tmp_path: Path) -> None:
     np.testing.assert_allclose(output, 2 * (X.astype(np.float64) @ WIDE), rtol=1e-14)
 
 
-def test_a_batchnorm_that_knows_no_training_takes_what_is_stored(tmp_path: Path) -> None:
-    """Opset 9 has a momentum and no mode: the statistics of the batch have no part in an inference."""
-    stored = {"scale": [2.0, 1.0], "bias": [0.5, 0.0], "mean": [3.0, -1.0], "var": [4.0, 0.25]}
-    given = [numpy_helper.from_array(np.array(value, np.float32), name) for name, value in stored.items()]
+def test_a_batchnorm_without_a_training_mode_uses_the_stored_statistics(tmp_path: Path) -> None:
+    """Opset 9 has a momentum and no mode: the statistics of the batch do not affect inference."""
+    statistics = {"scale": [2.0, 1.0], "bias": [0.5, 0.0], "mean": [3.0, -1.0], "var": [4.0, 0.25]}
+    weights = [numpy_helper.from_array(np.array(value, np.float32), name) for name, value in statistics.items()]
     image = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 2, 3])
     out = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
-    node = helper.make_node("BatchNormalization", ["x", *stored], ["y"], epsilon=0.0)
-    graph = helper.make_graph([node], "g", [image], [out], given)
+    node = helper.make_node("BatchNormalization", ["x", *statistics], ["y"], epsilon=0.0)
+    graph = helper.make_graph([node], "g", [image], [out], weights)
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 9)], ir_version=8), tmp_path / "net.onnx")
     x = np.arange(12, dtype=np.float32).reshape(2, 2, 3)
 
@@ -217,8 +217,8 @@ def test_a_batchnorm_that_knows_no_training_takes_what_is_stored(tmp_path: Path)
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 5), (2, 3, 4, 5), (2, 3, 2, 4, 5)])
-def test_a_global_maximum_is_of_all_but_batch_and_channels(tmp_path: Path, shape: tuple[int, ...]) -> None:
-    """Of a sequence and of a volume as well as of an image."""
+def test_a_global_maximum_reduces_all_but_batch_and_channels(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    """For a sequence and a volume as for an image."""
     values = [
         helper.make_tensor_value_info(name, TensorProto.FLOAT, list(shape) if name == "x" else None) for name in "xy"
     ]

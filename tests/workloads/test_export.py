@@ -1,4 +1,4 @@
-"""Networks as ONNX: named inputs, ordered outputs, static at every batch size."""
+"""Exports to ONNX: named inputs, ordered outputs, static shapes at every batch size."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from ngbkit.workloads.base import Network, TensorSpec
 LINE = [TensorSpec(name="values", shape=(4,))]
 
 
-class Several(nn.Module):
-    """Two inputs, and outputs in a nest whose order shows in their shapes."""
+class Nested(nn.Module):
+    """Takes two inputs, and returns nested outputs whose shapes show their order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class Several(nn.Module):
 
 
 class Fixed(nn.Module):
-    """Bakes its batch size in, by a loop over the rows."""
+    """Fixes its batch size, by a loop over the rows."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Fixed(nn.Module):
 
 
 class Foreign(nn.Module):
-    """Uses an operator that ONNX does not have."""
+    """Uses an operator that ONNX lacks."""
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:
         return torch.special.bessel_j0(values)
@@ -50,7 +50,7 @@ class Foreign(nn.Module):
 
 def shapes(path: Path) -> list[list[int | str]]:
     return [
-        [one.dim_value or one.dim_param for one in value.type.tensor_type.shape.dim]
+        [dimension.dim_value or dimension.dim_param for dimension in value.type.tensor_type.shape.dim]
         for value in onnx.load(path).graph.input
     ]
 
@@ -60,23 +60,22 @@ def run(path: Path, network: Network, batch_size: int) -> list[np.ndarray]:
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     arrays = feeds.draw(network.inputs, network.examples, batch_size, 0)
-    fed = {spec.name: array for spec, array in zip(network.inputs, arrays, strict=True)}
-    return session.run(None, fed)
+    return session.run(None, {spec.name: array for spec, array in zip(network.inputs, arrays, strict=True)})
 
 
-def expect(network: Network, batch_size: int) -> list[np.ndarray]:
+def run_torch(network: Network, batch_size: int) -> list[np.ndarray]:
     arrays = feeds.draw(network.inputs, network.examples, batch_size, 0)
     with torch.no_grad():
-        return [one.numpy() for one in export.flatten(network.module(*map(torch.from_numpy, arrays)))]
+        return [output.numpy() for output in export.flatten(network.module(*map(torch.from_numpy, arrays)))]
 
 
 NETWORKS = {
     "convolution": lambda: blocks.build(blocks.conv(size=(8, 8)), {"width": 4, "depth": 2}),
     "attention": lambda: blocks.build(blocks.mha(heads=2), {"width": 8, "depth": 2}),
     "transformer": lambda: timm.build(timm.model("test_vit", img_size=64), {}),
-    "several": lambda: Network(
+    "nested": lambda: Network(
         inputs=[TensorSpec(name="first", shape=(4,)), TensorSpec(name="second", shape=(4,), dtype="int64")],
-        module=Several().eval(),
+        module=Nested().eval(),
     ),
     "fixed": lambda: Network(inputs=LINE, module=Fixed().eval()),
 }
@@ -84,7 +83,7 @@ NETWORKS = {
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_file_for_every_batch_size_computes_the_network(name: str, tmp_path: Path) -> None:
-    """Static in every dimension, inputs under their names, outputs in flatten()'s order; one batch size is 1."""
+    """Static in every dimension, inputs by name, outputs in the order of flatten(); batch size 1 included."""
     network = NETWORKS[name]()
 
     paths = export.export_for(network, tmp_path, [1, 3], 0)
@@ -92,12 +91,12 @@ def test_a_file_for_every_batch_size_computes_the_network(name: str, tmp_path: P
     assert [1, 3] == list(paths)
     for batch_size, path in paths.items():
         assert [[batch_size, *spec.shape] for spec in network.inputs] == shapes(path)
-        for expected, actual in zip(expect(network, batch_size), run(path, network, batch_size), strict=True):
+        for expected, actual in zip(run_torch(network, batch_size), run(path, network, batch_size), strict=True):
             np.testing.assert_allclose(actual, expected, rtol=1e-3, atol=1e-5)
 
 
 def test_arithmetic_on_shapes_is_folded_away(tmp_path: Path) -> None:
-    """A bound file holds no operator that only looks at shapes."""
+    """A bound file contains no operator on shapes alone."""
     network = NETWORKS["transformer"]()
 
     bound = export.export_for(network, tmp_path, [4], 0)[4]
@@ -106,8 +105,8 @@ def test_arithmetic_on_shapes_is_folded_away(tmp_path: Path) -> None:
     assert "Shape" not in {node.op_type for node in onnx.load(bound).graph.node}
 
 
-def test_a_batch_that_cannot_be_dynamic_says_so(tmp_path: Path) -> None:
-    """The dynamic export of a module that bakes its batch in is refused rather than wrong."""
+def test_a_batch_that_cannot_be_dynamic_is_unsupported(tmp_path: Path) -> None:
+    """The dynamic export of a module with a fixed batch is rejected."""
     with pytest.raises(UnsupportedError, match="to ONNX with a dynamic batch: "):
         export.export(Network(inputs=LINE, module=Fixed().eval()), tmp_path / "fixed.onnx", seed=0)
 
@@ -119,14 +118,14 @@ def test_an_operator_that_onnx_lacks_is_unsupported(tmp_path: Path) -> None:
 
 
 def test_exporting_prints_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """The exporter's own chatter stays out of the notebook."""
+    """No output of the exporter reaches the notebook."""
     export.export(Network(inputs=LINE, module=nn.Linear(4, 2).eval()), tmp_path / "line.onnx", seed=0)
 
     assert ("", "") == capfd.readouterr()
 
 
-def test_weights_too_large_for_one_file_lie_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Large weights go to files of their own, from the export to the bound file, in another folder too."""
+def test_weights_too_large_for_one_file_are_saved_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both the exported file and the bound one, in another folder, have external data."""
     monkeypatch.setattr(export, "EMBEDDED_BYTES", 100)
     network = Network(inputs=[TensorSpec(name="x", shape=(64,))], module=nn.Linear(64, 64).eval())
     dynamic, bound = tmp_path / "a" / "big.onnx", tmp_path / "b" / "big-3.onnx"
@@ -138,26 +137,26 @@ def test_weights_too_large_for_one_file_lie_beside_it(tmp_path: Path, monkeypatc
 
     assert {"big.onnx.data": 64 * 64 * 4} == {
         name: size - size % 4096
-        for name, size in export.external_files(onnx.load(bound, load_external_data=False)).items()
+        for name, size in export.find_external_files(onnx.load(bound, load_external_data=False)).items()
     }
-    np.testing.assert_allclose(run(bound, network, 3)[0], expect(network, 3)[0], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(run(bound, network, 3)[0], run_torch(network, 3)[0], rtol=1e-4, atol=1e-5)
 
 
-def test_a_file_of_a_fixed_batch_takes_that_batch_only(tmp_path: Path, mlp_file: Path) -> None:
-    """Another batch size is unsupported, and the error names the one that is."""
+def test_a_file_with_a_fixed_batch_supports_no_other(tmp_path: Path, mlp_file: Path) -> None:
+    """The error of another batch size names the fixed one."""
     fixed = export.specialise(mlp_file, 3, tmp_path / "fixed.onnx")
     network = onnx_source.build(onnx_source.file(fixed), {})
 
     assert [3] == list(export.export_for(network, tmp_path, [3], 0))
-    with pytest.raises(UnsupportedError, match=r"takes batch size 3 only.*; 4 was asked. Sweep batch size 3"):
+    with pytest.raises(UnsupportedError, match=r"invalid batch size: got 4; expected 3, .* Sweep batch size 3"):
         export.export_for(network, tmp_path, [4], 0)
-    with pytest.raises(UnsupportedError, match="takes batch size 3 only"):
+    with pytest.raises(UnsupportedError, match="got 4; expected 3"):
         export.specialise(fixed, 4, tmp_path / "four.onnx")
 
 
-def test_outputs_are_flattened_in_the_order_of_their_nest() -> None:
+def test_nested_outputs_are_flattened_in_order() -> None:
     """Tensors only, depth first, a dict in the order of its insertion."""
-    one, two, three = (torch.full((1,), float(index)) for index in range(3))
+    first, second, third = (torch.full((1,), float(index)) for index in range(3))
 
-    assert [one, two, three] == export.flatten({"z": one, "a": [two, (None, 5, three)]})
-    assert [one] == export.flatten(one)
+    assert [first, second, third] == export.flatten({"z": first, "a": [second, (None, 5, third)]})
+    assert [first] == export.flatten(first)

@@ -1,4 +1,4 @@
-"""Live modules: exported where they live, rebuilt elsewhere without their class, and without a pickle."""
+"""Live modules: exported at the client, rebuilt on a device without their class and without a pickle."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ngbkit.workloads.base import Network, Workload
 
 
 class Net(nn.Module):
-    """A network whose buffers, constants and arithmetic on shapes all have to travel."""
+    """A network with a buffer, a constant and arithmetic on shapes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,14 +35,14 @@ class Net(nn.Module):
 
 
 class PerRow(nn.Module):
-    """Bakes its batch size in."""
+    """Fixes its batch size."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.stack([x[row] * (row + 1) for row in range(int(x.shape[0]))])
 
 
 class Branching(nn.Module):
-    """Decides by a value, which no program can hold."""
+    """Branches on a value, which no program can express."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x * 2 if x.sum() > 0 else x
@@ -51,8 +51,8 @@ class Branching(nn.Module):
 EXAMPLES = {"ids": torch.tensor([[2], [3], [5]]), "images": torch.linspace(-1, 1, 3 * 3 * 36).reshape(3, 3, 6, 6)}
 
 
-def arrive(workload: Workload) -> Network:
-    """What a device builds of what was sent."""
+def receive(workload: Workload) -> Network:
+    """Build a workload from its JSON, as a device does."""
     return module.build(Workload.from_json(workload.to_json(), dict(workload.artifacts).__getitem__), {})
 
 
@@ -64,7 +64,7 @@ def outputs(network: Network, batch_size: int) -> list[torch.Tensor]:
 
 @pytest.fixture
 def trained() -> Net:
-    """Every value of it varies, as after training, and it is still in training mode."""
+    """A module with varying values, as after training, still in training mode."""
     torch.manual_seed(0)
     net = Net()
     with torch.no_grad():
@@ -74,35 +74,35 @@ def trained() -> Net:
     return net
 
 
-def test_a_module_arrives_as_the_same_function(trained: Net) -> None:
-    """At any batch size, in eval mode, its inputs by name and its outputs in order."""
-    network = arrive(module.from_module("net", trained, EXAMPLES))
+def test_a_device_builds_the_same_function(trained: Net) -> None:
+    """At any batch size, in eval mode, with inputs by name and outputs in order."""
+    network = receive(module.from_module("net", trained, EXAMPLES))
     trained.eval()
 
     for batch_size in (1, 2, 5):
         rows = torch.arange(batch_size) % 3
         expected = trained(EXAMPLES["images"][rows], EXAMPLES["ids"][rows]).values()
-        for one, other in zip(expected, outputs(network, batch_size), strict=True):
-            torch.testing.assert_close(one, other)
+        for output, reference in zip(outputs(network, batch_size), expected, strict=True):
+            torch.testing.assert_close(output, reference)
     assert ["ids", "images"] == [spec.name for spec in network.inputs]
     assert [[2], [3], [5]] == network.examples["ids"].tolist()
     assert "torch eager (exported program)" == network.baseline
     assert not any(part.training for part in network.module.modules())
 
 
-def test_the_users_module_is_left_as_it_is(trained: Net) -> None:
-    """Its mode, its values, its hooks."""
-    before = copy.deepcopy(trained.state_dict())
+def test_the_users_module_is_not_changed(trained: Net) -> None:
+    """Neither its mode nor its values."""
+    state = copy.deepcopy(trained.state_dict())
 
     module.from_module("net", trained, EXAMPLES)
 
     assert all(part.training for part in trained.modules())
-    assert all(torch.equal(value, before[name]) for name, value in trained.state_dict().items())
+    assert all(torch.equal(value, state[name]) for name, value in trained.state_dict().items())
 
 
 def test_an_untrained_module_is_randomised() -> None:
-    """Blank BatchNorm statistics of the copy are drawn before it is exported."""
-    network = arrive(module.from_module("net", Net(), EXAMPLES))
+    """The BatchNorm statistics of the copy are re-drawn before its export."""
+    network = receive(module.from_module("net", Net(), EXAMPLES))
 
     values = {name: value for name, value in network.module.state_dict().items() if "running_var" in name}
     assert 1 == len(values)
@@ -110,39 +110,39 @@ def test_an_untrained_module_is_randomised() -> None:
 
 
 def test_equal_modules_are_equal_workloads(trained: Net) -> None:
-    """Artifacts lie under their content hashes, and the same module has the same ones."""
-    one, two = (module.from_module("net", trained, EXAMPLES) for _ in range(2))
+    """The same module has the same artifacts, named by their content hashes."""
+    first, second = (module.from_module("net", trained, EXAMPLES) for _ in range(2))
 
-    assert one.id == two.id
-    assert set(one.artifacts) == set(two.artifacts)
-    assert all(digest == path.name for digest, path in one.artifacts.items())
+    assert first.id == second.id
+    assert set(first.artifacts) == set(second.artifacts)
+    assert all(digest == path.name for digest, path in first.artifacts.items())
 
 
 def is_pickle(content: bytes) -> bool:
     try:
         return bool(list(pickletools.genops(content)))
-    except Exception:  # noqa: BLE001  bytes that are no pickle fail in every way there is
+    except Exception:  # noqa: BLE001  other bytes may raise any error
         return False
 
 
-def test_nothing_that_travels_is_a_pickle(trained: Net) -> None:
-    """No member of the archive is a pickle or a zip that could hold one, and no path of this machine is told."""
+def test_no_pickle_is_sent(trained: Net) -> None:
+    """No member of the archive is a pickle, a zip that may contain one, or reveals a path of this machine."""
     workload = module.from_module("net", trained, EXAMPLES)
 
     with zipfile.ZipFile(workload.artifacts[workload.spec["programs"]["any"]]) as archive:
-        members = {one.filename: archive.read(one) for one in archive.infolist()}
+        members = {member.filename: archive.read(member) for member in archive.infolist()}
     assert any("weights/weight_" in name for name in members)
     assert [] == [name for name, content in members.items() if is_pickle(content) or content.startswith(b"PK")]
     assert [] == [name for name, content in members.items() if __file__.encode() in content]
 
 
-def test_an_archive_with_a_pickle_is_refused_before_torch_sees_it(tmp_path: Path) -> None:
-    """The three places where torch.export.load would unpickle are each found."""
+def test_an_archive_with_a_pickle_is_rejected_before_torch_loads_it(tmp_path: Path) -> None:
+    """In each of the three places where torch.export.load would unpickle."""
     path = tmp_path / "net.pt2"
     program = torch.export.export(nn.Linear(4, 2), (torch.ones(2, 4),))
     torch.export.save(program, path)
     with pytest.raises(WorkloadError, match="would need pickle, for example inputs, and ngbkit loads none"):
-        module._read(path)
+        module._load_program(path)
 
     program.example_inputs = None
     torch.export.save(program, path)
@@ -152,33 +152,33 @@ def test_an_archive_with_a_pickle_is_refused_before_torch_sees_it(tmp_path: Path
         with zipfile.ZipFile(spoilt, "a") as archive:
             archive.writestr(f"net/{name}", content)
         with pytest.raises(WorkloadError, match=f"would need pickle, for {name}"):
-            module._read(spoilt)
+            module._load_program(spoilt)
 
 
-def test_a_tensor_that_torch_would_pickle_is_refused_when_it_is_written(tmp_path: Path) -> None:
-    """A config that points at a pickle is as bad as the pickle."""
+def test_a_tensor_that_torch_would_pickle_is_rejected(tmp_path: Path) -> None:
+    """A config that refers to a pickle is rejected too."""
     path = tmp_path / "net.pt2"
     with zipfile.ZipFile(path, "w") as archive:
         payload = '{"config": {"w": {"path_name": "weight_0", "use_pickle": true}}}'
         archive.writestr("net/data/weights/model_weights_config.json", payload)
 
     with pytest.raises(WorkloadError, match="would need pickle, for w,"):
-        module._refuse_pickles(path)
+        module._reject_pickles(path)
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut", b"text"])
-def test_a_damaged_archive_is_refused(tmp_path: Path, content: bytes) -> None:
-    """What is no archive gets a clear error."""
+def test_a_damaged_archive_is_rejected(tmp_path: Path, content: bytes) -> None:
+    """The error names the file."""
     path = tmp_path / "net.pt2"
     path.write_bytes(content)
 
-    with pytest.raises(WorkloadError, match="is no exported program, or a damaged one"):
-        module._read(path)
+    with pytest.raises(WorkloadError, match=r"net.pt2 is not an exported program, or damaged"):
+        module._load_program(path)
 
 
 def test_the_program_can_be_traced_and_run_in_float64(trained: Net) -> None:
-    """Export's own assertions and hooks are gone: TorchScript takes it, and a float64 reference can be made of it."""
-    network = arrive(module.from_module("net", trained.float(), EXAMPLES))
+    """Without export's own assertions and hooks, TorchScript can trace it, and it has a float64 reference."""
+    network = receive(module.from_module("net", trained.float(), EXAMPLES))
     arrays = [torch.from_numpy(array) for array in feeds.draw(network.inputs, network.examples, 3, 0)]
 
     with warnings.catch_warnings():
@@ -186,71 +186,70 @@ def test_the_program_can_be_traced_and_run_in_float64(trained: Net) -> None:
         warnings.filterwarnings("ignore", ".*torch.jit", FutureWarning)
         traced = torch.jit.trace(network.module, tuple(arrays))
     double = copy.deepcopy(network.module).double()
-    fed = [array.double() if array.is_floating_point() else array for array in arrays]
+    widened = [array.double() if array.is_floating_point() else array for array in arrays]
 
-    for one, other in zip(traced(*arrays), outputs(network, 3), strict=True):
-        torch.testing.assert_close(one, other)
-    for one, other in zip(double(*fed), outputs(network, 3), strict=True):
-        torch.testing.assert_close(one, other, check_dtype=False)
+    for output, reference in zip(traced(*arrays), outputs(network, 3), strict=True):
+        torch.testing.assert_close(output, reference)
+    for output, reference in zip(double(*widened), outputs(network, 3), strict=True):
+        torch.testing.assert_close(output, reference, check_dtype=False)
 
 
-def test_onnx_travels_beside_the_program(trained: Net, tmp_path: Path) -> None:
-    """Devices bind the same file, with the module's outputs in the same order."""
-    network = arrive(module.from_module("net", trained, EXAMPLES))
+def test_onnx_is_sent_with_the_program(trained: Net, tmp_path: Path) -> None:
+    """Devices bind the same file, whose outputs have the module's order."""
+    network = receive(module.from_module("net", trained, EXAMPLES))
 
     (path,) = export.export_for(network, tmp_path, [3], 0).values()
 
     graph = onnx.load(path).graph
     assert ["ids", "images"] == [value.name for value in graph.input]
-    found = onnx.reference.ReferenceEvaluator(str(path)).run(
-        None, {spec.name: network.examples[spec.name] for spec in network.inputs}
-    )
-    for one, other in zip(outputs(network, 3), found, strict=True):
-        np.testing.assert_allclose(one.numpy(), other, rtol=1e-4, atol=1e-5)
+    inputs = {spec.name: network.examples[spec.name] for spec in network.inputs}
+    evaluated = onnx.reference.ReferenceEvaluator(str(path)).run(None, inputs)
+    for output, reference in zip(evaluated, outputs(network, 3), strict=True):
+        np.testing.assert_allclose(reference.numpy(), output, rtol=1e-4, atol=1e-5)
 
 
 def test_a_module_of_fixed_batches_has_a_program_for_each(tmp_path: Path) -> None:
-    """Where the batch cannot be dynamic, the error says to name the sizes; named, each works, and another does not."""
+    """If the batch cannot be dynamic, the error says to name the sizes; then each of them works, and no other."""
     values = torch.arange(6.0).reshape(3, 2)
     with pytest.raises(WorkloadError, match=r"torch cannot export rows.*batch_sizes=\(1, 8\)"):
         module.from_module("rows", PerRow(), values)
 
-    network = arrive(module.from_module("rows", PerRow(), values, batch_sizes=(1, 3)))
+    network = receive(module.from_module("rows", PerRow(), values, batch_sizes=(1, 3)))
 
     assert network.batch_size is None
     assert [[0, 1]] == outputs(network, 1)[0].tolist()
     assert [[0, 1], [4, 6], [12, 15]] == outputs(network, 3)[0].tolist()
-    with pytest.raises(UnsupportedError, match=r"exported for batch size 1, 3; 2 was asked"):
+    with pytest.raises(UnsupportedError, match="invalid batch size of this module: got 2; expected 1 or 3"):
         outputs(network, 2)
     assert [1, 3] == list(export.export_for(network, tmp_path, [1, 3], 0))
 
 
-def test_a_module_of_one_batch_takes_that_batch_only(tmp_path: Path) -> None:
-    """The network says so, and so does its export."""
-    network = arrive(module.from_module("rows", PerRow(), torch.ones(1, 2), batch_sizes=[2]))
+def test_a_module_of_one_batch_size_supports_no_other(tmp_path: Path) -> None:
+    """The network has that batch size, and its export rejects another."""
+    network = receive(module.from_module("rows", PerRow(), torch.ones(1, 2), batch_sizes=[2]))
 
     assert 2 == network.batch_size
-    with pytest.raises(UnsupportedError, match="takes batch size 2 only"):
+    with pytest.raises(UnsupportedError, match="invalid batch size: got 4; expected 2"):
         export.export_for(network, tmp_path, [4], 0)
 
 
 @pytest.mark.parametrize(
-    ("made", "examples", "sizes", "message"),
+    ("value", "examples", "sizes", "message"),
     [
-        (5, torch.ones(1, 4), None, "net is a int; valid is a torch.nn.Module"),
-        (nn.Linear(4, 2), torch.ones(1, 3), None, r"do not fit net. It was fed input float32 \(1, 3\)"),
+        (5, torch.ones(1, 4), None, "invalid module net: got a int; expected a torch.nn.Module"),
+        (nn.Linear(4, 2), torch.ones(1, 3), None, r"invalid inputs of net: fed input float32 \(1, 3\)"),
         (nn.Linear(4, 2), torch.ones(()), None, "leading batch dimension"),
-        (nn.Linear(4, 2), torch.ones(1, 4), [0], "batch size 0 does not fit"),
+        (nn.Linear(4, 2), torch.ones(1, 4), [0], "invalid batch size: got 0"),
         (Branching(), torch.ones(1, 4), [2], "torch cannot export net: "),
     ],
 )
-def test_a_module_that_cannot_travel_says_why(made: Any, examples: Any, sizes: list[int] | None, message: str) -> None:
-    """No module, inputs that do not fit, code that no program can hold."""
+def test_an_invalid_module_is_rejected(value: Any, examples: Any, sizes: list[int] | None, message: str) -> None:
+    """Another type, invalid inputs, or code that no program can express."""
     with pytest.raises(WorkloadError, match=message):
-        module.from_module("net", made, examples, batch_sizes=sizes)
+        module.from_module("net", value, examples, batch_sizes=sizes)
 
 
-def test_no_word_of_a_command_line_is_a_live_module() -> None:
-    """It is the notebook that knows its modules' names."""
+def test_no_label_names_a_live_module() -> None:
+    """Only the notebook has its modules' names."""
     assert module.parse("net") is None
     assert [] == list(module.complete(""))

@@ -1,4 +1,4 @@
-"""ONNX files: what they must be, what they may be, and that they travel whole."""
+"""ONNX files: their valid and invalid forms, and their layout on a device."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ngbkit.workloads.base import TensorSpec, Workload
 def write(
     path: Path, dims: list[object] | None = None, dtype: int = TensorProto.FLOAT, domain: str = "", op: str = "MatMul"
 ) -> Path:
-    """A product with an 8 x 8 matrix."""
+    """Write a product with an 8 x 8 matrix."""
     weight = numpy_helper.from_array(np.eye(8, dtype=np.float32), "w")
     graph = helper.make_graph(
         [helper.make_node(op, ["x", "w"], ["y"], domain=domain)],
@@ -42,7 +42,7 @@ def write_external(path: Path) -> Path:
 
 @pytest.mark.parametrize(("dims", "batch_size"), [(["batch", 8], None), ([None, 8], None), ([1, 8], 1), ([16, 8], 16)])
 def test_the_first_dimension_is_the_batch(tmp_path: Path, dims: list[object], batch_size: int | None) -> None:
-    """A symbol, or nothing, takes any batch size; a number takes that one."""
+    """A symbol, or no value, accepts any batch size; a number only that one."""
     network = onnx_source.build(onnx_source.file(write(tmp_path / "net.onnx", dims)), {})
 
     assert [TensorSpec(name="x", shape=(8,))] == network.inputs
@@ -50,42 +50,42 @@ def test_the_first_dimension_is_the_batch(tmp_path: Path, dims: list[object], ba
     assert "onnxruntime, graph optimisations off" == network.baseline
 
 
-def test_a_file_is_what_it_holds_and_not_where_it_lies(tmp_path: Path) -> None:
-    """The id is the content's; the label is the file's name, or another."""
+def test_the_id_of_a_file_is_that_of_its_content(tmp_path: Path) -> None:
+    """The label is the file's name, or another."""
     (tmp_path / "other").mkdir()
-    one, two = write(tmp_path / "net.onnx"), write(tmp_path / "other" / "net.onnx")
+    path, same = write(tmp_path / "net.onnx"), write(tmp_path / "other" / "net.onnx")
 
-    assert onnx_source.file(one).id == onnx_source.file(two).id
-    assert "net" == onnx_source.file(one).name
-    assert "mine" == onnx_source.file(one, name="mine").name
+    assert onnx_source.file(path).id == onnx_source.file(same).id
+    assert "net" == onnx_source.file(path).name
+    assert "mine" == onnx_source.file(path, name="mine").name
 
 
-def test_external_data_travels_and_is_laid_out_again(tmp_path: Path) -> None:
-    """From a store where files lie under their hashes, the network loads with its weights, links or no links."""
+def test_external_data_is_sent_and_laid_out_again(tmp_path: Path) -> None:
+    """The network loads with its weights from a store where files are named by their hashes."""
     workload = onnx_source.file(write_external(tmp_path / "net.onnx"))
     store = tmp_path / "store"
     for digest, path in workload.artifacts.items():
         files.copy(path, store / digest)
-    arrived = Workload.from_json(workload.to_json(), store.joinpath)
+    received = Workload.from_json(workload.to_json(), store.joinpath)
 
-    built = [onnx_source.build(arrived, {}).onnx for _ in range(2)]
+    paths = [onnx_source.build(received, {}).onnx for _ in range(2)]
 
     assert 2 == len(workload.artifacts)
-    assert built[0] == built[1]
-    loaded = onnx.load(built[0])
+    assert paths[0] == paths[1]
+    loaded = onnx.load(paths[0])
     np.testing.assert_array_equal(np.eye(8), numpy_helper.to_array(loaded.graph.initializer[0]))
 
 
-def test_a_file_on_the_machine_that_described_it_is_used_where_it_lies(tmp_path: Path) -> None:
-    """Nothing is copied that is in its place already."""
+def test_a_file_on_the_machine_that_described_it_is_not_copied(tmp_path: Path) -> None:
+    """Its own path is used."""
     path = write_external(tmp_path / "net.onnx")
 
     assert path == onnx_source.build(onnx_source.file(path), {}).onnx
 
 
 @pytest.mark.parametrize("domain", ["my.company", ""])
-def test_an_operator_that_nobody_knows_is_left_to_the_compilers(tmp_path: Path, domain: str) -> None:
-    """Describing a file does not judge its operators."""
+def test_operators_are_not_checked(tmp_path: Path, domain: str) -> None:
+    """The compilers reject an unknown operator."""
     path = write(tmp_path / "net.onnx", domain=domain, op="Frobnicate")
 
     assert "net" == onnx_source.file(path).name
@@ -95,12 +95,12 @@ def truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-40])
 
 
-def forget_weights(path: Path) -> None:
+def delete_weights(path: Path) -> None:
     write_external(path)
     (path.parent / "weights" / "w.bin").unlink()
 
 
-def cut_weights(path: Path) -> None:
+def truncate_weights(path: Path) -> None:
     write_external(path)
     (path.parent / "weights" / "w.bin").write_bytes(b"short")
 
@@ -124,24 +124,27 @@ def disconnect(path: Path) -> None:
         (Path.unlink, "there is no file .*net.onnx"),
         (truncate, "truncated or damaged ONNX .*export it again"),
         (lambda path: path.write_text("<html>404</html>"), "is not an ONNX file"),
-        (lambda path: path.write_bytes(b""), "holds no ONNX graph"),
+        (lambda path: path.write_bytes(b""), "contains no ONNX graph"),
         (lambda path: path.write_text("version https://git-lfs.github.com/spec/v1\n"), "git lfs pull"),
-        (forget_weights, "keeps weights in weights/w.bin, which is not beside it"),
-        (cut_weights, "w.bin is truncated: 256 bytes are needed, it has 5"),
-        (point_outside, r"keeps weights in \.\./w.bin, outside its own folder"),
+        (delete_weights, "stores weights in weights/w.bin, which is missing"),
+        (truncate_weights, "w.bin is truncated: got 5 bytes; expected 256 or more"),
+        (point_outside, r"stores weights in \.\./w.bin, outside its folder"),
         (disconnect, "is not valid ONNX: .*nowhere"),
         (
             lambda path: write(path, ["batch", "seq"]),
-            "dimension 1 of input x .* open .*--dim_param seq --dim_value 128",
+            "dimension 1 of input x .* dynamic .*--dim_param seq --dim_value 128",
         ),
-        (lambda path: write(path, ["batch", None]), "open .unnamed.*--input_name x --input_shape"),
+        (lambda path: write(path, ["batch", None]), "dynamic .unnamed.*--input_name x --input_shape"),
         (lambda path: write(path, []), "input x .* is a scalar"),
-        (lambda path: write(path, dtype=TensorProto.BFLOAT16), "input x .* is of dtype bfloat16, which cannot be fed"),
-        (lambda path: write(path, dtype=TensorProto.STRING), "input x .* which cannot be fed"),
+        (
+            lambda path: write(path, dtype=TensorProto.BFLOAT16),
+            "invalid dtype of input x .*: got bfloat16; expected one of float64",
+        ),
+        (lambda path: write(path, dtype=TensorProto.STRING), "invalid dtype of input x"),
     ],
 )
-def test_a_file_that_cannot_be_measured_says_why(tmp_path: Path, spoil: Callable[[Path], object], message: str) -> None:
-    """The error names the file, what is wrong with it and the way out."""
+def test_an_invalid_file_is_rejected(tmp_path: Path, spoil: Callable[[Path], object], message: str) -> None:
+    """The error names the file, its fault and the next step."""
     path = write(tmp_path / "net.onnx")
     spoil(path)
 
@@ -149,8 +152,8 @@ def test_a_file_that_cannot_be_measured_says_why(tmp_path: Path, spoil: Callable
         onnx_source.file(path)
 
 
-def test_a_word_that_ends_in_onnx_is_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Relative to the current folder, and completed from it; no other word is claimed."""
+def test_a_label_that_ends_in_onnx_is_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is relative to the current folder, and completed from it; other labels are not parsed."""
     write(tmp_path / "net.onnx")
     (tmp_path / "folder").mkdir()
     (tmp_path / "net.txt").touch()
@@ -164,8 +167,8 @@ def test_a_word_that_ends_in_onnx_is_a_file(tmp_path: Path, monkeypatch: pytest.
     assert [] == list(onnx_source.complete("nowhere/"))
 
 
-def test_a_dimension_below_zero_is_open(tmp_path: Path) -> None:
-    """Paddle's exporter writes -1 where others write a name: such a batch takes any size, and its bytes are known."""
+def test_a_negative_dimension_is_dynamic(tmp_path: Path) -> None:
+    """Paddle's exporter writes -1 for a symbol: the batch accepts any size, and its bytes can be counted."""
     values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [-1, 4]) for name in ("x", "y")]
     graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", values[:1], values[1:])
     onnx.save(

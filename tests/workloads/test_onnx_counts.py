@@ -1,4 +1,4 @@
-"""The size of an ONNX file, from shapes: as torch counts the network that it came from, or by hand."""
+"""The size of an ONNX file from shapes, compared with torch's counts or counts by hand."""
 
 from __future__ import annotations
 
@@ -36,17 +36,20 @@ def build(name: str, size: int | None = None) -> Network:
     ],
     ids=["resnet18", "efficientnet_b0", "deit_tiny", "convnext_atto", "mha", "conv"],
 )
-def test_a_network_is_as_large_as_torch_says(tmp_path: Path, build_network: Callable[[], Network]) -> None:
-    """MACs, and bytes in and out, of the file that it was exported to; its BatchNorms were folded into its weights."""
+def test_the_size_of_a_network_matches_torch(tmp_path: Path, build_network: Callable[[], Network]) -> None:
+    """MACs and bytes of its exported file, in which BatchNorms are folded into weights."""
     network = build_network()
     export.export(network, tmp_path / "net.onnx", seed=0)
 
-    told = counts.count(network)
-    counted = counts.count(onnx_source.build(onnx_source.file(tmp_path / "net.onnx"), {}))
+    module_counts = counts.count(network)
+    file_counts = counts.count(onnx_source.build(onnx_source.file(tmp_path / "net.onnx"), {}))
 
-    assert told.macs == pytest.approx(counted.macs, rel=0.01)
-    assert (told.input_bytes, told.output_bytes) == (counted.input_bytes, counted.output_bytes)
-    assert told.weight_bytes == pytest.approx(counted.weight_bytes, rel=0.1)
+    assert module_counts.macs == pytest.approx(file_counts.macs, rel=0.01)
+    assert (module_counts.input_bytes, module_counts.output_bytes) == (
+        file_counts.input_bytes,
+        file_counts.output_bytes,
+    )
+    assert module_counts.weight_bytes == pytest.approx(file_counts.weight_bytes, rel=0.1)
 
 
 def count(
@@ -58,7 +61,7 @@ def count(
     dtype: type = np.float32,
     y: list[int] | None = None,
 ) -> Counts:
-    """Of a graph of one node, from x and from weights of the `shapes`."""
+    """Count a graph of one node with the input x and weights of these `shapes`."""
     weights = [numpy_helper.from_array(np.zeros(shape, dtype), name) for name, shape in shapes.items()]
     graph = helper.make_graph(
         [node],
@@ -77,7 +80,7 @@ def node(operator: str, *inputs: str, domain: str = "", **attributes: Any) -> An
 
 
 @pytest.mark.parametrize(
-    ("made", "shapes", "x", "macs"),
+    ("operator", "shapes", "x", "macs"),
     [
         (node("Conv", "w", strides=[2, 2], group=2), {"w": [6, 2, 3, 3]}, None, 6 * 4 * 4 * 2 * 9),
         (node("ConvTranspose", "w", group=2), {"w": [4, 3, 3, 3]}, None, 4 * 81 * 3 * 9),
@@ -93,38 +96,38 @@ def node(operator: str, *inputs: str, domain: str = "", **attributes: Any) -> An
     ],
 )
 def test_a_node_by_hand(
-    tmp_path: Path, made: Any, shapes: dict[str, list[int]], x: list[object] | None, macs: int | None
+    tmp_path: Path, operator: Any, shapes: dict[str, list[int]], x: list[object] | None, macs: int | None
 ) -> None:
-    """What has a definition is counted; what has none, or does no such work, is None."""
-    assert macs == count(tmp_path / "net.onnx", made, shapes, x).macs
+    """The count is None if the work is undefined, or 0."""
+    assert macs == count(tmp_path / "net.onnx", operator, shapes, x).macs
 
 
 def test_attention_is_two_products(tmp_path: Path) -> None:
     """Queries times keys, and their weights times values: 2 x tokens x tokens x width."""
-    made = helper.make_node("Attention", ["x", "x", "x"], ["y"], q_num_heads=2, kv_num_heads=2)
+    attention = helper.make_node("Attention", ["x", "x", "x"], ["y"], q_num_heads=2, kv_num_heads=2)
 
-    assert 2 * 10 * 10 * 16 == count(tmp_path / "net.onnx", made, {}, ["batch", 10, 16]).macs
+    assert 2 * 10 * 10 * 16 == count(tmp_path / "net.onnx", attention, {}, ["batch", 10, 16]).macs
 
 
 def test_a_recurrent_layer_is_counted_step_by_step(tmp_path: Path) -> None:
     """Four gates of (in + hidden) x hidden, at each of the steps, which are the first dimension here."""
-    made = node("LSTM", "w", "r", hidden_size=8)
+    lstm = node("LSTM", "w", "r", hidden_size=8)
 
     assert (
         5 * (4 * 8 * 4 + 4 * 8 * 8)
-        == count(tmp_path / "net.onnx", made, {"w": [1, 32, 4], "r": [1, 32, 8]}, ["batch", 5, 4], y=[1, 1, 5, 8]).macs
+        == count(tmp_path / "net.onnx", lstm, {"w": [1, 32, 4], "r": [1, 32, 8]}, ["batch", 5, 4], y=[1, 1, 5, 8]).macs
     )
 
 
 def branching(inner: Any) -> Any:
-    """A node with `inner` in both of its branches."""
+    """Build a node with `inner` in both of its branches."""
     declared = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
     branch = helper.make_graph([inner], BRANCH, [], [declared])
     return helper.make_node("If", ["c"], ["y"], then_branch=branch, else_branch=branch)
 
 
-def test_work_in_a_branch_is_not_known(tmp_path: Path) -> None:
-    """How often it runs is decided while it runs."""
+def test_work_in_a_branch_is_unknown(tmp_path: Path) -> None:
+    """The values decide how often it runs."""
     busy = branching(node("MatMul", "w"))
 
     assert count(tmp_path / "net.onnx", busy, {"w": [4, 4], "c": []}, ["batch", 4]).macs is None
@@ -132,7 +135,7 @@ def test_work_in_a_branch_is_not_known(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("dtype", "size"), [(np.float32, 4), (np.float16, 2), (np.int8, 1), (np.int64, 8)])
 def test_weights_take_the_bytes_of_their_type(tmp_path: Path, dtype: type, size: int) -> None:
-    """Also where they lie in a file beside the graph."""
+    """In the file, or in external data."""
     path = tmp_path / "net.onnx"
     inside = count(path, node("Relu"), {"w": [100, 30]}, ["batch", 4], dtype=dtype).weight_bytes
     onnx.save(onnx.load(path), path, save_as_external_data=True, location="w.bin", size_threshold=0)
@@ -142,7 +145,7 @@ def test_weights_take_the_bytes_of_their_type(tmp_path: Path, dtype: type, size:
 
 
 def test_two_numbers_of_four_bits_share_a_byte(tmp_path: Path) -> None:
-    """Packed types are counted as they are packed."""
+    """Packed types are counted in bits."""
     path = tmp_path / "net.onnx"
     count(path, node("Relu"), {}, ["batch", 4])
     model = onnx.load(path)

@@ -31,7 +31,7 @@ TABLE_IV = {
 
 
 def test_the_zoo_is_in_table_ivs_order() -> None:
-    """Fifteen networks, labelled by their timm names, which are those of the families."""
+    """Fifteen networks, labelled by their timm names, as the families list them."""
     names = [workload.name for workload in paper.zoo()]
 
     assert list(TABLE_IV) == names
@@ -39,7 +39,7 @@ def test_the_zoo_is_in_table_ivs_order() -> None:
 
 
 def test_a_network_of_the_zoo_takes_224_pixels() -> None:
-    """EfficientNet too, which timm published for other sizes."""
+    """EfficientNet too, although timm publishes it for other sizes."""
     workload = paper.zoo()[3]
 
     assert [224, 224] == workload.spec["img_size"]
@@ -48,10 +48,10 @@ def test_a_network_of_the_zoo_takes_224_pixels() -> None:
 
 @pytest.mark.parametrize("name", TABLE_IV)
 def test_a_network_of_the_zoo_has_table_ivs_counts(name: str) -> None:
-    """Parameters and torchinfo's mult-adds are the paper's, and true MACs stand beside them."""
+    """Parameters and torchinfo's mult-adds match the paper, and true MACs match torch's counter."""
     import timm as timm_library
 
-    with torch.device("meta"):  # shapes only: weights would take most of the time
+    with torch.device("meta"):  # shapes only: creating weights is slow
         module = timm_library.create_model(name).eval()
     counts = count(Network(inputs=[TensorSpec(name="input", shape=(3, 224, 224))], module=module))
 

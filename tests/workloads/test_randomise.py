@@ -1,4 +1,4 @@
-"""Fresh values for blank tensors: what a network computes shows in what it returns."""
+"""Random values for constant tensors: every weight affects the output."""
 
 from __future__ import annotations
 
@@ -12,51 +12,51 @@ from torch import nn
 
 from ngbkit.workloads import blocks, timm
 from ngbkit.workloads.base import Workload
-from ngbkit.workloads.randomise import randomise, seeded
+from ngbkit.workloads.randomise import randomise, seed_generators
 
 
-def effect_of_zeroing_a_middle_weight(module: nn.Module) -> float:
-    """How far the output moves, over its own spread, when a convolution in the middle is zeroed."""
+def measure_effect_of_middle_weight(module: nn.Module) -> float:
+    """Measure how far the output moves, relative to its spread, when a convolution in the middle is zeroed."""
     images = torch.randn(1, 3, 64, 64, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
-        before = module(images)
+        reference = module(images)
         module.layer3[1].conv1.weight.zero_()
-        moved = module(images) - before
-    return (moved.std() / before.std()).item()
+        difference = module(images) - reference
+    return (difference.std() / reference.std()).item()
 
 
 def test_a_weight_in_the_middle_of_a_network_reaches_its_output() -> None:
-    """Untrained, resnet18 returns the same without a convolution; randomised, it does not."""
-    with seeded(0):
-        blind, seeing = (timm_library.create_model("resnet18").eval() for _ in range(2))
+    """Without a convolution, an untrained resnet18 returns the same output, and a randomised one does not."""
+    with seed_generators(0):
+        untrained, randomised = (timm_library.create_model("resnet18").eval() for _ in range(2))
 
-    randomise(seeing, 0)
+    randomise(randomised, 0)
 
-    assert 0 == effect_of_zeroing_a_middle_weight(blind)
-    assert effect_of_zeroing_a_middle_weight(seeing) > 0.01
+    assert 0 == measure_effect_of_middle_weight(untrained)
+    assert measure_effect_of_middle_weight(randomised) > 0.01
 
 
 @pytest.mark.parametrize("name", ["efficientnet_b0", "mobilenetv3_small_100", "resnet18"])
 def test_every_convolution_of_a_network_reaches_its_output(name: str) -> None:
-    """Gates and activations let no signal fade out: BatchNorm makes up for it, as it does in training."""
+    """Gates and activations do not let the signal fade: BatchNorm compensates for them, as in training."""
     module = timm.build(timm.model(name, img_size=64), {}).module
     images = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))
     weights = [weight for weight in module.parameters() if weight.ndim == 4]
     effects = []
     with torch.no_grad():
-        before = module(images)
+        reference = module(images)
         for weight in weights[:: len(weights) // 8]:
-            kept = weight.clone()
+            values = weight.clone()
             weight.zero_()
-            effects.append(((module(images) - before).std() / before.std()).item())
-            weight.copy_(kept)
+            effects.append(((module(images) - reference).std() / reference.std()).item())
+            weight.copy_(values)
 
     assert min(effects) > 1e-3
-    assert before.abs().max() < 100
+    assert reference.abs().max() < 100
 
 
-def test_statistics_of_a_trained_batch_norm_stay() -> None:
-    """Only what was drawn here is scaled, and only where the signal would fade; the hooks are gone after it."""
+def test_statistics_of_a_trained_batch_norm_do_not_change() -> None:
+    """Only re-drawn statistics are scaled, and only if the signal would fade; no hook remains."""
     faint = nn.Sequential(nn.BatchNorm1d(4), nn.BatchNorm1d(4)).eval()
     with torch.no_grad():
         faint[0].running_var.copy_(torch.arange(1.0, 5.0))
@@ -66,35 +66,35 @@ def test_statistics_of_a_trained_batch_norm_stay() -> None:
 
     assert [1, 2, 3, 4] == faint[0].running_var.tolist()
     assert faint[1].running_var.max() < 1e-4
-    assert not any(one._forward_pre_hooks for one in faint)
+    assert not any(norm._forward_pre_hooks for norm in faint)
 
 
-def test_trained_values_are_not_touched() -> None:
-    """Only a tensor of one repeated value is blank; whatever varies, and single values, stay."""
+def test_trained_values_do_not_change() -> None:
+    """Only a tensor of one repeated value is re-drawn; varying and single values are not."""
     module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.BatchNorm2d(1))
     with torch.no_grad():
         module[1].weight.copy_(torch.tensor([1.0, 1.0, 1.0, 1.1]))
-    before = {name: value.clone() for name, value in module.state_dict().items()}
+    state = {name: value.clone() for name, value in module.state_dict().items()}
 
     randomise(module, 0)
 
-    changed = {name for name, value in module.state_dict().items() if not torch.equal(before[name], value)}
+    changed = {name for name, value in module.state_dict().items() if not torch.equal(state[name], value)}
     assert {"1.bias", "1.running_mean", "1.running_var"} == changed
 
 
-def test_values_depend_on_the_seed_and_the_name_only() -> None:
-    """The same seed gives the same values in any order; another seed, or another name, gives others."""
+def test_values_depend_only_on_the_seed_and_the_name() -> None:
+    """The same seed gives the same values in any order; another seed or name gives other values."""
 
     def draw(seed: int, *names: str) -> nn.ModuleDict:
         module = nn.ModuleDict({name: nn.BatchNorm1d(8) for name in names})
         randomise(module, seed)
         return module
 
-    one, other = draw(0, "a", "b"), draw(0, "b", "a")
+    module, reordered = draw(0, "a", "b"), draw(0, "b", "a")
 
-    assert torch.equal(one["a"].weight, other["a"].weight)
-    assert not torch.equal(one["a"].weight, one["b"].weight)
-    assert not torch.equal(one["a"].weight, draw(1, "a")["a"].weight)
+    assert torch.equal(module["a"].weight, reordered["a"].weight)
+    assert not torch.equal(module["a"].weight, module["b"].weight)
+    assert not torch.equal(module["a"].weight, draw(1, "a")["a"].weight)
 
 
 @pytest.mark.parametrize(
@@ -109,21 +109,21 @@ def test_values_depend_on_the_seed_and_the_name_only() -> None:
         ("weight", torch.zeros(4, 12), -0.5, 0.5),
     ],
 )
-def test_a_draw_is_of_the_kind_of_what_was_blank(name: str, blank: torch.Tensor, least: float, most: float) -> None:
-    """Scales stay scales with their sign, tiny ones become visible, shifts stay small, matrices keep the variance."""
+def test_a_draw_depends_on_the_constant(name: str, blank: torch.Tensor, least: float, most: float) -> None:
+    """Scales keep their sign, tiny ones grow, shifts stay small, matrices keep the variance."""
     module = nn.Module()
     module.register_buffer(name, blank.clone())
 
     randomise(module, 0)
 
-    drawn = module.get_buffer(name)
-    assert len(drawn.unique()) > 1
-    assert least <= drawn.min()
-    assert drawn.max() <= most
+    values = module.get_buffer(name)
+    assert len(values.unique()) > 1
+    assert least <= values.min()
+    assert values.max() <= most
 
 
-def test_what_cannot_be_drawn_is_left_alone() -> None:
-    """Integers, infinities, expanded views, lazy and empty tensors are none of its business."""
+def test_other_tensors_do_not_change() -> None:
+    """Integers, infinities, expanded views, lazy and empty tensors are not re-drawn."""
     module = nn.Module()
     module.register_buffer("index", torch.zeros(4, dtype=torch.int64))
     module.register_buffer("mask", torch.full((4,), float("-inf")))
@@ -143,7 +143,7 @@ def test_what_cannot_be_drawn_is_left_alone() -> None:
 def test_a_deep_stack_stays_within_half_precision(
     workload: Workload, shape: tuple[int, ...], dtype: torch.dtype
 ) -> None:
-    """Six blocks neither overflow nor fade away."""
+    """The output of six blocks neither overflows nor fades."""
     module = blocks.build(workload, {"width": 64, "depth": 6}).module.to(dtype)
 
     with torch.no_grad():
@@ -153,8 +153,8 @@ def test_a_deep_stack_stays_within_half_precision(
     assert 0.01 < output.std() < 10
 
 
-def test_building_draws_from_the_seed_and_leaves_the_users_generators_alone() -> None:
-    """Two builds of a workload have equal weights, and nothing that the user draws changes."""
+def test_a_build_draws_from_the_seed_and_restores_the_users_generators() -> None:
+    """Two builds of a workload have equal weights, and the user's draws do not change."""
     torch.manual_seed(1)
     random.seed(1)
     np.random.seed(1)
@@ -162,7 +162,7 @@ def test_building_draws_from_the_seed_and_leaves_the_users_generators_alone() ->
     torch.manual_seed(1)
     random.seed(1)
     np.random.seed(1)
-    one, two = (timm.build(timm.model("test_resnet"), {}).module.state_dict() for _ in range(2))
+    first, second = (timm.build(timm.model("test_resnet"), {}).module.state_dict() for _ in range(2))
 
     assert expected == (torch.rand(1), random.random(), np.random.rand())
-    assert all(torch.equal(value, two[name]) for name, value in one.items())
+    assert all(torch.equal(value, second[name]) for name, value in first.items())

@@ -1,4 +1,4 @@
-"""Which factors a cell's models take, as its syntax shows."""
+"""The factors of a cell's models, read from its syntax."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import ast
 import pytest
 
 from ngbkit.errors import WorkloadError
-from ngbkit.workloads.signatures import Signature, bindings, read
+from ngbkit.workloads.signatures import Signature, find_bindings, read
 
 SWEPT = ("width", "depth")
 NONE, ALL = Signature(), Signature(takes=SWEPT)
@@ -42,8 +42,8 @@ NONE, ALL = Signature(), Signature(takes=SWEPT)
         ("model = model", ALL),
     ],
 )
-def test_a_model_takes_what_its_signature_shows(cell: str, expected: Signature) -> None:
-    """Where a signature cannot be seen, every swept factor is taken; an object takes none."""
+def test_a_model_takes_the_factors_of_its_signature(cell: str, expected: Signature) -> None:
+    """A model without a visible signature takes every swept factor; an object takes none."""
     assert {None: expected} == read(ast.parse(cell), SWEPT)
 
 
@@ -52,36 +52,36 @@ def test_a_model_takes_what_its_signature_shows(cell: str, expected: Signature) 
     ['models = {"a": Net(), "b": lambda width: 0}', "models = dict(a=Net(), b=lambda width: 0)"],
 )
 def test_models_are_read_key_by_key(cell: str) -> None:
-    """Each key has a signature of its own."""
+    """Each key has its own signature."""
     assert {"a": NONE, "b": Signature(takes=("width",))} == read(ast.parse(cell), SWEPT)
 
 
 @pytest.mark.parametrize(
     ("cell", "message"),
     [
-        ("models = build()", "cannot be read without running .* one literal dict"),
-        ("models = {name: 0 for name in names}", "cannot be read without running"),
-        ("models = {**more}", "needs names in quotes"),
-        ("models = {}", "one or more"),
+        ("models = build()", "invalid `models`: its keys are unknown until the cell runs. .* one literal dict"),
+        ("models = {name: 0 for name in names}", "unknown until the cell runs"),
+        ("models = {**more}", "invalid keys of `models`; expected one or more strings"),
+        ("models = {}", "expected one or more"),
         ('models = {"a": 0, "a": 1}', "each once"),
         ('models = {"a": 0}\nmodels["b"] = 1', "line 2 of the cell changes `models`"),
         ('models = {"a": 0}\nmodels.update(b=1)', "line 2 of the cell changes `models`"),
         ('models = {"a": 0}\nmodel = 1', "both `model` and `models`"),
     ],
 )
-def test_models_that_cannot_be_read_are_refused(cell: str, message: str) -> None:
-    """No model is missed in silence; the error shows the literal dict to write."""
+def test_models_without_literal_keys_are_rejected(cell: str, message: str) -> None:
+    """No model is skipped silently; the error shows the literal dict to write."""
     with pytest.raises(WorkloadError, match=message):
         read(ast.parse(cell), SWEPT)
 
 
 def test_a_cell_without_a_model_has_none() -> None:
-    """A name that is bound inside a function only is not bound by the cell."""
+    """A name bound only inside a function is not a name of the cell."""
     assert read(ast.parse("def f():\n model = 1\nmodels[0]"), SWEPT) is None
 
 
 def test_names_are_bound_by_every_kind_of_statement() -> None:
-    """Loops, contexts, branches and unpackings bind too."""
+    """Loops, contexts, branches and unpackings bind names too."""
     cell = "for a in x:\n b = 1\nwith y:\n c = 2\nwhile z:\n d = 3\nelse:\n e = 4\nf, (g, *h) = i\nx[j] = 5\nk.l = 6"
 
-    assert set("abcdefgh") == set(bindings(ast.parse(cell)))
+    assert set("abcdefgh") == set(find_bindings(ast.parse(cell)))

@@ -1,4 +1,4 @@
-"""timm networks: named, sized and built without a download."""
+"""timm networks: names, sizes and builds without a download."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from ngbkit.workloads import timm
 from ngbkit.workloads.base import Workload
 
 
-def test_names_are_those_of_timm_itself() -> None:
-    """The names that are read off timm's source are the ones that it registers."""
+def test_the_parsed_names_are_those_of_timm() -> None:
+    """The names parsed from timm's source are those that it registers."""
     import timm as timm_library
 
     assert set(timm_library.list_models()) == timm.list_names()
 
 
-def test_a_word_with_arguments_is_the_workload_of_the_same_call() -> None:
-    """A label's text, spaces aside, becomes its name, and stands for the call with those arguments."""
+def test_a_label_with_arguments_is_the_workload_of_the_same_call() -> None:
+    """The label, without spaces, becomes the name of the workload."""
     parsed = timm.parse('resnet18{"num_classes": 10, "img_size": 160}')
 
     assert parsed == timm.model("resnet18", img_size=160, num_classes=10)
@@ -26,19 +26,19 @@ def test_a_word_with_arguments_is_the_workload_of_the_same_call() -> None:
 
 
 @pytest.mark.parametrize("word", ["resnet81", "blocks.conv", "net.onnx", ""])
-def test_a_word_that_is_no_timm_name_is_left_to_other_sources(word: str) -> None:
-    """parse() claims nothing that timm does not have."""
+def test_parse_returns_none_for_another_source(word: str) -> None:
+    """timm has no network of such a name."""
     assert timm.parse(word) is None
 
 
-def test_a_wrong_name_offers_the_nearest() -> None:
-    """A typing error is answered with the name that was meant."""
+def test_an_unknown_name_offers_the_nearest() -> None:
+    """The error suggests similar names."""
     with pytest.raises(UnknownNameError, match=r"unknown timm network 'resnet81'. Did you mean .*resnet18"):
         timm.model("resnet81")
 
 
 def test_completion_lists_names_by_prefix() -> None:
-    """Tab after a prefix gives every name that starts with it."""
+    """Tab completes every name that starts with the prefix."""
     assert ["swin_s3_base_224", "swin_s3_small_224", "swin_s3_tiny_224"] == list(timm.complete("swin_s3_"))
 
 
@@ -52,7 +52,7 @@ def test_completion_lists_names_by_prefix() -> None:
     ],
 )
 def test_a_network_is_built_for_its_size(workload: Workload, shape: tuple[int, ...]) -> None:
-    """Convolutional networks and transformers alike take the size that was asked for, by default timm's own."""
+    """Convolutional networks and transformers have the given size, by default timm's."""
     network = timm.build(workload, {})
 
     with torch.no_grad():
@@ -63,8 +63,8 @@ def test_a_network_is_built_for_its_size(workload: Workload, shape: tuple[int, .
     assert not network.module.training
 
 
-def test_an_argument_that_the_network_does_not_take_lists_those_it_does() -> None:
-    """The error of a wrong argument names the valid ones."""
+def test_an_invalid_argument_lists_the_valid_ones() -> None:
+    """The error names the arguments of the network."""
     with pytest.raises(WorkloadError, match=r"takes: .*num_classes.*drop_path_rate"):
         timm.build(timm.model("test_resnet", colour="red"), {})
 
@@ -72,19 +72,19 @@ def test_an_argument_that_the_network_does_not_take_lists_those_it_does() -> Non
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"img_size": 0}, "img_size 0 does not fit"),
+        ({"img_size": 0}, "invalid img_size: got 0; expected a number of pixels"),
         ({"img_size": (224,)}, "a height and a width"),
         ({"pretrained": True}, "weights are random"),
-        ({"act_layer": torch.nn.ReLU}, "must be numbers, texts"),
+        ({"act_layer": torch.nn.ReLU}, "expected numbers, strings"),
     ],
 )
-def test_what_cannot_be_asked_for_is_refused_at_once(arguments: dict[str, object], message: str) -> None:
-    """A bad argument fails where it is written, not on the device."""
+def test_invalid_arguments_are_rejected_at_once(arguments: dict[str, object], message: str) -> None:
+    """They fail at the client, not on the device."""
     with pytest.raises(WorkloadError, match=message):
         timm.model("resnet18", **arguments)
 
 
 def test_arguments_that_are_not_json_show_the_form() -> None:
-    """A label with broken braces is answered with a whole one."""
-    with pytest.raises(WorkloadError, match=r'Write them as resnet18\{"argument":value\}'):
+    """The error of an invalid label shows a valid one."""
+    with pytest.raises(WorkloadError, match=r'expected JSON, such as resnet18\{"argument":value\}'):
         timm.parse("resnet18{img_size:160}")

@@ -1,4 +1,4 @@
-"""The package: its rooms open without the libraries that they use."""
+"""The package: its modules import without the heavy libraries that they use."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from ngbkit import registry
 from ngbkit.workloads.base import Source
 
-LOOK = """
+PROGRAM = """
 import sys
 from ngbkit.workloads import blocks, cell, module, onnx, paper, timm
 import ngbkit.workloads
@@ -21,13 +21,15 @@ print(sorted({"torch", "timm", "onnx"} & sys.modules.keys()))
 
 def test_makers_import_none_of_the_heavy_libraries() -> None:
     """Describing a workload, unlike building it, needs neither torch nor timm nor onnx."""
-    done = subprocess.run([sys.executable, "-W", "error", "-c", LOOK], capture_output=True, text=True, check=False)
+    process = subprocess.run(
+        [sys.executable, "-W", "error", "-c", PROGRAM], capture_output=True, text=True, check=False
+    )
 
-    assert ("[]\n", "") == (done.stdout, done.stderr)
+    assert ("[]\n", "") == (process.stdout, process.stderr)
 
 
-def test_every_source_is_found_by_its_entry_point() -> None:
-    """Each entry point of ngbkit's own holds a source of that name."""
+def test_every_source_is_loaded_by_its_entry_point() -> None:
+    """Each of ngbkit's own entry points loads a source of that name."""
     names = ["blocks", "onnx", "cell", "module", "timm"]
 
     sources = [registry.load(registry.WORKLOADS, name) for name in names]
