@@ -214,7 +214,7 @@ def test_a_module_without_inputs_is_a_usage_error(
         ("%ngselfcheck --run 2099", "there is no run '2099'"),
         ("%ngselfcheck --grups 3", "Did you mean --groups"),
         ("%%ngbench -o ds\nx = 1", "neither `model` nor `models`"),
-        ("%%ngbench -o ds\nimport torch\nmodel = (", "does not parse"),
+        ("%%ngbench -o ds\nimport torch\nmodel = (", "invalid syntax in the cell"),
     ],
 )
 def test_an_invalid_line_is_a_usage_error(shell: InteractiveShell, new_runs: NewRuns, line: str, message: str) -> None:
@@ -249,7 +249,7 @@ def test_a_run_that_fails_is_a_usage_error(
     def fail(*_: Any) -> None:
         raise DeviceError("the engine did not start.")
 
-    monkeypatch.setattr("ngbkit.cluster.engines.engine", fail)
+    monkeypatch.setattr("ngbkit.cluster.engines.acquire", fail)
     error, _ = fail_cell(shell, f"%ngbench {mlp_file} -r 3 -o ds")
 
     assert (UsageError, "the engine did not start.") == (type(error), str(error))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from ngbkit.cluster.devices import Device
 from ngbkit.cluster.shell import join_words
+from ngbkit.options import LAYOUT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +26,7 @@ def build_python_command(device: Device, *arguments: str) -> str:
     """Build the line of ``sh`` that runs the device's Python: the configured one, or that of `ngbkit deploy`."""
     if device.python is not None:
         return f"exec {join_words([device.python, *arguments])}"
-    return f"exec {quote_state_dir(device)}/env/bin/python {shlex.join(arguments)}"
+    return f"exec {quote_state_dir(device)}/{LAYOUT.env}/bin/python {shlex.join(arguments)}"
 
 
 def quote_state_dir(device: Device) -> str:
