@@ -52,7 +52,7 @@ def report(title: str, value: float, unit: str, target: float | str) -> None:
 
 def measure_start() -> None:
     """From nothing to the first answer of an engine: here, and over ssh through a reverse tunnel."""
-    from hosts import sshd  # type: ignore[import-not-found, unused-ignore]  # in the parent folder
+    from hosts import start_host  # type: ignore[import-not-found, unused-ignore]  # in the parent folder
 
     report("a local engine, from nothing to its first answer", _time_start("cpu"), "s", 3)
     sbin = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin"])
@@ -61,7 +61,7 @@ def measure_start() -> None:
         return
     folder = Path("ssh").absolute()
     far = f'[far]\nlaunch = "ssh"\nhost = "far"\npython = "{sys.executable}"\nstate_dir = "{folder}/state"\n'
-    with write_devices(far), sshd(folder):
+    with write_devices(far), start_host(folder):
         report("an engine over ssh through a tunnel, from nothing to its first answer", _time_start("far"), "s", 4)
 
 

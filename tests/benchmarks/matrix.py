@@ -26,7 +26,7 @@ WIDTH, DEPTHS = 64, (1, 6)
 
 
 def build_sweeps(folder: Path) -> Iterator[tuple[str, Sweep]]:
-    """Yield the sweeps by name; untuned TVM takes seconds per call, so that its own sweeps take one sample per trial."""
+    """Yield the sweeps by name; untuned TVM takes seconds per call, so that its sweeps take one sample per trial."""
     names = [name for name in registry.list_names(registry.COMPILERS) if name != UNTUNED]
     zoo = paper.zoo()
     small = [workload for workload in zoo if workload.name in SMALLEST]

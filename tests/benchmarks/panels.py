@@ -18,7 +18,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from drawn import measured, network
-from lab import Notebook, launched, serving
+from lab import Notebook, launch_browser, serve
 from playwright.sync_api import Page
 
 from ngbkit import figures
@@ -78,7 +78,7 @@ def main() -> None:
     _time_figure("overview", 2)  # altair and vl-convert are imported, once a notebook
     for name in ("throughput", "status", "latency", "traces"):
         _time_figure(name)
-    with tempfile.TemporaryDirectory() as folder, serving(Path(folder), Path(folder) / "state") as address:
+    with tempfile.TemporaryDirectory() as folder, serve(Path(folder), Path(folder) / "state") as address:
         (Path(folder) / "work" / "tiny.py").write_text(TINY)
         with _open_browser() as new:
             for when in ("the first ever, which measures the peaks of the machine", "another kernel"):
@@ -106,7 +106,7 @@ def _time_figure(name: str, sizes: int = 50) -> None:
 
 @contextmanager
 def _open_browser() -> Iterator[Callable[[], Page]]:
-    with launched() as browser:
+    with launch_browser() as browser:
         yield browser.new_page
 
 

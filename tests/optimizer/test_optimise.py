@@ -45,7 +45,7 @@ def test_a_network_is_rewritten_proved_and_measured(branches: Path, tmp_path: Pa
     outcomes = [candidate.outcome for candidate in optimised.tried]
     assert 1 <= len(optimised.tried) <= optimise.TOP
     assert optimised.tried[0].predicted > 1
-    assert all(candidate.measure_error < proof.LIMIT for candidate in optimised.tried)
+    assert all(candidate.error < proof.LIMIT for candidate in optimised.tried)
     assert all(
         not candidate.problem and 0 < candidate.low <= candidate.speedup <= candidate.high for candidate in outcomes
     )
@@ -121,7 +121,7 @@ def test_a_rule_that_is_wrong_is_found_out(branches: Path) -> None:
     optimised = optimizer.optimize(str(branches), cost=count_calls, rules=[drop], top=1, guard=False)
 
     (candidate,) = optimised.tried
-    assert candidate.measure_error > 0.01
+    assert candidate.error > 0.01
     assert "wrong result" in candidate.outcome.problem
     assert (None, None) == (optimised.chosen, optimised.data)
 

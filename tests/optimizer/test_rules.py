@@ -26,7 +26,7 @@ def add_constant(build: Builder, values: np.ndarray, name: str) -> str:
 
 
 def draw_values(build: Builder, *shape: int) -> np.ndarray:
-    return build.drawn.standard_normal(shape).astype(np.float32)
+    return build.generator.standard_normal(shape).astype(np.float32)
 
 
 def add_batchnorm(build: Builder, value: str) -> str:
