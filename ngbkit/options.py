@@ -36,7 +36,7 @@ class Layout:
     wheelhouses: str = "wheelhouses"  # the wheels downloaded for devices without a network
     # Of the client and of each device:
     artifacts: str = "artifacts"  # files by content hash: ONNX graphs, exported programs, examples
-    cache: str = "cache"  # a folder per device of prepared workloads; `graphs` holds a predictor's
+    cache: str = "cache"  # a folder per device of prepared workloads; `graphs` of predictors
     clusters: str = "clusters"  # the connection files of running controllers
     scratch: str = "scratch"  # the temporary folders of running processes
     # Of each device:
