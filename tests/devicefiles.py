@@ -1,4 +1,4 @@
-"""Devices files for tests, in a project of their own that no other devices file reaches."""
+"""Devices files for tests, in a project where no other devices file is found."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SLURM = 'launch = "slurm"\naddress = "10.0.0.5"\n'
 
 
 def make_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, two below a home folder without any devices file; to be made a fixture `project`."""
+    """Create the current folder, two below a home folder without a devices file; for a fixture `project`."""
     folder = tmp_path / "work" / "project"
     folder.mkdir(parents=True)
     for name in ("NGBKIT_CONFIG_DIR", "XDG_CONFIG_HOME"):
@@ -23,7 +23,7 @@ def make_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def write(file: Path, text: str | bytes = ORIN) -> Path:
-    """A devices file that only the user can write."""
+    """Write a devices file that only the user can write."""
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(text.encode() if isinstance(text, str) else text)
     file.chmod(0o600)

@@ -1,4 +1,4 @@
-"""Machines that are far away, on this one: real ssh servers, and networks of their own."""
+"""Remote machines, simulated on this one: real ssh servers, and separate networks."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ import pytest
 from patience import wait_until
 from requirements import PROGRAMS, ROOT, SYSTEM_PATH, require_program, run, skip
 
-# Found once: later on, the one that is first on PATH may be a host's.
+# Found once: later the first one on PATH may be a host's.
 _SSH = shutil.which("ssh", path=SYSTEM_PATH)
-# A home folder of its own, which a login is not in by itself.
+# It has its own home folder, which a login does not enter by itself.
 _SERVER = """\
 ListenAddress {address}
 Port {port}
@@ -41,7 +41,6 @@ SetEnv {variables}
 ForceCommand cd && eval "$SSH_ORIGINAL_COMMAND"
 """
 _CLIENT = """\
-{include}
 Host {alias}
     HostName {address}
     Port {port}
@@ -53,90 +52,77 @@ Host {alias}
     GlobalKnownHostsFile /dev/null
     UpdateHostKeys no
 """
-# Each wire has two ends and no others, so that all wires may share these.
-_HERE, _THERE, _NOBODY = (f"02:00:00:00:00:0{number}" for number in (1, 2, 3))
+# Each wire has only two ends, so all wires share these.
+_LOCAL_MAC, _REMOTE_MAC, _UNUSED_MAC = (f"02:00:00:00:00:0{number}" for number in (1, 2, 3))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """A network that one wire leads to.
+    """A separate network at the end of one wire."""
 
-    Parameters
-    ----------
-    here, there
-        The addresses of its ends.
-    wire, holder
-        What the end here is called (the other is ``wire``), and the process that the network lives by.
-    """
-
-    here: str
-    there: str
+    # The addresses of its ends.
+    local: str
+    remote: str
+    # The name of the local end; the other is ``wire``.
     wire: str
+    # The process that keeps the network alive.
     holder: int
 
     @property
     def enter(self) -> list[str]:
-        """The words before a program that is to run over there."""
+        """The prefix of a command that runs in the network."""
         return [require_program(PROGRAMS["nsenter"]), f"--net=/proc/{self.holder}/ns/net", "--"]
 
     def down(self) -> None:
-        """Lose all that is sent, in silence, as a link does that fails somewhere on the way."""
-        # A wire that is pulled out tells either end at once, and netem is not in every kernel: so all goes to nobody.
-        self._address(_NOBODY, _NOBODY)
+        """Drop all packets in silence, like a fault in the middle of a link."""
+        # A disconnected wire alerts both ends at once, and not every kernel has netem: so packets go to no machine.
+        self._set_macs(_UNUSED_MAC, _UNUSED_MAC)
 
     def up(self) -> None:
-        """Lose nothing any more."""
-        self._address(_HERE, _THERE)
+        """Deliver packets again."""
+        self._set_macs(_LOCAL_MAC, _REMOTE_MAC)
 
-    def _address(self, here: str, there: str) -> None:
-        _ip("neighbour", "replace", self.there, "lladdr", there, "dev", self.wire, "nud", "permanent")
-        _ip("neighbour", "replace", self.here, "lladdr", here, "dev", "wire", "nud", "permanent", within=self)
+    def _set_macs(self, local: str, remote: str) -> None:
+        _run_ip("neighbour", "replace", self.remote, "lladdr", remote, "dev", self.wire, "nud", "permanent")
+        _run_ip("neighbour", "replace", self.local, "lladdr", local, "dev", "wire", "nud", "permanent", within=self)
 
 
 @contextmanager
-def network_namespace(name: str = "far") -> Iterator[Link]:
-    """A network of its own, with an address and a loopback of its own; it needs root, and the ``ip`` of iproute2.
+def create_network(name: str = "far") -> Iterator[Link]:
+    """Create a network with its own address and loopback; it needs root, and the ``ip`` of iproute2.
 
-    The wire's name begins with `name`, for whoever looks at ``ip link``.
+    The name of the wire in ``ip link`` begins with `name`.
     """
-    # Not a named one, which would outlive a pytest that is killed.
+    # Not a named one, which would outlive a killed pytest.
     program = [require_program(PROGRAMS["unshare"]), "--net", "--", "sh", "-c", "echo made; exec sleep infinity"]
     with ExitStack() as undo:
         holder = undo.enter_context(_start(program, stdout=subprocess.PIPE, stderr=subprocess.STDOUT))
         undo.callback(holder.kill)
         assert holder.stdout is not None
-        said = holder.stdout.readline().decode()
-        if said != "made\n":
+        if holder.stdout.readline() != b"made\n":
             skip(ROOT)
-        here, there = _free_addresses()
-        link = Link(here=here, there=there, wire=f"{name[:6]}-{secrets.token_hex(4)}", holder=holder.pid)
-        ends = ["address", _HERE, "type", "veth", "peer", "name", "wire", "address", _THERE]
-        _ip("link", "add", link.wire, *ends, "netns", str(holder.pid))
-        undo.callback(_ip, "link", "delete", link.wire)
-        for address, wire, side in ((here, link.wire, None), (there, "wire", link)):
-            _ip("address", "add", f"{address}/30", "dev", wire, within=side)
-            _ip("link", "set", wire, "up", within=side)
-        _ip("link", "set", "lo", "up", within=link)
+        local, remote = _find_free_addresses()
+        link = Link(local=local, remote=remote, wire=f"{name[:6]}-{secrets.token_hex(4)}", holder=holder.pid)
+        ends = ["address", _LOCAL_MAC, "type", "veth", "peer", "name", "wire", "address", _REMOTE_MAC]
+        _run_ip("link", "add", link.wire, *ends, "netns", str(holder.pid))
+        undo.callback(_run_ip, "link", "delete", link.wire)
+        for address, wire, side in ((local, link.wire, None), (remote, "wire", link)):
+            _run_ip("address", "add", f"{address}/30", "dev", wire, within=side)
+            _run_ip("link", "set", wire, "up", within=side)
+        _run_ip("link", "set", "lo", "up", within=link)
         link.up()
         yield link
 
 
 @dataclass(slots=True, kw_only=True)
 class Host:
-    """A machine that ssh reaches.
+    """A machine behind ssh."""
 
-    Parameters
-    ----------
-    alias
-        What ssh calls it.
-    folder
-        Where its files are: the keys, ``authorized_keys``, ``known_hosts``, and those below.
-    address, port, link
-        Where its server listens, and on which network; None is this machine's.
-    """
-
+    # Its name for ssh.
     alias: str
+    # The folder of its files: the keys, ``authorized_keys``, ``known_hosts``, and those below.
     folder: Path
+    # The address, the port and the network of its server; None is this machine's network.
     address: str
     port: int
     link: Link | None = None
@@ -144,49 +130,49 @@ class Host:
 
     @property
     def config(self) -> Path:
-        """What the client's ssh knows about it; may be added to."""
+        """Its configuration for the client's ssh; tests may extend it."""
         return self.folder / "ssh_config"
 
     @property
     def log(self) -> Path:
-        """What its server says."""
+        """The log of its server."""
         return self.folder / "sshd.log"
 
     @property
     def home(self) -> Path:
-        """The home folder over there, empty at first; its ``tmp`` is where temporary files go."""
+        """Its home folder, empty at first, with ``tmp`` for temporary files."""
         return self.folder / "home"
 
-    def files(self) -> list[str]:
-        """What lies in the home folder, without the folders."""
-        found = (path for path in self.home.rglob("*") if path.is_symlink() or not path.is_dir())
-        return sorted(str(path.relative_to(self.home)) for path in found)
+    def list_files(self) -> list[str]:
+        """List the files in the home folder."""
+        paths = (path for path in self.home.rglob("*") if path.is_symlink() or not path.is_dir())
+        return sorted(str(path.relative_to(self.home)) for path in paths)
 
-    def processes(self, *words: str) -> list[psutil.Process]:
-        """What runs over there, of that what has all words in its command line; not the server and its sessions."""
-        found = []
+    def find_processes(self, *words: str) -> list[psutil.Process]:
+        """Find its processes with all words in their command line, except the server and its sessions."""
+        processes = []
         for process in psutil.process_iter():
             with suppress(psutil.Error):
-                there = process.environ().get("HOME") == str(self.home) and _lives(process)
-                if there and all(word in " ".join(process.cmdline()) for word in words):
-                    found.append(process)
-        return found
+                is_remote = process.environ().get("HOME") == str(self.home) and _is_running(process)
+                if is_remote and all(word in " ".join(process.cmdline()) for word in words):
+                    processes.append(process)
+        return processes
 
-    def sessions(self) -> list[psutil.Process]:
-        """The server's own processes, one or two a connection."""
+    def find_sessions(self) -> list[psutil.Process]:
+        """Find the server's processes, one or two per connection."""
         if self._server is None or self._server.poll() is not None:
             return []
         # Since OpenSSH 9.8 they are called sshd-session.
-        below = psutil.Process(self._server.pid).children(recursive=True)
-        return [process for process in below if process.name().startswith("sshd")]
+        children = psutil.Process(self._server.pid).children(recursive=True)
+        return [process for process in children if process.name().startswith("sshd")]
 
     def kill_sessions(self) -> None:
-        """Cut every connection; programs that run over there are left, as they are when a link breaks."""
-        _kill(self.sessions())
+        """Cut every connection; remote programs survive, as they do when a link breaks."""
+        _kill(self.find_sessions())
 
     def stop(self) -> None:
         """End the server and every connection."""
-        sessions = self.sessions()
+        sessions = self.find_sessions()
         if self._server is not None:
             self._server.terminate()
             self._server.wait()
@@ -194,7 +180,7 @@ class Host:
         _kill(sessions)
 
     def restart(self) -> None:
-        """End the server and every connection, and start it anew: the same port, the same keys."""
+        """Restart the server on the same port with the same keys; cut every connection."""
         self.stop()
         self._start()
 
@@ -202,18 +188,18 @@ class Host:
         program = [require_program(PROGRAMS["sshd"]), "-D", "-e", "-f", str(self.folder / "sshd_config")]
         with open(self.log, "ab") as log:
             self._server = _start([*(self.link.enter if self.link else []), *program], stdout=log, stderr=log)
-        wait_until(lambda: self._server is None or self._server.poll() is not None or self._listens())
+        wait_until(lambda: self._server is None or self._server.poll() is not None or self._is_listening())
         if self._server.poll() is not None:
-            raise RuntimeError(f"sshd does not listen; it says:\n{self.log.read_text()}")
+            raise RuntimeError(f"sshd does not listen; its log:\n{self.log.read_text()}")
 
-    def _listens(self) -> bool:
+    def _is_listening(self) -> bool:
         with suppress(OSError), socket.create_connection((self.address, self.port), timeout=1):
             return True
         return False
 
 
 @contextmanager
-def sshd(
+def start_host(
     folder: Path,
     *,
     alias: str = "far",
@@ -221,45 +207,34 @@ def sshd(
     namespace: Link | None = None,
     python: Path | None = None,
     environment: Mapping[str, str] | None = None,
-    beside: Host | None = None,
 ) -> Iterator[Host]:
-    """A machine that ``ssh ALIAS`` reaches, in this process and in those that it starts, with a home folder of its own.
+    """Start a machine for ``ssh ALIAS`` in this process and its children, with its own home folder.
 
-    Nothing of this process's environment shows over there. At the end all that runs over there is ended.
-
-    Parameters
-    ----------
-    folder, alias
-        Where it keeps its files, and what ssh is to call it.
-    address, namespace
-        Where the server listens: at an address of this machine, or on a network of its own.
-    python
-        What ``python3`` is over there. None: what the system has.
-    environment
-        More variables of the programs over there, such as those that pip needs.
-    beside
-        Another host that ssh is to know too.
+    Its server listens at an address of this machine, or on a network (`namespace`). Its programs have none of this
+    process's environment, but `python` as ``python3`` and the variables of `environment`; they end with the block.
     """
     for tool in ("ssh", "sshd"):
         require_program(PROGRAMS[tool])
     for name in ("home/tmp", "bin", "bin-there"):
         (folder / name).mkdir(parents=True)
     if os.geteuid() == 0:
-        # The system's own server has it made at boot, and may never have been started.
+        # Normally the system creates it at boot.
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
-    where, port = (address, _free_port(address)) if namespace is None else (namespace.there, 22)
-    host = Host(alias=alias, folder=folder, address=where, port=port, link=namespace)
+    if namespace is None:
+        port = _find_free_port(address)
+    else:
+        address, port = namespace.remote, 22
+    host = Host(alias=alias, folder=folder, address=address, port=port, link=namespace)
     _write_keys(host)
     variables = {"HOME": str(host.home), "TMPDIR": str(host.home / "tmp"), **(environment or {})}
     if python is not None:
-        # A link would hide the virtual environment that a Python belongs to.
+        # A link would hide the virtual environment of the Python.
         _write_program(folder / "bin-there" / "python3", str(python))
         variables["PATH"] = f"{folder}/bin-there:/usr/local/bin:/usr/bin:/bin"
-    about = {"alias": alias, "folder": folder, "address": where, "port": port}
+    fields = {"alias": alias, "folder": folder, "address": address, "port": port}
     settings = " ".join(f'"{name}={value}"' for name, value in variables.items())
-    (folder / "sshd_config").write_text(_SERVER.format(**about, variables=settings))
-    about |= {"user": pwd.getpwuid(os.getuid()).pw_name, "include": f"Include {beside.config}" if beside else ""}
-    host.config.write_text(_CLIENT.format(**about))
+    (folder / "sshd_config").write_text(_SERVER.format(**fields, variables=settings))
+    host.config.write_text(_CLIENT.format(**fields, user=pwd.getpwuid(os.getuid()).pw_name))
     _write_program(folder / "bin" / "ssh", f"{_SSH} -F {host.config}")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", str(folder / "bin"), prepend=os.pathsep)
@@ -269,11 +244,11 @@ def sshd(
             yield host
         finally:
             host.stop()
-            _kill(host.processes())
+            _kill(host.find_processes())
 
 
 def _start(program: Sequence[str], **pipes: object) -> subprocess.Popen[bytes]:
-    """Start a program that the kernel ends with this process, however that ends; Ctrl-C at the terminal does not."""
+    """Start a program that ends with this process, however that ends, but not by Ctrl-C at the terminal."""
     words = [require_program(PROGRAMS["setpriv"]), "--pdeathsig", "KILL", "--", *program]
     return subprocess.Popen(words, stdin=subprocess.DEVNULL, start_new_session=True, **pipes)  # type: ignore[call-overload, no-any-return]
 
@@ -282,30 +257,30 @@ def _kill(processes: Sequence[psutil.Process]) -> None:
     for process in processes:
         with suppress(psutil.NoSuchProcess):
             process.kill()
-    while any(map(_lives, processes)):  # which dead ones wait to be taken note of is their new parent's affair
+    while any(map(_is_running, processes)):  # their new parent collects the zombies
         time.sleep(0.01)
 
 
-def _lives(process: psutil.Process) -> bool:
+def _is_running(process: psutil.Process) -> bool:
     with suppress(psutil.NoSuchProcess):
         return process.status() != psutil.STATUS_ZOMBIE
     return False
 
 
-def _ip(*words: str, within: Link | None = None) -> str:
+def _run_ip(*words: str, within: Link | None = None) -> str:
     return run([*(within.enter if within else []), require_program(PROGRAMS["ip"]), *words])
 
 
-def _free_addresses() -> tuple[str, str]:
-    """Two neighbours that no network is known for, whatever else is tested on this machine at the same time."""
+def _find_free_addresses() -> tuple[str, str]:
+    """Find two neighbouring addresses without a route, while other tests use this machine too."""
     while True:
         net = f"10.{100 + secrets.randbelow(150)}.{secrets.randbelow(256)}"
-        routes = json.loads(_ip("-json", "route", "show", "match", f"{net}.2"))
+        routes = json.loads(_run_ip("-json", "route", "show", "match", f"{net}.2"))
         if all(route["dst"] == "default" for route in routes):
             return f"{net}.1", f"{net}.2"
 
 
-def _free_port(address: str) -> int:
+def _find_free_port(address: str) -> int:
     with socket.create_server((address, 0)) as probe:
         return int(probe.getsockname()[1])
 
@@ -325,8 +300,8 @@ def _write_program(path: Path, words: str) -> None:
 
 
 def _log_in(host: Host) -> None:
-    """What is wrong with the host is not to look like a fault of what is tested."""
+    """Log in once, so that a fault of the host does not look like one of the tested code."""
     try:
         run(["ssh", "-n", "-o", "BatchMode=yes", host.alias, "true"])
     except RuntimeError as error:
-        raise RuntimeError(f"{error}\nThe server says:\n{host.log.read_text()}") from None
+        raise RuntimeError(f"{error}\nThe server's log:\n{host.log.read_text()}") from None

@@ -1,4 +1,4 @@
-"""What a device keeps, made up: preparations, results of tuning, and the verb that is about them."""
+"""Synthetic caches of a device: preparations, tuning results, and `ngbkit cache` on them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ import numpy as np
 
 from ngbkit import options
 from ngbkit.cluster.caches import contents
-from ngbkit.cluster.caches.contents import Place
+from ngbkit.cluster.caches.contents import DeviceCaches
 from ngbkit.commands import arguments
-from ngbkit.commands.cache import see_to_caches
-from ngbkit.commands.cache_arguments import CACHE
+from ngbkit.commands.cache import CACHE, answer_cache
 from ngbkit.commands.listing import Answer
 
 DAY_S = 86400.0
@@ -30,39 +29,38 @@ META = {
 }
 
 
-def carry_out(*words: str) -> Answer:
-    """What `ngbkit cache` answers."""
+def run_cache(*words: str) -> Answer:
+    """Run `ngbkit cache` with these words; return its answer."""
     parser = arguments.Parser("ngbkit cache")
     for argument in CACHE:
         parser.add_argument(*argument.flags, **argument.keywords)
-    return see_to_caches(arguments.parse(parser, words))
+    return answer_cache(arguments.parse(parser, words))
 
 
 def prepare(state_dir: Path, key: str, size: int = 1000, days: float = 0.0, device: str = "cpu") -> Path:
-    """A preparation that was used so many days ago."""
+    """Create a preparation that was last used so many days ago."""
     folder = state_dir / "cache" / device / key
     (folder / "compiled" / "0123").mkdir(parents=True)
-    about = {"facts": {"parameters": 11_689_512}}
-    (folder / "prepared.json").write_text(json.dumps(about))
+    (folder / "prepared.json").write_text(json.dumps({"facts": {"parameters": 11_689_512}}))
     (folder / "batch-1.onnx").write_bytes(b"\0" * (size - (folder / "prepared.json").stat().st_size))
     os.utime(folder, (time.time() - days * DAY_S,) * 2)
     return folder
 
 
-def tune(state_dir: Path, key: str, device: str = "cpu", compiler: str = "tvm", **about: Any) -> Path:
-    """A result of tuning."""
+def tune(state_dir: Path, key: str, device: str = "cpu", compiler: str = "tvm", **meta: Any) -> Path:
+    """Create a tuning result with these fields in its meta.json."""
     folder = state_dir / "tuning" / device / compiler / key
     folder.mkdir(parents=True)
-    (folder / "meta.json").write_text(json.dumps({**META, **about}))
+    (folder / "meta.json").write_text(json.dumps({**META, **meta}))
     (folder / "records.json").write_text(f"records of {key}")
     (folder / "network.so").write_bytes(b"\x7fELF")
     return folder
 
 
-def keys(place: Place) -> list[str]:
-    return [kept.key for kept in contents.look(place)]
+def list_keys(caches: DeviceCaches) -> list[str]:
+    return [item.key for item in contents.list_items(caches)]
 
 
-def elsewhere(tmp_path: Path, name: str = "elsewhere") -> Any:
-    """The state folder of another machine, while the block lasts."""
+def switch_machine(tmp_path: Path, name: str = "elsewhere") -> Any:
+    """Use the state folder of another machine for the block."""
     return options.set_options(state_dir=tmp_path / name)

@@ -1,4 +1,4 @@
-"""Pythons of another version than this one, with ngbkit in them."""
+"""Pythons of another version, with and without ngbkit."""
 
 from __future__ import annotations
 
@@ -17,31 +17,26 @@ _PINS = Path(__file__).parents[1] / "binder" / "requirements.txt"
 _VERSIONS = ("3.10", "3.13", "3.12", "3.11")
 
 
-def far_python(version: str | None = None) -> Path | None:
-    """An interpreter of that version, or of any but this process's own; None where there is none."""
-    own = "{}.{}".format(*sys.version_info)
+def find_other_python(version: str | None = None) -> Path | None:
+    """Find an interpreter of that version, or of any but this process's; return None if there is none."""
+    current = "{}.{}".format(*sys.version_info)
     versions = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
-    for wanted in [version] if version else [one for one in _VERSIONS if one != own]:
-        for candidate in [*versions.glob(f"{wanted}.*/bin/python{wanted}"), shutil.which(f"python{wanted}")]:
-            # One that is on PATH may be pyenv's program that says which versions there are.
+    for number in [version] if version else [number for number in _VERSIONS if number != current]:
+        for candidate in [*versions.glob(f"{number}.*/bin/python{number}"), shutil.which(f"python{number}")]:
+            # The one on PATH may be pyenv's, which only lists the versions.
             program = [candidate or "false", "-I", "-c", "import sys; print(sys.executable)"]
-            said = subprocess.run(program, capture_output=True, text=True, check=False)
-            if said.returncode == 0:
-                return Path(said.stdout.strip())
+            process = subprocess.run(program, capture_output=True, text=True, check=False)
+            if process.returncode == 0:
+                return Path(process.stdout.strip())
     return None
 
 
-def far_environment(tmp: Path, version: str | None = None, extras: Sequence[str] = ("onnxruntime",)) -> Path:
-    """The Python of a virtual environment of another version, with this ngbkit in it.
+def create_other_environment(tmp: Path, version: str | None = None, extras: Sequence[str] = ("onnxruntime",)) -> Path:
+    """Create an environment of another Python with this ngbkit, or reuse it; return its Python.
 
-    Parameters
-    ----------
-    tmp
-        Where it is kept and, when it is asked for again, found: pytest's base folder.
-    version, extras
-        That of `far_python`, and those of ngbkit.
+    It is in `tmp`, pytest's base folder; `version` is that of `find_other_python`, and `extras` are ngbkit's.
     """
-    base = far_python(version)
+    base = find_other_python(version)
     if base is None:
         skip(OTHER_PYTHON)
     folder = tmp / "-".join(["far", base.name, *extras])

@@ -1,9 +1,9 @@
-"""A real Slurm on this machine, of one node, for trying ``launch = "slurm"``; not part of CI.
+"""A real Slurm of one node on this machine, to try ``launch = "slurm"``; not part of CI.
 
     apt-get install slurmctld slurmd slurm-client munge
-    python tests/slurm.py                                   # as root: measures in a job, cancels one, leaves nothing
+    python tests/slurm.py                                   # as root: measures in a job, cancels one, cleans up
 
-Prints what it sees; exits with 1 where something is not as it should be.
+It prints its observations, and exits with 1 after a fault.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ _START_S = 30.0
 
 
 @contextmanager
-def slurm(folder: Path) -> Iterator[Path]:
-    """A Slurm of one node, this machine; `SLURM_CONF` is set while it runs."""
+def start_slurm(folder: Path) -> Iterator[Path]:
+    """Start a Slurm of one node, this machine; set `SLURM_CONF` for the block."""
     missing = [name for name in ("munged", "slurmctld", "slurmd", "sbatch") if shutil.which(name) is None]
     if missing or os.geteuid() != 0:
         sys.exit(f"needs root, and {', '.join(missing) or 'nothing else'}: see the top of this file")
@@ -59,7 +59,7 @@ def slurm(folder: Path) -> Iterator[Path]:
     key.write_bytes(os.urandom(128))
     key.chmod(0o600)
     settings = folder / "slurm.conf"
-    ports = {"controller": _free_port(), "node": _free_port()}
+    ports = {"controller": _find_free_port(), "node": _find_free_port()}
     host = socket.gethostname().partition(".")[0]
     settings.write_text(_CONFIGURATION.format(folder=folder, host=host, cores=os.cpu_count(), **ports))
     os.environ["SLURM_CONF"] = str(settings)
@@ -76,10 +76,13 @@ def slurm(folder: Path) -> Iterator[Path]:
 
 
 def _wait_for_node() -> None:
-    ends = time.monotonic() + _START_S
-    while "idle" not in (said := subprocess.run(["sinfo", "-h"], capture_output=True, text=True, check=False).stdout):
-        if time.monotonic() > ends:
-            sys.exit(f"the node did not come up: {said}")
+    deadline = time.monotonic() + _START_S
+    while True:
+        output = subprocess.run(["sinfo", "-h"], capture_output=True, text=True, check=False).stdout
+        if "idle" in output:
+            return
+        if time.monotonic() > deadline:
+            sys.exit(f"the node did not start: {output}")
         time.sleep(0.5)
 
 
@@ -92,22 +95,22 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def _free_port() -> int:
+def _find_free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         return int(probe.getsockname()[1])
 
 
-def _queue() -> str:
+def _read_queue() -> str:
     return subprocess.run(["squeue", "-h"], capture_output=True, text=True, check=True).stdout.strip()
 
 
 def try_out(folder: Path) -> bool:
-    """Measure in a job, find a job that fails, stop one that waits; whether all was as it should be."""
+    """Measure in a job, start one that fails, stop one that waits; return whether all went well."""
+    from ngbkit.api import Sweep
     from ngbkit.cluster.devices import Device
     from ngbkit.cluster.launchers import slurm as launcher
     from ngbkit.cluster.launchers.base import Starter
     from ngbkit.errors import DeviceError
-    from ngbkit.sweep.grid import Sweep
 
     device = Device(
         label="node",
@@ -119,46 +122,46 @@ def try_out(folder: Path) -> bool:
     )
     began = time.monotonic()
     engine = launcher.start(device)
-    print(f"an engine in a job, ready after {time.monotonic() - began:.1f} s; the queue: {_queue()}")
+    print(f"an engine in a job, ready after {time.monotonic() - began:.1f} s; the queue: {_read_queue()}")
     sweep = Sweep("blocks.conv", ["identity"], [1, 2], {"width": [8], "depth": [1]}, repeats=10, devices=["node"])
     data = sweep.run(engines={"node": engine})
     statuses = sorted(set(data["status"].values.ravel()))
     print("measured in it:", statuses)
     began = time.monotonic()
     engine.close()
-    print(f"closed after {time.monotonic() - began:.1f} s; the queue: {_queue() or '(empty)'}")
-    left = [str(path) for part in ("engines", "scratch") for path in (folder / "shared" / part).iterdir()]
-    print("left of it:", left or "nothing")
-    good = statuses == ["ok"] and not _queue() and not left
+    print(f"closed after {time.monotonic() - began:.1f} s; the queue: {_read_queue() or '(empty)'}")
+    remains = [str(path) for name in ("engines", "scratch") for path in (folder / "shared" / name).iterdir()]
+    print("remains:", remains or "none")
+    is_good = statuses == ["ok"] and not _read_queue() and not remains
 
-    faulty = {"a Python that fails": replace(device, python="/usr/bin/false")}
-    faulty["a partition that is none"] = replace(device, sbatch=("-p", "none"))
-    for name, wrong in faulty.items():
+    faulty = {"a broken Python": replace(device, python="/usr/bin/false")}
+    faulty["an unknown partition"] = replace(device, sbatch=("-p", "none"))
+    for name, fault in faulty.items():
         try:
-            launcher.start(wrong).close()
-            good = False
+            launcher.start(fault).close()
+            is_good = False
         except DeviceError as error:
             print(f"{name}: {error}")
 
     words = ["sbatch", "--parsable", "--exclusive", "--chdir=/tmp", "--output=/dev/null", "--wrap", "sleep 60"]
-    hold = subprocess.run(words, capture_output=True, text=True, check=True)
-    said: list[str] = []
-    ends = time.monotonic() + 8
+    blocker = subprocess.run(words, capture_output=True, text=True, check=True)
+    progress: list[str] = []
+    deadline = time.monotonic() + 8
     try:
-        launcher.start(device, Starter(say=said.append, stopped=lambda: time.monotonic() > ends))
-        good = False
+        launcher.start(device, Starter(say=progress.append, stopped=lambda: time.monotonic() > deadline))
+        is_good = False
     except InterruptedError as error:
-        print(f"behind another job: {said[0] if said else '(said nothing)'}; {error}")
-    subprocess.run(["scancel", hold.stdout.strip()], check=True)
+        print(f"behind another job: {progress[0] if progress else '(no progress)'}; {error}")
+    subprocess.run(["scancel", blocker.stdout.strip()], check=True)
     time.sleep(2)
-    print("the queue:", _queue() or "(empty)")
-    return good and bool(said)
+    print("the queue:", _read_queue() or "(empty)")
+    return is_good and bool(progress)
 
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory(prefix="ngbkit-slurm-") as temporary:
         os.environ["NGBKIT_STATE_DIR"] = f"{temporary}/client"
-        with slurm(Path(temporary) / "slurm"):
-            fine = try_out(Path(temporary))
-    print("all as it should be" if fine else "NOT as it should be")
-    sys.exit(not fine)
+        with start_slurm(Path(temporary) / "slurm"):
+            is_good = try_out(Path(temporary))
+    print("all is well" if is_good else "FAULTY")
+    sys.exit(not is_good)

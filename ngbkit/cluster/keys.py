@@ -68,7 +68,7 @@ def _parse_key(label: str, name: str, value: Any, launch: Any, fitting: Sequence
     key = KEYS.get(name)
     if key is None and isinstance(value, Mapping):
         quoted = json.dumps(f"{label}.{name}", ensure_ascii=False)
-        raise UsageError(f"has an unexpected table {name!r}; expected only env. Quote a label with a dot: [{quoted}].")
+        raise UsageError(f"has an unexpected table {name!r}; only env is one. Quote a label with a dot: [{quoted}].")
     if key is None:
         raise UnknownNameError("key", name, fitting)
     if name not in fitting:

@@ -1,4 +1,4 @@
-"""The devices file: where it is found, what its devices are, and where they can be named."""
+"""The devices file: its search, its devices, and the commands that accept their labels."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ CPU = Device(label="cpu", launch="local")
 project = pytest.fixture(autouse=True)(make_project)
 
 
-def test_without_a_file_there_is_this_machine() -> None:
-    """So that the first run needs no file."""
+def test_without_a_file_this_machine_is_the_only_device() -> None:
+    """The first run needs no file."""
     assert (None, {"cpu": CPU}) == (devices.find(), devices.load())
 
 
-def test_every_key_is_read(project: Path) -> None:
-    """Each as the device has it from then on."""
+def test_every_key_is_parsed(project: Path) -> None:
+    """Each becomes a field of the device."""
     text = """
     [orin.env]
     OMP_PROC_BIND = "true"
@@ -74,22 +74,22 @@ def test_every_key_is_read(project: Path) -> None:
         state_dir="~/ngbkit",
     )
     slurm = Device(label="slurm-1", launch="slurm", address="head.cluster", sbatch=("--partition=gpu", "-t1"))
-    mine = Device(label="_mine", launch="attach", cluster="some-id", target=0)
+    attached = Device(label="_mine", launch="attach", cluster="some-id", target=0)
     cpu = Device(label="cpu", launch="local", cores=(0, 1))
 
-    assert {"cpu": cpu, "orin": orin, "slurm-1": slurm, "_mine": mine} == devices.load()
+    assert {"cpu": cpu, "orin": orin, "slurm-1": slurm, "_mine": attached} == devices.load()
 
 
-def test_this_machine_is_there_beside_those_of_a_file(project: Path) -> None:
-    """Every notebook that measures on it goes on working."""
+def test_a_file_adds_devices_to_this_machine(project: Path) -> None:
+    """Notebooks that measure on this machine still work."""
     write(project / "devices.toml")
 
     assert {"cpu": CPU, "orin": Device(label="orin", launch="ssh", host="orin")} == devices.load()
 
 
-def test_the_nearest_file_holds(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_nearest_file_wins(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The current folder's, then its parents' up to the home folder, then that of the configuration folder."""
-    places = [
+    folders = [
         project,
         project.parent,
         tmp_path,
@@ -97,23 +97,23 @@ def test_the_nearest_file_holds(project: Path, tmp_path: Path, monkeypatch: pyte
         tmp_path / "xdg/ngbkit",
         tmp_path / ".config/ngbkit",
     ]
-    files = [write(folder / "devices.toml") for folder in places]
+    files = [write(folder / "devices.toml") for folder in folders]
     write(tmp_path.parent / "devices.toml")
     monkeypatch.setenv("NGBKIT_CONFIG_DIR", "~/chosen")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
-    found = []
+    paths = []
     for file, forget in zip(files, [*["NONE"] * 3, "NGBKIT_CONFIG_DIR", "XDG_CONFIG_HOME", "NONE"], strict=True):
-        found.append(devices.find())
+        paths.append(devices.find())
         file.unlink()
         monkeypatch.delenv(forget, raising=False)
     (tmp_path.parent / "devices.toml").unlink()
 
-    assert files == found
+    assert files == paths
 
 
 @pytest.mark.parametrize("make", [Path.mkdir, Path.touch])
-def test_no_file_is_looked_for_above_a_repository(project: Path, make: Any) -> None:
-    """Whose own file holds; a worktree has a file in the place of the folder .git."""
+def test_the_search_ends_at_a_repository(project: Path, make: Any) -> None:
+    """A worktree has a file in the place of the folder .git."""
     make(project.parent / ".git")
     write(project.parent.parent / "devices.toml")
     none = devices.find()
@@ -122,8 +122,8 @@ def test_no_file_is_looked_for_above_a_repository(project: Path, make: Any) -> N
     assert (None, file) == (none, devices.find())
 
 
-def test_a_link_to_the_home_folder_ends_the_search_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The current folder is known by its real name."""
+def test_the_search_ends_at_a_link_to_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The current folder has its resolved path."""
     real, link = tmp_path / "real", tmp_path / "link"
     (real / "project").mkdir(parents=True)
     link.symlink_to(real)
@@ -134,8 +134,8 @@ def test_a_link_to_the_home_folder_ends_the_search_too(tmp_path: Path, monkeypat
     assert devices.find() is None
 
 
-def test_a_current_folder_that_was_removed_has_no_file(project: Path, tmp_path: Path) -> None:
-    """The user's own is found all the same."""
+def test_a_removed_current_folder_is_skipped(project: Path, tmp_path: Path) -> None:
+    """The file of the configuration folder is found."""
     file = write(tmp_path / ".config/ngbkit/devices.toml")
     project.rmdir()
 
@@ -143,43 +143,45 @@ def test_a_current_folder_that_was_removed_has_no_file(project: Path, tmp_path: 
 
 
 def test_a_link_to_a_file_is_followed(project: Path, tmp_path: Path) -> None:
-    """And refused where it leads nowhere, rather than passed over."""
+    """A broken link is an error."""
     (project / "devices.toml").symlink_to(write(tmp_path / "elsewhere" / "my.toml"))
-    found = list(devices.load())
+    labels = list(devices.load())
     (tmp_path / "elsewhere" / "my.toml").unlink()
-    with pytest.raises(UsageError, match=r"devices.toml cannot be read: No such file"):
+    with pytest.raises(UsageError, match=r"cannot read the devices file .*devices.toml: No such file"):
         devices.load()
 
-    assert ["cpu", "orin"] == found
+    assert ["cpu", "orin"] == labels
 
 
-def test_the_file_can_be_named(tmp_path: Path) -> None:
-    """Also one in the home folder."""
+def test_the_file_can_be_chosen(tmp_path: Path) -> None:
+    """In the home folder too."""
     write(tmp_path / "my.toml")
 
     assert ["cpu", "orin"] == list(devices.load(Path("~/my.toml")))
-    with pytest.raises(UsageError, match=r"your.toml cannot be read: No such file.*`ngbkit devices init`"):
+    with pytest.raises(UsageError, match=r"cannot read .*your.toml: No such file.*`ngbkit devices init`"):
         devices.load(tmp_path / "your.toml")
-    with pytest.raises(UsageError, match="cannot be read: Is a directory"):
+    with pytest.raises(UsageError, match=r"cannot read .*: Is a directory"):
         devices.load(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("mode", "is_fine"), [(0o644, True), (0o400, True), (0o620, False), (0o602, False), (0o666, False)]
+    ("mode", "is_valid"), [(0o644, True), (0o400, True), (0o620, False), (0o602, False), (0o666, False)]
 )
-def test_a_file_that_others_can_write_is_refused(project: Path, mode: int, is_fine: bool) -> None:
-    """Its lines would be run as the user."""
+def test_a_file_that_others_can_write_is_refused(project: Path, mode: int, is_valid: bool) -> None:
+    """ngbkit would run its lines as the user."""
     file = write(project / "devices.toml")
     file.chmod(mode)
-    if is_fine:
+    if is_valid:
         assert ["cpu", "orin"] == list(devices.load())
         return
-    with pytest.raises(UsageError, match=rf"mode {mode:04o}\), and its `setup` lines would be run: chmod go-w {file}"):
+    with pytest.raises(
+        UsageError, match=rf"mode {mode:04o}\), and ngbkit would run its `setup` lines: chmod go-w {file}"
+    ):
         devices.load()
 
 
 def test_a_file_of_another_user_is_refused(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Anyone can leave one in a folder that all can write, such as a parent of the current one."""
+    """Anyone can put one in a shared folder, such as a parent of the current one."""
     file = write(project / "devices.toml")
     if os.getuid() == 0:
         os.chown(file, 12345, -1)
@@ -190,8 +192,8 @@ def test_a_file_of_another_user_is_refused(project: Path, monkeypatch: pytest.Mo
         devices.load()
 
 
-def test_editors_of_other_systems_will_do(project: Path) -> None:
-    """A byte-order mark and carriage returns mean nothing."""
+def test_files_of_other_systems_are_valid(project: Path) -> None:
+    """A byte-order mark and carriage returns are ignored."""
     write(project / "devices.toml", b"\xef\xbb\xbf" + ORIN.replace("\n", "\r\n").encode())
 
     assert "orin" == devices.load()["orin"].host
@@ -207,10 +209,10 @@ def test_editors_of_other_systems_will_do(project: Path) -> None:
         ("/etc/c.json", "/etc/c.json"),
     ],
 )
-def test_a_connection_file_is_found_from_the_file_that_names_it(
+def test_a_connection_file_is_relative_to_the_devices_file(
     project: Path, tmp_path: Path, cluster: str, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And from the home folder; an id stays what it is."""
+    """Or to the home folder; an id is unchanged."""
     write(project.parent / "devices.toml", f'[a]\n{ATTACH}cluster = "{cluster}"')
 
     assert expected.format(home=tmp_path, file=project.parent) == devices.load()["a"].cluster
@@ -225,13 +227,13 @@ def test_a_connection_file_is_found_from_the_file_that_names_it(
     ],
 )
 def test_an_engine_sees_the_accelerator_of_its_device(fields: dict[str, Any], expected: dict[str, str]) -> None:
-    """And no other, unless the file says so itself."""
+    """And no other, unless the file sets the variables."""
     numbered = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     assert numbered | expected == Device(label="x", launch="ssh", **fields).environment()
 
 
-def test_devices_are_known_by_what_they_are(project: Path) -> None:
-    """In words, for lists and errors."""
+def test_devices_have_descriptions(project: Path) -> None:
+    """For lists and errors."""
     text = (
         f'[orin]\n{SSH}accelerator = "cuda:0"\n[gpu]\n{SLURM}sbatch = ["--partition=gpu"]\nhost = "login"\n'
         f'[c]\nlaunch = "local"\ncores = "0-3,8"\n[g]\nlaunch = "local"\naccelerator = "cuda:1"\n'
@@ -247,27 +249,27 @@ def test_devices_are_known_by_what_they_are(project: Path) -> None:
         "g": "this machine's cuda:1",
         "d": "an engine of the default ipyparallel cluster",
         "e": "engine 2 of the ipyparallel cluster x",
-    } == {label: device.what for label, device in devices.load().items()}
+    } == {label: device.description for label, device in devices.load().items()}
 
 
-def test_an_unknown_device_is_told_where_they_are_described(project: Path) -> None:
-    """The file, or how to get one."""
+def test_the_error_for_an_unknown_device_names_the_file(project: Path) -> None:
+    """Or how to create one."""
     with pytest.raises(UnknownNameError, match=r"Without a devices file.*`ngbkit devices init`"):
         devices.check(["cpu", "orin"])
     file = write(project / "devices.toml")
     devices.check(["cpu", "orin"])
     with pytest.raises(
-        UnknownNameError, match=re.escape(f"unknown device 'orn'. Did you mean orin? They are those of {file}.")
+        UnknownNameError, match=re.escape(f"unknown device 'orn'. Did you mean orin? The devices are in {file}.")
     ):
         devices.check(["orn"])
 
 
-def test_a_sweep_can_be_asked_for_on_the_devices_of_the_file(project: Path) -> None:
-    """By their labels, on a command line."""
+def test_a_sweep_runs_on_the_devices_of_the_file(project: Path) -> None:
+    """The command line names their labels."""
     write(project / "devices.toml")
-    asked = arguments.parse(_parser(), ["resnet18", "-d", "orin,cpu"])
+    args = arguments.parse(_parser(), ["resnet18", "-d", "orin,cpu"])
 
-    assert ("orin", "cpu") == arguments.to_sweep(asked).devices
+    assert ("orin", "cpu") == arguments.to_sweep(args).devices
 
 
 def _parser() -> arguments.Parser:
@@ -277,69 +279,69 @@ def _parser() -> arguments.Parser:
     return parser
 
 
-def test_devices_are_listed_with_how_they_are_reached(project: Path) -> None:
-    """The cores and the chip of other machines are not known before they are asked."""
+def test_devices_are_listed_with_their_launchers(project: Path) -> None:
+    """The cores and the chip of other machines are unknown before a run."""
     write(project / "devices.toml", f'{ORIN}cores = "0-5"\n[two]\nlaunch = "local"\ncores = [0, 1]')
-    here, orin, two = listing.list_devices()
+    cpu, orin, two = listing.list_devices()
 
-    assert ("cpu", "local", None, "cpu") == tuple(here[name] for name in ("device", "launch", "host", "accelerator"))
+    assert ("cpu", "local", None, "cpu") == tuple(cpu[name] for name in ("device", "launch", "host", "accelerator"))
     assert ("orin", "ssh", "orin", 6, None) == tuple(
         orin[name] for name in ("device", "launch", "host", "cores", "chip")
     )
-    assert (2, here["chip"]) == (two["cores"], two["chip"])
+    assert (2, cpu["chip"]) == (two["cores"], two["chip"])
 
 
 @pytest.mark.parametrize(
-    ("line", "offered"),
+    ("line", "candidates"),
     [("", ["list", "init", "check"]), ("ch", ["check"]), ("check ", ["cpu", "orin"]), ("check cpu,o", ["orin"])],
 )
-def test_the_words_of_the_magic_complete(project: Path, line: str, offered: list[str]) -> None:
-    """What it does, and the labels of the file."""
+def test_the_words_of_the_magic_complete(project: Path, line: str, candidates: list[str]) -> None:
+    """Its actions, and the labels of the file."""
     write(project / "devices.toml")
 
-    assert offered == completion.complete("ngdevices", line, {})[1]
+    assert candidates == completion.complete("ngdevices", line, {})[1]
     assert ["orin"] == completion.complete("ngbench", "resnet18 -d or", {})[1]
 
 
-def test_nothing_completes_from_a_file_that_is_not_valid(project: Path) -> None:
-    """Tab is not where that is told."""
+def test_nothing_completes_from_an_invalid_file(project: Path) -> None:
+    """A completion reports no errors."""
     write(project / "devices.toml", "nonsense")
 
     assert [] == completion.complete("ngbench", "resnet18 -d ", {})[1]
 
 
-def test_the_file_to_begin_with_is_valid(project: Path) -> None:
-    """As it is, and with every example taken in: then it shows each key and each launcher."""
+def test_the_first_file_is_valid(project: Path) -> None:
+    """With its examples too, which show each key and each launcher."""
     file = devices.init(project / "devices.toml")
-    plain = devices.load()
+    initial = devices.load()
     examples = re.sub(r"^#(?=\S)", "", devices.TEMPLATE, flags=re.MULTILINE)
     write(file, examples)
-    found = devices.load()
+    configured = devices.load()
 
-    assert {"cpu": CPU} == plain
-    assert set(keys.BUILT_IN) == {device.launch for device in found.values()}
+    assert {"cpu": CPU} == initial
+    assert set(keys.BUILT_IN) == {device.launch for device in configured.values()}
     assert set(keys.KEYS) == {name for name in keys.KEYS if re.search(rf"^{name} = ", examples, re.MULTILINE)}
 
 
-def test_the_file_to_begin_with_is_the_users_alone(project: Path) -> None:
-    """Whatever the umask; and what is there already is left as it is."""
-    before = os.umask(0)
+def test_the_first_file_is_private(project: Path) -> None:
+    """Whatever the umask; init never replaces a file."""
+    umask = os.umask(0)
     try:
         file = devices.init(project / "devices.toml")
     finally:
-        os.umask(before)
+        os.umask(umask)
     mode = stat.S_IMODE(file.stat().st_mode)
     write(file)
     (project / "link.toml").symlink_to("nowhere")
 
     assert 0o600 == mode
-    for there in (file, project / "link.toml"):
-        with pytest.raises(UsageError, match="exists, and is left as it is"):
-            devices.init(there)
+    for existing in (file, project / "link.toml"):
+        with pytest.raises(UsageError, match="exists already"):
+            devices.init(existing)
     assert ORIN == file.read_text()
 
 
-def test_a_file_that_cannot_be_written_is_told(project: Path) -> None:
+def test_a_failed_init_is_reported(project: Path) -> None:
     """With the reason."""
-    with pytest.raises(UsageError, match="cannot be written: Not a directory"):
+    with pytest.raises(UsageError, match=r"cannot write .*: Not a directory"):
         devices.init(write(project / "file") / "devices.toml")

@@ -1,4 +1,4 @@
-"""An engine that has turned against its client gets a clear error and nothing else."""
+"""A hostile engine causes a clear error and nothing else."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import pytest
 from state import keep_state_dir
 
 from ngbkit import runs
+from ngbkit.api import Sweep
 from ngbkit.cluster import engines, replies
 from ngbkit.cluster.engine import Engine
 from ngbkit.cluster.replies import ReplyError
 from ngbkit.errors import DeviceError
-from ngbkit.sweep.grid import Sweep
 from ngbkit.workloads.base import Workload
 
-# Defined on the engine, where nothing holds it back.
+# Runs on the engine.
 _EVIL = """
 import importlib, json, os
 import ngbkit.device.plan as plan
@@ -29,20 +29,20 @@ class Evil:
         return (os.mkdir, (MARK,))
 """
 REPLIES = {
-    "a pickle that makes a folder": ("Evil()", "it holds posix.mkdir, not a text"),
-    "a pickle within a list": ("[Evil()]", "it holds posix.mkdir, not a text"),
-    "a number": ("7", "it is a int, not a text"),
-    "nothing": ("None", "it is a NoneType, not a text"),
-    "bytes": ("b'{}'", "not a text"),
-    "a function": ("lambda: None", "refused"),
-    "100 MB": ("'x' * 100_000_000", r"100,0\d\d,\d\d\d bytes, and at most"),
+    "a pickle that makes a folder": ("Evil()", "got posix.mkdir; expected a text"),
+    "a pickle within a list": ("[Evil()]", "got posix.mkdir; expected a text"),
+    "a number": ("7", "got a int; expected a text"),
+    "nothing": ("None", "got a NoneType; expected a text"),
+    "bytes": ("b'{}'", "expected a text"),
+    "a function": ("lambda: None", "invalid reply"),
+    "100 MB": ("'x' * 100_000_000", r"100,0\d\d,\d\d\d bytes; expected at most"),
     "malformed JSON": ("'{\"format\": 2'", "not JSON"),
     "JSON that nests without end": ("'[' * 100_000", "not JSON"),
-    "a list": ("'[]'", "a list in the place of a JSON object"),
-    "nothing of what was asked": ("'{}'", "without a proper 'format'"),
-    "a format that is true": ("json.dumps({**honest, 'format': True})", "without a proper 'format'"),
-    "another format": ("json.dumps({**honest, 'format': 99})", "speaks format 99, this ngbkit"),
-    "a folder that is none": ("json.dumps({**honest, 'state_dir': 3})", "without a proper 'state_dir'"),
+    "a list": ("'[]'", "got a list; expected a JSON object"),
+    "no fields": ("'{}'", "invalid 'format' in a reply"),
+    "a format that is true": ("json.dumps({**honest, 'format': True})", "invalid 'format' in a reply"),
+    "another format": ("json.dumps({**honest, 'format': 99})", "has format 99; expected"),
+    "a folder that is none": ("json.dumps({**honest, 'state_dir': 3})", "invalid 'state_dir' in a reply"),
     "an endless environment": ("json.dumps({**honest, 'environment': {'x': 'y' * 5_000_000}})", "far too long"),
 }
 
@@ -53,48 +53,48 @@ state_dir = pytest.fixture(scope="module")(keep_state_dir)
 @pytest.fixture
 def engine(state_dir: Path) -> Engine:
     """An engine of this machine."""
-    return engines.engine()
+    return engines.acquire()
 
 
-def turn(engine: Engine, code: str, mark: Path) -> None:
-    """Have the engine run that code, after it has learnt what evil is."""
+def corrupt(engine: Engine, code: str, mark: Path) -> None:
+    """Run hostile code on the engine."""
     source = f"MARK = {str(mark)!r}\n{_EVIL}\n{code}"
     result = engine.view.apply_async(ipyparallel.Reference("exec"), source, ipyparallel.Reference("globals()"))
     result.wait(20)
     error = result._children[0].exception() if result._children[0].done() else None
-    assert error is None or "not a text" in str(error), error
+    assert error is None or "expected a text" in str(error), error
 
 
-@pytest.mark.parametrize("what", REPLIES)
-def test_a_reply_that_is_none(engine: Engine, tmp_path: Path, what: str) -> None:
-    """The handshake fails with an error that says what came, and nothing of it is run."""
-    expression, expected = REPLIES[what]
-    turn(engine, f"plan.hello = lambda spec: {expression}", tmp_path / "mark")
+@pytest.mark.parametrize("name", REPLIES)
+def test_an_invalid_reply_is_refused(engine: Engine, tmp_path: Path, name: str) -> None:
+    """The handshake fails with an error that describes the reply, and none of it runs."""
+    expression, expected = REPLIES[name]
+    corrupt(engine, f"plan.hello = lambda spec: {expression}", tmp_path / "mark")
 
     with pytest.raises(DeviceError, match=expected):
         engine.hello()
     assert not (tmp_path / "mark").exists()
 
 
-def test_a_file_that_was_not_offered(engine: Engine, tmp_path: Path) -> None:
-    """A device cannot ask for a file by its path."""
-    turn(engine, "plan.missing = lambda spec: json.dumps({'missing': ['../../../etc/passwd']})", tmp_path / "mark")
+def test_a_request_for_another_file_is_refused(engine: Engine, tmp_path: Path) -> None:
+    """A device cannot request a file by its path."""
+    corrupt(engine, "plan.missing = lambda spec: json.dumps({'missing': ['../../../etc/passwd']})", tmp_path / "mark")
 
-    with pytest.raises(ReplyError, match="asks for a file that it was not offered"):
+    with pytest.raises(ReplyError, match="requests a file outside of the run"):
         engine.push({"a" * 32: tmp_path / "some"})
 
 
-def test_more_records_without_end(engine: Engine, tmp_path: Path) -> None:
-    """A device that always has more to say is not listened to for ever."""
+def test_an_endless_collection_is_refused(engine: Engine, tmp_path: Path) -> None:
+    """A device cannot announce more records for ever."""
     reply = "{'records': [], 'more': True, 'facts': {}, 'environment': {}}"
-    turn(engine, f"plan.collect = lambda spec: json.dumps({reply})", tmp_path / "mark")
+    corrupt(engine, f"plan.collect = lambda spec: json.dumps({reply})", tmp_path / "mark")
 
-    with pytest.raises(ReplyError, match="has more records, and sends none"):
+    with pytest.raises(ReplyError, match="announces more records, but sends none"):
         list(engine.collect("run", [], {"trial"}))
 
 
 def test_a_record_of_another_run_ends_the_run_and_is_not_kept(engine: Engine, mlp: Workload, tmp_path: Path) -> None:
-    """What was measured before is kept."""
+    """Earlier records stay."""
     record = {
         "trial_id": "../../other",
         "kind": "failure",
@@ -112,23 +112,23 @@ def run(spec):
     return json.dumps({{"state": "finished"}})
 plan.run = run
 """
-    turn(engine, code, tmp_path / "mark")
+    corrupt(engine, code, tmp_path / "mark")
     run = Sweep(mlp, ["identity"], [1], repeats=3, threads=1).start(engines={"cpu": engine})
     run.wait()
 
     assert "failed" == run.state
-    assert "a record of a trial that this run does not have there" in str(run.error)
+    assert "a record of a trial that is not part of this run there" in str(run.error)
     assert {"pending"} == set(runs.load_dataset(run.folder)["status"].values.ravel())
 
 
-def known(event: dict[str, Any]) -> dict[str, Any] | None:
-    """What is made of an event of a device with one trial."""
-    return replies.event("far", event, {"trial"})
+def parse(event: dict[str, Any]) -> dict[str, Any] | None:
+    """Parse an event of a device with one trial."""
+    return replies.parse_event("far", event, {"trial"})
 
 
-def test_words_of_a_device_stay_words() -> None:
-    """No line break, no escape sequence, no label of another device, and not too many of them."""
-    event = known({"kind": "stage", "device": "near", "text": "\x1b[2Jgone\n" + "x" * 100_000})
+def test_texts_of_a_device_are_sanitized() -> None:
+    """No line break, no escape sequence, no label of another device, and a limited length."""
+    event = parse({"kind": "stage", "device": "near", "text": "\x1b[2Jgone\n" + "x" * 100_000})
 
     assert event is not None
     assert ("far", True) == (event["device"], event["text"].isprintable())
@@ -149,52 +149,52 @@ def test_words_of_a_device_stay_words() -> None:
         {"kind": "salvaged", "records": None, "journal": "x"},
     ],
 )
-def test_an_event_that_is_none(event: dict[str, Any]) -> None:
-    """It is an error that names the device."""
+def test_an_invalid_event_is_refused(event: dict[str, Any]) -> None:
+    """The error names the device."""
     with pytest.raises(ReplyError, match="device far"):
-        known(event)
+        parse(event)
 
 
-def test_how_far_tuning_is_is_held_to_sense() -> None:
-    """What is not a number of seconds is left out, and more candidates than there are were not tried."""
-    came = {"kind": "tuning", "text": "tuning\x1b", "trial_id": "one", "done": 9, "total": 4, "best_s": "soon"}
+def test_the_progress_of_tuning_is_clamped() -> None:
+    """Invalid seconds are dropped, and at most all candidates were tried."""
+    event = {"kind": "tuning", "text": "tuning\x1b", "trial_id": "one", "done": 9, "total": 4, "best_s": "soon"}
 
     assert {
         **{"kind": "tuning", "device": "cpu", "text": "tuning ", "trial_id": "one", "done": 4, "total": 4},
         **{"best_s": None, "left_s": None},
-    } == replies.event("cpu", {**came, "left_s": float("inf")}, {"one"})
-    with pytest.raises(replies.ReplyError, match="tunes for a trial that this run does not have"):
-        replies.event("cpu", came, {"other"})
+    } == replies.parse_event("cpu", {**event, "left_s": float("inf")}, {"one"})
+    with pytest.raises(replies.ReplyError, match="tuning for a trial that is not part of this run"):
+        replies.parse_event("cpu", event, {"other"})
 
 
-def test_events_of_an_unknown_kind_are_passed_over() -> None:
-    """A newer device may tell more."""
-    assert known({"kind": "temperature", "celsius": 40}) is None
-    assert known({}) is None
+def test_events_of_an_unknown_kind_are_ignored() -> None:
+    """A newer device may send more."""
+    assert parse({"kind": "temperature", "celsius": 40}) is None
+    assert parse({}) is None
 
 
-def test_numbers_of_a_round_are_held_to_sense() -> None:
-    """Trials of others are left out, and progress stays between nothing and all."""
-    event = known({"kind": "round", "text": "x", "done": -4, "total": 0, "trial_ids": ["trial", "other", 7]})
+def test_the_progress_of_a_round_is_clamped() -> None:
+    """Trials of other runs are dropped, and progress stays between nothing and all."""
+    event = parse({"kind": "round", "text": "x", "done": -4, "total": 0, "trial_ids": ["trial", "other", 7]})
 
     assert event is not None
     assert (0, 1, ["trial"]) == (event["done"], event["total"], event["trial_ids"])
 
 
-def test_a_reply_is_json_of_the_fields_that_were_asked_for() -> None:
-    """What else it holds is left out."""
-    reply = replies.read("far", json.dumps({"a": 1, "b": "x", "c": []}))
+def test_a_reply_is_reduced_to_the_requested_fields() -> None:
+    """Other fields are dropped."""
+    reply = replies.parse("far", json.dumps({"a": 1, "b": "x", "c": []}))
 
-    assert {"a": 1, "b": "x"} == replies.take("far", reply, {"a": int, "b": str})
+    assert {"a": 1, "b": "x"} == replies.extract("far", reply, {"a": int, "b": str})
 
 
-def test_vitals_that_are_none(engine: Engine, tmp_path: Path) -> None:
-    """Numbers that are none are not known, and a log obeys no terminal."""
-    looked = "{'load_1min': float('inf'), 'memory_available_bytes': 'much', 'temperature_max_c': -1}"
+def test_invalid_vitals_are_dropped(engine: Engine, tmp_path: Path) -> None:
+    """Invalid numbers become None, and the log is sanitized."""
+    numbers = "{'load_1min': float('inf'), 'memory_available_bytes': 'much', 'temperature_max_c': -1}"
     log = "'one' + chr(10) + chr(27) + '[2Jtwo'"
-    turn(engine, f"plan.vitals = lambda spec: json.dumps({{'looked': {looked}, 'log': {log}}})", tmp_path / "mark")
+    corrupt(engine, f"plan.vitals = lambda spec: json.dumps({{'looked': {numbers}, 'log': {log}}})", tmp_path / "mark")
 
-    found = engine.vitals()
+    vitals = engine.vitals()
 
-    assert (None, None, None) == (found.load, found.memory_available_bytes, found.temperature_c)
-    assert "one\n [2Jtwo" == found.log
+    assert (None, None, None) == (vitals.load, vitals.memory_available_bytes, vitals.temperature_c)
+    assert "one\n [2Jtwo" == vitals.log

@@ -11,11 +11,11 @@ import pytest
 from patience import wait_until
 from watching import Processes
 
+from ngbkit.api import Sweep
 from ngbkit.cluster import engines
 from ngbkit.device import plan
 from ngbkit.device.interrupt import Interrupt
-from ngbkit.device.lock import occupied
-from ngbkit.sweep.grid import Sweep
+from ngbkit.device.lock import acquire_lock
 from ngbkit.workloads.base import Workload
 
 
@@ -26,15 +26,15 @@ def _closed() -> Iterator[None]:
 
 
 def write(folder: Path, text: str) -> None:
-    """The devices file of that folder."""
+    """Write the devices file of a folder."""
     (folder / "devices.toml").write_text(text)
     (folder / "devices.toml").chmod(0o600)
 
 
-def test_core_sets_are_devices_of_their_own(
+def test_core_sets_are_separate_devices(
     mlp: Workload, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: Processes
 ) -> None:
-    """Measured at once, each on its cores, with its threads, behind one controller."""
+    """They measure at once, each on its cores, with its threads, on one controller."""
     monkeypatch.chdir(tmp_path)
     first, last = min(os.sched_getaffinity(0)), max(os.sched_getaffinity(0))
     write(
@@ -52,36 +52,38 @@ def test_core_sets_are_devices_of_their_own(
     )
     data = Sweep(mlp, ["onnxruntime"], [1, 2], repeats=10, devices=["low", "high"]).run()
     environments = json.loads(data.attrs["environments"])
-    found = {engine.environ().get("COLOUR"): engine for engine in processes("ngbkit.device.engine")}
-    leaders = [one for one in processes("ngbkit.cluster.controller") if os.getpgid(one.pid) == one.pid]
+    by_colour = {engine.environ().get("COLOUR"): engine for engine in processes("ngbkit.device.engine")}
+    controllers = processes("ngbkit.cluster.controller")
+    leaders = [process for process in controllers if os.getpgid(process.pid) == process.pid]
 
     assert {"ok"} == set(data["status"].values.ravel())
     assert [1, 1] == [environments[label]["cores_usable"] for label in ("low", "high")]
-    assert ([first], [last]) == (found[None].cpu_affinity(), found["blue"].cpu_affinity())
-    assert "-1" == found["blue"].environ()["CUDA_VISIBLE_DEVICES"]
+    assert ([first], [last]) == (by_colour[None].cpu_affinity(), by_colour["blue"].cpu_affinity())
+    assert "-1" == by_colour["blue"].environ()["CUDA_VISIBLE_DEVICES"]
     assert 1 == len(leaders)
 
 
-def test_a_device_that_is_described_anew_is_started_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And one that is not is used again."""
+def test_a_changed_device_starts_a_new_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An unchanged device shares its engine."""
     monkeypatch.chdir(tmp_path)
     write(tmp_path, '[own]\nlaunch = "local"')
-    one, same = engines.engine("own"), engines.engine("own")
+    first, second = engines.acquire("own"), engines.acquire("own")
     write(tmp_path, '[own]\nlaunch = "local"\nenv = { COLOUR = "red" }')
-    other = engines.engine("own")
+    third = engines.acquire("own")
 
-    assert one is same
-    assert one is not other
-    assert not one.alive()
+    assert first is second
+    assert first is not third
+    assert not first.is_alive()
 
 
-def test_a_slow_device_does_not_hold_a_fast_one(
+def test_a_slow_device_never_blocks_a_fast_one(
     mlp: Workload, tmp_path: Path, state_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The one is taken by somebody else for as long as the other needs."""
+    """Another process locks the slow one until the fast one is done."""
     monkeypatch.chdir(tmp_path)
     write(tmp_path, '[slow]\nlaunch = "local"\n[fast]\nlaunch = "local"')
-    with Interrupt() as interrupt, occupied(plan.lock_path(state_dir, "slow"), "another", interrupt.descriptor, print):
+    lock = plan.locate_lock(state_dir, "slow")
+    with Interrupt() as interrupt, acquire_lock(lock, "another", interrupt.descriptor, print):
         run = Sweep(mlp, ["onnxruntime"], [1, 2], repeats=10, devices=["slow", "fast"]).start()
         wait_until(lambda: run.progress.done >= 2)
         meanwhile = run.dataset()["status"]
@@ -91,25 +93,25 @@ def test_a_slow_device_does_not_hold_a_fast_one(
     assert {"ok"} == set(meanwhile.sel(device="fast").values.ravel()) == set(data["status"].values.ravel())
 
 
-def test_an_engine_tells_how_its_device_is() -> None:
-    """Load and memory in numbers, and the end of what it has printed."""
-    found = engines.engine()
-    found.hello()
-    vitals = found.vitals()
+def test_an_engine_reports_its_vitals() -> None:
+    """Load and memory, and the end of its output."""
+    engine = engines.acquire()
+    engine.hello()
+    vitals = engine.vitals()
 
     assert vitals.load is not None
     assert (vitals.memory_available_bytes or 0) > 1e6
     assert "Completed registration" in vitals.log
 
 
-def test_engines_that_run_are_known_and_stopped_by_their_label(processes: Processes) -> None:
-    """One that was stopped is gone, and the next is another."""
-    first = engines.engine()
+def test_running_engines_are_found_and_stopped_by_label(processes: Processes) -> None:
+    """A second stop does nothing."""
+    first = engines.acquire()
 
-    assert {"cpu": first} == engines.running()
+    assert {"cpu": first} == engines.find_running()
 
     engines.stop("cpu")
     engines.stop("cpu")
 
-    assert {} == engines.running()
+    assert {} == engines.find_running()
     assert [] == processes("ngbkit.device.engine")

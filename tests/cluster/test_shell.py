@@ -1,4 +1,4 @@
-"""Programs run here or there over ssh, and what goes wrong on the way is told from what goes wrong there."""
+"""Programs on this machine or over ssh; errors tell a broken link from a failed program."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from hosts import Host, network_namespace, sshd
+from hosts import Host, create_network, start_host
 from patience import wait_until
 from watching import Processes
 
-from ngbkit.cluster.shell import Shell, words
+from ngbkit.cluster.shell import Shell, join_words
 from ngbkit.errors import DeviceError
 
 ODD = [
@@ -39,15 +39,15 @@ ODD = [
 
 @pytest.fixture(scope="module")
 def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
-    """A machine that ssh reaches."""
-    with sshd(tmp_path_factory.mktemp("host")) as started:
+    """A machine behind ssh."""
+    with start_host(tmp_path_factory.mktemp("host")) as started:
         yield started
 
 
-@pytest.fixture(params=["here", "there"])
+@pytest.fixture(params=["local", "remote"])
 def shell(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
-    """The way to this machine, with another home folder, and to one that ssh reaches."""
-    if request.param == "there":
+    """The shell of this machine, with another home folder, and of one behind ssh."""
+    if request.param == "remote":
         return Shell(host=request.getfixturevalue("host").alias)
     monkeypatch.setenv("HOME", str(tmp_path))
     return Shell()
@@ -55,96 +55,96 @@ def shell(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.fixture
 def home(shell: Shell, request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """The home folder that the shell finds."""
+    """The home folder of the shell."""
     return request.getfixturevalue("host").home if shell.host else tmp_path
 
 
 @pytest.fixture
 def still_running(shell: Shell, request: pytest.FixtureRequest, processes: Processes) -> Processes:
-    """Finds what the test has started, here and there."""
-    there: Processes = request.getfixturevalue("host").processes if shell.host else lambda *words: []
-    return lambda *words: [*processes(*words), *there(*words)]
+    """Finds the processes of the test, on both machines."""
+    remote: Processes = request.getfixturevalue("host").find_processes if shell.host else lambda *words: []
+    return lambda *words: [*processes(*words), *remote(*words)]
 
 
 @contextmanager
-def written(path: Path, text: str) -> Iterator[None]:
-    """Another text in a file, for a while."""
-    before = path.read_text() if path.exists() else ""
+def replace_text(path: Path, text: str) -> Iterator[None]:
+    """Replace the text of a file for the block."""
+    previous = path.read_text() if path.exists() else ""
     path.write_text(text)
     yield
-    path.write_text(before)
+    path.write_text(previous)
 
 
-def test_what_a_program_prints(shell: Shell) -> None:
-    """All of it, and nothing of what it says beside."""
+def test_the_output_of_a_program(shell: Shell) -> None:
+    """Without its errors."""
     assert "one\ntwo\n" == shell.run("echo one; echo beside >&2; echo two")
 
 
-def test_bytes_that_are_no_text(shell: Shell) -> None:
-    """They do not stop the rest from being read."""
+def test_bytes_that_are_not_utf8(shell: Shell) -> None:
+    """They are replaced; the rest is read."""
     assert "a\ufffdb" == shell.run(r"printf 'a\377b'")
 
 
 @pytest.mark.parametrize("size", [0, 10, 3_000_000])
-def test_bytes_and_files_go_in(shell: Shell, tmp_path: Path, size: int) -> None:
-    """Whole, as they are, whatever bytes there are."""
+def test_input_of_bytes_and_files(shell: Shell, tmp_path: Path, size: int) -> None:
+    """It arrives complete and unchanged."""
     content = os.urandom(size)
     file = tmp_path / "content"
     file.write_bytes(content)
     expected = f"{hashlib.sha256(content).hexdigest()}  -\n"
 
-    assert expected == shell.run("sha256sum", given=content)
-    assert expected == shell.run("sha256sum", given=file)
+    assert expected == shell.run("sha256sum", stdin=content)
+    assert expected == shell.run("sha256sum", stdin=file)
 
 
-def test_nothing_goes_in_that_was_not_given(shell: Shell) -> None:
-    """A program that reads on is not kept waiting, and one that does not read is not in the way."""
+def test_empty_and_unread_input(shell: Shell) -> None:
+    """Neither a reader of an empty input nor a program without a reader blocks."""
     assert "end\n" == shell.run("cat; echo end")
-    assert "end\n" == shell.run("echo end", given=b"x" * 1_000_000)
+    assert "end\n" == shell.run("echo end", stdin=b"x" * 1_000_000)
 
 
-def test_words_arrive_as_they_are(shell: Shell) -> None:
-    """Quotes, line breaks, and what a shell would take for its own."""
-    assert [*ODD, ""] == shell.run(words(["printf", r"%s\0", *ODD])).split("\0")
+def test_words_arrive_unchanged(shell: Shell) -> None:
+    """Quotes, line breaks, and the special characters of a shell."""
+    assert [*ODD, ""] == shell.run(join_words(["printf", r"%s\0", *ODD])).split("\0")
 
 
 def test_a_program_in_the_home_folder(shell: Shell, home: Path) -> None:
-    """It is found over there, whatever the folder is called."""
+    """In a folder of any name."""
     program = home / "it's $odd" / "program"
     program.parent.mkdir()
     program.write_text('#!/bin/sh\necho "$1"\n')
     program.chmod(0o755)
 
-    assert "~/x\n" == shell.run(words(["~/it's $odd/program", "~/x"]))
+    assert "~/x\n" == shell.run(join_words(["~/it's $odd/program", "~/x"]))
 
 
-def test_setup_comes_before_the_program(shell: Shell) -> None:
-    """Lines of it, quotes and all."""
+def test_setup_precedes_the_program(shell: Shell) -> None:
+    """Several lines, with quotes."""
     prepared = Shell(host=shell.host, setup="A=\"it's\"  # a remark\nexport B='two words'")
 
     assert "it's two words\n" == prepared.run('sh -c \'echo "$1 $B"\' - "$A"')
 
 
 @pytest.mark.parametrize(
-    ("program", "said"),
+    ("program", "message"),
     [
-        ("echo much; echo why >&2; exit 3", "a program ended with 3: why"),
-        ("echo why; exit 3", "a program ended with 3: why"),
-        ("exit 3", "a program ended with 3: it said nothing"),
-        ("no-such-program", "a program ended with 127: .*no-such-program.*not found"),
-        ("exit 255", "a program ended with 25[45]: it said nothing"),
-        ("echo 'Connection refused' >&2; exit 255", "a program ended with 25[45]: Connection refused"),
-        ("kill -KILL $$", "a program ended with (-9|137)"),
-        ("exec sh -c 'kill -SEGV $$'", "a program ended with (-11|139)"),
+        ("echo much; echo why >&2; exit 3", "ended with 3: why"),
+        ("echo why; exit 3", "ended with 3: why"),
+        ("exit 3", "ended with 3: no output"),
+        ("no-such-program", "ended with 127: .*no-such-program.*not found"),
+        ("exit 255", "ended with 25[45]: no output"),
+        ("echo 'Connection refused' >&2; exit 255", "ended with 25[45]: Connection refused"),
+        ("kill -KILL $$", "ended with (-9|137)"),
+        ("exec sh -c 'kill -SEGV $$'", "ended with (-11|139)"),
     ],
 )
-def test_how_a_program_failed(shell: Shell, program: str, said: str) -> None:
-    """Its code and its last words; a link that works is not blamed."""
-    with pytest.raises(DeviceError, match=f"^on {shell.where} {said}"):
+def test_a_failed_program(shell: Shell, program: str, message: str) -> None:
+    """The error has its code and its last lines, and does not blame the link."""
+    with pytest.raises(DeviceError, match=f"^a program on {shell.machine} {message}"):
         shell.run(program)
 
 
-def test_the_last_of_many_words(shell: Shell) -> None:
+def test_the_last_lines_of_a_long_output(shell: Shell) -> None:
     """Twenty lines."""
     with pytest.raises(DeviceError) as caught:
         shell.run("seq 1000 >&2; exit 1")
@@ -152,16 +152,16 @@ def test_the_last_of_many_words(shell: Shell) -> None:
     assert [str(number) for number in range(982, 1001)] == str(caught.value).splitlines()[1:]
 
 
-def test_a_program_that_does_not_end(shell: Shell, still_running: Processes) -> None:
-    """It is waited for as long as was said, and nothing of it is left here or there."""
-    with pytest.raises(DeviceError, match=f"^{shell.where} did not answer within 1 s"):
+def test_a_program_without_an_end(shell: Shell, still_running: Processes) -> None:
+    """It is killed after the timeout, on both machines."""
+    with pytest.raises(DeviceError, match=f"^{shell.machine} did not answer within 1 s"):
         shell.run("sleep 3600; true", timeout_s=1)
 
     wait_until(lambda: not still_running())
 
 
-def test_an_interrupt_leaves_nothing(shell: Shell, still_running: Processes) -> None:
-    """Here or there."""
+def test_an_interrupt_kills_the_program(shell: Shell, still_running: Processes) -> None:
+    """On both machines."""
 
     def interrupt() -> None:
         wait_until(lambda: [process for process in still_running("sleep 3600") if process.name() == "sleep"])
@@ -177,32 +177,32 @@ def test_an_interrupt_leaves_nothing(shell: Shell, still_running: Processes) -> 
 
 
 def test_a_conversation(shell: Shell) -> None:
-    """A program that was started is spoken to through its pipes; a Ctrl-C at the terminal does not reach it."""
+    """A started program has pipes; a Ctrl-C at the terminal does not reach it."""
     with shell.start("exec cat", stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(b"one\n")
         process.stdin.flush()
         answer = process.stdout.readline()
-        alone = os.getsid(process.pid) == process.pid
+        is_leader = os.getsid(process.pid) == process.pid
 
-    assert (b"one\n", True, 0) == (answer, alone, process.returncode)
+    assert (b"one\n", True, 0) == (answer, is_leader, process.returncode)
 
 
-def test_nothing_of_this_machine_shows_there(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither the environment nor the home folder."""
+def test_a_remote_program_has_no_local_environment(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor the local home folder."""
     monkeypatch.setenv("LC_SECRET", "x")
     monkeypatch.setenv("NGBKIT_SECRET", "x")
-    there = Shell(host=host.alias).run("pwd; env")
+    output = Shell(host=host.alias).run("pwd; env")
 
-    assert f"{host.home}\n" == there.splitlines(keepends=True)[0]
-    assert "SECRET" not in there
-    assert "NGBKIT_STATE_DIR" not in there
+    assert f"{host.home}\n" == output.splitlines(keepends=True)[0]
+    assert "SECRET" not in output
+    assert "NGBKIT_STATE_DIR" not in output
 
 
-def test_a_shell_that_greets(host: Host) -> None:
-    """What it prints comes first, and the answer last; so do the last words."""
-    with written(host.home / ".bashrc", "echo Welcome; echo Mind the gap >&2"):
+def test_a_shell_with_a_greeting(host: Host) -> None:
+    """The greeting precedes the answer, and the errors."""
+    with replace_text(host.home / ".bashrc", "echo Welcome; echo Mind the gap >&2"):
         printed = Shell(host=host.alias).run("echo answer")
         with pytest.raises(DeviceError, match=r"ended with 3: Mind the gap\nwhy$"):
             Shell(host=host.alias).run("echo why >&2; exit 3")
@@ -210,27 +210,25 @@ def test_a_shell_that_greets(host: Host) -> None:
     assert "Welcome\nanswer\n" == printed
 
 
-def test_a_name_that_means_nothing(host: Host) -> None:
-    """The message says where names are given."""
-    with pytest.raises(
-        DeviceError, match=r"^nowhere\.invalid cannot be reached \(.*resolve.*\): give it a Host entry in"
-    ):
+def test_an_unknown_host(host: Host) -> None:
+    """The error names the file of host names."""
+    with pytest.raises(DeviceError, match=r"^cannot reach nowhere\.invalid \(.*resolve.*\): give it a Host entry in"):
         Shell(host="nowhere.invalid").run("true")
 
 
-def test_a_name_that_is_an_option(host: Host, tmp_path: Path) -> None:
-    """It is no option."""
-    with pytest.raises(DeviceError, match=r"^-oProxyCommand"):
+def test_a_host_like_an_option(host: Host, tmp_path: Path) -> None:
+    """ssh does not parse it as one."""
+    with pytest.raises(DeviceError, match=r"^cannot reach -oProxyCommand"):
         Shell(host=f"-oProxyCommand=touch${{IFS}}{tmp_path}/mark").run(host.alias)
 
     assert [] == list(tmp_path.iterdir())
 
 
-def test_a_server_that_is_not_there(host: Host) -> None:
-    """The message says so."""
+def test_a_stopped_server(host: Host) -> None:
+    """The error suggests to start one."""
     host.stop()
     try:
-        with pytest.raises(DeviceError, match=r"^far cannot be reached \(.*refused\): no ssh server listens there"):
+        with pytest.raises(DeviceError, match=r"^cannot reach far \(.*refused\): no ssh server listens there"):
             Shell(host=host.alias).run("true")
     finally:
         host.restart()
@@ -238,69 +236,69 @@ def test_a_server_that_is_not_there(host: Host) -> None:
     assert "back\n" == Shell(host=host.alias).run("echo back")
 
 
-def test_a_server_that_is_not_known(host: Host) -> None:
-    """It is not trusted, nor is the user asked."""
-    known = host.folder / "known_hosts"
+def test_a_server_with_an_unknown_key(host: Host) -> None:
+    """It is not trusted, and no prompt asks the user."""
+    known_hosts = host.folder / "known_hosts"
     with (
-        written(known, ""),
-        pytest.raises(DeviceError, match=r"(?s)^far cannot be reached .*verification failed.*\(`ssh far`\)"),
+        replace_text(known_hosts, ""),
+        pytest.raises(DeviceError, match=r"(?s)^cannot reach far .*verification failed.*\(`ssh far`\)"),
     ):
         Shell(host=host.alias).run("true")
 
 
 def test_a_server_with_another_key(host: Host) -> None:
     """It is not trusted either."""
-    known = host.folder / "known_hosts"
-    address, *_ = known.read_text().split()
+    known_hosts = host.folder / "known_hosts"
+    address, *_ = known_hosts.read_text().split()
     with (
-        written(known, f"{address} {(host.folder / 'client_key.pub').read_text()}"),
-        pytest.raises(DeviceError, match=r"(?s)^far cannot be reached .*HAS CHANGED.*\(`ssh far`\)"),
+        replace_text(known_hosts, f"{address} {(host.folder / 'client_key.pub').read_text()}"),
+        pytest.raises(DeviceError, match=r"(?s)^cannot reach far .*HAS CHANGED.*\(`ssh far`\)"),
     ):
         Shell(host=host.alias).run("true")
 
 
-def test_a_key_that_opens_nothing(host: Host) -> None:
-    """No password is asked for, and the message says what must work."""
+def test_a_refused_key(host: Host) -> None:
+    """No prompt asks for a password, and the error has a command to try."""
     with (
-        written(host.folder / "authorized_keys", ""),
+        replace_text(host.folder / "authorized_keys", ""),
         pytest.raises(
-            DeviceError, match=r"^far cannot be reached \(.*Permission denied.*\): .*`ssh -o BatchMode=yes far true`"
+            DeviceError, match=r"^cannot reach far \(.*Permission denied.*\): .*`ssh -o BatchMode=yes far true`"
         ),
     ):
         Shell(host=host.alias).run("true")
 
 
 def test_a_machine_without_ssh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The message says what to install."""
+    """The error has a remedy."""
     monkeypatch.setenv("PATH", str(tmp_path))
 
-    with pytest.raises(DeviceError, match="there is no ssh on this machine: install OpenSSH's client"):
+    with pytest.raises(DeviceError, match="no ssh on this machine: install OpenSSH's client"):
         Shell(host="far").run("true")
 
 
-def test_a_link_that_breaks(host: Host) -> None:
-    """The message says that it is the link."""
+def test_a_broken_link(host: Host) -> None:
+    """The error blames the link."""
 
     def cut() -> None:
-        wait_until(lambda: host.processes("sleep 20"))
+        wait_until(lambda: host.find_processes("sleep 20"))
         host.kill_sessions()
 
     thread = threading.Thread(target=cut)
     thread.start()
-    with pytest.raises(DeviceError, match=r"^far cannot be reached: .*closed"):
+    with pytest.raises(DeviceError, match=r"^cannot reach far: .*closed"):
         Shell(host=host.alias).run("exec sleep 20")
     thread.join()
-    for process in host.processes("sleep"):
+    for process in host.find_processes("sleep"):
         process.kill()
 
 
-def test_a_link_that_fails_in_silence(tmp_path: Path) -> None:
-    """Nobody waits for longer than was said, and it works again afterwards."""
-    with network_namespace() as link, sshd(tmp_path / "host", namespace=link) as host:
-        there = Shell(host=host.alias)
+def test_a_silent_link(tmp_path: Path) -> None:
+    """The timeout holds, and later programs run."""
+    with create_network() as link, start_host(tmp_path / "host", namespace=link) as host:
+        shell = Shell(host=host.alias)
         link.down()
         with pytest.raises(DeviceError, match=r"^far did not answer within 1 s"):
-            there.run("true", timeout_s=1)
+            shell.run("true", timeout_s=1)
         link.up()
 
-        assert f"{link.here} {link.there}\n" == there.run("set -- $SSH_CONNECTION; echo $1 $3")
+        assert f"{link.local} {link.remote}\n" == shell.run("set -- $SSH_CONNECTION; echo $1 $3")

@@ -166,7 +166,7 @@ def _find_preparations(caches: DeviceCaches) -> Iterator[CacheItem]:
                 key=folder.name,
                 folder=folder,
                 bytes=_measure(folder),
-                # `preparation.ready` touches the folder; eviction uses the same time.
+                # `preparation.load` touches the folder; eviction uses the same time.
                 used_at=folder.stat().st_mtime,
                 metadata=_describe_preparation(folder),
             )

@@ -1,4 +1,4 @@
-"""A place that keeps something, and a devices file with devices of all kinds."""
+"""The caches of this machine's CPU, and a devices file with devices of several kinds."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import pytest
 
 from ngbkit.cluster import devices
 from ngbkit.cluster.caches import contents
-from ngbkit.cluster.caches.contents import Place
+from ngbkit.cluster.caches.contents import DeviceCaches
 
 
 @pytest.fixture
-def place(state_dir: Path) -> Place:
+def caches(state_dir: Path) -> DeviceCaches:
     return contents.locate("cpu")
 
 

@@ -1,4 +1,4 @@
-"""What of the kept things goes, and what stays whatever happens."""
+"""Which cache items are evicted, and which never are."""
 
 from __future__ import annotations
 
@@ -7,23 +7,29 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from keeping import carry_out, keys, prepare, tune
+from keeping import list_keys, prepare, run_cache, tune
 
 from ngbkit.cluster.caches import cleaning
-from ngbkit.cluster.caches.contents import Kept, Place
-from ngbkit.device.plan import lock_path
+from ngbkit.cluster.caches.contents import CacheItem, DeviceCaches
+from ngbkit.device.plan import locate_lock
 from ngbkit.errors import DeviceError, UsageError
 
 
-def kept(key: str, size: int, used: float, kind: Any = "preparation") -> Kept:
-    return Kept(kind=kind, key=key, folder=Path(key), bytes=size, used=used, about={})
+def build_item(key: str, used_at: float, kind: Any = "preparation") -> CacheItem:
+    """Build an item of ten bytes."""
+    return CacheItem(kind=kind, key=key, folder=Path(key), bytes=10, used_at=used_at, metadata={})
 
 
-SOME = [kept("old", 10, 100.0), kept("tuned", 10, 50.0, "tuning"), kept("new", 10, 300.0), kept("middle", 10, 200.0)]
+ITEMS = [
+    build_item("old", 100.0),
+    build_item("tuned", 50.0, "tuning"),
+    build_item("new", 300.0),
+    build_item("middle", 200.0),
+]
 
 
 @pytest.mark.parametrize(
-    ("keep_bytes", "older_than_s", "gone"),
+    ("keep_bytes", "older_than_s", "evicted"),
     [
         (40, None, []),
         (39, None, ["old"]),
@@ -36,88 +42,88 @@ SOME = [kept("old", 10, 100.0), kept("tuned", 10, 50.0, "tuning"), kept("new", 1
         (20, 150.0, ["old", "tuned"]),
     ],
 )
-def test_what_was_used_longest_ago_goes_first(
-    keep_bytes: int | None, older_than_s: float | None, gone: list[str]
+def test_the_least_recently_used_items_are_evicted_first(
+    keep_bytes: int | None, older_than_s: float | None, evicted: list[str]
 ) -> None:
-    """And what tuning found, which took long, after all else."""
-    found = cleaning.choose(SOME, keep_bytes=keep_bytes, older_than_s=older_than_s, now=310.0)
+    """Tuning results, which took long, are evicted last."""
+    items = cleaning.choose_evictions(ITEMS, keep_bytes=keep_bytes, older_than_s=older_than_s, now=310.0)
 
-    assert gone == [one.key for one in found]
+    assert evicted == [item.key for item in items]
 
 
-def test_clean_keeps_the_newest_that_fit(state_dir: Path, place: Place) -> None:
-    """And results of tuning, unless they are asked for."""
+def test_clean_keeps_the_newest_that_fit(state_dir: Path, caches: DeviceCaches) -> None:
+    """Tuning results stay too, unless --tuning is given."""
     for days in range(4):
         prepare(state_dir, f"days{days}", size=1000, days=days)
     tune(state_dir, "tuned")
-    answer = carry_out("clean", "--keep", "2kB")
+    answer = run_cache("clean", "--keep", "2kB")
 
-    assert ["days3", "days2"] == [one["key"] for one in answer.json["kept"]]
+    assert ["days3", "days2"] == [item["key"] for item in answer.json["kept"]]
     assert ["removed"] * 3 == [row["done"] for row in answer.rows]
-    assert ["days0", "days1", "tuned"] == keys(place)
-    carry_out("clean", "--keep", "0", "--tuning")
-    assert [] == keys(place)
+    assert ["days0", "days1", "tuned"] == list_keys(caches)
+    run_cache("clean", "--keep", "0", "--tuning")
+    assert [] == list_keys(caches)
 
 
-def test_clean_removes_what_is_old(state_dir: Path, place: Place) -> None:
-    """By when it was used, and not when it was made."""
+def test_clean_removes_old_items(state_dir: Path, caches: DeviceCaches) -> None:
+    """Its age is the time since its last use."""
     prepare(state_dir, "old", days=31)
     prepare(state_dir, "young", days=29)
-    carry_out("clean", "--older-than", "30d")
+    run_cache("clean", "--older-than", "30d")
 
-    assert ["young"] == keys(place)
+    assert ["young"] == list_keys(caches)
 
 
-def test_clean_removes_what_is_named(state_dir: Path, place: Place) -> None:
-    """A result of tuning only where that is said twice."""
+def test_clean_removes_named_items(state_dir: Path, caches: DeviceCaches) -> None:
+    """A tuning result only if --tuning is given too."""
     prepare(state_dir, "one")
     prepare(state_dir, "two")
     tune(state_dir, "tuned")
-    carry_out("clean", "one")
-    after = keys(place)
+    run_cache("clean", "one")
+    after = list_keys(caches)
     with pytest.raises(UsageError, match="add --tuning"):
-        carry_out("clean", "tuned")
-    carry_out("clean", "tuned", "--tuning")
+        run_cache("clean", "tuned")
+    run_cache("clean", "tuned", "--tuning")
 
-    assert (["two", "tuned"], ["two"]) == (after, keys(place))
+    assert (["two", "tuned"], ["two"]) == (after, list_keys(caches))
 
 
-def test_a_dry_run_removes_nothing(state_dir: Path, place: Place) -> None:
+def test_a_dry_run_removes_nothing(state_dir: Path, caches: DeviceCaches) -> None:
     """It says what would go."""
     prepare(state_dir, "one")
-    answer = carry_out("clean", "--keep", "0", "--dry-run")
+    answer = run_cache("clean", "--keep", "0", "--dry-run")
 
-    assert (["one"], False) == ([one["key"] for one in answer.json["kept"]], answer.json["removed"])
+    assert (["one"], False) == ([item["key"] for item in answer.json["kept"]], answer.json["removed"])
     assert "would be removed" == answer.rows[0]["done"]
-    assert ["one"] == keys(place)
+    assert ["one"] == list_keys(caches)
 
 
 @pytest.mark.parametrize("words", [("clean", "--keep", "0"), ("export", "out.tar"), ("import", "out.tar")])
-def test_what_a_plan_uses_is_left_alone(state_dir: Path, place: Place, words: tuple[str, ...]) -> None:
-    """While one runs the device is its own, and the message names the run."""
+def test_caches_in_use_are_left_alone(state_dir: Path, caches: DeviceCaches, words: tuple[str, ...]) -> None:
+    """While a plan runs the device is locked, and the error names the run."""
     prepare(state_dir, "one")
     tune(state_dir, "tuned")
-    lock = lock_path(state_dir, "cpu")
+    lock = locate_lock(state_dir, "cpu")
     lock.parent.mkdir(parents=True, exist_ok=True)
-    with open(lock, "w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        held.write("run 20300101-000000-abcd (process 17)")
-        held.flush()
-        with pytest.raises(DeviceError, match="cpu is taken by run 20300101-000000-abcd"):
-            carry_out(*words)
+    with open(lock, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.write("run 20300101-000000-abcd (process 17)")
+        file.flush()
+        with pytest.raises(DeviceError, match="cpu is in use by run 20300101-000000-abcd"):
+            run_cache(*words)
 
-    assert ["one", "tuned"] == keys(place)
+    assert ["one", "tuned"] == list_keys(caches)
 
 
-def test_what_a_killed_clean_left_behind_goes_with_the_next(state_dir: Path, place: Place) -> None:
-    """It is not listed, for nobody would use half of a preparation."""
-    half, came = state_dir / "cache" / "cpu" / ".key.out", state_dir / "tuning" / "cpu" / ".abc.in"
-    for folder in (half, came):
+def test_the_next_clean_removes_the_remains_of_a_killed_one(state_dir: Path, caches: DeviceCaches) -> None:
+    """They are not listed, because half of a preparation is useless."""
+    removed, imported = state_dir / "cache" / "cpu" / ".key.out", state_dir / "tuning" / "cpu" / ".abc.in"
+    for folder in (removed, imported):
         (folder / "compiled").mkdir(parents=True)
     prepare(state_dir, "one")
-    listed = keys(place)
-    carry_out("clean", "--keep", "1GB")
+    keys = list_keys(caches)
+    run_cache("clean", "--keep", "1GB")
 
-    assert ["one"] == listed == keys(place)
-    assert not half.exists()
-    assert not came.exists()
+    assert ["one"] == keys == list_keys(caches)
+    assert not removed.exists()
+    assert not imported.exists()

@@ -1,4 +1,4 @@
-"""What a device keeps, and on which devices that can be seen."""
+"""The contents of a device's caches, and the devices whose caches can be listed."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import json
 from pathlib import Path
 
 import pytest
-from keeping import carry_out, keys, prepare, tune
+from keeping import list_keys, prepare, run_cache, tune
 
 from ngbkit.cluster.caches import contents
-from ngbkit.cluster.caches.contents import Place
+from ngbkit.cluster.caches.contents import DeviceCaches
 from ngbkit.errors import UnknownNameError, UsageError
 
 
-def test_a_device_keeps_preparations_and_results(state_dir: Path) -> None:
-    """Each with its size and age, what was used last on top, and the sum below; for programs in bytes and seconds."""
+def test_preparations_and_results_are_listed(state_dir: Path) -> None:
+    """Each with its size and age, the most recent on top, and the totals below; as JSON in bytes and seconds."""
     prepare(state_dir, "older", size=2_000_000, days=3)
     prepare(state_dir, "newer", size=5_000)
     tune(state_dir, "tuned")
-    answer = carry_out("list")
+    answer = run_cache("list")
     newer, older, tuned, total = answer.rows
 
     assert ("newer", "5 kB", "older", "2 MB", "3 d ago") == (
@@ -37,73 +37,73 @@ def test_a_device_keeps_preparations_and_results(state_dir: Path) -> None:
     assert answer.json == json.loads(json.dumps(answer.json))
 
 
-def test_a_target_is_told_in_words(state_dir: Path) -> None:
-    """Also where a compiler has it as JSON."""
+def test_a_target_is_rendered_as_text(state_dir: Path) -> None:
+    """A JSON target too."""
     tune(state_dir, "tuned", target='{"kind":"llvm","tag":"","keys":["cpu"],"num-cores":2,"mcpu":"znver4"}')
-    tuned, _ = carry_out("list").rows
+    tuned, _ = run_cache("list").rows
 
     assert "200 candidates in 5 min 0 s, llvm num-cores=2 mcpu=znver4" == tuned["holds"]
 
 
-def test_a_device_may_keep_nothing(state_dir: Path) -> None:
-    """That is a sentence, and no folder is made by looking."""
-    answer = carry_out()
+def test_caches_may_be_empty(state_dir: Path) -> None:
+    """A sentence says so, and the listing creates no folder."""
+    answer = run_cache()
 
     assert f"Device cpu keeps nothing in {state_dir}." == answer.to_text()
     assert not (state_dir / "cache").exists()
 
 
-def test_only_what_answers_to_a_name_is_listed(state_dir: Path) -> None:
-    """How a key begins, a compiler, or a part of a network's name; a name that nothing answers to is told."""
+def test_only_matching_items_are_listed(state_dir: Path) -> None:
+    """By a prefix of the key, a compiler, or a part of a network's name; an unknown name is an error."""
     tune(state_dir, "ab12")
     tune(state_dir, "cd34", network="DeiT3")
     tune(state_dir, "ef56", compiler="other")
 
     assert [["ab12"], ["cd34"], ["ef56"]] == [
-        [kept["key"] for kept in carry_out("list", name).json["kept"]] for name in ("ab", "deit", "other")
+        [item["key"] for item in run_cache("list", name).json["kept"]] for name in ("ab", "deit", "other")
     ]
     with pytest.raises(UsageError, match="nothing that is kept answers to 'xy'"):
-        carry_out("list", "ab", "xy")
+        run_cache("list", "ab", "xy")
 
 
-def test_what_does_not_read_is_listed_all_the_same(state_dir: Path) -> None:
-    """It takes room, and can be cleaned away."""
+def test_unreadable_items_are_listed(state_dir: Path) -> None:
+    """They take space, and can be removed."""
     (prepare(state_dir, "torn") / "prepared.json").write_text("{")
     (tune(state_dir, "odd") / "meta.json").write_text("[]")
-    torn, odd, _ = carry_out("list").rows
+    torn, odd, _ = run_cache("list").rows
 
     assert ("torn", "") == (torn["key"], torn["what"])
     assert "tvm: its meta.json does not read" == odd["what"]
 
 
 def test_links_are_not_followed(state_dir: Path, tmp_path: Path) -> None:
-    """What is behind one is not the device's own."""
+    """Their targets are not the device's own."""
     (tmp_path / "big").write_bytes(b"\0" * 100_000)
     (prepare(state_dir, "one", size=1000) / "linked.onnx").symlink_to(tmp_path / "big")
     (state_dir / "cache" / "cpu" / "away").symlink_to(tmp_path, target_is_directory=True)
-    (kept,) = carry_out("list").json["kept"]
+    (item,) = run_cache("list").json["kept"]
 
-    assert ("one", 1000) == (kept["key"], kept["bytes"])
+    assert ("one", 1000) == (item["key"], item["bytes"])
 
 
-def test_a_device_of_another_machine_keeps_its_own(devices_file: None) -> None:
-    """Where to look is told, and with which folder."""
-    with pytest.raises(UsageError, match=r"run `ngbkit cache -d orin` over there with NGBKIT_STATE_DIR=~/there\."):
-        carry_out("list", "-d", "orin")
-    with pytest.raises(UsageError, match=r"device mine .* run `ngbkit cache -d mine` over there\."):
-        carry_out("clean", "--keep", "0", "-d", "mine")
+def test_a_device_of_another_machine_has_its_own_caches(devices_file: None) -> None:
+    """The error names the machine's command, with its folder."""
+    with pytest.raises(UsageError, match=r"run `ngbkit cache -d orin` there with NGBKIT_STATE_DIR=~/there\."):
+        run_cache("list", "-d", "orin")
+    with pytest.raises(UsageError, match=r"device mine .* run `ngbkit cache -d mine` there\."):
+        run_cache("clean", "--keep", "0", "-d", "mine")
 
 
 def test_a_device_of_this_machine_may_have_a_folder_of_its_own(devices_file: None, tmp_path: Path) -> None:
-    """Which the devices file names."""
-    assert Place(device="own", state_dir=tmp_path / "own", accelerator="cuda") == contents.locate("own")
+    """The devices file names it."""
+    assert DeviceCaches(device="own", state_dir=tmp_path / "own", accelerator="cuda") == contents.locate("own")
 
 
-def test_a_label_that_only_the_client_knows_will_do_over_there(state_dir: Path) -> None:
-    """Where something is kept under it; never a path that leads out of the folder."""
+def test_a_label_of_a_remote_client_is_valid(state_dir: Path) -> None:
+    """If caches exist under it; never a path that leads out of the folder."""
     prepare(state_dir, "one", device="orin")
 
-    assert ["one"] == keys(contents.locate("orin"))
+    assert ["one"] == list_keys(contents.locate("orin"))
     for label in ("oron", "..", "../cache", ""):
         with pytest.raises(UnknownNameError):
             contents.locate(label)

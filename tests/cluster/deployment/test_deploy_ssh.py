@@ -1,4 +1,4 @@
-"""A device that ssh reaches, of another Python and without a network: deployed to, measured on, and left as it was."""
+"""A device behind ssh, with another Python and without a network: a deploy, a sweep, an undeploy."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hosts import Host, sshd
+from hosts import Host, start_host
 from patience import wait_until
-from pythons import far_python
+from pythons import find_other_python
 from requirements import OTHER_PYTHON, PROGRAMS, require_program, skip
 
 from ngbkit import cli, options
+from ngbkit.api import Sweep
 from ngbkit.cluster import engines
 from ngbkit.cluster.deployment.deploy import deploy
 from ngbkit.cluster.deployment.undeploy import undeploy
 from ngbkit.cluster.devices import Device
 from ngbkit.errors import DeviceError
-from ngbkit.sweep.grid import Sweep
 from ngbkit.workloads.base import Workload
 
 STATE = ".local/state/ngbkit"
@@ -27,18 +27,18 @@ FAR = Device(label="far", launch="ssh", host="far")
 
 @pytest.fixture(scope="module")
 def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
-    """A machine whose pip has no index to ask."""
-    python = far_python()
+    """A machine whose pip has no index."""
+    python = find_other_python()
     if python is None:
         skip(OTHER_PYTHON)
     nothing = {"PIP_CONFIG_FILE": "/dev/null", "PIP_NO_INDEX": "1"}
-    with sshd(tmp_path_factory.mktemp("far"), python=python, environment=nothing) as found:
-        yield found
+    with start_host(tmp_path_factory.mktemp("far"), python=python, environment=nothing) as machine:
+        yield machine
 
 
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory: pytest.TempPathFactory, host: Host) -> Path:
-    """What was fetched for it, once, by a deploy that this stops as soon as it has been sent."""
+    """Its wheels, downloaded once by a deploy that stops before it sends them."""
     home = tmp_path_factory.mktemp("client")
 
     def stop(line: str) -> None:
@@ -46,7 +46,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory, host: Host) -> Path:
             raise KeyboardInterrupt
 
     with options.set_options(state_dir=home), pytest.raises(KeyboardInterrupt):
-        deploy(FAR, extras=["onnxruntime"], wheels=True, say=stop)
+        deploy(FAR, extras=["onnxruntime"], wheels=True, report=stop)
     (folder,) = (home / "wheelhouses").iterdir()
     return folder
 
@@ -59,56 +59,60 @@ def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def state(host: Host) -> set[str]:
-    """What lies in its folder."""
+def list_entries(host: Host) -> set[str]:
+    """List the entries of its state folder."""
     folder = host.home / STATE
     return {path.name for path in folder.iterdir()} if folder.exists() else set()
 
 
-def test_it_is_measured_on_and_left_as_it_was(
+def test_an_undeploy_restores_the_machine(
     host: Host, wheels: Path, in_folder: None, mlp: Workload, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """From nothing but a Python to a dataset and back to nothing, while whoever uses it is not cut off."""
-    before = host.files()
-    done = deploy(FAR, extras=["onnxruntime"], wheels=wheels)
-    found = {one["compiler"]: one["missing"] for one in done.compilers}
+    """From a bare Python to a dataset and back; a live engine is not cut off."""
+    files = host.list_files()
+    deployment = deploy(FAR, extras=["onnxruntime"], wheels=wheels)
+    missing = {compiler["compiler"]: compiler["missing"] for compiler in deployment.compilers}
     data = Sweep(mlp, ["onnxruntime"], [1, 2], repeats=5, threads=1, devices=["far"]).run()
     environment = json.loads(data.attrs["environments"])["far"]
     with pytest.raises(DeviceError, match=r"an engine lives on device far \(far\)"):
         undeploy(FAR)
     engines.close()
-    wait_until(lambda: not host.processes())
+    wait_until(lambda: not host.find_processes())
     code = cli.main(["undeploy", "far"])
 
-    assert ("", str(host.home / STATE / "env/bin/python"), "") == (found["onnxruntime"], done.python, done.remark)
+    assert ("", str(host.home / STATE / "env/bin/python"), "") == (
+        missing["onnxruntime"],
+        deployment.python,
+        deployment.remark,
+    )
     assert {"ok"} == set(data["status"].values.ravel())
-    assert done.environment["python"] == environment["python"]
+    assert deployment.environment["python"] == environment["python"]
     assert cli.OK == code
     assert capsys.readouterr().out.startswith("far: removed env, ")
-    assert (before, set()) == (host.files(), state(host))
+    assert (files, set()) == (host.list_files(), list_entries(host))
 
 
-def test_a_link_that_breaks_leaves_nothing_under_way(host: Host, wheels: Path) -> None:
-    """The device ends what it does when its client is gone; what is half made is made anew, or taken away."""
+def test_a_broken_link_leaves_no_process(host: Host, wheels: Path) -> None:
+    """The device stops with its client; an undeploy removes the incomplete environment."""
 
     def cut(line: str) -> None:
         if line.startswith("Processing"):
             host.kill_sessions()
 
-    with pytest.raises(DeviceError, match="far cannot be reached"):
-        deploy(FAR, extras=(), wheels=wheels, say=cut)
-    wait_until(lambda: not host.processes())
-    left = state(host)
+    with pytest.raises(DeviceError, match="cannot reach far"):
+        deploy(FAR, extras=(), wheels=wheels, report=cut)
+    wait_until(lambda: not host.find_processes())
+    entries = list_entries(host)
     undeploy(FAR)
 
-    assert {".ngbkit", "env"} == left - {"downloads"}
-    assert set() == state(host)
+    assert {".ngbkit", "env"} == entries - {"downloads"}
+    assert set() == list_entries(host)
 
 
-def test_one_that_cannot_be_reached_is_told_so() -> None:
-    """With what ssh said."""
+def test_an_unreachable_machine_is_reported() -> None:
+    """With the output of ssh."""
     require_program(PROGRAMS["ssh"])
     nowhere = Device(label="gone", launch="ssh", host="nowhere.invalid")
     for act in (deploy, undeploy):
-        with pytest.raises(DeviceError, match=r"nowhere.invalid cannot be reached .*Could not resolve"):
+        with pytest.raises(DeviceError, match=r"cannot reach nowhere.invalid .*Could not resolve"):
             act(nowhere)  # type: ignore[operator]

@@ -1,4 +1,4 @@
-"""What is taken away from a device, and what is never taken away."""
+"""Removal of ngbkit from a device, and the refusals that protect other files and records."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from ngbkit.cluster.deployment.onsite.folder import MARK, OURS
-from ngbkit.cluster.deployment.undeploy import Undeployed, undeploy
+from ngbkit.cluster.deployment.undeploy import Removal, undeploy
 from ngbkit.cluster.devices import Device
 from ngbkit.errors import DeviceError, UsageError
 from ngbkit.sweep.journal import Journal
@@ -22,7 +22,7 @@ RUN = "20260102-030405-abcd"
 
 @pytest.fixture
 def far(tmp_path: Path) -> Path:
-    """The folder of a device that a deploy and runs have used."""
+    """The state folder of a device with a deploy and runs."""
     folder = tmp_path / "far"
     for pattern in OURS:
         (folder / pattern.replace("*", "json")).mkdir(parents=True)
@@ -37,29 +37,31 @@ def device(far: Path) -> Device:
 
 def record(path: Path, *trial_ids: str) -> None:
     with Journal(path) as journal:
-        journal.finish([Failure(trial_id=one, status="failed", stage="compile", error="x") for one in trial_ids])
+        journal.finish(
+            [Failure(trial_id=trial_id, status="failed", stage="compile", error="x") for trial_id in trial_ids]
+        )
 
 
-def note_engine(far: Path, started: float, **more: object) -> None:
+def write_engine(far: Path, started: float, **more: object) -> None:
     folder = far / "engines" / "one"
     folder.mkdir(parents=True)
-    about = {"label": "far", "pid": os.getpid(), "started": started, **more}
-    (folder / "about.json").write_text(json.dumps(about))
+    metadata = {"label": "far", "pid": os.getpid(), "started": started, **more}
+    (folder / "about.json").write_text(json.dumps(metadata))
 
 
-def test_nothing_of_ours_is_left(device: Device, far: Path) -> None:
-    """Nor the folder itself, and a second time there is nothing to do."""
-    gone = undeploy(device)
-    again = undeploy(device)
+def test_all_of_ngbkits_entries_are_removed(device: Device, far: Path) -> None:
+    """And the folder itself; a second undeploy finds nothing."""
+    first = undeploy(device)
+    second = undeploy(device)
 
-    assert sorted(pattern.replace("*", "json") for pattern in OURS) == sorted(gone.removed)
-    assert ([], False) == (gone.left, far.exists())
-    assert Undeployed(device="far", state_dir=str(far), removed=(), left=()) == again
-    assert f"far: nothing of ngbkit's was there (in {far})." == again.to_text()
+    assert sorted(pattern.replace("*", "json") for pattern in OURS) == sorted(first.removed)
+    assert ([], False) == (first.remaining, far.exists())
+    assert Removal(device="far", state_dir=str(far), removed=(), remaining=()) == second
+    assert f"far: found nothing of ngbkit's (in {far})." == second.to_text()
 
 
-def test_a_link_is_removed_and_not_what_it_leads_to(device: Device, far: Path, tmp_path: Path) -> None:
-    """A big disk may be where somebody has put the environment."""
+def test_a_link_is_removed_but_not_its_target(device: Device, far: Path, tmp_path: Path) -> None:
+    """The environment may be on another disk."""
     (tmp_path / "disk").mkdir()
     (tmp_path / "disk" / "kept").touch()
     (far / "env").rmdir()
@@ -69,32 +71,32 @@ def test_a_link_is_removed_and_not_what_it_leads_to(device: Device, far: Path, t
     assert (False, True) == (far.exists(), (tmp_path / "disk" / "kept").exists())
 
 
-def test_records_that_are_not_here_are_not_lost(device: Device, far: Path, state_dir: Path) -> None:
-    """The refusal names each run and the way to them; once they are here, or by --discard, the device is cleared."""
-    here = state_dir / "runs" / RUN / "journal.sqlite"
+def test_records_of_the_device_alone_are_kept(device: Device, far: Path, state_dir: Path) -> None:
+    """The refusal names each run and the remedy; once the client has them, the device is cleared."""
+    journal = state_dir / "runs" / RUN / "journal.sqlite"
     record(far / "devices" / "far" / f"{RUN}.sqlite", "a", "b", "c")
     record(far / "devices" / "gpu" / "another.sqlite", "z")
-    record(here, "a")
+    record(journal, "a")
     with pytest.raises(UsageError) as refused:
         undeploy(device)
-    kept = far.exists()
-    record(here, "b", "c")
+    is_kept = far.exists()
+    record(journal, "b", "c")
     (far / "devices" / "gpu" / "another.sqlite").unlink()
     undeploy(device)
 
-    assert kept
+    assert is_kept
     assert f"2 of the 3 records of run {RUN}: `ngbkit resume {RUN}` collects them" in str(refused.value)
-    assert "1 of the 1 records of run another: a run that is not known here" in str(refused.value)
-    assert str(refused.value).endswith("To lose that, say so: --discard.")
+    assert "1 of the 1 records of run another: of a run unknown here" in str(refused.value)
+    assert str(refused.value).endswith("To remove it all the same: --discard.")
     assert not far.exists()
 
 
-def test_records_are_lost_where_that_is_said(device: Device, far: Path) -> None:
-    """Also a journal that cannot be read at all."""
+def test_discard_removes_records(device: Device, far: Path) -> None:
+    """An unreadable journal too."""
     record(far / "devices" / "far" / f"{RUN}.sqlite", "a")
     (far / "devices" / "far" / "bad.sqlite").write_text("no database, but as long as a header of one would be" * 9)
     (far / "devices" / "far" / "empty.sqlite").touch()
-    with pytest.raises(UsageError, match=r"bad.sqlite \(file is not a database\) cannot be read"):
+    with pytest.raises(UsageError, match=r"cannot read the journal .*bad.sqlite \(file is not a database\)"):
         undeploy(device)
     undeploy(device, discard=True)
 
@@ -102,7 +104,7 @@ def test_records_are_lost_where_that_is_said(device: Device, far: Path) -> None:
 
 
 def test_a_run_under_way_is_not_disturbed(device: Device, far: Path) -> None:
-    """Whoever holds its journal is measuring: also an engine that ngbkit has not started."""
+    """The holder of its journal measures, even an engine that ngbkit has not started."""
     with (
         Journal(far / "devices" / "far" / f"{RUN}.sqlite"),
         pytest.raises(DeviceError, match=f"device far measures run {RUN} now: wait for it"),
@@ -114,35 +116,35 @@ def test_a_run_under_way_is_not_disturbed(device: Device, far: Path) -> None:
 
 def test_a_live_engine_is_not_cut_off(device: Device, far: Path) -> None:
     """Not even by --discard."""
-    note_engine(far, psutil.Process().create_time())
+    write_engine(far, psutil.Process().create_time())
     with pytest.raises(DeviceError, match=r"an engine lives on device far \(far\)"):
         undeploy(device, discard=True)
 
     assert (far / "env").exists()
 
 
-def test_an_engine_that_is_gone_is_not_taken_for_the_process_that_has_its_number(device: Device, far: Path) -> None:
+def test_a_process_with_the_id_of_an_ended_engine_is_ignored(device: Device, far: Path) -> None:
     """It started at another time."""
-    note_engine(far, psutil.Process().create_time() - 100)
+    write_engine(far, psutil.Process().create_time() - 100)
     undeploy(device)
 
     assert not far.exists()
 
 
 def test_an_engine_of_another_machine_may_live(device: Device, far: Path) -> None:
-    """A compute node with the same home folder cannot be looked into from here."""
-    note_engine(far, 0.0, host="node7")
-    with pytest.raises(DeviceError, match=r"was started on node7 and may live.*--discard"):
+    """A compute node with the same home folder cannot be checked from here."""
+    write_engine(far, 0.0, host="node7")
+    with pytest.raises(DeviceError, match=r"was started on node7 and may still live.*--discard"):
         undeploy(device)
     undeploy(device, discard=True)
 
     assert not far.exists()
 
 
-def test_an_engine_that_is_being_started_is_waited_for(device: Device, far: Path) -> None:
-    """It has not said yet whose it is."""
+def test_a_starting_engine_is_not_cut_off(device: Device, far: Path) -> None:
+    """Its folder has no metadata yet."""
     (far / "engines" / "new").mkdir()
-    with pytest.raises(DeviceError, match=r"an engine lives on device far \(one that is being started\)"):
+    with pytest.raises(DeviceError, match=r"an engine lives on device far \(one that is starting\)"):
         undeploy(device)
     os.utime(far / "engines" / "new", (0, 0))
     undeploy(device)
@@ -150,71 +152,71 @@ def test_an_engine_that_is_being_started_is_waited_for(device: Device, far: Path
     assert not far.exists()
 
 
-def test_the_folder_of_somebody_else_stays_as_it_is(tmp_path: Path) -> None:
-    """Names that are ours by chance do not make it ours."""
+def test_a_foreign_folder_is_unchanged(tmp_path: Path) -> None:
+    """Entries with ngbkit's names do not make it ngbkit's."""
     folder = tmp_path / "project"
     (folder / "env").mkdir(parents=True)
     (folder / "cache").mkdir()
-    gone = undeploy(Device(label="far", launch="local", state_dir=str(folder)))
+    removal = undeploy(Device(label="far", launch="local", state_dir=str(folder)))
 
-    assert ((), ["cache", "env"]) == (gone.removed, sorted(path.name for path in folder.iterdir()))
+    assert ((), ["cache", "env"]) == (removal.removed, sorted(path.name for path in folder.iterdir()))
 
 
-def test_with_something_of_somebody_elses_in_it_nothing_is_removed(device: Device, far: Path) -> None:
-    """Where no deploy has made sure that the folder is its own."""
+def test_nothing_is_removed_beside_foreign_files(device: Device, far: Path) -> None:
+    """Unless a deploy has marked the folder as ngbkit's."""
     (far / MARK).unlink()
     (far / "thesis").mkdir()
-    with pytest.raises(UsageError, match=r"holds what ngbkit has not put there \(thesis\), so nothing was removed"):
+    with pytest.raises(UsageError, match=r"has files that are not ngbkit's \(thesis\), so nothing was removed"):
         undeploy(device, discard=True)
 
     assert (far / "cache").exists()
 
 
-def test_an_environment_that_deploy_did_not_make_stays(device: Device, far: Path) -> None:
-    """On a device that has only been measured on."""
+def test_a_foreign_environment_stays(device: Device, far: Path) -> None:
+    """On a device with runs but without a deploy."""
     (far / MARK).unlink()
-    gone = undeploy(device)
+    removal = undeploy(device)
 
-    assert ("env" in gone.removed, ["env"]) == (False, gone.left)
-    assert "env stays, which is not this device's" in gone.to_text()
+    assert ("env" in removal.removed, ["env"]) == (False, removal.remaining)
+    assert "kept env, which is not this device's" in removal.to_text()
 
 
 @pytest.mark.parametrize("sign", ["runs", "wheelhouses"])
 def test_the_folder_of_a_client_loses_the_environment_alone(sign: str, device: Device, far: Path) -> None:
-    """Its journals are that client's, whether or not their records are here."""
+    """Its journals are that client's."""
     (far / sign).mkdir()
     record(far / "devices" / "cpu" / f"{RUN}.sqlite", "a")
-    gone = undeploy(device)
+    removal = undeploy(device)
 
-    assert ["downloads", "env", "wheels"] == sorted(gone.removed)
+    assert ["downloads", "env", "wheels"] == sorted(removal.removed)
     assert (far / "devices" / "cpu" / f"{RUN}.sqlite").exists()
 
 
 def test_this_machines_own_device_loses_the_environment_alone(state_dir: Path) -> None:
-    """An engine of this client's does not run in it, and is left alone."""
+    """An engine of this client does not run in it, and is left alone."""
     (state_dir / "env").mkdir()
     (state_dir / MARK).touch()
-    note_engine(state_dir, psutil.Process().create_time())
-    gone = undeploy(Device(label="cpu", launch="local"))
+    write_engine(state_dir, psutil.Process().create_time())
+    removal = undeploy(Device(label="cpu", launch="local"))
 
-    assert (["env"], ["engines", "peaks.json"]) == (gone.removed, gone.left)
+    assert (["env"], ["engines", "peaks.json"]) == (removal.removed, removal.remaining)
 
 
-def test_the_home_folder_is_nobodys_state_folder(tmp_path: Path) -> None:
-    """Nor is one that holds it."""
+def test_the_home_folder_cannot_be_a_state_folder(tmp_path: Path) -> None:
+    """Nor can a parent of it."""
     for folder in (Path.home(), Path("/")):
-        with pytest.raises(DeviceError, match=r"cannot be ngbkit's own folder: name another as `state_dir`"):
+        with pytest.raises(DeviceError, match=r"cannot be ngbkit's state folder: name another as `state_dir`"):
             undeploy(Device(label="far", launch="local", state_dir=str(folder)))
 
 
-def test_a_cluster_of_the_users_own_is_theirs() -> None:
-    """Nothing was ever deployed there."""
+def test_a_cluster_of_the_users_own_is_refused() -> None:
+    """ngbkit never deploys there."""
     with pytest.raises(UsageError, match="is an engine of a cluster of your own"):
         undeploy(Device(label="own", launch="attach", cluster="mine"))
 
 
-def test_a_journal_of_a_newer_ngbkit_is_read_all_the_same(device: Device, far: Path, state_dir: Path) -> None:
-    """Its trials are where they have always been."""
+def test_a_journal_of_a_newer_ngbkit_is_read(device: Device, far: Path, state_dir: Path) -> None:
+    """The table of its trials is the same."""
     journal = far / "devices" / "far" / f"{RUN}.sqlite"
     record(journal, "a")
     connection = sqlite3.connect(journal)

@@ -1,4 +1,4 @@
-"""A wheel of the ngbkit that runs: whole, the same each time, and what pip takes."""
+"""The wheel of the running ngbkit: complete, reproducible, and valid for pip."""
 
 from __future__ import annotations
 
@@ -24,71 +24,71 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_wheel_is_the_same_each_time(built: Path, tmp_path: Path) -> None:
-    """Byte for byte, so that it has one content hash."""
+    """Byte for byte, so it has one content hash."""
     again = wheel.build(tmp_path / "new" / "folder")
 
     assert (built.name, built.read_bytes()) == (again.name, again.read_bytes())
 
 
-def test_a_wheel_holds_the_package_and_nothing_that_lies_beside_it(built: Path) -> None:
-    """Every module and what the package carries, without what Python has compiled."""
+def test_a_wheel_has_the_package_alone(built: Path) -> None:
+    """Every module and data file, without byte code."""
     root = Path(ngbkit.__file__).parent
-    wanted = {f"ngbkit/{path.relative_to(root).as_posix()}" for path in root.rglob("*.py")}
+    modules = {f"ngbkit/{path.relative_to(root).as_posix()}" for path in root.rglob("*.py")}
     names = set(zipfile.ZipFile(built).namelist())
 
-    assert {*wanted, "ngbkit/py.typed"} <= names
+    assert {*modules, "ngbkit/py.typed"} <= names
     assert set() == {name for name in names if "__pycache__" in name or "/." in name}
 
 
 def test_the_record_lists_every_file_with_its_hash_and_size(built: Path) -> None:
-    """As installers check it; of itself it tells nothing."""
+    """As installers check it; its own line is empty."""
     archive = zipfile.ZipFile(built)
-    about = f"ngbkit-{ngbkit.__version__}.dist-info"
-    listed = {row[0]: row[1:] for row in csv.reader(archive.read(f"{about}/RECORD").decode().splitlines())}
-    own = listed.pop(f"{about}/RECORD")
-    found = {}
-    for name in set(archive.namelist()) - {f"{about}/RECORD"}:
+    info = f"ngbkit-{ngbkit.__version__}.dist-info"
+    record = {row[0]: row[1:] for row in csv.reader(archive.read(f"{info}/RECORD").decode().splitlines())}
+    record_line = record.pop(f"{info}/RECORD")
+    expected = {}
+    for name in set(archive.namelist()) - {f"{info}/RECORD"}:
         content = archive.read(name)
         digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
-        found[name] = [f"sha256={digest}", str(len(content))]
+        expected[name] = [f"sha256={digest}", str(len(content))]
 
-    assert ["", ""] == own
-    assert listed == found
-    assert f"{about}/licenses/LICENSE" in found
+    assert ["", ""] == record_line
+    assert expected == record
+    assert f"{info}/licenses/LICENSE" in record
 
 
 def test_pip_installs_it_into_a_bare_environment(built: Path, tmp_path: Path) -> None:
-    """Where its version, its entry points and its command are found."""
+    """Its version, its entry points and its command are found there."""
     env = tmp_path / "env"
     python = [str(env / "bin" / "python"), "-I"]
     subprocess.run([sys.executable, "-m", "venv", env], check=True)
     subprocess.run([*python, "-m", "pip", "install", "--no-deps", "--no-index", built], check=True, capture_output=True)
     program = (
         "import ngbkit; from importlib.metadata import entry_points; print(ngbkit.__version__);"
-        "print(*sorted(one.name for one in entry_points(group='ngbkit.compilers')))"
+        "print(*sorted(entry.name for entry in entry_points(group='ngbkit.compilers')))"
     )
-    said = subprocess.run([*python, "-c", program], check=True, capture_output=True, text=True, cwd=tmp_path).stdout
-    version, compilers = said.splitlines()
+    output = subprocess.run([*python, "-c", program], check=True, capture_output=True, text=True, cwd=tmp_path).stdout
+    version, compilers = output.splitlines()
 
     assert ngbkit.__version__ == version
     ours = metadata.distribution("ngbkit").entry_points.select(group="ngbkit.compilers")
-    assert sorted(one.name for one in ours) == compilers.split()
+    assert sorted(entry.name for entry in ours) == compilers.split()
     assert "identity" in compilers.split()
     assert (env / "bin" / "ngbkit").exists()
 
 
 def test_the_extras_are_those_of_the_metadata() -> None:
-    """Those that bring compilers among them."""
-    assert {"torch", "onnxruntime", "openvino", "tvm", "tensorrt", "notebook"} <= set(wheel.extras())
+    """Including those with compilers."""
+    assert {"torch", "onnxruntime", "openvino", "tvm", "tensorrt", "notebook"} <= set(wheel.list_extras())
 
 
-def test_an_ngbkit_that_was_never_installed_is_told_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Nothing says what it needs."""
+def test_an_ngbkit_without_an_installation_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Its requirements are unknown."""
 
     def find(name: str) -> metadata.Distribution:
         raise metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(metadata, "distribution", find)
 
-    with pytest.raises(UsageError, match=r"was never installed.*pip install -e"):
+    with pytest.raises(UsageError, match=r"without being installed.*pip install -e"):
         wheel.build(tmp_path)
