@@ -48,7 +48,7 @@ def test_every_exported_name_exists(name: str) -> None:
 
 def test_exports_match_their_names() -> None:
     """An exported module is that module, and an exported name is that of its module."""
-    assert importlib.import_module("ngbkit.sweep.grid").Sweep is ngbkit.Sweep
+    assert importlib.import_module("ngbkit.api").Sweep is ngbkit.Sweep
     assert importlib.import_module("ngbkit.workloads.paper") is ngbkit.paper
     assert importlib.import_module("ngbkit.runs") is ngbkit.runs
 

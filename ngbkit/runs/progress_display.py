@@ -97,7 +97,7 @@ def list_warnings(run: Run) -> list[str]:
     """List what disturbs the devices of a run, one line each.
 
     >>> list_warnings(run)  # doctest: +SKIP
-    ['cpu: other work takes 46 % of all cores (python): end it, or wait until it has ended']
+    ['cpu: other work uses 46 % of all cores (python): end it, or wait until it has ended']
     """
     return [f"{device}: {line}" for device, lines in sorted(run.warnings.items()) for line in lines]
 

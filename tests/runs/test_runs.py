@@ -199,7 +199,7 @@ def test_an_engine_of_the_users_own_cluster_is_used_and_left_alone(
         assert [0] == client.ids
         assert [] == processes("ngbkit.device.engine")
         client[:].apply_sync(os.kill, os.getpid(), 0)
-        with pytest.raises(UsageError, match="no engine 7; it has 0"):
+        with pytest.raises(UsageError, match="no engine 7 in the cluster; expected one of 0"):
             attach(client, target=7)
 
 
@@ -300,7 +300,7 @@ def test_a_changed_device_is_not_measured_on(mlp: Workload) -> None:
         changed = {**environment, "chip": "Another", "packages": packages}
         journal.note("environment", "cpu", changed)
     resumed = runs.resume(run.id)
-    with pytest.raises(DeviceError, match=r"cpu is not what it was .*chip was Another and is .*; numpy was 0\.1"):
+    with pytest.raises(DeviceError, match=r"device cpu has changed since .*chip was Another and is .*; numpy was 0\.1"):
         resumed.result()
 
     assert before == load_records(resumed)

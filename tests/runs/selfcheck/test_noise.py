@@ -60,7 +60,7 @@ def test_each_replicate_is_a_group_of_its_own() -> None:
 @pytest.mark.parametrize("groups", [0, 1, -3])
 def test_fewer_than_two_groups_are_an_error(groups: int) -> None:
     """They would not show how much processes differ."""
-    with pytest.raises(UsageError, match=f"groups {groups} does not fit; valid is an integer of at least 2"):
+    with pytest.raises(UsageError, match=f"invalid groups: got {groups}; expected an integer >= 2"):
         noise.build_sweep(groups)
 
 
