@@ -1,8 +1,8 @@
-"""Charts of a dataset, and the accessor `ds.ngb` that has them and the metrics at hand.
+"""Charts of a dataset, and the accessor `ds.ngb` for charts and metrics.
 
-charts/ has one chart a file. rows.py makes a row a trial of a dataset and a metric, lines.py a panel a network of
-those, captions.py what stands above, marks.py and theme.py how all of them look; files.py writes a chart, renderer.py
-shows it in a notebook.
+charts/ has one chart per file. rows.py builds one row per trial from a dataset and a metric, lines.py draws one panel
+per network, captions.py adds the title and its remarks, marks.py and theme.py style all charts; files.py writes a
+chart, renderer.py displays it in a notebook.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The metrics at hand on every dataset and tree: ``ds.ngb.bsr()``."""
+"""The accessor `ds.ngb`: the metrics as methods of every dataset and tree."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import xarray as xr
 
-from ngbkit.dataset.assembly import factor_dims, nodes
+from ngbkit.dataset.assembly import nodes
+from ngbkit.dataset.long_form import list_factors
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError
 from ngbkit.metrics import economy, factors, labelled, trials
@@ -29,10 +30,9 @@ Labelled = xr.DataArray | xr.Dataset | xr.DataTree
 class Metrics:
     """The metrics of `ngbkit.metrics` as methods.
 
-    On a tree each gives a tree of its results, without the nodes that lack what the metric is relative to; where all
-    lack it, the `MetricError` of the first is raised. Contracts that differ are an error in whatever node they are.
-    Select afterwards, so that the baseline is there:
-    ``ds.ngb.bsr().sel(compiler="openvino", batch_size=8)``.
+    On a tree, each returns a tree of results, without the nodes that lack the reference of the metric; if all lack it,
+    the `MetricError` of the first is raised. Differing contracts are an error in any node. Select afterwards, so that
+    the baseline is present: ``ds.ngb.bsr().sel(compiler="openvino", batch_size=8)``.
     """
 
     def __init__(self, data: Data) -> None:
@@ -47,37 +47,37 @@ class Metrics:
 
     def throughput(self, *, ci: float | None = None) -> Labelled:
         """See `ngbkit.metrics.throughput`."""
-        return _each(labelled.throughput, self._data, ci=ci)
+        return _compute(labelled.throughput, self._data, ci=ci)
 
     def speedup(self, *, baseline: str = BASELINE, ci: float | None = None, unlike: Unlike = "error") -> Labelled:
         """See `ngbkit.metrics.speedup`."""
-        return _each(labelled.speedup, self._data, baseline=baseline, ci=ci, unlike=unlike)
+        return _compute(labelled.speedup, self._data, baseline=baseline, ci=ci, unlike=unlike)
 
     def rtr(self, *, tied: bool = True, ci: float | None = None, unlike: Unlike = "error") -> Labelled:
         """See `ngbkit.metrics.rtr`."""
-        return _each(labelled.rtr, self._data, tied=tied, ci=ci, unlike=unlike)
+        return _compute(labelled.rtr, self._data, tied=tied, ci=ci, unlike=unlike)
 
     def ase(self, *, tied: bool = True, ci: float | None = None, unlike: Unlike = "error") -> Labelled:
         """See `ngbkit.metrics.ase`."""
-        return _each(labelled.ase, self._data, tied=tied, ci=ci, unlike=unlike)
+        return _compute(labelled.ase, self._data, tied=tied, ci=ci, unlike=unlike)
 
     def bsr(self, *, baseline: str = BASELINE, ci: float | None = None, unlike: Unlike = "error") -> Labelled:
         """See `ngbkit.metrics.bsr`."""
-        return _each(labelled.bsr, self._data, baseline=baseline, ci=ci, unlike=unlike)
+        return _compute(labelled.bsr, self._data, baseline=baseline, ci=ci, unlike=unlike)
 
     def depth_slope(self, dim: str = "depth", *, ci: float | None = None, unlike: Unlike = "error") -> Labelled:
         """See `ngbkit.metrics.depth_slope`."""
-        return _each(factors.depth_slope, self._data, dim=dim, ci=ci, unlike=unlike)
+        return _compute(factors.depth_slope, self._data, dim=dim, ci=ci, unlike=unlike)
 
     def retention(self, dim: str = "depth", *, ci: float | None = None, unlike: Unlike = "error") -> Labelled:
         """See `ngbkit.metrics.retention`."""
-        return _each(factors.retention, self._data, dim=dim, ci=ci, unlike=unlike)
+        return _compute(factors.retention, self._data, dim=dim, ci=ci, unlike=unlike)
 
     def friction(
         self, dim: str = "width", *, tied: bool = True, ci: float | None = None, unlike: Unlike = "error"
     ) -> Labelled:
         """See `ngbkit.metrics.friction`."""
-        return _each(factors.friction, self._data, dim=dim, tied=tied, ci=ci, unlike=unlike)
+        return _compute(factors.friction, self._data, dim=dim, tied=tied, ci=ci, unlike=unlike)
 
     def tcr(
         self,
@@ -87,11 +87,11 @@ class Metrics:
         ci: float | None = None,
     ) -> Labelled:
         """See `ngbkit.metrics.tcr`."""
-        return _each(labelled.tcr, self._data, raw_bytes=raw_bytes, compressed_bytes=compressed_bytes, ci=ci)
+        return _compute(labelled.tcr, self._data, raw_bytes=raw_bytes, compressed_bytes=compressed_bytes, ci=ci)
 
     def break_even(self, *, cache: Cache = "cold", ci: float | None = None, unlike: Unlike = "error") -> Labelled:
         """See `ngbkit.metrics.break_even`."""
-        return _each(economy.break_even, self._data, cache=cache, ci=ci, unlike=unlike)
+        return _compute(economy.break_even, self._data, cache=cache, ci=ci, unlike=unlike)
 
     def ranking(self, *, unlike: Unlike = "error", untuned: bool = False) -> pd.DataFrame:
         """See `ngbkit.metrics.ranking`."""
@@ -103,62 +103,59 @@ class Metrics:
 
     def roofline(self) -> Data:
         """See `ngbkit.metrics.roofline`."""
-        return _each_dataset(roofline, self._data)
+        return _map_nodes(roofline, self._data)
 
     def summary(self) -> Data:
         """See `ngbkit.metrics.summary`."""
-        return _each_dataset(trials.summary, self._data)
+        return _map_nodes(trials.summary, self._data)
 
     def undisturbed(self) -> Data:
         """See `ngbkit.metrics.undisturbed`."""
-        return _each_dataset(trials.undisturbed, self._data)
+        return _map_nodes(trials.undisturbed, self._data)
 
     def failures(self) -> pd.DataFrame:
         """See `ngbkit.metrics.failures`; the rows of all nodes of a tree."""
-        return _rows(trials.failures, self._data)
+        return _concat_frames(trials.failures, self._data)
 
     def why(self) -> pd.DataFrame:
         """See `ngbkit.metrics.why`; the rows of all nodes of a tree."""
-        return _rows(trials.why, self._data)
+        return _concat_frames(trials.why, self._data)
 
 
-def _each(metric: Callable[..., xr.DataArray | xr.Dataset], data: Data, **arguments: Any) -> Labelled:
+def _compute(metric: Callable[..., xr.DataArray | xr.Dataset], data: Data, **arguments: Any) -> Labelled:
     if isinstance(data, xr.Dataset):
         return metric(data, **arguments)
 
-    def found(node: xr.Dataset) -> xr.Dataset:
-        values = metric(node, **arguments)
-        return values.to_dataset() if isinstance(values, xr.DataArray) else values
+    def compute(node: xr.Dataset) -> xr.Dataset:
+        result = metric(node, **arguments)
+        return result.to_dataset() if isinstance(result, xr.DataArray) else result
 
-    return _over(data, found)
-
-
-def _each_dataset(metric: Callable[[xr.Dataset], xr.Dataset], data: Data) -> Data:
-    return metric(data) if isinstance(data, xr.Dataset) else _over(data, metric)
+    return _map_nodes(compute, data)
 
 
-def _rows(metric: Callable[[xr.Dataset], pd.DataFrame], data: Data) -> pd.DataFrame:
+def _concat_frames(metric: Callable[[xr.Dataset], pd.DataFrame], data: Data) -> pd.DataFrame:
     import pandas as pd
 
-    found = nodes(data).values()
-    frame = pd.concat([metric(node) for node in found], ignore_index=True)
-    first = dict.fromkeys(["workload", *(name for node in found for name in factor_dims(node))])
-    return frame[[*(name for name in first if name in frame), *(name for name in frame if name not in first)]]
+    frame = pd.concat([metric(node) for node in nodes(data).values()], ignore_index=True)
+    first = [name for name in ("workload", *list_factors(data)) if name in frame]
+    return frame[[*first, *(name for name in frame if name not in first)]]
 
 
-def _over(tree: xr.DataTree, metric: Callable[[xr.Dataset], xr.Dataset]) -> xr.DataTree:
-    found: dict[str, xr.Dataset] = {}
-    lacking: list[MetricError] = []
-    for path, node in nodes(tree).items():
+def _map_nodes(metric: Callable[[xr.Dataset], xr.Dataset], data: Data) -> Data:
+    if isinstance(data, xr.Dataset):
+        return metric(data)
+    results: dict[str, xr.Dataset] = {}
+    problems: list[MetricError] = []
+    for path, node in nodes(data).items():
         try:
-            found[path] = metric(node)
+            results[path] = metric(node)
         except UnlikeContractsError:
             raise
         except MetricError as error:
-            lacking.append(error)
-    if lacking and not found:
-        raise lacking[0]
-    return xr.DataTree.from_dict({"/": xr.Dataset(attrs=tree.attrs), **found})
+            problems.append(error)
+    if problems and not results:
+        raise problems[0]
+    return xr.DataTree.from_dict({"/": xr.Dataset(attrs=data.attrs), **results})
 
 
 for register in (xr.register_dataset_accessor, xr.register_datatree_accessor):

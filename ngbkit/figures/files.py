@@ -1,4 +1,4 @@
-"""A figure in a file, made on this machine alone."""
+"""Saves a figure as a page or a picture, without a network."""
 
 from __future__ import annotations
 
@@ -19,43 +19,43 @@ SUFFIXES = (".html", *pictures.KINDS)
 
 
 def save(chart: alt.TopLevelMixin, path: str | os.PathLike[str]) -> Path:
-    """Write a chart as the suffix of `path` says, one of `SUFFIXES`; a file of that name is replaced.
+    """Write a chart in the format of the suffix of `path`, one of `SUFFIXES`; an existing file is replaced.
 
-    A page holds the scripts that it needs: it opens without a network. A picture holds where it comes from.
+    A page embeds its scripts, so that it opens without a network. A picture embeds its provenance.
 
     Raises
     ------
     UsageError
-        The suffix is another, or the file cannot be written.
+        The suffix is invalid, or the file cannot be written.
     MissingDependencyError
-        vl-convert is not installed; or what the picture is written by.
+        vl-convert, Pillow or pypdf is not installed.
     """
     target = Path(path)
     if target.suffix not in SUFFIXES:
-        raise UsageError(f"a figure is saved as {', '.join(SUFFIXES)}; {target.name!r} came. Change its suffix.")
-    content = _content(chart.to_dict(), target.suffix)
+        raise UsageError(f"invalid file name {target.name!r}; expected {', '.join(SUFFIXES)}. Change its suffix.")
+    content = _render(chart.to_dict(), target.suffix)
     try:
         write_whole(target, content)
     except OSError as error:
-        raise UsageError(f"{target} cannot be written: {error.strerror or error}. Save to another place.") from error
+        raise UsageError(f"cannot write {target}: {error.strerror or error}. Save to another folder.") from error
     return target
 
 
-def _content(spec: dict[str, Any], suffix: str) -> bytes:
+def _render(spec: dict[str, Any], suffix: str) -> bytes:
     if suffix in pictures.KINDS:
-        return pictures.pictures(spec, [suffix])[suffix]
-    return _page(spec, pictures.converter().javascript_bundle("window.vegaEmbed = vegaEmbed;")).encode()
+        return pictures.render(spec, [suffix])[suffix]
+    return _render_page(spec, pictures.load_converter().javascript_bundle("window.vegaEmbed = vegaEmbed;")).encode()
 
 
-def _page(spec: dict[str, Any], scripts: str) -> str:
-    """A page of our own: vl-convert's would let a label that holds ``</script>`` end its script."""
-    written = json.dumps(spec).replace("<", "\\u003c")
+def _render_page(spec: dict[str, Any], scripts: str) -> str:
+    """Render a page; that of vl-convert would let a label with ``</script>`` end its script."""
+    text = json.dumps(spec).replace("<", "\\u003c")
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(pictures.title(spec))}</title>\n"
+        f"<title>{escape(pictures.get_title(spec))}</title>\n"
         "<style>body { margin: 1.5rem; background: white; }</style>\n</head>\n<body>\n"
         f'<div id="figure"></div>\n<script>{scripts}</script>\n'
-        f'<script>window.vegaEmbed("#figure", {written}, {{renderer: "svg"}}).catch(console.error);</script>\n'
+        f'<script>window.vegaEmbed("#figure", {text}, {{renderer: "svg"}}).catch(console.error);</script>\n'
         "</body>\n</html>\n"
     )

@@ -1,7 +1,8 @@
-"""A panel a network, a line a compiler: what most figures of the paper are."""
+"""Line charts with one panel per network and one line per compiler, as most figures of the paper."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
@@ -18,86 +19,51 @@ By = Literal["network", "compiler"]
 Chart = TypeVar("Chart", bound="alt.FacetChart | alt.ConcatChart | alt.VConcatChart | alt.LayerChart")
 
 PANELS = 30
-"""Panels of one figure, at most; the paper has fifteen networks."""
+"""The largest number of panels of a figure; the paper has fifteen networks."""
 
 LOG_FROM = 50
-"""Values of one panel that differ by more than this factor are drawn on a logarithmic axis."""
+"""A panel whose values differ by more than this factor has a logarithmic axis."""
 
 DENSE = 2000
-"""A figure of more trials has no mark for each: its lines say as much, and its intervals are bands."""
+"""A figure of more trials has lines without marks, and bands as intervals."""
 
 _WIDTH, _HEIGHT = 200, 140
 _FOOT, _STEP = 7, 11
-# 0.5 is no 500m.
+# So that 0.5 is not formatted as 500m.
 _NUMBER = "abs(datum.value) < 1000 ? format(datum.value, '~r') : format(datum.value, '.3~s')"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lines:
-    """What is drawn over what.
+    """The rows, axes and panels of a figure."""
 
-    Parameters
-    ----------
-    frame
-        The rows, of `ngbkit.figures.rows.rows`.
-    x
-        The column along the x axis: ``"batch_size"``, on a logarithmic axis, or a factor.
-    value
-        What the values are, with their unit.
-    reference
-        A value at which a line is drawn: where a compiler gains nothing.
-    zero
-        Whether a linear axis begins at zero.
-    by
-        What has a panel of its own: ``"network"``, in which each compiler is a line, or ``"compiler"``, in which each
-        network is one.
-    families
-        Whether networks stand as `ngbkit.figures.rows.in_families` has them; else they follow each other.
-    """
-
-    frame: pd.DataFrame
-    x: str
-    value: str
-    reference: float | None = None
-    zero: bool = True
-    by: By = "network"
-    families: bool = True
+    frame: pd.DataFrame  # of `ngbkit.figures.rows.build_rows`
+    x: str  # a column: "batch_size", on a logarithmic axis, or a factor
+    value: str  # the name of the values, with their unit
+    reference: float | None = None  # a horizontal line, at the value of the baseline
+    zero: bool = True  # whether a linear axis begins at zero
+    by: By = "network"  # a panel per network with a line per compiler, or the reverse
+    families: bool = True  # whether networks are ordered by family
 
 
-def draw(asked: Lines) -> tuple[alt.FacetChart, list[str]]:
-    """The panels, each with an axis of its own, and what a reader must know of them.
-
-    Returns
-    -------
-    chart
-        Networks stand as `ngbkit.figures.rows.in_families` has them.
-    remarks
-        A line on what had no room.
-
-    Raises
-    ------
-    UsageError
-        `by` is neither of the two.
-    """
+def draw(spec: Lines) -> tuple[alt.FacetChart, list[str]]:
+    """The chart, each panel with its own axes, and remarks on panels and compilers that are not drawn."""
     import altair as alt
 
-    if asked.by not in get_args(By):
-        raise UsageError(f"by={asked.by!r} does not fit; valid are {', '.join(map(repr, get_args(By)))}.")
-    every, remarks = rows.heard(asked.frame)
-    grouped = asked.by == "network" and asked.families
-    panels, columns = rows.in_families(every) if grouped else _following(every, asked.by)
-    frame = every[every[asked.by].isin(panels[:PANELS])].copy()
-    left_out = panels[PANELS:]
-    if left_out:
-        remarks.append(f"{len(left_out)} more {asked.by}s are not drawn, from {left_out[0]} on")
-    look = marks.Look.of(frame, "compiler" if asked.by == "network" else "network")
-    frame["place"] = _places(frame, asked.by, asked.x)
-    kept = ["network", "compiler", asked.x, "value", "low", "high", "status", "error", "place"]
-    kept += [] if len(frame) > DENSE else ["samples"]
-    layers = _layers(asked, frame, look)
-    # Panels are aligned by their own edges, whatever their axes need: the space between is for those.
-    chart = alt.layer(*layers, data=marks.inline(frame[kept]), width=_WIDTH, height=_HEIGHT).facet(
-        facet=alt.Facet(f"{asked.by}:N", title=None, sort=panels[:PANELS], header=HEADER),
+    if spec.by not in get_args(By):
+        raise UsageError(f"invalid by={spec.by!r}; expected one of {', '.join(map(repr, get_args(By)))}.")
+    trials, remarks = rows.drop_failed_compilers(spec.frame)
+    panels, columns = _order_panels(trials, spec)
+    frame = trials[trials[spec.by].isin(panels[:PANELS])].copy()
+    remarks += describe_omitted(panels, f"{spec.by}s")
+    look = marks.Look.of(frame, "compiler" if spec.by == "network" else "network")
+    frame["place"] = _stack_failures(frame, spec.by, spec.x)
+    names = ["network", "compiler", spec.x, "value", "low", "high", "status", "error", "place"]
+    names += [] if len(frame) > DENSE else ["samples"]
+    layers = _build_layers(spec, frame, look)
+    # Panels are aligned by their own edges, whatever space their axes need; the spacing is for those.
+    chart = alt.layer(*layers, data=marks.inline(frame[names]), width=_WIDTH, height=_HEIGHT).facet(
+        facet=alt.Facet(f"{spec.by}:N", title=None, sort=panels[:PANELS], header=HEADER),
         columns=columns,
         bounds="flush",
         spacing={"row": 74, "column": 52},
@@ -105,85 +71,93 @@ def draw(asked: Lines) -> tuple[alt.FacetChart, list[str]]:
     return chart.resolve_scale(y="independent").resolve_axis(x="independent"), remarks
 
 
+def describe_omitted(panels: Sequence[str], kind: str = "panels") -> list[str]:
+    """A remark on the panels beyond `PANELS`."""
+    omitted = panels[PANELS:]
+    return [f"{len(omitted)} more {kind} are not drawn, starting with {omitted[0]}"] if omitted else []
+
+
 HEADER = {"labelFontSize": 12, "labelFontWeight": "bold", "labelAnchor": "start", "labelPadding": 4}
 
 
-def _layers(asked: Lines, frame: pd.DataFrame, look: marks.Look) -> list[alt.Chart]:
+def _build_layers(spec: Lines, frame: pd.DataFrame, look: marks.Look) -> list[alt.Chart]:
     import altair as alt
 
-    x = _x(asked, frame)
-    scale = _scale(asked, frame)
+    x = _build_x(spec, frame)
+    scale = _build_scale(spec, frame)
     y = alt.Y("value:Q", title=None, scale=scale, axis=alt.Axis(tickCount=5, labelExpr=_NUMBER))
-    tooltip = [*("network:N", "compiler:N", f"{asked.x}:Q"), alt.Tooltip("value:Q", title=asked.value, format=".4~g")]
-    told = [*tooltip, alt.Tooltip("low:Q", format=".4~g"), alt.Tooltip("high:Q", format=".4~g"), "samples:Q"]
-    base = alt.Chart().encode(x, look.colour())
-    there = base.transform_filter("isValid(datum.value)")
+    labels = ["network:N", "compiler:N", f"{spec.x}:Q"]
+    tooltip = [*labels, alt.Tooltip("value:Q", title=spec.value, format=".4~g")]
+    tooltip += [*(alt.Tooltip(f"{name}:Q", format=".4~g") for name in ("low", "high")), "samples:Q"]
+    base = alt.Chart().encode(x, look.encode_colour())
+    measured = base.transform_filter("isValid(datum.value)")
     dense = len(frame) > DENSE
     layers: list[Any] = []
-    if asked.reference is not None:
-        layers.append(alt.Chart().mark_rule(color="#999999", strokeDash=[2, 2]).encode(y=alt.datum(asked.reference)))
+    if spec.reference is not None:
+        layers.append(alt.Chart().mark_rule(color="#999999", strokeDash=[2, 2]).encode(y=alt.datum(spec.reference)))
     if frame["low"].notna().any():
-        spread = there.mark_rule(strokeWidth=1.5, opacity=0.55)
+        interval = measured.mark_rule(strokeWidth=1.5, opacity=0.55)
         if dense:
-            spread = base.mark_area(opacity=0.18, invalid="break-paths-filter-domains")
-        layers.append(spread.encode(alt.Y("low:Q", title=None, scale=scale), alt.Y2("high:Q")))
-    layers.append(base.mark_line(strokeWidth=2, invalid="break-paths-filter-domains").encode(y, look.dash()))
+            interval = base.mark_area(opacity=0.18, invalid="break-paths-filter-domains")
+        layers.append(interval.encode(alt.Y("low:Q", title=None, scale=scale), alt.Y2("high:Q")))
+    layers.append(base.mark_line(strokeWidth=2, invalid="break-paths-filter-domains").encode(y, look.encode_dash()))
     if not dense:
-        layers.append(there.mark_circle(size=34, opacity=1).encode(y, tooltip=told))
+        layers.append(measured.mark_circle(size=34, opacity=1).encode(y, tooltip=tooltip))
     failed = base.mark_point(filled=True, size=50, opacity=1)
-    for place in sorted({int(one) for one in frame["place"] if one >= 0}):
-        # At the foot of the panel, whatever its axis: those of one place stand on each other.
-        foot = failed.transform_filter(f"datum.place == {place}").encode(look.shape())
-        tooltip = ["network:N", "compiler:N", f"{asked.x}:Q", "status:N", "error:N"]
-        layers.append(foot.encode(y=alt.value(_HEIGHT - _FOOT - _STEP * place), tooltip=tooltip))
+    for place in range(int(frame["place"].max()) + 1):
+        # Stacked at the bottom of the panel, whatever its axis.
+        mark = failed.transform_filter(f"datum.place == {place}").encode(look.encode_shape())
+        bottom = alt.value(_HEIGHT - _FOOT - _STEP * place)
+        layers.append(mark.encode(y=bottom, tooltip=[*labels, "status:N", "error:N"]))
     return layers
 
 
-def _x(asked: Lines, frame: pd.DataFrame) -> alt.X:
+def _build_x(spec: Lines, frame: pd.DataFrame) -> alt.X:
     import altair as alt
 
-    if asked.x != "batch_size":
-        values = sorted(set(frame[asked.x].dropna()))
+    if spec.x != "batch_size":
+        values = sorted(set(frame[spec.x].dropna()))
         axis = alt.Axis(values=values, format="~g", grid=False, labelOverlap="greedy")
-        return alt.X(f"{asked.x}:Q", title=asked.x, axis=axis, scale=alt.Scale(zero=False, nice=False, padding=12))
-    sizes = marks.whole(frame[asked.x])
+        return alt.X(f"{spec.x}:Q", title=spec.x, axis=axis, scale=alt.Scale(zero=False, nice=False, padding=12))
+    sizes = marks.sort_batch_sizes(frame[spec.x])
     axis = alt.Axis(values=sizes, format="d", grid=False, labelOverlap="greedy", labelSeparation=5)
     return alt.X("batch_size:Q", title="batch size", axis=axis, scale=alt.Scale(type="log", base=2, padding=14))
 
 
-def _scale(asked: Lines, frame: pd.DataFrame) -> alt.Scale:
+def _build_scale(spec: Lines, frame: pd.DataFrame) -> alt.Scale:
     import altair as alt
 
-    parts = [part["value"] for _, part in frame.groupby(asked.by, sort=False)]
-    # Below what is drawn there is room for the marks of trials without a result.
+    # The marks of trials without a result are below the values.
     places = int(frame["place"].max()) + 1
-    room = [_HEIGHT - (_STEP * places + _FOOT - 3 if places else 0), 0]
-    if any(spans(part) for part in parts):
-        return alt.Scale(type="log", nice=False, padding=10, range=room)
-    return alt.Scale(zero=asked.zero, nice=True, padding=0 if asked.zero else 8, range=room)
+    extent = [_HEIGHT - (_STEP * places + _FOOT - 3 if places else 0), 0]
+    if needs_log_axis(frame, spec.by):
+        return alt.Scale(type="log", nice=False, padding=10, range=extent)
+    return alt.Scale(zero=spec.zero, nice=True, padding=0 if spec.zero else 8, range=extent)
 
 
-def spans(values: pd.Series[float]) -> bool:
-    """Whether values differ by so much that only a logarithmic axis shows them all."""
-    positive = values[values > 0]
-    return bool(len(positive) and positive.max() > LOG_FROM * positive.min())
+def needs_log_axis(frame: pd.DataFrame, panel: str, column: str = "value") -> bool:
+    """Whether the values of any panel differ by so much that only a logarithmic axis shows them all."""
+    positive = frame[frame[column] > 0].groupby(panel, sort=False)[column]
+    return bool((positive.max() > LOG_FROM * positive.min()).any())
 
 
-def _following(frame: pd.DataFrame, by: By) -> tuple[list[str], int]:
-    """The panels as they come, and how many stand in a line."""
-    found = list(dict.fromkeys(frame[by]))
-    return found, rows.columns_of(len(found))
+def _order_panels(frame: pd.DataFrame, spec: Lines) -> tuple[list[str], int]:
+    """The panels in order, and the number of columns."""
+    if spec.by == "network" and spec.families:
+        return rows.order_by_family(frame)
+    panels = list(dict.fromkeys(frame[spec.by]))
+    return panels, rows.count_columns(len(panels))
 
 
-def _places(frame: pd.DataFrame, panel: str, x: str) -> np.ndarray:
-    """The place of each failed trial among those of its panel and its x; -1 of one that did not fail."""
+def _stack_failures(frame: pd.DataFrame, panel: str, x: str) -> np.ndarray:
+    """The position of each failed trial among those of its panel and its x; -1 for other trials."""
     failed = frame["status"].isin(list(theme.STATUS_SHAPES))
-    found = np.full(len(frame), -1)
-    found[failed.to_numpy()] = frame[failed].groupby([panel, x], sort=False).cumcount().to_numpy()
-    return found
+    places = np.full(len(frame), -1)
+    places[failed.to_numpy()] = frame[failed].groupby([panel, x], sort=False).cumcount().to_numpy()
+    return places
 
 
-def finished(chart: Chart, title: alt.TitleParams) -> Chart:
-    """The chart, given its title and our look."""
+def finish(chart: Chart, title: alt.TitleParams) -> Chart:
+    """Set the title and the theme of a chart."""
     chart.title, chart.config = title, theme.CONFIG
     return chart

@@ -1,4 +1,4 @@
-"""What every figure is drawn with: its rows inside it, one colour a compiler, one shape a way to fail."""
+"""The marks of every figure: embedded rows, one colour per compiler, one shape per failure status."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ if TYPE_CHECKING:
     import altair as alt
     import pandas as pd
 
-WHY = "#B3261E"
-"""The colour of a written reason."""
+REASON_COLOUR = "#B3261E"
+"""The colour of the text that explains a missing value."""
 
 _DIGITS = "%.6g"
 
 
 def inline(frame: pd.DataFrame) -> alt.InlineData:
-    """The rows of a frame, inside the figure: as CSV, which is a third of the same as JSON.
+    """Embed the rows of a frame in the figure as CSV, a third of the size of JSON.
 
-    A NaN is a null, so that a line breaks there. Texts stay texts, whatever they look like; a truth is 0 or 1.
+    NaN becomes null, so that a line breaks there. Texts stay texts, also those that look like numbers; booleans become
+    0 or 1.
     """
     import altair as alt
     from pandas.api.types import is_bool_dtype, is_numeric_dtype
@@ -34,56 +35,46 @@ def inline(frame: pd.DataFrame) -> alt.InlineData:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """How the lines and the statuses of a figure are told apart.
+    """The encodings that distinguish the lines and the failure statuses of a figure."""
 
-    Parameters
-    ----------
-    labels
-        Of the lines, in the order of the legend.
-    statuses
-        Those of trials without a result.
-    of_what
-        What has a line of its own: ``"compiler"`` or ``"network"``.
-    """
-
-    labels: Sequence[str]
-    statuses: Sequence[str]
-    of_what: str = "compiler"
+    labels: Sequence[str]  # of the lines, in the order of the legend
+    statuses: Sequence[str]  # of trials without a result
+    series: str = "compiler"  # a line per "compiler" or per "network"
 
     @classmethod
-    def of(cls, frame: pd.DataFrame, of_what: str = "compiler") -> Look:
-        """Of the rows of a figure, with the columns `of_what` and ``status``."""
-        there = set(frame["status"])
-        statuses = [name for name in theme.STATUS_SHAPES if name in there]
-        return cls(labels=list(dict.fromkeys(frame[of_what])), statuses=statuses, of_what=of_what)
+    def of(cls, frame: pd.DataFrame, series: str = "compiler") -> Look:
+        """The look of the rows of a figure, with the columns `series` and ``status``."""
+        statuses = set(frame["status"])
+        shapes = [name for name in theme.STATUS_SHAPES if name in statuses]
+        return cls(labels=list(dict.fromkeys(frame[series])), statuses=shapes, series=series)
 
-    def colour(self, *, symbol: str = "stroke", **how: Any) -> alt.Color:
-        """A colour a line; its legend shows a stroke, or the `symbol` that is asked for."""
+    def encode_colour(self, *, symbol: str = "stroke", **options: Any) -> alt.Color:
+        """Encode one colour per line; the legend shows a stroke, or another `symbol`."""
         import altair as alt
 
-        colours = theme.colours if self.of_what == "compiler" else theme.network_colours
-        scale = alt.Scale(domain=self.labels, range=list(colours(self.labels).values()))
+        assign = theme.assign_colours if self.series == "compiler" else theme.assign_network_colours
+        scale = alt.Scale(domain=self.labels, range=list(assign(self.labels).values()))
         legend = alt.Legend(symbolType=symbol, symbolSize=90, symbolOpacity=1)
         if symbol == "stroke":
             legend = alt.Legend(symbolType=symbol, symbolStrokeWidth=3, symbolSize=200, symbolOpacity=1)
-        return alt.Color(f"{self.of_what}:N", scale=scale, title=self.of_what, **{"legend": legend, **how})
+        return alt.Color(f"{self.series}:N", scale=scale, title=self.series, **{"legend": legend, **options})
 
-    def dash(self) -> alt.StrokeDash:
-        """A dash a set of options of one compiler; of networks, one as soon as their colours come again."""
+    def encode_dash(self) -> alt.StrokeDash:
+        """Encode one dash per set of options of a compiler; for networks, a new dash when their colours repeat."""
         import altair as alt
 
-        dashes = theme.dashes if self.of_what == "compiler" else theme.network_dashes
-        scale = alt.Scale(domain=self.labels, range=list(dashes(self.labels).values()))
-        return alt.StrokeDash(f"{self.of_what}:N", scale=scale, title=self.of_what)
+        assign = theme.assign_dashes if self.series == "compiler" else theme.assign_network_dashes
+        scale = alt.Scale(domain=self.labels, range=list(assign(self.labels).values()))
+        return alt.StrokeDash(f"{self.series}:N", scale=scale, title=self.series)
 
-    def shape(self) -> alt.Shape:
-        """A shape a way to fail."""
+    def encode_shape(self) -> alt.Shape:
+        """Encode one shape per failure status."""
         import altair as alt
 
         scale = alt.Scale(domain=self.statuses, range=[theme.STATUS_SHAPES[name] for name in self.statuses])
         return alt.Shape("status:N", scale=scale, title="no result")
 
 
-def whole(values: Iterable[float]) -> list[int]:
-    """Batch sizes, sorted, each once."""
+def sort_batch_sizes(values: Iterable[float]) -> list[int]:
+    """The distinct batch sizes, sorted."""
     return sorted({int(value) for value in values})

@@ -1,4 +1,4 @@
-"""A figure as a picture, made on this machine alone, that holds where it comes from: SVG, PNG or PDF."""
+"""Renders a figure as SVG, PNG or PDF with embedded provenance, without a network."""
 
 from __future__ import annotations
 
@@ -14,90 +14,79 @@ from ngbkit.errors import MissingDependencyError
 from ngbkit.figures.provenance import KEY
 
 KINDS = (".svg", ".png", ".pdf")
-"""What a figure can be drawn as."""
+"""The suffixes of the formats of a picture."""
 
 
-def pictures(spec: dict[str, Any], kinds: Iterable[str] = KINDS) -> dict[str, bytes]:
-    """A figure as the content of a file of each kind.
+def render(spec: dict[str, Any], kinds: Iterable[str] = KINDS) -> dict[str, bytes]:
+    """Render a figure as the content of a file of each kind.
 
-    What the figure says of its origin (`ngbkit.figures.provenance`) is in the file, as JSON: the element ``metadata``
-    of an SVG, the text ``ngbkit`` of a PNG, the entry ``/ngbkit`` of what a PDF tells about itself.
-
-    Raises
-    ------
-    MissingDependencyError
-        vl-convert, Pillow or pypdf is not installed.
+    The provenance of the figure (`ngbkit.figures.provenance`) is embedded as JSON: in the element ``metadata`` of an
+    SVG, the text ``ngbkit`` of a PNG, the metadata entry ``/ngbkit`` of a PDF.
     """
-    convert = converter()
-    drawn = str(convert.vegalite_to_svg(spec))
-    known = spec.get("usermeta", {}).get(KEY)
-    told = json.dumps(known) if known else ""
-    found = {}
+    converter = load_converter()
+    svg = str(converter.vegalite_to_svg(spec))
+    provenance = spec.get("usermeta", {}).get(KEY)
+    metadata = json.dumps(provenance) if provenance else ""
+    files = {}
     for kind in kinds:
         if kind == ".svg":
-            found[kind] = _svg(drawn, told).encode()
+            files[kind] = _embed_in_svg(svg, metadata).encode()
         elif kind == ".png":
-            found[kind] = _png(bytes(convert.svg_to_png(drawn, scale=2)), told)
+            files[kind] = _embed_in_png(bytes(converter.svg_to_png(svg, scale=2)), metadata)
         else:
-            found[kind] = _pdf(bytes(convert.svg_to_pdf(drawn)), told, title(spec))
-    return found
+            files[kind] = _embed_in_pdf(bytes(converter.svg_to_pdf(svg)), metadata, get_title(spec))
+    return files
 
 
-def title(spec: Mapping[str, Any]) -> str:
-    """What stands above a figure, in a line."""
-    found = spec.get("title") or ""
-    return found if isinstance(found, str) else str(found.get("text", ""))
+def get_title(spec: Mapping[str, Any]) -> str:
+    """The title of a figure, in one line."""
+    title = spec.get("title") or ""
+    return title if isinstance(title, str) else str(title.get("text", ""))
 
 
-def converter() -> Any:
-    """What makes pictures of specifications.
-
-    Raises
-    ------
-    MissingDependencyError
-        vl-convert is not installed.
-    """
-    return _library("vl_convert", "vl-convert-python")
+def load_converter() -> Any:
+    """Import vl-convert; a `MissingDependencyError` if it is not installed."""
+    return _import_library("vl_convert", "vl-convert-python")
 
 
-def _library(module: str, package: str) -> Any:
+def _import_library(module: str, package: str) -> Any:
     try:
         return import_module(module)
     except ImportError as error:
         raise MissingDependencyError(package, "notebook") from error
 
 
-def _svg(drawn: str, told: str) -> str:
-    head, end, rest = drawn.partition(">")
-    return f"{head}{end}<metadata>{escape(told)}</metadata>{rest}" if told else drawn
+def _embed_in_svg(svg: str, metadata: str) -> str:
+    head, end, rest = svg.partition(">")
+    return f"{head}{end}<metadata>{escape(metadata)}</metadata>{rest}" if metadata else svg
 
 
-def _png(drawn: bytes, told: str) -> bytes:
-    images, text = _library("PIL.Image", "pillow"), _library("PIL.PngImagePlugin", "pillow").PngInfo()
-    if told:
-        text.add_itxt(KEY, told)
+def _embed_in_png(png: bytes, metadata: str) -> bytes:
+    images, text = _import_library("PIL.Image", "pillow"), _import_library("PIL.PngImagePlugin", "pillow").PngInfo()
+    if metadata:
+        text.add_itxt(KEY, metadata)
     target = BytesIO()
-    with images.open(BytesIO(drawn)) as image:
+    with images.open(BytesIO(png)) as image:
         white = images.new("RGBA", image.size, "white")
-        whole = images.alpha_composite(white, image.convert("RGBA")).convert("RGB")
-    # A chart has few colours: by a palette it takes a third of the bytes, and looks the same.
-    palette = whole.quantize(256, method=images.Quantize.MEDIANCUT, dither=images.Dither.NONE)
+        opaque = images.alpha_composite(white, image.convert("RGBA")).convert("RGB")
+    # A chart has few colours: with a palette it takes a third of the bytes and looks the same.
+    palette = opaque.quantize(256, method=images.Quantize.MEDIANCUT, dither=images.Dither.NONE)
     palette.save(target, "PNG", pnginfo=text, optimize=True)
     return target.getvalue()
 
 
-def _pdf(drawn: bytes, told: str, name: str) -> bytes:
-    if not told:
-        return drawn
-    library, logger = _library("pypdf", "pypdf"), logging.getLogger("pypdf")
-    # It warns of a count in the trailer that vl-convert writes too low, and corrects it.
+def _embed_in_pdf(pdf: bytes, metadata: str, title: str) -> bytes:
+    if not metadata:
+        return pdf
+    library, logger = _import_library("pypdf", "pypdf"), logging.getLogger("pypdf")
+    # pypdf warns of a count in the trailer that vl-convert writes too low, and corrects it.
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:
-        writer = library.PdfWriter(clone_from=BytesIO(drawn))
+        writer = library.PdfWriter(clone_from=BytesIO(pdf))
     finally:
         logger.setLevel(level)
-    writer.add_metadata({"/Title": name, f"/{KEY}": told})
+    writer.add_metadata({"/Title": title, f"/{KEY}": metadata})
     writer.compress_identical_objects()
     for page in writer.pages:
         page.compress_content_streams()

@@ -1,4 +1,4 @@
-"""The figures at hand on every dataset and tree: ``ds.ngb.plot.speedup()``."""
+"""The figures as methods of every dataset and tree: ``ds.ngb.plot.speedup()``."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ if TYPE_CHECKING:
 class Plots:
     """The figures of `ngbkit.figures` as methods.
 
-    Each takes, beside its own parameters, the labels to draw by the name of their dim:
-    ``ds.ngb.plot.speedup(compiler=["openvino", "tvm"], batch_size=8)``. What they are relative to need not be among
-    them.
+    Besides its own parameters, each accepts the labels to draw by the name of their dim:
+    ``ds.ngb.plot.speedup(compiler=["openvino", "tvm"], batch_size=8)``. Their reference need not be among them.
     """
 
     def __init__(self, data: Data) -> None:

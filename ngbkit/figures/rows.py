@@ -1,4 +1,4 @@
-"""What a figure draws, as rows: a trial each, with its value, the interval of it, and what became of the trial."""
+"""The rows of a figure: one per trial, with its value, interval and status."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 import xarray as xr
 
 from ngbkit.dataset.assembly import factor_dims, nodes
+from ngbkit.dataset.long_form import list_factors, to_frame
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError, UnknownNameError, UsageError
 from ngbkit.sweep.records import OPEN
@@ -20,127 +21,84 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Values = Callable[[xr.Dataset], xr.Dataset]
-"""What is drawn of a node: a dataset with ``value``, and ``low`` and ``high`` where there is an interval."""
+"""Computes what a figure draws of a node: a dataset with ``value``, and optionally with ``low`` and ``high``."""
 
 Select = Mapping[str, Any]
 """By dim, the label or the labels to draw."""
 
 
-def of_metric(metric: Callable[..., xr.DataArray | xr.Dataset], ci: float | None) -> Values:
-    """A metric with its interval; without one where the dataset has no samples that it could come from.
+def wrap_metric(metric: Callable[..., xr.DataArray | xr.Dataset], ci: float | None) -> Values:
+    """Draw a metric of `ngbkit.metrics` with its interval; without one if the dataset has no samples."""
 
-    Parameters
-    ----------
-    metric
-        One of `ngbkit.metrics`, which takes a dataset and `ci`.
-    ci
-        The probability that an interval is to cover, or None for no interval.
-    """
+    def compute(node: xr.Dataset) -> xr.Dataset:
+        has_samples = {"latency", "round"} <= set(node.variables)
+        result = metric(node, ci=ci if has_samples else None)
+        if isinstance(result, xr.DataArray):
+            return xr.Dataset({"value": result})
+        columns = {"ci_low": "low", "ci_high": "high"}
+        return result.rename({name: columns.get(str(name), "value") for name in result.data_vars})
 
-    def found(node: xr.Dataset) -> xr.Dataset:
-        sampled = {"latency", "round"} <= set(node.variables)
-        known = metric(node, ci=ci if sampled else None)
-        if isinstance(known, xr.DataArray):
-            return xr.Dataset({"value": known})
-        ends = {"ci_low": "low", "ci_high": "high"}
-        named = {name: ends.get(str(name), "value") for name in known.data_vars}
-        return known.rename(named)
-
-    return found
+    return compute
 
 
-def of_variable(name: str) -> Values:
-    """A variable of the dataset as it is."""
+def wrap_variable(name: str) -> Values:
+    """Draw a variable of the dataset."""
 
-    def found(node: xr.Dataset) -> xr.Dataset:
+    def select(node: xr.Dataset) -> xr.Dataset:
         if name not in node or not node[name].notnull().any():
-            raise MetricError(f"this figure draws {name!r}, and the dataset has none. Take one that was measured.")
+            raise MetricError(f"this figure draws {name!r}, which this dataset lacks. Use a dataset that measured it.")
         return xr.Dataset({"value": node[name]})
 
-    return found
+    return select
 
 
-def rows(data: Data, values: Values, select: Select, *, axes: Collection[str] = ()) -> pd.DataFrame:
-    """The trials to draw, in the order of the dataset.
+def build_rows(data: Data, values: Values, select: Select, *, axes: Collection[str] = ()) -> pd.DataFrame:
+    """The trials to draw, in the order of the dataset; a `MetricError` if no node has the reference of the values.
 
-    Parameters
-    ----------
-    data
-        A dataset or a tree. Nodes that lack what the values are relative to are left out, unless all do.
-    values
-        What is drawn of a node.
-    select
-        By dim, the label or the labels to draw; they are chosen after the values are computed, so that what those are
-        relative to is there.
-    axes
-        Factors that have an axis of the figure, and no part in the network's name.
-
-    Returns
-    -------
-    pandas.DataFrame
-        ``network`` (the workload with its factors, and the device where there are several), ``workload``, the factors,
-        ``device``, ``compiler``, ``batch_size``, ``value``, ``low``, ``high``, ``status``, ``error``,
-        ``samples`` (how many), and ``parameters`` where the dataset knows them.
-
-    Raises
-    ------
-    UnknownNameError
-        A dim or a label that the dataset does not have.
-    UsageError
-        Nothing is left to draw.
-    MetricError
-        All nodes lack what the values are relative to: the first one's.
+    The columns are ``network`` (the workload with its factors but those in `axes`, and its device if there are
+    several), ``workload``, the factors, ``device``, ``compiler``, ``batch_size``, ``value``, ``low``, ``high``,
+    ``status``, ``error``, ``samples`` (their number), and ``parameters`` if the dataset has them. Labels are selected
+    after the values are computed, so that their reference need not be selected.
     """
     import pandas as pd
 
     frames: list[pd.DataFrame] = []
-    lacking: MetricError | None = None
+    problem: MetricError | None = None
     for node in nodes(data).values():
         try:
-            frames.append(_flat(node, values(node)))
+            frames.append(_flatten(node, values(node)))
         except MetricError as error:
-            lacking = lacking or error
-    if lacking is not None and not frames:
-        raise lacking
-    factors = list(dict.fromkeys(name for node in nodes(data).values() for name in factor_dims(node)))
-    together = pd.concat(frames, ignore_index=True)
-    frame = _selected(together[together["status"] != ""], select, factors)  # what nobody asked for has no status
-    several = frame["device"].nunique() > 1
-    inside = [name for name in factors if name not in axes]
-    frame.insert(0, "network", networks(frame, inside, several))
+            problem = problem or error
+    if problem is not None and not frames:
+        raise problem
+    factors = list_factors(data)
+    trials = pd.concat(frames, ignore_index=True)
+    frame = _select(trials[trials["status"] != ""], select, factors)  # a trial that no run requested has no status
+    many_devices = frame["device"].nunique() > 1
+    frame.insert(0, "network", name_networks(frame, [name for name in factors if name not in axes], many_devices))
     return frame
 
 
-def networks(frame: pd.DataFrame, factors: Sequence[str], several: bool) -> list[str]:
-    """What each row's network is called: the workload, its factors, and the device where there are several."""
-    wanted = ["workload", *(name for name in factors if name in frame), *(["device"] if several else [])]
+def name_networks(frame: pd.DataFrame, factors: Sequence[str], with_device: bool) -> list[str]:
+    """The network of each row, by name."""
+    labels = ["workload", *(name for name in factors if name in frame), *(["device"] if with_device else [])]
     # A sweep has many trials of few networks.
-    known = frame.groupby(wanted, sort=False, dropna=False).ngroup().to_numpy()
-    firsts = frame[wanted].iloc[np.unique(known, return_index=True)[1]]
-    names = [network(row, factors, several) for row in firsts.to_dict("records")]
-    return [names[at] for at in known]
+    numbers = frame.groupby(labels, sort=False, dropna=False).ngroup().to_numpy()
+    firsts = frame[labels].iloc[np.unique(numbers, return_index=True)[1]]
+    names = [name_network(row, factors, with_device) for row in firsts.to_dict("records")]
+    return [names[number] for number in numbers]
 
 
-def network(row: Mapping[Any, Any], factors: Sequence[str], several: bool) -> str:
-    """What one trial's network is called, from its labels."""
-    takes = [f"{name} {row[name]:g}" for name in factors if name in row and row[name] == row[name]]
-    return ", ".join([row["workload"], *takes]) + (f" on {row['device']}" if several else "")
+def name_network(trial: Mapping[Any, Any], factors: Sequence[str], with_device: bool) -> str:
+    """Name the network of a trial from its labels: ``conv, depth 2 on cpu``."""
+    values = [f"{name} {trial[name]:g}" for name in factors if name in trial and trial[name] == trial[name]]
+    return ", ".join([trial["workload"], *values]) + (f" on {trial['device']}" if with_device else "")
 
 
-def over(factor: str, values: Values, figure: str, example: str) -> Values:
-    """The same of nodes that vary a factor; the others lack it.
+def require_factor(factor: str, values: Values, figure: str, example: str) -> Values:
+    """Draw only nodes that vary a factor; `figure` and `example`, values to sweep, are for the error."""
 
-    Parameters
-    ----------
-    factor
-        What the figure is over.
-    values
-        What is drawn of a node.
-    figure, example
-        Its name, and values to sweep, for the error.
-    """
-
-    def found(node: xr.Dataset) -> xr.Dataset:
+    def compute(node: xr.Dataset) -> xr.Dataset:
         if factor not in factor_dims(node) or node.sizes[factor] < 2:
             varied = ", ".join(factor_dims(node)) or "no factor"
             raise MetricError(
@@ -149,104 +107,97 @@ def over(factor: str, values: Values, figure: str, example: str) -> Values:
             )
         return values(node)
 
-    return found
+    return compute
 
 
-def without_baseline(frame: pd.DataFrame, baseline: str = BASELINE) -> pd.DataFrame:
-    """The rows of the compilers that are compared with the baseline; its own are 1 by definition."""
-    kept = frame[frame["compiler"] != baseline]
-    return frame if kept.empty else kept.reset_index(drop=True)
+def drop_baseline(frame: pd.DataFrame, baseline: str = BASELINE) -> pd.DataFrame:
+    """The rows of the compilers that are compared with the baseline, whose own value is 1 by definition."""
+    compared = frame[frame["compiler"] != baseline]
+    return frame if compared.empty else compared.reset_index(drop=True)
 
 
-def heard(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
-    """The rows without those of compilers that gave no result at all, and a remark that names these.
+def drop_failed_compilers(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    """The rows of compilers with any result, and a remark that names the others.
 
-    A mark for each of their trials in each panel would say nothing more.
+    A mark for each trial of those in each panel would add nothing.
     """
-    speaks = frame.groupby("compiler", sort=False)["status"].agg(lambda one: bool(one.isin(["ok", *OPEN]).any()))
-    silent = speaks.index[~speaks].tolist()
-    if not silent or speaks[speaks].empty:
+    by_compiler = frame.groupby("compiler", sort=False)["status"]
+    has_result = by_compiler.agg(lambda statuses: bool(statuses.isin(["ok", *OPEN]).any()))
+    failed = has_result.index[~has_result].tolist()
+    if not failed or not has_result.any():
         return frame, []
-    why = {name: ", ".join(dict.fromkeys(frame[frame["compiler"] == name]["status"])) for name in silent}
-    remark = f"no result in any trial: {', '.join(f'{name} ({reason})' for name, reason in why.items())}"
-    return frame[~frame["compiler"].isin(silent)].reset_index(drop=True), [remark]
+    reasons = {name: ", ".join(dict.fromkeys(frame[frame["compiler"] == name]["status"])) for name in failed}
+    remark = f"no result in any trial: {', '.join(f'{name} ({reason})' for name, reason in reasons.items())}"
+    return frame[~frame["compiler"].isin(failed)].reset_index(drop=True), [remark]
 
 
-def family(workload: str) -> str:
-    """The family that a network belongs to: the paper's, or the letters that its name begins with."""
+def find_family(workload: str) -> str:
+    """The family of a network: that of the paper, or the leading letters of its name."""
     for name, members in FAMILIES.items():
         if workload in members:
             return name
-    found = re.match(r"[A-Za-z]+", workload)
-    return found[0].lower() if found else workload
+    letters = re.match(r"[A-Za-z]+", workload)
+    return letters[0].lower() if letters else workload
 
 
-def in_families(frame: pd.DataFrame) -> tuple[list[str], int]:
-    """The networks by size and then by family, and how many stand in a line.
+def order_by_family(frame: pd.DataFrame) -> tuple[list[str], int]:
+    """The networks in the order of their panels, and the number of columns.
 
-    Where every family has as many networks, each line is of one size, from the smallest on, and each column a family,
-    as in the paper's figure 5; else networks follow each other as they come.
+    If all families have the same number of networks, each row has one size, the smallest first, and each column one
+    family, as in the paper's figure 5; otherwise networks are in the order of the frame.
     """
-    known = frame.drop_duplicates("network")
-    columns: dict[tuple[str, str], list[tuple[float, str]]] = {}
-    for place, row in enumerate(known.to_dict("records")):
+    networks = frame.drop_duplicates("network")
+    families: dict[tuple[str, str], list[tuple[float, str]]] = {}
+    for number, row in enumerate(networks.to_dict("records")):
         size = row.get("parameters", np.nan)
-        member = (float(size) if np.isfinite(size) else float(place), str(row["network"]))
-        columns.setdefault((row["device"], family(row["workload"])), []).append(member)
-    heights = {len(members) for members in columns.values()}
-    if len(heights) == 1 and heights != {1} and 1 < len(columns) <= _MOST_COLUMNS:
-        lines = zip(*(sorted(members) for members in columns.values()), strict=True)
-        return [name for line in lines for _, name in line], len(columns)
-    names = known["network"].tolist()
-    return names, columns_of(len(names))
+        member = (float(size) if np.isfinite(size) else float(number), str(row["network"]))
+        families.setdefault((row["device"], find_family(row["workload"])), []).append(member)
+    heights = {len(members) for members in families.values()}
+    if len(heights) == 1 and heights != {1} and 1 < len(families) <= _MOST_COLUMNS:
+        lines = zip(*(sorted(members) for members in families.values()), strict=True)
+        return [name for line in lines for _, name in line], len(families)
+    names = networks["network"].tolist()
+    return names, count_columns(len(names))
 
 
-def columns_of(count: int) -> int:
-    """How many panels stand in a line: lines are about as full as each other."""
-    lines = -(-count // _USUAL_COLUMNS)
-    return -(-count // lines)
+def count_columns(panels: int) -> int:
+    """The number of columns that fills all rows of panels about equally."""
+    lines = -(-panels // _USUAL_COLUMNS)
+    return -(-panels // lines)
 
 
 _MOST_COLUMNS, _USUAL_COLUMNS = 6, 5
 _LABELS = ("device", "compiler", "batch_size")
 
 
-def _flat(node: xr.Dataset, found: xr.Dataset) -> pd.DataFrame:
-    labels = ["workload", *factor_dims(node), *_LABELS]
-    known = found.assign(status=node["status"], error=node["error"], samples=_samples(node))
-    known = known.drop_vars([name for name in known.coords if name not in labels])
-    if "parameters" in node.coords:
-        known = known.assign(parameters=node["parameters"].reset_coords(drop=True))
-    # A label that the user selected is left as a scalar: it becomes a dim again, of one.
-    wide = known.expand_dims([name for name in labels if name not in known.dims])
-    for name in ("low", "high"):
-        if name not in wide:
-            wide[name] = xr.full_like(wide["value"], np.nan, dtype=float)
-    frame = wide.reset_coords(drop=True).to_dataframe().reset_index()
-    own = [str(name) for name in found.data_vars if name not in ("value", "low", "high")]
-    kept = [*labels, "value", "low", "high", *own, "status", "error", "samples", "parameters"]
-    return frame[[name for name in kept if name in frame]]
+def _flatten(node: xr.Dataset, values: xr.Dataset) -> pd.DataFrame:
+    missing = xr.full_like(values["value"], np.nan, dtype=float)
+    variables = {name: values.get(name, missing) for name in ("value", "low", "high")} | dict(values.data_vars)
+    variables |= {"status": node["status"], "error": node["error"], "samples": _count_samples(node)}
+    trials = xr.Dataset(variables)
+    return to_frame(trials.reset_coords("parameters") if "parameters" in trials.coords else trials)
 
 
-def _samples(node: xr.Dataset) -> xr.DataArray:
-    """How many each trial has; NaN where that was not kept, as for what was published elsewhere."""
+def _count_samples(node: xr.Dataset) -> xr.DataArray:
+    """The number of samples of each trial; NaN without samples, as for published values."""
     if "latency" not in node:
         return xr.full_like(node["status"], np.nan, dtype=float)
     return node["latency"].notnull().sum("repeat")
 
 
-def _selected(frame: pd.DataFrame, select: Select, factors: Sequence[str]) -> pd.DataFrame:
+def _select(frame: pd.DataFrame, select: Select, factors: Sequence[str]) -> pd.DataFrame:
     dims = ["workload", *factors, *_LABELS]
-    for dim, wanted in select.items():
+    for dim, selection in select.items():
         if dim not in dims:
             raise UnknownNameError("dim", dim, dims)
         labels = list(dict.fromkeys(frame[dim].tolist()))
-        chosen = [wanted] if isinstance(wanted, str) or not isinstance(wanted, Collection) else list(wanted)
-        for label in chosen:
+        is_label = isinstance(selection, str) or not isinstance(selection, Collection)
+        selected = [selection] if is_label else list(selection)
+        for label in selected:
             if label not in labels:
                 raise UnknownNameError(dim.replace("_", " "), str(label), map(str, labels))
-        frame = frame[frame[dim].isin(chosen)]
+        frame = frame[frame[dim].isin(selected)]
     if frame.empty:
-        asked = ", ".join(f"{dim}={wanted!r}" for dim, wanted in select.items())
-        raise UsageError(f"no trial is left to draw with {asked or 'this dataset'}. Leave a selection out.")
+        selections = ", ".join(f"{dim}={labels!r}" for dim, labels in select.items())
+        raise UsageError(f"no trial to draw with {selections or 'this dataset'}. Widen the selection.")
     return frame.reset_index(drop=True)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
-from ngbkit.dataset.assembly import factor_dims, nodes
+from ngbkit.dataset.assembly import nodes
+from ngbkit.dataset.long_form import list_labels, list_trial_dims
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError
 from ngbkit.figures import lines, rows
@@ -16,69 +17,48 @@ from ngbkit.figures import lines, rows
 if TYPE_CHECKING:
     import pandas as pd
 
-_DIMS = ("workload", "device", "compiler", "batch_size")
 
-
-def _counted(node: xr.Dataset) -> xr.Dataset:
-    """How many samples each trial has, as `ngbkit.figures.rows.Values`.
-
-    Raises
-    ------
-    MetricError
-        The dataset has none at all.
-    """
+def _count_samples(node: xr.Dataset) -> xr.Dataset:
+    """The number of samples of each trial, as `ngbkit.figures.rows.Values`."""
     if "latency" not in node or not node["latency"].notnull().any():
-        raise MetricError("this figure draws samples, and the dataset has none. Take the dataset that the run gave.")
+        raise MetricError("this figure draws samples, which this dataset lacks. Use the dataset of the run.")
     return xr.Dataset({"value": node["latency"].notnull().sum("repeat")})
 
 
-def panelled(data: Data, select: rows.Select) -> tuple[pd.DataFrame, list[str]]:
-    """The trials to draw, with ``panel``, a network at a batch size; and what a reader must know of those left out.
-
-    Raises
-    ------
-    MetricError, UnknownNameError, UsageError
-        As `ngbkit.figures.rows.rows`.
-    """
-    found, remarks = rows.heard(rows.rows(data, _counted, select))
-    several = found["batch_size"].nunique() > 1
-    sizes = ", batch " + found["batch_size"].astype(int).astype(str)
-    found["panel"] = found["network"] + (sizes if several else "")
-    panels = list(dict.fromkeys(found["panel"]))
-    if len(panels) > lines.PANELS:
-        remarks.append(f"{len(panels) - lines.PANELS} more panels are not drawn, from {panels[lines.PANELS]} on")
-    return found[found["panel"].isin(panels[: lines.PANELS])], remarks
+def build_panels(data: Data, select: rows.Select) -> tuple[pd.DataFrame, list[str]]:
+    """The trials to draw, with the column ``panel``, a network at a batch size; and remarks on omitted ones."""
+    trials, remarks = rows.drop_failed_compilers(rows.build_rows(data, _count_samples, select))
+    trials["panel"] = trials["network"]
+    if trials["batch_size"].nunique() > 1:
+        trials["panel"] += ", batch " + trials["batch_size"].astype(int).astype(str)
+    panels = list(dict.fromkeys(trials["panel"]))
+    remarks += lines.describe_omitted(panels)
+    return trials[trials["panel"].isin(panels[: lines.PANELS])], remarks
 
 
-def taken(data: Data, trials: pd.DataFrame) -> pd.DataFrame:
-    """The samples of `trials`, a row each.
+def extract_samples(data: Data, trials: pd.DataFrame) -> pd.DataFrame:
+    """The samples of `trials`, one per row, in measured order.
 
-    Returns
-    -------
-    pandas.DataFrame
-        ``trial`` (its label in the index of `trials`), ``panel``, ``compiler``, ``ms``, ``round`` and ``disturbed``, in
-        the order in which they were taken.
+    The columns are ``trial`` (its label in the index of `trials`), ``panel``, ``compiler``, ``ms``, ``round`` and
+    ``disturbed``.
     """
     import pandas as pd
 
     frames = []
-    known = list(nodes(data).values())
     for key, row in zip(trials.index.tolist(), trials.to_dict("records"), strict=True):
-        node = next(one for one in known if _holds(one, row))
-        place = {dim: row[dim] for dim in (*_DIMS, *factor_dims(node)) if dim in node.dims}
-        trial = node.sel(place)
-        values = trial["latency"].values
-        there = ~np.isnan(values)
-        blank = np.zeros(len(values))
-        part = {
-            "ms": values[there] * 1e3,
-            "round": (trial["round"].values if "round" in trial else np.arange(len(values)))[there],
-            "disturbed": (trial["disturbed"].values if "disturbed" in trial else blank)[there] > 0,
+        node = next(node for node in nodes(data).values() if _contains(node, row))
+        trial = node.sel({dim: row[dim] for dim in list_trial_dims(node) if dim in node.dims})
+        latency = trial["latency"].values
+        present = ~np.isnan(latency)
+        columns = {
+            "ms": latency * 1e3,
+            "round": trial["round"].values if "round" in trial else np.arange(len(latency)),
+            "disturbed": trial["disturbed"].values > 0 if "disturbed" in trial else np.zeros(len(latency), dtype=bool),
         }
-        frames.append(pd.DataFrame(part).assign(trial=key, panel=row["panel"], compiler=row["compiler"]))
+        samples = pd.DataFrame({name: values[present] for name, values in columns.items()})
+        frames.append(samples.assign(trial=key, panel=row["panel"], compiler=row["compiler"]))
     return pd.concat(frames, ignore_index=True)
 
 
-def _holds(node: xr.Dataset, row: Mapping[Any, Any]) -> bool:
-    labels = {dim: row[dim] for dim in (*_DIMS, *factor_dims(node)) if dim in row}
-    return all(label in np.atleast_1d(node[dim].values) for dim, label in labels.items())
+def _contains(node: xr.Dataset, row: Mapping[Any, Any]) -> bool:
+    return all(row[dim] in list_labels(node, dim) for dim in list_trial_dims(node) if dim in row)

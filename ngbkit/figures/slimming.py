@@ -1,7 +1,7 @@
-"""A picture of vega's without what nobody sees: a third as large, and the same to a hundredth of a dot.
+"""Removes the invisible parts of vega's SVGs: a third of the size, and identical to a hundredth of a pixel.
 
-What vega writes for a page that is alive (roles and labels of every mark, classes, axis labels that are hidden since
-they overlap) is in the specification beside it, from which a notebook draws; a picture is one thing with one name.
+The parts for interactive pages (roles and labels of every mark, classes, axis labels hidden because they overlap) are
+in the specification beside the picture, from which a notebook draws; a picture needs one label only.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 _SVG = "http://www.w3.org/2000/svg"
 _LIVE = ("role", "aria-label", "aria-hidden", "aria-roledescription", "class", "pointer-events")
-# What is so where nothing else is said.
+# The values of attributes that are absent.
 _DEFAULTS = {"opacity": "1", "fill-opacity": "1", "stroke-opacity": "1", "stroke-width": "1", "font-style": "normal"}
 _GEOMETRY = ("d", "transform", "x", "y", "x1", "x2", "y1", "y2", "width", "height", "cx", "cy", "r")
 _LONG = re.compile(r"(\d+\.\d{2})\d+")
@@ -23,15 +23,7 @@ _SHARED = ("font-family", "font-size")
 
 
 def slim(picture: str, title: str) -> str:
-    """The same picture, whose one name is its title.
-
-    Parameters
-    ----------
-    picture
-        An SVG.
-    title
-        For who has it read aloud.
-    """
+    """Shorten an SVG; the title is its label for screen readers."""
     ElementTree.register_namespace("", _SVG)
     root = ElementTree.fromstring(picture)
     _prune(root)
@@ -53,30 +45,30 @@ def _prune(element: ElementTree.Element) -> None:
             element.set(name, _LONG.sub(r"\1", element.attrib[name]))
     if element.get("transform") == _NOWHERE:
         del element.attrib["transform"]
-    kept: list[ElementTree.Element] = []
+    children: list[ElementTree.Element] = []
     for child in element:
         _prune(child)
-        if child.tag == _GROUP and not child.attrib:  # it groups for nothing
-            kept += child
-        elif not _is_unseen(child):
-            kept.append(child)
-    element[:] = kept
+        if child.tag == _GROUP and not child.attrib:  # a redundant group
+            children += child
+        elif not _is_invisible(child):
+            children.append(child)
+    element[:] = children
 
 
-def _is_unseen(element: ElementTree.Element) -> bool:
-    """Whether nothing of it can be seen; vega's outermost group has no fill, and a shape has none but its own."""
+def _is_invisible(element: ElementTree.Element) -> bool:
+    """Whether an element shows nothing; vega's outermost group has no fill, and shapes inherit none."""
     if element.tag == _GROUP:
         return not len(element)
     return element.get("opacity") == "0" or (element.tag in _SHAPES and not {"fill", "stroke"} & element.attrib.keys())
 
 
 def _hoist(root: ElementTree.Element, name: str) -> None:
-    """Say once what most texts say."""
-    found = Counter(one.attrib[name] for one in root.iter() if name in one.attrib)
-    if not found:
+    """Move the most common value of an attribute to the root."""
+    counts = Counter(element.attrib[name] for element in root.iter() if name in element.attrib)
+    if not counts:
         return
-    usual, _ = found.most_common(1)[0]
-    for one in root.iter():
-        if one.get(name) == usual:
-            del one.attrib[name]
+    usual, _ = counts.most_common(1)[0]
+    for element in root.iter():
+        if element.get(name) == usual:
+            del element.attrib[name]
     root.set(name, usual)

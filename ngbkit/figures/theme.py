@@ -1,7 +1,8 @@
-"""How every figure looks: one colour a compiler wherever it appears, told apart by the colour-blind too."""
+"""The theme of every figure: one colour per compiler throughout, distinguishable by colour-blind readers."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 from zlib import crc32
@@ -19,14 +20,14 @@ COLOURS = {
     "executorch": "#999933",
     "tensorrt-rtx": "#44AA99",
 }
-"""By compiler: the palette of Okabe and Ito (https://jfly.uni-koeln.de/color/), the baseline in grey; then the muted
-one of Paul Tol (https://sronpersonalpages.nl/~pault/)."""
+"""By compiler: the palette of Okabe and Ito (https://jfly.uni-koeln.de/color/), with the baseline in grey; then the
+muted palette of Paul Tol (https://sronpersonalpages.nl/~pault/)."""
 
 OTHERS = ("#AA4499", "#661100", "#6699CC", "#117733", "#DDCC77", "#CC6677", "#88CCEE")
-"""For compilers of other packages: the rest of those, and of his."""
+"""For compilers of other packages: more colours of those palettes."""
 
 DASHES = ((1, 0), (6, 3), (2, 2), (8, 3, 2, 3))
-"""A compiler with other options keeps its colour and changes its dash."""
+"""A compiler with other options has the same colour and another dash."""
 
 STATUS_SHAPES = {
     "failed": "cross",
@@ -36,7 +37,7 @@ STATUS_SHAPES = {
     "not-equivalent": "triangle-down",
     "unsupported": "triangle-right",
 }
-"""By the status of a trial that gave no number."""
+"""By the status of a trial without a result."""
 
 STATUS_WORDS = {
     "ok": "ok",
@@ -49,7 +50,7 @@ STATUS_WORDS = {
     "not-equivalent": "differs",
     "unsupported": "n/a",
 }
-"""Of each status, short enough for a cell."""
+"""A word for each status, short enough for a cell."""
 
 STATUS_COLOURS = {
     "ok": "#B6DBC6",
@@ -62,10 +63,10 @@ STATUS_COLOURS = {
     "out-of-memory": "#332288",
     "not-equivalent": "#CC79A7",
 }
-"""Of each status: the more there is to look into, the stronger."""
+"""A colour for each status: the more it needs attention, the stronger."""
 
 BLACK, WHITE = "#1B1B1B", "#FFFFFF"
-"""Of what is written on a colour."""
+"""The colours of text on a coloured background."""
 
 # Paul Tol's bright scheme, without its grey.
 _NETWORKS = ("#4477AA", "#EE6677", "#228833", "#CCBB44", "#66CCEE", "#AA3377")
@@ -73,58 +74,58 @@ _NETWORKS = ("#4477AA", "#EE6677", "#228833", "#CCBB44", "#66CCEE", "#AA3377")
 FONT = "system-ui, 'Helvetica Neue', Arial, sans-serif"
 
 
-def colours(labels: Iterable[str]) -> dict[str, str]:
-    """The colour of each compiler's label, by label; options do not change it.
+def assign_colours(labels: Iterable[str]) -> dict[str, str]:
+    """Assign a colour to each label of a compiler, regardless of its options.
 
-    A compiler that `COLOURS` does not know takes one of `OTHERS` by its name, so that it is the same in every figure
-    unless two of the same colour meet.
+    A compiler without an entry in `COLOURS` gets one of `OTHERS` by its name, the same in every figure unless two
+    compilers collide.
     """
-    wanted = list(labels)
-    chosen = dict(COLOURS)
-    for name in sorted({_compiler(label) for label in wanted} - set(COLOURS)):
+    compilers = {label: _strip_options(label) for label in labels}
+    colours = dict(COLOURS)
+    for name in sorted(set(compilers.values()) - set(COLOURS)):
         start = crc32(name.encode()) % len(OTHERS)
-        turned = OTHERS[start:] + OTHERS[:start]
-        chosen[name] = next((colour for colour in turned if colour not in chosen.values()), turned[0])
-    return {label: chosen[_compiler(label)] for label in wanted}
+        candidates = OTHERS[start:] + OTHERS[:start]
+        colours[name] = next((colour for colour in candidates if colour not in colours.values()), candidates[0])
+    return {label: colours[name] for label, name in compilers.items()}
 
 
-def dashes(labels: Iterable[str]) -> dict[str, list[int]]:
-    """The dash of each compiler's label, by label: a full line for the first of a compiler's labels."""
-    seen: dict[str, int] = {}
-    found: dict[str, list[int]] = {}
+def assign_dashes(labels: Iterable[str]) -> dict[str, list[int]]:
+    """Assign a dash to each label of a compiler: a solid line to the first label of each."""
+    counts: Counter[str] = Counter()
+    dashes: dict[str, list[int]] = {}
     for label in labels:
-        number = seen.setdefault(_compiler(label), 0)
-        found[label] = list(DASHES[number % len(DASHES)])
-        seen[_compiler(label)] = number + 1
-    return found
+        name = _strip_options(label)
+        dashes[label] = list(DASHES[counts[name] % len(DASHES)])
+        counts[name] += 1
+    return dashes
 
 
-def network_colours(labels: Iterable[str]) -> dict[str, str]:
-    """A colour a network, in the order in which they come: those of compilers are taken."""
-    return {label: _NETWORKS[at % len(_NETWORKS)] for at, label in enumerate(labels)}
+def assign_network_colours(labels: Iterable[str]) -> dict[str, str]:
+    """Assign a colour to each network in order, none of which belongs to a compiler."""
+    return {label: _NETWORKS[i % len(_NETWORKS)] for i, label in enumerate(labels)}
 
 
-def network_dashes(labels: Iterable[str]) -> dict[str, list[int]]:
-    """A dash a network: another one each time when the colours come again."""
-    return {label: list(DASHES[at // len(_NETWORKS) % len(DASHES)]) for at, label in enumerate(labels)}
+def assign_network_dashes(labels: Iterable[str]) -> dict[str, list[int]]:
+    """Assign a dash to each network: another one whenever the colours repeat."""
+    return {label: list(DASHES[i // len(_NETWORKS) % len(DASHES)]) for i, label in enumerate(labels)}
 
 
-def ink(background: str) -> str:
-    """The colour of text on a ``#rrggbb``: black or white, whichever stands out more (WCAG 2's relative luminance)."""
-    parts = (int(background[at : at + 2], 16) / 255 for at in (1, 3, 5))
-    red, green, blue = (part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+def choose_ink(background: str) -> str:
+    """The colour of text on a ``#rrggbb``: black or white, by contrast (WCAG 2's relative luminance)."""
+    channels = (int(background[start : start + 2], 16) / 255 for start in (1, 3, 5))
+    red, green, blue = (value / 12.92 if value <= 0.03928 else ((value + 0.055) / 1.055) ** 2.4 for value in channels)
     luminance = 0.2126 * red + 0.7152 * green + 0.0722 * blue
     return BLACK if (luminance + 0.05) ** 2 > 0.05 * 1.05 else WHITE
 
 
-def _compiler(label: str) -> str:
+def _strip_options(label: str) -> str:
     return label.partition("{")[0]
 
 
 CONFIG: Mapping[str, Any] = {
-    "background": "white",  # a dark page must not swallow dark axes
+    "background": "white",  # dark axes would be invisible on a dark page
     "font": FONT,
-    # Wherever an SVG is shown, its text may be set in a wider font than it was measured in.
+    # An SVG may be displayed in a wider font than the one its text was measured in.
     "padding": {"left": 5, "top": 5, "right": 24, "bottom": 5},
     "view": {"stroke": None},
     "axis": {
@@ -138,7 +139,7 @@ CONFIG: Mapping[str, Any] = {
         "titleFontWeight": "normal",
         "titlePadding": 8,
     },
-    "axisY": {"minExtent": 34},  # rows whose numbers are of unlike lengths stay under each other
+    "axisY": {"minExtent": 34},  # aligns panels whose numbers differ in length
     "legend": {
         "labelFontSize": 11,
         "labelLimit": 260,

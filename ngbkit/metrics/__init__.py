@@ -1,4 +1,4 @@
-"""What the measurements mean: numbers with intervals, on arrays, on labelled data, and as tables."""
+"""Metrics of the measurements, with intervals: on arrays, on labelled datasets, and as tables."""
 
 from ngbkit.metrics.economy import break_even
 from ngbkit.metrics.factors import depth_slope, friction, retention

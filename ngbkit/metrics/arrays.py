@@ -1,4 +1,4 @@
-"""The metrics as arithmetic on NumPy arrays: no names, no files, NaN in and NaN out."""
+"""The metrics as arithmetic on NumPy arrays, without labels; NaN in, NaN out."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ Floats = NDArray[np.floating[Any]]
 
 
 def ratio(numerator: ArrayLike, denominator: ArrayLike) -> Floats:
-    """`numerator` over `denominator`; NaN where either is NaN, or where the denominator is 0."""
+    """`numerator` over `denominator`; NaN where either is NaN or the denominator is 0."""
     above, below = np.broadcast_arrays(np.asarray(numerator, float), np.asarray(denominator, float))
     quotient: Floats = np.divide(above, below, out=np.full(above.shape, np.nan), where=below != 0)
     return quotient
 
 
 def median(samples: ArrayLike, axis: int = -1) -> Floats:
-    """The median along `axis` of the samples that there are; NaN where there is none.
+    """The median along `axis`, ignoring NaN; NaN where there is no sample.
 
     Much faster than `numpy.nanmedian` on many short rows, and without its warning about empty ones.
     """
@@ -32,40 +32,31 @@ def median(samples: ArrayLike, axis: int = -1) -> Floats:
 
 
 def mean_std(samples: ArrayLike, axis: int = -1) -> tuple[Floats, Floats]:
-    """Mean and sample standard deviation (n - 1) along `axis` of the samples that there are.
+    """Mean and sample standard deviation (n - 1) along `axis`, ignoring NaN.
 
-    NaN where there is no sample; the deviation of a single one is NaN too.
+    The mean is NaN without a sample, the deviation with fewer than two.
     """
     values = np.asarray(samples, float)
-    there = ~np.isnan(values)
-    count = there.sum(axis=axis)
-    mean = ratio(np.where(there, values, 0).sum(axis=axis), count)
-    squares = np.where(there, (values - np.expand_dims(mean, axis)) ** 2, 0).sum(axis=axis)
+    present = ~np.isnan(values)
+    count = present.sum(axis=axis)
+    mean = ratio(np.where(present, values, 0).sum(axis=axis), count)
+    squares = np.where(present, (values - np.expand_dims(mean, axis)) ** 2, 0).sum(axis=axis)
     return mean, np.sqrt(ratio(squares, np.where(count > 1, count - 1, 0)))
 
 
 def throughput(latency: ArrayLike, batch_size: ArrayLike, axis: int = -1) -> Floats:
-    """Samples a second: `batch_size` over the median along `axis` of `latency`, in seconds."""
+    """Samples per second: `batch_size` over the median along `axis` of `latency`, in seconds."""
     return ratio(batch_size, median(latency, axis))
 
 
 def round_medians(latency: ArrayLike, rounds: ArrayLike) -> Floats:
-    """The median latency of each interleaving round.
+    """The median latency of each interleaving round, of shape ``(..., rounds)``; NaN where a round has no sample.
 
-    Parameters
-    ----------
-    latency
-        Seconds, of shape ``(..., samples)``.
-    rounds
-        Of the same shape: which round, from 0 up, each sample is from; negative or NaN where there is no sample.
-
-    Returns
-    -------
-    array
-        Of shape ``(..., rounds)``, a column a round that occurs, in order; NaN where a round holds no sample.
+    Both arguments have the shape ``(..., samples)``; `rounds` numbers the round of each sample from 0, and is negative
+    or NaN where there is no sample. Only rounds that occur get a column, in order.
     """
     values = np.asarray(latency, float)
-    numbers = _columns(np.nan_to_num(np.asarray(rounds, float), nan=-1).astype(np.intp))
+    numbers = _number_columns(np.nan_to_num(np.asarray(rounds, float), nan=-1).astype(np.intp))
     lead, width = values.shape[:-1], values.shape[-1]
     values, numbers = values.reshape(-1, width), numbers.reshape(-1, width)
     total = int(numbers.max(initial=-1)) + 1
@@ -82,8 +73,8 @@ def round_medians(latency: ArrayLike, rounds: ArrayLike) -> Floats:
     return median(grid).reshape(*lead, total)
 
 
-def _columns(numbers: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Round numbers as column numbers: the rounds of a second session start at a million."""
+def _number_columns(numbers: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Convert round numbers to column numbers: the rounds of a second session start at a million."""
     if numbers.size and numbers.max() < 2 * numbers.shape[-1]:
         return numbers
     occurring, columns = np.unique(numbers, return_inverse=True)
@@ -91,19 +82,10 @@ def _columns(numbers: NDArray[np.intp]) -> NDArray[np.intp]:
 
 
 def paired_speedup(latency: ArrayLike, baseline: ArrayLike) -> Floats:
-    """The median over rounds of the baseline's latency over the compiler's, round by round.
+    """The median over rounds of the baseline's latency over the compiler's, round by round, of shape ``(...)``.
 
-    Drift from round to round hits both alike and cancels in each ratio.
-
-    Parameters
-    ----------
-    latency, baseline
-        `round_medians` of both, of shape ``(..., rounds)``.
-
-    Returns
-    -------
-    array
-        Of shape ``(...)``. Where the two share no round, the ratio of their medians over rounds.
+    Both arguments are `round_medians`, of shape ``(..., rounds)``. Drift between rounds affects both alike and cancels
+    in each ratio. Where the two share no round, it is the ratio of their medians over rounds.
     """
     above, below = np.broadcast_arrays(np.asarray(baseline, float), np.asarray(latency, float))
     paired = median(ratio(above, below))
@@ -111,34 +93,29 @@ def paired_speedup(latency: ArrayLike, baseline: ArrayLike) -> Floats:
 
 
 def slope(y: ArrayLike, x: ArrayLike, axis: int = -1) -> Floats:
-    """The least-squares slope of `y` over `x` along `axis`, of the points where `y` is finite; NaN with fewer than two.
+    """The least-squares slope of `y` along `axis` over the one-dimensional `x`, of the finite points.
 
-    Parameters
-    ----------
-    y
-        Values.
-    x
-        One-dimensional, as long as that axis.
+    NaN with fewer than two points.
     """
     values = np.moveaxis(np.asarray(y, float), axis, -1)
-    there = np.isfinite(values)
-    count = there.sum(axis=-1, keepdims=True)
-    places = np.where(there, np.asarray(x, float), 0)
-    heights = np.where(there, values, 0)
-    across = np.where(there, places - ratio(places.sum(axis=-1, keepdims=True), count), 0)
-    up = np.where(there, heights - ratio(heights.sum(axis=-1, keepdims=True), count), 0)
+    finite = np.isfinite(values)
+    count = finite.sum(axis=-1, keepdims=True)
+    abscissae = np.where(finite, np.asarray(x, float), 0)
+    ordinates = np.where(finite, values, 0)
+    across = np.where(finite, abscissae - ratio(abscissae.sum(axis=-1, keepdims=True), count), 0)
+    up = np.where(finite, ordinates - ratio(ordinates.sum(axis=-1, keepdims=True), count), 0)
     return ratio((across * up).sum(axis=-1), (across**2).sum(axis=-1))
 
 
 def tcr(throughput: ArrayLike, raw_bytes: ArrayLike, compressed_bytes: ArrayLike) -> Floats:
-    """Bytes saved a second: what compressing a sample saves, times `throughput`."""
+    """Bytes saved per second: the bytes that compression saves per sample, times `throughput`."""
     return np.asarray((np.asarray(raw_bytes, float) - np.asarray(compressed_bytes, float)) * np.asarray(throughput))
 
 
 def contradict(slope: ArrayLike, retention: ArrayLike) -> NDArray[np.bool_]:
-    """Whether a slope over the depth and a retention say opposite things: one that the speed-up grows, one that not.
+    """Whether slope and retention disagree on whether the speed-up grows with the depth.
 
-    Then the curve is not monotone; tables VII and VIII of the paper hold such rows.
+    Then the curve is not monotone; tables VII and VIII of the paper contain such rows.
     """
-    grows, kept = np.asarray(slope, float), np.asarray(retention, float)
-    return np.asarray(((grows > 0) & (kept < 1)) | ((grows < 0) & (kept > 1)))
+    slopes, retentions = np.asarray(slope, float), np.asarray(retention, float)
+    return np.asarray(((slopes > 0) & (retentions < 1)) | ((slopes < 0) & (retentions > 1)))

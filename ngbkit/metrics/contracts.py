@@ -1,7 +1,7 @@
-"""Which columns were timed under another contract than what they are compared with.
+"""Columns whose timing contract differs from that of the column they are compared with.
 
-A speed-up of two columns that differ in their precision or their threads is of the precision or the threads as much as
-of the compiler, so it is asked for by name or not had.
+A speed-up of two columns that differ in precision or threads measures the precision or the threads as much as the
+compiler, so the caller must request it by name.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 import xarray as xr
 
 from ngbkit.dataset.assembly import nodes
+from ngbkit.dataset.long_form import list_labels
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError, UsageError
 from ngbkit.sweep.trials import BASELINE
@@ -21,134 +22,113 @@ from ngbkit.sweep.trials import BASELINE
 Unlike = Literal["error", "mask", "allow"]
 
 COMPARED = ("precision", "threads", "transfers", "synchronised", "overlap", "clock", "flushed")
-"""The fields of a contract that make two columns unlike; runtime and notes say what a compiler is."""
+"""The fields of a contract that make two columns unlike; runtime and notes describe the compiler."""
 
 
 UNTUNED = "untuned"
-"""What a contract notes of a compiler that is made to be tuned, and was not."""
+"""The note in the contract of a compiler that supports tuning but was not tuned."""
 
 
 class UnlikeContractsError(MetricError):
-    """What is to be compared was timed under different contracts."""
+    """The columns to compare were timed under different contracts."""
 
 
-def differing(
+def mask_unlike(
     dataset: xr.Dataset, metric: str, unlike: Unlike, *, against: str = "compiler", baseline: str = BASELINE
 ) -> xr.DataArray | None:
-    """Where a metric is not to be computed; None where nothing is in its way.
+    """A mask of the trials that a metric must not compare; None if there are none.
 
-    Parameters
-    ----------
-    dataset
-        What `ngbkit.dataset.assembly.assemble` gave, whole or selected from.
-    metric
-        What is to be computed, for the message.
-    unlike
-        What to do about contracts that differ: raise an error, give a mask, or nothing.
-    against
-        With what each trial is compared: ``"compiler"`` for the `baseline` of its group, ``"batch_size"`` for its own
-        column at batch size 1.
-    baseline
-        The label of a column.
-
-    Raises
-    ------
-    UnlikeContractsError
-        Contracts differ, and `unlike` is ``"error"``.
-    UsageError
-        `unlike` is none of the three.
+    Each trial is compared with the `baseline` of its group (`against` ``"compiler"``), or with its own column at batch
+    size 1 (``"batch_size"``). Differing contracts raise `UnlikeContractsError` if `unlike` is ``"error"``.
     """
     if unlike not in get_args(Unlike):
-        valid = ", ".join(map(repr, get_args(Unlike)))
-        raise UsageError(f"{metric}() came with {unlike=}; valid are {valid}.")
+        raise UsageError(f"{metric}(): invalid {unlike=}; expected one of {', '.join(map(repr, get_args(Unlike)))}.")
     if unlike == "allow":
         return None
-    unequal, reasons = _compared(dataset, against, baseline)
+    unequal, reasons = _compare_contracts(dataset, against, baseline)
     if not reasons:
         return None
     if unlike == "mask":
         return unequal
-    with_what = baseline if against == "compiler" else "the same column at batch size 1"
-    listed = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
-    others = [name for name in _labels(dataset, "compiler") if name not in reasons]
+    reference = baseline if against == "compiler" else "the same column at batch size 1"
+    differences = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
+    similar = [name for name in list_labels(dataset, "compiler") if name not in reasons]
     raise UnlikeContractsError(
-        f"{metric}() compares with {with_what}, and these columns were timed under another contract: {listed}. "
-        f'Leave them out by .sel(compiler={others}), have NaN there by unlike="mask", '
-        'or compare them all the same by unlike="allow".'
+        f"{metric}() compares with {reference}, but these columns were timed under another contract: {differences}. "
+        f'Exclude them by .sel(compiler={similar}), set them to NaN by unlike="mask", '
+        'or compare them anyway by unlike="allow".'
     )
 
 
-def unranked(dataset: xr.Dataset, metric: str, unlike: Unlike, untuned: bool) -> xr.DataArray | None:
-    """Which trials have no place in an order: as `differing`, and those that were not tuned unless `untuned` is set."""
-    mask = differing(dataset, metric, unlike)
+def mask_unranked(dataset: xr.Dataset, metric: str, unlike: Unlike, untuned: bool) -> xr.DataArray | None:
+    """A mask of the trials that get no rank: those of `mask_unlike`, and untuned ones unless `untuned` is set."""
+    mask = mask_unlike(dataset, metric, unlike)
     if untuned or "contract" not in dataset:
         return mask
-    notes = field(dataset, "notes", "")
+    notes = extract_field(dataset, "notes", "")
     raw = notes.copy(
         data=np.array([UNTUNED in str(text).split("; ") for text in notes.values.ravel()]).reshape(notes.shape)
     )
     return raw if mask is None else mask | raw
 
 
-def remarks(data: Data, against: Iterable[str] = ("compiler",), *, baseline: str = BASELINE) -> list[str]:
-    """One line a column that is not compared, and why: what tables and figures say beside their numbers."""
+def list_uncompared(data: Data, against: Iterable[str] = ("compiler",), *, baseline: str = BASELINE) -> list[str]:
+    """One line per column that is not compared, with the reason: the notes of tables and figures."""
     lines: dict[str, None] = {}
     for node in nodes(data).values():
-        for one in against:
-            where = "" if one == "compiler" else " over batch sizes"
-            _, reasons = _compared(node, one, baseline)
-            lines |= {f"{name}: not compared{where}, {reason}": None for name, reason in reasons.items()}
+        for dim in against:
+            scope = "" if dim == "compiler" else " over batch sizes"
+            _, reasons = _compare_contracts(node, dim, baseline)
+            lines |= {f"{name}: not compared{scope}, {reason}": None for name, reason in reasons.items()}
     return list(lines)
 
 
-def field(dataset: xr.Dataset, name: str, missing: Any) -> xr.DataArray:
-    """One field of every contract, `missing` where there is no contract or not that field."""
-    codes, contracts = _coded(dataset)
+def extract_field(dataset: xr.Dataset, name: str, missing: Any) -> xr.DataArray:
+    """One field of every contract; `missing` where the contract or the field is missing."""
+    codes, contracts = _encode_contracts(dataset)
     values = np.array([contract.get(name, missing) for contract in contracts], dtype=object)
     return dataset["contract"].copy(data=values[codes])
 
 
-def _compared(dataset: xr.Dataset, against: str, baseline: str) -> tuple[xr.DataArray, dict[str, str]]:
-    """Which trials differ from what they are compared with, and in what, by column."""
+def _compare_contracts(dataset: xr.Dataset, against: str, baseline: str) -> tuple[xr.DataArray, dict[str, str]]:
+    """A mask of the trials that differ from their reference, and the differences by column."""
     if "contract" not in dataset:
         return xr.DataArray(False), {}
-    codes, contracts = _coded(dataset)
+    codes, contracts = _encode_contracts(dataset)
     coded = dataset["contract"].copy(data=codes)
     label: str | int = baseline if against == "compiler" else 1
     if against not in coded.dims or label not in coded[against]:
-        return xr.DataArray(False), {}  # its own baseline, or none at all, which the metric says
-    other = coded.sel({against: label}, drop=True)
-    table = np.array([[bool(_differences(own, than)) for than in contracts] for own in contracts], dtype=bool)
-    own, than = xr.broadcast(coded, other)
-    unequal = own.copy(data=table[own.values, than.values]).transpose(*coded.dims)
+        return xr.DataArray(False), {}  # it is its own reference, or there is none, which the metric reports
+    reference = coded.sel({against: label}, drop=True)
+    table = np.array([[bool(_describe_differences(a, b)) for b in contracts] for a in contracts], dtype=bool)
+    column, other = xr.broadcast(coded, reference)
+    unequal = column.copy(data=table[column.values, other.values]).transpose(*coded.dims)
     reasons: dict[str, dict[str, None]] = {}
     if unequal.any():
-        own, than = own.transpose(*coded.dims), than.transpose(*coded.dims)
+        column, other = column.transpose(*coded.dims), other.transpose(*coded.dims)
         names = unequal["compiler"].broadcast_like(unequal).transpose(*coded.dims).values[unequal.values]
-        pairs = zip(names.tolist(), own.values[unequal.values], than.values[unequal.values], strict=True)
-        for name, mine, theirs in dict.fromkeys(pairs):
-            reasons.setdefault(str(name), {}).update(dict.fromkeys(_differences(contracts[mine], contracts[theirs])))
+        pairs = zip(names.tolist(), column.values[unequal.values], other.values[unequal.values], strict=True)
+        for name, a, b in dict.fromkeys(pairs):
+            lines = _describe_differences(contracts[a], contracts[b])
+            reasons.setdefault(str(name), {}).update(dict.fromkeys(lines))
     return unequal, {name: ", ".join(lines) for name, lines in reasons.items()}
 
 
-def _coded(dataset: xr.Dataset) -> tuple[np.ndarray, list[dict[str, Any]]]:
-    """Each trial's contract as a number, and the contracts; one that is not there is empty."""
-    found: dict[str, int] = {}
-    codes = [found.setdefault(str(text), len(found)) for text in dataset["contract"].values.ravel().tolist()]
-    read = [json.loads(text) if text.startswith("{") else {} for text in found]
-    return np.array(codes, dtype=np.intp).reshape(dataset["contract"].shape), read
+def _encode_contracts(dataset: xr.Dataset) -> tuple[np.ndarray, list[dict[str, Any]]]:
+    """Each trial's contract as an index into the list of distinct contracts; a missing contract is empty."""
+    numbers: dict[str, int] = {}
+    codes = [numbers.setdefault(str(text), len(numbers)) for text in dataset["contract"].values.ravel().tolist()]
+    contracts = [json.loads(text) if text.startswith("{") else {} for text in numbers]
+    return np.array(codes, dtype=np.intp).reshape(dataset["contract"].shape), contracts
 
 
-def _differences(own: dict[str, Any], than: dict[str, Any]) -> list[str]:
-    both = [name for name in COMPARED if name in own and name in than]
+def _describe_differences(contract: dict[str, Any], reference: dict[str, Any]) -> list[str]:
     return [
-        f"{name} {_written(own[name])} instead of {_written(than[name])}" for name in both if own[name] != than[name]
+        f"{name} {_format_value(contract[name])} instead of {_format_value(reference[name])}"
+        for name in COMPARED
+        if name in contract and name in reference and contract[name] != reference[name]
     ]
 
 
-def _written(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return ("yes" if value else "no") if isinstance(value, bool) else str(value)
-
-
-def _labels(dataset: xr.Dataset, dim: str) -> list[Any]:
-    return np.atleast_1d(dataset[dim].values).tolist() if dim in dataset.coords else []

@@ -1,8 +1,8 @@
-"""The metrics on labelled datasets: each finds what it is relative to, or says which trial to add.
+"""The metrics on labelled datasets: each selects its reference by label, or reports which trial to add.
 
-A trial that failed or is pending is NaN in every metric, and so is what is relative to it. With ``ci=0.95`` each gives
-its interval too, by bootstrap over rounds: see `ngbkit.metrics.draws`, and `ngbkit.device.timing.intervals` for how
-often it covers.
+A failed or pending trial is NaN in every metric, and so is every trial relative to it. With ``ci=0.95`` each metric
+also returns its interval, by bootstrap over rounds: see `ngbkit.metrics.draws`, and `ngbkit.device.timing.intervals`
+for its coverage.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import xarray as xr
 
 from ngbkit.errors import UsageError
 from ngbkit.metrics import arrays, ratios
-from ngbkit.metrics.contracts import Unlike, differing
-from ngbkit.metrics.draws import Metric, Sampler, estimate
+from ngbkit.metrics.contracts import Unlike, mask_unlike
+from ngbkit.metrics.draws import Sampler, estimate
 from ngbkit.sweep.trials import BASELINE
 
 Result = xr.DataArray | xr.Dataset
-"""A metric; with `ci`, a dataset of it under its own name, of ``ci_low`` and of ``ci_high``."""
+"""A metric; with `ci`, a dataset with the metric under its own name, ``ci_low`` and ``ci_high``."""
 
 # metric: (units, long_name)
 METRICS: Mapping[str, tuple[str, str]] = {
@@ -28,28 +28,28 @@ METRICS: Mapping[str, tuple[str, str]] = {
     "rtr": ("1", "relative throughput rate: T(b) / T(1)"),
     "ase": ("1", "absolute scaling efficiency: T(b) / (b T(1))"),
     "bsr": ("1", f"batch scaling resilience: ASE over that of {BASELINE}"),
-    "tcr": ("B/s", "transfer cost reduction a second"),
+    "tcr": ("B/s", "transfer cost reduction per second"),
 }
 
 
 def throughput(dataset: xr.Dataset, *, ci: float | None = None) -> Result:
-    """Batch size over median latency, in samples a second; dims without `repeat`.
+    """Batch size over median latency, in samples per second; dims without `repeat`.
 
     Parameters
     ----------
     dataset
-        What `ngbkit.dataset.assembly.assemble` gave.
+        The dataset of a run, or a selection from it.
     ci
-        The probability that an interval is to cover, in (0, 1); None for no interval.
+        The probability that the interval covers, in (0, 1); None for no interval.
 
     Raises
     ------
     UsageError
         `ci` is not a probability.
     MetricError
-        An interval was asked for, and the dataset has no rounds to bootstrap over.
+        With `ci`: the dataset has no rounds to bootstrap over.
     """
-    return estimate(ratios.throughput, ratios.prepare(dataset), ci, _about("throughput"))
+    return estimate(ratios.throughput, ratios.prepare(dataset), ci, _describe("throughput"))
 
 
 def speedup(
@@ -62,20 +62,24 @@ def speedup(
     dataset, ci
         As for `throughput`.
     baseline
-        The label of the column that is 1.
+        The label of the reference column, whose speed-up is 1.
     unlike
-        What to do about columns whose timing contract differs from the baseline's in precision, threads, transfers,
-        synchronisation or overlap: ``"error"``; ``"mask"`` gives NaN there; ``"allow"`` compares them all the same.
+        How to treat columns whose timing contract differs from the baseline's in precision, threads, transfers,
+        synchronisation or overlap: ``"error"`` raises, ``"mask"`` sets them to NaN, ``"allow"`` compares them anyway.
 
     Raises
     ------
     MetricError
         There is no such baseline, or contracts differ; or as for `throughput`.
     UsageError
-        As for `throughput`; `unlike` is not one of the three.
+        `unlike` is invalid; or as for `throughput`.
     """
-    data = compared(dataset, "speedup", unlike, baseline)
-    return estimate(_speedup("speedup", baseline), data, ci, _about("speedup", baseline))
+
+    def compute(data: xr.Dataset, sampler: Sampler | None) -> xr.DataArray:
+        return ratios.speedup(data, "speedup", sampler, baseline)
+
+    data = prepare_compared(dataset, "speedup", unlike, baseline)
+    return estimate(compute, data, ci, _describe("speedup", baseline))
 
 
 def rtr(dataset: xr.Dataset, *, tied: bool = True, ci: float | None = None, unlike: Unlike = "error") -> Result:
@@ -86,14 +90,13 @@ def rtr(dataset: xr.Dataset, *, tied: bool = True, ci: float | None = None, unli
     dataset
         With batch size 1.
     tied
-        Batch sizes are measured one after the other. Where the dataset has anchors, both rates are taken relative to
-        `identity` at batch size 1 in the very rounds that they are from, so that drift in between cancels; the price is
-        the noise of `identity`, which more repeats make small, as they never do drift. False compares the rates as
-        they are.
+        Batch sizes are measured one after the other. Where the dataset has anchors, each rate is divided by that of
+        `identity` at batch size 1 in the same rounds, so that drift between them cancels; the price is the noise of
+        `identity`, which more repeats reduce, as they never reduce drift. False compares the rates as measured.
     ci
         As for `throughput`.
     unlike
-        As for `speedup`, of a column that was timed under one contract at this batch size and another at 1.
+        As for `speedup`, for a column whose contract at this batch size differs from its contract at 1.
 
     Raises
     ------
@@ -102,7 +105,11 @@ def rtr(dataset: xr.Dataset, *, tied: bool = True, ci: float | None = None, unli
     UsageError
         As for `speedup`.
     """
-    return estimate(_scaling("rtr"), scaled(dataset, "rtr", tied, unlike), ci, _about("rtr"))
+
+    def compute(data: xr.Dataset, sampler: Sampler | None) -> xr.DataArray:
+        return ratios.scaling(data, "rtr", sampler)
+
+    return estimate(compute, prepare_scaled(dataset, "rtr", tied, unlike), ci, _describe("rtr"))
 
 
 def ase(dataset: xr.Dataset, *, tied: bool = True, ci: float | None = None, unlike: Unlike = "error") -> Result:
@@ -118,14 +125,18 @@ def ase(dataset: xr.Dataset, *, tied: bool = True, ci: float | None = None, unli
     MetricError, UsageError
         As for `rtr`.
     """
-    return estimate(efficiency("ase"), scaled(dataset, "ase", tied, unlike), ci, _about("ase"))
+
+    def compute(data: xr.Dataset, sampler: Sampler | None) -> xr.DataArray:
+        return compute_ase(data, "ase", sampler)
+
+    return estimate(compute, prepare_scaled(dataset, "ase", tied, unlike), ci, _describe("ase"))
 
 
 def bsr(dataset: xr.Dataset, *, baseline: str = BASELINE, ci: float | None = None, unlike: Unlike = "error") -> Result:
     """ASE_c(b) / ASE_baseline(b), the batch scaling resilience (section V-A4), as speedup_c(b) / speedup_c(1).
 
-    The two are the same number; in the second form each ratio is of trials that were measured against each other, so
-    that drift between groups cancels.
+    The two are equal; in the second form each ratio is of trials that were measured against each other, so that drift
+    between groups cancels.
 
     Parameters
     ----------
@@ -140,11 +151,11 @@ def bsr(dataset: xr.Dataset, *, baseline: str = BASELINE, ci: float | None = Non
         As for `speedup`.
     """
 
-    def found(data: xr.Dataset, sampler: Sampler | None) -> xr.DataArray:
-        gains = ratios.speedup(data, "bsr", sampler, baseline)
-        return ratios.ratio(gains, ratios.at(gains, "bsr", "batch_size", 1))
+    def compute(data: xr.Dataset, sampler: Sampler | None) -> xr.DataArray:
+        speedups = ratios.speedup(data, "bsr", sampler, baseline)
+        return ratios.ratio(speedups, ratios.select_reference(speedups, "bsr", "batch_size", 1))
 
-    return estimate(found, compared(dataset, "bsr", unlike, baseline), ci, _about("bsr", baseline))
+    return estimate(compute, prepare_compared(dataset, "bsr", unlike, baseline), ci, _describe("bsr", baseline))
 
 
 def tcr(
@@ -154,14 +165,14 @@ def tcr(
     compressed_bytes: float | xr.DataArray,
     ci: float | None = None,
 ) -> Result:
-    """Bytes saved a second: (raw - compressed) bytes a sample, times throughput.
+    """Bytes saved per second: (raw - compressed) bytes per sample, times throughput.
 
     Parameters
     ----------
     dataset, ci
         As for `throughput`.
     raw_bytes, compressed_bytes
-        Of one sample; an array along ``workload`` (or any dim of the dataset) where they differ.
+        The size of one sample; an array along ``workload`` (or any dim of the dataset) where sizes differ.
 
     Raises
     ------
@@ -173,51 +184,39 @@ def tcr(
     raw, compressed = np.asarray(raw_bytes, float), np.asarray(compressed_bytes, float)
     if raw.min() < 0 or compressed.min() < 0:
         raise UsageError(
-            f"tcr() needs sizes in bytes of at least 0; raw_bytes={raw_bytes} and {compressed_bytes=} came."
+            f"tcr(): invalid sizes: got {raw_bytes=} and {compressed_bytes=}; expected bytes of at least 0."
         )
     if np.any(np.asarray(raw_bytes - compressed_bytes) < 0):
         raise UsageError(
-            "tcr() is about bytes that compression saves; a compressed sample is larger than a raw one: "
-            f"{raw_bytes=}, {compressed_bytes=}. Swap them, or leave that network out."
+            f"tcr(): a compressed sample is larger than a raw one: got {raw_bytes=}, {compressed_bytes=}; "
+            "expected compressed_bytes <= raw_bytes. Swap them, or exclude that network."
         )
     sizes = xr.Dataset({"raw": raw_bytes, "compressed": compressed_bytes})
 
-    def found(data: xr.Dataset, sampler: Sampler | None) -> xr.DataArray:
+    def compute(data: xr.Dataset, sampler: Sampler | None) -> xr.DataArray:
         rates = ratios.throughput(data, sampler)
         saved: xr.DataArray = xr.apply_ufunc(arrays.tcr, rates, data["raw"], data["compressed"])
         return saved
 
     data = xr.merge([ratios.prepare(dataset), sizes], join="exact")
-    return estimate(found, data, ci, _about("tcr"))
+    return estimate(compute, data, ci, _describe("tcr"))
 
 
-def compared(dataset: xr.Dataset, metric: str, unlike: Unlike, baseline: str = BASELINE) -> xr.Dataset:
-    """The prepared data of a metric that compares with a baseline, without the columns that are unlike it."""
-    return ratios.prepare(dataset, mask=differing(dataset, metric, unlike, baseline=baseline))
+def prepare_compared(dataset: xr.Dataset, metric: str, unlike: Unlike, baseline: str = BASELINE) -> xr.Dataset:
+    """Prepare the data of a metric that compares columns with a baseline, masking those that are unlike it."""
+    return ratios.prepare(dataset, mask=mask_unlike(dataset, metric, unlike, baseline=baseline))
 
 
-def scaled(dataset: xr.Dataset, metric: str, tied: bool, unlike: Unlike) -> xr.Dataset:
-    """The prepared data of a metric that compares batch sizes of one column."""
-    return ratios.prepare(dataset, mask=differing(dataset, metric, unlike, against="batch_size"), anchored=tied)
+def prepare_scaled(dataset: xr.Dataset, metric: str, tied: bool, unlike: Unlike) -> xr.Dataset:
+    """Prepare the data of a metric that compares batch sizes of one column."""
+    return ratios.prepare(dataset, mask=mask_unlike(dataset, metric, unlike, against="batch_size"), anchored=tied)
 
 
-def efficiency(metric: str) -> Metric:
+def compute_ase(data: xr.Dataset, metric: str, sampler: Sampler | None) -> xr.DataArray:
     """ASE, of medians or of replicates."""
-
-    def found(data: xr.Dataset, sampler: Sampler | None) -> xr.DataArray:
-        return ratios.ratio(ratios.scaling(data, metric, sampler), data["throughput"]["batch_size"])
-
-    return found
+    return ratios.ratio(ratios.scaling(data, metric, sampler), data["throughput"]["batch_size"])
 
 
-def _speedup(metric: str, baseline: str) -> Metric:
-    return lambda data, sampler: ratios.speedup(data, metric, sampler, baseline)
-
-
-def _scaling(metric: str) -> Metric:
-    return lambda data, sampler: ratios.scaling(data, metric, sampler)
-
-
-def _about(metric: str, baseline: str = BASELINE) -> tuple[str, str, str]:
+def _describe(metric: str, baseline: str = BASELINE) -> tuple[str, str, str]:
     units, long_name = METRICS[metric]
     return metric, units, long_name.replace(BASELINE, baseline)

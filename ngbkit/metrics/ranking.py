@@ -1,17 +1,18 @@
-"""Which compiler is the fastest for a network, and how sure that is."""
+"""Rankings: the fastest compiler of each group, and its probability."""
 
 from __future__ import annotations
 
-from itertools import product
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
 
-from ngbkit.dataset.assembly import factor_dims, nodes
+from ngbkit.dataset.assembly import nodes
+from ngbkit.dataset.long_form import expand_labels, list_factors, list_trial_dims
 from ngbkit.dataset.storage import Data
 from ngbkit.metrics import ratios
-from ngbkit.metrics.contracts import Unlike, unranked
+from ngbkit.metrics.contracts import Unlike, mask_unranked
 from ngbkit.metrics.draws import Sampler
 from ngbkit.sweep.trials import BASELINE
 
@@ -19,15 +20,15 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _SEED = 0
-# The least number of rounds that says anything of its own spread: an interval of 50 %.
+# The smallest number of rounds from which a spread can be estimated: an interval of 50 %.
 _LEVEL = 0.5
 
 
 def ranking(data: Data, *, unlike: Unlike = "error", untuned: bool = False) -> pd.DataFrame:
     """The compilers of each group, the fastest first.
 
-    Where `identity` is among them they are ordered by their speed-up over it, which is paired round by round, so that
-    drift hits all alike; else by throughput.
+    With `identity` in the dataset they are ordered by their speed-up over it, which is paired round by round, so that
+    drift affects all alike; otherwise by throughput.
 
     Parameters
     ----------
@@ -36,74 +37,66 @@ def ranking(data: Data, *, unlike: Unlike = "error", untuned: bool = False) -> p
     unlike
         As for `speedup`.
     untuned
-        Whether columns count whose contract says that they were not tuned, though their compiler is made for it.
+        Whether to rank columns whose contract marks them as untuned, although their compiler supports tuning.
 
     Returns
     -------
     pandas.DataFrame
         ``workload, <factors>, batch_size, device, rank, compiler``; ``of_best``, its speed over that of the first; and
-        ``probability``, the share of replicates in which it is the fastest of its group: NaN where there are no rounds,
-        or fewer than two. Trials without a measurement have no rank and are left out.
+        ``probability``, the share of replicates in which it is the fastest of its group: NaN with fewer than two
+        rounds. Trials without a measurement are excluded.
 
     Raises
     ------
     MetricError
         Contracts differ.
     UsageError
-        `unlike` is not one of its three values.
+        `unlike` is invalid.
     """
     import pandas as pd
 
     generator = np.random.default_rng(_SEED)
-    rows: list[dict[str, Any]] = []
-    factors: dict[str, None] = {}
-    for node in nodes(data).values():
-        dims = [name for name in factor_dims(node) if name != "rounds"]
-        factors |= dict.fromkeys(dims)
-        rows += _ranked(node, dims, unlike, untuned, generator)
-    names = ["workload", *factors, "batch_size", "device", "rank", "compiler", "of_best", "probability"]
+    rows = [row for node in nodes(data).values() for row in _rank_node(node, unlike, untuned, generator)]
+    names = ["workload", *list_factors(data), "batch_size", "device", "rank", "compiler", "of_best", "probability"]
     return pd.DataFrame(rows, columns=names)
 
 
-def _ranked(
-    node: xr.Dataset, factors: list[str], unlike: Unlike, untuned: bool, generator: np.random.Generator
-) -> list[dict[str, Any]]:
-    labels = ["workload", *factors, "batch_size", "device", "compiler"]
-    scalars = [name for name in labels if name not in node.dims and name in node.coords]
-    wide = node.expand_dims(scalars)
-    found = ratios.prepare(wide, mask=unranked(wide, "ranking", unlike, untuned))
-    based = BASELINE in wide["compiler"]
-    sampler = Sampler(level=_LEVEL, generator=generator) if "medians" in found else None
-    speed = ratios.speedup(found, "ranking", None) if based else found["throughput"]
-    speed = speed.transpose(*labels)
+def _rank_node(
+    node: xr.Dataset, unlike: Unlike, untuned: bool, generator: np.random.Generator
+) -> Iterator[dict[str, Any]]:
+    dims = [dim for dim in list_trial_dims(node) if dim not in ("device", "compiler", "batch_size")]
+    dims += ["batch_size", "device", "compiler"]
+    expanded = expand_labels(node)
+    data = ratios.prepare(expanded, mask=mask_unranked(expanded, "ranking", unlike, untuned))
+    has_baseline = BASELINE in expanded["compiler"]
+    speeds = ratios.speedup(data, "ranking", None) if has_baseline else data["throughput"]
+    speeds = speeds.transpose(*dims)
     draws = None
-    if sampler is not None:
-        drawn = ratios.speedup(found, "ranking", sampler) if based else ratios.throughput(found, sampler)
-        draws = drawn.transpose(*labels, "draw").values
-    rows: list[dict[str, Any]] = []
-    for place in product(*(range(speed.sizes[name]) for name in labels[:-1])):
-        values = speed.values[place]
-        first = None if draws is None else _first(draws[place], values)
-        order = [index for index in np.argsort(-values, kind="stable").tolist() if np.isfinite(values[index])]
-        where = {name: speed[name].values.tolist()[at] for name, at in zip(labels[:-1], place, strict=True)}
-        rows += [
-            {
-                **where,
+    if "medians" in data:
+        sampler = Sampler(level=_LEVEL, generator=generator)
+        replicates = ratios.speedup(data, "ranking", sampler) if has_baseline else ratios.throughput(data, sampler)
+        draws = replicates.transpose(*dims, "draw").values
+    labels = {dim: speeds[dim].values.tolist() for dim in dims}
+    for index in np.ndindex(*speeds.shape[:-1]):
+        values = speeds.values[index]
+        shares = None if draws is None else _compute_win_shares(draws[index], values)
+        order = [column for column in np.argsort(-values, kind="stable").tolist() if np.isfinite(values[column])]
+        group = {dim: labels[dim][i] for dim, i in zip(dims, index, strict=False)}
+        for rank, column in enumerate(order, start=1):
+            yield {
+                **group,
                 "rank": rank,
-                "compiler": str(speed["compiler"].values[index]),
-                "of_best": float(values[index] / values[order[0]]),
-                "probability": float("nan") if first is None else float(first[index]),
+                "compiler": str(labels["compiler"][column]),
+                "of_best": float(values[column] / values[order[0]]),
+                "probability": float("nan") if shares is None else float(shares[column]),
             }
-            for rank, index in enumerate(order, start=1)
-        ]
-    return rows
 
 
-def _first(draws: np.ndarray, values: np.ndarray) -> np.ndarray | None:
-    """By compiler: in which share of the replicates it is the fastest; None where one of them has no replicates."""
-    there = np.isfinite(values)
-    if not there.any() or np.isnan(draws[there]).any():
+def _compute_win_shares(draws: np.ndarray, values: np.ndarray) -> np.ndarray | None:
+    """By compiler: the share of replicates in which it is the fastest; None where one of them has no replicates."""
+    finite = np.isfinite(values)
+    if not finite.any() or np.isnan(draws[finite]).any():
         return None
-    known = np.where(there[:, None], draws, -np.inf)
-    found: np.ndarray = np.bincount(known.argmax(axis=0), minlength=len(values)) / draws.shape[-1]
-    return found
+    ranked = np.where(finite[:, None], draws, -np.inf)
+    shares: np.ndarray = np.bincount(ranked.argmax(axis=0), minlength=len(values)) / draws.shape[-1]
+    return shares

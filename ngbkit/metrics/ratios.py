@@ -1,206 +1,188 @@
-"""Throughputs and the ratios of what was measured side by side: what every other metric is made of."""
+"""Throughputs and ratios of trials measured side by side: the parts of every other metric."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import xarray as xr
 
+from ngbkit.dataset.long_form import list_labels
 from ngbkit.errors import MetricError
 from ngbkit.metrics import arrays
-from ngbkit.metrics.draws import Sampler, center
+from ngbkit.metrics.draws import Sampler, compute_medians
 from ngbkit.sweep.trials import BASELINE
 
-# No compiler can be called so.
+# No compiler can have this name.
 _ANCHOR = "\0anchor"
 
 
 def prepare(dataset: xr.Dataset, *, mask: xr.DataArray | None = None, anchored: bool = False) -> xr.Dataset:
-    """What the ratios need of a dataset, once for medians and for replicates.
+    """The data from which ratios of medians and of replicates are computed.
 
-    Parameters
-    ----------
-    dataset
-        What `ngbkit.dataset.assembly.assemble` gave, whole or selected from.
-    mask
-        Trials to leave out.
-    anchored
-        Whether the anchors are wanted.
-
-    Returns
-    -------
-    xarray.Dataset
-        ``throughput``; ``medians``, of each round; ``anchor``, the same of the anchor where there is one and it is
-        wanted; ``process_sd``; and ``stopped``, where a stopping rule ended the measurement. A dataset without rounds
-        gives ``throughput`` alone.
+    The variables are ``throughput``; ``medians`` of each round; ``anchor``, the medians of the anchor, if `anchored`
+    and present; ``process_sd``; and ``stopped``, where a stopping rule ended the measurement. A dataset without rounds
+    yields ``throughput`` alone. Trials in the mask become NaN.
     """
-    found = xr.Dataset({"throughput": _throughput(dataset)})
+    data = xr.Dataset({"throughput": _compute_throughput(dataset)})
     if {"latency", "round"} <= set(dataset.variables):
         anchored = anchored and "anchor_latency" in dataset and "compiler" in dataset.dims
         anchored = anchored and BASELINE in dataset["compiler"]
-        medians = _round_medians(dataset, anchored)
+        medians = _compute_round_medians(dataset, anchored)
         if anchored:
-            found["anchor"] = medians.sel(compiler=_ANCHOR, drop=True)
+            data["anchor"] = medians.sel(compiler=_ANCHOR, drop=True)
             medians = medians.drop_sel(compiler=_ANCHOR)
-        found["medians"] = medians
-        found["process_sd"] = process_deviation(dataset)
-        never = xr.zeros_like(found["throughput"], dtype=bool)
-        found["stopped"] = dataset["looks"] > 0 if "looks" in dataset else never
+        data["medians"] = medians
+        deviations = [
+            float((environment.get("selfcheck") or {}).get("process_sd") or 0) for environment in list_devices(dataset)
+        ]
+        # The standard deviation of the logarithm of a ratio between two processes; 0 without a self-check.
+        data["process_sd"] = along_devices(dataset, deviations, 0.0)
+        never = xr.zeros_like(data["throughput"], dtype=bool)
+        data["stopped"] = dataset["looks"] > 0 if "looks" in dataset else never
     if mask is not None:
-        for name in {"throughput", "medians"} & set(found):
-            dims = found[name].dims
-            found[name] = found[name].where(~mask).transpose(*dims)
-    return found
+        for name in {"throughput", "medians"} & set(data):
+            dims = data[name].dims
+            data[name] = data[name].where(~mask).transpose(*dims)
+    return data
 
 
-def process_deviation(dataset: xr.Dataset) -> xr.DataArray:
-    """By device: the standard deviation of the logarithm of a ratio between two processes; 0 where nobody looked."""
-    known = environments(dataset)
-    looked = [known.get(str(label), {}).get("selfcheck") or {} for label in _labels(dataset, "device")]
-    found = np.array([float(one.get("process_sd") or 0) for one in looked])
+def read_environments(dataset: xr.Dataset) -> dict[str, dict[str, Any]]:
+    """The environment of each device, by its label."""
+    environments: dict[str, dict[str, Any]] = json.loads(dataset.attrs.get("environments") or "{}")
+    return environments
+
+
+def list_devices(dataset: xr.Dataset) -> list[dict[str, Any]]:
+    """The environments of the devices of a dataset, in their order; an unknown one is empty."""
+    environments = read_environments(dataset)
+    return [environments.get(str(label), {}) for label in list_labels(dataset, "device")]
+
+
+def along_devices(dataset: xr.Dataset, values: list[float], missing: float) -> xr.DataArray:
+    """One value per device as an array along `device`, or as a scalar where the dataset has no such dim."""
     if "device" in dataset.dims:
-        return xr.DataArray(found, {"device": dataset["device"]}, ["device"])
-    return xr.DataArray(float(found[0]) if len(found) else 0.0)
-
-
-def environments(dataset: xr.Dataset) -> dict[str, dict[str, Any]]:
-    """What each device is, by its label."""
-    known: dict[str, dict[str, Any]] = json.loads(dataset.attrs.get("environments") or "{}")
-    return known
+        return xr.DataArray(values, {"device": dataset["device"]}, ["device"])
+    return xr.DataArray(values[0] if values else missing)
 
 
 def throughput(data: xr.Dataset, sampler: Sampler | None) -> xr.DataArray:
-    """Samples a second. Replicates are of the median of the rounds' medians, centred on the throughput itself.
+    """Samples per second. Replicates are of the median of the rounds' medians, centred on the throughput itself.
 
-    Another process of the same thing differs by the deviation that the self-check found, of which each of the two that
-    a ratio is of has half the variance.
+    A ratio of two processes has the deviation that the self-check measured; each of the two gets half its variance.
     """
     rates = data["throughput"]
     if sampler is None:
         return rates
-    slower = ratio(sampler.medians(data["medians"]), center(data["medians"], None))
-    return ratio(rates, sampler.shaken(slower, data["process_sd"] / math.sqrt(2)))
+    slowdown = ratio(sampler.draw_medians(data["medians"]), compute_medians(data["medians"], None))
+    return ratio(rates, sampler.add_noise(slowdown, data["process_sd"] / math.sqrt(2)))
 
 
 def speedup(data: xr.Dataset, metric: str, sampler: Sampler | None, baseline: str = BASELINE) -> xr.DataArray:
     """T_c / T_baseline, paired round by round where there are rounds, else from throughputs."""
     if "medians" not in data:
-        return ratio(data["throughput"], at(data["throughput"], metric, "compiler", baseline))
-    beside = at(data["medians"], metric, "compiler", baseline)
-    return _paired(data, beside, data["medians"]["compiler"] == baseline, sampler)
+        return ratio(data["throughput"], select_reference(data["throughput"], metric, "compiler", baseline))
+    reference = select_reference(data["medians"], metric, "compiler", baseline)
+    return _compute_paired(data, reference, data["medians"]["compiler"] == baseline, sampler)
 
 
 def scaling(data: xr.Dataset, metric: str, sampler: Sampler | None) -> xr.DataArray:
     """T_c(b) / T_c(1), tied by anchors where there are any."""
     rates = data["throughput"]
-    first = at(rates, metric, "batch_size", 1)
+    first = select_reference(rates, metric, "batch_size", 1)
     if "anchor" not in data or "batch_size" not in rates.dims:
         if sampler is not None:
             rates = throughput(data, sampler)
-            first = at(rates, metric, "batch_size", 1)
+            first = select_reference(rates, metric, "batch_size", 1)
         return ratio(rates, first)
-    itself = (data["medians"]["compiler"] == BASELINE) & (data["medians"]["batch_size"] == 1)
-    tied = _tied(data, itself, None)
-    loose = tied.isnull()
+    is_anchor = (data["medians"]["compiler"] == BASELINE) & (data["medians"]["batch_size"] == 1)
+    tied = _compute_tied(data, is_anchor, None)
+    untied = tied.isnull()
     if sampler is None:
-        return tied.where(~loose, ratio(rates, first)).transpose(*rates.dims)
-    draws = _tied(data, itself, sampler)
-    if loose.any():
+        return tied.where(~untied, ratio(rates, first)).transpose(*rates.dims)
+    draws = _compute_tied(data, is_anchor, sampler)
+    if untied.any():
         rates = throughput(data, sampler)
-        draws = draws.where(~loose, ratio(rates, at(rates, metric, "batch_size", 1)))
+        draws = draws.where(~untied, ratio(rates, select_reference(rates, metric, "batch_size", 1)))
     return draws
 
 
 def ratio(above: xr.DataArray, below: xr.DataArray) -> xr.DataArray:
-    """The quotient; NaN where either is, or over 0."""
-    found: xr.DataArray = xr.apply_ufunc(arrays.ratio, above, below)
-    return found
+    """The quotient; NaN where either is NaN or the denominator is 0."""
+    quotient: xr.DataArray = xr.apply_ufunc(arrays.ratio, above, below)
+    return quotient
 
 
-def at(values: xr.DataArray, metric: str, dim: str, label: str | int) -> xr.DataArray:
-    """The part of some values that a metric is relative to, without that dim.
-
-    Raises
-    ------
-    MetricError
-        It is not there; the message says what to add, in Python and in a shell.
-    """
-    found = _labels(values, dim)
-    if label in found:
+def select_reference(values: xr.DataArray, metric: str, dim: str, label: str | int) -> xr.DataArray:
+    """The values that a metric is relative to, without that dim; a `MetricError` that names the trials to add."""
+    labels = list_labels(values, dim)
+    if label in labels:
         return values.sel({dim: label}, drop=True) if dim in values.dims else values.drop_vars(dim)
-    what = {"compiler": f"the compiler {label!r}", "batch_size": f"batch size {label}"}[dim]
-    has = ", ".join(map(str, found))
+    reference = {"compiler": f"the compiler {label!r}", "batch_size": f"batch size {label}"}[dim]
+    names = ", ".join(map(str, labels))
     if dim in values.dims:
-        raise MetricError(f"{metric}() is relative to {what}; the sweep has {has}. {_added(dim, label, found)}")
+        argument, flag = {"compiler": ("compilers", "-c"), "batch_size": ("batch_sizes", "-b")}[dim]
+        raise MetricError(
+            f"{metric}() is relative to {reference}; the sweep has {names}. "
+            f"Add {argument}=[{label!r}, …] or {flag} {','.join(map(str, [label, *labels]))}."
+        )
     raise MetricError(
-        f"{metric}() is relative to {what}; this selection has {f'only {has}' if found else 'no such dim'}. "
-        f"Compute it first and select then: ds.ngb.{metric}().sel({dim}={found[0] if found else label!r})."
+        f"{metric}() is relative to {reference}; this selection has {f'only {names}' if labels else 'no such dim'}. "
+        f"Compute the metric first, then select: ds.ngb.{metric}().sel({dim}={labels[0] if labels else label!r})."
     )
 
 
-def _throughput(dataset: xr.Dataset) -> xr.DataArray:
+def _compute_throughput(dataset: xr.Dataset) -> xr.DataArray:
     if "latency" not in dataset:
         return dataset["throughput"]
-    both = (dataset["latency"], dataset["batch_size"])
-    found: xr.DataArray = xr.apply_ufunc(arrays.throughput, *both, input_core_dims=[["repeat"], []])
-    return found
-
-
-def _round_medians(dataset: xr.Dataset, anchored: bool) -> xr.DataArray:
-    """Of every column, and of the anchors as one more, so that all count their rounds alike."""
-    both = dataset["latency"], dataset["round"]
-    if anchored:
-        columns = [_anchor(dataset, name).expand_dims(compiler=[_ANCHOR]) for name in ("latency", "round")]
-        latency, rounds = (
-            xr.concat([own, beside], "compiler", join="override") for own, beside in zip(both, columns, strict=True)
-        )
-        both = latency, rounds
-    each, out = ["repeat"], ["rounds"]
-    found: xr.DataArray = xr.apply_ufunc(
-        arrays.round_medians, *both, input_core_dims=[each, each], output_core_dims=[out]
+    rates: xr.DataArray = xr.apply_ufunc(
+        arrays.throughput, dataset["latency"], dataset["batch_size"], input_core_dims=[["repeat"], []]
     )
-    return found
+    return rates
 
 
-def _anchor(dataset: xr.Dataset, name: str) -> xr.DataArray:
+def _compute_round_medians(dataset: xr.Dataset, anchored: bool) -> xr.DataArray:
+    """The medians of every column, and of the anchors as one more column, so that all number their rounds alike."""
+    variables = [dataset["latency"], dataset["round"]]
+    if anchored:
+        anchors = [_select_anchor(dataset, name).expand_dims(compiler=[_ANCHOR]) for name in ("latency", "round")]
+        variables = [
+            xr.concat([column, anchor], "compiler", join="override")
+            for column, anchor in zip(variables, anchors, strict=True)
+        ]
+    medians: xr.DataArray = xr.apply_ufunc(
+        arrays.round_medians, *variables, input_core_dims=[["repeat"], ["repeat"]], output_core_dims=[["rounds"]]
+    )
+    return medians
+
+
+def _select_anchor(dataset: xr.Dataset, name: str) -> xr.DataArray:
     """`latency` or `round` of the anchors; in the groups of batch size 1 the baseline is its own anchor."""
-    beside = dataset[f"anchor_{name}"]
-    baseline = at(dataset[name], "rtr", "compiler", BASELINE)
-    return beside.where(dataset["batch_size"] != 1, baseline)
+    baseline = select_reference(dataset[name], "rtr", "compiler", BASELINE)
+    return dataset[f"anchor_{name}"].where(dataset["batch_size"] != 1, baseline)
 
 
-def _tied(data: xr.Dataset, itself: xr.DataArray, sampler: Sampler | None) -> xr.DataArray:
-    """T(b) / T(1), each taken over the anchor's in the rounds that it is from."""
-    beside = _paired(data, data["anchor"], itself, sampler) * data["batch_size"]
-    return ratio(beside, beside.sel(batch_size=1, drop=True))
+def _compute_tied(data: xr.Dataset, is_anchor: xr.DataArray, sampler: Sampler | None) -> xr.DataArray:
+    """T(b) / T(1), each divided by the anchor's throughput in the same rounds."""
+    rates = _compute_paired(data, data["anchor"], is_anchor, sampler) * data["batch_size"]
+    return ratio(rates, rates.sel(batch_size=1, drop=True))
 
 
-def _paired(data: xr.Dataset, other: xr.DataArray, itself: xr.DataArray, sampler: Sampler | None) -> xr.DataArray:
-    """The latency of `other` over each column's own, round by round; of medians where they share no round.
+def _compute_paired(
+    data: xr.Dataset, reference: xr.DataArray, is_reference: xr.DataArray, sampler: Sampler | None
+) -> xr.DataArray:
+    """The latency of the reference over that of each column, round by round; of medians where they share no round.
 
-    A column over itself, which `itself` marks, is of one process; any other pair is of two.
+    A column over itself, which `is_reference` marks, is of one process; any other pair is of two.
     """
-    own, core = data["medians"], ["rounds"]
+    medians, core = data["medians"], ["rounds"]
     if sampler is None:
-        found: xr.DataArray = xr.apply_ufunc(arrays.paired_speedup, own, other, input_core_dims=[core, core])
-        return found
-    ratios = ratio(other, own).transpose(*own.dims)
-    draws = sampler.medians(ratios)
-    alone = ~ratios.notnull().any("rounds")
-    if (alone & own.notnull().any("rounds")).any():
-        draws = draws.where(~alone, ratio(sampler.medians(other), sampler.medians(own)))
-    return sampler.shaken(draws, data["process_sd"] * ~itself)
-
-
-def _labels(values: xr.DataArray | xr.Dataset, dim: str) -> list[Any]:
-    return np.atleast_1d(values[dim].values).tolist() if dim in values.coords else []
-
-
-def _added(dim: str, label: str | int, found: Sequence[Any]) -> str:
-    """What to write in a sweep, in Python and in a shell, so that it holds `label` too."""
-    argument, flag = {"compiler": ("compilers", "-c"), "batch_size": ("batch_sizes", "-b")}[dim]
-    return f"Add {argument}=[{label!r}, …] or {flag} {','.join(map(str, [label, *found]))}."
+        paired: xr.DataArray = xr.apply_ufunc(arrays.paired_speedup, medians, reference, input_core_dims=[core, core])
+        return paired
+    ratios = ratio(reference, medians).transpose(*medians.dims)
+    draws = sampler.draw_medians(ratios)
+    unpaired = ~ratios.notnull().any("rounds")
+    if (unpaired & medians.notnull().any("rounds")).any():
+        draws = draws.where(~unpaired, ratio(sampler.draw_medians(reference), sampler.draw_medians(medians)))
+    return sampler.add_noise(draws, data["process_sd"] * ~is_reference)

@@ -1,4 +1,4 @@
-"""The results as tables: one row a trial, or one column a compiler; as text for a terminal and as HTML for a page."""
+"""Results as tables: one row per trial, or one column per compiler; as text for a terminal and as HTML for a page."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
-from ngbkit.dataset.assembly import VARIABLES, factor_dims, nodes
+from ngbkit.dataset.assembly import factor_dims, nodes
+from ngbkit.dataset.long_form import expand_labels, list_factors, list_labels, to_frame
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError, UnknownNameError
 from ngbkit.metrics import arrays, contracts, labelled
 from ngbkit.sweep.records import STATUSES
+from ngbkit.sweep.variables import VARIABLES
 
 if TYPE_CHECKING:
     import pandas as pd
 
-# What is unlike the column that it would be compared with is left empty, and a note says so.
+# A trial that is unlike its reference stays empty, and a note explains why.
 _METRICS: dict[str, Callable[[xr.Dataset], Any]] = {
     "throughput": labelled.throughput,
     "speedup": partial(labelled.speedup, unlike="mask"),
@@ -30,47 +32,44 @@ _METRICS: dict[str, Callable[[xr.Dataset], Any]] = {
     "ase": partial(labelled.ase, unlike="mask"),
     "bsr": partial(labelled.bsr, unlike="mask"),
 }
-# With what each is compared.
+# The dims along which each is compared.
 _AGAINST = {"speedup": ("compiler",), "rtr": ("batch_size",), "ase": ("batch_size",), "bsr": ("compiler",)}
 _VARIABLES = ("compile_time", "first_call_time", "cpu_percent", "peak_memory", "rmse_ratio")
 
 FIGURES = ("latency", *_METRICS, *_VARIABLES)
-"""What `compact` can show."""
+"""The figures that `compact` can show."""
 
 _GREY = "rgba(128, 128, 128, 0.4)"  # visible on white and on black
 
 
-def trial_table(data: Data) -> pd.DataFrame:
-    """One row a trial that was asked for.
+def build_trial_table(data: Data) -> pd.DataFrame:
+    """One row per requested trial, of all nodes of a tree.
 
     Columns are ``workload, <factors>, device, compiler, batch_size``; ``latency`` (the median, s), ``throughput``
-    (samples/s), ``speedup, rtr, ase, bsr`` (NaN throughout where the dataset lacks what they are relative to),
-    ``compile_time`` (s), ``status`` and ``error``. A tree gives the rows of all its nodes; a factor that a workload
-    does not take is NaN. ``attrs["notes"]`` says, a line each, which columns are not compared since they were timed
-    under another contract; they are NaN too.
+    (samples/s), ``speedup, rtr, ase, bsr`` (NaN throughout where the dataset lacks their reference), ``compile_time``
+    (s), ``status`` and ``error``. A factor that a workload does not take is NaN. ``attrs["notes"]`` lists, one per
+    line, the columns that are not compared, and are NaN, since they were timed under another contract.
     """
     import pandas as pd
 
-    found = nodes(data).values()
-    factors = list(dict.fromkeys(name for node in found for name in factor_dims(node)))
-    frame = pd.concat([_rows(node) for node in found], ignore_index=True)
-    first = ["workload", *factors, "device", "compiler", "batch_size"]
-    table = frame[[*first, "latency", *_METRICS, "compile_time", "status", "error"]]
-    table.attrs["notes"] = contracts.remarks(data, ("compiler", "batch_size"))
+    frame = pd.concat([_tabulate_node(node) for node in nodes(data).values()], ignore_index=True)
+    labels = ["workload", *list_factors(data), "device", "compiler", "batch_size"]
+    table = frame[[*labels, "latency", *_METRICS, "compile_time", "status", "error"]]
+    table.attrs["notes"] = contracts.list_uncompared(data, ("compiler", "batch_size"))
     return table
 
 
 def compact(data: Data, figure: str = "throughput") -> pd.DataFrame:
-    """One row a workload, its factors and a batch size; one column a compiler.
+    """One row per workload, its factors and batch size; one column per compiler.
 
-    A cell is a number, or the status of a trial that gave none; empty where none was asked for. The device is in the
-    rows where there is more than one. ``attrs["title"]`` says what the numbers are, with their unit, and
-    ``attrs["notes"]``, a line each, which columns are not compared since they were timed under another contract.
+    A cell is a number, the status of a trial without one, or empty where no trial was requested. With several devices,
+    the rows are per device too. ``attrs["title"]`` names the numbers and their unit; ``attrs["notes"]`` lists, one per
+    line, the columns that are not compared since they were timed under another contract.
 
     Parameters
     ----------
     data
-        What `ngbkit.dataset.assembly.assemble` gave.
+        The dataset or tree of a run.
     figure
         One of `FIGURES`.
 
@@ -79,35 +78,34 @@ def compact(data: Data, figure: str = "throughput") -> pd.DataFrame:
     UnknownNameError
         There is no such figure.
     MetricError
-        The dataset lacks what the figure is relative to.
+        The dataset lacks the reference of the figure.
     """
     import pandas as pd
 
     if figure not in FIGURES:
         raise UnknownNameError("figure", figure, FIGURES)
-    found = list(nodes(data).values())
-    factors = list(dict.fromkeys(name for node in found for name in factor_dims(node)))
-    devices = {label for node in found for label in np.atleast_1d(node["device"].values).tolist()}
+    factors = list_factors(data)
+    devices = {label for node in nodes(data).values() for label in list_labels(node, "device")}
     keys = ["workload", *factors, *(["device"] if len(devices) > 1 else []), "batch_size"]
-    frame = pd.concat([_cells(node, figure) for node in found], ignore_index=True)
+    frame = pd.concat([_compact_node(node, figure) for node in nodes(data).values()], ignore_index=True)
     table = frame.reindex(columns=[*keys, *(name for name in frame.columns if name not in {*keys, "device"})])
     for name in factors:
-        table[name] = table[name].where(table[name].notna(), "")  # a network that does not take it
+        table[name] = table[name].where(table[name].notna(), "")  # for a network that does not take it
     table = table.set_index(keys)
-    table.attrs["title"] = _title(figure)
-    table.attrs["notes"] = contracts.remarks(data, _AGAINST.get(figure, ()))
+    table.attrs["title"] = _build_title(figure)
+    table.attrs["notes"] = contracts.list_uncompared(data, _AGAINST.get(figure, ()))
     return table
 
 
 def to_text(frame: pd.DataFrame, width: int | None = None) -> str:
-    """A table for a terminal; plain where the output is not one.
+    """Render a frame for a terminal, without escape codes if the output is not a terminal.
 
     Parameters
     ----------
     frame
-        What `compact` or `trial_table` gave, or any other frame.
+        The result of `compact` or `build_trial_table`, or any other frame.
     width
-        Characters a line. Default: the terminal's; as many as the table needs where there is none.
+        Characters per line. Default: the width of the terminal; without one, the width of the table.
     """
     from rich.console import Console
     from rich.measure import Measurement
@@ -117,7 +115,7 @@ def to_text(frame: pd.DataFrame, width: int | None = None) -> str:
     title, notes = frame.attrs.get("title"), frame.attrs.get("notes", [])
     table = Table(title=Text(title) if title else None, title_justify="left", title_style="bold")
     terminal = sys.stdout.isatty()
-    header, rows = _written(frame)
+    header, rows = _format_cells(frame)
     for name, numeric in header:
         table.add_column(Text(name), justify="right" if numeric else "left", overflow="fold")
     for row in rows:
@@ -134,13 +132,13 @@ def to_text(frame: pd.DataFrame, width: int | None = None) -> str:
 
 
 def to_html(frame: pd.DataFrame) -> str:
-    """A table for a page: one element without script or request, readable on light and on dark."""
-    header, rows = _written(frame)
+    """Render a frame as one HTML element without scripts or requests, readable on light and dark pages."""
+    header, rows = _format_cells(frame)
     line = f"padding: 0.25em 0.8em; border-bottom: 1px solid {_GREY};"
     styles = [f"text-align: {'right' if numeric else 'left'}; {line}" for _, numeric in header]
     head = "".join(f'<th style="{style}">{escape(name)}</th>' for (name, _), style in zip(header, styles, strict=True))
     body = "".join(
-        "<tr>" + "".join(_html_cell(cell, style) for cell, style in zip(row, styles, strict=True)) + "</tr>"
+        "<tr>" + "".join(_render_cell(cell, style) for cell, style in zip(row, styles, strict=True)) + "</tr>"
         for row in rows
     )
     title = frame.attrs.get("title")
@@ -157,7 +155,7 @@ def to_html(frame: pd.DataFrame) -> str:
 
 
 def format_number(value: float) -> str:
-    """A number with four significant digits, or ``–`` where there is none."""
+    """Format a number with four significant digits, and NaN as ``–``."""
     if math.isnan(value):
         return "–"
     if value == 0 or math.isinf(value):
@@ -168,72 +166,73 @@ def format_number(value: float) -> str:
     return f"{round(value, digits):,.{max(digits, 0)}f}"
 
 
-def _rows(node: xr.Dataset) -> pd.DataFrame:
-    """A node's trials, a row each, with every metric that it has a baseline for."""
-    found = {"latency": _median_latency(node), **{name: node[name] for name in ("compile_time", "status", "error")}}
+def _tabulate_node(node: xr.Dataset) -> pd.DataFrame:
+    """The trials of a node, one per row, with every metric whose reference it has."""
+    variables = {
+        "latency": _compute_latency(node),
+        **{name: node[name] for name in ("compile_time", "status", "error")},
+    }
     for name, metric in _METRICS.items():
         try:
-            found[name] = metric(node)
+            variables[name] = metric(node)
         except MetricError:
-            found[name] = xr.full_like(node["throughput"], np.nan)
-    labels = ["device", "workload", *factor_dims(node), "compiler", "batch_size"]
-    # A label that the user selected is left as a scalar: it becomes a dim again, of one.
-    trials = xr.Dataset(found).expand_dims([name for name in labels if name not in node.dims])
-    frame = trials.reset_coords(drop=True)[list(found)].to_dataframe().reset_index()
-    return frame[frame["status"] != ""]  # which a grid has where several runs leave holes in it
+            variables[name] = xr.full_like(node["throughput"], np.nan)
+    frame = to_frame(xr.Dataset(variables))
+    return frame[frame["status"] != ""]  # the grid of several runs has cells that no run requested
 
 
-def _cells(node: xr.Dataset, figure: str) -> pd.DataFrame:
-    """A node's figure, a row each batch size, a column each compiler."""
+def _compact_node(node: xr.Dataset, figure: str) -> pd.DataFrame:
+    """A figure of a node, one column per compiler."""
     import pandas as pd
 
     keys = ["workload", *factor_dims(node), "device", "batch_size"]
-    values = _figure(node, figure)
-    cells = values.astype(object).where(node["status"] == "ok", node["status"])
-    cells = cells.expand_dims([name for name in (*keys, "compiler") if name not in cells.dims])
-    grid = cells.transpose(*keys, "compiler")
+    cells = _compute_figure(node, figure).astype(object).where(node["status"] == "ok", node["status"])
+    grid = expand_labels(cells.to_dataset(name="cell"))["cell"].transpose(*keys, "compiler")
     rows = pd.MultiIndex.from_product([grid[key].values for key in keys], names=keys).to_frame(index=False)
-    rows = rows.astype(dict.fromkeys(factor_dims(node), object))  # beside nodes without it a whole number stays one
+    rows = rows.astype(dict.fromkeys(factor_dims(node), object))  # integers stay integers beside nodes without them
     columns = grid["compiler"].values.tolist()
     table = pd.DataFrame(grid.values.reshape(-1, len(columns)), columns=columns)
-    asked = (table != "").any(axis="columns")
-    return rows.join(table)[asked]
+    requested = (table != "").any(axis="columns")
+    return rows.join(table)[requested]
 
 
-def _figure(node: xr.Dataset, figure: str) -> xr.DataArray:
+def _compute_figure(node: xr.Dataset, figure: str) -> xr.DataArray:
     if figure == "latency":
-        return _median_latency(node)
+        return _compute_latency(node)
     return _METRICS[figure](node) if figure in _METRICS else node[figure]
 
 
-def _median_latency(node: xr.Dataset) -> xr.DataArray:
-    found: xr.DataArray = xr.apply_ufunc(arrays.median, node["latency"], input_core_dims=[["repeat"]])
-    return found
+def _compute_latency(node: xr.Dataset) -> xr.DataArray:
+    medians: xr.DataArray = xr.apply_ufunc(arrays.median, node["latency"], input_core_dims=[["repeat"]])
+    return medians
 
 
-def _title(figure: str) -> str:
-    units, long_name = {**{name: about[:2] for name, about in VARIABLES.items()}, **labelled.METRICS}[figure]
+def _build_title(figure: str) -> str:
+    if figure in labelled.METRICS:
+        units, long_name = labelled.METRICS[figure]
+    else:
+        units, long_name = VARIABLES[figure].units, VARIABLES[figure].long_name
     long_name = "median latency" if figure == "latency" else long_name
     return long_name if units in ("", "1") else f"{long_name} ({units})"
 
 
-def _written(frame: pd.DataFrame) -> tuple[list[tuple[str, bool]], Iterator[list[str]]]:
-    """Each column's name and whether it holds numbers, and the rows as written; a label that repeats is left out."""
+def _format_cells(frame: pd.DataFrame) -> tuple[list[tuple[str, bool]], Iterator[list[str]]]:
+    """Each column's name and whether it is numeric, and the rows as texts; a label that repeats is omitted."""
     labels = [name for name in frame.index.names if name is not None]
     flat = frame.reset_index() if labels else frame
     columns = [flat[name].tolist() for name in flat.columns]
     header = [(str(name), any(map(_is_number, column))) for name, column in zip(flat.columns, columns, strict=True)]
-    return header, _thinned(zip(*map(_column, columns), strict=True), max(len(labels) - 1, 0))
+    return header, _omit_repeated(zip(*map(_format_column, columns), strict=True), max(len(labels) - 1, 0))
 
 
-def _column(values: list[Any]) -> list[str]:
-    """A column as written: numbers alike, all whole or all with their digits."""
-    whole = all(value == int(value) for value in values if _is_number(value) and math.isfinite(value))
-    write = _whole if whole else format_number
+def _format_column(values: list[Any]) -> list[str]:
+    """The texts of a column: its numbers are all integers, or all have decimals."""
+    integers = all(value == int(value) for value in values if _is_number(value) and math.isfinite(value))
+    write = _format_integer if integers else format_number
     return [write(value) if _is_number(value) else str(value) for value in values]
 
 
-def _whole(value: float) -> str:
+def _format_integer(value: float) -> str:
     return f"{value:.0f}" if math.isfinite(value) else format_number(value)
 
 
@@ -241,14 +240,14 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _thinned(rows: Iterator[tuple[str, ...]], labels: int) -> Iterator[list[str]]:
-    before: tuple[str, ...] = ()
+def _omit_repeated(rows: Iterator[tuple[str, ...]], labels: int) -> Iterator[list[str]]:
+    previous: tuple[str, ...] = ()
     for row in rows:
-        same = next((at for at in range(labels) if row[: at + 1] != before[: at + 1]), labels)
+        same = next((i for i in range(labels) if row[: i + 1] != previous[: i + 1]), labels)
         yield [*[""] * same, *row[same:]]
-        before = row
+        previous = row
 
 
-def _html_cell(cell: str, style: str) -> str:
+def _render_cell(cell: str, style: str) -> str:
     failed = cell in STATUSES and cell != "ok"
     return f'<td style="{style}{" color: #d1495b;" if failed else ""}">{escape(cell)}</td>'

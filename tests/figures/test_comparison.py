@@ -78,9 +78,9 @@ def test_what_cannot_be_compared_is_an_error() -> None:
     """No common trial, other factors, no such metric."""
     one = measured(network("a"))
 
-    with pytest.raises(UsageError, match="no trial in common: the one is of a on cpu, the other of b on cpu"):
+    with pytest.raises(UsageError, match="no trial in common: the first dataset has a on cpu, the second b on cpu"):
         compare(one, measured(network("b")))
-    with pytest.raises(UsageError, match="other factors"):
+    with pytest.raises(UsageError, match="different factors"):
         compare(one, measured(network("a", width=(1, 2))))
     with pytest.raises(UnknownNameError, match="speedup"):
         compare(one, one, "speed")
@@ -91,7 +91,7 @@ def test_what_one_run_lacks_is_counted() -> None:
     found = compare(measured(network("a")), measured(network("a"), network("b")))
 
     assert (4, 4) == (len(found.trials), found.missing)
-    assert "4 trials are measured in one of the two only" in str(found)
+    assert "4 trials were measured in only one of the two" in str(found)
 
 
 def test_the_shell_prints_what_changed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

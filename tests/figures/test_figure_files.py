@@ -11,7 +11,7 @@ from PIL import Image
 from ngbkit import figures
 from ngbkit.dataset import synthetic
 from ngbkit.errors import UsageError
-from ngbkit.sweep.grid import Sweep
+from ngbkit.api import Sweep
 from ngbkit.workloads.base import Workload
 
 
@@ -110,7 +110,7 @@ def test_a_figure_is_replaced_and_nothing_is_left_beside_it(chart, tmp_path):
 
 def test_an_unknown_suffix_is_refused(chart, tmp_path):
     """The error names the formats that there are."""
-    with pytest.raises(UsageError, match=r"saved as \.html, \.svg, \.png, \.pdf; 'figure\.gif' came"):
+    with pytest.raises(UsageError, match=r"'figure\.gif'; expected \.html, \.svg, \.png, \.pdf"):
         figures.save(chart, tmp_path / "figure.gif")
 
 
@@ -118,5 +118,5 @@ def test_a_place_that_cannot_be_written_is_refused(chart, tmp_path):
     """A file where a folder should be is told apart from a fault of ours."""
     (tmp_path / "file").write_text("")
 
-    with pytest.raises(UsageError, match="cannot be written"):
+    with pytest.raises(UsageError, match="cannot write"):
         figures.save(chart, tmp_path / "file" / "figure.svg")

@@ -167,5 +167,5 @@ def test_panels_by_compiler_have_a_line_a_network():
 
 def test_panels_are_by_network_or_by_compiler():
     """Another word is refused with those that there are."""
-    with pytest.raises(UsageError, match=r"by='device' does not fit; valid are 'network', 'compiler'"):
+    with pytest.raises(UsageError, match=r"invalid by='device'; expected one of 'network', 'compiler'"):
         figures.throughput(measured(), by="device")

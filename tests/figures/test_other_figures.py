@@ -69,7 +69,7 @@ def test_pairs_that_change_places_are_drawn_with_both_ends():
 
 def test_no_reversal_is_an_error_that_says_so():
     """An empty figure would tell less."""
-    with pytest.raises(MetricError, match=r"no two of these networks change places.*at least 0\.95"):
+    with pytest.raises(MetricError, match=r"no two of these networks reverse their order.*at least 0\.95"):
         figures.reversals(flipping(), workload=["a", "c"])
 
 
@@ -186,7 +186,7 @@ def test_the_status_of_every_trial_is_in_a_cell():
 
 def test_a_status_is_read_on_its_colour():
     """Black on light ones and white on dark ones."""
-    assert ["#1B1B1B", "#FFFFFF", "#1B1B1B"] == [theme.ink(one) for one in ("#FFFFFF", "#332288", "#E69F00")]
+    assert ["#1B1B1B", "#FFFFFF", "#1B1B1B"] == [theme.choose_ink(one) for one in ("#FFFFFF", "#332288", "#E69F00")]
     assert set(theme.STATUS_WORDS) == set(theme.STATUS_COLOURS)
 
 
@@ -228,5 +228,5 @@ def test_nothing_left_to_draw_is_an_error():
     """A selection that no trial meets says what was asked for."""
     data = measured(network("block", width=(8, 16)))
 
-    with pytest.raises(UsageError, match=r"no trial is left to draw with batch_size=\[\]"):
+    with pytest.raises(UsageError, match=r"no trial to draw with batch_size=\[\]"):
         figures.throughput(data, batch_size=[])

@@ -10,7 +10,7 @@ from ngbkit.dataset import assembly as datasets
 from ngbkit.dataset import synthetic
 from ngbkit.figures import theme
 from ngbkit.figures.charts.overview import NETWORKS, overview
-from ngbkit.sweep.grid import Sweep
+from ngbkit.api import Sweep
 from ngbkit.sweep.records import Failure
 from ngbkit.workloads.base import Workload
 
@@ -154,7 +154,7 @@ def test_the_subtitle_says_where_it_comes_from():
     data = synthetic.dataset(sweep(), run_id="r42")
 
     assert [
-        "median of 10 samples a trial · device cpu · run r42",
+        "median of 10 samples per trial · device cpu · run r42",
         "synthetic: nothing was measured",
     ] == drawn(data)["title"]["subtitle"]
 
@@ -177,7 +177,7 @@ def test_factors_are_drawn_at_their_extremes():
     spec = drawn(synthetic.dataset(sweep(network("c", width=(8, 16), depth=(2, 1, 6)))))
 
     assert {f"c, width {width}, depth {depth}" for width in (8, 16) for depth in (1, 6)} == set(titles(spec))
-    assert "of depth only the smallest and the largest are drawn" in spec["title"]["subtitle"]
+    assert "only the smallest and the largest depth are drawn" in spec["title"]["subtitle"]
 
 
 def test_devices_and_nodes_have_rows_of_their_own():
@@ -199,7 +199,7 @@ def test_a_figure_does_not_grow_without_end():
     spec = drawn(synthetic.dataset(sweep(*[network(f"n{at}") for at in range(18)])))
 
     assert NETWORKS == len(titles(spec))
-    assert "2 more networks are not drawn, from n16 on" in spec["title"]["subtitle"]
+    assert "2 more networks are not drawn, starting with n16" in spec["title"]["subtitle"]
 
 
 def test_the_data_is_inside():

@@ -12,7 +12,7 @@ from ngbkit import figures
 from ngbkit.dataset import synthetic
 from ngbkit.figures import renderer
 from ngbkit.notebook import charts
-from ngbkit.sweep.grid import Sweep
+from ngbkit.api import Sweep
 
 MOST_BYTES = 1_000_000
 
@@ -77,7 +77,7 @@ def test_ten_thousand_points_are_small(name):
     else:
         compilers = ["identity", "openvino", "tvm", "onnxruntime", "inductor", "torchscript", "iree", "executorch"]
         data = measured(*networks, compilers=compilers, batch_sizes=range(1, 51))
-    bundle = renderer.mimebundle(getattr(figures, name)(data).to_dict())
+    bundle = renderer.to_mimebundle(getattr(figures, name)(data).to_dict())
 
     pictures = {"image/svg+xml", "image/jpeg"} & set(bundle)
     assert 1 == len(pictures)

@@ -9,15 +9,15 @@ from ngbkit import metrics
 from ngbkit.errors import MetricError, UnknownNameError
 from ngbkit.figures import rows
 
-SPEEDUP = rows.of_metric(metrics.speedup, 0.95)
-THROUGHPUT = rows.of_metric(metrics.throughput, None)
+SPEEDUP = rows.wrap_metric(metrics.speedup, 0.95)
+THROUGHPUT = rows.wrap_metric(metrics.throughput, None)
 
 
 def test_a_row_a_trial_with_its_interval():
     """Values are those of the metric, and the interval holds them."""
     data = measured(compilers=["identity", "openvino"], batch_sizes=[1, 4])
 
-    found = rows.rows(data, SPEEDUP, {})
+    found = rows.build_rows(data, SPEEDUP, {})
 
     expected = data.ngb.speedup().sel(device="cpu", workload="net").to_series().to_dict()
     assert expected == pytest.approx(found.set_index(["compiler", "batch_size"])["value"].to_dict())
@@ -30,7 +30,7 @@ def test_without_samples_there_is_no_interval():
     """Published values are means: they are drawn as they are."""
     data = measured().drop_vars(["latency", "round"])
 
-    found = rows.rows(data, SPEEDUP, {})
+    found = rows.build_rows(data, SPEEDUP, {})
 
     assert found["value"].notna().all()
     assert found["low"].isna().all()
@@ -38,7 +38,7 @@ def test_without_samples_there_is_no_interval():
 
 def test_a_selection_is_made_after_the_values():
     """What a speed-up is relative to need not be among what is drawn."""
-    found = rows.rows(measured(), SPEEDUP, {"compiler": "openvino", "batch_size": [4]})
+    found = rows.build_rows(measured(), SPEEDUP, {"compiler": "openvino", "batch_size": [4]})
 
     assert [("openvino", 4)] == list(zip(found["compiler"], found["batch_size"], strict=True))
     assert found["value"].notna().all()
@@ -55,12 +55,12 @@ def test_a_selection_is_made_after_the_values():
 def test_a_label_that_is_not_there_is_named(select, message):
     """The error says what there is."""
     with pytest.raises(UnknownNameError, match=message):
-        rows.rows(measured(), SPEEDUP, select)
+        rows.build_rows(measured(), SPEEDUP, select)
 
 
 def test_a_failed_trial_is_a_row():
     """It has its status and no value."""
-    found = rows.rows(crashing(sweep(), "openvino", 4), THROUGHPUT, {})
+    found = rows.build_rows(crashing(sweep(), "openvino", 4), THROUGHPUT, {})
 
     (failed,) = found[found["status"] == "crashed"].to_dict("records")
     assert np.isnan(failed["value"])
@@ -71,8 +71,8 @@ def test_networks_are_named_by_what_tells_them_apart():
     """Factors are part of the name, unless they have an axis; a device is where there are several."""
     data = measured(network("block", width=(8, 16), depth=(1, 2)), devices=["cpu"])
 
-    whole = rows.rows(data, THROUGHPUT, {})
-    by_depth = rows.rows(data, THROUGHPUT, {}, axes=["depth"])
+    whole = rows.build_rows(data, THROUGHPUT, {})
+    by_depth = rows.build_rows(data, THROUGHPUT, {}, axes=["depth"])
 
     assert {"block, width 8, depth 1", "block, width 16, depth 2"} < set(whole["network"])
     assert {"block, width 8", "block, width 16"} == set(by_depth["network"])
@@ -83,16 +83,16 @@ def test_a_node_without_a_baseline_is_left_out_unless_all_are():
     good, bad = (measured(network(name)) for name in ("a", "b"))
     tree = xr.DataTree.from_dict({"/one": good, "/two": bad.sel(compiler=["openvino"])})
 
-    assert {"a"} == set(rows.rows(tree, SPEEDUP, {})["workload"])
+    assert {"a"} == set(rows.build_rows(tree, SPEEDUP, {})["workload"])
     with pytest.raises(MetricError, match="relative to the compiler 'identity'"):
-        rows.rows(bad.sel(compiler=["openvino"]), SPEEDUP, {})
+        rows.build_rows(bad.sel(compiler=["openvino"]), SPEEDUP, {})
 
 
 def test_a_selected_label_is_still_a_row():
     """A dataset of which one device was selected draws like the whole."""
     data = measured()
 
-    assert rows.rows(data, THROUGHPUT, {}).equals(rows.rows(data.sel(device="cpu"), THROUGHPUT, {}))
+    assert rows.build_rows(data, THROUGHPUT, {}).equals(rows.build_rows(data.sel(device="cpu"), THROUGHPUT, {}))
 
 
 @pytest.mark.parametrize(
@@ -107,16 +107,16 @@ def test_a_selected_label_is_still_a_row():
 )
 def test_families(workload, family):
     """The paper's are its own; others begin with their name."""
-    assert family == rows.family(workload)
+    assert family == rows.find_family(workload)
 
 
 def test_families_stand_in_columns_by_size():
     """Of families with as many networks, each line is of one size, whatever the order they came in."""
     data = measured(*map(network, ("resnet50", "resnet18", "deit3_small_patch16_224", "deit3_base_patch16_224")))
     sizes = xr.DataArray([25.0, 11.0, 22.0, 86.0], {"workload": data["workload"]}, ["workload"])
-    found = rows.rows(data.assign_coords(parameters=sizes), THROUGHPUT, {})
+    found = rows.build_rows(data.assign_coords(parameters=sizes), THROUGHPUT, {})
 
-    names, columns = rows.in_families(found)
+    names, columns = rows.order_by_family(found)
 
     assert 2 == columns
     assert ["resnet18", "deit3_small_patch16_224", "resnet50", "deit3_base_patch16_224"] == names
@@ -126,7 +126,7 @@ def test_networks_of_unequal_families_follow_each_other():
     """Where the columns would have holes, there are none."""
     data = measured(*map(network, ("resnet50", "resnet18", "vit", "swin", "mobile")))
 
-    names, columns = rows.in_families(rows.rows(data, THROUGHPUT, {}))
+    names, columns = rows.order_by_family(rows.build_rows(data, THROUGHPUT, {}))
 
     assert 5 == columns
     assert ["resnet50", "resnet18", "vit", "swin", "mobile"] == names

@@ -6,23 +6,23 @@ from ngbkit.figures import theme
 
 def test_every_compiler_of_ours_has_a_colour_of_its_own():
     """No two compilers that ship with ngbkit look alike, and each has a fixed colour."""
-    assert set(registry.names(registry.COMPILERS)) - {"faulty"} >= set(theme.COLOURS)
+    assert set(registry.list_names(registry.COMPILERS)) - {"faulty"} >= set(theme.COLOURS)
     assert len(theme.COLOURS) == len(set(theme.COLOURS.values()))
 
 
 def test_a_colour_does_not_depend_on_company():
     """A compiler has the same colour in every figure, known or not."""
-    alone = {name: theme.colours([name])[name] for name in ("openvino", "mine")}
+    alone = {name: theme.assign_colours([name])[name] for name in ("openvino", "mine")}
 
-    assert alone == theme.colours(["openvino", "mine"])
-    assert alone == {name: theme.colours(["mine", "identity", "openvino"])[name] for name in alone}
+    assert alone == theme.assign_colours(["openvino", "mine"])
+    assert alone == {name: theme.assign_colours(["mine", "identity", "openvino"])[name] for name in alone}
 
 
 def test_unknown_compilers_do_not_look_alike():
     """As many unknown compilers as there are further colours have one each, none of it a known one."""
     names = [f"compiler{at}" for at in range(len(theme.OTHERS))]
 
-    found = set(theme.colours([*names, *theme.COLOURS]).values())
+    found = set(theme.assign_colours([*names, *theme.COLOURS]).values())
 
     assert len(theme.OTHERS) + len(theme.COLOURS) == len(found)
 
@@ -31,12 +31,12 @@ def test_more_unknown_compilers_than_colours_still_get_one():
     """Colours are used again rather than running out."""
     names = [f"compiler{at}" for at in range(40)]
 
-    assert set(theme.OTHERS) == set(theme.colours(names).values())
+    assert set(theme.OTHERS) == set(theme.assign_colours(names).values())
 
 
 def test_options_change_the_dash_and_not_the_colour():
     """Variants of one compiler share its colour and differ by their dash."""
     labels = ["openvino", 'openvino{"hint":"latency"}', 'openvino{"hint":"throughput"}']
 
-    assert 1 == len(set(theme.colours(labels).values()))
-    assert 3 == len({tuple(dash) for dash in theme.dashes(labels).values()})
+    assert 1 == len(set(theme.assign_colours(labels).values()))
+    assert 3 == len({tuple(dash) for dash in theme.assign_dashes(labels).values()})

@@ -10,7 +10,7 @@ import xarray as xr
 
 import ngbkit.metrics  # noqa: F401  gives datasets their `ngb`
 from ngbkit.dataset import assembly as datasets
-from ngbkit.sweep.grid import Sweep
+from ngbkit.api import Sweep
 from ngbkit.sweep.records import Contract, Measurement
 from ngbkit.sweep.trials import Trial
 from ngbkit.workloads.base import Workload

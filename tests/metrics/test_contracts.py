@@ -41,9 +41,9 @@ def test_unlike_columns_are_refused(unlike, name):
         getattr(unlike.ngb, name)()
 
     expected = (
-        f"{name}() compares with identity, and these columns were timed under another contract: "
-        "low: precision bf16 instead of f32. Leave them out by .sel(compiler=['identity', 'a']), "
-        'have NaN there by unlike="mask", or compare them all the same by unlike="allow".'
+        f"{name}() compares with identity, but these columns were timed under another contract: "
+        "low: precision bf16 instead of f32. Exclude them by .sel(compiler=['identity', 'a']), "
+        'set them to NaN by unlike="mask", or compare them anyway by unlike="allow".'
     )
     assert expected == str(raised.value)
 
@@ -92,7 +92,7 @@ def test_a_column_that_changed_between_batch_sizes_is_refused_where_it_is_compar
 
 def test_a_wrong_answer_to_unlike_is_refused(unlike):
     """The error lists the three that there are."""
-    with pytest.raises(UsageError, match="unlike='ignore'; valid are 'error', 'mask', 'allow'"):
+    with pytest.raises(UsageError, match="invalid unlike='ignore'; expected one of 'error', 'mask', 'allow'"):
         metrics.speedup(unlike, unlike="ignore")
 
 
@@ -117,5 +117,5 @@ def test_a_remark_a_column(unlike):
     """What tables and figures say: once for each column, whatever it differs in."""
     unlike["contract"].loc[{"compiler": "low", "batch_size": 4}] = contract(precision="bf16", threads=4)
 
-    assert ["low: not compared, precision bf16 instead of f32, threads 4 instead of 2"] == contracts.remarks(unlike)
-    assert ["low: not compared over batch sizes, threads 4 instead of 2"] == contracts.remarks(unlike, ["batch_size"])
+    assert ["low: not compared, precision bf16 instead of f32, threads 4 instead of 2"] == contracts.list_uncompared(unlike)
+    assert ["low: not compared over batch sizes, threads 4 instead of 2"] == contracts.list_uncompared(unlike, ["batch_size"])

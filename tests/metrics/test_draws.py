@@ -213,7 +213,7 @@ def test_a_failed_trial_has_no_interval():
 @pytest.mark.parametrize("ci", [0, 1, 95, -0.5])
 def test_a_level_is_a_probability(ci):
     """Percent are refused, with an example of what is meant."""
-    with pytest.raises(UsageError, match=r"ci=.*; it is a probability between 0 and 1: ci=0\.95"):
+    with pytest.raises(UsageError, match=r"invalid ci=.*; expected a probability between 0 and 1, such as ci=0\.95"):
         metrics.bsr(noisy(1), ci=ci)
 
 
@@ -242,7 +242,7 @@ def test_data_is_worked_on_in_parts(monkeypatch):
     data = ratios.prepare(noisy(7))
     seen = xr.zeros_like(data["throughput"])
 
-    for part in draws.parts(data, ["workload", "depth"]):
+    for part in draws.split(data, ["workload", "depth"]):
         assert data["throughput"].isel(part).size <= 40
         seen[part] = seen[part] + 1
 

@@ -97,7 +97,7 @@ def test_friction_over_another_factor(widening):
     deep = widening.rename(width="depth")
 
     np.testing.assert_allclose([0, 0.25], deep.ngb.friction(dim="depth"), atol=1e-12)
-    with pytest.raises(MetricError, match="logarithm of depth, which must be above 0; it has 0"):
+    with pytest.raises(MetricError, match="logarithm of depth: got 0; expected values above 0"):
         deep.assign_coords(depth=[0, 1, 2]).ngb.friction(dim="depth")
 
 

@@ -228,7 +228,7 @@ def test_drift_cancels_in_speedup_and_bsr(measured):
 
 
 def test_a_failed_trial_stays_nan(scaling):
-    """A trial that failed is NaN, and what is relative to it too; the rest is not touched."""
+    """A trial that failed is NaN, and what is relative to it too; the rest is unchanged."""
     scaling["latency"].loc[{"compiler": "fast", "batch_size": 4}] = np.nan
 
     np.testing.assert_array_equal([[1.0, 1.0], [2.5, np.nan]], metrics.speedup(scaling))
@@ -276,7 +276,7 @@ def test_a_missing_identity_names_the_trials_to_add(deepening, name):
 
 def test_a_selection_without_its_baseline_says_to_select_later(scaling):
     """A label that was selected before the metric is told to be selected after it."""
-    with pytest.raises(MetricError, match=r"only 4\. Compute it first .* ds\.ngb\.bsr\(\)\.sel\(batch_size=4\)"):
+    with pytest.raises(MetricError, match=r"only 4\. Compute the metric first, .* ds\.ngb\.bsr\(\)\.sel\(batch_size=4\)"):
         metrics.bsr(scaling.sel(batch_size=4))
     with pytest.raises(MetricError, match=r"ds\.ngb\.speedup\(\)\.sel\(compiler='fast'\)"):
         metrics.speedup(scaling.sel(compiler="fast"))

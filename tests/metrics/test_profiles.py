@@ -40,7 +40,7 @@ def test_what_gave_no_measurement_has_no_profile() -> None:
     found = profiles.profiles(data)
 
     assert ("openvino", 4) not in set(zip(found["compiler"], found["batch_size"], strict=True))
-    with pytest.raises(UsageError, match="no trial of this dataset"):
+    with pytest.raises(UsageError, match="this dataset has no measurement"):
         profiles.profiles(data.sel(compiler=["openvino"], batch_size=[4]))
 
 

@@ -11,7 +11,7 @@ from ngbkit.dataset import assembly as datasets
 from ngbkit.dataset import synthetic
 from ngbkit.errors import MetricError, UnknownNameError
 from ngbkit.metrics import tables
-from ngbkit.sweep.grid import Sweep
+from ngbkit.api import Sweep
 from ngbkit.sweep.records import Contract, Failure, Measurement, Record
 from ngbkit.sweep.trials import Trial
 from ngbkit.workloads.base import Workload
@@ -45,7 +45,7 @@ def measured(*workloads: Workload, compilers=("identity", "openvino"), batch_siz
 
 def test_a_row_a_trial():
     """The long form has each trial once, with its metrics, its status and its error."""
-    found = tables.trial_table(measured())
+    found = tables.build_trial_table(measured())
 
     assert [
         ("net", "cpu", "identity", 1, 0.5, 2.0, 1.0, 1.0, 1.0, 1.0, 1.0, "ok", ""),
@@ -58,7 +58,7 @@ def test_a_row_a_trial():
 
 def test_metrics_without_their_baseline_are_empty_columns():
     """Without identity and batch 1 the table is there, with NaN for what cannot be said."""
-    found = tables.trial_table(measured(compilers=["openvino"], batch_sizes=[2, 8]))
+    found = tables.build_trial_table(measured(compilers=["openvino"], batch_sizes=[2, 8]))
 
     assert [8.0, 32.0] == found["throughput"].tolist()
     assert found[["speedup", "rtr", "ase", "bsr"]].isna().all(axis=None)
@@ -66,7 +66,7 @@ def test_metrics_without_their_baseline_are_empty_columns():
 
 def test_a_tree_is_one_table():
     """Trials of all nodes come in one frame; a factor that a network does not take is NaN."""
-    found = tables.trial_table(measured(network("net"), network("conv", depth=(1, 2))))
+    found = tables.build_trial_table(measured(network("net"), network("conv", depth=(1, 2))))
 
     assert 4 + 8 == len(found)
     assert ["workload", "depth", "device"] == list(found.columns[:3])
@@ -75,7 +75,7 @@ def test_a_tree_is_one_table():
 
 def test_a_selection_can_be_tabulated():
     """A label that was selected keeps its column."""
-    found = tables.trial_table(measured().sel(workload="net", compiler="identity", batch_size=4))
+    found = tables.build_trial_table(measured().sel(workload="net", compiler="identity", batch_size=4))
 
     assert [("net", "cpu", "identity", 4)] == list(found.iloc[:, :4].itertuples(index=False, name=None))
 
@@ -114,7 +114,7 @@ def test_what_nobody_asked_for_is_left_out():
     holed = data.assign(status=data["status"].where(data["batch_size"] < 4, ""))
     partly = data.assign(status=data["status"].where(data["status"] == "ok", ""))
 
-    assert [1, 1] == tables.trial_table(holed)["batch_size"].tolist()
+    assert [1, 1] == tables.build_trial_table(holed)["batch_size"].tolist()
     assert [("net", 1)] == list(tables.compact(holed).index)
     assert [[2.0, 4.0], [8.0, ""]] == tables.compact(partly).values.tolist()
 
@@ -171,7 +171,7 @@ def test_text_takes_markup_as_it_is():
 
 def test_text_fits_a_width():
     """No line is longer than asked for."""
-    found = tables.to_text(tables.trial_table(measured()), width=60)
+    found = tables.to_text(tables.build_trial_table(measured()), width=60)
 
     assert max(map(len, found.splitlines())) <= 60
 
@@ -209,7 +209,7 @@ def test_unlike_columns_are_not_compared_and_a_note_says_so(unlike):
     assert [] == tables.compact(unlike).attrs["notes"]
     over_batches = ["openvino: not compared over batch sizes, threads 2 instead of 1"]
     assert over_batches == tables.compact(unlike, "rtr").attrs["notes"]
-    assert 3 == len(tables.trial_table(unlike).attrs["notes"])
+    assert 3 == len(tables.build_trial_table(unlike).attrs["notes"])
 
 
 def test_notes_stand_below_the_table(unlike):
@@ -263,6 +263,6 @@ def test_large_tables_are_whole():
     """Every trial of a sweep is in its table, whatever failed."""
     asked = Sweep([network(f"n{at}", depth=(1, 2)) for at in range(5)], ["identity", "tvm"], [1, 2, 4], repeats=3)
 
-    found = tables.trial_table(synthetic.dataset(asked, failures=0.3))
+    found = tables.build_trial_table(synthetic.dataset(asked, failures=0.3))
 
     assert len(asked) == len(found)

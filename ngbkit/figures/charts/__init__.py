@@ -1,1 +1,1 @@
-"""One chart a file: a dataset in, an altair chart out."""
+"""One chart per file: each takes a dataset and returns an altair chart."""

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 @provenance.traced
 def ase(data: Data, *, by: lines.By = "network", ci: float | None = 0.95, **select: Any) -> alt.FacetChart:
-    """Absolute scaling efficiency by batch size, a panel a network, a line a compiler (the paper's figure 8).
+    """Absolute scaling efficiency by batch size, one panel per network, one line per compiler (the paper's figure 8).
 
-    At 1 a batch costs what its samples cost one by one.
+    At 1, a batch takes as long as its samples one by one.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ def ase(data: Data, *, by: lines.By = "network", ci: float | None = 0.95, **sele
     UnknownNameError, UsageError
         As for `throughput`.
     """
-    frame = rows.rows(data, rows.of_metric(partial(metrics.ase, unlike="mask"), ci), select)
+    frame = rows.build_rows(data, rows.wrap_metric(partial(metrics.ase, unlike="mask"), ci), select)
     chart, remarks = lines.draw(lines.Lines(frame=frame, x="batch_size", value="ASE", reference=1, by=by))
     text = "Absolute scaling efficiency: T(b) / (b T(1))"
-    return lines.finished(chart, captions.title(text, data, frame, remarks, against=["batch_size"]))
+    return lines.finish(chart, captions.build_title(text, data, frame, remarks, against=["batch_size"]))

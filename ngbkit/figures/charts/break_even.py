@@ -1,8 +1,9 @@
-"""Compile time against what it buys, and when it has paid."""
+"""Compile time against the time saved per call, with lines of equal break-even."""
 
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,17 +27,17 @@ _FOOT, _STEP = 8, 13
 
 @provenance.traced
 def break_even(data: Data, *, cache: Cache = "cold", ci: float | None = 0.95, **select: Any) -> alt.FacetChart:
-    """Seconds that compiling takes against what each call saves, a mark a trial, a panel a batch size.
+    """Seconds to compile against milliseconds saved per call, one mark per trial, one panel per batch size.
 
-    On a diagonal all marks break even after as many calls as it says (`ngbkit.metrics.break_even`). What saves nothing,
-    and so never pays, lies at the foot.
+    All marks on a diagonal break even after its number of calls (`ngbkit.metrics.break_even`). Trials that save
+    nothing, and never pay off, are at the bottom.
 
     Parameters
     ----------
     data
         With `identity` and compile times.
     cache
-        Whether caches are empty (``"cold"``), or hold what an earlier compilation left (``"warm"``).
+        Use compile times with empty caches (``"cold"``) or with the caches of an earlier compilation (``"warm"``).
     ci, **select
         As for `throughput`.
 
@@ -45,88 +46,87 @@ def break_even(data: Data, *, cache: Cache = "cold", ci: float | None = 0.95, **
     MetricError
         There is no `identity`, or no compile times.
     UnknownNameError, UsageError
-        As for `throughput`; `cache` is neither of the two.
+        As for `throughput`; or `cache` is invalid.
     """
     import altair as alt
 
-    def values(node: xr.Dataset) -> xr.Dataset:
-        return _values(node, cache, ci)
+    def compute(node: xr.Dataset) -> xr.Dataset:
+        return _compute_savings(node, cache, ci)
 
-    frame, silent = rows.heard(rows.without_baseline(rows.rows(data, values, select)))
-    frame["calls"] = _calls(frame)
-    several = frame["device"].nunique() > 1
-    where = " on " + frame["device"] if several else ""
-    frame["panel"] = "batch " + frame["batch_size"].astype(int).astype(str) + where
+    frame, remarks = rows.drop_failed_compilers(rows.drop_baseline(rows.build_rows(data, compute, select)))
+    frame["calls"] = _count_calls(frame)
+    frame["panel"] = "batch " + frame["batch_size"].astype(int).astype(str)
+    if frame["device"].nunique() > 1:
+        frame["panel"] += " on " + frame["device"]
     panels = list(dict.fromkeys(frame["panel"]))
-    there = frame[frame["status"].eq("ok") & frame["value"].notna()].copy()
-    there["pays"] = there["value"] > 0
-    paying = there[there["pays"]]
+    trials = frame[frame["status"].eq("ok") & frame["value"].notna()]
+    paying = trials[trials["value"] > 0]
     if paying.empty:
-        raise MetricError("nothing that was compiled is faster than identity, so that there is no benefit to draw.")
+        raise MetricError("no benefit to draw: no compiled trial is faster than identity. Select other trials.")
     look = marks.Look.of(frame)
     scale = alt.Scale(type="log", nice=False, padding=24)
-    x_axis, y_axis = (alt.Axis(values=_decades(part), format="~g") for part in (there["seconds"], paying["value"]))
-    x_title, y_title = f"seconds to compile, {cache} cache", "ms saved by each call"
+    x_axis, y_axis = (
+        alt.Axis(values=_list_decades(part), format="~g") for part in (trials["seconds"], paying["value"])
+    )
+    x_title, y_title = f"seconds to compile, {cache} cache", "ms saved per call"
     x = alt.X("seconds:Q", title=x_title, axis=x_axis, scale=alt.Scale(type="log", nice=False, padding=14))
     y = alt.Y("value:Q", title=y_title, axis=y_axis, scale=scale)
-    told: list[Any] = ["network:N", "compiler:N", "batch_size:Q", alt.Tooltip("seconds:Q", format=".3~s")]
-    told += [alt.Tooltip(f"{name}:Q", format=".3~g") for name in ("value", "low", "high")]
-    told += [alt.Tooltip("calls:Q", title="calls until it has paid", format=",.0f"), "samples:Q"]
-    ends = _diagonals(paying, panels)
+    tooltip: list[Any] = ["network:N", "compiler:N", "batch_size:Q", alt.Tooltip("seconds:Q", format=".3~s")]
+    tooltip += [alt.Tooltip(f"{name}:Q", format=".3~g") for name in ("value", "low", "high")]
+    tooltip += [alt.Tooltip("calls:Q", title="calls to break even", format=",.0f"), "samples:Q"]
     diagonal = alt.Chart().transform_filter("datum.kind == 'diagonal'").encode(x, y, alt.Detail("label:N"))
-    marked = alt.Chart().transform_filter("datum.kind == 'trial'").encode(x, look.colour(symbol="circle"))
-    pays = marked.transform_filter("datum.value > 0")
-    spread = pays.transform_filter("datum.low > 0").mark_rule(opacity=0.45)
+    trial = alt.Chart().transform_filter("datum.kind == 'trial'").encode(x, look.encode_colour(symbol="circle"))
+    benefit = trial.transform_filter("datum.value > 0")
+    interval = benefit.transform_filter("datum.low > 0").mark_rule(opacity=0.45)
     layers = [
         diagonal.mark_line(color="#BBBBBB", strokeWidth=1),
         diagonal.transform_filter("datum.last")
         .mark_text(align="right", baseline="bottom", dx=-4, dy=-2, fontSize=10, color="#888888")
         .encode(text="label:N"),
-        spread.encode(alt.Y("low:Q", title=y_title, axis=y_axis, scale=scale), alt.Y2("high:Q")),
-        pays.mark_circle(size=60, opacity=0.9).encode(y, tooltip=told),
-        marked.transform_filter("datum.value <= 0")
+        interval.encode(alt.Y("low:Q", title=y_title, axis=y_axis, scale=scale), alt.Y2("high:Q")),
+        benefit.mark_circle(size=60, opacity=0.9).encode(y, tooltip=tooltip),
+        trial.transform_filter("datum.value <= 0")
         .mark_point(shape="triangle-down", filled=True, size=60, opacity=0.8)
-        .encode(y=alt.value(_HEIGHT - _FOOT), tooltip=told),
+        .encode(y=alt.value(_HEIGHT - _FOOT), tooltip=tooltip),
     ]
-    drawn = _joined(there, ends)
     facet = alt.Facet("panel:N", title=None, sort=panels, header=lines.HEADER)
-    chart = alt.layer(*layers, data=marks.inline(drawn), width=_WIDTH, height=_HEIGHT)
+    points = _concat_points(trials, _build_diagonals(paying, panels))
+    chart = alt.layer(*layers, data=marks.inline(points), width=_WIDTH, height=_HEIGHT)
     grid = chart.facet(facet=facet, columns=min(2, len(panels)))
-    remarks = [*silent, *captions.failures(frame)]
-    never = int((~there["pays"]).sum())
-    if never:
-        remarks.append(f"{never} trials save nothing and never pay: triangles at the foot")
-    title = captions.title("What compiling costs, and what it saves", data, frame, remarks, against=["compiler"])
-    return lines.finished(grid, title)
+    remarks += captions.describe_failures(frame)
+    if len(paying) < len(trials):
+        remarks.append(f"{len(trials) - len(paying)} trials save nothing and never pay off: triangles at the bottom")
+    title = captions.build_title("Compile time and savings per call", data, frame, remarks, against=["compiler"])
+    return lines.finish(grid, title)
 
 
-def _values(node: xr.Dataset, cache: Cache, ci: float | None) -> xr.Dataset:
-    """``value``, the milliseconds that a call saves, with its interval, and ``seconds``, those of compiling."""
-    metrics.break_even(node, cache=cache, unlike="mask")  # which says what lacks
-    gains = rows.of_metric(lambda one, ci: metrics.speedup(one, ci=ci, unlike="mask"), ci)(node)
+def _compute_savings(node: xr.Dataset, cache: Cache, ci: float | None) -> xr.Dataset:
+    """``value``, the milliseconds that a call saves, with its interval, and ``seconds``, the compile time."""
+    metrics.break_even(node, cache=cache, unlike="mask")  # for its errors
+    speedups = rows.wrap_metric(partial(metrics.speedup, unlike="mask"), ci)(node)
     rates = metrics.throughput(node)
     assert isinstance(rates, xr.DataArray)
     call = node["batch_size"] / rates.sel(compiler=BASELINE, drop=True)
-    saved = {name: (1e3 * call * (1 - 1 / gains[name])).transpose(*rates.dims) for name in gains.data_vars}
-    name = "compile_time" if cache == "cold" else "compile_time_warm"
-    times = node[name].where(node[name].notnull(), node["compile_time"])
-    more = (times - times.sel(compiler=BASELINE, drop=True)).clip(min=_LEAST_S).transpose(*rates.dims)
-    return xr.Dataset({**saved, "seconds": more})
+    saved = {name: (1e3 * call * (1 - 1 / speedups[name])).transpose(*rates.dims) for name in speedups.data_vars}
+    variable = "compile_time" if cache == "cold" else "compile_time_warm"
+    times = node[variable].where(node[variable].notnull(), node["compile_time"])
+    extra = (times - times.sel(compiler=BASELINE, drop=True)).clip(min=_LEAST_S).transpose(*rates.dims)
+    return xr.Dataset({**saved, "seconds": extra})
 
 
-def _decades(values: pd.Series[float]) -> list[float]:
+def _list_decades(values: pd.Series[float]) -> list[float]:
     """The powers of ten that the values span, and one on either side."""
     low, high = (math.log10(value) for value in (values.min(), values.max()))
     return [10.0**power for power in range(math.floor(low) - 1, math.ceil(high) + 2)]
 
 
-def _calls(frame: pd.DataFrame) -> np.ndarray:
+def _count_calls(frame: pd.DataFrame) -> np.ndarray:
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(frame["value"] > 0, 1e3 * frame["seconds"] / frame["value"], np.inf)
 
 
-def _diagonals(paying: pd.DataFrame, panels: list[str]) -> pd.DataFrame:
-    """Two ends of a line a decade of calls, inside what the marks span."""
+def _build_diagonals(paying: pd.DataFrame, panels: list[str]) -> pd.DataFrame:
+    """The two ends of one line per decade of calls, within the range of the marks."""
     import pandas as pd
 
     left, right = paying["seconds"].min() / 1.5, paying["seconds"].max() * 1.5
@@ -143,9 +143,9 @@ def _diagonals(paying: pd.DataFrame, panels: list[str]) -> pd.DataFrame:
     return pd.DataFrame(ends)
 
 
-def _joined(there: pd.DataFrame, ends: pd.DataFrame) -> pd.DataFrame:
+def _concat_points(trials: pd.DataFrame, diagonals: pd.DataFrame) -> pd.DataFrame:
     import pandas as pd
 
-    kept = ["panel", "network", "compiler", "batch_size", "seconds", "value", "low", "high", "calls", "samples"]
-    both = pd.concat([there[kept].assign(kind="trial", last=False), ends.assign(kind="diagonal")], ignore_index=True)
-    return both.astype({"last": bool}).replace([np.inf], np.nan)
+    names = ["panel", "network", "compiler", "batch_size", "seconds", "value", "low", "high", "calls", "samples"]
+    parts = [trials[names].assign(kind="trial", last=False), diagonals.assign(kind="diagonal")]
+    return pd.concat(parts, ignore_index=True).astype({"last": bool}).replace([np.inf], np.nan)

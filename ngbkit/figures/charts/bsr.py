@@ -23,9 +23,9 @@ def bsr(
     ci: float | None = 0.95,
     **select: Any,
 ) -> alt.FacetChart:
-    """Batch scaling resilience by batch size, a panel a network, a line a compiler (the paper's figures 9 and 11).
+    """Batch scaling resilience by batch size, one panel per network, one line per compiler (the paper's figures 9, 11).
 
-    Below 1 a compiler loses more by a larger batch than the baseline does.
+    Below 1, a compiler loses more than the baseline when the batch grows.
 
     Parameters
     ----------
@@ -41,9 +41,9 @@ def bsr(
     UnknownNameError, UsageError
         As for `throughput`.
     """
-    frame = rows.rows(data, rows.of_metric(partial(metrics.bsr, baseline=baseline, unlike="mask"), ci), select)
-    frame = rows.without_baseline(frame, baseline)
+    frame = rows.build_rows(data, rows.wrap_metric(partial(metrics.bsr, baseline=baseline, unlike="mask"), ci), select)
+    frame = rows.drop_baseline(frame, baseline)
     chart, remarks = lines.draw(lines.Lines(frame=frame, x="batch_size", value="BSR", reference=1, zero=False, by=by))
     text = f"Batch scaling resilience: ASE over that of {baseline}"
-    title = captions.title(text, data, frame, remarks, against=["compiler"], baseline=baseline)
-    return lines.finished(chart, title)
+    title = captions.build_title(text, data, frame, remarks, against=["compiler"], baseline=baseline)
+    return lines.finish(chart, title)

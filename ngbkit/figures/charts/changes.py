@@ -1,4 +1,4 @@
-"""Two runs of one sweep beside each other: where the second says the same as the first, a mark is on the line."""
+"""Two runs of one sweep against each other: a mark on the diagonal is unchanged."""
 
 from __future__ import annotations
 
@@ -13,46 +13,46 @@ if TYPE_CHECKING:
 _SIDE = 360
 
 
-def changes(found: Comparison) -> alt.LayerChart:
-    """The metric of every trial in both runs, with both intervals; what changed beyond them is filled.
+def changes(comparison: Comparison) -> alt.LayerChart:
+    """The metric of every trial in both runs, with both intervals; filled marks changed beyond these.
 
     Parameters
     ----------
-    found
-        What `ngbkit.figures.comparison.compare` gave.
+    comparison
+        The result of `ngbkit.figures.comparison.compare`.
     """
     import altair as alt
 
-    frame = found.trials
+    frame = comparison.trials
     ends = [frame[["first", "second"]].min().min(), frame[["first", "second"]].max().max()]
     scale = alt.Scale(type="log", nice=False, padding=16, domain=ends)
     axis = alt.Axis(tickCount=5, format=".3~s")
-    x = alt.X("first:Q", title=f"{found.metric}, first run", scale=scale, axis=axis)
-    y = alt.Y("second:Q", title=f"{found.metric}, second run", scale=scale, axis=axis)
+    x = alt.X("first:Q", title=f"{comparison.metric}, first run", scale=scale, axis=axis)
+    y = alt.Y("second:Q", title=f"{comparison.metric}, second run", scale=scale, axis=axis)
     compilers = list(dict.fromkeys(frame["compiler"]))
-    look = alt.Scale(domain=compilers, range=list(theme.colours(compilers).values()))
-    colour = alt.Color("compiler:N", scale=look, legend=alt.Legend(symbolType="circle", symbolOpacity=1))
+    palette = alt.Scale(domain=compilers, range=list(theme.assign_colours(compilers).values()))
+    colour = alt.Color("compiler:N", scale=palette, legend=alt.Legend(symbolType="circle", symbolOpacity=1))
     base = alt.Chart().encode(color=colour)
     names = [str(name) for name in frame if not str(name).endswith(("_low", "_high"))]
-    told = [alt.Tooltip(f"{name}:{'Q' if name in ('first', 'second', 'change') else 'N'}") for name in names]
+    tooltip = [alt.Tooltip(f"{name}:{'Q' if name in ('first', 'second', 'change') else 'N'}") for name in names]
     changed = alt.condition("datum.is != 'same'", alt.value(1.0), alt.value(0.0))
-    drawn: alt.LayerChart = alt.layer(  # type: ignore[assignment]  # of charts without facets
+    chart: alt.LayerChart = alt.layer(  # type: ignore[assignment]  # of charts without facets
         alt.Chart(alt.InlineData(values=[{"first": end, "second": end} for end in ends]))
         .mark_line(color="#BBBBBB", strokeDash=[4, 4])
         .encode(x, y),
         base.mark_rule(opacity=0.35).encode(alt.X("first_low:Q", scale=scale), y, alt.X2("first_high:Q")),
         base.mark_rule(opacity=0.35).encode(x, alt.Y("second_low:Q", scale=scale), alt.Y2("second_high:Q")),
         base.mark_point(size=46, filled=False, strokeWidth=1.6).encode(
-            x, y, fill=colour, fillOpacity=changed, tooltip=told
+            x, y, fill=colour, fillOpacity=changed, tooltip=tooltip
         ),
         data=marks.inline(frame),
         width=_SIDE,
         height=_SIDE,
     )
     title = alt.TitleParams(
-        f"The same sweep twice: {found.metric}",
-        subtitle=[str(found), "filled: changed beyond the intervals", *found.unlike[:6]],
+        f"The same sweep twice: {comparison.metric}",
+        subtitle=[str(comparison), "filled: changed beyond the intervals", *comparison.unlike[:6]],
         fontSize=16,
         offset=16,
     )
-    return lines.finished(drawn, title)
+    return lines.finish(chart, title)

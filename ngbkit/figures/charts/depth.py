@@ -23,17 +23,17 @@ def depth(
     ci: float | None = 0.95,
     **select: Any,
 ) -> alt.FacetChart:
-    """Speed-up over a baseline by depth, a panel a network and batch size, a line a compiler (the paper's figure 7).
+    """Speed-up by depth, one panel per network and batch size, one line per compiler (the paper's figure 7).
 
-    Each panel has an axis of its own, as in the paper, so that compilers can be told apart at one batch size; what is
-    the same in all is the line at 1.
+    Each panel has its own axis, as in the paper, so that compilers are distinguishable at one batch size; the line at 1
+    is common to all.
 
     Parameters
     ----------
     data
-        With at least two values of `factor`; networks that do not take it are left out.
+        With at least two values of `factor`; networks that do not take it are excluded.
     factor
-        What is along the x axis.
+        The factor along the x axis.
     baseline, ci, **select
         As for `speedup`.
 
@@ -44,15 +44,15 @@ def depth(
     UnknownNameError, UsageError
         As for `throughput`.
     """
-    gains = rows.of_metric(partial(metrics.speedup, baseline=baseline, unlike="mask"), ci)
-    values = rows.over(factor, gains, "depth", "1:6")
-    frame = rows.without_baseline(rows.rows(data, values, select, axes=[factor]), baseline)
+    speedups = rows.wrap_metric(partial(metrics.speedup, baseline=baseline, unlike="mask"), ci)
+    values = rows.require_factor(factor, speedups, "depth", "1:6")
+    frame = rows.drop_baseline(rows.build_rows(data, values, select, axes=[factor]), baseline)
     if frame["batch_size"].nunique() > 1:
         frame["network"] = [f"{row['network']}, batch {row['batch_size']}" for row in frame.to_dict("records")]
-    asked = lines.Lines(
+    spec = lines.Lines(
         frame=frame, x=factor, value=f"speed-up over {baseline}", reference=1, zero=False, families=False
     )
-    chart, remarks = lines.draw(asked)
+    chart, remarks = lines.draw(spec)
     text = f"Speed-up over {baseline} by {factor}"
-    title = captions.title(text, data, frame, remarks, against=["compiler"], baseline=baseline)
-    return lines.finished(chart, title)
+    title = captions.build_title(text, data, frame, remarks, against=["compiler"], baseline=baseline)
+    return lines.finish(chart, title)

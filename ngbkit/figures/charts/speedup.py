@@ -23,16 +23,16 @@ def speedup(
     ci: float | None = 0.95,
     **select: Any,
 ) -> alt.FacetChart:
-    """Speed-up over a baseline by batch size, a panel a network, a line a compiler (the paper's figure 6).
+    """Speed-up over a baseline by batch size, one panel per network, one line per compiler (the paper's figure 6).
 
-    Columns of another timing contract than the baseline's have no line, and the subtitle says why.
+    Columns whose timing contract differs from the baseline's have no line; the subtitle explains why.
 
     Parameters
     ----------
     data, by, ci, **select
         As for `throughput`.
     baseline
-        The compiler that is 1.
+        The compiler whose speed-up is 1.
 
     Raises
     ------
@@ -41,10 +41,12 @@ def speedup(
     UnknownNameError, UsageError
         As for `throughput`.
     """
-    frame = rows.rows(data, rows.of_metric(partial(metrics.speedup, baseline=baseline, unlike="mask"), ci), select)
-    frame = rows.without_baseline(frame, baseline)
-    asked = lines.Lines(frame=frame, x="batch_size", value=f"speed-up over {baseline}", reference=1, by=by)
-    chart, remarks = lines.draw(asked)
+    frame = rows.build_rows(
+        data, rows.wrap_metric(partial(metrics.speedup, baseline=baseline, unlike="mask"), ci), select
+    )
+    frame = rows.drop_baseline(frame, baseline)
+    spec = lines.Lines(frame=frame, x="batch_size", value=f"speed-up over {baseline}", reference=1, by=by)
+    chart, remarks = lines.draw(spec)
     text = f"Speed-up over {baseline} by batch size"
-    title = captions.title(text, data, frame, remarks, against=["compiler"], baseline=baseline)
-    return lines.finished(chart, title)
+    title = captions.build_title(text, data, frame, remarks, against=["compiler"], baseline=baseline)
+    return lines.finish(chart, title)

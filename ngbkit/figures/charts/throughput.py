@@ -14,29 +14,29 @@ if TYPE_CHECKING:
 
 @provenance.traced
 def throughput(data: Data, *, by: lines.By = "network", ci: float | None = 0.95, **select: Any) -> alt.FacetChart:
-    """Throughput by batch size, a panel a network, a line a compiler (the paper's figure 5).
+    """Throughput by batch size, one panel per network, one line per compiler (the paper's figure 5).
 
-    Networks of like families stand below each other, the smallest first. A trial without a result is drawn at the foot
-    of its panel, in a shape that tells how it failed.
+    Networks of one family form a column, the smallest first. A trial without a result is a mark at the bottom of its
+    panel, whose shape shows its status.
 
     Parameters
     ----------
     data
-        What `ngbkit.dataset.assembly.assemble` gave.
+        The dataset or tree of a run.
     by
-        What has a panel of its own: ``"network"``, with a line a compiler; or ``"compiler"``, with a line a network.
+        The panels: one per ``"network"``, with a line per compiler; or one per ``"compiler"``, with a line per network.
     ci
-        The probability that the intervals are to cover; None draws none. A dataset without samples has none either.
+        The probability that the intervals cover; None draws none. A dataset without samples has none either.
     **select
         By dim, the label or the labels to draw: ``compiler=["identity", "tvm"], batch_size=8``.
 
     Raises
     ------
     UnknownNameError
-        A dim or a label that the dataset does not have.
+        The dataset lacks a selected dim or label.
     UsageError
-        Nothing is left to draw, `by` is neither of the two, or `ci` is not a probability.
+        The selection is empty, `by` is invalid, or `ci` is not a probability.
     """
-    frame = rows.rows(data, rows.of_metric(metrics.throughput, ci), select)
+    frame = rows.build_rows(data, rows.wrap_metric(metrics.throughput, ci), select)
     chart, remarks = lines.draw(lines.Lines(frame=frame, x="batch_size", value="throughput (samples/s)", by=by))
-    return lines.finished(chart, captions.title("Throughput (samples/s) by batch size", data, frame, remarks))
+    return lines.finish(chart, captions.build_title("Throughput (samples/s) by batch size", data, frame, remarks))

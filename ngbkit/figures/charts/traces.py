@@ -1,4 +1,4 @@
-"""Round by round: drift and disturbances at a glance."""
+"""Latency round by round, which shows drift and disturbances."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ _WIDTH, _HEIGHT = 340, 150
 
 @provenance.traced
 def traces(data: Data, **select: Any) -> alt.FacetChart:
-    """Latency round by round, a panel a network and batch size, a line a compiler.
+    """Latency round by round, one panel per network and batch size, one line per compiler.
 
-    The compilers of a group take turns in rounds: where all lines rise together the machine has changed, and a ratio
-    that is taken round by round has not. Each line is relative to its own median. Rounds that something else disturbed
-    are shaded.
+    The compilers of a group are interleaved in rounds: where all lines rise together, the machine has changed, and
+    ratios taken round by round have not. Each line is relative to its own median. Disturbed rounds are shaded.
 
     Parameters
     ----------
@@ -38,34 +37,34 @@ def traces(data: Data, **select: Any) -> alt.FacetChart:
     """
     import altair as alt
 
-    trials, remarks = samples.panelled(data, select)
+    trials, remarks = samples.build_panels(data, select)
     panels = list(dict.fromkeys(trials["panel"]))
-    frame = _rounds(samples.taken(data, trials))
+    frame = _compute_rounds(samples.extract_samples(data, trials))
     look = marks.Look.of(trials)
     x = alt.X("round:Q", title="round", axis=alt.Axis(tickMinStep=1, grid=False, format="d"))
     y = alt.Y("relative:Q", title="latency over its median", scale=alt.Scale(zero=False, padding=8))
-    base = alt.Chart().encode(x, look.colour())
-    told = ["compiler:N", "round:Q", alt.Tooltip("ms:Q", format=".4~g"), alt.Tooltip("relative:Q", format=".3f")]
+    base = alt.Chart().encode(x, look.encode_colour())
+    tooltip = ["compiler:N", "round:Q", alt.Tooltip("ms:Q", format=".4~g"), alt.Tooltip("relative:Q", format=".3f")]
     disturbed = alt.Chart().transform_filter("datum.disturbed").mark_rule(color="#E69F00", opacity=0.25, strokeWidth=4)
     layers = [
         disturbed.encode(x),
         alt.Chart().mark_rule(color="#999999", strokeDash=[2, 2]).encode(y=alt.datum(1)),
-        base.mark_line(strokeWidth=1.5).encode(y, look.dash()),
-        base.mark_circle(size=16, opacity=1).encode(y, tooltip=told),
+        base.mark_line(strokeWidth=1.5).encode(y, look.encode_dash()),
+        base.mark_circle(size=16, opacity=1).encode(y, tooltip=tooltip),
     ]
     facet = alt.Facet("panel:N", title=None, sort=panels, header=lines.HEADER)
     chart = alt.layer(*layers, data=marks.inline(frame), width=_WIDTH, height=_HEIGHT)
     grid: alt.FacetChart = chart.facet(facet=facet, columns=min(3, len(panels)))
     grid = grid.resolve_scale(y="independent", x="independent").resolve_axis(x="independent")
     if frame["disturbed"].any():
-        remarks.append("shaded: rounds that something else disturbed")
-    remarks += captions.failures(trials)
-    return lines.finished(grid, captions.title("Latency round by round", data, trials, remarks))
+        remarks.append("shaded: disturbed rounds")
+    remarks += captions.describe_failures(trials)
+    return lines.finish(grid, captions.build_title("Latency round by round", data, trials, remarks))
 
 
-def _rounds(taken: pd.DataFrame) -> pd.DataFrame:
-    """The median of each round, and the same over the trial's own median."""
-    groups = taken.groupby(["panel", "compiler", "round"], sort=False)
-    found = groups.agg(ms=("ms", "median"), disturbed=("disturbed", "any")).reset_index()
-    own = found.groupby(["panel", "compiler"], sort=False)["ms"].transform("median")
-    return found.assign(relative=found["ms"] / own).sort_values(["panel", "compiler", "round"], ignore_index=True)
+def _compute_rounds(timed: pd.DataFrame) -> pd.DataFrame:
+    """The median of each round, and its ratio to the median of the trial."""
+    groups = timed.groupby(["panel", "compiler", "round"], sort=False)
+    rounds = groups.agg(ms=("ms", "median"), disturbed=("disturbed", "any")).reset_index()
+    medians = rounds.groupby(["panel", "compiler"], sort=False)["ms"].transform("median")
+    return rounds.assign(relative=rounds["ms"] / medians).sort_values(["panel", "compiler", "round"], ignore_index=True)

@@ -1,0 +1,43 @@
+"""Datasets in long form: a pandas frame with one row per trial."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray as xr
+
+from ngbkit.dataset.assembly import factor_dims, nodes
+from ngbkit.dataset.storage import Data
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def list_trial_dims(dataset: xr.Dataset) -> list[str]:
+    """The dims whose labels identify a trial, in the order of the columns of every table."""
+    return ["workload", *factor_dims(dataset), "device", "compiler", "batch_size"]
+
+
+def list_factors(data: Data) -> list[str]:
+    """The factors that any node of a dataset or tree varies, in order."""
+    return list(dict.fromkeys(name for node in nodes(data).values() for name in factor_dims(node)))
+
+
+def list_labels(values: xr.DataArray | xr.Dataset, dim: str) -> list[Any]:
+    """The labels along a dim, also where one was selected; empty without that coordinate."""
+    return np.atleast_1d(values[dim].values).tolist() if dim in values.coords else []
+
+
+def expand_labels(dataset: xr.Dataset) -> xr.Dataset:
+    """The dataset with a dim of length 1 for each label that was selected, which `.sel` leaves as a scalar."""
+    dims = list_trial_dims(dataset)
+    return dataset.expand_dims([dim for dim in dims if dim in dataset.coords and dim not in dataset.dims])
+
+
+def to_frame(trials: xr.Dataset) -> pd.DataFrame:
+    """One row per trial, in the order of the dataset: its labels, then the variables."""
+    variables = [str(name) for name in trials.data_vars]
+    frame = expand_labels(trials).reset_coords(drop=True)[variables].to_dataframe().reset_index()
+    labels = [dim for dim in list_trial_dims(trials) if dim in frame]
+    return frame[[*labels, *variables]]
