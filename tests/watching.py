@@ -1,4 +1,4 @@
-"""What tests look at from outside: the processes that work for a state folder."""
+"""Observation from outside: the processes of a state folder."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ Processes = Callable[..., list[psutil.Process]]
 
 
 def find_processes(state_dir: Path, *words: str, but: int = 0) -> list[psutil.Process]:
-    """The other live processes that work for that folder, those with all words in their command line, `but` one."""
-    found = []
+    """Find the other live processes of that folder with all words in their command line, except process `but`."""
+    processes = []
     for process in psutil.process_iter():
         try:
-            ours = process.environ().get("NGBKIT_STATE_DIR") == str(state_dir)
-            other = process.pid not in (os.getpid(), but) and process.status() != psutil.STATUS_ZOMBIE
-            if ours and other and all(word in " ".join(process.cmdline()) for word in words):
-                found.append(process)
+            is_ours = process.environ().get("NGBKIT_STATE_DIR") == str(state_dir)
+            is_other = process.pid not in (os.getpid(), but) and process.status() != psutil.STATUS_ZOMBIE
+            if is_ours and is_other and all(word in " ".join(process.cmdline()) for word in words):
+                processes.append(process)
         except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
             continue
-    return found
+    return processes

@@ -80,7 +80,7 @@ def harm_disk(campaign: Campaign, client: Client) -> bool:
     filler.unlink()
     message = client.outcome.get("error", "")
     if not client.ended:
-        campaign.report_wrong(f"the client went on with a full disk, at {client.text!r}")
+        campaign.report_wrong(f"the client continued with a full disk, at {client.text!r}")
     elif client.outcome.get("state") != "finished" and not any(word in message for word in ("disk", "space")):
         campaign.report_wrong(f"a full disk ended the run with {client.outcome}")
     return True
@@ -109,12 +109,12 @@ def harm_by_another(campaign: Campaign, client: Client) -> bool:
         second = site.start_client("resume", client.run)
         second.wait(60)
         if second.outcome.get("kind") != "FencedError" and not client.ended:
-            campaign.report_wrong(f"a second client of the same run came to {second.outcome}, {second.text!r}")
+            campaign.report_wrong(f"a second client of the same run ended with {second.outcome}, {second.text!r}")
         return True
     sweep = {"compilers": ["identity"], "batch_sizes": [1, 2], "repeats": 5, "devices": [site.label]}
     second = site.start_client("start", str(site.network), json.dumps(sweep))
     campaign.others.append(second)
-    wait_until(lambda: second.ended or second.done or "is taken by" in second.text or client.ended, 60)
+    wait_until(lambda: second.ended or second.done or "is in use by" in second.text or client.ended, 60)
     if second.done and not client.outcome and not client.ended:
         campaign.report_wrong("a second client measured beside the first")
     return True

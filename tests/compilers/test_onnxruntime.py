@@ -205,14 +205,14 @@ def test_only_a_run_waits_for_the_gpu(
     """Enqueueing does not wait; a run enqueues and then waits for the stream."""
     runtime = fake_onnxruntime.install(monkeypatch)
     program = compiler.compile(build_task(exported, tmp_path, "cuda"))
-    gpu.calls()
+    gpu.pop_calls()
     assert program.enqueue is not None
     program.enqueue()
-    enqueued = gpu.calls()
+    enqueued = gpu.pop_calls()
     program.run()
 
     assert [] == enqueued
-    assert ["cuStreamSynchronize"] == gpu.calls()
+    assert ["cuStreamSynchronize"] == gpu.pop_calls()
     assert {False} == set(runtime.opened[-1].waits)
 
 
@@ -274,13 +274,13 @@ def test_an_output_without_a_shape_is_refused_on_a_gpu(
 ) -> None:
     """An output whose size depends on values cannot be bound on the GPU, and the message names it."""
     values = [helper.make_tensor_value_info("input", TensorProto.FLOAT, [1, 3, 16, 16])]
-    values.append(helper.make_tensor_value_info("found", TensorProto.INT64, [4, None]))
-    graph = helper.make_graph([helper.make_node("NonZero", ["input"], ["found"])], "counts", values[:1], values[1:])
+    values.append(helper.make_tensor_value_info("indices", TensorProto.INT64, [4, None]))
+    graph = helper.make_graph([helper.make_node("NonZero", ["input"], ["indices"])], "counts", values[:1], values[1:])
     path = tmp_path / "counts.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), path)
     fake_onnxruntime.install(monkeypatch)
 
-    with pytest.raises(UnsupportedError, match=r"invalid output output: got tensor\(int64\) of shape \[4, None\]"):
+    with pytest.raises(UnsupportedError, match=r"invalid output indices: got tensor\(int64\) of shape \[4, None\]"):
         compiler.compile(build_task(path, tmp_path, "cuda"))
 
 

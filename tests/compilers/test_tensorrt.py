@@ -43,7 +43,7 @@ def conformance(
         patch.syspath_prepend(folder)
         patch.setenv("PYTHONPATH", ":".join(filter(None, sys.path)))
         show_driver(driver_folder, patch)
-        body = {"compiler": f"accelerators.faking:{VERSIONS[request.param]}", "accelerator": "cuda"}
+        body = {"compiler": f"hardware.accelerators.faking:{VERSIONS[request.param]}", "accelerator": "cuda"}
         yield type("Faked", (CompilerConformance,), body)()
     probing.clear_cache()
 
@@ -125,8 +125,8 @@ def test_events_time_its_stream(compile_it: Compile) -> None:
     for program in (compile_it(), compile_it(cuda_graph=True)):
         method = events.choose_method(program.enqueue, program.stream, gpu_timer="events", flush_l2=True)
         assert method.measure is not None
-        assert method.before is not None
-        method.before()
+        assert method.prepare is not None
+        method.prepare()
 
         assert pytest.approx(1e-3) == method.measure(4)
 
@@ -134,9 +134,9 @@ def test_events_time_its_stream(compile_it: Compile) -> None:
 def test_a_graph_replaces_the_launches(compile_it: Compile, gpu: FakeGpu) -> None:
     """A call launches the graph once, the contract notes it, and the outputs stay correct."""
     program = compile_it(cuda_graph=True)
-    gpu.calls()
+    gpu.pop_calls()
     program.run()
-    calls = gpu.calls()
+    calls = gpu.pop_calls()
 
     assert ["cuGraphLaunch", "cuStreamSynchronize"] == calls
     assert ("CUDA graph", "") == (program.contract.notes, compile_it().contract.notes)

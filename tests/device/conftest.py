@@ -1,4 +1,4 @@
-"""Plans carried out here, by fork servers that the tests of a module share."""
+"""Fork servers for plans of this process, which the tests of a module share."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _module_servers() -> Iterator[None]:
 
 @pytest.fixture
 def cold_servers() -> Iterator[None]:
-    """This test starts fork servers of its own, and ends them: it looks at them, or at their environment."""
+    """The test starts fork servers of its own, which it inspects."""
     close_servers()
     yield
     close_servers()

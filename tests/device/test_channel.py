@@ -13,12 +13,12 @@ from ngbkit.device.channel import Channel, ChannelClosedError
 
 @pytest.fixture
 def ends() -> tuple[Channel, Channel]:
-    one, other = socket.socketpair()
-    return Channel(one), Channel(other)
+    first, second = socket.socketpair()
+    return Channel(first), Channel(second)
 
 
 def test_messages_arrive_whole_and_in_order(ends: tuple[Channel, Channel]) -> None:
-    """Also one that is larger than any buffer."""
+    """Also a message larger than any buffer."""
     large = {"text": "ü" * 3_000_000}
     sender = threading.Thread(target=lambda: [ends[0].send(message) for message in ({"n": 1}, large)])
     sender.start()
@@ -31,7 +31,7 @@ def test_messages_arrive_whole_and_in_order(ends: tuple[Channel, Channel]) -> No
 
 
 def test_waiting_ends_with_the_time_the_other_side_or_an_interrupt(ends: tuple[Channel, Channel]) -> None:
-    """Each by an error of its own."""
+    """Each raises a different error."""
     read, write = os.pipe()
     with pytest.raises(TimeoutError):
         ends[0].receive(0.01)
@@ -48,8 +48,8 @@ def test_waiting_ends_with_the_time_the_other_side_or_an_interrupt(ends: tuple[C
     os.close(write)
 
 
-def test_sending_to_a_side_that_is_gone_is_seen(ends: tuple[Channel, Channel]) -> None:
-    """As the same error that reading gives."""
+def test_sending_to_a_closed_side_raises(ends: tuple[Channel, Channel]) -> None:
+    """The error is that of reading."""
     ends[1].close()
     with pytest.raises(ChannelClosedError):
         ends[0].send({"x": "y" * 1_000_000})

@@ -1,4 +1,4 @@
-"""A device whose chip tells of itself: what it told while a trial was timed is in the trial's record."""
+"""A device whose chip has telemetry: its readings during a trial are in the trial's record."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ import pytest
 from plans import carry_out
 
 from ngbkit import options
+from ngbkit.api import Sweep
 from ngbkit.device import plan
 from ngbkit.hardware import telemetry
 from ngbkit.hardware.telemetry import Reading
-from ngbkit.sweep.grid import Sweep
 from ngbkit.sweep.journal import Journal
 from ngbkit.sweep.records import Measurement
 from ngbkit.workloads.base import Workload
 
 
 class Steady:
-    """A chip of 10 W, half busy, that gets hotter with every look."""
+    """A chip of 10 W, half busy, whose temperature rises with every reading."""
 
     lag_s = 0.1
 
     def __init__(self) -> None:
-        self._looks = itertools.count(40)
+        self._temperatures = itertools.count(40)
 
     def read(self) -> Reading:
         now = time.monotonic()
         return Reading(
-            at_s=now,
+            time_s=now,
             power_w=10.0,
             busy_percent=50.0,
             memory_used_bytes=3 << 30,
             clock_mhz=900.0,
-            temperature_c=float(next(self._looks)),
+            temperature_c=float(next(self._temperatures)),
             throttled=frozenset({"thermal"}),
         )
 
@@ -43,15 +43,15 @@ class Steady:
         return {"name": "steady"}
 
 
-def test_what_the_chip_told_is_in_the_record(mlp: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its energy a call is its power for as long as a call takes, though no turn was long enough to tell it."""
+def test_the_record_contains_the_telemetry(mlp: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its energy a call is its power times the duration of a call, although every turn was too short for energy."""
     monkeypatch.setattr(telemetry, "open", lambda accelerator: Steady())
-    found, _ = carry_out(Sweep(mlp, ["identity", "onnxruntime"], [1], repeats=5, threads=1))
-    with Journal(plan.journal_path(options.state_dir(), "cpu", "run"), writable=False) as journal:
-        about = journal.notes("environment")["cpu"]
+    records, _ = carry_out(Sweep(mlp, ["identity", "onnxruntime"], [1], repeats=5, threads=1))
+    with Journal(plan.locate_journal(options.get_state_dir(), "cpu", "run"), writable=False) as journal:
+        environment = journal.notes("environment")["cpu"]
 
-    assert about["telemetry"] == {"name": "steady"}
-    for record in found.values():
+    assert environment["telemetry"] == {"name": "steady"}
+    for record in records.values():
         assert isinstance(record, Measurement)
         assert len(record.latency_s) == 5
         assert record.gpu_percent == pytest.approx(50)
@@ -61,11 +61,11 @@ def test_what_the_chip_told_is_in_the_record(mlp: Workload, monkeypatch: pytest.
         assert record.facts["chip"]["clock_mhz"] == 900
 
 
-def test_without_such_a_chip_nothing_is_told(mlp: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An ordinary CPU has neither energy nor a GPU, and its record says nothing of one."""
+def test_without_telemetry_the_record_has_none(mlp: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An ordinary CPU has neither energy nor a GPU, and its record has no such facts."""
     monkeypatch.setattr(telemetry, "open", lambda accelerator: None)
-    found, _ = carry_out(Sweep(mlp, ["identity"], [1], repeats=3, threads=1))
-    record = found["identity", 1]
+    records, _ = carry_out(Sweep(mlp, ["identity"], [1], repeats=3, threads=1))
+    record = records["identity", 1]
 
     assert isinstance(record, Measurement)
     assert (record.gpu_percent, record.gpu_memory_bytes, record.energy_j) == (None, None, None)

@@ -1,4 +1,4 @@
-"""A plan on a device: every trial ends in a record, whatever its compiler does."""
+"""Faults of compilers: every trial of a plan ends with a record."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from patience import limit_s
 from plans import carry_out, spec
 
 from ngbkit import options
+from ngbkit.api import Sweep
 from ngbkit.device import plan
-from ngbkit.sweep.grid import Sweep
 from ngbkit.sweep.journal import Journal
 from ngbkit.sweep.records import Failure, Measurement
 from ngbkit.sweep.trials import ANCHOR
@@ -24,24 +24,24 @@ from ngbkit.workloads.base import Workload
 
 
 def test_running_out_of_memory_beside_others_is_tried_again_alone(mlp: Workload) -> None:
-    """And is a failure only where it happens there too; the others have kept their turns."""
-    found, events = carry_out(Sweep(mlp, ["identity", "hungry"], [1], repeats=12, threads=1))
-    tried = [event for event in events if event["kind"] == "stage" and "hungry" in event["text"]]
+    """It is a failure only if that fails too; the others stay interleaved."""
+    records, events = carry_out(Sweep(mlp, ["identity", "hungry"], [1], repeats=12, threads=1))
+    attempts = [event for event in events if event["kind"] == "stage" and "hungry" in event["text"]]
 
-    assert 2 == len(tried)
-    assert "out-of-memory" == found["hungry", 1].status
-    assert getattr(found["identity", 1], "interleaved", False)
+    assert 2 == len(attempts)
+    assert "out-of-memory" == records["hungry", 1].status
+    assert getattr(records["identity", 1], "interleaved", False)
 
 
 @pytest.mark.parametrize("spoilt", ["zeroed", "lowered"])
-def test_weights_that_were_tampered_with_are_seen(spoilt: str) -> None:
+def test_altered_weights_are_detected(spoilt: str) -> None:
     """One tensor in the middle of a network set to zero, or all of them rounded to bfloat16 under the label f32."""
-    found, _ = carry_out(Sweep("resnet18", ["onnxruntime", spoilt], [1], repeats=5))
+    records, _ = carry_out(Sweep("resnet18", ["onnxruntime", spoilt], [1], repeats=5))
 
-    assert ("ok", "not-equivalent") == (found["onnxruntime", 1].status, found[spoilt, 1].status)
+    assert ("ok", "not-equivalent") == (records["onnxruntime", 1].status, records[spoilt, 1].status)
 
 
-# What goes wrong: the status, the stage, and what the error says.
+# The status, the stage and a part of the error, by faulty compiler.
 HANGS_S = math.ceil(limit_s(3))
 FAULTS = {
     "segfault": ("crashed", "compile", "SIGSEGV"),
@@ -57,19 +57,19 @@ FAULTS = {
 
 
 def test_whatever_a_compiler_does_the_sweep_goes_on(mlp: Workload) -> None:
-    """Each fault is a failure with its own status, stage and reason, and sound compilers are measured all the same."""
+    """Each fault is a failure with its own status, stage and reason, and sound compilers are still measured."""
     sweep = Sweep(mlp, ["identity", *FAULTS, "onnxruntime"], [2], repeats=40, threads=1, timeout_s=HANGS_S)
-    found, events = carry_out(sweep)
-    failures = {label: found[label, 2] for label in FAULTS}
+    records, events = carry_out(sweep)
+    failures = {label: records[label, 2] for label in FAULTS}
 
-    assert {"identity", "onnxruntime"} == {label for (label, _), record in found.items() if record.status == "ok"}
+    assert {"identity", "onnxruntime"} == {label for (label, _), record in records.items() if record.status == "ok"}
     for label, (status, stage, text) in FAULTS.items():
         failure = failures[label]
         assert isinstance(failure, Failure)
         assert (label, status, stage) == (label, failure.status, failure.stage), failure
         assert text in failure.error
         assert "\n" not in failure.error
-    assert len(found) == len([event for event in events if event["kind"] == "record"])
+    assert len(records) == len([event for event in events if event["kind"] == "record"])
 
 
 def test_an_operator_that_no_compiler_knows_is_named_by_each(tmp_path: Path) -> None:
@@ -84,12 +84,12 @@ def test_an_operator_that_no_compiler_knows_is_named_by_each(tmp_path: Path) -> 
     opsets = [helper.make_opsetid("", 20), helper.make_opsetid("strange", 1)]
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), tmp_path / "strange.onnx")
     compilers = ["identity", "onnxruntime", "openvino", "tvm", "torchscript"]
-    found, _ = carry_out(Sweep(str(tmp_path / "strange.onnx"), compilers, [1], repeats=5, threads=1))
+    records, _ = carry_out(Sweep(str(tmp_path / "strange.onnx"), compilers, [1], repeats=5, threads=1))
 
-    assert {"unsupported"} == {record.status for record in found.values()}
+    assert {"unsupported"} == {record.status for record in records.values()}
     for compiler in compilers[:-1]:
-        assert "Frobnicate" in found[compiler, 1].error
-    assert "takes a torch module" in found["torchscript", 1].error
+        assert "Frobnicate" in records[compiler, 1].error
+    assert "needs a torch module" in records["torchscript", 1].error
 
 
 EXPORT_KILLER = """
@@ -107,73 +107,73 @@ input_shape = (4,)
 
 
 def test_an_export_that_ends_its_child_costs_only_what_needs_the_graph() -> None:
-    """Eager is measured; the compilers that take ONNX are told why there is none."""
+    """Eager is measured; the record of a compiler that needs ONNX has the reason for the missing file."""
     (net,) = cell.from_source(EXPORT_KILLER, name="net")
-    found, _ = carry_out(Sweep(net, ["identity", "onnxruntime"], [1, 2], repeats=5, threads=1))
+    records, _ = carry_out(Sweep(net, ["identity", "onnxruntime"], [1, 2], repeats=5, threads=1))
 
-    assert {"ok"} == {found["identity", size].status for size in (1, 2)}
-    assert {"unsupported"} == {found["onnxruntime", size].status for size in (1, 2)}
-    assert "the export to ONNX: crashed" in found["onnxruntime", 1].error
-    assert "SIGKILL" in found["onnxruntime", 2].error
+    assert {"ok"} == {records["identity", size].status for size in (1, 2)}
+    assert {"unsupported"} == {records["onnxruntime", size].status for size in (1, 2)}
+    assert "the export to ONNX: crashed" in records["onnxruntime", 1].error
+    assert "SIGKILL" in records["onnxruntime", 2].error
 
 
 @pytest.mark.usefixtures("cold_servers")
 def test_no_child_outlives_the_plan(mlp: Workload) -> None:
-    """After a plan the fork servers are left, warm, and nothing else."""
-    before = set(psutil.Process().children(recursive=True))
+    """After a plan only the warm fork servers remain."""
+    earlier = set(psutil.Process().children(recursive=True))
     carry_out(Sweep(mlp, ["identity", "segfault", "hang"], [1], repeats=5, threads=1, timeout_s=HANGS_S))
-    left = set(psutil.Process().children(recursive=True)) - before
+    servers = set(psutil.Process().children(recursive=True)) - earlier
 
-    assert left
-    assert all("ngbkit.device.forkserver" in server.cmdline() for server in left)
-    assert all(not server.children() for server in left)
+    assert servers
+    assert all("ngbkit.device.forkserver" in server.cmdline() for server in servers)
+    assert all(not server.children() for server in servers)
 
 
-def test_an_interrupt_stops_cleanly_and_keeps_what_was_measured(mlp: Workload) -> None:
+def test_an_interrupt_stops_cleanly_and_keeps_the_records(mlp: Workload) -> None:
     """SIGINT ends the plan within the group in flight, which does not count as an attempt."""
     sweep = Sweep(mlp, ["identity", 'slow{"seconds":0.01}'], [1, 2], repeats=200, threads=1)
-    told = threading.Event()
+    recorded = threading.Event()
 
     def publish(event: dict[str, Any]) -> None:
         if event["kind"] == "record":
-            told.set()
-            # To the main thread, as in an engine: other threads here are of runtimes that an engine never loads.
+            recorded.set()
+            # To the main thread, as in an engine: other threads here belong to runtimes that an engine never loads.
             threading.Timer(0.5, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start()
 
     state = plan.carry_out(spec(sweep), publish)
-    with Journal(plan.journal_path(options.state_dir(), "cpu", "run"), writable=False) as journal:
+    with Journal(plan.locate_journal(options.get_state_dir(), "cpu", "run"), writable=False) as journal:
         statuses = {key for key in journal.statuses() if not key.startswith(ANCHOR)}
         unfinished = {**journal.unfinished("measure"), **journal.unfinished("load")}
 
     assert "stopped" == state
-    assert told.is_set()
+    assert recorded.is_set()
     assert 2 == len(statuses)
     assert {} == unfinished
 
 
 def test_a_trial_that_ended_its_engine_twice_is_recorded_as_crashed(mlp: Workload) -> None:
-    """Two starts and no result: it is not tried a third time, and the others are."""
+    """After two starts without a result it is not repeated, and the others are measured."""
     sweep = Sweep(mlp, ["identity", "onnxruntime"], [1], repeats=5, threads=1)
     guilty = sweep.trials()[1].id
-    with Journal(plan.journal_path(options.state_dir(), "cpu", "run")) as journal:
+    with Journal(plan.locate_journal(options.get_state_dir(), "cpu", "run")) as journal:
         journal.start([guilty], "load")
         journal.start([guilty], "load")
-    found, _ = carry_out(sweep)
+    records, _ = carry_out(sweep)
 
-    assert "ok" == found["identity", 1].status
-    assert "crashed" == found["onnxruntime", 1].status
-    assert "2 times" in found["onnxruntime", 1].error
+    assert "ok" == records["identity", 1].status
+    assert "crashed" == records["onnxruntime", 1].status
+    assert "2 times" in records["onnxruntime", 1].error
 
 
 def test_a_group_that_ended_its_engine_twice_is_measured_one_by_one(mlp: Workload) -> None:
-    """When nobody knows which of them did it, each gets a turn alone before any is given up."""
+    """The guilty trial is unknown, so each runs alone before any is given up."""
     sweep = Sweep(mlp, ["identity", "onnxruntime"], [1], repeats=5, threads=1)
-    with Journal(plan.journal_path(options.state_dir(), "cpu", "run")) as journal:
+    with Journal(plan.locate_journal(options.get_state_dir(), "cpu", "run")) as journal:
         for _ in range(2):
             journal.start([trial.id for trial in sweep.trials()], "measure")
-    found, _ = carry_out(sweep)
-    one, other = found["identity", 1], found["onnxruntime", 1]
+    records, _ = carry_out(sweep)
+    first, second = records["identity", 1], records["onnxruntime", 1]
 
-    assert isinstance(one, Measurement)
-    assert isinstance(other, Measurement)
-    assert not set(one.rounds) & set(other.rounds)
+    assert isinstance(first, Measurement)
+    assert isinstance(second, Measurement)
+    assert not set(first.rounds) & set(second.rounds)

@@ -1,4 +1,4 @@
-"""How long the lanes of a group are timed: until they have enough samples, are precise enough, or time is up."""
+"""The end of a group's interleaving: enough samples, enough precision, or the time limit."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ngbkit.api import Sweep
 from ngbkit.device import interleaving
-from ngbkit.device.interleaving import Rounds
-from ngbkit.device.worker import LaneFailedError
-from ngbkit.sweep.grid import Sweep
+from ngbkit.device.interleaving import Interleaving
+from ngbkit.device.worker import TrialFailedError
 from ngbkit.sweep.records import Failure
 from ngbkit.sweep.trials import Trial
 
@@ -20,8 +20,8 @@ TRIAL = Trial(workload="w", workload_id="i", factors=(), compiler="identity", de
 
 
 @dataclass(eq=False)
-class FakeLane:
-    """Takes its turns at once: each call lasts what its noise says."""
+class FakeWorker:
+    """Completes its turns at once; its noise determines the duration of each call."""
 
     trial: Trial
     noise: float
@@ -31,63 +31,67 @@ class FakeLane:
     rounds: dict[int, float] = field(default_factory=dict)
     samples: int = 0
 
-    def turn(self, round_number: int, samples: int) -> None:
+    def time_turn(self, round_number: int, samples: int) -> None:
         if len(self.rounds) == self.fails_in:
-            raise LaneFailedError(Failure(trial_id=self.trial.id, status="crashed", stage="measure", error="gone"))
+            raise TrialFailedError(Failure(trial_id=self.trial.id, status="crashed", stage="measure", error="gone"))
         self.samples += samples
         draw = np.random.default_rng([round_number, len(self.trial.compiler)]).normal(0, self.noise)
         self.rounds[round_number] = self.settled_call_s * float(np.exp(draw))
 
-    def round_medians(self) -> dict[int, float]:
+    def compute_round_medians(self) -> dict[int, float]:
         return self.rounds
 
 
 @dataclass
-class Taken:
-    """What became of some lanes: those that were finished, in order, and the records of those that were lost."""
+class Outcome:
+    """Result of an interleaving: the finished workers in order, the records of failed ones, and the reports."""
 
     finished: list[Any] = field(default_factory=list)
-    lost: list[Any] = field(default_factory=list)
-    told: list[tuple[int, int]] = field(default_factory=list)
+    failures: list[Any] = field(default_factory=list)
+    reports: list[tuple[int, int]] = field(default_factory=list)
 
 
 @pytest.fixture
-def take(mlp: Any) -> Callable[..., Taken]:
-    def carry_out(lanes: Sequence[Any], **how: Any) -> Taken:
-        taken = Taken()
-        Rounds(
-            sweep=Sweep(mlp, ["identity", "onnxruntime", "openvino"], **how),
-            first=0,
-            lost=taken.lost.extend,
-            finished=taken.finished.extend,
-            tell=lambda done, total: taken.told.append((done, total)),
-        ).take(lanes)
-        return taken
+def interleave(mlp: Any) -> Callable[..., Outcome]:
+    def run(workers: Sequence[Any], **parameters: Any) -> Outcome:
+        outcome = Outcome()
+        Interleaving(
+            sweep=Sweep(mlp, ["identity", "onnxruntime", "openvino"], **parameters),
+            first_round=0,
+            record_failure=outcome.failures.extend,
+            finish=outcome.finished.extend,
+            report=lambda done, total: outcome.reports.append((done, total)),
+        ).run(workers)
+        return outcome
 
-    return carry_out
-
-
-def lane(compiler: str, noise: float, **more: Any) -> FakeLane:
-    return FakeLane(replace(TRIAL, compiler=compiler), noise, **more)
+    return run
 
 
-def test_fixed_repeats_are_taken_by_every_lane(take: Callable[..., Taken]) -> None:
-    """In the same rounds, and nobody looks at an interval."""
-    lanes = [lane("identity", 0.1), lane("onnxruntime", 0.1)]
-    taken = take(lanes, repeats=40)
-
-    assert lanes == taken.finished
-    assert [40, 40] == [one.samples for one in lanes]
-    assert lanes[0].rounds.keys() == lanes[1].rounds.keys()
-    assert [0, 0] == [one.looks for one in lanes]
+def build_worker(compiler: str, noise: float, **fields: Any) -> FakeWorker:
+    return FakeWorker(replace(TRIAL, compiler=compiler), noise, **fields)
 
 
-def test_a_lane_that_is_precise_enough_is_done_before_a_noisy_one(take: Callable[..., Taken]) -> None:
-    """The baseline goes on for as long as another needs it, so that every ratio is of shared rounds."""
-    quiet, noisy, baseline = lane("onnxruntime", 0.001), lane("openvino", 0.06), lane("identity", 0.001)
-    taken = take([baseline, quiet, noisy], precision=0.01)
+def test_every_worker_has_the_fixed_repeats(interleave: Callable[..., Outcome]) -> None:
+    """In the same rounds, without a look at an interval."""
+    workers = [build_worker("identity", 0.1), build_worker("onnxruntime", 0.1)]
+    outcome = interleave(workers, repeats=40)
 
-    assert quiet is taken.finished[0]
+    assert workers == outcome.finished
+    assert [40, 40] == [worker.samples for worker in workers]
+    assert workers[0].rounds.keys() == workers[1].rounds.keys()
+    assert [0, 0] == [worker.looks for worker in workers]
+
+
+def test_a_precise_worker_finishes_before_a_noisy_one(interleave: Callable[..., Outcome]) -> None:
+    """The baseline continues as long as another needs it, so that every ratio is of shared rounds."""
+    quiet, noisy, baseline = (
+        build_worker("onnxruntime", 0.001),
+        build_worker("openvino", 0.06),
+        build_worker("identity", 0.001),
+    )
+    outcome = interleave([baseline, quiet, noisy], precision=0.01)
+
+    assert quiet is outcome.finished[0]
     assert 10 == len(quiet.rounds)
     assert len(noisy.rounds) > 50
     assert noisy.rounds.keys() == baseline.rounds.keys()
@@ -95,54 +99,56 @@ def test_a_lane_that_is_precise_enough_is_done_before_a_noisy_one(take: Callable
     assert noisy.looks > 3
 
 
-def test_what_it_stops_at_is_as_precise_as_asked(take: Callable[..., Taken]) -> None:
-    """By the interval that the metrics will give of the same rounds."""
-    one, baseline = lane("onnxruntime", 0.03), lane("identity", 0.03)
-    take([baseline, one], precision=0.02)
-    logs = np.log([one.rounds[number] / baseline.rounds[number] for number in one.rounds])
-    low, high = interleaving.intervals.median_interval(logs, interleaving.intervals.adjusted(0.95, one.looks))
+def test_the_rule_stops_at_the_requested_precision(interleave: Callable[..., Outcome]) -> None:
+    """By the interval that the metrics will compute from the same rounds."""
+    worker, baseline = build_worker("onnxruntime", 0.03), build_worker("identity", 0.03)
+    interleave([baseline, worker], precision=0.02)
+    logs = np.log([worker.rounds[number] / baseline.rounds[number] for number in worker.rounds])
+    low, high = interleaving.intervals.compute_median_interval(
+        logs, interleaving.intervals.adjust_level(0.95, worker.looks)
+    )
 
     assert 0.04 > np.exp(high) - np.exp(low) > 0.02
 
 
-def test_a_baseline_on_its_own_is_held_against_itself(take: Callable[..., Taken]) -> None:
-    """Then its own median latency is what must be known that well; its anchor ends with it."""
-    alone, anchor = lane("identity", 0.02), lane("identity", 0.5)
+def test_a_single_baseline_is_its_own_reference(interleave: Callable[..., Outcome]) -> None:
+    """The rule then applies to its own median latency; its anchor ends with it."""
+    alone, anchor = build_worker("identity", 0.02), build_worker("identity", 0.5)
     anchor.trial = replace(anchor.trial, beside=4)
-    taken = take([alone, anchor], precision=0.01)
+    outcome = interleave([alone, anchor], precision=0.01)
 
-    assert [alone, anchor] == taken.finished
+    assert [alone, anchor] == outcome.finished
     assert len(alone.rounds) > 10
     assert alone.rounds.keys() == anchor.rounds.keys()
 
 
-def test_time_ends_it_though_not_before_the_least_rounds(
-    take: Callable[..., Taken], monkeypatch: pytest.MonkeyPatch
+def test_the_time_limit_ends_it_after_the_minimum_of_rounds(
+    interleave: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A ratio that will never be precise, by a clock on which each look takes a second."""
     now = iter(range(10_000))
     monkeypatch.setattr(interleaving.time, "monotonic", lambda: float(next(now)))
-    lanes = [lane("identity", 1.0), lane("onnxruntime", 1.0)]
-    taken = take(lanes, precision=0.001, max_seconds=5, min_rounds=12)
+    workers = [build_worker("identity", 1.0), build_worker("onnxruntime", 1.0)]
+    outcome = interleave(workers, precision=0.001, max_seconds=5, min_rounds=12)
 
-    assert lanes == taken.finished
-    assert [12, 12] == [len(one.rounds) for one in lanes]
-
-
-def test_a_lane_that_fails_leaves_the_others_to_go_on(take: Callable[..., Taken]) -> None:
-    """Also the baseline: from then on the others are held against the first of them."""
-    first, second = lane("onnxruntime", 0.01), lane("openvino", 0.01)
-    taken = take([lane("identity", 0.01, fails_in=3), first, second], precision=0.02)
-
-    assert ["crashed"] == [record.status for record in taken.lost]
-    assert {id(first), id(second)} == {id(one) for one in taken.finished}
-    assert all(len(one.rounds) >= 10 for one in (first, second))
+    assert workers == outcome.finished
+    assert [12, 12] == [len(worker.rounds) for worker in workers]
 
 
-def test_how_far_it_is_is_told_in_rounds(take: Callable[..., Taken]) -> None:
-    """Of those that are planned; with a precision, of those that it will probably take."""
-    fixed = take([lane("identity", 0.1)], repeats=20)
-    precise = take([lane("identity", 0.1)], precision=0.02)
+def test_a_failed_worker_does_not_stop_the_others(interleave: Callable[..., Outcome]) -> None:
+    """Not even the baseline: from then on the first of the others is the reference."""
+    first, second = build_worker("onnxruntime", 0.01), build_worker("openvino", 0.01)
+    outcome = interleave([build_worker("identity", 0.01, fails_in=3), first, second], precision=0.02)
 
-    assert (0, 10) == fixed.told[0]
-    assert (0, 10) == precise.told[0]
+    assert ["crashed"] == [record.status for record in outcome.failures]
+    assert {id(first), id(second)} == {id(worker) for worker in outcome.finished}
+    assert all(len(worker.rounds) >= 10 for worker in (first, second))
+
+
+def test_progress_is_reported_in_rounds(interleave: Callable[..., Outcome]) -> None:
+    """Of the planned rounds, or with a precision of the expected ones."""
+    fixed = interleave([build_worker("identity", 0.1)], repeats=20)
+    precise = interleave([build_worker("identity", 0.1)], precision=0.02)
+
+    assert (0, 10) == fixed.reports[0]
+    assert (0, 10) == precise.reports[0]

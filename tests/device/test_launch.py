@@ -1,4 +1,4 @@
-"""An engine on a device: started, told what it must know, and never left behind."""
+"""An engine on a device: started with its settings, and always removed."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ import psutil
 import pytest
 from patience import limit_s, wait_until
 
-from ngbkit.cluster.engine import Engine, identity
-from ngbkit.cluster.hub import Hub, python_path
+from ngbkit.cluster.engine import Engine, create_identity
+from ngbkit.cluster.hub import Hub, build_python_path
 from ngbkit.device import launch
 from ngbkit.device.engine import Settings
-from ngbkit.device.keepalive import GOODBYE, Lifeline
+from ngbkit.device.keepalive import GOODBYE, Keepalive
 from ngbkit.errors import DeviceError
 
 
@@ -38,17 +38,17 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
     started.stop()
 
 
-def settings(hub: Hub, state_dir: Path, **more: Any) -> Settings:
-    """What an engine of the device ``far`` is told."""
-    environment = {"PYTHONPATH": python_path(), **more.pop("environment", {})}
-    told = {"watch": os.getpid(), **more}
+def build_settings(hub: Hub, state_dir: Path, **fields: Any) -> Settings:
+    """The settings of an engine of the device ``far``."""
+    environment = {"PYTHONPATH": build_python_path(), **fields.pop("environment", {})}
+    fields = {"watch": os.getpid(), **fields}
     return Settings(
         label="far",
-        identity=identity("far"),
+        identity=create_identity("far"),
         connection=hub.connection,
         state_dir=str(state_dir),
         environment=environment,
-        **told,
+        **fields,
     )
 
 
@@ -60,13 +60,13 @@ def alive(pid: int) -> bool:
         return False
 
 
-def test_an_engine_has_what_its_device_asks_for(hub: Hub, tmp_path: Path) -> None:
-    """Cores, environment and state folder are its own, and the key is in no place where others look."""
+def test_an_engine_has_the_settings_of_its_device(hub: Hub, tmp_path: Path) -> None:
+    """Cores, environment and state folder are its own, and the key is not visible to others."""
     core = min(os.sched_getaffinity(0))
-    told = settings(hub, tmp_path, cores=(core,), environment={"COLOUR": "blue"})
-    launched = launch.launch(told)
+    settings = build_settings(hub, tmp_path, cores=(core,), environment={"COLOUR": "blue"})
+    launched = launch.launch(settings)
     process = psutil.Process(launched.pid)
-    engine = Engine(device="far", view=hub.wait_for(told.identity, limit_s()))
+    engine = Engine(device="far", view=hub.wait_for_engine(settings.identity, limit_s()))
     key = hub.connection["key"]
 
     assert 1 == engine.hello()["cores_usable"]
@@ -75,8 +75,8 @@ def test_an_engine_has_what_its_device_asks_for(hub: Hub, tmp_path: Path) -> Non
     assert ("blue", str(tmp_path)) == (process.environ()["COLOUR"], process.environ()["NGBKIT_STATE_DIR"])
     assert key not in json.dumps([process.environ(), process.cmdline()])
     assert not [file for file in tmp_path.rglob("*") if file.is_file() and key in file.read_text(errors="replace")]
-    own = [launched.folder / name for name in ("about.json", "engine.log")]
-    for path in [tmp_path / "engines", launched.folder, *own]:
+    files = [launched.folder / name for name in ("about.json", "engine.log")]
+    for path in [tmp_path / "engines", launched.folder, *files]:
         assert 0 == path.stat().st_mode & 0o077, path
 
     launch.stop(launched.folder)
@@ -85,9 +85,9 @@ def test_an_engine_has_what_its_device_asks_for(hub: Hub, tmp_path: Path) -> Non
     assert [] == list((tmp_path / "engines").iterdir())
 
 
-def test_an_engine_whose_files_are_gone_ends_all_the_same(hub: Hub, tmp_path: Path) -> None:
-    """A state folder that was deleted, as a temporary one is, keeps no engine, and holds nobody up."""
-    launched = launch.launch(settings(hub, tmp_path))
+def test_an_engine_without_files_still_ends(hub: Hub, tmp_path: Path) -> None:
+    """A deleted state folder, such as a temporary one, neither keeps its engine alive nor blocks."""
+    launched = launch.launch(build_settings(hub, tmp_path))
     shutil.rmtree(tmp_path / "engines")
 
     launch.stop(launched.folder)
@@ -95,22 +95,22 @@ def test_an_engine_whose_files_are_gone_ends_all_the_same(hub: Hub, tmp_path: Pa
     assert not alive(launched.pid)
 
 
-def test_an_engine_that_does_not_come_up_shows_its_log(hub: Hub, tmp_path: Path) -> None:
-    """Nothing of it is left."""
+def test_an_engine_that_does_not_start_shows_its_log(hub: Hub, tmp_path: Path) -> None:
+    """It leaves no files."""
     broken = tmp_path / "broken" / "ipyparallel"
     broken.mkdir(parents=True)
     (broken / "__init__.py").write_text("raise SystemExit('the wrong ipyparallel')")
-    path = os.pathsep.join([str(broken.parent), python_path()])
+    path = os.pathsep.join([str(broken.parent), build_python_path()])
 
     with pytest.raises(DeviceError, match="the engine ended with 1; its log says:\nthe wrong ipyparallel"):
-        launch.launch(settings(hub, tmp_path, environment={"PYTHONPATH": path}))
+        launch.launch(build_settings(hub, tmp_path, environment={"PYTHONPATH": path}))
     assert [] == list((tmp_path / "engines").iterdir())
 
 
-def test_an_engine_ends_with_the_client_that_it_is_for(hub: Hub, tmp_path: Path) -> None:
-    """And its files go too."""
+def test_an_engine_ends_with_its_client(hub: Hub, tmp_path: Path) -> None:
+    """So do its files."""
     client = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-    launched = launch.launch(settings(hub, tmp_path, watch=client.pid))
+    launched = launch.launch(build_settings(hub, tmp_path, watch=client.pid))
     client.kill()
     client.wait()
 
@@ -120,84 +120,84 @@ def test_an_engine_ends_with_the_client_that_it_is_for(hub: Hub, tmp_path: Path)
     assert [] == list((tmp_path / "engines").iterdir())
 
 
-def test_what_others_left_is_removed_and_what_lives_is_not(hub: Hub, tmp_path: Path) -> None:
-    """Killed engines leave files, killed clients leave engines; both go with the next launch."""
+def test_a_launch_removes_dead_engines_and_no_live_ones(hub: Hub, tmp_path: Path) -> None:
+    """Killed engines leave files, killed clients leave engines; the next launch removes both."""
     home = tmp_path / "engines"
-    living = launch.launch(settings(hub, tmp_path))
-    killed = launch.launch(settings(hub, tmp_path))
+    living = launch.launch(build_settings(hub, tmp_path))
+    killed = launch.launch(build_settings(hub, tmp_path))
     os.killpg(killed.pid, signal.SIGKILL)
-    orphan = launch.launch(settings(hub, tmp_path))
-    about = json.loads((orphan.folder / "about.json").read_text())
-    line = {"host": "127.0.0.1", "port": 9, "token": "ab"}
-    (orphan.folder / "about.json").write_text(json.dumps({**about, "watch": None, "lifeline": line}))
+    orphan = launch.launch(build_settings(hub, tmp_path))
+    metadata = json.loads((orphan.folder / "about.json").read_text())
+    address = {"host": "127.0.0.1", "port": 9, "token": "ab"}
+    (orphan.folder / "about.json").write_text(json.dumps({**metadata, "watch": None, "lifeline": address}))
     wait_until(lambda: not alive(killed.pid))
-    launch.clean(home)
+    launch.remove_leftovers(home)
 
     assert [living.folder.name] == [folder.name for folder in home.iterdir()]
     assert (True, False) == (alive(living.pid), alive(orphan.pid))
     launch.stop(living.folder)
 
 
-def test_a_process_that_has_the_number_of_an_engine_is_left_alone(tmp_path: Path) -> None:
-    """Numbers are given again; a file that tells of an earlier holder of one does not end the present one."""
+def test_a_process_with_the_pid_of_an_engine_survives(tmp_path: Path) -> None:
+    """The system reuses pids; the file of an earlier engine does not end the present process."""
     folder = tmp_path / "engines" / "old"
     folder.mkdir(parents=True)
-    about = {"host": platform.node(), "pid": os.getpid(), "started": 1.0, "watch": None, "lifeline": None}
-    (folder / "about.json").write_text(json.dumps(about))
-    launch.clean(tmp_path / "engines")
+    metadata = {"host": platform.node(), "pid": os.getpid(), "started": 1.0, "watch": None, "lifeline": None}
+    (folder / "about.json").write_text(json.dumps(metadata))
+    launch.remove_leftovers(tmp_path / "engines")
 
     assert not folder.exists()
 
 
 @pytest.fixture
 def server() -> Iterator[socket.socket]:
-    """Where a client listens."""
+    """The socket on which a client listens."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         yield listening
 
 
-def lifeline(server: socket.socket) -> Lifeline:
-    """The way to it."""
-    return Lifeline(host="127.0.0.1", port=server.getsockname()[1], token="ab" * 16)
+def build_keepalive(server: socket.socket) -> Keepalive:
+    """Build the connection to a server."""
+    return Keepalive(host="127.0.0.1", port=server.getsockname()[1], token="ab" * 16)
 
 
 def test_a_goodbye_ends_at_once(server: socket.socket) -> None:
-    """Whoever greets with the token is the client."""
-    line = lifeline(server)
+    """A greeting with the token identifies the client."""
+    keepalive = build_keepalive(server)
     ended: list[bool] = []
-    line.follow(lambda: ended.append(True))
+    keepalive.follow(lambda: ended.append(True))
     connection, _ = server.accept()
-    connection.sendall(line.token.encode() + b"\n\n\n")
+    connection.sendall(keepalive.token.encode() + b"\n\n\n")
     time.sleep(0.2)
-    before = list(ended)
+    early = list(ended)
     connection.sendall(GOODBYE)
     wait_until(lambda: ended)
     connection.close()
 
-    assert [] == before
+    assert [] == early
 
 
-def test_a_client_that_is_gone_ends_after_a_while(server: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tunnel that comes back in time does not."""
+def test_a_lost_client_ends_the_engine_after_a_while(server: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tunnel that returns in time does not."""
     monkeypatch.setattr("ngbkit.device.keepalive.GRACE_S", 2.0)
-    monkeypatch.setattr("ngbkit.device.keepalive._AGAIN_S", 0.1)
-    line = lifeline(server)
+    monkeypatch.setattr("ngbkit.device.keepalive._RETRY_S", 0.1)
+    keepalive = build_keepalive(server)
     ended: list[bool] = []
-    line.follow(lambda: ended.append(True))
+    keepalive.follow(lambda: ended.append(True))
     for _ in range(2):
         connection, _ = server.accept()
-        connection.sendall(line.token.encode() + b"\n")
+        connection.sendall(keepalive.token.encode() + b"\n")
         time.sleep(0.1)
         connection.close()
-    still_there = not ended
+    survived = not ended
     server.close()
     wait_until(lambda: ended)
 
-    assert still_there
+    assert survived
 
 
 def test_a_stranger_on_the_port_is_not_the_client(server: socket.socket) -> None:
-    """The port may belong to another by now."""
+    """Another process may own the port by now."""
 
     def greet() -> None:
         connection, _ = server.accept()
@@ -206,4 +206,4 @@ def test_a_stranger_on_the_port_is_not_the_client(server: socket.socket) -> None
 
     threading.Thread(target=greet, daemon=True).start()
 
-    assert not lifeline(server).answers()
+    assert not build_keepalive(server).is_answered()

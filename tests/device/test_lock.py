@@ -1,4 +1,4 @@
-"""One plan at a time on a device."""
+"""The lock of a device: one plan at a time."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from ngbkit.device.interrupt import Interrupt
-from ngbkit.device.lock import occupied
+from ngbkit.device.lock import acquire_lock
 
 HOLD = """
 import sys
 from pathlib import Path
 from ngbkit.device.interrupt import Interrupt
-from ngbkit.device.lock import occupied
-with Interrupt() as interrupt, occupied(Path(sys.argv[1]), "first", interrupt.descriptor, print):
+from ngbkit.device.lock import acquire_lock
+with Interrupt() as interrupt, acquire_lock(Path(sys.argv[1]), "first", interrupt.descriptor, print):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -26,7 +26,7 @@ with Interrupt() as interrupt, occupied(Path(sys.argv[1]), "first", interrupt.de
 
 @pytest.fixture
 def holder(tmp_path: Path) -> subprocess.Popen[bytes]:
-    """A process that has the device."""
+    """A process that has the lock."""
     process = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(tmp_path / "lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
@@ -40,28 +40,26 @@ def end(holder: subprocess.Popen[bytes]) -> None:
     holder.communicate()
 
 
-def test_the_second_waits_until_the_first_has_ended_however_it_did(
-    holder: subprocess.Popen[bytes], tmp_path: Path
-) -> None:
-    """It is told once whom it waits for."""
-    told: list[str] = []
+def test_the_second_waits_until_the_first_has_ended(holder: subprocess.Popen[bytes], tmp_path: Path) -> None:
+    """It reports the holder once, and waits even for a killed one."""
+    holders: list[str] = []
     threading.Timer(1.2, end, [holder]).start()
-    with Interrupt() as interrupt, occupied(tmp_path / "lock", "second", interrupt.descriptor, told.append):
+    with Interrupt() as interrupt, acquire_lock(tmp_path / "lock", "second", interrupt.descriptor, holders.append):
         assert holder.poll() is not None
-        written = (tmp_path / "lock").read_text()
+        content = (tmp_path / "lock").read_text()
 
-    assert [f"run first (process {holder.pid})"] == told
-    assert f"run second (process {os.getpid()})" == written
+    assert [f"run first (process {holder.pid})"] == holders
+    assert f"run second (process {os.getpid()})" == content
 
 
 def test_a_wait_can_be_stopped(holder: subprocess.Popen[bytes], tmp_path: Path) -> None:
-    """Nothing was measured, so nothing is lost."""
+    """An interrupt ends it, and the holder stays."""
     try:
         with Interrupt() as interrupt:
             threading.Timer(0.2, interrupt.set).start()
             with (
                 pytest.raises(InterruptedError, match="waited for the device"),
-                occupied(tmp_path / "lock", "second", interrupt.descriptor, print),
+                acquire_lock(tmp_path / "lock", "second", interrupt.descriptor, print),
             ):
                 pytest.fail("it was not free")
         assert holder.poll() is None

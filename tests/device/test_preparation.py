@@ -1,4 +1,4 @@
-"""Preparation: facts, reference and ONNX files are made once a workload, and found again by content."""
+"""Preparation: facts, reference and ONNX files, built once for each workload and cached by content."""
 
 from __future__ import annotations
 
@@ -30,55 +30,55 @@ def message(folder: Path, batch_sizes: list[int]) -> dict[str, Any]:
     }
 
 
-def test_a_workload_is_prepared_once_and_found_ready(tmp_path: Path) -> None:
-    """A second time nothing is exported, and a new batch size leaves the others alone."""
+def test_a_workload_is_prepared_once(tmp_path: Path) -> None:
+    """The cache serves it later, and a new batch size does not change the other files."""
     folder = tmp_path / "prepared"
-    before = preparation.ready(folder, [1, 3])
-    made = preparation.prepare(message(folder, [1, 3]))
-    written = {file.name: file.stat().st_mtime_ns for file in folder.glob("batch-[0-9]*")}
-    found = preparation.ready(folder, [1, 3])
+    before = preparation.load(folder, [1, 3])
+    prepared = preparation.prepare(message(folder, [1, 3]))
+    times = {file.name: file.stat().st_mtime_ns for file in folder.glob("batch-[0-9]*")}
+    loaded = preparation.load(folder, [1, 3])
     more = preparation.prepare(message(folder, [1, 3, 5]))
 
     assert None is before
-    assert made == found
-    assert {"batch-1.onnx", "batch-3.onnx"} == set(written)
+    assert prepared == loaded
+    assert {"batch-1.onnx", "batch-3.onnx"} == set(times)
     assert {"1", "3", "5"} == set(more["onnx"])
-    assert written == {name: (folder / name).stat().st_mtime_ns for name in written}
-    assert None is preparation.ready(folder, [7])
+    assert times == {name: (folder / name).stat().st_mtime_ns for name in times}
+    assert None is preparation.load(folder, [7])
 
 
-def test_the_reference_is_exact_and_tells_the_baselines_own_error(tmp_path: Path) -> None:
-    """float64 outputs of the first samples, and what float32 makes of them."""
-    made = preparation.prepare(message(tmp_path, []))
-    read = reference.read(made["reference"])
+def test_the_reference_is_exact_and_has_the_error_of_the_baseline(tmp_path: Path) -> None:
+    """float64 outputs of the first samples, and the error of float32."""
+    prepared = preparation.prepare(message(tmp_path, []))
+    read = reference.read_reference(prepared["reference"])
 
     assert np.float64 is read.outputs[0].dtype.type
     assert (reference.ROWS, 4, 8, 8) == read.outputs[0].shape
-    assert 0 < made["baseline_rmse"] < 1e-5
-    assert (made["baseline_rmse"],) == read.errors
-    assert ("torch eager", "torch eager, float64") == (made["facts"]["baseline"], made["facts"]["reference"])
-    assert 2 * (4 * 4 * 9 + 4 + 2 * 4) == made["facts"]["parameters"]
-    assert (4 * 4 * 64, 4 * 4 * 64) == (made["facts"]["input_bytes"], made["facts"]["output_bytes"])
+    assert 0 < prepared["baseline_rmse"] < 1e-5
+    assert (prepared["baseline_rmse"],) == read.errors
+    assert ("torch eager", "torch eager, float64") == (prepared["facts"]["baseline"], prepared["facts"]["reference"])
+    assert 2 * (4 * 4 * 9 + 4 + 2 * 4) == prepared["facts"]["parameters"]
+    assert (4 * 4 * 64, 4 * 4 * 64) == (prepared["facts"]["input_bytes"], prepared["facts"]["output_bytes"])
 
 
 def test_an_onnx_file_is_prepared_as_a_module_is(mlp: Workload, tmp_path: Path) -> None:
     """With a reference in float64, its own error, and its size."""
     store = Store(tmp_path / "artifacts")
     for path in mlp.artifacts.values():
-        store.push(path)
-    asked = {**message(tmp_path / "prepared", [1, 2]), "workload": mlp.to_json(), "factors": {}}
-    made = preparation.prepare({**asked, "artifacts": str(tmp_path / "artifacts")})
+        store.add(path)
+    request = {**message(tmp_path / "prepared", [1, 2]), "workload": mlp.to_json(), "factors": {}}
+    prepared = preparation.prepare({**request, "artifacts": str(tmp_path / "artifacts")})
 
-    assert "onnx, float64" == made["facts"]["reference"]
-    assert 0 < made["baseline_rmse"] < 1e-6
-    assert 16 * 32 + 32 * 4 == made["facts"]["macs"]
-    assert {"1", "2"} == set(made["onnx"])
+    assert "onnx, float64" == prepared["facts"]["reference"]
+    assert 0 < prepared["baseline_rmse"] < 1e-6
+    assert 16 * 32 + 32 * 4 == prepared["facts"]["macs"]
+    assert {"1", "2"} == set(prepared["onnx"])
 
 
-def test_the_folder_is_named_by_all_that_its_content_depends_on() -> None:
+def test_the_folders_name_depends_on_every_input() -> None:
     """Another seed or factor is another preparation; another run is one for a cell only, which may read files."""
     (source,) = cell.from_source("import torch\nmodel = torch.nn.Linear(4, 2)\ninput_shape = (4,)\n")
-    key = preparation.key
+    key = preparation.build_key
 
     assert key(CONV, FACTORS, 0, "run") == key(CONV, FACTORS, 0, "other")
     assert key(CONV, FACTORS, 0, "run") != key(CONV, FACTORS, 1, "run")
@@ -88,14 +88,14 @@ def test_the_folder_is_named_by_all_that_its_content_depends_on() -> None:
 
 @pytest.mark.parametrize("name", ["file", "x"])
 def test_an_input_may_have_any_name(tmp_path: Path, name: str) -> None:
-    """Also one that numpy.savez has a use for itself."""
+    """Even that of an argument of numpy.savez."""
     preparation._write_arrays(tmp_path / "a.npz", {name: np.ones(2)})
 
     assert [name] == list(preparation.read_arrays(str(tmp_path / "a.npz")))
 
 
-def test_what_was_used_longest_ago_is_evicted(tmp_path: Path) -> None:
-    """Subfolders, where compilers keep their own caches, count."""
+def test_the_least_recently_used_are_evicted(tmp_path: Path) -> None:
+    """Their size includes subfolders, which compilers use as caches."""
     cache = tmp_path / "cache"
     for age, name in enumerate(["new", "old", "oldest"]):
         (cache / name / "inductor").mkdir(parents=True)
@@ -107,8 +107,8 @@ def test_what_was_used_longest_ago_is_evicted(tmp_path: Path) -> None:
 
 
 def test_a_workload_reads_back_with_its_artifacts_located() -> None:
-    """Only hashes travel; the device says where they lie."""
+    """Only hashes travel; the device locates the files."""
     workload = Workload(name="a", source="onnx", spec={}, artifacts={"0" * 32: Path("here")})
-    back = Workload.from_json(workload.to_json(), preparation.locator("/there"))
+    back = Workload.from_json(workload.to_json(), preparation.build_locator("/there"))
 
     assert {"0" * 32: Path("/there/00") / ("0" * 32)} == dict(back.artifacts)

@@ -1,4 +1,4 @@
-"""References: float64 of a module or a file, the error of the uncompiled network beside it, and its name."""
+"""References: float64 outputs of a module or a file, the uncompiled network's error, and the name."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ ORT = "onnxruntime, graph optimisations off"
 
 def of_module(module: nn.Module) -> Reference:
     network = Network(inputs=LINE, module=module.eval())
-    return reference.of(network, 0, threads=1, onnx=lambda rows: pytest.fail("it is a module"))
+    return reference.build_reference(network, 0, threads=1, onnx=lambda rows: pytest.fail("it is a module"))
 
 
 def of_file(workload: Workload, folder: Path) -> Reference:
     network = onnx_source.build(workload, {})
     assert network.onnx is not None
     file = network.onnx
-    return reference.of(
+    return reference.build_reference(
         network, 0, threads=1, onnx=lambda rows: export.specialise(file, rows, folder / f"{rows}.onnx", fold=False)
     )
 
@@ -68,21 +68,21 @@ class Overflowing(nn.Module):
 
 
 class Half(nn.Module):
-    """Returns what NumPy does not have."""
+    """Returns a dtype that NumPy lacks."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x.to(torch.bfloat16)
 
 
 class Stubborn(nn.Module):
-    """Takes float32 alone."""
+    """Accepts float32 alone."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x @ torch.ones(8, 2)
 
 
 class Random(nn.Module):
-    """Gives something else at each call."""
+    """Returns different values at each call."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.rand_like(x)
@@ -90,15 +90,15 @@ class Random(nn.Module):
 
 def test_every_output_has_its_own_error() -> None:
     """One that cancels loses digits, one that is exact none, and labels stay integers."""
-    made = of_module(Several())
+    expected = of_module(Several())
 
-    assert ["f", "f", "i"] == [output.dtype.kind for output in made.outputs]
-    assert (0.0, 0.0) == (made.errors[0], made.errors[2])
-    assert 1e-6 < made.errors[1] < 1e-3
-    assert made.errors[1] == made.baseline_rmse
+    assert ["f", "f", "i"] == [output.dtype.kind for output in expected.outputs]
+    assert (0.0, 0.0) == (expected.errors[0], expected.errors[2])
+    assert 1e-6 < expected.errors[1] < 1e-3
+    assert expected.errors[1] == expected.baseline_rmse
 
 
-def test_what_float32_cannot_hold_is_asked_of_no_compiler() -> None:
+def test_an_overflow_of_float32_is_expected() -> None:
     """Where the network itself overflows, infinity is right."""
     (output,) = of_module(Overflowing()).outputs
 
@@ -111,107 +111,107 @@ def test_what_float32_cannot_hold_is_asked_of_no_compiler() -> None:
         (nn.Linear(8, 2), "torch eager, float64"),
         (Half(), "torch eager, float64"),
         (Stubborn(), "torch eager, float32"),
-        (Random(), r"torch eager, float64; float32 is .* away from it, so that little can be told"),
+        (Random(), r"torch eager, float64; float32 is .* away from it, too far for a strict check"),
     ],
 )
-def test_a_module_without_float64_is_held_against_itself(module: nn.Module, name: str) -> None:
-    """And the reference says what it is."""
+def test_a_module_without_float64_is_its_own_reference(module: nn.Module, name: str) -> None:
+    """The name of the reference says so."""
     assert re.fullmatch(name, of_module(module).name)
 
 
 def test_a_reference_reads_back(tmp_path: Path) -> None:
-    """With the type of each output; its name is kept elsewhere."""
-    made = of_module(Several())
-    made.write(tmp_path / "a.npz")
+    """With the type of each output; its name is stored elsewhere."""
+    expected = of_module(Several())
+    expected.write(tmp_path / "a.npz")
 
-    back = reference.read(tmp_path / "a.npz")
+    back = reference.read_reference(tmp_path / "a.npz")
 
-    assert made.errors == back.errors
-    for before, after in zip(made.outputs, back.outputs, strict=True):
+    assert expected.errors == back.errors
+    for before, after in zip(expected.outputs, back.outputs, strict=True):
         assert before.dtype == after.dtype
         np.testing.assert_array_equal(before, after)
 
 
 def test_a_file_has_a_reference_in_float64_too(mlp: Workload, tmp_path: Path) -> None:
     """And ONNX Runtime's own error is measured against it."""
-    made = of_file(mlp, tmp_path)
+    expected = of_file(mlp, tmp_path)
 
-    assert "onnx, float64" == made.name
-    assert np.float64 == made.outputs[0].dtype
-    assert 0 < made.baseline_rmse < 1e-6
+    assert "onnx, float64" == expected.name
+    assert np.float64 == expected.outputs[0].dtype
+    assert 0 < expected.baseline_rmse < 1e-6
 
 
-def test_every_output_of_a_file_is_there(tmp_path: Path) -> None:
+def test_every_output_of_a_file_has_a_reference(tmp_path: Path) -> None:
     """Floats in float64, labels as integers."""
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["y"]),
         helper.make_node("ArgMax", ["y"], ["i"], axis=1, keepdims=0),
     ]
-    made = of_file(write(tmp_path / "net.onnx", nodes, {"y": 1, "i": 7}), tmp_path)
+    expected = of_file(write(tmp_path / "net.onnx", nodes, {"y": 1, "i": 7}), tmp_path)
 
-    assert [np.dtype(np.float64), np.dtype(np.int64)] == [output.dtype for output in made.outputs]
-    assert made.errors[1] == 0
+    assert [np.dtype(np.float64), np.dtype(np.int64)] == [output.dtype for output in expected.outputs]
+    assert expected.errors[1] == 0
 
 
-def test_where_onnx_has_no_float64_the_runtimes_own_is_the_reference(
+def test_without_float64_the_reference_is_the_runtimes(
     mlp: Workload, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And it says why."""
+    """Its name has the reason."""
 
     def refuse(*args: object, **kwargs: object) -> list[np.ndarray]:
         raise UnsupportedError("it takes longer than 1 s")
 
     monkeypatch.setattr(exact, "run", refuse)
 
-    made = of_file(mlp, tmp_path)
+    expected = of_file(mlp, tmp_path)
 
-    assert f"{ORT}; no float64: it takes longer than 1 s" == made.name
-    assert (0.0,) == made.errors
-    assert 1 == len(made.outputs)
+    assert f"{ORT}; no float64: it takes longer than 1 s" == expected.name
+    assert (0.0,) == expected.errors
+    assert 1 == len(expected.outputs)
 
 
-def test_a_float64_far_from_the_runtime_is_not_believed(
+def test_a_float64_far_from_the_runtime_is_rejected(
     mlp: Workload, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One of the two is wrong, and a wrong reference with a large error would let everything pass."""
+    """One of the two is wrong, and a wrong reference with a large error would accept everything."""
     monkeypatch.setattr(exact, "run", lambda *args, **kwargs: [np.ones((2, 4))])
 
-    made = of_file(mlp, tmp_path)
+    expected = of_file(mlp, tmp_path)
 
-    assert made.name.startswith(f"{ORT}; no float64: it is ")
-    assert (0.0,) == made.errors
+    assert expected.name.startswith(f"{ORT}; no float64: it is ")
+    assert (0.0,) == expected.errors
 
 
-def test_what_nothing_can_run_has_no_reference(tmp_path: Path) -> None:
-    """The trials will show what is wrong with the file; the preparation does not fail for it."""
+def test_a_file_that_nothing_can_run_has_no_reference(tmp_path: Path) -> None:
+    """The preparation does not fail; the trials will show the fault of the file."""
     nodes = [helper.make_node("Frobnicate", ["x"], ["y"], domain="my.company")]
-    made = of_file(write(tmp_path / "net.onnx", nodes, {"y": 1}), tmp_path)
+    expected = of_file(write(tmp_path / "net.onnx", nodes, {"y": 1}), tmp_path)
 
-    assert () == made.outputs
-    assert made.name.startswith("none: ")
-    assert 0.0 == made.baseline_rmse
+    assert () == expected.outputs
+    assert expected.name.startswith("none: ")
+    assert 0.0 == expected.baseline_rmse
 
 
-def test_a_single_sample_is_held_against_its_own_error(tmp_path: Path) -> None:
-    """The first of two samples loses what the second, a thousand times larger, hides in their common error."""
+def test_a_single_sample_has_its_own_error(tmp_path: Path) -> None:
+    """The common error of two samples hides the loss of the first, which is a thousand times smaller."""
     precise = np.array([[1.0, 2.0], [1000.0, 2000.0]])
     single = (precise + np.array([[1e-3, 0], [0, 0]])).astype(np.float32)
 
-    made = reference._hold([single], [precise], "torch eager, float64")
-    made.write(tmp_path / "reference.npz")
-    back = reference.read(tmp_path / "reference.npz")
+    expected = reference._compare([single], [precise], "torch eager, float64")
+    expected.write(tmp_path / "reference.npz")
+    back = reference.read_reference(tmp_path / "reference.npz")
 
-    assert made.errors_of(1) == back.errors_of(1) == back.first_errors
-    assert made.errors_of(2) == made.errors_of(8) == back.errors
+    assert expected.select_errors(1) == back.select_errors(1) == back.first_errors
+    assert expected.select_errors(2) == expected.select_errors(8) == back.errors
     assert back.first_errors[0] > 100 * back.errors[0]
 
 
-def test_the_order_of_the_sums_may_make_the_larger_error() -> None:
-    """What the network loses on the first sample by itself counts for it, and for both together."""
+def test_the_larger_error_of_two_orders_of_summation_counts() -> None:
+    """The network's loss on the first sample alone counts for that sample, and for both."""
     precise, alone = np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[1.0, 2.02]])
 
-    made = reference._hold([precise.copy()], [precise], "torch eager, float64", [alone])
+    expected = reference._compare([precise.copy()], [precise], "torch eager, float64", [alone])
 
-    assert made.errors_of(1) == pytest.approx((np.sqrt(0.02**2 / 5),))
-    assert made.errors_of(2) == pytest.approx((np.sqrt(0.02**2 / 30),))
-    assert (0.0,) == reference._hold([precise], [precise], "torch eager, float64", [np.ones((1, 3))]).errors
+    assert expected.select_errors(1) == pytest.approx((np.sqrt(0.02**2 / 5),))
+    assert expected.select_errors(2) == pytest.approx((np.sqrt(0.02**2 / 30),))
+    assert (0.0,) == reference._compare([precise], [precise], "torch eager, float64", [np.ones((1, 3))]).errors

@@ -1,4 +1,4 @@
-"""Fork servers: children in no time, and none that outlives what it was forked for."""
+"""Fork servers: fast children that end with their purpose."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from ngbkit.errors import DeviceError
 
 @pytest.fixture
 def servers(tmp_path: Path) -> Iterator[Servers]:
-    made = Servers({**os.environ, "MARK": "set"}, tmp_path / "scratch")
-    made.folder.mkdir()
-    yield made
-    made.close()
+    pool = Servers({**os.environ, "MARK": "set"}, tmp_path / "scratch")
+    pool.folder.mkdir()
+    yield pool
+    pool.close()
 
 
 def alive(child: Child) -> bool:
@@ -33,8 +33,8 @@ def alive(child: Child) -> bool:
         return False
 
 
-def test_a_child_answers_and_ends_when_told(servers: Servers) -> None:
-    """It knows the server's imports and answers one message at a time."""
+def test_a_child_answers_and_ends_on_request(servers: Servers) -> None:
+    """It has the server's imports and answers one message at a time."""
     child = servers.get(["json"]).fork()
     reply = child.ask({"op": "usage"}, 30)
     running = alive(child)
@@ -46,7 +46,7 @@ def test_a_child_answers_and_ends_when_told(servers: Servers) -> None:
 
 
 def test_a_server_is_started_once_for_the_same_imports(servers: Servers) -> None:
-    """And again when it has died."""
+    """And again after its end."""
     first = servers.get(["json"])
     again = servers.get(["json"])
     other = servers.get(["csv"])
@@ -60,7 +60,7 @@ def test_a_server_is_started_once_for_the_same_imports(servers: Servers) -> None
 
 
 def test_an_error_within_a_child_is_its_answer(servers: Servers) -> None:
-    """The child lives on and can be asked again."""
+    """The child survives and answers further messages."""
     child = servers.get([]).fork()
     reply = child.ask({"op": "turn", "calls": 1, "settle": 0}, 30)["failure"]
 
@@ -70,8 +70,8 @@ def test_an_error_within_a_child_is_its_answer(servers: Servers) -> None:
     child.end()
 
 
-def test_how_a_child_ended_is_told(servers: Servers) -> None:
-    """By the name of the signal, and with what it had printed."""
+def test_the_error_says_how_a_child_ended(servers: Servers) -> None:
+    """By the name of the signal."""
     child = servers.get([]).fork()
     os.kill(child.pid, signal.SIGSEGV)
     with pytest.raises(ChildEndedError, match="SIGSEGV") as caught:
@@ -81,10 +81,10 @@ def test_how_a_child_ended_is_told(servers: Servers) -> None:
     assert not caught.value.out_of_memory
 
 
-def test_a_kill_for_want_of_memory_is_told_from_any_other(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kernel counts those, and the count has gone up."""
+def test_a_kill_for_lack_of_memory_is_recognised(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel counts those kills, and the count has risen."""
     counts = iter([3, 4])
-    monkeypatch.setattr("ngbkit.device.servers.out_of_memory_kills", lambda: next(counts))
+    monkeypatch.setattr("ngbkit.device.servers.count_out_of_memory_kills", lambda: next(counts))
     child = servers.get([]).fork()
     os.kill(child.pid, signal.SIGKILL)
     with pytest.raises(ChildEndedError, match="SIGKILL") as caught:
@@ -93,8 +93,8 @@ def test_a_kill_for_want_of_memory_is_told_from_any_other(servers: Servers, monk
     assert caught.value.out_of_memory
 
 
-def test_the_kernel_takes_a_child_before_anyone_else(servers: Servers) -> None:
-    """When memory runs out, the trial goes, and neither the engine nor the notebook."""
+def test_the_kernel_kills_a_child_first(servers: Servers) -> None:
+    """When memory runs out, the trial ends, and neither the engine nor the notebook."""
     child = servers.get([]).fork()
     child.ask({"op": "usage"}, 30)
     score = Path(f"/proc/{child.pid}/oom_score_adj").read_text().strip()
@@ -109,36 +109,36 @@ def test_children_end_with_their_server(servers: Servers) -> None:
     child = server.fork()
     process = psutil.Process(child.pid)
     server._process.kill()
-    gone, left = psutil.wait_procs([process])
+    ended, alive_processes = psutil.wait_procs([process])
     child.end()
 
-    assert [process] == gone + [one for one in left if one.status() == psutil.STATUS_ZOMBIE]
+    assert [process] == ended + [zombie for zombie in alive_processes if zombie.status() == psutil.STATUS_ZOMBIE]
 
 
-def test_a_server_that_does_not_come_up_says_what_it_printed(servers: Servers) -> None:
-    """The log is in the message."""
+def test_the_error_of_a_server_that_does_not_start_has_its_log(servers: Servers) -> None:
+    """It also names the server."""
     servers.environment = {**os.environ, "PYTHONPATH": "", "PYTHONHOME": "/nowhere"}
     with pytest.raises(DeviceError, match=r"fork server of plain Python ended.*(encodings|Python path)"):
         servers.get([]).fork()
 
 
 def test_waiting_for_a_process_ends_when_it_does() -> None:
-    """Whether it is a child or not; one that is gone already is not waited for."""
+    """For a child or not; the wait for an ended process returns at once."""
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(0.2)"])
-    process_lifetime.wait(process.pid)
+    process_lifetime.wait_for_end(process.pid)
     process.wait()
-    process_lifetime.wait(process.pid)
+    process_lifetime.wait_for_end(process.pid)
 
     assert 0 == process.returncode
 
 
 def test_folders_of_processes_that_ended_are_removed(tmp_path: Path) -> None:
-    """By the next one that makes a folder there."""
+    """By the next process that creates a folder there."""
     code = "import sys; from pathlib import Path; from ngbkit import files; files.make_scratch(Path(sys.argv[1]))"
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
-    left = list(tmp_path.iterdir())
-    mine = files.make_scratch(tmp_path)
+    leftovers = list(tmp_path.iterdir())
+    folder = files.make_scratch(tmp_path)
 
-    assert 1 == len(left)
-    assert [mine] == list(tmp_path.iterdir())
-    assert 0o700 == mine.stat().st_mode & 0o777
+    assert 1 == len(leftovers)
+    assert [folder] == list(tmp_path.iterdir())
+    assert 0o700 == folder.stat().st_mode & 0o777

@@ -1,4 +1,4 @@
-"""The environment: what a reader of a benchmark would ask."""
+"""The environment: a description of the machine for a reader of its benchmarks."""
 
 from __future__ import annotations
 
@@ -21,56 +21,56 @@ CACHES = {
 }
 
 
-def test_the_environment_is_plain_json_with_what_matters() -> None:
+def test_the_environment_is_plain_json() -> None:
     """Chip, cores, memory, versions."""
-    about = environment.describe()
+    machine = environment.describe()
 
-    assert about == json.loads(json.dumps(about))
-    assert about["chip"]
-    assert about["blas"]
-    assert 1 <= about["cores_usable"] <= about["threads"]
-    assert 1 <= about["numa_nodes"]
-    assert about["memory_bytes"] > 1 << 28
-    assert {"ngbkit", "numpy"} <= set(about["packages"])
+    assert machine == json.loads(json.dumps(machine))
+    assert machine["chip"]
+    assert machine["blas"]
+    assert 1 <= machine["cores_usable"] <= machine["threads"]
+    assert 1 <= machine["numa_nodes"]
+    assert machine["memory_bytes"] > 1 << 28
+    assert {"ngbkit", "numpy"} <= set(machine["packages"])
 
 
-def test_caches_are_told_by_name(tmp_path: Path) -> None:
-    """Those of the first core; and the last level's all together, shared ones counted once."""
+def test_caches_have_names(tmp_path: Path) -> None:
+    """Those of the first core; the total of the last level counts shared ones once."""
     record(tmp_path, CACHES)
 
-    assert {"L1d": 32 << 10, "L1i": 64 << 10, "L2": 1 << 20} == environment.caches_bytes(tmp_path)
-    assert 2 << 20 == environment.last_level_cache_bytes(tmp_path)
+    assert {"L1d": 32 << 10, "L1i": 64 << 10, "L2": 1 << 20} == environment.read_cache_sizes(tmp_path)
+    assert 2 << 20 == environment.read_last_level_cache_bytes(tmp_path)
 
 
-def test_a_server_is_described_from_what_its_kernel_shows(tmp_path: Path) -> None:
-    """Microcode, sibling threads, NUMA nodes, and what sets cores aside."""
+def test_the_description_of_a_server_comes_from_its_kernel(tmp_path: Path) -> None:
+    """Microcode, sibling threads, NUMA nodes, and boot options."""
     cpuinfo = "model name\t: Some Chip\nmicrocode\t: 0x42\nflags\t\t: fpu avx2 hypervisor"
     nodes = {f"sys/devices/system/node/node{number}/cpulist": number for number in range(2)}
-    about = {"proc/cpuinfo": cpuinfo, "sys/devices/system/cpu/smt/active": 1}
+    files = {"proc/cpuinfo": cpuinfo, "sys/devices/system/cpu/smt/active": 1}
     command = "root=/dev/sda1 isolcpus=2-3 nohz_full=2-3 quiet nosmt"
-    found = environment.describe((), record(tmp_path, {**about, **nodes, "proc/cmdline": command}))
+    machine = environment.describe((), record(tmp_path, {**files, **nodes, "proc/cmdline": command}))
 
     assert ("Some Chip", "0x42", True, 2, True) == (
-        *(found["chip"], found["microcode"], found["smt"]),
-        *(found["numa_nodes"], found["hypervisor"]),
+        *(machine["chip"], machine["microcode"], machine["smt"]),
+        *(machine["numa_nodes"], machine["hypervisor"]),
     )
-    assert ["isolcpus=2-3", "nohz_full=2-3", "nosmt"] == found["kernel_options"]
+    assert ["isolcpus=2-3", "nohz_full=2-3", "nosmt"] == machine["kernel_options"]
 
 
-def test_a_board_that_tells_little_is_described_with_less(tmp_path: Path) -> None:
-    """No caches, no microcode, no sibling threads: nothing is made up, and nothing raises."""
+def test_the_description_of_a_board_has_less(tmp_path: Path) -> None:
+    """Missing caches, microcode and sibling threads are empty, and nothing raises."""
     record(tmp_path, {"proc/cpuinfo": "processor\t: 0\nFeatures\t: fp asimd", "proc/device-tree/model": "Some Board\0"})
-    found = environment.describe((), tmp_path)
+    machine = environment.describe((), tmp_path)
 
     assert ("Some Board", None, None, 1, {}, [], False) == (
-        *(found["chip"], found["microcode"], found["smt"], found["numa_nodes"]),
-        *(found["caches_bytes"], found["kernel_options"], found["hypervisor"]),
+        *(machine["chip"], machine["microcode"], machine["smt"], machine["numa_nodes"]),
+        *(machine["caches_bytes"], machine["kernel_options"], machine["hypervisor"]),
     )
-    assert 0 == environment.last_level_cache_bytes(tmp_path)
+    assert 0 == environment.read_last_level_cache_bytes(tmp_path)
 
 
 def test_a_hypervisor_may_show_elsewhere(tmp_path: Path) -> None:
-    """On ARM, no flag of the processor tells of it."""
+    """On ARM, the processor has no flag for it."""
     record(tmp_path, {"sys/hypervisor/type": "xen"})
 
-    assert environment.virtual_machine(tmp_path)
+    assert environment.is_virtual_machine(tmp_path)

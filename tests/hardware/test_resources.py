@@ -1,4 +1,4 @@
-"""CPU and memory: what a process may take, and what it took."""
+"""CPU and memory: the available memory, and the CPU time of a process."""
 
 from __future__ import annotations
 
@@ -35,94 +35,94 @@ def version_1(path: str, limit: int, used: int, inactive: int) -> dict[str, obje
 
 
 def test_memory_without_control_groups_is_the_machines(tmp_path: Path) -> None:
-    """What the kernel calls available, in bytes."""
+    """The kernel's available memory, in bytes."""
     record(tmp_path, MACHINE)
 
-    assert 5000 * 1024 == resources.available_memory_bytes(tmp_path)
+    assert 5000 * 1024 == resources.read_available_memory_bytes(tmp_path)
 
 
-def test_a_control_group_of_version_2_holds_memory_down(tmp_path: Path) -> None:
+def test_a_control_group_of_version_2_limits_memory(tmp_path: Path) -> None:
     """Its limit without what is in use, the inactive file cache not counted as used."""
-    own = {"proc/self/cgroup": "0::/user/job", **version_2("user/job", 1_000_000, 400_000, 100_000)}
-    record(tmp_path, {**MACHINE, **own, **version_2("user", "max", 900_000, 0)})
+    files = {"proc/self/cgroup": "0::/user/job", **version_2("user/job", 1_000_000, 400_000, 100_000)}
+    record(tmp_path, {**MACHINE, **files, **version_2("user", "max", 900_000, 0)})
 
-    assert 700_000 == resources.available_memory_bytes(tmp_path)
+    assert 700_000 == resources.read_available_memory_bytes(tmp_path)
 
 
 def test_the_tightest_control_group_around_counts(tmp_path: Path) -> None:
-    """A parent's limit holds for all that is in it."""
-    own = {"proc/self/cgroup": "0::/user/job", **version_2("user/job", "max", 400_000, 0)}
-    record(tmp_path, {**MACHINE, **own, **version_2("user", 950_000, 900_000, 0)})
+    """A parent's limit applies to all its children."""
+    files = {"proc/self/cgroup": "0::/user/job", **version_2("user/job", "max", 400_000, 0)}
+    record(tmp_path, {**MACHINE, **files, **version_2("user", 950_000, 900_000, 0)})
 
-    assert 50_000 == resources.available_memory_bytes(tmp_path)
+    assert 50_000 == resources.read_available_memory_bytes(tmp_path)
 
 
-def test_a_control_group_of_version_1_holds_memory_down(tmp_path: Path) -> None:
-    """By its own files' names, and without a limit it is not the tightest."""
+def test_a_control_group_of_version_1_limits_memory(tmp_path: Path) -> None:
+    """By its own file names; a group without a limit is not the tightest."""
     groups = "5:cpu,cpuacct:/\n4:memory:/job\n0::/"
-    own = {"proc/self/cgroup": groups, **version_1("job", 1_000_000, 400_000, 50_000)}
-    record(tmp_path, {**MACHINE, **own, **version_1("", 9223372036854771712, 900_000, 0)})
+    files = {"proc/self/cgroup": groups, **version_1("job", 1_000_000, 400_000, 50_000)}
+    record(tmp_path, {**MACHINE, **files, **version_1("", 9223372036854771712, 900_000, 0)})
 
-    assert 650_000 == resources.available_memory_bytes(tmp_path)
+    assert 650_000 == resources.read_available_memory_bytes(tmp_path)
 
 
 def test_a_container_sees_its_own_group_as_the_topmost(tmp_path: Path) -> None:
-    """Where the folder that the kernel names is not there."""
+    """The folder that the kernel names does not exist there."""
     record(tmp_path, {**MACHINE, "proc/self/cgroup": "4:memory:/docker/1f", **version_1("", 1_000_000, 400_000, 0)})
 
-    assert 600_000 == resources.available_memory_bytes(tmp_path)
+    assert 600_000 == resources.read_available_memory_bytes(tmp_path)
 
 
 def test_memory_is_never_less_than_none(tmp_path: Path) -> None:
     """A group may be over a limit that was lowered."""
     record(tmp_path, {**MACHINE, "proc/self/cgroup": "0::/", **version_2("", 1_000, 4_000, 0)})
 
-    assert 0 == resources.available_memory_bytes(tmp_path)
+    assert 0 == resources.read_available_memory_bytes(tmp_path)
 
 
 def test_memory_of_this_machine_is_known() -> None:
-    """Whatever it is."""
-    assert 0 < resources.available_memory_bytes() <= psutil.virtual_memory().total
+    """It is between 0 and the total."""
+    assert 0 < resources.read_available_memory_bytes() <= psutil.virtual_memory().total
 
 
 def test_a_process_has_a_clock_of_its_own() -> None:
-    """The CPU time of its threads so far, as it counts it itself."""
+    """The CPU time of its threads so far, equal to its own count."""
     clock = resources.ProcessCpu(os.getpid())
     before = time.process_time()
-    read = clock.seconds()
+    read = clock.read_seconds()
     after = time.process_time()
 
     assert before <= read <= after
-    assert 0 <= resources.ProcessCpu(os.getppid()).seconds()
+    assert 0 <= resources.ProcessCpu(os.getppid()).read_seconds()
 
 
-def test_the_clock_of_no_process_says_so() -> None:
-    """With its number."""
-    with pytest.raises(ProcessLookupError, match="no process 4194303: ask for its CPU time while it lives"):
-        resources.ProcessCpu(4194303).seconds()
+def test_the_clock_of_no_process_raises() -> None:
+    """The error has the pid."""
+    with pytest.raises(ProcessLookupError, match="no process 4194303; read its CPU time while it is alive"):
+        resources.ProcessCpu(4194303).read_seconds()
 
 
 def test_a_process_without_a_kernel_clock_is_read_from_its_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As coarse as they are."""
+    """With their coarser resolution."""
 
     def refuse(clock: int) -> float:
         raise OSError
 
     monkeypatch.setattr(time, "clock_gettime", refuse)
 
-    assert resources.ProcessCpu(os.getpid()).seconds() <= time.process_time() + 0.02
+    assert resources.ProcessCpu(os.getpid()).read_seconds() <= time.process_time() + 0.02
 
 
 def test_out_of_memory_kills_are_counted_by_the_kernel(tmp_path: Path) -> None:
-    """Where it tells; else nothing is known."""
+    """If it does not report them, the count is None."""
     record(tmp_path, {"vmstat": "nr_free_pages 3\noom_kill 7\nother 1"})
 
-    assert 7 == resources.out_of_memory_kills(tmp_path / "vmstat")
-    assert None is resources.out_of_memory_kills(tmp_path / "missing")
+    assert 7 == resources.count_out_of_memory_kills(tmp_path / "vmstat")
+    assert None is resources.count_out_of_memory_kills(tmp_path / "missing")
 
 
 def test_cpu_use_is_a_share_of_all_cores() -> None:
-    """Busy time over all time, in percent, over every stretch that was added."""
+    """Busy time over all time, in percent, over every added interval."""
     use = resources.CpuUse()
     before = use.percent
     use.add(resources.CpuClock(1.0, 10.0), resources.CpuClock(2.0, 12.0))

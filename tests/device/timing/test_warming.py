@@ -11,8 +11,8 @@ import pytest
 from ngbkit.device.timing.warming import MOST_S, WINDOW_CALLS, WINDOW_S, WarmUp, warm_up
 
 
-def warmed(call_s: Callable[[int], float]) -> WarmUp:
-    """The warm-up of calls that take so long, by their number from 0 up."""
+def warm_up_calls(call_s: Callable[[int], float]) -> WarmUp:
+    """Warm up calls of the given durations, by their number from 0."""
     now, numbers = [0], count()
 
     def run() -> None:
@@ -22,49 +22,49 @@ def warmed(call_s: Callable[[int], float]) -> WarmUp:
 
 
 def test_calls_that_are_steady_take_two_windows() -> None:
-    """One to know how long a call takes, and one to see that it stays so."""
-    assert WarmUp(calls=2 * WINDOW_CALLS, spent_s=pytest.approx(0.3), call_s=0.05, steady=True) == warmed(
+    """One to measure a call, and one to confirm it."""
+    assert WarmUp(calls=2 * WINDOW_CALLS, spent_s=pytest.approx(0.3), call_s=0.05, steady=True) == warm_up_calls(
         lambda _: 0.05
     )
 
 
 def test_calls_that_get_faster_are_waited_for() -> None:
-    """Ten slow ones, each faster than the last, and then they stay as they are."""
-    warm = warmed(lambda number: 0.05 + 0.02 * max(0, 10 - number))
+    """Ten slow calls, each faster than the last, and then steady ones."""
+    warm = warm_up_calls(lambda number: 0.05 + 0.02 * max(0, 10 - number))
 
     assert (True, 0.05) == (warm.steady, pytest.approx(warm.call_s))
     assert warm.calls > 10
 
 
-def test_noise_is_not_taken_for_warming_up() -> None:
-    """A window whose median lies within what the one before it saw is no faster, and neither is one by 1 %."""
-    noisy = warmed(lambda number: 0.05 * (1.0, 1.3, 0.9)[number % 3])
-    slightly = warmed(lambda number: 0.05 if number < WINDOW_CALLS else 0.0495)
+def test_noise_does_not_count_as_warming_up() -> None:
+    """A window whose median lies within the previous window is no faster, and neither is one by 1 %."""
+    noisy = warm_up_calls(lambda number: 0.05 * (1.0, 1.3, 0.9)[number % 3])
+    slightly = warm_up_calls(lambda number: 0.05 if number < WINDOW_CALLS else 0.0495)
 
     assert (2 * WINDOW_CALLS, 2 * WINDOW_CALLS) == (noisy.calls, slightly.calls)
 
 
 def test_short_calls_fill_their_windows() -> None:
-    """Three calls of a microsecond would say nothing."""
-    assert pytest.approx(2 * WINDOW_S, rel=0.01) == warmed(lambda _: 1e-5).spent_s
+    """Three calls of a microsecond would not be enough."""
+    assert pytest.approx(2 * WINDOW_S, rel=0.01) == warm_up_calls(lambda _: 1e-5).spent_s
 
 
 def test_a_call_longer_than_a_window_is_made_once() -> None:
-    """Its warm-up was the first call, which is made before."""
-    assert WarmUp(calls=1, spent_s=3.0, call_s=3.0, steady=True) == warmed(lambda _: 3.0)
+    """The earlier first call was its warm-up."""
+    assert WarmUp(calls=1, spent_s=3.0, call_s=3.0, steady=True) == warm_up_calls(lambda _: 3.0)
 
 
-def test_what_never_gets_steady_is_given_up_and_said_to_be_so() -> None:
-    """Each call is a twentieth faster than the last, and long enough that patience ends first."""
-    warm = warmed(lambda number: 0.6 * 0.95**number)
+def test_calls_that_never_get_steady_are_given_up() -> None:
+    """Each call is a twentieth faster than the last, until the time limit."""
+    warm = warm_up_calls(lambda number: 0.6 * 0.95**number)
 
     assert not warm.steady
     assert warm.spent_s >= MOST_S
 
 
-def test_the_collector_is_off_meanwhile() -> None:
-    """As it is when calls are timed."""
-    seen: set[bool] = set()
-    warm_up(lambda: seen.add(gc.isenabled()))
+def test_the_collector_is_off_during_warm_up() -> None:
+    """As in timed calls."""
+    states: set[bool] = set()
+    warm_up(lambda: states.add(gc.isenabled()))
 
-    assert ({False}, True) == (seen, gc.isenabled())
+    assert ({False}, True) == (states, gc.isenabled())

@@ -1,8 +1,8 @@
-"""What ngbkit calls of TensorRT, with the names and the habits of versions 10 and 11; ONNX Runtime computes.
+"""A fake TensorRT with the functions that ngbkit calls, like versions 10 and 11; ONNX Runtime computes.
 
-A test installs it as ``tensorrt`` beside the fake driver. An engine works when its stream comes to it, on what is then
-in the memory that it was told of. From version 11 on there is no flag for f16, and the graph is taken at its word.
-``FAKE_TENSORRT`` says what is to go wrong, by one word.
+A test installs it as ``tensorrt`` beside the fake driver. An engine runs when its stream reaches it, on the memory at
+its addresses at that time. From version 11 on there is no flag for f16, and the graph's types apply. ``FAKE_TENSORRT``
+names the fault to simulate.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _DRIVER = ctypes.CDLL(cuda.LIBRARY)
 _LAUNCHED = ctypes.CFUNCTYPE(None)
 
 
-def _goes_wrong(word: str) -> bool:
-    return os.environ.get("FAKE_TENSORRT") == word
+def _has_fault(fault: str) -> bool:
+    return os.environ.get("FAKE_TENSORRT") == fault
 
 
 class ILogger:
@@ -53,7 +53,7 @@ def nptype(dtype: np.dtype) -> type:
 
 
 class _Memory(bytes):
-    """A buffer that is known by `nbytes`, as the library's own memory is."""
+    """A buffer with `nbytes`, like the library's own memory."""
 
     @property
     def nbytes(self) -> int:
@@ -63,7 +63,7 @@ class _Memory(bytes):
 class Builder:
     def __init__(self, log: ILogger) -> None:
         self._log = log
-        if _goes_wrong("builder"):
+        if _has_fault("builder"):
             _log_error(log, "CUDA initialization failure with error: 35")
             raise TypeError("pybind11::init(): factory function returned nullptr")
 
@@ -74,7 +74,7 @@ class Builder:
         return IConfig()
 
     def build_serialized_network(self, network: INetwork, config: IConfig) -> _Memory | None:
-        if _goes_wrong("build"):
+        if _has_fault("build"):
             _log_error(self._log, "Error Code 2: OutOfMemory (Requested size was 1 bytes.)")
             return None
         flags = sorted(flag.name for flag in config.flags)
@@ -171,11 +171,11 @@ class Runtime:
             _log_error(self._log, "Serialization assertion magicTagRead == kMAGIC_TAG failed")
             return None
         head, _, content = plan[len(_MAGIC) :].partition(b"\n")
-        told = json.loads(head)
-        if told["version"] != __version__ or _goes_wrong("load"):
+        header = json.loads(head)
+        if header["version"] != __version__ or _has_fault("load"):
             _log_error(self._log, "The engine plan file is not compatible with this version of TensorRT")
             return None
-        return ICudaEngine(onnx.load_from_string(content), set(told["flags"]), self._log)
+        return ICudaEngine(onnx.load_from_string(content), set(header["flags"]), self._log)
 
 
 class ICudaEngine:
@@ -188,7 +188,7 @@ class ICudaEngine:
         return len(self._values)
 
     def get_tensor_name(self, index: int) -> str:
-        # Not in the order of the graph: nobody promised that.
+        # Not in the order of the graph, which TensorRT does not guarantee.
         return sorted(value.name for value in self._values)[index]
 
     def get_tensor_shape(self, name: str) -> tuple[int, ...]:
@@ -198,7 +198,7 @@ class ICudaEngine:
         return onnx.helper.tensor_dtype_to_np_dtype(self._type(name).elem_type)
 
     def create_execution_context(self) -> IExecutionContext | None:
-        if _goes_wrong("context"):
+        if _has_fault("context"):
             _log_error(self.log, "Error Code 1: Cuda Runtime (out of memory)")
             return None
         return IExecutionContext(self)
@@ -207,8 +207,8 @@ class ICudaEngine:
         return EngineInspector(self)
 
     def _type(self, name: str) -> onnx.TypeProto.Tensor:
-        (found,) = [value.type.tensor_type for value in self._values if value.name == name]
-        return found
+        (tensor_type,) = [value.type.tensor_type for value in self._values if value.name == name]
+        return tensor_type
 
 
 class IExecutionContext:
@@ -223,27 +223,27 @@ class IExecutionContext:
         )
         self._addresses: dict[str, int] = {}
         self._started = False
-        self._launched = _LAUNCHED(self._work)  # gone with the context, as a real one's memory is
+        self._launched = _LAUNCHED(self._work)  # freed with the context, as a real one's memory is
 
     def set_tensor_address(self, name: str, address: int) -> bool:
         self._addresses[name] = address
-        return not _goes_wrong("address")
+        return not _has_fault("address")
 
     def execute_async_v3(self, stream: int) -> bool:
-        if _goes_wrong("enqueue"):
+        if _has_fault("enqueue"):
             _log_error(self._engine.log, "Error Code 3: API Usage Error (an address is not set)")
             return False
-        if not self._started or _goes_wrong("wait"):
+        if not self._started or _has_fault("wait"):
             self._started = True
-            _DRIVER.cuStreamSynchronize(ctypes.c_void_p(stream))  # what is set up late, and what no graph can hold
+            _DRIVER.cuStreamSynchronize(ctypes.c_void_p(stream))  # a late setup, which no graph can contain
         return _DRIVER.fake_launch(ctypes.c_void_p(stream), self._launched, ctypes.c_uint64(_CALL_NS)) == 0
 
     def _work(self) -> None:
         outputs = [value.name for value in self._engine.model.graph.output]
         feeds = {value.name: self._array(value.name) for value in self._engine.model.graph.input}
-        for name, found in zip(outputs, self._session.run(outputs, feeds), strict=True):
-            low = "FP16" in self._engine.flags and found.dtype == np.float32
-            self._array(name)[...] = found.astype(np.float16) if low else found
+        for name, output in zip(outputs, self._session.run(outputs, feeds), strict=True):
+            low = "FP16" in self._engine.flags and output.dtype == np.float32
+            self._array(name)[...] = output.astype(np.float16) if low else output
 
     def _array(self, name: str) -> np.ndarray:
         shape, dtype = self._engine.get_tensor_shape(name), self._engine.get_tensor_dtype(name)

@@ -1,4 +1,4 @@
-"""A CUDA driver and a TensorRT for machines without a GPU, made where a test wants them; they are no part of ngbkit."""
+"""A fake CUDA driver and TensorRT for tests without a GPU; they are no part of ngbkit."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ngbkit.hardware.accelerators import cuda, probing
 
 HERE = Path(__file__).parent
 VISIBLE = "CUDA_VISIBLE_DEVICES"
-# The compiler under a name a version: what the conformance suite observes, it remembers by the name.
+# The compiler under a name for each version: the conformance suite caches its observations by name.
 TENSORRT_10 = TENSORRT_11 = tensorrt.COMPILER
 
 
 def build_driver(folder: Path) -> Path:
-    """Compile the driver as ``libcuda.so.1`` in `folder`, and return that."""
+    """Compile the driver as ``libcuda.so.1`` in `folder`, and return the folder."""
     library = folder / "libcuda.so.1"
     command = ["g++", "-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o", str(library)]
     subprocess.run([*command, str(HERE / "libcuda.cpp")], check=True)
@@ -28,22 +28,22 @@ def build_driver(folder: Path) -> Path:
 
 
 def install_tensorrt(folder: Path, version: str) -> None:
-    """Make ``import tensorrt`` and its version found in `folder`, once that is on the path."""
+    """Install ``tensorrt`` of that version in `folder`, for use on the path."""
     shutil.copy(HERE / "fake_tensorrt.py", folder / "tensorrt.py")
-    about = folder / f"tensorrt-{version}.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: tensorrt\nVersion: {version}\n")
+    metadata = folder / f"tensorrt-{version}.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: tensorrt\nVersion: {version}\n")
 
 
 def show_driver(folder: Path, patch: pytest.MonkeyPatch) -> None:
-    """Processes that start from now on find the driver in `folder`, and nothing that was asked before is remembered."""
+    """Let later processes find the driver in `folder`, and clear the cache of probes."""
     patch.setenv("LD_LIBRARY_PATH", os.pathsep.join(filter(None, [str(folder), os.environ.get("LD_LIBRARY_PATH")])))
     patch.delenv(VISIBLE, raising=False)
-    probing.forget()
+    probing.clear_cache()
 
 
 class FakeGpu:
-    """The driver in this very process, and what only a fake one tells."""
+    """The driver in this process, with the counters of a fake one."""
 
     def __init__(self, folder: Path) -> None:
         self.library = ctypes.CDLL(str(folder / "libcuda.so.1"))
@@ -51,14 +51,14 @@ class FakeGpu:
         self.library.fake_clock.restype = ctypes.c_uint64
         self.library.fake_used.restype = ctypes.c_size_t
 
-    def calls(self) -> list[str]:
-        """What was called since the last time that this was asked."""
+    def pop_calls(self) -> list[str]:
+        """Return the calls since the last time, and forget them."""
         calls: bytes = self.library.fake_calls()
         self.library.fake_forget()
         return calls.decode().split()
 
     def launch(self, stream: int | None, ns: int) -> None:
-        """Put work on a stream that takes so long by the GPU's clock."""
+        """Put work on a stream that takes that long by the GPU's clock."""
         code = self.library.fake_launch(ctypes.c_void_p(stream), None, ctypes.c_uint64(ns))
 
         assert code == 0
@@ -73,9 +73,9 @@ class FakeGpu:
 
 
 def adopt(folder: Path, patch: pytest.MonkeyPatch) -> FakeGpu:
-    """Make the fake driver that of this process."""
+    """Load the fake driver into this process."""
     patch.setattr(cuda, "LIBRARY", str(folder / "libcuda.so.1"))
     patch.delenv(VISIBLE, raising=False)
     gpu = FakeGpu(folder)
-    gpu.calls()
+    gpu.pop_calls()
     return gpu

@@ -1,4 +1,4 @@
-"""The driver, on a GPU that is not there."""
+"""The CUDA driver, on a fake GPU."""
 
 import re
 
@@ -10,8 +10,8 @@ from ngbkit.device.child import _OUT_OF_MEMORY
 from ngbkit.hardware.accelerators import cuda
 
 
-def test_what_is_uploaded_comes_back(gpu: FakeGpu) -> None:
-    """Also an array without elements."""
+def test_an_upload_can_be_downloaded(gpu: FakeGpu) -> None:
+    """Even an array without elements."""
     driver = cuda.Driver()
     for array in (np.arange(12, dtype=np.float32).reshape(3, 4), np.empty((0, 4), np.int64)):
         address = driver.allocate(array.nbytes)
@@ -20,8 +20,8 @@ def test_what_is_uploaded_comes_back(gpu: FakeGpu) -> None:
         np.testing.assert_array_equal(array, driver.download(address, np.empty_like(array)))
 
 
-def test_what_is_freed_is_the_gpus_again(gpu: FakeGpu) -> None:
-    """Memory that was given back is not in use."""
+def test_freed_memory_is_not_in_use(gpu: FakeGpu) -> None:
+    """The GPU's use falls to its earlier value."""
     driver = cuda.Driver()
     before = gpu.used
     address = driver.allocate(1 << 20)
@@ -31,8 +31,8 @@ def test_what_is_freed_is_the_gpus_again(gpu: FakeGpu) -> None:
     assert (before + (1 << 20), before) == (during, gpu.used)
 
 
-def test_an_error_says_which_call_and_what(gpu: FakeGpu) -> None:
-    """The driver's own name for it, its number and its text, by which a trial is told to be out of memory."""
+def test_an_error_names_call_and_cause(gpu: FakeGpu) -> None:
+    """By the driver's own name, number and text, which identify a trial that is out of memory."""
     driver = cuda.Driver()
     with pytest.raises(RuntimeError) as caught:
         driver.allocate(1 << 40)
@@ -41,8 +41,8 @@ def test_an_error_says_which_call_and_what(gpu: FakeGpu) -> None:
     assert _OUT_OF_MEMORY.search(str(caught.value))
 
 
-def test_an_error_without_a_name_is_told_by_its_number(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Newer than the driver's own list of them."""
+def test_an_error_without_a_name_has_its_number(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is newer than the driver's own list."""
     monkeypatch.setenv("FAKE_CUDA_FAIL", "cuDeviceGet:9999")
 
     with pytest.raises(RuntimeError, match=re.escape("cuDeviceGet: CUDA error (9999: unknown to this driver)")):
@@ -51,29 +51,29 @@ def test_an_error_without_a_name_is_told_by_its_number(gpu: FakeGpu, monkeypatch
 
 def test_its_stream_is_its_own_unless_one_is_given(gpu: FakeGpu) -> None:
     """Two drivers work on two streams; 0 is CUDA's default stream."""
-    one, other = cuda.Driver(), cuda.Driver()
+    first, second = cuda.Driver(), cuda.Driver()
 
-    assert one.stream.value
-    assert one.stream.value != other.stream.value
-    assert cuda.Driver(one.stream.value).stream.value == one.stream.value
+    assert first.stream.value
+    assert first.stream.value != second.stream.value
+    assert cuda.Driver(first.stream.value).stream.value == first.stream.value
     assert not cuda.Driver(0).stream.value
 
 
 def test_synchronising_waits_for_the_stream_and_not_for_others(gpu: FakeGpu) -> None:
-    """Waiting for a stream makes its work done; waiting for all makes all done."""
-    one, other = cuda.Driver(), cuda.Driver()
-    began = gpu.clock_ns
-    gpu.launch(one.stream.value, 1000)
-    gpu.launch(other.stream.value, 10)
-    one.synchronize()
-    of_one = gpu.clock_ns - began
-    one.synchronize_all()
+    """Waiting for a stream completes its work; waiting for all completes all."""
+    first, second = cuda.Driver(), cuda.Driver()
+    start = gpu.clock_ns
+    gpu.launch(first.stream.value, 1000)
+    gpu.launch(second.stream.value, 10)
+    first.synchronize()
+    of_first = gpu.clock_ns - start
+    first.synchronize_all()
 
-    assert (1000, 1010) == (of_one, gpu.clock_ns - began)
+    assert (1000, 1010) == (of_first, gpu.clock_ns - start)
 
 
 def test_a_download_waits_for_the_stream(gpu: FakeGpu) -> None:
-    """What is fetched is what the work that was enqueued before made."""
+    """It returns the result of the work that was enqueued before."""
     driver = cuda.Driver()
     array = np.ones(4, np.uint8)
     address = driver.allocate(array.nbytes)
@@ -83,8 +83,8 @@ def test_a_download_waits_for_the_stream(gpu: FakeGpu) -> None:
     assert [7] * 4 == driver.download(address, array).tolist()
 
 
-def test_the_gpu_is_known_by_what_it_has(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Name, place, memory, caches, instructions: as the driver tells them."""
+def test_the_gpu_has_properties(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Name, address, memory, caches, instructions: as the driver reports them."""
     monkeypatch.setenv("FAKE_CUDA_CAPABILITY", "120")
     monkeypatch.setenv("FAKE_CUDA_L2", "52428800")
     driver = cuda.Driver()

@@ -1,4 +1,4 @@
-"""What a network launches, recorded."""
+"""CUDA graphs: recorded launches of a network."""
 
 import pytest
 from hardware.accelerators.faking import FakeGpu
@@ -7,29 +7,29 @@ from ngbkit.errors import UnsupportedError
 from ngbkit.hardware.accelerators import cuda, graphs
 
 
-def test_a_graph_launches_what_was_recorded(gpu: FakeGpu) -> None:
-    """All of it, by one call, as often as it is launched; recording it is no call of it but the first."""
+def test_a_graph_launches_the_recorded_work(gpu: FakeGpu) -> None:
+    """All of it, by one call, at every launch; the capture itself runs the work only once."""
     driver = cuda.Driver()
 
     def enqueue() -> None:
         gpu.launch(driver.stream.value, 100)
         gpu.launch(driver.stream.value, 23)
 
-    began = gpu.clock_ns
+    start = gpu.clock_ns
     launch = graphs.capture(driver, enqueue)
     driver.synchronize()
-    recorded = gpu.clock_ns - began
-    gpu.calls()
+    recorded = gpu.clock_ns - start
+    gpu.pop_calls()
     launch()
     launch()
-    calls = gpu.calls()
+    calls = gpu.pop_calls()
     driver.synchronize()
 
-    assert (123, ["cuGraphLaunch"] * 2, 3 * 123) == (recorded, calls, gpu.clock_ns - began)
+    assert (123, ["cuGraphLaunch"] * 2, 3 * 123) == (recorded, calls, gpu.clock_ns - start)
 
 
-def test_what_is_done_only_the_first_time_is_not_recorded(gpu: FakeGpu) -> None:
-    """A runtime that waits for the GPU in its first call is recorded all the same."""
+def test_one_time_work_is_not_recorded(gpu: FakeGpu) -> None:
+    """A runtime that waits for the GPU in its first call can be recorded."""
     driver = cuda.Driver()
     first = [True]
 
@@ -41,11 +41,11 @@ def test_what_is_done_only_the_first_time_is_not_recorded(gpu: FakeGpu) -> None:
     graphs.capture(driver, enqueue)()
 
     assert [] == first
-    assert ["cuGraphLaunch"] == [call for call in gpu.calls() if call == "cuGraphLaunch"]
+    assert ["cuGraphLaunch"] == [call for call in gpu.pop_calls() if call == "cuGraphLaunch"]
 
 
-def test_what_waits_cannot_be_recorded(gpu: FakeGpu) -> None:
-    """The reason says so, and how to do without; the stream can be used on."""
+def test_a_wait_cannot_be_recorded(gpu: FakeGpu) -> None:
+    """The error says so, and what to omit; the stream remains usable."""
     driver = cuda.Driver()
 
     def enqueue() -> None:
@@ -55,9 +55,9 @@ def test_what_waits_cannot_be_recorded(gpu: FakeGpu) -> None:
     with pytest.raises(UnsupportedError, match=r"CAPTURE_INVALIDATED.*compile it without cuda_graph"):
         graphs.capture(driver, enqueue)
 
-    began = gpu.clock_ns
+    start = gpu.clock_ns
     enqueue()
-    assert 5 == gpu.clock_ns - began
+    assert 5 == gpu.clock_ns - start
 
 
 def test_the_default_stream_cannot_be_recorded(gpu: FakeGpu) -> None:

@@ -1,4 +1,4 @@
-"""What is said where there is no GPU to use, and what it is where there is one."""
+"""Probes of a GPU: the problem if none is usable, and its description otherwise."""
 
 from __future__ import annotations
 
@@ -15,101 +15,101 @@ from ngbkit.hardware.accelerators import cuda, looking, probing
 
 @pytest.fixture(autouse=True)
 def _driver(driver_folder: Path, monkeypatch: pytest.MonkeyPatch):
-    """Processes that are asked find the fake driver."""
+    """Probes find the fake driver."""
     show_driver(driver_folder, monkeypatch)
     yield
-    probing.forget()
+    probing.clear_cache()
 
 
-def test_nothing_lacks_where_all_is_there() -> None:
-    """A driver, a GPU, and a library that says nothing."""
-    assert "" == cuda.lacks("numpy", "import numpy")
-    assert "" == cuda.lacks("anything", "")
+def test_a_working_gpu_has_no_problem() -> None:
+    """With a driver, a GPU, and a library that prints nothing."""
+    assert "" == cuda.find_problem("numpy", "import numpy")
+    assert "" == cuda.find_problem("anything", "")
 
 
 def test_a_missing_driver_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With what the loader says, and with what to do; the library is not asked."""
+    """With the loader's message and what to do; the library is not probed."""
     (tmp_path / "libcuda.so.1").write_bytes(b"")
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
-    reason = cuda.lacks("torch", "print('asked')")
+    problem = cuda.find_problem("torch", "print('asked')")
 
-    assert "there is no NVIDIA driver on this machine (" in reason
-    assert "libcuda.so.1: file too short" in reason
-    assert "torch needs one and a GPU: install NVIDIA's driver" in reason
+    assert "no NVIDIA driver on this machine (" in problem
+    assert "libcuda.so.1: file too short" in problem
+    assert "torch needs one and a GPU: install NVIDIA's driver" in problem
     assert {} == cuda.describe()
 
 
 @pytest.mark.parametrize("call", ["cuInit", "cuDeviceGetCount", "cuDevicePrimaryCtxRetain"])
-def test_a_driver_that_does_not_start_is_told(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A driver that answers with an error is told from one that is not there, by the error's name."""
+def test_a_driver_that_does_not_start_is_reported(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the name of its error, unlike a missing driver."""
     monkeypatch.setenv("FAKE_CUDA_FAIL", f"{call}:803")
-    reason = cuda.lacks("torch", "")
+    problem = cuda.find_problem("torch", "")
 
-    assert "the NVIDIA driver does not start (" in reason
-    assert "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH (803: " in reason
-    assert "nvidia-smi" in reason
+    assert "the NVIDIA driver does not start (" in problem
+    assert "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH (803: " in problem
+    assert "nvidia-smi" in problem
 
 
-def test_a_driver_that_crashes_takes_nothing_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It ends the process that asks, which says so."""
+def test_a_driver_that_crashes_ends_only_its_probe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The problem says so."""
     monkeypatch.setenv("FAKE_CUDA_FAIL", "cuInit:crash")
 
-    assert "does not start (looking for a GPU: it ended with -6" in cuda.lacks("torch", "")
+    assert "does not start (looking for a GPU: it ended with -6" in cuda.find_problem("torch", "")
 
 
-def test_a_hidden_gpu_is_told_from_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a variable hides them, the reason is the variable, and its value; else it is the machine."""
+def test_a_hidden_gpu_differs_from_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The problem names the variable that hides it, with its value."""
     monkeypatch.setenv(VISIBLE, "-1")
-    hidden = cuda.lacks("torch", "")
+    hidden = cuda.find_problem("torch", "")
     monkeypatch.delenv(VISIBLE)
-    seen = cuda.lacks("torch", "")
+    visible = cuda.find_problem("torch", "")
     monkeypatch.setenv("FAKE_CUDA_GPUS", "0")
-    probing.forget()
-    none = cuda.lacks("torch", "")
+    probing.clear_cache()
+    none = cuda.find_problem("torch", "")
 
-    assert "no NVIDIA GPU that this process may see, for CUDA_VISIBLE_DEVICES is '-1', and torch needs one" in hidden
-    assert "" == seen
+    assert "no NVIDIA GPU is visible to this process, because CUDA_VISIBLE_DEVICES is '-1'; torch needs one" in hidden
+    assert "" == visible
     assert "the NVIDIA driver finds no GPU, and torch needs one" in none
 
 
 @pytest.mark.parametrize(
-    ("program", "reason"),
+    ("program", "problem"),
     [
         ("print('built without CUDA')", "built without CUDA"),
         (
             "import no_such_library",
             "torch is installed and does not load: it ended with 1: ModuleNotFoundError: No mod",
         ),
-        ("import os; os.abort()", "torch is installed and does not load: it ended with -6: it said nothing"),
+        ("import os; os.abort()", "torch is installed and does not load: it ended with -6: it printed nothing"),
     ],
 )
-def test_a_library_says_what_it_lacks(program: str, reason: str) -> None:
-    """What it prints, what it raises, or that it crashed."""
-    assert cuda.lacks("torch", program).startswith(reason)
+def test_a_library_reports_its_problem(program: str, problem: str) -> None:
+    """Its output, its error, or its crash."""
+    assert cuda.find_problem("torch", program).startswith(problem)
 
 
-def test_a_library_that_hangs_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is ended after a while."""
+def test_a_library_that_hangs_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is killed after a while."""
     cuda.describe()
     monkeypatch.setattr(probing, "TIMEOUT_S", 0.2)
 
-    assert "did not end within 0.2 s" in cuda.lacks("torch", "import time; time.sleep(60)")
+    assert "did not end within 0.2 s" in cuda.find_problem("torch", "import time; time.sleep(60)")
 
 
-def test_each_is_asked_once(tmp_path: Path) -> None:
-    """The second answer is the first, until it is to be forgotten."""
+def test_each_library_is_probed_once(tmp_path: Path) -> None:
+    """The cache returns the first answer, until it is cleared."""
     program = f"import pathlib; open({str(tmp_path / 'asked')!r}, 'a').write('x')"
     for _ in range(2):
-        cuda.lacks("torch", program)
+        cuda.find_problem("torch", program)
     once = (tmp_path / "asked").read_text()
-    probing.forget()
-    cuda.lacks("torch", program)
+    probing.clear_cache()
+    cuda.find_problem("torch", program)
 
     assert ("x", "xx") == (once, (tmp_path / "asked").read_text())
 
 
 def test_the_gpu_is_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plain JSON, by names that carry their unit; the version of the driver is the kernel's to tell."""
+    """In plain JSON, with units in the names; the kernel reports the version of the driver."""
     described = cuda.describe()
     described.pop("driver_version", None)
 
@@ -126,16 +126,16 @@ def test_the_gpu_is_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_compute_capability_is_a_pair(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Or an error that says why there is none."""
-    assert (8, 7) == cuda.compute_capability()
+    """Without one, the error has the reason."""
+    assert (8, 7) == cuda.read_compute_capability()
 
     monkeypatch.setenv(VISIBLE, "")
     with pytest.raises(DeviceError, match="CUDA_VISIBLE_DEVICES is ''"):
-        cuda.compute_capability()
+        cuda.read_compute_capability()
 
 
 @pytest.mark.parametrize(
-    ("place", "text", "version"),
+    ("file", "text", "version"),
     [
         ("sys/module/nvidia/version", "580.65.06\n", "580.65.06"),
         (
@@ -146,27 +146,27 @@ def test_the_compute_capability_is_a_pair(monkeypatch: pytest.MonkeyPatch) -> No
         ("proc/driver/nvidia/params", "", ""),
     ],
 )
-def test_the_version_of_the_driver_is_read(place: str, text: str, version: str, tmp_path: Path) -> None:
-    """Where the kernel tells it, and nothing where it does not."""
-    (tmp_path / place).parent.mkdir(parents=True)
-    (tmp_path / place).write_text(text)
+def test_the_version_of_the_driver_is_read(file: str, text: str, version: str, tmp_path: Path) -> None:
+    """If the kernel reports it; otherwise it is empty."""
+    (tmp_path / file).parent.mkdir(parents=True)
+    (tmp_path / file).write_text(text)
 
-    assert version == looking.driver_version(tmp_path)
+    assert version == looking.read_driver_version(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("asks", "code"),
+    ("code", "exit_code"),
     [
-        ("cuda.describe(), cuda.compute_capability(), cuda.lacks('json', 'import json')", 0),
+        ("cuda.describe(), cuda.read_compute_capability(), cuda.find_problem('json', 'import json')", 0),
         ("cuda.Driver()", 3),
     ],
 )
-def test_who_asks_here_can_fork_children_that_use_the_gpu(asks: str, code: int) -> None:
-    """Unlike who has a driver in its own process, whose children get errors."""
+def test_a_process_that_probes_can_fork_children_that_use_the_gpu(code: str, exit_code: int) -> None:
+    """Unlike a process with a driver of its own, whose children get errors."""
     program = f"""
 import os, sys
 from ngbkit.hardware.accelerators import cuda
-{asks}
+{code}
 if os.fork() == 0:
     try:
         cuda.Driver().allocate(1)
@@ -175,4 +175,4 @@ if os.fork() == 0:
     os._exit(0)
 sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
 """
-    assert code == subprocess.run([sys.executable, "-c", program], check=False).returncode
+    assert exit_code == subprocess.run([sys.executable, "-c", program], check=False).returncode

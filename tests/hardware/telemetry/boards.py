@@ -1,4 +1,4 @@
-"""Jetsons as their sysfs shows them, laid out as NVIDIA's guides to Jetson Linux 32, 35 and 36 describe it."""
+"""Sysfs files of Jetsons, after NVIDIA's guides to Jetson Linux 32, 35 and 36."""
 
 from __future__ import annotations
 
@@ -31,18 +31,17 @@ def _sensor(folder: str, channels: Mapping[int, tuple[str, int, int]]) -> dict[s
 
 
 def _zones(*zones: tuple[str, object]) -> dict[str, object]:
-    named = enumerate(zones)
     return {
-        f"{THERMAL}/thermal_zone{at}/{file}": value
-        for at, (kind, temperature) in named
+        f"{THERMAL}/thermal_zone{index}/{file}": value
+        for index, (kind, temperature) in enumerate(zones)
         for file, value in (("type", kind), ("temp", temperature))
     }
 
 
 def _cooling(*devices: tuple[str, int]) -> dict[str, object]:
     return {
-        f"{THERMAL}/cooling_device{at}/{file}": value
-        for at, (kind, state) in enumerate(devices)
+        f"{THERMAL}/cooling_device{index}/{file}": value
+        for index, (kind, state) in enumerate(devices)
         for file, value in (("type", kind), ("cur_state", state))
     }
 
@@ -50,13 +49,13 @@ def _cooling(*devices: tuple[str, int]) -> dict[str, object]:
 def _clusters(*clocks: tuple[int, int]) -> dict[str, object]:
     """CPU clusters: their clock and its highest value, in kHz."""
     return {
-        f"{CPUFREQ}/policy{4 * at}/{file}": value
-        for at, (now, most) in enumerate(clocks)
+        f"{CPUFREQ}/policy{4 * index}/{file}": value
+        for index, (now, most) in enumerate(clocks)
         for file, value in (("scaling_cur_freq", now), ("scaling_max_freq", most))
     }
 
 
-# JetPack 5: the rails of an AGX board have no input among them, and one of them is fed from another.
+# JetPack 5: an AGX board has no rail for its input, and one rail feeds another.
 AGX_ORIN: dict[str, object] = {
     "proc/device-tree/model": "Jetson AGX Orin Developer Kit\0",
     "proc/device-tree/compatible": "nvidia,p3737-0000+p3701-0000\0nvidia,p3701-0000\0nvidia,tegra234\0",
@@ -83,7 +82,7 @@ AGX_ORIN: dict[str, object] = {
     **_clusters((729600, 2201600), (2201600, 2201600), (1190400, 2188800)),
 }
 
-# JetPack 6: the input is measured, and contains the other two.
+# JetPack 6: the input has a sensor, and includes the other two.
 ORIN_NX: dict[str, object] = {
     "proc/device-tree/model": "NVIDIA Jetson Orin NX Engineering Reference Developer Kit\0",
     "proc/device-tree/compatible": "nvidia,p3768-0000+p3767-0000\0nvidia,p3767-0000\0nvidia,tegra234\0",
@@ -102,7 +101,7 @@ ORIN_NX: dict[str, object] = {
 _XAVIER_SENSORS = "sys/bus/i2c/drivers/ina3221x"
 _XAVIER_RAILS = {"1-0040/iio:device0": ("GPU", "CPU", "SOC"), "1-0041/iio:device1": ("CV", "VDDRQ", "SYS5V")}
 
-# JetPack 4: the sensors are industrial I/O's, and tell power themselves, in milliwatts.
+# JetPack 4: the sensors are industrial I/O's, and report power themselves, in milliwatts.
 XAVIER: dict[str, object] = {
     "proc/device-tree/model": "Jetson-AGX\0",
     "proc/device-tree/compatible": "nvidia,p2972-0000\0nvidia,tegra194\0",

@@ -1,4 +1,4 @@
-"""NVML without a GPU, and a chip that tells what it is given."""
+"""A fake NVML without a GPU, and a fake chip with prepared readings."""
 
 from __future__ import annotations
 
@@ -11,22 +11,16 @@ from ngbkit.hardware.telemetry import Reading
 
 
 class NVMLError(Exception):
-    """What NVML's functions raise."""
+    """The error of NVML's functions."""
 
 
 @dataclass
 class Pynvml:
-    """The module, as far as it is used: each function answers from a table, and refuses what is not in it.
+    """The used part of the module: each function answers from a table, and refuses without an entry."""
 
-    Parameters
-    ----------
-    gpus
-        By GPU, what each function answers.
-    system
-        What those answer that are not asked of a GPU.
-    """
-
+    # The answers of each GPU, by function.
     gpus: list[dict[Any, Any]]
+    # The answers of functions without a GPU.
     system: dict[Any, Any] = field(default_factory=dict)
 
     NVMLError = NVMLError
@@ -52,42 +46,42 @@ class Pynvml:
         return slices[index]
 
     def nvmlDeviceGetFieldValues(self, gpu: dict[Any, Any], fields: list[int]) -> list[Any]:
-        told = gpu.get("instant_mw")
-        return [SimpleNamespace(nvmlReturn=3 if told is None else 0, value=SimpleNamespace(uiVal=told or 0))]
+        power = gpu.get("instant_mw")
+        return [SimpleNamespace(nvmlReturn=3 if power is None else 0, value=SimpleNamespace(uiVal=power or 0))]
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if not name.startswith("nvml") or name == "nvmlMemory_v2":
             raise AttributeError(name)
 
         def answer(gpu: dict[Any, Any] | None = None, *arguments: Any) -> Any:
-            told = (self.system if gpu is None else gpu).get((name, *arguments) if arguments else name)
-            if told is None:
+            value = (self.system if gpu is None else gpu).get((name, *arguments) if arguments else name)
+            if value is None:
                 raise NVMLError("Not Supported")
-            return told
+            return value
 
         return answer
 
 
-def gpu(number: int, told: Mapping[Any, Any] | None = None) -> dict[Any, Any]:
-    """A GPU that tells who it is, and more where asked for: by function, or by function and what it is asked about."""
-    who = {"nvmlDeviceGetName": "NVIDIA Some GPU", "nvmlDeviceGetUUID": f"GPU-{number}{number}aa-0000"}
-    return {**who, **(told or {})}
+def gpu(number: int, answers: Mapping[Any, Any] | None = None) -> dict[Any, Any]:
+    """Build a GPU with name, UUID and further answers, by function or by function and arguments."""
+    identity = {"nvmlDeviceGetName": "NVIDIA Some GPU", "nvmlDeviceGetUUID": f"GPU-{number}{number}aa-0000"}
+    return {**identity, **(answers or {})}
 
 
 @dataclass
 class FakeChip:
-    """Gives readings one after the other, and the last of them for ever; `asked` is told of each."""
+    """Returns its readings one after the other, and the last one for ever; calls `on_read` with their count."""
 
     readings: Iterable[Reading]
     lag_s: float = 0.0
-    asked: Callable[[int], None] = lambda count: None
+    on_read: Callable[[int], None] = lambda count: None
     count: int = 0
 
     def read(self) -> Reading:
-        kept = list(self.readings)
+        readings = list(self.readings)
         self.count += 1
-        self.asked(self.count)
-        return kept[min(self.count, len(kept)) - 1]
+        self.on_read(self.count)
+        return readings[min(self.count, len(readings)) - 1]
 
     def describe(self) -> dict[Any, Any]:
         return {"name": "fake"}

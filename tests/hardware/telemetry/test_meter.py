@@ -1,4 +1,4 @@
-"""The meter: a thread that lasts as long as a turn, and never stands in its way."""
+"""The meter: a thread that lasts as long as a turn, and never disturbs it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from patience import limit_s
 from ngbkit.hardware.telemetry import Meter, Reading, Use
 
 
-def ticking(count: int, **told: object) -> list[Reading]:
-    """So many readings, a second apart."""
-    return [Reading(at_s=float(at), **told) for at in range(count)]  # type: ignore[arg-type]
+def build_readings(count: int, **fields: object) -> list[Reading]:
+    """Build that many readings, a second apart."""
+    return [Reading(time_s=float(second), **fields) for second in range(count)]  # type: ignore[arg-type]
 
 
-def threads() -> list[threading.Thread]:
-    """Those of meters."""
+def list_threads() -> list[threading.Thread]:
+    """List the threads of meters."""
     return [thread for thread in threading.enumerate() if thread.name == "ngbkit telemetry"]
 
 
@@ -41,55 +41,58 @@ class Counted:
             assert self._changed.wait_for(lambda: self._count >= count, limit_s())
 
 
-def test_a_chip_is_read_while_a_turn_goes_on() -> None:
-    """Before it, in it and after it; the use is what these readings add up to."""
+def test_a_chip_is_read_during_a_turn() -> None:
+    """Before it, in it and after it; the use summarizes these readings."""
     counted = Counted()
-    chip = FakeChip(ticking(4, power_w=10.0, busy_percent=50.0), asked=counted)
+    chip = FakeChip(build_readings(4, power_w=10.0, busy_percent=50.0), on_read=counted)
     meter = Meter(chip, period_s=0.0)
-    with meter.turn():
+    with meter.record_turn():
         counted.wait(4)
-    use = meter.use()
+    use = meter.summarize()
 
-    # From the fourth on, time stands still.
+    # From the fourth reading on, the time is constant.
     assert (3.0, 30.0, 50.0) == (use.turns_s, use.energy_j, use.gpu_percent)
     assert chip.count == use.samples
     assert 5 <= use.samples
 
 
 def test_a_turn_begins_after_the_first_reading_and_ends_with_the_last() -> None:
-    """However short it is; and its thread is gone."""
-    chip = FakeChip(ticking(2))
+    """However short it is; then its thread has ended."""
+    chip = FakeChip(build_readings(2))
     meter = Meter(chip, period_s=30.0)
-    with meter.turn():
-        within = (chip.count, len(threads()))
+    with meter.record_turn():
+        within = (chip.count, len(list_threads()))
 
-    assert ((1, 1), (2, [])) == (within, (chip.count, threads()))
+    assert ((1, 1), (2, [])) == (within, (chip.count, list_threads()))
 
 
 def test_nothing_is_read_between_turns() -> None:
     """And turns add up."""
-    chip = FakeChip(ticking(4))
+    chip = FakeChip(build_readings(4))
     meter = Meter(chip, period_s=30.0)
-    with meter.turn():
+    with meter.record_turn():
         pass
-    between = meter.use()
-    with meter.turn():
+    between = meter.summarize()
+    with meter.record_turn():
         pass
 
-    assert ((1.0, 2), (2.0, 4)) == ((between.turns_s, between.samples), (meter.use().turns_s, meter.use().samples))
+    assert ((1.0, 2), (2.0, 4)) == (
+        (between.turns_s, between.samples),
+        (meter.summarize().turns_s, meter.summarize().samples),
+    )
 
 
-def test_without_a_chip_a_turn_is_nothing() -> None:
+def test_without_a_chip_a_turn_costs_nothing() -> None:
     """No thread, and all is None."""
     meter = Meter(None)
-    with meter.turn():
-        within = threads()
+    with meter.record_turn():
+        within = list_threads()
 
-    assert ([], Use()) == (within, meter.use())
+    assert ([], Use()) == (within, meter.summarize())
 
 
-def test_a_reading_that_fails_is_left_out() -> None:
-    """The turn does not hear of it."""
+def test_a_failed_reading_is_dropped() -> None:
+    """The turn does not fail."""
     counted = Counted()
 
     def fail(count: int) -> None:
@@ -97,68 +100,68 @@ def test_a_reading_that_fails_is_left_out() -> None:
         if count == 2:
             raise OSError("the driver has gone")
 
-    chip = FakeChip(ticking(9), asked=fail)
+    chip = FakeChip(build_readings(9), on_read=fail)
     meter = Meter(chip, period_s=0.0)
-    with meter.turn():
+    with meter.record_turn():
         counted.wait(4)
 
-    assert chip.count - 1 == meter.use().samples
+    assert chip.count - 1 == meter.summarize().samples
 
 
-def test_a_chip_that_only_fails_is_no_use() -> None:
+def test_a_chip_that_always_fails_has_no_use() -> None:
     """And nothing is raised."""
-    meter = Meter(FakeChip([]), period_s=0.0)  # it has no reading to give
-    with meter.turn():
+    meter = Meter(FakeChip([]), period_s=0.0)  # it has no readings
+    with meter.record_turn():
         pass
 
-    assert Use() == meter.use()
+    assert Use() == meter.summarize()
 
 
-def test_what_a_turn_raises_goes_through() -> None:
+def test_an_error_in_a_turn_propagates() -> None:
     """With its thread ended, and the readings kept."""
-    meter = Meter(FakeChip(ticking(2)), period_s=30.0)
-    with pytest.raises(ValueError, match="its own"), meter.turn():
+    meter = Meter(FakeChip(build_readings(2)), period_s=30.0)
+    with pytest.raises(ValueError, match="its own"), meter.record_turn():
         raise ValueError("its own")
 
-    assert ([], 2) == (threads(), meter.use().samples)
+    assert ([], 2) == (list_threads(), meter.summarize().samples)
 
 
 @pytest.fixture
 def stuck() -> Iterator[threading.Event]:
-    """Holds a driver up until the test has ended."""
+    """Blocks a driver until the end of the test."""
     event = threading.Event()
     yield event
     event.set()
-    for thread in threads():
+    for thread in list_threads():
         thread.join()
 
 
-@pytest.mark.parametrize("at", [1, 2])
-def test_a_driver_that_hangs_is_given_up(stuck: threading.Event, at: int) -> None:
-    """At the beginning of a turn or at its end: that turn is not told, and later ones do not wait."""
-    chip = FakeChip(ticking(2), asked=lambda count: stuck.wait() if count == at else None)  # type: ignore[arg-type, return-value]
+@pytest.mark.parametrize("hang", [1, 2])
+def test_a_driver_that_hangs_is_given_up(stuck: threading.Event, hang: int) -> None:
+    """At the beginning of a turn or at its end: that turn is dropped, and later ones do not wait."""
+    chip = FakeChip(build_readings(2), on_read=lambda count: stuck.wait() if count == hang else None)  # type: ignore[arg-type, return-value]
     meter = Meter(chip, period_s=30.0, patience_s=0.01)
-    with meter.turn():
+    with meter.record_turn():
         pass
-    asked = chip.count
-    with meter.turn():
+    first_count = chip.count
+    with meter.record_turn():
         pass
 
-    assert (at, at, Use()) == (asked, chip.count, meter.use())
+    assert (hang, hang, Use()) == (first_count, chip.count, meter.summarize())
 
 
-def test_a_system_without_threads_is_measured_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The turn goes on."""
+def test_a_system_without_threads_has_no_telemetry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The turn continues."""
 
     def refuse(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    meter = Meter(FakeChip(ticking(2)))
-    with meter.turn():
+    meter = Meter(FakeChip(build_readings(2)))
+    with meter.record_turn():
         done = True
 
-    assert (True, Use()) == (done, meter.use())
+    assert (True, Use()) == (done, meter.summarize())
 
 
 def test_gpu_memory_is_that_of_the_process_and_its_descendants() -> None:
@@ -166,21 +169,21 @@ def test_gpu_memory_is_that_of_the_process_and_its_descendants() -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
         memory = {child.pid: 40, os.getpid(): 2, os.getppid(): 1000, 4194303: 5000}
-        chips = [FakeChip(ticking(2, process_memory_bytes=memory)) for _ in range(2)]
-        own, its = Meter(chips[0], period_s=30.0), Meter(chips[1], child.pid, period_s=30.0)
-        for meter in (own, its):
-            with meter.turn():
+        chips = [FakeChip(build_readings(2, process_memory_bytes=memory)) for _ in range(2)]
+        parent, descendant = Meter(chips[0], period_s=30.0), Meter(chips[1], child.pid, period_s=30.0)
+        for meter in (parent, descendant):
+            with meter.record_turn():
                 pass
     finally:
         child.communicate(b"\n")
 
-    assert (42, 40) == (own.use().process_memory_bytes, its.use().process_memory_bytes)
+    assert (42, 40) == tuple(meter.summarize().process_memory_bytes for meter in (parent, descendant))
 
 
-def test_memory_of_others_alone_tells_nothing() -> None:
-    """As in a container, where the driver counts processes otherwise."""
-    meter = Meter(FakeChip(ticking(2, process_memory_bytes={os.getppid(): 7})), period_s=30.0)
-    with meter.turn():
+def test_memory_of_others_alone_does_not_count() -> None:
+    """As in a container, where the driver reports other pids."""
+    meter = Meter(FakeChip(build_readings(2, process_memory_bytes={os.getppid(): 7})), period_s=30.0)
+    with meter.record_turn():
         pass
 
-    assert None is meter.use().process_memory_bytes
+    assert None is meter.summarize().process_memory_bytes

@@ -1,4 +1,4 @@
-"""A GPU by NVML: one that tells all, and others that refuse."""
+"""Telemetry by NVML: a GPU that answers everything, and others that refuse."""
 
 from __future__ import annotations
 
@@ -44,21 +44,23 @@ TALKATIVE: dict[Any, Any] = {
 
 @pytest.fixture(autouse=True)
 def _no_choice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing chooses a GPU but the test."""
+    """Only the test chooses a GPU."""
     for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
         monkeypatch.delenv(name, raising=False)
 
 
-def opened(monkeypatch: pytest.MonkeyPatch, root: Path, *gpus: dict[Any, Any], at: str = "cuda:0") -> telemetry.Chip:
+def open_chip(
+    monkeypatch: pytest.MonkeyPatch, root: Path, *gpus: dict[Any, Any], accelerator: str = "cuda:0"
+) -> telemetry.Chip:
     monkeypatch.setitem(sys.modules, "pynvml", Pynvml(list(gpus), {"nvmlSystemGetDriverVersion": "580.1"}))
-    chip = telemetry.open(at, root)
+    chip = telemetry.open(accelerator, root)
     assert chip is not None
     return chip
 
 
 def test_a_gpu_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """In plain units; that it idles, or has clocks that a user set, is not what slows it down."""
-    reading = opened(monkeypatch, tmp_path, gpu(0, TALKATIVE)).read()
+    """In plain units; idling and a user's clocks are no throttling."""
+    reading = open_chip(monkeypatch, tmp_path, gpu(0, TALKATIVE)).read()
 
     assert (98765.432, 412.5, 97.0) == (reading.energy_j, reading.power_w, reading.busy_percent)
     assert (3 << 30, {7: 1 << 30}) == (reading.memory_used_bytes, reading.process_memory_bytes)
@@ -76,99 +78,104 @@ def test_a_gpu_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         (("nvmlDeviceGetTemperature", 0), "temperature_c"),
     ],
 )
-def test_what_is_refused_costs_one_field(
+def test_a_refusal_costs_one_field(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, refused: object, field: str
 ) -> None:
-    """All others are as they were."""
-    whole = opened(monkeypatch, tmp_path, gpu(0, TALKATIVE)).read()
-    less = {name: told for name, told in TALKATIVE.items() if name != refused}
-    reading = opened(monkeypatch, tmp_path, gpu(0, less)).read()
+    """All others stay."""
+    complete = open_chip(monkeypatch, tmp_path, gpu(0, TALKATIVE)).read()
+    partial = {name: answer for name, answer in TALKATIVE.items() if name != refused}
+    reading = open_chip(monkeypatch, tmp_path, gpu(0, partial)).read()
     names = ("energy_j", "power_w", "busy_percent", "memory_used_bytes", "clock_mhz", "temperature_c", "throttled")
 
-    assert [field] == [name for name in names if getattr(reading, name) != getattr(whole, name)]
+    assert [field] == [name for name in names if getattr(reading, name) != getattr(complete, name)]
     assert None is getattr(reading, field)
 
 
 def test_a_gpu_that_refuses_everything_is_still_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """All is None, and nothing raises; a slowdown that is not told is none."""
-    chip = opened(monkeypatch, tmp_path, gpu(0))
-    reading, about = chip.read(), chip.describe()
+    """All is None, and nothing raises; an unreported throttling is none."""
+    chip = open_chip(monkeypatch, tmp_path, gpu(0))
+    reading, description = chip.read(), chip.describe()
 
-    assert telemetry.Reading(at_s=reading.at_s) == reading
-    assert about == json.loads(json.dumps(about))
-    assert (None, None, False) == (about["power_limit_w"], about["ecc"], about["energy_counter"])
+    assert telemetry.Reading(time_s=reading.time_s) == reading
+    assert description == json.loads(json.dumps(description))
+    assert (None, None, False) == (description["power_limit_w"], description["ecc"], description["energy_counter"])
 
 
 @pytest.mark.parametrize(
-    ("told", "power", "lag"),
+    ("answers", "power", "lag"),
     [
         ({"instant_mw": 90_000, "nvmlDeviceGetPowerUsage": 70_000}, 90.0, 0.1),
         ({"nvmlDeviceGetPowerUsage": 70_000, "nvmlDeviceGetArchitecture": 4}, 70.0, 0.1),
-        # The mean of a second, on a GPU that tells neither the moment's power nor counts energy.
+        # The mean of a second, on a GPU without instantaneous power and energy counter.
         ({"nvmlDeviceGetPowerUsage": 70_000, "nvmlDeviceGetArchitecture": 8}, 70.0, 1.0),
         ({"nvmlDeviceGetPowerUsage": 70_000}, 70.0, 1.0),
         ({"nvmlDeviceGetTotalEnergyConsumption": 1000, "nvmlDeviceGetArchitecture": 8}, None, 0.1),
     ],
 )
-def test_how_far_behind_power_is_depends_on_what_tells_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, told: dict[Any, Any], power: float | None, lag: float
+def test_the_delay_of_power_depends_on_its_source(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, answers: dict[Any, Any], power: float | None, lag: float
 ) -> None:
-    """The power of the moment is preferred."""
-    chip = opened(monkeypatch, tmp_path, gpu(0, told))
+    """Instantaneous power is preferred."""
+    chip = open_chip(monkeypatch, tmp_path, gpu(0, answers))
 
     assert (power, lag) == (chip.read().power_w, chip.lag_s)
 
 
-def test_an_older_driver_tells_throttling_by_its_older_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Hardware that slows down says so twice, and both are told."""
-    told = {"nvmlDeviceGetCurrentClocksThrottleReasons": 0x48}
+def test_an_older_driver_reports_throttling_by_its_older_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Hardware slowdown has two causes, and both are reported."""
+    answers = {"nvmlDeviceGetCurrentClocksThrottleReasons": 0x48}
 
     assert {"hardware slowdown", "hardware thermal slowdown"} == (
-        opened(monkeypatch, tmp_path, gpu(0, told)).read().throttled
+        open_chip(monkeypatch, tmp_path, gpu(0, answers)).read().throttled
     )
 
 
-def test_a_newer_library_tells_the_temperature_by_its_newer_name(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """The older one is to go."""
-    assert 44.0 == opened(monkeypatch, tmp_path, gpu(0, {("nvmlDeviceGetTemperatureV", 0): 44})).read().temperature_c
+def test_a_newer_library_reports_temperature_by_its_newer_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The older name is deprecated."""
+    assert 44.0 == open_chip(monkeypatch, tmp_path, gpu(0, {("nvmlDeviceGetTemperatureV", 0): 44})).read().temperature_c
 
 
-def test_memory_that_the_driver_keeps_is_not_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Where the second version of the question is known."""
-    told = {("nvmlDeviceGetMemoryInfo", 2): SimpleNamespace(used=2 << 30, total=80 << 30)}
+def test_memory_of_the_driver_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """If the library has the second version of the function."""
+    answers = {("nvmlDeviceGetMemoryInfo", 2): SimpleNamespace(used=2 << 30, total=80 << 30)}
     monkeypatch.setattr(Pynvml, "nvmlMemory_v2", 2, raising=False)
 
-    assert 2 << 30 == opened(monkeypatch, tmp_path, gpu(0, {**TALKATIVE, **told})).read().memory_used_bytes
+    assert 2 << 30 == open_chip(monkeypatch, tmp_path, gpu(0, {**TALKATIVE, **answers})).read().memory_used_bytes
 
 
 def test_a_gpu_describes_itself(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Name, driver, limits and modes, as plain JSON."""
-    about = opened(monkeypatch, tmp_path, gpu(0, TALKATIVE)).describe()
+    description = open_chip(monkeypatch, tmp_path, gpu(0, TALKATIVE)).describe()
 
-    assert about == json.loads(json.dumps(about))
+    assert description == json.loads(json.dumps(description))
     assert ("NVIDIA Some GPU", "580.1", "96.00", 700.0) == (
-        *(about["name"], about["driver"], about["vbios"], about["power_limit_w"]),
+        *(description["name"], description["driver"], description["vbios"], description["power_limit_w"]),
     )
-    assert (1980, True, False, False) == (about["clock_max_mhz"], about["ecc"], about["mig"], about["persistence"])
-    assert (True, 0.1, None) == (about["energy_counter"], about["energy_lag_s"], about["assumed"])
+    assert (1980, True, False, False) == (
+        description["clock_max_mhz"],
+        description["ecc"],
+        description["mig"],
+        description["persistence"],
+    )
+    assert (True, 0.1, None) == (description["energy_counter"], description["energy_lag_s"], description["assumed"])
 
 
 def test_the_gpu_is_the_one_that_children_see(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """This process's choice goes before the accelerator's number, as it does for them."""
+    """This process's choice precedes the accelerator's number, as it does for them."""
     gpus = [gpu(number, TALKATIVE) for number in range(3)]
-    by_number = opened(monkeypatch, tmp_path, *gpus, at="cuda:2").describe()
+    by_number = open_chip(monkeypatch, tmp_path, *gpus, accelerator="cuda:2").describe()
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0")
-    by_choice = opened(monkeypatch, tmp_path, *gpus, at="cuda:2").describe()
+    by_choice = open_chip(monkeypatch, tmp_path, *gpus, accelerator="cuda:2").describe()
 
     assert ("GPU-22aa-0000", "GPU-11aa-0000") == (by_number["uuid"], by_choice["uuid"])
 
 
 def test_a_slice_has_memory_of_its_own_and_no_power(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Power, energy and use are told of all slices together, clocks of the GPU that they share."""
+    """Power, energy and use are those of all slices together, clocks those of the shared GPU."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-77bb")
-    chip = opened(monkeypatch, tmp_path, gpu(0, {**TALKATIVE, "nvmlDeviceGetMigMode": [1, 1], "slices": [{}, SLICE]}))
+    chip = open_chip(
+        monkeypatch, tmp_path, gpu(0, {**TALKATIVE, "nvmlDeviceGetMigMode": [1, 1], "slices": [{}, SLICE]})
+    )
     reading = chip.read()
 
     assert (1 << 30, {9: 5}, 1755.0) == (reading.memory_used_bytes, reading.process_memory_bytes, reading.clock_mhz)
@@ -179,33 +186,33 @@ def test_a_slice_has_memory_of_its_own_and_no_power(monkeypatch: pytest.MonkeyPa
     )
 
 
-def test_without_nvidia_ml_py_one_is_told_to_install_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """There is no chip then, and no error."""
+def test_without_nvidia_ml_py_the_problem_is_to_install_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """There is no chip, and no error."""
     monkeypatch.setitem(sys.modules, "pynvml", None)
 
     assert None is telemetry.open("cuda:0", tmp_path)
-    assert "pip install 'ngbkit[cuda]'" in telemetry.lacks("cuda:0", tmp_path)
+    assert "pip install 'ngbkit[cuda]'" in telemetry.find_problem("cuda:0", tmp_path)
 
 
-def test_without_a_driver_one_is_told_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_a_driver_the_problem_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """In NVML's own words."""
     monkeypatch.setitem(sys.modules, "pynvml", Pynvml([], {"nvmlInit": "NVML Shared Library Not Found"}))
 
     assert None is telemetry.open("cuda:0", tmp_path)
-    assert "NVML Shared Library Not Found; it comes with NVIDIA's driver" in telemetry.lacks("cuda:0", tmp_path)
+    assert "NVML Shared Library Not Found; it is part of NVIDIA's driver" in telemetry.find_problem("cuda:0", tmp_path)
 
 
-def test_a_gpu_that_is_not_there_is_named_with_those_that_are(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_gpu_is_named_with_the_listed_ones(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """By number and UUID."""
     monkeypatch.setitem(sys.modules, "pynvml", Pynvml([gpu(0)]))
 
     assert None is telemetry.open("cuda:4", tmp_path)
-    assert telemetry.lacks("cuda:4", tmp_path).startswith("no GPU is '4'")
-    assert "NVML has 0 (GPU-00aa-0000)" in telemetry.lacks("cuda:4", tmp_path)
+    assert telemetry.find_problem("cuda:4", tmp_path).startswith("no GPU '4'")
+    assert "NVML lists 0 (GPU-00aa-0000)" in telemetry.find_problem("cuda:4", tmp_path)
 
 
-def test_where_all_is_well_nothing_lacks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """As the answer is an empty text."""
+def test_a_working_gpu_has_no_problem(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The answer is an empty text."""
     monkeypatch.setitem(sys.modules, "pynvml", Pynvml([gpu(0)]))
 
-    assert "" == telemetry.lacks("cuda:0", tmp_path)
+    assert "" == telemetry.find_problem("cuda:0", tmp_path)

@@ -1,18 +1,18 @@
-"""Which GPU is meant by what CUDA_VISIBLE_DEVICES says."""
+"""Selection of a GPU by CUDA_VISIBLE_DEVICES."""
 
 from __future__ import annotations
 
 import pytest
 
-from ngbkit.hardware.telemetry.visible import Gpu, entry, match
+from ngbkit.hardware.telemetry.visible import Gpu, match_gpu, select_entry
 
-ALIKE = [Gpu(index=0, name="A", uuid="GPU-aa11-1"), Gpu(index=1, name="A", uuid="GPU-ab22-2")]
-UNLIKE = [ALIKE[0], Gpu(index=1, name="B", uuid="GPU-ab22-2")]
-SLICED = [Gpu(index=0, name="A", uuid="GPU-aa11-1", slices=("MIG-c1", "MIG-c2")), ALIKE[1]]
+SAME = [Gpu(index=0, name="A", uuid="GPU-aa11-1"), Gpu(index=1, name="A", uuid="GPU-ab22-2")]
+DIFFERENT = [SAME[0], Gpu(index=1, name="B", uuid="GPU-ab22-2")]
+SLICED = [Gpu(index=0, name="A", uuid="GPU-aa11-1", slices=("MIG-c1", "MIG-c2")), SAME[1]]
 
 
 @pytest.mark.parametrize(
-    ("accelerator", "environment", "named"),
+    ("accelerator", "environment", "selector"),
     [
         ("cuda:3", {}, "3"),
         ("cuda", {}, "0"),
@@ -21,13 +21,13 @@ SLICED = [Gpu(index=0, name="A", uuid="GPU-aa11-1", slices=("MIG-c1", "MIG-c2"))
         ("cuda:0", {"CUDA_VISIBLE_DEVICES": ""}, ""),
     ],
 )
-def test_the_first_that_may_be_seen_is_meant(accelerator: str, environment: dict[str, str], named: str) -> None:
-    """Where nothing is hidden, the number of the accelerator."""
-    assert named == entry(accelerator, environment)
+def test_the_first_visible_gpu_is_selected(accelerator: str, environment: dict[str, str], selector: str) -> None:
+    """If none is hidden, the number of the accelerator."""
+    assert selector == select_entry(accelerator, environment)
 
 
 @pytest.mark.parametrize(
-    ("named", "index", "part"),
+    ("selector", "index", "part"),
     [
         ("1", 1, ""),
         ("GPU-aa11-1", 0, ""),
@@ -36,37 +36,37 @@ def test_the_first_that_may_be_seen_is_meant(accelerator: str, environment: dict
         ("MIG-c2", 0, "MIG-c2"),
     ],
 )
-def test_a_gpu_is_found_by_number_or_uuid(named: str, index: int, part: str) -> None:
-    """The beginning of a UUID is enough where no other begins so."""
-    found = match(named, SLICED, "PCI_BUS_ID")
+def test_a_gpu_is_found_by_number_or_uuid(selector: str, index: int, part: str) -> None:
+    """A unique prefix of a UUID is enough."""
+    match = match_gpu(selector, SLICED, "PCI_BUS_ID")
 
-    assert found is not None
-    assert (index, part) == (found.gpu.index, found.slice)
-
-
-@pytest.mark.parametrize("named", ["", "-1", "2", "GPU-a", "GPU-ff", "MIG-c", "NoDevFiles", "A"])
-def test_what_names_none_or_several_finds_none(named: str) -> None:
-    """As CUDA would have it."""
-    assert None is match(named, SLICED, "")
+    assert match is not None
+    assert (index, part) == (match.gpu.index, match.slice)
 
 
-def test_a_number_among_unlike_gpus_is_an_assumption() -> None:
-    """Unless CUDA is told to count as NVML does; a UUID is none."""
-    found = [
-        match("1", UNLIKE, ""),
-        match("1", UNLIKE, "PCI_BUS_ID"),
-        match("1", ALIKE, ""),
-        match("GPU-ab", UNLIKE, ""),
+@pytest.mark.parametrize("selector", ["", "-1", "2", "GPU-a", "GPU-ff", "MIG-c", "NoDevFiles", "A"])
+def test_an_ambiguous_or_unknown_selector_matches_none(selector: str) -> None:
+    """As in CUDA."""
+    assert None is match_gpu(selector, SLICED, "")
+
+
+def test_a_number_among_different_gpus_is_an_assumption() -> None:
+    """Unless CUDA counts as NVML does; a UUID is none."""
+    matches = [
+        match_gpu("1", DIFFERENT, ""),
+        match_gpu("1", DIFFERENT, "PCI_BUS_ID"),
+        match_gpu("1", SAME, ""),
+        match_gpu("GPU-ab", DIFFERENT, ""),
     ]
 
-    assert [True, False, False, False] == [one is not None and bool(one.assumed) for one in found]
-    assert found[0] is not None
-    assert "Set CUDA_DEVICE_ORDER=PCI_BUS_ID" in found[0].assumed
+    assert [True, False, False, False] == [match is not None and bool(match.assumed) for match in matches]
+    assert matches[0] is not None
+    assert "Set CUDA_DEVICE_ORDER=PCI_BUS_ID" in matches[0].assumed
 
 
 def test_a_gpu_in_slices_is_an_assumption_too() -> None:
-    """Its number says nothing of the slice."""
-    found = match("0", SLICED, "PCI_BUS_ID")
+    """Its number does not select a slice."""
+    match = match_gpu("0", SLICED, "PCI_BUS_ID")
 
-    assert found is not None
-    assert "name the slice by its UUID" in found.assumed
+    assert match is not None
+    assert "name the slice by its UUID" in match.assumed
