@@ -275,8 +275,8 @@ def test_init_writes_a_valid_file(project: Path, capsys: pytest.CaptureFixture[s
     ("words", "message"),
     [
         (["check", "fra"], "unknown device 'fra'. Did you mean far? The devices are in"),
-        (["list", "far"], "'far' is too much: list takes no devices, and check does."),
-        (["init", "far"], "'far' is too much: init takes no devices"),
+        (["list", "far"], "unexpected argument 'far': only `devices check` takes devices."),
+        (["init", "far"], "unexpected argument 'far': only `devices check`"),
         (["chek"], "invalid choice: 'chek'"),
     ],
 )

@@ -107,7 +107,7 @@ def test_a_record_of_another_run_ends_the_run_and_is_not_kept(engine: Engine, ml
 plan.hello = lambda spec: json.dumps({{**honest, "state_dir": {str(tmp_path)!r}}})
 plan.collect = lambda spec: json.dumps({{"records": [], "more": False, "facts": {{}}, "environment": {{}}}})
 def run(spec):
-    plan._publisher()({{"kind": "record", "record": {record!r}}})
+    plan._find_publisher()({{"kind": "record", "record": {record!r}}})
     __import__("time").sleep(0.5)  # on a busy machine an event takes a while, and the plan's end must not overtake it
     return json.dumps({{"state": "finished"}})
 plan.run = run

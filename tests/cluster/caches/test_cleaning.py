@@ -81,7 +81,7 @@ def test_clean_removes_named_items(state_dir: Path, caches: DeviceCaches) -> Non
     tune(state_dir, "tuned")
     run_cache("clean", "one")
     after = list_keys(caches)
-    with pytest.raises(UsageError, match="add --tuning"):
+    with pytest.raises(UsageError, match="Add --tuning"):
         run_cache("clean", "tuned")
     run_cache("clean", "tuned", "--tuning")
 

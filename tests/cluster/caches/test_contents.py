@@ -62,7 +62,7 @@ def test_only_matching_items_are_listed(state_dir: Path) -> None:
     assert [["ab12"], ["cd34"], ["ef56"]] == [
         [item["key"] for item in run_cache("list", name).json["kept"]] for name in ("ab", "deit", "other")
     ]
-    with pytest.raises(UsageError, match="nothing that is kept answers to 'xy'"):
+    with pytest.raises(UsageError, match="invalid name: got 'xy', which matches nothing"):
         run_cache("list", "ab", "xy")
 
 
@@ -73,7 +73,7 @@ def test_unreadable_items_are_listed(state_dir: Path) -> None:
     torn, odd, _ = run_cache("list").rows
 
     assert ("torn", "") == (torn["key"], torn["what"])
-    assert "tvm: its meta.json does not read" == odd["what"]
+    assert "tvm: invalid meta.json" == odd["what"]
 
 
 def test_links_are_not_followed(state_dir: Path, tmp_path: Path) -> None:
