@@ -16,7 +16,7 @@ def compile(task: Task) -> Program:
     bound = torch_runtime.bind(task)
     enqueue = torch_runtime.disable_gradients(bound.module, bound.inputs)
     if bound.accelerator == "cuda":
-        enqueue()  # loads the libraries, and looks for the fastest convolutions
+        enqueue()  # loads the libraries, and searches for the fastest convolutions
     return torch_runtime.make_program(bound, enqueue, "torch eager")
 
 

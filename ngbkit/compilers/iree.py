@@ -95,7 +95,7 @@ def _build_flags(task: Task) -> list[str]:
 
 
 def _build_path(task: Task) -> Path:
-    """Build the path of the compiled program, by everything it inputs on, the processor included."""
+    """Build the path of the compiled program, by everything it depends on, the processor included."""
     assert task.onnx is not None
     packages = (f"{package} {find_version(package)}" for package in _PACKAGES)
     components = [hash_file(task.onnx), *_build_flags(task), *packages, _describe_processor()]

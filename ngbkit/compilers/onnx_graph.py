@@ -32,6 +32,6 @@ def count_fused(before: list[Any], after: list[Any]) -> int:
 def _is_fused(node: Any) -> bool:
     if node.domain in _LAYOUTS or node.op_type.startswith("Nhwc"):
         activation = any(attribute.name == "activation" and attribute.s for attribute in node.attribute)
-        # The fourth input of a convolution is what is added to its result.
+        # The fourth input of a convolution is added to its result.
         return activation or (node.op_type.endswith("Conv") and any(node.input[3:]))
     return node.domain == _CONTRIBUTED or "Fusion" in node.name

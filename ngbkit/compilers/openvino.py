@@ -74,9 +74,9 @@ def _check_actual_streams(task: Task, compiled: Any) -> None:
 
 
 def _compile_model(task: Task, properties: Mapping[str, Any]) -> Any:
-    from ngbkit.compilers.openvino_runtime import core
+    from ngbkit.compilers.openvino_runtime import get_core
 
-    return core().compile_model(
+    return get_core().compile_model(
         str(task.onnx),
         "CPU",
         {

@@ -14,11 +14,11 @@ sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # 
 
 import openvino  # noqa: E402  after the telemetry is disabled
 
-__all__ = ["core", "openvino"]
+__all__ = ["get_core", "openvino"]
 
 
 @functools.cache
-def core() -> openvino.Core:
+def get_core() -> openvino.Core:
     """Return the only `Core` of the process.
 
     OpenVINO's CPU plugin replaces the thread's signal stack, and restores the previous one when it is destroyed. With

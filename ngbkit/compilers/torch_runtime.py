@@ -47,7 +47,7 @@ REFUSALS = (
 _PROBE = """
 import torch
 if torch.version.cuda is None:
-    print(f"torch {torch.__version__} is built without CUDA; see pytorch.org for the build that goes with this driver")
+    print(f"torch {torch.__version__} is built without CUDA; see pytorch.org for the build that matches this driver")
 else:
     try:
         ones = torch.ones(2, 2, device="cuda")

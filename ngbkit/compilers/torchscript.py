@@ -30,7 +30,7 @@ def compile(task: Task) -> Program:
         traced = torch.jit.trace(  # type: ignore[no-untyped-call]
             bound.module, bound.inputs, check_trace=False, strict=False
         )
-        graph = traced.graph  # holds none of the weights
+        graph = traced.graph  # without the weights
         optimised = torch.jit.optimize_for_inference(torch.jit.freeze(traced))
     # A call through the module would look the method up each time, for 1 µs.
     run = torch_runtime.disable_gradients(optimised.forward, bound.inputs)

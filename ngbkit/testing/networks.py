@@ -27,7 +27,7 @@ def small_conv() -> Network:
             *(nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(32, 5)),
         )
 
-    return _network(build, (3, 16, 16))
+    return _build_network(build, (3, 16, 16))
 
 
 def small_attention() -> Network:
@@ -45,7 +45,7 @@ def small_attention() -> Network:
             mixed: torch.Tensor = self.norm(tokens + self.attention(tokens, tokens, tokens, need_weights=False)[0])
             return mixed + cast("torch.Tensor", self.mlp(mixed))
 
-    return _network(Block, (10, 16))
+    return _build_network(Block, (10, 16))
 
 
 def two_outputs() -> Network:
@@ -63,7 +63,7 @@ def two_outputs() -> Network:
             features = self.stem(image)
             return torch.relu(features), self.head(features.mean(dim=(2, 3)))
 
-    return _network(Forked, (3, 8, 8))
+    return _build_network(Forked, (3, 8, 8))
 
 
 NETWORKS: Mapping[str, Callable[[], Network]] = {
@@ -73,7 +73,7 @@ NETWORKS: Mapping[str, Callable[[], Network]] = {
 }
 
 
-def _network(build: Callable[[], torch.nn.Module], shape: tuple[int, ...]) -> Network:
+def _build_network(build: Callable[[], torch.nn.Module], shape: tuple[int, ...]) -> Network:
     with seed_generators(0):
         module = build().eval()
     randomise(module, seed=0)

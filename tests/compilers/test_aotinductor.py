@@ -155,13 +155,13 @@ def test_a_gpu_needs_the_headers_of_cuda(monkeypatch: pytest.MonkeyPatch) -> Non
     """On a GPU that Inductor supports, the probe checks for the CUDA toolkit."""
     libraries: list[str] = []
 
-    def lacks(library: str, program: str) -> str:
+    def find_problem(library: str, program: str) -> str:
         libraries.append(library)
         compile(program, "probe", "exec")
         return "set CUDA_HOME"
 
     monkeypatch.setattr(aotinductor.inductor_runtime, "probe_cuda", lambda: "")
-    monkeypatch.setattr(aotinductor.cuda, "lacks", lacks)
+    monkeypatch.setattr(aotinductor.cuda, "find_problem", find_problem)
 
     assert "set CUDA_HOME" == aotinductor.COMPILER.unavailable("cuda:0")
     assert ["aotinductor"] == libraries

@@ -91,7 +91,7 @@ def test_a_tuned_network_is_kept_and_labelled(tune: Tune, tmp_path: Path) -> Non
 
 
 def test_a_killed_tuning_goes_on_elsewhere(tune: Tune, tmp_path: Path) -> None:
-    """Candidates tried earlier a kill are not tried again, even after the folder was copied elsewhere."""
+    """Candidates tried before a kill are not tried again, even after the folder was copied elsewhere."""
     killed = tune(total=8, die_at=4)
     (result,) = list_results(tmp_path)
     earlier = read_candidates(result)
@@ -137,7 +137,7 @@ def test_a_larger_budget_starts_from_a_smaller_one(tune: Tune, tmp_path: Path) -
 
 def test_a_spent_sweep_leaves_nothing_to_compile(tune: Tune) -> None:
     """A network whose turn starts after the sweep's budget is spent is unsupported, with the remedy in the message."""
-    assert "budget was spent earlier this network's turn; give the sweep more" in tune(total=4, candidates=0)["error"]
+    assert "budget was spent before this network's turn; give the sweep more" in tune(total=4, candidates=0)["error"]
 
 
 def test_code_for_a_gpu_needs_none() -> None:
