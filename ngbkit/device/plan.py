@@ -211,7 +211,7 @@ def locate_journal(state_dir: Path, device: str, run_id: str) -> Path:
 
 
 def locate_lock(state_dir: Path, device: str) -> Path:
-    """Locate the lock that a plan holds during its measurements on a device."""
+    """Locate the lock of a device."""
     return state_dir / options.LAYOUT.devices / device / "lock"
 
 

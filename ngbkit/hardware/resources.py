@@ -49,7 +49,7 @@ class CpuUse:
 class ProcessCpu:
     """The CPU clock of one process, ended threads included: nanosecond resolution, under a microsecond to read."""
 
-    # Any process of this machine, whoever owns it.
+    # Any process of this machine, of any user.
     pid: int
 
     def read_seconds(self) -> float:

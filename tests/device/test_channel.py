@@ -12,46 +12,46 @@ from ngbkit.device.channel import Channel, ChannelClosedError
 
 
 @pytest.fixture
-def ends() -> tuple[Channel, Channel]:
+def channels() -> tuple[Channel, Channel]:
     first, second = socket.socketpair()
     return Channel(first), Channel(second)
 
 
-def test_messages_arrive_whole_and_in_order(ends: tuple[Channel, Channel]) -> None:
+def test_messages_arrive_whole_and_in_order(channels: tuple[Channel, Channel]) -> None:
     """Also a message larger than any buffer."""
     large = {"text": "ü" * 3_000_000}
-    sender = threading.Thread(target=lambda: [ends[0].send(message) for message in ({"n": 1}, large)])
+    sender = threading.Thread(target=lambda: [channels[0].send(message) for message in ({"n": 1}, large)])
     sender.start()
-    got = [ends[1].receive(10), ends[1].receive(10)]
+    got = [channels[1].receive(10), channels[1].receive(10)]
     sender.join()
 
     assert [{"n": 1}, large] == got
-    for end in ends:
+    for end in channels:
         end.close()
 
 
-def test_waiting_ends_with_the_time_the_other_side_or_an_interrupt(ends: tuple[Channel, Channel]) -> None:
+def test_waiting_ends_with_the_time_the_other_side_or_an_interrupt(channels: tuple[Channel, Channel]) -> None:
     """Each raises a different error."""
     read, write = os.pipe()
     with pytest.raises(TimeoutError):
-        ends[0].receive(0.01)
+        channels[0].receive(0.01)
     os.write(write, b"x")
     with pytest.raises(InterruptedError):
-        ends[0].receive(10, interrupt=read)
-    ends[1].close()
+        channels[0].receive(10, interrupt=read)
+    channels[1].close()
     with pytest.raises(ChannelClosedError):
-        ends[0].receive(10)
+        channels[0].receive(10)
 
-    assert -1 == ends[1].socket.fileno()
-    ends[0].close()
+    assert -1 == channels[1].socket.fileno()
+    channels[0].close()
     os.close(read)
     os.close(write)
 
 
-def test_sending_to_a_closed_side_raises(ends: tuple[Channel, Channel]) -> None:
+def test_sending_to_a_closed_side_raises(channels: tuple[Channel, Channel]) -> None:
     """The error is that of reading."""
-    ends[1].close()
+    channels[1].close()
     with pytest.raises(ChannelClosedError):
-        ends[0].send({"x": "y" * 1_000_000})
+        channels[0].send({"x": "y" * 1_000_000})
 
-    ends[0].close()
+    channels[0].close()

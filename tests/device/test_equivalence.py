@@ -21,14 +21,14 @@ REFERENCE = [np.random.default_rng(0).standard_normal((2, 50)), np.random.defaul
 LABELS = np.arange(200).reshape(2, 100)
 
 
-def noisy(relative: float) -> list[np.ndarray]:
+def add_noise(relative: float) -> list[np.ndarray]:
     generator = np.random.default_rng(2)
     return [(array * (1 + relative * generator.choice([-1, 1], array.shape))).astype(np.float32) for array in REFERENCE]
 
 
 def test_the_same_function_passes_with_its_error() -> None:
     """Single precision costs about 1e-7."""
-    check = compare(noisy(0), REFERENCE)
+    check = compare(add_noise(0), REFERENCE)
 
     assert "" == check.problem
     assert 0 < check.rmse < 1e-6
@@ -40,25 +40,25 @@ def test_an_error_above_its_tolerance_is_a_problem(precision: str, error: float)
     """Half of the allowed error is none."""
     allowed = TOLERANCES[precision].absolute / 2
 
-    assert "relative RMSE" in compare(noisy(error), REFERENCE, precision=precision).problem
-    assert "" == compare(noisy(allowed), REFERENCE, precision=precision).problem
+    assert "relative RMSE" in compare(add_noise(error), REFERENCE, precision=precision).problem
+    assert "" == compare(add_noise(allowed), REFERENCE, precision=precision).problem
 
 
 def test_a_lowered_precision_does_not_pass_for_single() -> None:
     """bfloat16 costs some 4e-3, TF32 some 5e-4: neither is f32."""
-    assert compare(noisy(4e-3), REFERENCE).problem
-    assert compare(noisy(5e-4), REFERENCE).problem
+    assert compare(add_noise(4e-3), REFERENCE).problem
+    assert compare(add_noise(5e-4), REFERENCE).problem
 
 
 def test_the_error_of_the_baseline_is_allowed() -> None:
     """A network that loses digits in float32 does so in any compiler."""
-    assert compare(noisy(1e-2), REFERENCE).problem
-    assert "" == compare(noisy(1e-2), REFERENCE, baseline_rmse=1e-2).problem
+    assert compare(add_noise(1e-2), REFERENCE).problem
+    assert "" == compare(add_noise(1e-2), REFERENCE, baseline_rmse=1e-2).problem
 
 
 def test_every_output_counts() -> None:
     """One wrong output of several is enough, and the problem names it."""
-    good = noisy(0)
+    good = add_noise(0)
 
     assert compare([good[0], good[1] * 1.01], REFERENCE).problem.startswith("output 1: relative RMSE 0.01")
     assert compare([good[0] * 1.01, good[1]], REFERENCE).problem.startswith("output 0: relative RMSE 0.01")
@@ -66,7 +66,7 @@ def test_every_output_counts() -> None:
 
 def test_an_output_that_loses_digits_makes_no_room_for_another() -> None:
     """Each is compared with the baseline's own error in that output."""
-    good, bad = noisy(0), noisy(1e-2)
+    good, bad = add_noise(0), add_noise(1e-2)
 
     assert "" == compare([bad[0], good[1]], REFERENCE, baseline_rmse=[1e-2, 1e-7]).problem
     assert compare([good[0], bad[1]], REFERENCE, baseline_rmse=[1e-2, 1e-7]).problem.startswith("output 1")
@@ -109,7 +109,7 @@ def test_a_value_that_is_no_number_is_expected_as_one() -> None:
 @pytest.mark.parametrize("batch", [1, 2, 7])
 def test_the_rows_that_both_have_are_compared(batch: int) -> None:
     """One or two samples are enough for any batch size."""
-    good = [np.concatenate([array] * 4)[:batch] for array in noisy(0)]
+    good = [np.concatenate([array] * 4)[:batch] for array in add_noise(0)]
     bad = [array.copy() for array in good]
     bad[1][0] *= 1.01
 
@@ -158,13 +158,13 @@ def test_only_the_magnitude_of_noise_counts() -> None:
     assert compare([want + 1], [want], baseline_rmse=baseline).problem
 
 
-def classify(name: str) -> Network:
+def build_classifier(name: str) -> Network:
     return timm.build(timm.model(name, img_size=64), {})
 
 
 NETWORKS: dict[str, tuple[Callable[[], Network], str]] = {
-    "resnet18": (lambda: classify("resnet18"), "layer2.1.conv2.weight"),
-    "efficientnet_b0": (lambda: classify("efficientnet_b0"), "blocks.3.1.conv_dw.weight"),
+    "resnet18": (lambda: build_classifier("resnet18"), "layer2.1.conv2.weight"),
+    "efficientnet_b0": (lambda: build_classifier("efficientnet_b0"), "blocks.3.1.conv_dw.weight"),
     "conv": (lambda: blocks.build(blocks.conv(size=(16, 16)), {"width": 16, "depth": 6}), "3.0.weight"),
     "mha": (lambda: blocks.build(blocks.mha(), {"width": 32, "depth": 6}), "3.attention.out_proj.weight"),
 }
@@ -192,7 +192,7 @@ def run(network: Network, change: Callable[[nn.Module], object]) -> list[np.ndar
         return [module(*fed).numpy()]
 
 
-def rounded(dtype: torch.dtype) -> Callable[[nn.Module], None]:
+def round_weights(dtype: torch.dtype) -> Callable[[nn.Module], None]:
     def change(module: nn.Module) -> None:
         for weight in module.parameters():
             weight.copy_(weight.to(dtype))
@@ -213,7 +213,7 @@ def test_a_zeroed_weight_in_the_middle_is_caught(network: tuple[Network, str, Re
 def test_the_error_reveals_the_precision(network: tuple[Network, str, Reference]) -> None:
     """Weights rounded to bfloat16 or float16 are not f32; those of float16 pass at that precision."""
     built, _, expected = network
-    coarse, finer = run(built, rounded(torch.bfloat16)), run(built, rounded(torch.float16))
+    coarse, finer = run(built, round_weights(torch.bfloat16)), run(built, round_weights(torch.float16))
 
     assert compare(coarse, expected.outputs, baseline_rmse=expected.errors).problem
     assert compare(finer, expected.outputs, baseline_rmse=expected.errors).problem

@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 from patience import limit_s
-from plans import carry_out, spec
+from plans import build_spec, carry_out
 
 from ngbkit import options
 from ngbkit.api import Sweep
@@ -140,7 +140,7 @@ def test_an_interrupt_stops_cleanly_and_keeps_the_records(mlp: Workload) -> None
             # To the main thread, as in an engine: other threads here belong to runtimes that an engine never loads.
             threading.Timer(0.5, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start()
 
-    state = plan.carry_out(spec(sweep), publish)
+    state = plan.carry_out(build_spec(sweep), publish)
     with Journal(plan.locate_journal(options.get_state_dir(), "cpu", "run"), writable=False) as journal:
         statuses = {key for key in journal.statuses() if not key.startswith(ANCHOR)}
         unfinished = {**journal.unfinished("measure"), **journal.unfinished("load")}

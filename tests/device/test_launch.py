@@ -52,7 +52,7 @@ def build_settings(hub: Hub, state_dir: Path, **fields: Any) -> Settings:
     )
 
 
-def alive(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
     """Whether that process runs."""
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
@@ -81,7 +81,7 @@ def test_an_engine_has_the_settings_of_its_device(hub: Hub, tmp_path: Path) -> N
 
     launch.stop(launched.folder)
 
-    assert not alive(launched.pid)
+    assert not is_alive(launched.pid)
     assert [] == list((tmp_path / "engines").iterdir())
 
 
@@ -92,7 +92,7 @@ def test_an_engine_without_files_still_ends(hub: Hub, tmp_path: Path) -> None:
 
     launch.stop(launched.folder)
 
-    assert not alive(launched.pid)
+    assert not is_alive(launched.pid)
 
 
 def test_an_engine_that_does_not_start_shows_its_log(hub: Hub, tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_an_engine_ends_with_its_client(hub: Hub, tmp_path: Path) -> None:
     client.kill()
     client.wait()
 
-    wait_until(lambda: not alive(launched.pid))
+    wait_until(lambda: not is_alive(launched.pid))
     wait_until(lambda: not launched.folder.exists())
 
     assert [] == list((tmp_path / "engines").iterdir())
@@ -130,11 +130,11 @@ def test_a_launch_removes_dead_engines_and_no_live_ones(hub: Hub, tmp_path: Path
     metadata = json.loads((orphan.folder / "about.json").read_text())
     address = {"host": "127.0.0.1", "port": 9, "token": "ab"}
     (orphan.folder / "about.json").write_text(json.dumps({**metadata, "watch": None, "lifeline": address}))
-    wait_until(lambda: not alive(killed.pid))
+    wait_until(lambda: not is_alive(killed.pid))
     launch.remove_leftovers(home)
 
     assert [living.folder.name] == [folder.name for folder in home.iterdir()]
-    assert (True, False) == (alive(living.pid), alive(orphan.pid))
+    assert (True, False) == (is_alive(living.pid), is_alive(orphan.pid))
     launch.stop(living.folder)
 
 

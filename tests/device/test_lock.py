@@ -13,7 +13,7 @@ import pytest
 from ngbkit.device.interrupt import Interrupt
 from ngbkit.device.lock import acquire_lock
 
-HOLD = """
+HOLDER = """
 import sys
 from pathlib import Path
 from ngbkit.device.interrupt import Interrupt
@@ -28,14 +28,14 @@ with Interrupt() as interrupt, acquire_lock(Path(sys.argv[1]), "first", interrup
 def holder(tmp_path: Path) -> subprocess.Popen[bytes]:
     """A process that has the lock."""
     process = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(tmp_path / "lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, "-c", HOLDER, str(tmp_path / "lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     assert process.stdout is not None
     assert b"held\n" == process.stdout.readline()
     return process
 
 
-def end(holder: subprocess.Popen[bytes]) -> None:
+def kill(holder: subprocess.Popen[bytes]) -> None:
     holder.kill()
     holder.communicate()
 
@@ -43,7 +43,7 @@ def end(holder: subprocess.Popen[bytes]) -> None:
 def test_the_second_waits_until_the_first_has_ended(holder: subprocess.Popen[bytes], tmp_path: Path) -> None:
     """It reports the holder once, and waits even for a killed one."""
     holders: list[str] = []
-    threading.Timer(1.2, end, [holder]).start()
+    threading.Timer(1.2, kill, [holder]).start()
     with Interrupt() as interrupt, acquire_lock(tmp_path / "lock", "second", interrupt.descriptor, holders.append):
         assert holder.poll() is not None
         content = (tmp_path / "lock").read_text()
@@ -64,4 +64,4 @@ def test_a_wait_can_be_stopped(holder: subprocess.Popen[bytes], tmp_path: Path) 
                 pytest.fail("it was not free")
         assert holder.poll() is None
     finally:
-        end(holder)
+        kill(holder)

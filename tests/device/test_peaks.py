@@ -17,7 +17,7 @@ from ngbkit.hardware import environment
 
 
 @pytest.fixture
-def measured(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
+def set_rates(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
     """Set the results of the next measurements, on a quiet machine or not; the list has their numbers of threads."""
 
     def set_results(*rates: tuple[float, float], quiet: bool = True) -> list[int]:
@@ -78,9 +78,9 @@ def test_each_runtime_computes_convolutions(name: str) -> None:
 
 def test_peaks_are_measured_in_processes_of_their_own() -> None:
     """With the requested number of threads."""
-    measured = peaks.measure(1, 0.1)
+    set_rates = peaks.measure(1, 0.1)
 
-    assert (1, True, True) == (measured.threads, measured.flops > 0, measured.bytes_per_s > 0)
+    assert (1, True, True) == (set_rates.threads, set_rates.flops > 0, set_rates.bytes_per_s > 0)
 
 
 def test_the_higher_rate_is_the_peak(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,9 +110,9 @@ def test_the_error_of_a_failed_child_has_its_command() -> None:
         peaks._measure_in_child("nothing", 1, 0.1)
 
 
-def test_peaks_are_stored(tmp_path: Path, measured: Callable[..., list[int]]) -> None:
+def test_peaks_are_stored(tmp_path: Path, set_rates: Callable[..., list[int]]) -> None:
     """Below the state folder, by number of threads."""
-    calls = measured((1e9, 2e9), (3e9, 4e9))
+    calls = set_rates((1e9, 2e9), (3e9, 4e9))
     first = peaks.load_or_measure(tmp_path / "device", 1)
     again = peaks.load_or_measure(tmp_path / "device", 1)
     other = peaks.load_or_measure(tmp_path / "device", 2)
@@ -124,10 +124,10 @@ def test_peaks_are_stored(tmp_path: Path, measured: Callable[..., list[int]]) ->
 
 
 def test_another_chip_is_measured_again(
-    tmp_path: Path, measured: Callable[..., list[int]], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, set_rates: Callable[..., list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A state folder may be shared, or its disk moved."""
-    calls = measured((1e9, 2e9), (3e9, 4e9))
+    calls = set_rates((1e9, 2e9), (3e9, 4e9))
     peaks.load_or_measure(tmp_path, 1)
     monkeypatch.setattr(environment, "read_chip", lambda: "another")
 
@@ -135,12 +135,12 @@ def test_another_chip_is_measured_again(
     assert [1, 1] == calls
 
 
-def test_peaks_beside_other_work_are_measured_again(tmp_path: Path, measured: Callable[..., list[int]]) -> None:
+def test_peaks_beside_other_work_are_measured_again(tmp_path: Path, set_rates: Callable[..., list[int]]) -> None:
     """The higher ones count, until the machine was quiet."""
-    measured((5e9, 2e9), (4e9, 3e9), quiet=False)
+    set_rates((5e9, 2e9), (4e9, 3e9), quiet=False)
     peaks.load_or_measure(tmp_path, 1)
     busy = peaks.load_or_measure(tmp_path, 1)
-    calls = measured((6e9, 1e9))
+    calls = set_rates((6e9, 1e9))
     quiet = [peaks.load_or_measure(tmp_path, 1) for _ in range(2)]
 
     assert (5e9, 3e9) == (busy.flops, busy.bytes_per_s)
@@ -149,10 +149,10 @@ def test_peaks_beside_other_work_are_measured_again(tmp_path: Path, measured: Ca
 
 
 @pytest.mark.parametrize("text", ["", "[1]", "{", json.dumps({"other": 1})])
-def test_an_invalid_file_is_replaced(tmp_path: Path, measured: Callable[..., list[int]], text: str) -> None:
+def test_an_invalid_file_is_replaced(tmp_path: Path, set_rates: Callable[..., list[int]], text: str) -> None:
     """It costs a measurement."""
     (tmp_path / "peaks.json").write_text(text)
-    measured((1e9, 2e9))
+    set_rates((1e9, 2e9))
 
     assert 1e9 == peaks.load_or_measure(tmp_path, 1).flops
     assert 1e9 == peaks.load_or_measure(tmp_path, 1).flops

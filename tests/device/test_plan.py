@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from plans import carry_out, spec
+from plans import build_spec, carry_out
 
 from ngbkit import options
 from ngbkit.api import Sweep
@@ -105,7 +105,7 @@ def test_compile_time_is_cold_or_warm(mlp: Workload) -> None:
     """A compiler with a cache has both, and the next run knows the cold one; others have one."""
     sweep = Sweep(mlp, ["onnxruntime", "openvino"], [1], repeats=5, threads=1)
     first, _ = carry_out(sweep)
-    assert plan.carry_out(replace(spec(sweep), run_id="again"), lambda event: None) == "finished"
+    assert plan.carry_out(replace(build_spec(sweep), run_id="again"), lambda event: None) == "finished"
     with Journal(plan.locate_journal(options.get_state_dir(), "cpu", "again"), writable=False) as journal:
         again = {record.trial_id: record for record in journal.records()}[first["openvino", 1].trial_id]
     cached, plain = first["openvino", 1], first["onnxruntime", 1]
@@ -145,7 +145,7 @@ def test_a_record_is_in_the_journal_before_it_is_published(mlp: Workload) -> Non
                 if event["record"]["trial_id"] not in journal.statuses():
                     early.append(event)
 
-    plan.carry_out(spec(sweep), publish)
+    plan.carry_out(build_spec(sweep), publish)
 
     assert [] == early
 
@@ -184,7 +184,7 @@ def test_statuses_that_are_retried_are_run_again(mlp: Workload) -> None:
 
 def test_two_plans_of_one_run_do_not_measure_side_by_side(mlp: Workload) -> None:
     """The journal is a fence."""
-    plan_spec = spec(Sweep(mlp, ["identity"], [1], repeats=5, threads=1))
+    plan_spec = build_spec(Sweep(mlp, ["identity"], [1], repeats=5, threads=1))
     with Journal(plan.locate_journal(options.get_state_dir(), "cpu", "run")), pytest.raises(FencedError):
         plan.carry_out(plan_spec, lambda event: None)
 

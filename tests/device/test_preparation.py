@@ -18,7 +18,7 @@ CONV = blocks.conv(width=4, depth=2, size=(8, 8))
 FACTORS = {"width": 4, "depth": 2}
 
 
-def message(folder: Path, batch_sizes: list[int]) -> dict[str, Any]:
+def build_message(folder: Path, batch_sizes: list[int]) -> dict[str, Any]:
     return {
         "workload": CONV.to_json(),
         "factors": FACTORS,
@@ -34,10 +34,10 @@ def test_a_workload_is_prepared_once(tmp_path: Path) -> None:
     """The cache serves it later, and a new batch size does not change the other files."""
     folder = tmp_path / "prepared"
     before = preparation.load(folder, [1, 3])
-    prepared = preparation.prepare(message(folder, [1, 3]))
+    prepared = preparation.prepare(build_message(folder, [1, 3]))
     times = {file.name: file.stat().st_mtime_ns for file in folder.glob("batch-[0-9]*")}
     loaded = preparation.load(folder, [1, 3])
-    more = preparation.prepare(message(folder, [1, 3, 5]))
+    more = preparation.prepare(build_message(folder, [1, 3, 5]))
 
     assert None is before
     assert prepared == loaded
@@ -49,7 +49,7 @@ def test_a_workload_is_prepared_once(tmp_path: Path) -> None:
 
 def test_the_reference_is_exact_and_has_the_error_of_the_baseline(tmp_path: Path) -> None:
     """float64 outputs of the first samples, and the error of float32."""
-    prepared = preparation.prepare(message(tmp_path, []))
+    prepared = preparation.prepare(build_message(tmp_path, []))
     read = reference.read_reference(prepared["reference"])
 
     assert np.float64 is read.outputs[0].dtype.type
@@ -66,7 +66,7 @@ def test_an_onnx_file_is_prepared_as_a_module_is(mlp: Workload, tmp_path: Path) 
     store = Store(tmp_path / "artifacts")
     for path in mlp.artifacts.values():
         store.add(path)
-    request = {**message(tmp_path / "prepared", [1, 2]), "workload": mlp.to_json(), "factors": {}}
+    request = {**build_message(tmp_path / "prepared", [1, 2]), "workload": mlp.to_json(), "factors": {}}
     prepared = preparation.prepare({**request, "artifacts": str(tmp_path / "artifacts")})
 
     assert "onnx, float64" == prepared["facts"]["reference"]

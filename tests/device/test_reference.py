@@ -24,12 +24,12 @@ LINE = [TensorSpec(name="x", shape=(8,))]
 ORT = "onnxruntime, graph optimisations off"
 
 
-def of_module(module: nn.Module) -> Reference:
+def build_module_reference(module: nn.Module) -> Reference:
     network = Network(inputs=LINE, module=module.eval())
     return reference.build_reference(network, 0, threads=1, onnx=lambda rows: pytest.fail("it is a module"))
 
 
-def of_file(workload: Workload, folder: Path) -> Reference:
+def build_file_reference(workload: Workload, folder: Path) -> Reference:
     network = onnx_source.build(workload, {})
     assert network.onnx is not None
     file = network.onnx
@@ -38,7 +38,7 @@ def of_file(workload: Workload, folder: Path) -> Reference:
     )
 
 
-def write(path: Path, nodes: list[Any], outputs: dict[str, int]) -> Workload:
+def write_graph(path: Path, nodes: list[Any], outputs: dict[str, int]) -> Workload:
     """A graph from x, of shape (batch, 8), with an 8 x 8 weight w."""
     weight = numpy_helper.from_array(np.random.default_rng(0).standard_normal((8, 8)).astype(np.float32), "w")
     graph = helper.make_graph(
@@ -90,7 +90,7 @@ class Random(nn.Module):
 
 def test_every_output_has_its_own_error() -> None:
     """One that cancels loses digits, one that is exact none, and labels stay integers."""
-    expected = of_module(Several())
+    expected = build_module_reference(Several())
 
     assert ["f", "f", "i"] == [output.dtype.kind for output in expected.outputs]
     assert (0.0, 0.0) == (expected.errors[0], expected.errors[2])
@@ -100,7 +100,7 @@ def test_every_output_has_its_own_error() -> None:
 
 def test_an_overflow_of_float32_is_expected() -> None:
     """Where the network itself overflows, infinity is right."""
-    (output,) = of_module(Overflowing()).outputs
+    (output,) = build_module_reference(Overflowing()).outputs
 
     assert np.isinf(output).any()
 
@@ -116,12 +116,12 @@ def test_an_overflow_of_float32_is_expected() -> None:
 )
 def test_a_module_without_float64_is_its_own_reference(module: nn.Module, name: str) -> None:
     """The name of the reference says so."""
-    assert re.fullmatch(name, of_module(module).name)
+    assert re.fullmatch(name, build_module_reference(module).name)
 
 
 def test_a_reference_reads_back(tmp_path: Path) -> None:
     """With the type of each output; its name is stored elsewhere."""
-    expected = of_module(Several())
+    expected = build_module_reference(Several())
     expected.write(tmp_path / "a.npz")
 
     back = reference.read_reference(tmp_path / "a.npz")
@@ -134,7 +134,7 @@ def test_a_reference_reads_back(tmp_path: Path) -> None:
 
 def test_a_file_has_a_reference_in_float64_too(mlp: Workload, tmp_path: Path) -> None:
     """And ONNX Runtime's own error is measured against it."""
-    expected = of_file(mlp, tmp_path)
+    expected = build_file_reference(mlp, tmp_path)
 
     assert "onnx, float64" == expected.name
     assert np.float64 == expected.outputs[0].dtype
@@ -147,7 +147,7 @@ def test_every_output_of_a_file_has_a_reference(tmp_path: Path) -> None:
         helper.make_node("MatMul", ["x", "w"], ["y"]),
         helper.make_node("ArgMax", ["y"], ["i"], axis=1, keepdims=0),
     ]
-    expected = of_file(write(tmp_path / "net.onnx", nodes, {"y": 1, "i": 7}), tmp_path)
+    expected = build_file_reference(write_graph(tmp_path / "net.onnx", nodes, {"y": 1, "i": 7}), tmp_path)
 
     assert [np.dtype(np.float64), np.dtype(np.int64)] == [output.dtype for output in expected.outputs]
     assert expected.errors[1] == 0
@@ -163,7 +163,7 @@ def test_without_float64_the_reference_is_the_runtimes(
 
     monkeypatch.setattr(exact, "run", refuse)
 
-    expected = of_file(mlp, tmp_path)
+    expected = build_file_reference(mlp, tmp_path)
 
     assert f"{ORT}; no float64: it takes longer than 1 s" == expected.name
     assert (0.0,) == expected.errors
@@ -176,7 +176,7 @@ def test_a_float64_far_from_the_runtime_is_rejected(
     """One of the two is wrong, and a wrong reference with a large error would accept everything."""
     monkeypatch.setattr(exact, "run", lambda *args, **kwargs: [np.ones((2, 4))])
 
-    expected = of_file(mlp, tmp_path)
+    expected = build_file_reference(mlp, tmp_path)
 
     assert expected.name.startswith(f"{ORT}; no float64: it is ")
     assert (0.0,) == expected.errors
@@ -185,7 +185,7 @@ def test_a_float64_far_from_the_runtime_is_rejected(
 def test_a_file_that_nothing_can_run_has_no_reference(tmp_path: Path) -> None:
     """The preparation does not fail; the trials will show the fault of the file."""
     nodes = [helper.make_node("Frobnicate", ["x"], ["y"], domain="my.company")]
-    expected = of_file(write(tmp_path / "net.onnx", nodes, {"y": 1}), tmp_path)
+    expected = build_file_reference(write_graph(tmp_path / "net.onnx", nodes, {"y": 1}), tmp_path)
 
     assert () == expected.outputs
     assert expected.name.startswith("none: ")

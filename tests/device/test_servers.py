@@ -26,7 +26,7 @@ def servers(tmp_path: Path) -> Iterator[Servers]:
     pool.close()
 
 
-def alive(child: Child) -> bool:
+def is_alive(child: Child) -> bool:
     try:
         return psutil.Process(child.pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -37,12 +37,12 @@ def test_a_child_answers_and_ends_on_request(servers: Servers) -> None:
     """It has the server's imports and answers one message at a time."""
     child = servers.get(["json"]).fork()
     reply = child.ask({"op": "usage"}, 30)
-    running = alive(child)
+    running = is_alive(child)
     child.end()
 
     assert reply["peak_memory_bytes"] > 1_000_000
     assert running
-    assert not alive(child)
+    assert not is_alive(child)
 
 
 def test_a_server_is_started_once_for_the_same_imports(servers: Servers) -> None:

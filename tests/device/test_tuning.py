@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from plans import carry_out, spec
+from plans import build_spec, carry_out
 
 from ngbkit import options
 from ngbkit.api import Sweep
@@ -109,5 +109,5 @@ def test_results_of_tuning_are_separate_from_caches(mlp: Workload) -> None:
     folder = tuning.locate_folder(options.get_state_dir(), "cpu")
 
     assert len(list((folder / "searching" / "batch-1").iterdir())) == 4
-    assert spec(sweep).state_dir / "cache" not in folder.parents
+    assert build_spec(sweep).state_dir / "cache" not in folder.parents
     assert plan.locate_journal(options.get_state_dir(), "cpu", "run").exists()

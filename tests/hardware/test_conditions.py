@@ -20,7 +20,7 @@ OWN = os.getpid()
 CPU = "sys/devices/system/cpu"
 
 
-def stat(*cores: tuple[int, int, int]) -> str:
+def build_stat(*cores: tuple[int, int, int]) -> str:
     """/proc/stat of cores that were busy, idle and stolen for so many ticks."""
     rows = [(sum(column) for column in zip(*cores, strict=True)), *cores]
     names = ["cpu", *(f"cpu{number}" for number in range(len(cores)))]
@@ -30,7 +30,7 @@ def stat(*cores: tuple[int, int, int]) -> str:
     return "\n".join([*lines, "intr 1 0 0", "ctxt 5"])
 
 
-def process(pid: int, name: str, ticks: int) -> dict[str, object]:
+def build_process(pid: int, name: str, ticks: int) -> dict[str, object]:
     """A process that has computed for so many ticks."""
     return {f"proc/{pid}/stat": f"{pid} ({name}) S 1 1 1 0 -1 0 0 0 0 0 {ticks} 0 0 0 20 0 1 0"}
 
@@ -61,7 +61,7 @@ DESKTOP: dict[str, object] = {
 }
 
 
-def changing(root: Path, later: Mapping[str, object]) -> Callable[[float], None]:
+def build_sleep(root: Path, later: Mapping[str, object]) -> Callable[[float], None]:
     """A sleep in which files of a tree change."""
     return lambda seconds: (record(root, later), None)[1]
 
@@ -77,7 +77,7 @@ def test_an_observation_is_plain_json() -> None:
 
 def test_a_laptop_is_observed(tmp_path: Path) -> None:
     """Clocks, cores, temperature, power, memory."""
-    observed = conditions.observe(0, record(tmp_path, {**DESKTOP, "proc/stat": stat(*[(1, 1, 0)] * 4)}))
+    observed = conditions.observe(0, record(tmp_path, {**DESKTOP, "proc/stat": build_stat(*[(1, 1, 0)] * 4)}))
 
     assert (0.5, 0.4, 0.3) == (observed["load_1min"], observed["load_5min"], observed["load_15min"])
     assert (["powersave"], True) == (observed["governors"], observed["turbo"])
@@ -93,11 +93,23 @@ def test_a_laptop_is_observed(tmp_path: Path) -> None:
 
 def test_the_work_of_others_is_observed(tmp_path: Path) -> None:
     """Without this process; the busiest are named, except idle ones; steal is separate."""
-    before = {**process(OWN, "own", 100), **process(7, "idle", 5), **process(8, "a (b) c", 5), **process(9, "hog", 0)}
-    after = {**process(OWN, "own", 110), **process(7, "idle", 5), **process(8, "a (b) c", 6), **process(9, "hog", 20)}
-    record(tmp_path, {"proc/stat": stat((100, 100, 0), (0, 200, 0)), "proc/vmstat": "pswpin 5\npswpout 7", **before})
-    later = {"proc/stat": stat((131, 167, 2), (0, 300, 0)), "proc/vmstat": "pswpin 5\npswpout 9", **after}
-    observed = conditions.observe(1, tmp_path, changing(tmp_path, later))
+    before = {
+        **build_process(OWN, "own", 100),
+        **build_process(7, "idle", 5),
+        **build_process(8, "a (b) c", 5),
+        **build_process(9, "hog", 0),
+    }
+    after = {
+        **build_process(OWN, "own", 110),
+        **build_process(7, "idle", 5),
+        **build_process(8, "a (b) c", 6),
+        **build_process(9, "hog", 20),
+    }
+    record(
+        tmp_path, {"proc/stat": build_stat((100, 100, 0), (0, 200, 0)), "proc/vmstat": "pswpin 5\npswpout 7", **before}
+    )
+    later = {"proc/stat": build_stat((131, 167, 2), (0, 300, 0)), "proc/vmstat": "pswpin 5\npswpout 9", **after}
+    observed = conditions.observe(1, tmp_path, build_sleep(tmp_path, later))
 
     assert (10.5, 1.0, 2) == (observed["other_busy_percent"], observed["steal_percent"], observed["swapped_pages"])
     assert ["hog", "a (b) c"] == observed["busiest"]
@@ -105,7 +117,7 @@ def test_the_work_of_others_is_observed(tmp_path: Path) -> None:
 
 def test_a_board_without_reports_is_observed_too(tmp_path: Path) -> None:
     """Missing clocks, sibling threads and battery are None, without a warning."""
-    observed = conditions.observe(0, record(tmp_path, {"proc/stat": stat((1, 1, 0))}))
+    observed = conditions.observe(0, record(tmp_path, {"proc/stat": build_stat((1, 1, 0))}))
 
     assert {None} == {
         observed[name]
@@ -214,7 +226,7 @@ class Machine:
         task = f"proc/{OWN}/task/{OWN}"
         accounts = {f"{task}/schedstat": schedstat, "proc/self/schedstat": schedstat} if self.accounts else {}
         status = f"voluntary_ctxt_switches:\t9\nnonvoluntary_ctxt_switches:\t{self.switches}"
-        times = stat((1, self.idle, self.stolen), (1, 0, 0))
+        times = build_stat((1, self.idle, self.stolen), (1, 0, 0))
         record(self.root, {"proc/stat": times, f"{task}/status": status, **accounts})
 
     def turn(self, **amounts: float) -> Interference:

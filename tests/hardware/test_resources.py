@@ -16,14 +16,14 @@ MEMINFO = "MemTotal:       8000 kB\nMemFree:        1000 kB\nMemAvailable:   500
 MACHINE = {"proc/meminfo": MEMINFO}
 
 
-def version_2(path: str, limit: object, used: int, inactive: int) -> dict[str, object]:
+def build_group_v2(path: str, limit: object, used: int, inactive: int) -> dict[str, object]:
     """A control group of version 2."""
     folder = f"sys/fs/cgroup/{path}"
     stat = f"anon 7\ninactive_file {inactive}\nactive_file 3"
     return {f"{folder}/memory.max": limit, f"{folder}/memory.current": used, f"{folder}/memory.stat": stat}
 
 
-def version_1(path: str, limit: int, used: int, inactive: int) -> dict[str, object]:
+def build_group_v1(path: str, limit: int, used: int, inactive: int) -> dict[str, object]:
     """A control group of version 1."""
     folder = f"sys/fs/cgroup/memory/{path}"
     stat = f"cache 9\ntotal_inactive_file {inactive}"
@@ -43,16 +43,16 @@ def test_memory_without_control_groups_is_the_machines(tmp_path: Path) -> None:
 
 def test_a_control_group_of_version_2_limits_memory(tmp_path: Path) -> None:
     """Its limit without what is in use, the inactive file cache not counted as used."""
-    files = {"proc/self/cgroup": "0::/user/job", **version_2("user/job", 1_000_000, 400_000, 100_000)}
-    record(tmp_path, {**MACHINE, **files, **version_2("user", "max", 900_000, 0)})
+    files = {"proc/self/cgroup": "0::/user/job", **build_group_v2("user/job", 1_000_000, 400_000, 100_000)}
+    record(tmp_path, {**MACHINE, **files, **build_group_v2("user", "max", 900_000, 0)})
 
     assert 700_000 == resources.read_available_memory_bytes(tmp_path)
 
 
 def test_the_tightest_control_group_around_counts(tmp_path: Path) -> None:
     """A parent's limit applies to all its children."""
-    files = {"proc/self/cgroup": "0::/user/job", **version_2("user/job", "max", 400_000, 0)}
-    record(tmp_path, {**MACHINE, **files, **version_2("user", 950_000, 900_000, 0)})
+    files = {"proc/self/cgroup": "0::/user/job", **build_group_v2("user/job", "max", 400_000, 0)}
+    record(tmp_path, {**MACHINE, **files, **build_group_v2("user", 950_000, 900_000, 0)})
 
     assert 50_000 == resources.read_available_memory_bytes(tmp_path)
 
@@ -60,22 +60,24 @@ def test_the_tightest_control_group_around_counts(tmp_path: Path) -> None:
 def test_a_control_group_of_version_1_limits_memory(tmp_path: Path) -> None:
     """By its own file names; a group without a limit is not the tightest."""
     groups = "5:cpu,cpuacct:/\n4:memory:/job\n0::/"
-    files = {"proc/self/cgroup": groups, **version_1("job", 1_000_000, 400_000, 50_000)}
-    record(tmp_path, {**MACHINE, **files, **version_1("", 9223372036854771712, 900_000, 0)})
+    files = {"proc/self/cgroup": groups, **build_group_v1("job", 1_000_000, 400_000, 50_000)}
+    record(tmp_path, {**MACHINE, **files, **build_group_v1("", 9223372036854771712, 900_000, 0)})
 
     assert 650_000 == resources.read_available_memory_bytes(tmp_path)
 
 
 def test_a_container_sees_its_own_group_as_the_topmost(tmp_path: Path) -> None:
     """The folder that the kernel names does not exist there."""
-    record(tmp_path, {**MACHINE, "proc/self/cgroup": "4:memory:/docker/1f", **version_1("", 1_000_000, 400_000, 0)})
+    record(
+        tmp_path, {**MACHINE, "proc/self/cgroup": "4:memory:/docker/1f", **build_group_v1("", 1_000_000, 400_000, 0)}
+    )
 
     assert 600_000 == resources.read_available_memory_bytes(tmp_path)
 
 
 def test_memory_is_never_less_than_none(tmp_path: Path) -> None:
     """A group may be over a limit that was lowered."""
-    record(tmp_path, {**MACHINE, "proc/self/cgroup": "0::/", **version_2("", 1_000, 4_000, 0)})
+    record(tmp_path, {**MACHINE, "proc/self/cgroup": "0::/", **build_group_v2("", 1_000, 4_000, 0)})
 
     assert 0 == resources.read_available_memory_bytes(tmp_path)
 

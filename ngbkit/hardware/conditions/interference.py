@@ -52,7 +52,7 @@ class Interference:
 
 
 class InterferenceMonitor:
-    """Measures what other work takes from process `pid` during a turn; ProcessLookupError if there is no such process.
+    """Measures the interference of other work with process `pid` in a turn; ProcessLookupError without that process.
 
     The process must be idle when a turn begins and ends, as a child that waits for its next message is: the kernel
     books a thread's time when the thread releases its core. `clock` returns the wall time, in seconds.

@@ -11,7 +11,7 @@ from ngbkit.device.timing import intervals
 nan = np.nan
 
 
-def drawn(distribution: str, generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+def draw_ratios(distribution: str, generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
     """Log ratios whose true median is 0."""
     if distribution == "student":
         return 0.05 * generator.standard_t(3, shape)
@@ -46,7 +46,7 @@ def test_intervals_are_those_of_scipy(rounds: int, widening: float, distribution
 
     SciPy's steps from value to value then cover too rarely (91 % at 13 rounds; see the module).
     """
-    values = drawn(distribution, np.random.default_rng(rounds), (30, rounds))
+    values = draw_ratios(distribution, np.random.default_rng(rounds), (30, rounds))
     theirs = stats.bootstrap(
         (values,),
         np.median,
@@ -70,7 +70,7 @@ def test_intervals_are_those_of_scipy(rounds: int, widening: float, distribution
 @pytest.mark.parametrize("rounds", [10, 13, 20, 40, 100])
 def test_intervals_cover_as_often_as_their_level(rounds, distribution):
     """The 95 % interval covers the true median in 93 to 97 % of 5,000 repetitions."""
-    values = drawn(distribution, np.random.default_rng(rounds), (5000, rounds))
+    values = draw_ratios(distribution, np.random.default_rng(rounds), (5000, rounds))
 
     low, high = intervals.compute_median_interval(values, 0.95)
 

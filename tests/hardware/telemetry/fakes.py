@@ -62,7 +62,7 @@ class Pynvml:
         return answer
 
 
-def gpu(number: int, answers: Mapping[Any, Any] | None = None) -> dict[Any, Any]:
+def build_gpu(number: int, answers: Mapping[Any, Any] | None = None) -> dict[Any, Any]:
     """Build a GPU with name, UUID and further answers, by function or by function and arguments."""
     identity = {"nvmlDeviceGetName": "NVIDIA Some GPU", "nvmlDeviceGetUUID": f"GPU-{number}{number}aa-0000"}
     return {**identity, **(answers or {})}

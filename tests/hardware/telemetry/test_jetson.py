@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from boards import AGX_ORIN, HWMON, ORIN_NX, THERMAL, XAVIER
-from fakes import Pynvml, gpu
+from fakes import Pynvml, build_gpu
 from recorded import record
 
 from ngbkit.hardware import telemetry
@@ -157,7 +157,7 @@ def test_a_jetson_without_its_own_gpu_may_have_another(tmp_path: Path, monkeypat
     """NVML reads one in a slot; if that fails, the board remains."""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     root = record(tmp_path, {name: text for name, text in AGX_ORIN.items() if "ga10b" not in name})
-    monkeypatch.setitem(sys.modules, "pynvml", Pynvml([gpu(0)]))
+    monkeypatch.setitem(sys.modules, "pynvml", Pynvml([build_gpu(0)]))
     slotted = telemetry.open("cuda:0", root)
     monkeypatch.setitem(sys.modules, "pynvml", Pynvml([]))
     alone = telemetry.open("cuda:0", root)

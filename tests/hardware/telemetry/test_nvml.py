@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from fakes import Pynvml, gpu
+from fakes import Pynvml, build_gpu
 
 from ngbkit.hardware import telemetry
 
@@ -60,7 +60,7 @@ def open_chip(
 
 def test_a_gpu_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """In plain units; idling and a user's clocks are no throttling."""
-    reading = open_chip(monkeypatch, tmp_path, gpu(0, TALKATIVE)).read()
+    reading = open_chip(monkeypatch, tmp_path, build_gpu(0, TALKATIVE)).read()
 
     assert (98765.432, 412.5, 97.0) == (reading.energy_j, reading.power_w, reading.busy_percent)
     assert (3 << 30, {7: 1 << 30}) == (reading.memory_used_bytes, reading.process_memory_bytes)
@@ -82,9 +82,9 @@ def test_a_refusal_costs_one_field(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, refused: object, field: str
 ) -> None:
     """All others stay."""
-    complete = open_chip(monkeypatch, tmp_path, gpu(0, TALKATIVE)).read()
+    complete = open_chip(monkeypatch, tmp_path, build_gpu(0, TALKATIVE)).read()
     partial = {name: answer for name, answer in TALKATIVE.items() if name != refused}
-    reading = open_chip(monkeypatch, tmp_path, gpu(0, partial)).read()
+    reading = open_chip(monkeypatch, tmp_path, build_gpu(0, partial)).read()
     names = ("energy_j", "power_w", "busy_percent", "memory_used_bytes", "clock_mhz", "temperature_c", "throttled")
 
     assert [field] == [name for name in names if getattr(reading, name) != getattr(complete, name)]
@@ -93,7 +93,7 @@ def test_a_refusal_costs_one_field(
 
 def test_a_gpu_that_refuses_everything_is_still_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """All is None, and nothing raises; an unreported throttling is none."""
-    chip = open_chip(monkeypatch, tmp_path, gpu(0))
+    chip = open_chip(monkeypatch, tmp_path, build_gpu(0))
     reading, description = chip.read(), chip.describe()
 
     assert telemetry.Reading(time_s=reading.time_s) == reading
@@ -116,7 +116,7 @@ def test_the_delay_of_power_depends_on_its_source(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, answers: dict[Any, Any], power: float | None, lag: float
 ) -> None:
     """Instantaneous power is preferred."""
-    chip = open_chip(monkeypatch, tmp_path, gpu(0, answers))
+    chip = open_chip(monkeypatch, tmp_path, build_gpu(0, answers))
 
     assert (power, lag) == (chip.read().power_w, chip.lag_s)
 
@@ -126,13 +126,16 @@ def test_an_older_driver_reports_throttling_by_its_older_name(monkeypatch: pytes
     answers = {"nvmlDeviceGetCurrentClocksThrottleReasons": 0x48}
 
     assert {"hardware slowdown", "hardware thermal slowdown"} == (
-        open_chip(monkeypatch, tmp_path, gpu(0, answers)).read().throttled
+        open_chip(monkeypatch, tmp_path, build_gpu(0, answers)).read().throttled
     )
 
 
 def test_a_newer_library_reports_temperature_by_its_newer_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The older name is deprecated."""
-    assert 44.0 == open_chip(monkeypatch, tmp_path, gpu(0, {("nvmlDeviceGetTemperatureV", 0): 44})).read().temperature_c
+    assert (
+        44.0
+        == open_chip(monkeypatch, tmp_path, build_gpu(0, {("nvmlDeviceGetTemperatureV", 0): 44})).read().temperature_c
+    )
 
 
 def test_memory_of_the_driver_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -140,12 +143,12 @@ def test_memory_of_the_driver_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_p
     answers = {("nvmlDeviceGetMemoryInfo", 2): SimpleNamespace(used=2 << 30, total=80 << 30)}
     monkeypatch.setattr(Pynvml, "nvmlMemory_v2", 2, raising=False)
 
-    assert 2 << 30 == open_chip(monkeypatch, tmp_path, gpu(0, {**TALKATIVE, **answers})).read().memory_used_bytes
+    assert 2 << 30 == open_chip(monkeypatch, tmp_path, build_gpu(0, {**TALKATIVE, **answers})).read().memory_used_bytes
 
 
 def test_a_gpu_describes_itself(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Name, driver, limits and modes, as plain JSON."""
-    description = open_chip(monkeypatch, tmp_path, gpu(0, TALKATIVE)).describe()
+    description = open_chip(monkeypatch, tmp_path, build_gpu(0, TALKATIVE)).describe()
 
     assert description == json.loads(json.dumps(description))
     assert ("NVIDIA Some GPU", "580.1", "96.00", 700.0) == (
@@ -162,7 +165,7 @@ def test_a_gpu_describes_itself(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 
 def test_the_gpu_is_the_one_that_children_see(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """This process's choice precedes the accelerator's number, as it does for them."""
-    gpus = [gpu(number, TALKATIVE) for number in range(3)]
+    gpus = [build_gpu(number, TALKATIVE) for number in range(3)]
     by_number = open_chip(monkeypatch, tmp_path, *gpus, accelerator="cuda:2").describe()
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0")
     by_choice = open_chip(monkeypatch, tmp_path, *gpus, accelerator="cuda:2").describe()
@@ -174,7 +177,7 @@ def test_a_slice_has_memory_of_its_own_and_no_power(monkeypatch: pytest.MonkeyPa
     """Power, energy and use are those of all slices together, clocks those of the shared GPU."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-77bb")
     chip = open_chip(
-        monkeypatch, tmp_path, gpu(0, {**TALKATIVE, "nvmlDeviceGetMigMode": [1, 1], "slices": [{}, SLICE]})
+        monkeypatch, tmp_path, build_gpu(0, {**TALKATIVE, "nvmlDeviceGetMigMode": [1, 1], "slices": [{}, SLICE]})
     )
     reading = chip.read()
 
@@ -204,7 +207,7 @@ def test_without_a_driver_the_problem_says_so(monkeypatch: pytest.MonkeyPatch, t
 
 def test_a_missing_gpu_is_named_with_the_listed_ones(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """By number and UUID."""
-    monkeypatch.setitem(sys.modules, "pynvml", Pynvml([gpu(0)]))
+    monkeypatch.setitem(sys.modules, "pynvml", Pynvml([build_gpu(0)]))
 
     assert None is telemetry.open("cuda:4", tmp_path)
     assert telemetry.find_problem("cuda:4", tmp_path).startswith("no GPU '4'")
@@ -213,6 +216,6 @@ def test_a_missing_gpu_is_named_with_the_listed_ones(monkeypatch: pytest.MonkeyP
 
 def test_a_working_gpu_has_no_problem(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The answer is an empty text."""
-    monkeypatch.setitem(sys.modules, "pynvml", Pynvml([gpu(0)]))
+    monkeypatch.setitem(sys.modules, "pynvml", Pynvml([build_gpu(0)]))
 
     assert "" == telemetry.find_problem("cuda:0", tmp_path)

@@ -12,21 +12,23 @@ from ngbkit.hardware.telemetry import Reading, Use
 from ngbkit.hardware.telemetry.use import Totals
 
 
-def turn(seconds: float, period: float = 0.02, start: float = 0.0, **fields: Callable[[float], Any]) -> list[Reading]:
+def build_turn(
+    seconds: float, period: float = 0.02, start: float = 0.0, **fields: Callable[[float], Any]
+) -> list[Reading]:
     """Build the readings of a turn; each field is a function of the time."""
     count = round(seconds / period)
     times = [start + seconds * index / count for index in range(count + 1)]
     return [Reading(time_s=time_s, **{name: function(time_s) for name, function in fields.items()}) for time_s in times]
 
 
-def summarize(turns: Iterable[list[Reading]], lag_s: float = 0.1) -> Use:
+def sum_up(turns: Iterable[list[Reading]], lag_s: float = 0.1) -> Use:
     totals = Totals(lag_s=lag_s)
     for readings in turns:
         totals.add(readings)
     return totals.summarize()
 
 
-def step_counter(watts: Callable[[float], float], every: float = 0.1, step: float = 0.001) -> Callable[[float], float]:
+def build_counter(watts: Callable[[float], float], every: float = 0.1, step: float = 0.001) -> Callable[[float], float]:
     """Build an energy counter that is updated only every so often."""
     return lambda time_s: (
         sum(watts(step * tick) for tick in range(round(int(time_s / every + 1e-9) * every / step))) * step
@@ -35,12 +37,12 @@ def step_counter(watts: Callable[[float], float], every: float = 0.1, step: floa
 
 def test_without_a_turn_there_is_no_use() -> None:
     """All is None."""
-    assert Use() == summarize([])
+    assert Use() == sum_up([])
 
 
 def test_energy_is_the_difference_of_the_counter() -> None:
     """Over the whole turn, although its first readings are discarded."""
-    use = summarize([turn(2.0, energy_j=lambda time_s: 1000 + 50 * time_s)])
+    use = sum_up([build_turn(2.0, energy_j=lambda time_s: 1000 + 50 * time_s)])
 
     assert (100.0, 2.0) == (pytest.approx(use.energy_j), use.turns_s)
 
@@ -48,7 +50,7 @@ def test_energy_is_the_difference_of_the_counter() -> None:
 def test_the_counter_precedes_power() -> None:
     """It misses nothing between two readings."""
     assert 100.0 == pytest.approx(
-        summarize([turn(2.0, energy_j=lambda time_s: 50 * time_s, power_w=lambda time_s: 70.0)]).energy_j
+        sum_up([build_turn(2.0, energy_j=lambda time_s: 50 * time_s, power_w=lambda time_s: 70.0)]).energy_j
     )
 
 
@@ -60,22 +62,22 @@ def test_without_a_counter_energy_is_the_area_under_power() -> None:
         *(Reading(time_s=time_s, power_w=power) for time_s, power in settled),
     ]
 
-    assert 17.0 * 2.1 == pytest.approx(summarize([readings]).energy_j)
+    assert 17.0 * 2.1 == pytest.approx(sum_up([readings]).energy_j)
 
 
 def test_earlier_work_is_not_charged_to_a_turn() -> None:
     """The counter lags: at the beginning of a turn it still adds earlier energy."""
-    counter = step_counter(lambda time_s: 2000.0 if time_s < 1.03 else 100.0)
-    use = summarize([turn(2.0, start=1.03, energy_j=counter)])
+    counter = build_counter(lambda time_s: 2000.0 if time_s < 1.03 else 100.0)
+    use = sum_up([build_turn(2.0, start=1.03, energy_j=counter)])
 
     assert 200.0 == pytest.approx(use.energy_j, rel=0.01)
 
 
 def test_energy_of_turns_adds_up() -> None:
     """Without that of the time between."""
-    turns = [turn(1.0, start=10.0 * index, energy_j=lambda time_s: 30 * time_s) for index in range(4)]
+    turns = [build_turn(1.0, start=10.0 * index, energy_j=lambda time_s: 30 * time_s) for index in range(4)]
 
-    assert 120.0 == pytest.approx(summarize(turns).energy_j)
+    assert 120.0 == pytest.approx(sum_up(turns).energy_j)
 
 
 @pytest.mark.parametrize(
@@ -93,26 +95,28 @@ def test_energy_of_turns_adds_up() -> None:
 def test_energy_is_reported_only_if_it_is_accurate(seconds: float, turns: int, reported: bool) -> None:
     """Short turns never are, however many."""
     # Dense readings, so that one follows the lag at once.
-    readings = [turn(seconds, 0.001, start=float(index), energy_j=lambda time_s: 30 * time_s) for index in range(turns)]
+    readings = [
+        build_turn(seconds, 0.001, start=float(index), energy_j=lambda time_s: 30 * time_s) for index in range(turns)
+    ]
 
-    assert reported == (summarize(readings).energy_j is not None)
+    assert reported == (sum_up(readings).energy_j is not None)
 
 
 def test_a_sensor_that_does_not_lag_needs_no_long_turns() -> None:
     """Every reading belongs to the turn."""
-    assert 1.5 == pytest.approx(summarize([turn(0.1, power_w=lambda time_s: 15.0)], lag_s=0.0).energy_j)
+    assert 1.5 == pytest.approx(sum_up([build_turn(0.1, power_w=lambda time_s: 15.0)], lag_s=0.0).energy_j)
 
 
 def test_a_counter_reset_is_rejected() -> None:
     """After a reload of the driver, without power, energy is unknown."""
-    readings = turn(2.0, energy_j=lambda time_s: 1000.0 if time_s < 1 else 5.0)
+    readings = build_turn(2.0, energy_j=lambda time_s: 1000.0 if time_s < 1 else 5.0)
 
-    assert None is summarize([readings]).energy_j
+    assert None is sum_up([readings]).energy_j
 
 
 def test_readings_without_energy_are_skipped() -> None:
     """The driver may refuse one of them."""
-    use = summarize([turn(2.0, energy_j=lambda time_s: None if 0.5 < time_s < 0.7 else 50 * time_s)])
+    use = sum_up([build_turn(2.0, energy_j=lambda time_s: None if 0.5 < time_s < 0.7 else 50 * time_s)])
 
     assert 100.0 == pytest.approx(use.energy_j)
 
@@ -121,7 +125,7 @@ def test_use_of_the_gpu_is_weighted_by_time() -> None:
     """Each reading reports the time before it; the first one that before the turn."""
     readings = [Reading(time_s=time_s, busy_percent=busy) for time_s, busy in ((0.0, 3.0), (1.0, 100.0), (4.0, 20.0))]
 
-    assert 40.0 == pytest.approx(summarize([readings]).gpu_percent)
+    assert 40.0 == pytest.approx(sum_up([readings]).gpu_percent)
 
 
 def test_clocks_are_those_during_calls() -> None:
@@ -129,7 +133,7 @@ def test_clocks_are_those_during_calls() -> None:
     readings = [
         Reading(time_s=float(second), clock_mhz=mhz) for second, mhz in enumerate((210.0, 1700.0, 1980.0, 1980.0))
     ]
-    use = summarize([readings, readings])
+    use = sum_up([readings, readings])
 
     assert (1980.0, 1700.0) == (use.clock_mhz, use.lowest_clock_mhz)
 
@@ -138,9 +142,10 @@ def test_peaks_are_the_highest_of_all_turns() -> None:
     """Memory and temperature, if they are reported."""
     totals = Totals(lag_s=0.1)
     totals.add(
-        turn(0.1, memory_used_bytes=lambda time_s: 5 if time_s else 9, temperature_c=lambda time_s: 50 + time_s), [3, 4]
+        build_turn(0.1, memory_used_bytes=lambda time_s: 5 if time_s else 9, temperature_c=lambda time_s: 50 + time_s),
+        [3, 4],
     )
-    totals.add(turn(0.1, memory_used_bytes=lambda time_s: 7))
+    totals.add(build_turn(0.1, memory_used_bytes=lambda time_s: 7))
     use = totals.summarize()
 
     assert (9, 4, pytest.approx(50.1)) == (use.peak_memory_bytes, use.process_memory_bytes, use.temperature_c)
@@ -152,21 +157,21 @@ def test_every_cause_of_throttling_in_a_turn_is_reported() -> None:
     during = Reading(time_s=1.0, throttled=frozenset({"power cap"}), events={"over-current": 3, "under-voltage": 1})
     after = Reading(time_s=2.0, events={"over-current": 4, "under-voltage": 1})
 
-    assert {"power cap", "over-current"} == summarize([[before, during, after]]).throttled
-    assert {"power cap"} == summarize([[before, during]]).throttled
+    assert {"power cap", "over-current"} == sum_up([[before, during, after]]).throttled
+    assert {"power cap"} == sum_up([[before, during]]).throttled
 
 
 def test_one_reading_is_not_a_turn() -> None:
     """It has no length; its memory counts."""
-    use = summarize([[Reading(time_s=1.0, energy_j=5.0, memory_used_bytes=8, clock_mhz=1.0)]])
+    use = sum_up([[Reading(time_s=1.0, energy_j=5.0, memory_used_bytes=8, clock_mhz=1.0)]])
 
     assert Use(samples=1, peak_memory_bytes=8) == use
 
 
 def test_facts_are_plain_json() -> None:
     """Throttling is a list."""
-    facts = summarize(
-        [turn(1.0, clock_mhz=lambda time_s: 900.0, throttled=lambda time_s: frozenset({"thermal", "a"}))]
+    facts = sum_up(
+        [build_turn(1.0, clock_mhz=lambda time_s: 900.0, throttled=lambda time_s: frozenset({"thermal", "a"}))]
     ).to_facts()
 
     assert facts == json.loads(json.dumps(facts))
