@@ -17,6 +17,7 @@ from ngbkit.optimizer.editing import open_model
 from ngbkit.optimizer.rules import RULES, Rule
 from ngbkit.optimizer.search import USUAL, Beam, Candidate, Cost, Step, search
 from ngbkit.optimizer.variants import Outcome
+from ngbkit.predictor.examples import export_network
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -137,7 +138,7 @@ def optimize(
     workload = variants.parse_network(network, [compiler])
     with TemporaryDirectory(prefix="ngbkit-optimize-") as scratch:
         folder = Path(scratch)
-        start = variants.export_network(workload, batch_size, folder)
+        start = export_network(workload, batch_size, folder)
         candidates = search(
             open_model(ir.load(start)), cost, rules, beam, lambda number, best: report(_format_progress(number, best))
         )

@@ -21,6 +21,7 @@ from ngbkit.optimizer.optimise import TOP, choose, save_candidate
 from ngbkit.optimizer.rules import RULES, Rule
 from ngbkit.optimizer.search import USUAL, Beam, Candidate, Cost, search
 from ngbkit.optimizer.variants import Outcome
+from ngbkit.predictor.examples import export_network
 from ngbkit.workloads.base import Workload
 
 MEASURED = "measured on {}"
@@ -183,7 +184,7 @@ def _study_network(
     """Return the preferred candidates of each cost model, and the results of all of them on each runtime."""
     with TemporaryDirectory(prefix="ngbkit-portability-") as scratch:
         folder = Path(scratch)
-        start = variants.export_network(workload, batch_size, folder)
+        start = export_network(workload, batch_size, folder)
         model = open_model(ir.load(start))
         candidates = {name: _select_cheaper(search(model, cost, rules, beam), top) for name, cost in costs.items()}
         files = _save_proved(chain.from_iterable(candidates.values()), start, folder)

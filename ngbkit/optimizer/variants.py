@@ -1,4 +1,4 @@
-"""Variants of a network: exported as files, and measured interleaved with the original."""
+"""Variants of a network, measured interleaved with the original."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import xarray as xr
 
-from ngbkit import metrics, options, registry, runs
+from ngbkit import metrics, registry, runs
 from ngbkit.compilers.base import GRAPH
 from ngbkit.errors import UsageError
 from ngbkit.files import hash_file
@@ -17,8 +17,7 @@ from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.trials import Choice
 from ngbkit.sweep.variables import NO_ROUND
 from ngbkit.workloads import onnx
-from ngbkit.workloads.base import Source, Workload
-from ngbkit.workloads.export import export_for
+from ngbkit.workloads.base import Workload
 
 LEVEL = 0.95
 """The level of the intervals of measured speed-ups."""
@@ -61,13 +60,6 @@ def parse_network(network: Any, compilers: Iterable[str]) -> Workload:
         names = ", ".join(workload.name for workload in workloads)
         raise UsageError(f"invalid network: got {names}; expected one network without factors.")
     return workloads[0]
-
-
-def export_network(workload: Workload, batch_size: int, folder: Path) -> Path:
-    """Export a network as one ONNX file, static in every dimension."""
-    source: Source = registry.load(registry.WORKLOADS, workload.source)
-    network = source.build(workload, {})
-    return export_for(network, folder, [batch_size], options.get_options()["seed"])[batch_size]
 
 
 def measure(

@@ -11,7 +11,7 @@ from ngbkit.dataset.storage import Data
 from ngbkit.predictor import scores
 from ngbkit.predictor.examples import Examples, collect
 from ngbkit.predictor.kinds import find_kind
-from ngbkit.predictor.kinds.base import Floats, Progress, silent
+from ngbkit.predictor.kinds.base import Floats, Progress, ignore_progress
 from ngbkit.predictor.splits import Split, split_examples
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def evaluate(
     split: Split = "random",
     seeds: Iterable[int] = (0, 1, 2),
     settings: Mapping[str, Mapping[str, Any]] | None = None,
-    progress: Progress = silent,
+    progress: Progress = ignore_progress,
 ) -> pd.DataFrame:
     """Fit each kind of model on a part of the networks and score its predictions of the others, per seed and fold.
 

@@ -239,19 +239,22 @@ def graph(workload: Workload, batch_size: int = 1, factors: Factors | None = Non
     UnsupportedError
         The network has no ONNX form.
     """
-    seed = options.get_options()["seed"]
     cached = _build_cache_path(workload, batch_size, factors or {})
     if cached.exists():
         return Graph.from_json(json.loads(zlib.decompress(cached.read_bytes())))
-    source: Source = registry.load(registry.WORKLOADS, workload.source)
-    network = source.build(workload, factors or {})
     with TemporaryDirectory(prefix="ngbkit-graph-") as folder:
-        file = export_for(network, Path(folder), [batch_size], seed)[batch_size]
-        result = graphs.read(file, batch_size)
+        result = graphs.read(export_network(workload, batch_size, Path(folder), factors), batch_size)
     cached.parent.mkdir(parents=True, exist_ok=True)
     with write_atomically(cached) as temporary:
         temporary.write_bytes(zlib.compress(json.dumps(result.to_json()).encode()))
     return result
+
+
+def export_network(workload: Workload, batch_size: int, folder: Path, factors: Factors | None = None) -> Path:
+    """Export a network as one ONNX file, static in every dimension."""
+    source: Source = registry.load(registry.WORKLOADS, workload.source)
+    network = source.build(workload, factors or {})
+    return export_for(network, folder, [batch_size], options.get_options()["seed"])[batch_size]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -315,16 +315,16 @@ def _compute_digest(
     """Hash a graph without its names, its order of operators and the values of weights."""
     digests = {value: _hash("input", index, _summarise_value(value)) for index, value in enumerate(inputs)}
 
-    def digest(value: ir.Value) -> str:
+    def find_digest(value: ir.Value) -> str:
         return digests[value] if value in digests else _hash("constant", _summarise_value(value))
 
     marks = []
     for node in nodes:
-        sources = [digest(value) for value in _iterate_inputs(node)]
+        sources = [find_digest(value) for value in _iterate_inputs(node)]
         results = [_summarise_value(value) for value in node.outputs]
         marks.append(_hash(_format_kind(node), _parse_attributes(node), sources, results))
         digests.update((value, _hash(marks[-1], index)) for index, value in enumerate(node.outputs))
-    return _hash(sorted(marks), [digest(value) for value in outputs if value not in constants])
+    return _hash(sorted(marks), [find_digest(value) for value in outputs if value not in constants])
 
 
 def _summarise_value(value: ir.Value) -> list[Any]:

@@ -17,7 +17,7 @@ from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.predictor.examples import Examples, Runtime, collect, graph
 from ngbkit.predictor.graphs import Graph
 from ngbkit.predictor.kinds import find_kind
-from ngbkit.predictor.kinds.base import Floats, Model, Progress, silent
+from ngbkit.predictor.kinds.base import Floats, Model, Progress, ignore_progress
 from ngbkit.predictor.splits import split_holdout
 from ngbkit.sweep.grid import Grid
 
@@ -86,7 +86,7 @@ class Predictor:
         UnknownNameError, UsageError
             As `column`; or the kind of model is not a sum of operators.
         """
-        contributions = self.model.contributions(graph)
+        contributions = self.model.compute_contributions(graph)
         if contributions is None:
             raise UsageError(
                 f"a model of kind {self.model.kind!r} has no cost per operator; expected one of 'gnn', 'linear', "
@@ -118,7 +118,9 @@ class Predictor:
                 raise UnknownNameError("device of this predictor", device, {name for name, _ in self.runtimes})
         if len(columns) > 1:
             devices = ", ".join(self.runtimes[column][0] for column in columns)
-            raise UsageError(f"this predictor knows {compiler} on several devices; expected device= one of {devices}.")
+            raise UsageError(
+                f"ambiguous compiler {compiler}: this predictor has several devices; expected device= one of {devices}."
+            )
         return columns[0]
 
     def predict(self, workloads: Any, batch_sizes: Iterable[int] = (1,), *, ci: float = 0.95) -> pd.DataFrame:
@@ -175,10 +177,10 @@ class Predictor:
         metadata = {
             "layout": _LAYOUT,
             "kind": self.model.kind,
-            "settings": self.model.settings(),
+            "settings": self.model.dump_settings(),
             "runtimes": self.runtimes,
         }
-        arrays = {f"model.{name}": np.ascontiguousarray(value) for name, value in self.model.arrays().items()}
+        arrays = {f"model.{name}": np.ascontiguousarray(value) for name, value in self.model.dump_arrays().items()}
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
         save_file({**arrays, "errors": np.ascontiguousarray(self.errors)}, target, {_METADATA: json.dumps(metadata)})
@@ -190,7 +192,7 @@ def fit(
     kind: str = "gnn",
     *,
     seed: int = 0,
-    progress: Progress = silent,
+    progress: Progress = ignore_progress,
     **settings: Any,
 ) -> Predictor:
     """Fit a predictor to the runtimes of a dataset.

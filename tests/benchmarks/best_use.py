@@ -65,7 +65,7 @@ def _print_ratio(workload: str, name: str, latencies: list[xr.DataArray]) -> Non
     medians = [
         [float(latency.sel(compiler=label).median()) for label in (name, f"{name}{SUFFIX}")] for latency in latencies
     ]
-    logs = [_log_ratio(latency, name) for latency in latencies]
+    logs = [_compute_log_ratio(latency, name) for latency in latencies]
     ratio, low, high = np.exp([statistics.fmean(logs), min(logs), max(logs)])
     ngbkit_ms, vendor_ms = (statistics.median(side) * 1e3 for side in zip(*medians, strict=True))
     verdict = "" if ratio <= BAR else f"  above {BAR}"
@@ -75,7 +75,7 @@ def _print_ratio(workload: str, name: str, latencies: list[xr.DataArray]) -> Non
     )
 
 
-def _log_ratio(latency: xr.DataArray, name: str) -> float:
+def _compute_log_ratio(latency: xr.DataArray, name: str) -> float:
     """Return the median over rounds of the logarithm of own over vendor latency, for one pair of processes."""
     ngbkit_logs, vendor_logs = (np.log(latency.sel(compiler=label).values) for label in (name, f"{name}{SUFFIX}"))
     return float(np.nanmedian(ngbkit_logs - vendor_logs))

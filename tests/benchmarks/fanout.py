@@ -189,10 +189,10 @@ def measure_many() -> None:
             durations.append(time.perf_counter() - began_call)
             for share in (1, 10, 50):
                 if progress.done >= progress.total * share / 100 and share not in memory:
-                    memory[share] = _memory_mb()
+                    memory[share] = _read_memory_mb()
         wall = time.perf_counter() - began
         watcher.join()
-        memory[100] = _memory_mb()
+        memory[100] = _read_memory_mb()
         report(f"{len(sweep):,} trials of one engine, trials a second", len(sweep) / wall, "a second", "-")
         for share, used in sorted(memory.items()):
             report(f"memory of the client, beyond that at 1 %, at {share} %", used - memory[1], "MB", "-")
@@ -331,7 +331,7 @@ def _report_completeness(run: Any) -> None:
     report("samples missing in the dataset", data["latency"].isnull().sum().item(), "", 0)
 
 
-def _memory_mb() -> float:
+def _read_memory_mb() -> float:
     return float(psutil.Process().memory_info().rss / 2**20)
 
 

@@ -110,7 +110,7 @@ class Campaign:
             self.torn = False
             client = self.site.start_client("resume", self.run)
         else:
-            self.report_wrong(f"the run {self.run} was not finished after as many clients as it was given")
+            self.report_wrong(f"the run {self.run} did not finish with the allowed number of clients")
         self._judge()
         self._clean_up()
 

@@ -225,12 +225,12 @@ def read_records(path: Path) -> Records:
             return {}
         rows = connection.execute("SELECT trial_id, status, record, latency, rounds FROM results").fetchall()
     return {
-        trial_id: (status, zlib.crc32(b"\0".join([_canonical(record), latency, rounds])))
+        trial_id: (status, zlib.crc32(b"\0".join([_format_canonical(record), latency, rounds])))
         for trial_id, status, record, latency, rounds in rows
     }
 
 
-def _canonical(record: str) -> bytes:
+def _format_canonical(record: str) -> bytes:
     return json.dumps(json.loads(record), sort_keys=True).encode()
 
 

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ngbkit import Sweep, options, predictor, registry, runs
+from ngbkit import Sweep, predictor, registry, runs
 from ngbkit.errors import NgbkitError
 from ngbkit.files import hash_file
 from ngbkit.optimizer.editing import open_model
@@ -37,7 +37,6 @@ from ngbkit.predictor.examples import VARIANTS
 from ngbkit.runs.progress_display import describe, watch
 from ngbkit.workloads import counts, onnx
 from ngbkit.workloads.base import Source, Workload
-from ngbkit.workloads.export import export_for
 
 ROOT = Path(__file__).parents[2]
 OUT = ROOT / "notebooks" / "data" / "05-labels.nc"
@@ -137,8 +136,7 @@ def _rewrite(workload: Workload, folder: Path, seed: int) -> Iterator[Step]:
     """Yield the sweeps of a network beside random rewritings of it, and of its single operators."""
     directory = folder / "files" / workload.name.replace("/", "_").replace("{", "-").replace("}", "")
     directory.mkdir(parents=True, exist_ok=True)
-    source: Source = registry.load(registry.WORKLOADS, workload.source)
-    start = export_for(source.build(workload, {}), directory, [1], options.get_options()["seed"])[1]
+    start = examples.export_network(workload, 1, directory)
     model = open_model(ir.load(start))
     generator = np.random.default_rng([seed, *map(ord, workload.name)])
     variants = dict(islice(_draw_variants(model, generator, directory), VARIANTS_EACH))

@@ -57,7 +57,7 @@ class Streamed:
     progress = property(lambda self: self.tracker.snapshot())
     statuses = property(lambda self: self.tracker.statuses)
     progress_of = lambda self, device: self.tracker.snapshot(device)
-    dataset = lambda self: synthetic.dataset(self.sweep)
+    dataset = lambda self: synthetic.make_dataset(self.sweep)
 
     def wait_for_change(self, timeout_s):
         self.changed.wait(timeout_s)

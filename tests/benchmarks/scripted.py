@@ -53,7 +53,7 @@ def draw_samples(trial_id: str) -> tuple[float, ...]:
 def _run(spec_json: str, rate: float | None) -> str:
     """Carry out all groups of a device in turn, instead of `ngbkit.device.plan.run`."""
     spec = Spec.from_json(spec_json)
-    publish = plan._numbered(plan._publisher())
+    publish = plan._number_events(plan._find_publisher())
     path = plan.locate_journal(spec.state_dir, spec.device, spec.run_id)
     with Interrupt() as interrupt, Journal(path) as journal:
         description = environment.describe()

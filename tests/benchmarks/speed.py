@@ -140,7 +140,7 @@ def measure_assembly() -> None:
     compilers = ["identity", "torchscript", "inductor", "onnxruntime", "openvino"]
     sweep = Sweep(networks, compilers, [1, 2, 4, 8, 16, 32, 64, 128], repeats=30)
     with tempfile.TemporaryDirectory() as folder, Journal(Path(folder) / "journal.sqlite") as journal:
-        journal.finish(synthetic.records(sweep))
+        journal.finish(synthetic.make_records(sweep))
         with report_duration(f"a dataset of {len(sweep):,} trials from a journal", 5):
             data = assemble_rows(sweep, journal.rows())
     with report_duration("its BSR", 1):
@@ -158,7 +158,7 @@ def measure_estimates() -> None:
 
     networks = [Workload(name=f"net{index}", source="timm", spec={"model": str(index)}) for index in range(250)]
     compilers = ["identity", "torchscript", "inductor", "onnxruntime", "openvino"]
-    data = synthetic.dataset(Sweep(networks, compilers, [1, 2, 4, 8, 16, 32, 64, 128], repeats=100))
+    data = synthetic.make_dataset(Sweep(networks, compilers, [1, 2, 4, 8, 16, 32, 64, 128], repeats=100))
 
     def estimate() -> None:
         for name in ("throughput", "speedup", "rtr", "ase", "bsr"):

@@ -52,7 +52,7 @@ def test_every_cost_model_runs_on_every_runtime(branches: Path) -> None:
     assert (selected["low"] <= selected["speedup"]).all()
     assert (selected["speedup"] <= selected["high"]).all()
     for runtime in RUNTIMES:
-        # The only candidate is either what the guard lets pass, or not: measured itself keeps the same.
+        # There is one candidate, so that measurement itself makes the same choice as the guard.
         column = data["guarded"].sel(compiler=runtime)
         assert column.sel(cost="calls") == column.sel(cost=f"measured on {runtime}")
         assert column.sel(cost="calls").item() in (1.0, selected["speedup"].sel(compiler=runtime).item())

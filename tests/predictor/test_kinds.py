@@ -13,7 +13,7 @@ from onnxgraphs import Builder, graph
 from ngbkit.errors import UnknownNameError
 from ngbkit.predictor import Examples
 from ngbkit.predictor.kinds import KINDS, find_kind
-from ngbkit.predictor.kinds.base import silent
+from ngbkit.predictor.kinds.base import ignore_progress
 from ngbkit.predictor.kinds.gnn import Gnn
 from ngbkit.predictor.splits import split_examples
 
@@ -29,7 +29,7 @@ def compute_error(name: str, examples: Examples) -> np.ndarray:
     """Return the mean relative error of the first random fold, by runtime."""
     _, train, test = next(split_examples(examples, "random"))
     model = find_kind(name)(**SMALL.get(name, {}))
-    model.fit(examples.take(train), seed=0, progress=silent)
+    model.fit(examples.take(train), seed=0, progress=ignore_progress)
     test_examples = examples.take(test)
     return np.abs(model.predict(test_examples.graphs) / test_examples.seconds - 1).mean(axis=0)
 
@@ -50,7 +50,7 @@ def test_a_graph_network_learns_from_few(examples: Examples) -> None:
 def test_trees_fit_their_training_networks(examples: Examples) -> None:
     """The error on the training networks is small, though they are few."""
     model = find_kind("boosting")()
-    model.fit(examples, seed=0, progress=silent)
+    model.fit(examples, seed=0, progress=ignore_progress)
     networks = examples.take(np.flatnonzero(~examples.isolated))
 
     assert (np.abs(model.predict(networks.graphs) / networks.seconds - 1).mean(axis=0) < 0.05).all()
@@ -62,7 +62,7 @@ def test_trees_fit_a_runtime_with_a_single_network(examples: Examples) -> None:
     first = int(np.flatnonzero(~examples.isolated)[0])
     seconds[np.arange(len(examples)) != first, 1] = np.nan
     model = find_kind("boosting")(rounds=5)
-    model.fit(replace(examples, seconds=seconds), seed=0, progress=silent)
+    model.fit(replace(examples, seconds=seconds), seed=0, progress=ignore_progress)
 
     np.testing.assert_allclose(model.predict(examples.graphs[:3])[:, 1], seconds[first, 1])
 
@@ -70,7 +70,7 @@ def test_trees_fit_a_runtime_with_a_single_network(examples: Examples) -> None:
 def test_a_sum_of_operators_is_that_sum(examples: Examples, tmp_path: Path) -> None:
     """Two convolutions that were measured alone cost the sum of both."""
     model = find_kind("operators")()
-    model.fit(examples, seed=0, progress=silent)
+    model.fit(examples, seed=0, progress=ignore_progress)
     build = Builder(16)
     pair = graph(build.model(build.conv(build.conv("x", 16, 3), 16, 1)), tmp_path)
     seconds = {
@@ -85,7 +85,7 @@ def test_without_single_operators_there_is_no_sum(examples: Examples) -> None:
     """The prediction is NaN, and not zero."""
     model = find_kind("operators")()
     networks = examples.take(np.flatnonzero(~examples.isolated))
-    model.fit(networks, seed=0, progress=silent)
+    model.fit(networks, seed=0, progress=ignore_progress)
 
     assert np.isnan(model.predict(networks.graphs)).all()
 
@@ -95,8 +95,8 @@ def test_the_same_seed_gives_the_same_model(name: str, examples: Examples) -> No
     """The restored model predicts the same."""
     first, again = (find_kind(name)(**SMALL.get(name, {})) for _ in range(2))
     for model in (first, again):
-        model.fit(examples, seed=3, progress=silent)
-    restored = KINDS[name].restore(first.settings(), first.arrays())
+        model.fit(examples, seed=3, progress=ignore_progress)
+    restored = KINDS[name].restore(first.dump_settings(), first.dump_arrays())
     expected = first.predict(examples.graphs)
 
     np.testing.assert_array_equal(expected, again.predict(examples.graphs))
@@ -114,7 +114,7 @@ def test_a_runtime_with_gaps_is_fitted_to_its_measurements(name: str, examples: 
         **{**{field: getattr(examples, field) for field in examples.__dataclass_fields__}, "seconds": seconds}
     )
     model = find_kind(name)(**SMALL.get(name, {}))
-    model.fit(sparse, seed=0, progress=silent)
+    model.fit(sparse, seed=0, progress=ignore_progress)
     predictions = model.predict(examples.graphs)
 
     finite = np.isfinite(predictions)
@@ -140,7 +140,7 @@ def test_interrupted_training_resumes(examples: Examples, tmp_path: Path) -> Non
     """Resumed training gives the same model as uninterrupted training, and repeats no finished epochs."""
     settings = {"epochs": 30, "width": 16, "layers": 1}
     uninterrupted = Gnn(**settings)
-    uninterrupted.fit(examples, seed=0, progress=silent)
+    uninterrupted.fit(examples, seed=0, progress=ignore_progress)
 
     def interrupt(share: float, text: str) -> None:
         if share > 0.75:
@@ -159,8 +159,8 @@ def test_interrupted_training_resumes(examples: Examples, tmp_path: Path) -> Non
 def test_contributions_are_positive_and_part_of_the_whole(examples: Examples) -> None:
     """The contributions of operators sum up to at most the latency of the graph."""
     model = Gnn(**SMALL["gnn"])
-    model.fit(examples, seed=0, progress=silent)
-    parts = model.contributions(examples.graphs[0])
+    model.fit(examples, seed=0, progress=ignore_progress)
+    parts = model.compute_contributions(examples.graphs[0])
 
     assert (len(examples.graphs[0].operators), 2) == parts.shape
     assert (parts > 0).all()

@@ -97,7 +97,7 @@ def test_an_operator_of_unknown_work_has_no_macs(tmp_path: Path) -> None:
 def build_branches(order: str = "ab", *, kernel: int = 3, draw: int = 0) -> Builder:
     """Build two branches in any order, with other names and weights."""
     build = Builder()
-    build.drawn = np.random.default_rng(draw)
+    build.generator = np.random.default_rng(draw)
     branches = {}
     for branch in order:
         branches[branch] = build.conv("x", 8, 3 if branch == "a" else kernel)

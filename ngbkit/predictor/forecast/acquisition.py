@@ -30,7 +30,7 @@ def choose(
     """
     from scipy.special import ndtr
 
-    mean, covariance = surrogate.joint(indices)
+    mean, covariance = surrogate.predict_joint(indices)
     best, rivals = _build_contrasts(mean, groups, worth > 0)
     chosen: list[int] = []
     free = available & (worth > 0)

@@ -253,7 +253,7 @@ def _number_groups(trials: Sequence[Trial]) -> Indices:
 def _compute_prior(predictor: Predictor, sweep: Grid, table: Table) -> Floats:
     """Return the logarithm of the prediction of every trial.
 
-    NaN for runtimes that the predictor does not know, and for networks without an ONNX form.
+    NaN for runtimes that the predictor was not fitted to, and for networks without an ONNX form.
     """
     from ngbkit.predictor import graph
 

@@ -84,7 +84,7 @@ class Surrogate:
         parts, usual, noise = _compute_parts(self.table, subset, subset), self._usual_scales, np.eye(len(subset))
 
         def compute_loss(scales: Floats) -> float:
-            covariance = self._common + _covariance(parts, scales) + noise * _noise(scales)
+            covariance = self._common + _combine_parts(parts, scales) + noise * _compute_noise(scales)
             factor = np.linalg.cholesky(covariance)
             white = np.linalg.solve(factor, residual)
             deviations = ((scales - usual) / _SPREAD) ** 2
@@ -97,7 +97,7 @@ class Surrogate:
     @property
     def noise(self) -> float:
         """The variance of a repeated measurement."""
-        return _noise(self._scales)
+        return _compute_noise(self._scales)
 
     @cached_property
     def _solved(self) -> tuple[Floats, Floats]:
@@ -127,7 +127,7 @@ class Surrogate:
         inverse = np.diag(np.linalg.solve(factor.T, np.linalg.solve(factor, np.eye(len(factor)))))
         return max(1.0, float(np.sqrt(np.mean(weights**2 / inverse))) * _CAUTION)
 
-    def joint(self, indices: Indices) -> tuple[Floats, Floats]:
+    def predict_joint(self, indices: Indices) -> tuple[Floats, Floats]:
         """Return the expected logarithms of the seconds of trials, and their covariance without noise."""
         mean, explained = self._condition(indices)
         return mean, self._compute_covariance(indices, indices) - explained.T @ explained
@@ -138,7 +138,7 @@ class Surrogate:
         return self._expected[indices] + across.T @ weights, np.asarray(np.linalg.solve(factor, across), float)
 
     def _compute_covariance(self, left: Indices, right: Indices) -> Floats:
-        return self._common + _covariance(_compute_parts(self.table, left, right), self._scales)
+        return self._common + _combine_parts(_compute_parts(self.table, left, right), self._scales)
 
     def _compute_variance(self, indices: Indices) -> Floats:
         lengths = (self.table.numbers[indices] ** 2).mean(axis=1)
@@ -177,7 +177,7 @@ def _compute_parts(table: Table, left: Indices, right: Indices) -> _Parts:
     )
 
 
-def _covariance(parts: _Parts, scales: Floats) -> Floats:
+def _combine_parts(parts: _Parts, scales: Floats) -> Floats:
     linear, runtime, runtime_linear, sized, network, network_linear, interaction, *_ = np.exp(2 * scales)
     near = np.exp(-0.5 * parts.distance / np.exp(2 * scales[-1]))
     covariance = linear * parts.linear + runtime * parts.runtime
@@ -188,7 +188,7 @@ def _covariance(parts: _Parts, scales: Floats) -> Floats:
     return np.asarray(covariance)
 
 
-def _noise(scales: Floats) -> float:
+def _compute_noise(scales: Floats) -> float:
     # The floor: repeated measurements differ by more than a tenth of a per cent.
     return float(np.exp(2 * scales[-2])) + 1e-6
 

@@ -82,11 +82,13 @@ def _count_network(workload: Workload, factors: Mapping[str, float]) -> Facts:
 
 def _build_row(trial: Trial, facts: Facts, factors: Sequence[str]) -> list[float]:
     trial_factors = dict(trial.factors)
-    sizes = [_log((facts.get(name) or math.nan) * (trial.batch_size if name in _BY_SAMPLE else 1)) for name in _FACTS]
-    return [math.log(trial.batch_size), *sizes, *(_log(trial_factors.get(name, math.nan)) for name in factors)]
+    sizes = [
+        _compute_log((facts.get(name) or math.nan) * (trial.batch_size if name in _BY_SAMPLE else 1)) for name in _FACTS
+    ]
+    return [math.log(trial.batch_size), *sizes, *(_compute_log(trial_factors.get(name, math.nan)) for name in factors)]
 
 
-def _log(value: float) -> float:
+def _compute_log(value: float) -> float:
     # A factor of 0 or below has no logarithm and stays as it is.
     return math.log(value) if value > 0 else float(value)
 

@@ -33,31 +33,31 @@ class Additive:
         self._prices: Floats = np.empty((0, 0))
 
     @staticmethod
-    def columns(graphs: Sequence[Graph]) -> Floats:
+    def build_columns(graphs: Sequence[Graph]) -> Floats:
         """Return the priced amounts, a row per graph, none below 0."""
         raise NotImplementedError
 
     def fit(self, examples: Examples, *, seed: int, progress: Progress) -> None:  # noqa: ARG002  nothing is random
         """Find the prices by non-negative least squares, from networks only."""
         networks = examples.take(np.flatnonzero(~examples.isolated))
-        amounts = self.columns(networks.graphs)
+        amounts = self.build_columns(networks.graphs)
         self._prices = np.full((len(examples.runtimes), amounts.shape[1]), np.nan)
         for number, (runtime, rows) in enumerate(iterate_columns(networks.seconds)):
             self._prices[runtime] = fit_prices(amounts[rows], networks.seconds[rows, runtime])
             progress((number + 1) / len(examples.runtimes), f"{self.kind}: {examples.runtimes[runtime][1]}")
 
     def predict(self, graphs: Sequence[Graph]) -> Floats:
-        return np.maximum(self.columns(graphs) @ self._prices.T, _LEAST_S)
+        return np.maximum(self.build_columns(graphs) @ self._prices.T, _LEAST_S)
 
-    def contributions(self, graph: Graph) -> Floats:
+    def compute_contributions(self, graph: Graph) -> Floats:
         single_operators = [replace(graph, operators=(operator,), edges=(), shared=()) for operator in graph.operators]
         # The price of a call belongs to no operator.
-        return np.asarray(self.columns(single_operators)[:, 1:] @ self._prices[:, 1:].T)
+        return np.asarray(self.build_columns(single_operators)[:, 1:] @ self._prices[:, 1:].T)
 
-    def settings(self) -> dict[str, Any]:
+    def dump_settings(self) -> dict[str, Any]:
         return {}
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
+    def dump_arrays(self) -> dict[str, NDArray[Any]]:
         return {"prices": self._prices}
 
     @classmethod
@@ -73,7 +73,7 @@ class Flops(Additive):
     kind = "flops"
 
     @staticmethod
-    def columns(graphs: Sequence[Graph]) -> Floats:
+    def build_columns(graphs: Sequence[Graph]) -> Floats:
         return np.array([[1.0, sum(operator.macs or 0 for operator in graph.operators)] for graph in graphs])
 
 
@@ -83,7 +83,7 @@ class Linear(Additive):
     kind = "linear"
 
     @staticmethod
-    def columns(graphs: Sequence[Graph]) -> Floats:
+    def build_columns(graphs: Sequence[Graph]) -> Floats:
         return np.array([[1.0, *features.sum_amounts(graph.operators)] for graph in graphs])
 
 

@@ -18,7 +18,7 @@ Progress = Callable[[float, str], None]
 """Called with the share that is complete, from 0 to 1, and a message."""
 
 
-def silent(share: float, text: str) -> None:
+def ignore_progress(share: float, text: str) -> None:
     """Ignore progress."""
 
 
@@ -36,13 +36,13 @@ class Model(Protocol):
     def predict(self, graphs: Sequence[Graph]) -> Floats:
         """Return seconds, of shape ``(graphs, runtimes)``."""
 
-    def contributions(self, graph: Graph) -> Floats | None:
+    def compute_contributions(self, graph: Graph) -> Floats | None:
         """Return the seconds of each operator, of shape ``(operators, runtimes)``; None if the model is not a sum."""
 
-    def settings(self) -> dict[str, Any]:
+    def dump_settings(self) -> dict[str, Any]:
         """Return the settings as plain JSON."""
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
+    def dump_arrays(self) -> dict[str, NDArray[Any]]:
         """Return all fitted parameters."""
 
     @classmethod

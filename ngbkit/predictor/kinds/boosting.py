@@ -68,13 +68,13 @@ class Boosting:
             seconds[:, runtime] = np.exp(booster.predict(table))
         return seconds
 
-    def contributions(self, graph: Graph) -> None:
+    def compute_contributions(self, graph: Graph) -> None:
         """Return None: the model encodes the graph as a whole."""
 
-    def settings(self) -> dict[str, Any]:
+    def dump_settings(self) -> dict[str, Any]:
         return {"rounds": self._rounds, "leaves": self._leaves, "learning_rate": self._rate}
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
+    def dump_arrays(self) -> dict[str, NDArray[Any]]:
         trees = {f"trees_{runtime}": np.frombuffer(text.encode(), np.uint8) for runtime, text in self._trees.items()}
         return {"runtimes": np.array([self._runtimes]), **trees}
 

@@ -103,7 +103,7 @@ class Gnn:
                 chunks.append(torch.exp(logs.double().mean(dim=0)).numpy())
         return np.concatenate(chunks) if chunks else np.empty((0, self._runtimes))
 
-    def contributions(self, graph: Graph) -> Floats:
+    def compute_contributions(self, graph: Graph) -> Floats:
         """Return the seconds that each operator adds, of shape ``(operators, runtimes)``."""
         import torch
 
@@ -114,13 +114,13 @@ class Gnn:
             parts = torch.stack([network.eval().predict_parts(batch)[1] for network in self._networks])
         return np.asarray(torch.exp(parts.double()).mean(dim=0).numpy())
 
-    def settings(self) -> dict[str, Any]:
+    def dump_settings(self) -> dict[str, Any]:
         return {
             **{"epochs": self._epochs, "width": self._width, "layers": self._layers, "learning_rate": self._rate},
             **{"batch": self._batch, "pairs": self._pairs, "members": self._members},
         }
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
+    def dump_arrays(self) -> dict[str, NDArray[Any]]:
         return {
             f"{number}.{name}": value.numpy()
             for number, network in enumerate(self._networks)
@@ -147,7 +147,7 @@ class Gnn:
 
     def _fit_prices(self, examples: Examples) -> Floats:
         """Return the prices of the additive model that training starts from; 0 for a runtime without any latency."""
-        table = Linear.columns(examples.graphs)
+        table = Linear.build_columns(examples.graphs)
         prices = np.zeros((self._runtimes, table.shape[1]))
         for runtime, rows in iterate_columns(examples.seconds):
             prices[runtime] = fit_prices(table[rows], examples.seconds[rows, runtime])
@@ -162,11 +162,11 @@ class Gnn:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             network = self._build_network()
-        network.operator_scale.learn(torch.cat([graph.operators for graph in encoded]))
-        network.whole_scale.learn(torch.stack([graph.totals for graph in encoded]))
+        network.operator_scale.fit(torch.cat([graph.operators for graph in encoded]))
+        network.whole_scale.fit(torch.stack([graph.totals for graph in encoded]))
         network.prices.copy_(torch.from_numpy(self._fit_prices(examples)))
         optimizer = torch.optim.AdamW(network.parameters(), lr=self._rate, weight_decay=1e-4)
-        checkpoint = _Checkpoint.open(self._folder, self.settings(), examples, seed)
+        checkpoint = _Checkpoint.open(self._folder, self.dump_settings(), examples, seed)
         start = checkpoint.load(network, optimizer) if checkpoint else 0
         for epoch in range(start, self._epochs):
             for group in optimizer.param_groups:

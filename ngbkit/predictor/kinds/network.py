@@ -137,7 +137,7 @@ class Standard(nn.Module):
         self.register_buffer("mean", torch.zeros(count))
         self.register_buffer("deviation", torch.ones(count))
 
-    def learn(self, values: torch.Tensor) -> None:
+    def fit(self, values: torch.Tensor) -> None:
         """Store the mean and the deviation of these rows."""
         self.mean.copy_(values.mean(dim=0))
         deviation = values.std(dim=0, correction=0)

@@ -48,7 +48,7 @@ class OperatorSum:
         seconds = [np.sum([self._estimate_cost(operator) for operator in graph.operators], axis=0) for graph in graphs]
         return np.array(seconds).reshape(len(graphs), -1)
 
-    def contributions(self, graph: Graph) -> Floats:
+    def compute_contributions(self, graph: Graph) -> Floats:
         return np.array([self._estimate_cost(operator) for operator in graph.operators]).reshape(
             len(graph.operators), -1
         )
@@ -62,10 +62,10 @@ class OperatorSum:
             return np.asarray(estimate)
         return np.where(np.isfinite(self._seconds[row]), self._seconds[row], estimate)
 
-    def settings(self) -> dict[str, Any]:
+    def dump_settings(self) -> dict[str, Any]:
         return {"known": list(self._rows)}
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
+    def dump_arrays(self) -> dict[str, NDArray[Any]]:
         return {"seconds": self._seconds, "prices": self._prices}
 
     @classmethod

@@ -67,12 +67,12 @@ def _build_call(module: Any, inputs: tuple[Any, ...]) -> Call:
     return call
 
 
-def _identity(task: Task) -> Call:
+def _compile_identity(task: Task) -> Call:
     """PyTorch's inference mode."""
     return _build_call(*_prepare_torch(task))
 
 
-def _torchscript(task: Task) -> Call:
+def _compile_torchscript(task: Task) -> Call:
     """PyTorch's TorchScript inference recipe: trace, freeze, optimise, two runs to warm the profiling executor up."""
     import torch
 
@@ -86,7 +86,7 @@ def _torchscript(task: Task) -> Call:
     return call
 
 
-def _inductor(task: Task) -> Call:
+def _compile_inductor(task: Task) -> Call:
     """PyTorch's `torch.compile`, with the freezing that its page on the CPU backend recommends for inference."""
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(task.cache)
     import torch
@@ -100,7 +100,7 @@ def _inductor(task: Task) -> Call:
     return call
 
 
-def _aotinductor(task: Task) -> Call:
+def _compile_aotinductor(task: Task) -> Call:
     """PyTorch's AOTInductor tutorial: export, compile and package, load; frozen, for its CPU backend."""
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(task.cache)
     import torch
@@ -114,7 +114,7 @@ def _aotinductor(task: Task) -> Call:
     return _build_call(torch._inductor.aoti_load_package(package), inputs)
 
 
-def _onnxruntime(task: Task) -> Call:
+def _compile_onnxruntime(task: Task) -> Call:
     """ONNX Runtime's performance page: all optimisations (the default), so many threads, inputs and outputs bound."""
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"
     import onnxruntime
@@ -137,7 +137,7 @@ def _onnxruntime(task: Task) -> Call:
     return call
 
 
-def _openvino(task: Task) -> Call:
+def _compile_openvino(task: Task) -> Call:
     """OpenVINO's latency hint, one request, outputs shared and not copied."""
     sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
     import openvino
@@ -158,7 +158,7 @@ def _openvino(task: Task) -> Call:
     return call
 
 
-def _tvm(task: Task) -> Call:
+def _compile_tvm(task: Task) -> Call:
     """TVM's tutorial: import from ONNX, build with the default pipeline of the target, call the virtual machine."""
     os.environ["TVM_NUM_THREADS"], os.environ["TVM_BIND_THREADS"] = str(task.threads), "0"
     import onnx
@@ -173,7 +173,7 @@ def _tvm(task: Task) -> Call:
     return lambda: main(*inputs)
 
 
-def _iree(task: Task) -> Call:
+def _compile_iree(task: Task) -> Call:
     """IREE's guide to CPU deployment: import, compile for the host's features at O3, tiled, run as local tasks."""
     import iree.runtime as runtime
 
@@ -198,7 +198,7 @@ def _iree(task: Task) -> Call:
     return lambda: module.main_graph(*inputs)
 
 
-def _executorch(task: Task) -> Call:
+def _compile_executorch(task: Task) -> Call:
     """ExecuTorch's page on XNNPACK: export, lower with its partitioner, run by the Python bindings."""
     import torch
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
@@ -217,12 +217,12 @@ def _executorch(task: Task) -> Call:
     return lambda: method.execute(list(inputs))
 
 
-IDENTITY = _build_compiler("identity", "module", _identity, ("torch",))
-TORCHSCRIPT = _build_compiler("torchscript", "module", _torchscript, ("torch",))
-INDUCTOR = _build_compiler("inductor", "module", _inductor, ("torch",))
-AOTINDUCTOR = _build_compiler("aotinductor", "module", _aotinductor, ("torch",))
-ONNXRUNTIME = _build_compiler("onnxruntime", "onnx", _onnxruntime, ("onnxruntime",))
-OPENVINO = _build_compiler("openvino", "onnx", _openvino, ("openvino",))
-TVM = _build_compiler("tvm", "onnx", _tvm, ("apache-tvm", "onnx"))
-IREE = _build_compiler("iree", "onnx", _iree, ("iree-base-compiler", "iree-base-runtime"))
-EXECUTORCH = _build_compiler("executorch", "module", _executorch, ("executorch",))
+IDENTITY = _build_compiler("identity", "module", _compile_identity, ("torch",))
+TORCHSCRIPT = _build_compiler("torchscript", "module", _compile_torchscript, ("torch",))
+INDUCTOR = _build_compiler("inductor", "module", _compile_inductor, ("torch",))
+AOTINDUCTOR = _build_compiler("aotinductor", "module", _compile_aotinductor, ("torch",))
+ONNXRUNTIME = _build_compiler("onnxruntime", "onnx", _compile_onnxruntime, ("onnxruntime",))
+OPENVINO = _build_compiler("openvino", "onnx", _compile_openvino, ("openvino",))
+TVM = _build_compiler("tvm", "onnx", _compile_tvm, ("apache-tvm", "onnx"))
+IREE = _build_compiler("iree", "onnx", _compile_iree, ("iree-base-compiler", "iree-base-runtime"))
+EXECUTORCH = _build_compiler("executorch", "module", _compile_executorch, ("executorch",))

@@ -31,7 +31,7 @@ def earlier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Measurement
     folder = options.get_state_dir() / "runs" / "20300101-000000-abcd"
     folder.mkdir(parents=True)
     (folder / "run.json").write_text(json.dumps({"format": FORMAT, "created": time.time(), "sweep": sweep.to_json()}))
-    measurements = [record for record in synthetic.records(sweep) if isinstance(record, Measurement)]
+    measurements = [record for record in synthetic.make_records(sweep) if isinstance(record, Measurement)]
     with Journal(folder / "journal.sqlite") as journal:
         journal.finish(measurements)
     return measurements

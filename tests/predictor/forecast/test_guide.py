@@ -37,11 +37,11 @@ def carry_out(guide: Guide, records: Sequence[Record]) -> list[Record]:
 def test_a_share_of_the_trials_finds_the_best_compilers() -> None:
     """From a quarter of the trials, the chosen compiler is within five per cent of the best in nearly all groups."""
     sweep = build_sweep()
-    records = synthetic.records(sweep)
+    records = synthetic.make_records(sweep)
     guide = Guide(sweep, trials=27, facts_of=facts_of)
     recorded = carry_out(guide, records)
     data = fill(assemble(sweep, recorded), guide.predictions(recorded))
-    medians = synthetic.dataset(sweep)["latency"].median("repeat")
+    medians = synthetic.make_dataset(sweep)["latency"].median("repeat")
     winners = forecast.best(data)
     losses = []
     for row in winners.to_dict(orient="records"):
@@ -72,7 +72,7 @@ def test_a_compiler_that_never_works_is_given_up() -> None:
         Failure(trial_id=record.trial_id, status="unsupported", stage="compile", error="no such chip")
         if trials[record.trial_id].compiler == "openvino"
         else record
-        for record in synthetic.records(sweep)
+        for record in synthetic.make_records(sweep)
     ]
     guide = Guide(sweep, trials=40, facts_of=facts_of)
     recorded = carry_out(guide, records)
@@ -88,7 +88,7 @@ def test_predictions_are_beside_measurements() -> None:
     """Each trial has one or the other; metrics use measurements only, and a merge drops predictions."""
     sweep = build_sweep()
     guide = Guide(sweep, trials=20, facts_of=facts_of)
-    recorded = carry_out(guide, synthetic.records(sweep))
+    recorded = carry_out(guide, synthetic.make_records(sweep))
     data = fill(assemble(sweep, recorded, run_id="a"), guide.predictions(recorded))
     guessed = data["status"] == "predicted"
 
@@ -110,7 +110,7 @@ def test_a_tree_is_filled_node_by_node() -> None:
     plain = Workload(name="plain", source="timm", spec={"name": "plain"})
     wide = Workload(name="wide", source="timm", spec={"name": "wide"}, takes=("width",), factors={"width": (8, 16)})
     sweep = Sweep([plain, wide], ["identity", "openvino"])
-    recorded = synthetic.records(sweep)[:4]
+    recorded = synthetic.make_records(sweep)[:4]
     data = fill(assemble(sweep, recorded), Guide(sweep, trials=4, facts_of=lambda _: {}).predictions(recorded))
 
     assert isinstance(data, xr.DataTree)
@@ -125,7 +125,7 @@ def test_time_ends_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr("ngbkit.predictor.forecast.guide.time.monotonic", lambda: now)
     sweep = build_sweep()
-    records = {record.trial_id: record for record in synthetic.records(sweep)}
+    records = {record.trial_id: record for record in synthetic.make_records(sweep)}
     guide = Guide(sweep, seconds=60.0, facts_of=facts_of)
     recorded: list[Record] = []
     assert guide.left_s() is None
@@ -149,14 +149,14 @@ def test_earlier_runs_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
     selected = set(np.random.default_rng(0).permutation(len(sweep))[:36].tolist())
     earlier = [
         EarlierTrial(trial=trials[record.trial_id], record=record, facts={})
-        for index, record in enumerate(synthetic.records(sweep))
+        for index, record in enumerate(synthetic.make_records(sweep))
         if isinstance(record, Measurement) and index in selected
     ]
     uninformed, informed = (Guide(sweep, trials=5, facts_of=facts_of, earlier=entries) for entries in ([], earlier))
 
     assert {} == uninformed.predictions()
     predicted = informed.predictions()
-    medians = {record.trial_id: np.median(record.latency_s) for record in synthetic.records(sweep)}
+    medians = {record.trial_id: np.median(record.latency_s) for record in synthetic.make_records(sweep)}
     errors = [abs(predicted[build_key(trial)][0] / medians[trial.id] - 1) for trial in sweep.trials()]
     assert len(sweep) == len(predicted)
     assert np.median(errors) < 0.1

@@ -16,7 +16,7 @@ from ngbkit.sweep.records import Measurement
 
 
 def measure_truth(sweep: Sweep) -> np.ndarray:
-    records = {record.trial_id: record for record in synthetic.records(sweep) if isinstance(record, Measurement)}
+    records = {record.trial_id: record for record in synthetic.make_records(sweep) if isinstance(record, Measurement)}
     return np.array([arrays.median(records[trial.id].latency_s).item() for trial in sweep.trials()])
 
 
@@ -47,7 +47,7 @@ def test_a_table_knows_what_trials_have_in_common(sweep: Sweep, table: Table) ->
     assert 4 == len(set(table.compiler.tolist()))
     assert {0} == set(table.network.tolist())
     assert np.allclose(0, table.numbers.mean(axis=0))
-    unknown = table.numbers[:, 2]  # mult_adds, which nobody counted
+    unknown = table.numbers[:, 2]  # mult_adds, which were not counted
     assert (0 == unknown).all()
 
 
@@ -139,5 +139,5 @@ class _Independent:
     def __init__(self, mean: list[float], deviation: list[float]) -> None:
         self._mean, self._deviation = np.array(mean), np.array(deviation)
 
-    def joint(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def predict_joint(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return self._mean[indices], np.diag(self._deviation[indices] ** 2)
