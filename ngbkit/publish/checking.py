@@ -25,9 +25,9 @@ class Finding:
     figure
         Id of the figure.
     what
-        What differs: ``"dataset"``, ``"spec"``, ``"sweep"`` or ``"code"``.
+        The difference: ``"dataset"``, ``"spec"``, ``"sweep"`` or ``"code"``.
     said
-        The difference in a sentence.
+        A sentence on the difference.
     """
 
     figure: str

@@ -22,7 +22,7 @@ from ngbkit.runs.recordings import FOLDER, MEASURE, Measure
 from ngbkit.workloads.base import hash_json
 
 MEASURING_TAG = "measures"
-"""The tag of a cell that measures what cannot be recorded: it is not executed where measuring is forbidden."""
+"""The tag of a cell whose measurement cannot be recorded; it is not executed where measuring is forbidden."""
 
 NOTE = "*This cell measures. It was not executed here; `ngbkit publish --re-run` executes it.*"
 
@@ -117,7 +117,7 @@ def _find_failure(executed: Path) -> str:
 
 
 def replace_measuring_cells(notebook: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the notebook with text in place of each cell that measures what cannot be recorded."""
+    """Return the notebook with text in place of each cell whose measurement cannot be recorded."""
     return {**notebook, "cells": [_to_text(cell) if _is_measuring(cell) else cell for cell in notebook["cells"]]}
 
 

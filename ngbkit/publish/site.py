@@ -160,7 +160,7 @@ def build(folder: Path, site: Path) -> None:
 
 
 def _write(target: Path, content: str) -> None:
-    """Write a file only if its content changes, since Sphinx builds again what was written."""
+    """Write a file only if its content changes, since Sphinx builds modified files again."""
     if not target.is_file() or target.read_text() != content:
         target.write_text(content)
 

@@ -1,4 +1,4 @@
-"""How far a run is: the trials that are recorded, what each device does now, and the time left."""
+"""The progress of a run: the recorded trials, the current activity of each device, and the time left."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Progress:
     statuses
         Number of records of each status.
     text
-        What is being done now.
+        The current activity.
     remaining_s
         Expected seconds until the end; None while there is nothing to estimate it from.
     """
@@ -69,7 +69,7 @@ class ProgressTracker:
             self._times_left[device].advance(trial_ids, share)
 
     def set_text(self, text: str, device: str | None = None) -> None:
-        """Set what is being done now, on one device or on all."""
+        """Set the current activity, of one device or of all."""
         self._text = text
         for label in self._texts if device is None else {device} & set(self._texts):
             self._texts[label] = text

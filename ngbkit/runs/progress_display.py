@@ -1,4 +1,4 @@
-"""Displays a run while it goes on: as a line of text, as a bar on a terminal, as lines in a log."""
+"""Displays a live run: as a line of text, as a bar on a terminal, as lines in a log."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LOG_EVERY_S = 10.0
 
 
 def describe(run: Run) -> str:
-    """Describe a run in one line: its recorded trials, the time left, and what is being done.
+    """Describe a run in one line: its recorded trials, the time left, and the current activity.
 
     >>> describe(run)  # doctest: +SKIP
     '3 of 12 trials, about 1 min 20 s left: resnet18 batch 4, round 2 of 5'
@@ -72,7 +72,7 @@ def open_display(quiet: bool = False) -> Iterator[Callable[[Run], None]]:
         from rich.progress import BarColumn, Progress, TextColumn
 
         columns = (BarColumn(), TextColumn("{task.description}", markup=False))
-        # Drawn after a change, not by a thread that takes time from the measurement.
+        # Drawn after a change, not by a thread that would disturb the measurement.
         with Progress(*columns, console=Console(stderr=True), auto_refresh=False) as bar:
             task = bar.add_task("")
             yield lambda run: bar.update(
@@ -94,7 +94,7 @@ def _build_logger() -> Callable[[Run], None]:
 
 
 def list_warnings(run: Run) -> list[str]:
-    """List what disturbs the devices of a run, one line each.
+    """List the disturbances of the devices of a run, one line each.
 
     >>> list_warnings(run)  # doctest: +SKIP
     ['cpu: other work uses 46 % of all cores (python): end it, or wait until it has ended']

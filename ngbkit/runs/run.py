@@ -71,13 +71,13 @@ class Run:
     id : str
         Identifies the run in listings and for `resume`.
     sweep : Grid
-        What is measured.
+        The sweep that is measured.
     state : str
         ``"starting"``, ``"running"``, ``"stopping"``; at the end ``"finished"``, ``"stopped"`` or ``"failed"``.
     error : Exception or None
         Why the run failed.
     warnings : dict
-        By device, sentences on what disturbed it when its plan began.
+        By device, sentences on disturbances when its plan started.
     """
 
     def __init__(

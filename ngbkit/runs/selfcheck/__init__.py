@@ -1,8 +1,8 @@
 """The self-check: whether a machine is fit to measure on.
 
-    noise          measures identity against identity, group after group: what an interval is worth here
+    noise          measures identity against identity, group after group: the noise, and the coverage of intervals
     bias           measures with ngbkit and with each vendor's tool, in turns: our median latency over theirs
-    disturbances   undoes one precaution of ngbkit at a time: what each one protects the numbers from
+    disturbances   leaves out one precaution of ngbkit at a time: the effect of each on the numbers
     store          stores the result on this machine for every later run
 
 >>> from ngbkit.runs import selfcheck

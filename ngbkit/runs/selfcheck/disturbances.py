@@ -1,4 +1,4 @@
-"""Disturbances: what the numbers would be if ngbkit left out one of its precautions, one at a time."""
+"""Measures the numbers that a benchmark without one of ngbkit's precautions would report, one at a time."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Effect:
     Parameters
     ----------
     disturbance, beside
-        The disturbance, and what ran beside the measurement: ``"nothing"``, or ``"a busy process"``.
+        The disturbance, and the load beside the measurement: ``"nothing"``, or ``"a busy process"``.
     number
         ``"latency of identity"``, or ``"speed-up of …"``.
     ratio, low, high
