@@ -32,4 +32,4 @@ def render(chart: alt.TopLevelMixin) -> Any:
 
     if alt.renderers.active not in ("", "default"):
         return chart._repr_mimebundle_()
-    return renderer.mimebundle(chart.to_dict())
+    return renderer.to_mimebundle(chart.to_dict())

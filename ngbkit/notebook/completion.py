@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from ngbkit import registry
 from ngbkit.commands import listing
-from ngbkit.sweep.argument import Argument
 from ngbkit.errors import NgbkitError
 from ngbkit.notebook import modules
 from ngbkit.notebook.magics import TABLES
+from ngbkit.sweep.argument import Argument
 from ngbkit.sweep.conversion import parse_workload
 from ngbkit.sweep.parsing import restore_quotes
 from ngbkit.sweep.records import OPEN, STATUSES
@@ -144,7 +144,7 @@ def _list_cache_keys(cursor: _Cursor) -> Iterable[str]:
     pairs = zip(cursor.words, cursor.words[1:], strict=False)
     device = next((word for flag, word in pairs if flag in ("-d", "--device")), "cpu")
     with suppress(NgbkitError):
-        return [entry.key for entry in contents.look(contents.locate(device))]
+        return [entry.key for entry in contents.list_items(contents.locate(device))]
     return []
 
 

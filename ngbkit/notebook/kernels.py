@@ -11,9 +11,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from ngbkit.cluster import devices
-from ngbkit.sweep.argument import Argument
 from ngbkit.commands.listing import Answer
 from ngbkit.errors import MissingDependencyError, UnknownNameError, UsageError
+from ngbkit.sweep.argument import Argument
 
 KERNEL = "ngbkit"
 """The kernel in the wheel; the kernel of a device is named ``ngbkit-<label>``."""
@@ -39,7 +39,7 @@ KERNELS: tuple[Argument, ...] = (
 )
 
 
-def manage_kernels(args: argparse.Namespace) -> Answer:
+def answer_kernels(args: argparse.Namespace) -> Answer:
     """List, install or remove kernels, by the parsed arguments of `KERNELS`, and list the kernels that result."""
     if args.action == "list":
         if args.names:

@@ -15,15 +15,15 @@ from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class
 
 from ngbkit.commands import arguments, listing
 from ngbkit.commands import selfcheck as selfcheck_arguments
-from ngbkit.sweep.argument import Argument
-from ngbkit.commands.cache import CACHE
-from ngbkit.commands.optimize import OPTIMIZE
+from ngbkit.commands.cache import CACHE, answer_cache
+from ngbkit.commands.optimize import OPTIMIZE, answer_optimize
 from ngbkit.errors import NgbkitError, UsageError, WorkloadError
 from ngbkit.notebook import modules
 from ngbkit.notebook.display import Listing, RunDisplay, call_at_end
 from ngbkit.notebook.sheets import Sheets
 from ngbkit.runs.progress_display import find_common_failure, watch
 from ngbkit.sweep import parsing
+from ngbkit.sweep.argument import Argument
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -189,8 +189,6 @@ class Benchmarks(Magics):
             %ngcache
             %ngcache clean --keep 5GB
         """
-        from ngbkit.commands.cache import answer_cache
-
         with _shorten_errors():
             return _to_listing(answer_cache(self._parse(self.ngcache, line)))
 
@@ -203,8 +201,6 @@ class Benchmarks(Magics):
             %ngoptimize resnet18 --runtime openvino -o resnet18.onnx
             %ngoptimize model.onnx --cost gnn --labels labels.nc
         """
-        from ngbkit.optimizer import answer_optimize
-
         with _shorten_errors():
             args = self._parse(self.ngoptimize, line)
             assert self.shell is not None

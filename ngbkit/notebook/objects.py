@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ngbkit.commands import arguments, listing
-from ngbkit.sweep.option import format_options
+from ngbkit.commands import listing
 from ngbkit.sweep import parsing
+from ngbkit.sweep.option import format_options
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -60,7 +60,7 @@ def describe_metrics(metrics: Metrics) -> Row:
     datasets = list(nodes(data).values())
     statuses = Counter(str(status) for node in datasets for status in node["status"].values.ravel() if status)
     counts = ", ".join(f"{count} {status}" for status, count in statuses.items())
-    row: Row = {"dataset": f"{sum(statuses.values())} trials: {counts}", "made of": captions.provenance(data)}
+    row: Row = {"dataset": f"{sum(statuses.values())} trials: {counts}", "made of": captions.describe_provenance(data)}
     for dim in ("workload", "compiler", "batch_size", *(name for node in datasets for name in factor_dims(node))):
         columns = [node[dim].values.ravel().tolist() for node in datasets if dim in node.coords]
         labels = dict.fromkeys(label for column in columns for label in column)

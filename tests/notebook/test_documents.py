@@ -17,7 +17,7 @@ import keeping
 import nbformat
 import numpy as np
 import pytest
-from documents import Block, Reader, blocks
+from documents import Block, Reader, parse_blocks
 from IPython.core.interactiveshell import InteractiveShell
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
@@ -32,7 +32,7 @@ from ngbkit.runs import recordings
 ROOT = Path(__file__).parents[2]
 RECORDED = Path(__file__).parents[1] / "recordings"
 TEXTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "notebooks").glob("*.md"))]
-DOCUMENTS = [path for path in TEXTS if blocks(path)]
+DOCUMENTS = [path for path in TEXTS if parse_blocks(path)]
 #: A block with this line learns from the dataset of earlier blocks, which here is too small to learn from.
 LABELLED = "ngbkit.predictor.fit(ds)"
 
@@ -157,9 +157,7 @@ def _prepare(folder: Path) -> None:
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 def test_every_block_runs(path: Path, reader: Reader) -> None:
     """Blocks run in order, each with the variables and files of those before it."""
-    code = blocks(path)
-
-    assert len(code) == reader.try_all(code)
+    reader.execute(parse_blocks(path))
 
 
 @pytest.mark.parametrize(
@@ -177,7 +175,7 @@ def test_a_command_for_another_machine_must_fit_the_document(reader: Reader, lin
     """Its devices, network and compilers are checked."""
     devices_file = Block(document="a.md", line=1, text='[orin]\nlaunch = "ssh"\nhost = "orin"')
     with pytest.raises((ngbkit.errors.NgbkitError, AssertionError)):
-        reader.try_all([devices_file, Block(document="a.md", line=7, text=line)])
+        reader.execute([devices_file, Block(document="a.md", line=7, text=line)])
 
 
 def test_blocks_are_found(tmp_path: Path) -> None:
@@ -185,13 +183,13 @@ def test_blocks_are_found(tmp_path: Path) -> None:
     shell = "    ngbkit runs   # why\n\n    ngbkit show \\\n        out.nc\n"
     text = f"# A\n\nWords:\n\n{shell}\n```python\nprint(1)\n\n    2\n```\n\n- a\n    b\n"
     (tmp_path / "a.md").write_text(text)
-    document = blocks(tmp_path / "a.md")
+    document = parse_blocks(tmp_path / "a.md")
 
     assert [("shell", 5), ("python", 10)] == [(block.kind, block.line) for block in document]
-    assert [["ngbkit", "runs"], ["ngbkit", "show", "out.nc"]] == list(document[0].commands())
+    assert [["ngbkit", "runs"], ["ngbkit", "show", "out.nc"]] == list(document[0].split_commands())
 
 
 def test_a_failing_block_is_reported(reader: Reader) -> None:
     """The error names its document and line."""
     with pytest.raises(Exception, match=r"a\.md, line 7"):
-        reader.try_all([Block(document="a.md", line=7, text="raise ValueError('no')")])
+        reader.execute([Block(document="a.md", line=7, text="raise ValueError('no')")])

@@ -11,7 +11,7 @@ import nbclient
 import nbformat
 import pytest
 
-from ngbkit.publish.execute import without_measuring
+from ngbkit.publish.execute import replace_measuring_cells
 from ngbkit.runs import recordings
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
@@ -46,7 +46,7 @@ def test_notebook_runs(path: Path, tmp_path: Path, state_dir: Path) -> None:
     """
     notebook: Any = nbformat.read(path, as_version=4)
     if path.stem != MEASURED:
-        notebook = nbformat.from_dict(without_measuring(notebook))
+        notebook = nbformat.from_dict(replace_measuring_cells(notebook))
     shutil.copytree(FOLDER / "data", tmp_path / "notebooks" / "data")
     replayed = {
         recordings.FOLDER: str(tmp_path / "notebooks" / "data" / "recorded"),

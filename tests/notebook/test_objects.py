@@ -27,7 +27,7 @@ def test_a_dataset_is_described(shell: InteractiveShell) -> None:
     text, html = display(shell, crashing(sweep(network("a"), network("b")), "openvino", 4).ngb)
 
     assert "8 trials: 6 ok, 2 crashed" in text
-    assert "median of 10 samples a trial" in html
+    assert "median of 10 samples per trial" in html
     assert "a, b" in html
     assert "speedup" in text
     assert "heatmap" in text

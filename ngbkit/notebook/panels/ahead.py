@@ -30,7 +30,7 @@ def import_libraries() -> None:
 
 def start_engines(sweep: Grid) -> list[threading.Thread]:
     """Start, in the background, the missing engines of a sweep on this machine; the run reports any error of theirs."""
-    table, running = devices.load(), engines.running()
+    table, running = devices.load(), engines.find_running()
     missing = [table[label] for label in sweep.devices if label in table and label not in running]
     local = [device for device in missing if device.launch == _LOCAL]
     threads = [threading.Thread(target=_start_engine, args=(device, sweep), daemon=True) for device in local]
@@ -41,7 +41,7 @@ def start_engines(sweep: Grid) -> list[threading.Thread]:
 
 def _start_engine(device: Device, sweep: Grid) -> None:
     with suppress(Exception):
-        engine = engines.engine(device.label)
+        engine = engines.acquire(device.label)
         spec = Spec(
             run_id="",
             device=device.label,

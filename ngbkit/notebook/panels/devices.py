@@ -29,7 +29,7 @@ class DevicesPanel(widgets.VBox):  # type: ignore[misc, unused-ignore]
         self._vitals: dict[str, Vitals] = {}
         self._in_progress: dict[str, str] = {}
         self._closed = threading.Event()
-        self.table, self.log = widgets.HTML(), widgets.HTML()
+        self.table, self.engine_log = widgets.HTML(), widgets.HTML()
         self.message = widgets.HTML()
         labels = list(devices.load())
         self.device = widgets.Dropdown(description="device", options=labels, style={"description_width": "5em"})
@@ -41,7 +41,8 @@ class DevicesPanel(widgets.VBox):  # type: ignore[misc, unused-ignore]
         }
         self.buttons = {name: self._build_button(name, action) for name, action in actions.items()}
         self.device.observe(lambda _: self._show_log(), names="value")
-        super().__init__([self.table, widgets.HBox([self.device, *self.buttons.values()]), self.message, self.log])
+        controls = widgets.HBox([self.device, *self.buttons.values()])
+        super().__init__([self.table, controls, self.message, self.engine_log])
         self.refresh()
         threading.Thread(target=self._keep_fresh, name="ngbkit-panel-devices", daemon=True).start()
 
@@ -59,7 +60,7 @@ class DevicesPanel(widgets.VBox):  # type: ignore[misc, unused-ignore]
     def _build_row(self, row: dict[str, Any]) -> dict[str, Any]:
         label = str(row["device"])
         cells = {name: row[name] for name in ("device", "launch", "host", "accelerator", "chip")}
-        cells["engine"] = self._in_progress.get(label) or ("ready" if label in engines.running() else "none")
+        cells["engine"] = self._in_progress.get(label) or ("ready" if label in engines.find_running() else "none")
         run = next((run for run in runs.live() if label in run.sweep.devices), None)
         if run is not None:
             progress = run.progress_of(label)
@@ -101,7 +102,7 @@ class DevicesPanel(widgets.VBox):  # type: ignore[misc, unused-ignore]
         self._show_log()
 
     def _start(self, label: str) -> None:
-        engines.engine(label, Starter(say=self._report, stopped=bool))
+        engines.acquire(label, Starter(say=self._report, stopped=bool))
         self._check(label)
 
     def _restart(self, label: str) -> None:
@@ -109,7 +110,7 @@ class DevicesPanel(widgets.VBox):  # type: ignore[misc, unused-ignore]
         self._start(label)
 
     def _check(self, label: str) -> None:
-        engine = engines.running().get(label)
+        engine = engines.find_running().get(label)
         if engine is None:
             self._report(f"{label} has no engine; press Start")
         elif any(label in run.sweep.devices for run in runs.live()):
@@ -121,7 +122,7 @@ class DevicesPanel(widgets.VBox):  # type: ignore[misc, unused-ignore]
     def _show_log(self) -> None:
         vitals = self._vitals.get(self.device.value)
         text = "" if vitals is None else escape(vitals.log) or "(no output)"
-        self.log.value = f'<pre aria-label="log of the engine">{text}</pre>' if text else ""
+        self.engine_log.value = f'<pre aria-label="log of the engine">{text}</pre>' if text else ""
 
     def _report(self, text: str) -> None:
         self.message.value = f'<span role="status">{escape(text)}</span>' if text else ""

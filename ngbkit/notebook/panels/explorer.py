@@ -17,7 +17,7 @@ from ngbkit.dataset.storage import Data
 from ngbkit.errors import NgbkitError
 from ngbkit.figures import renderer
 from ngbkit.figures.plots import Plots
-from ngbkit.metrics.tables import trial_table
+from ngbkit.metrics.tables import build_trial_table
 from ngbkit.notebook.panels import trial as trials
 from ngbkit.notebook.panels.copying import CopyButton
 from ngbkit.notebook.panels.picking import EMBED, PICKS, Picker
@@ -91,7 +91,7 @@ class ExplorerPanel(widgets.VBox):  # type: ignore[misc, unused-ignore]
         self.copy.text, self.code.value = code, f"<code>{escape(code)}</code>"
         self._list_trials()
         try:
-            bundle = renderer.mimebundle(self._draw_chart().to_dict())
+            bundle = renderer.to_mimebundle(self._draw_chart().to_dict())
         except NgbkitError as error:
             self.chart.outputs = ()
             self._report(str(error))
@@ -112,7 +112,7 @@ class ExplorerPanel(widgets.VBox):  # type: ignore[misc, unused-ignore]
         """Save the figure as ``png`` or ``svg``, or its trials as ``csv``, and return the file."""
         target = Path(f"{self.path.value}.{suffix}")
         if suffix == "csv":
-            table = trial_table(self._data)
+            table = build_trial_table(self._data)
             for dim, values in self._list_selected().items():
                 table = table[table[dim].isin(values)]
             target.parent.mkdir(parents=True, exist_ok=True)

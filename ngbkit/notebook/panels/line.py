@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from ngbkit import options
 from ngbkit.commands import arguments
-from ngbkit.commands.arguments import Parser
 from ngbkit.errors import UsageError
 from ngbkit.notebook.magics import TABLES
 from ngbkit.sweep import parsing
@@ -60,10 +59,7 @@ class Line:
 
     def to_sweep(self, modules: Collection[str] = ()) -> Grid:
         """Build the sweep to count its trials, not to run it: `modules` of the notebook are not exported."""
-        parser = Parser(prog=f"%{MAGIC}", add_help=False)
-        for argument in TABLES[MAGIC]:
-            parser.add_argument(*argument.flags, **argument.keywords)
-        args = arguments.parse(parser, self.to_words())
+        args = arguments.parse(arguments.build_parser(f"%{MAGIC}", TABLES[MAGIC]), self.to_words())
         return arguments.to_sweep(args, [_to_workload(word, modules) for word in args.workloads])
 
 

@@ -48,7 +48,7 @@ def match_row(row: Mapping[str, Any], trials: Sequence[Mapping[str, Any]]) -> It
     """
     for index, trial in enumerate(trials):
         factors = [key for key in trial if key not in (*DIMS, *row)]
-        names = [rows.network(trial, factors, with_names) for with_names in (False, True)]
+        names = [rows.name_network(trial, factors, with_names) for with_names in (False, True)]
         names += [f"{name}, batch {trial['batch_size']}" for name in names]
         same = all(row[key] == value for key, value in trial.items() if key in row)
         if row.get("network") in names and "compiler" in row and same:
@@ -72,7 +72,7 @@ def describe(data: Data, trial: Mapping[str, Any]) -> dict[str, Any]:
             row[name] = ", ".join(
                 f"{key} {_format_fact(value)}" for key, value in facts.items() if value not in ("", None)
             )
-    facts = ratios.environments(results).get(str(trial["device"]), {})
+    facts = ratios.read_environments(results).get(str(trial["device"]), {})
     environment = {key: facts[key] for key in _ENVIRONMENT if facts.get(key)}
     if environment:
         row["environment"] = ", ".join(f"{key} {value}" for key, value in environment.items())

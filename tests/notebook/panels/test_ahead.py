@@ -23,11 +23,11 @@ def test_an_engine_starts_ahead_of_the_run(mlp: Workload, processes: Processes) 
     sweep = Sweep(mlp, compilers=["identity", "onnxruntime"], repeats=5)
     for thread in start_engines(sweep):
         thread.join()
-    engine = engines.running()["cpu"]
+    engine = engines.find_running()["cpu"]
     servers = [process.pid for process in processes() if "ngbkit.device.forkserver" in process.cmdline()]
 
     assert servers
-    assert engine is engines.engine("cpu")
+    assert engine is engines.acquire("cpu")
     assert [] == start_engines(sweep)
     assert {"ok"} == set(sweep.run()["status"].values.ravel())
     assert set(servers) <= {process.pid for process in processes()}
@@ -48,11 +48,11 @@ def test_errors_are_left_to_the_run(mlp: Workload, monkeypatch: pytest.MonkeyPat
     def fail(label: str) -> None:
         raise OSError(label)
 
-    monkeypatch.setattr(engines, "engine", fail)
+    monkeypatch.setattr(engines, "acquire", fail)
     for thread in start_engines(Sweep(mlp)):
         thread.join()
 
-    assert {} == engines.running()
+    assert {} == engines.find_running()
 
 
 def test_a_panel_starts_the_engines_of_its_sweep(

@@ -42,23 +42,23 @@ def test_an_engine_is_started_checked_and_stopped(panel: DevicesPanel) -> None:
     wait_until(lambda: ">ready<" in panel.table.value)
     wait_until(lambda: "GB" in panel.table.value)
 
-    assert {"cpu"} == set(engines.running())
-    wait_until(lambda: "<pre" in panel.log.value)
+    assert {"cpu"} == set(engines.find_running())
+    wait_until(lambda: "<pre" in panel.engine_log.value)
 
     press(panel, "Stop")
 
-    assert {} == engines.running()
+    assert {} == engines.find_running()
     wait_until(lambda: ">none<" in panel.table.value)
 
 
 def test_a_restart_gives_another_engine(panel: DevicesPanel) -> None:
     """The first engine has ended."""
-    first = engines.engine()
+    first = engines.acquire()
     press(panel, "Restart")
 
-    (second,) = engines.running().values()
+    (second,) = engines.find_running().values()
     assert second is not first
-    assert not first.alive()
+    assert not first.is_alive()
 
 
 def test_a_device_that_measures_shows_its_progress_and_is_not_disturbed(panel: DevicesPanel, mlp_file: Path) -> None:

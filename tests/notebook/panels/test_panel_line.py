@@ -7,7 +7,6 @@ import pytest
 
 from ngbkit import options
 from ngbkit.commands import arguments
-from ngbkit.commands.arguments import Parser
 from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.notebook.magics import TABLES
 from ngbkit.notebook.panels.line import Line
@@ -35,12 +34,9 @@ def test_the_cell_is_the_magics_line():
 
 def test_the_cell_has_the_same_trials():
     """The parser of the magic reads the sweep that the panel counts."""
-    parser = Parser(prog="%ngbench")
-    for argument in TABLES["ngbench"]:
-        parser.add_argument(*argument.flags, **argument.keywords)
     words = split_words(BLOCKS.to_cell().removeprefix("%ngbench "))
 
-    typed = arguments.to_sweep(arguments.parse(parser, words))
+    typed = arguments.to_sweep(arguments.parse(arguments.build_parser("%ngbench", TABLES["ngbench"]), words))
 
     assert [trial.id for trial in typed.trials()] == [trial.id for trial in BLOCKS.to_sweep().trials()]
     assert 2 * 2 * 6 == len(typed)
@@ -67,7 +63,7 @@ def test_a_module_of_the_notebook_is_counted_and_not_exported(mlp_file: Path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"workloads": ()}, "pick a network"),
+        ({"workloads": ()}, "missing a network"),
         ({"precision": "1%"}, "samples and precision exclude each other"),
         ({"out": "my data"}, "invalid variable name"),
         ({"batch_sizes": "one"}, "batch size"),
