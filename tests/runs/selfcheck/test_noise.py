@@ -32,7 +32,7 @@ ROUNDS, SAMPLES = 20, 5
 
 def draw(groups: int, *, round_sd: float, process_sd: float, seed: int = 0) -> xr.Dataset:
     """Draw a dataset of groups whose two columns differ by the given standard deviations only."""
-    dataset = synthetic.dataset(noise.build_sweep(groups, repeats=ROUNDS * SAMPLES), seed=seed)
+    dataset = synthetic.make_dataset(noise.build_sweep(groups, repeats=ROUNDS * SAMPLES), seed=seed)
     assert isinstance(dataset, xr.Dataset)
     generator = np.random.default_rng(seed)
     shape = (groups, ROUNDS, 1)
@@ -112,7 +112,7 @@ def test_too_few_rounds_have_no_intervals() -> None:
 
 def test_a_run_that_is_not_a_self_check_is_an_error() -> None:
     """The message says how to start a self-check; that of an empty one says why it is empty."""
-    other = synthetic.dataset(Sweep(["resnet18"], ["identity", "openvino"]))
+    other = synthetic.make_dataset(Sweep(["resnet18"], ["identity", "openvino"]))
     empty = draw(2, round_sd=0.01, process_sd=0.0)
     empty["status"], empty["error"] = xr.full_like(empty["status"], "failed"), xr.full_like(empty["error"], "no room")
 
