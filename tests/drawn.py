@@ -1,4 +1,4 @@
-"""What the tests of figures share: small sweeps whose records are made up, and a reader of specifications."""
+"""Small sweeps with synthetic records, and a reader of specifications, for the tests of figures."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from xml.etree import ElementTree
 
 import vl_convert
 
+from ngbkit.api import Sweep
 from ngbkit.dataset import assembly as datasets
 from ngbkit.dataset import synthetic
 from ngbkit.dataset.storage import Data
-from ngbkit.sweep.grid import Sweep
 from ngbkit.sweep.records import Failure
 from ngbkit.workloads.base import Workload
 
@@ -28,28 +28,28 @@ def sweep(*workloads: Workload, compilers=("identity", "openvino"), batch_sizes=
 
 
 def measured(*workloads: Workload, **more: Any) -> Data:
-    """A dataset whose numbers are made up."""
-    return synthetic.dataset(sweep(*workloads, **more))
+    """A dataset of synthetic records."""
+    return synthetic.make_dataset(sweep(*workloads, **more))
 
 
-def crashing(asked: Sweep, compiler: str, batch_size: int) -> Data:
-    """The same, of which one compiler crashed at one batch size."""
-    trials = [one for one in asked.trials() if (one.compiler, one.batch_size) == (compiler, batch_size)]
-    failures = [Failure(trial_id=one.id, status="crashed", stage="measure", error="signal 11") for one in trials]
-    return datasets.assemble(asked, [*synthetic.records(asked), *failures])
+def crashing(sweep: Sweep, compiler: str, batch_size: int) -> Data:
+    """A dataset in which one compiler crashed at one batch size."""
+    trials = [trial for trial in sweep.trials() if (trial.compiler, trial.batch_size) == (compiler, batch_size)]
+    failures = [Failure(trial_id=trial.id, status="crashed", stage="measure", error="signal 11") for trial in trials]
+    return datasets.assemble(sweep, [*synthetic.make_records(sweep), *failures])
 
 
-def unlike(asked: Sweep, compiler: str) -> Data:
-    """The same, of which one compiler was timed in another precision."""
-    found = [
-        replace(one, contract=replace(one.contract, precision="bf16")) if trial.compiler == compiler else one
-        for trial, one in zip(asked.trials(), synthetic.records(asked), strict=True)
+def unlike(sweep: Sweep, compiler: str) -> Data:
+    """A dataset in which one compiler was timed in another precision."""
+    records = [
+        replace(record, contract=replace(record.contract, precision="bf16")) if trial.compiler == compiler else record
+        for trial, record in zip(sweep.trials(), synthetic.make_records(sweep), strict=True)
     ]
-    return datasets.assemble(asked, found)
+    return datasets.assemble(sweep, records)
 
 
 class Spec:
-    """A chart's specification, which altair has checked against Vega-Lite's schema, read as a person would."""
+    """The parts of a chart's specification that a reader sees; altair checks it against Vega-Lite's schema."""
 
     def __init__(self, chart: Any) -> None:
         self.spec: dict[str, Any] = chart.to_dict()
@@ -57,38 +57,38 @@ class Spec:
     @property
     def rows(self) -> list[dict[str, Any]]:
         """All rows of all data in the chart; an empty text is None."""
-        return [row for one in self._data(self.spec) for row in read(one)]
+        return [row for text in self._data(self.spec) for row in read(text)]
 
     @property
     def subtitle(self) -> str:
-        """What stands below the title."""
+        """The lines below the title."""
         return "\n".join(self.spec["title"]["subtitle"])
 
     def marks(self) -> list[str]:
         """The marks, in the order in which they are drawn."""
-        return [one["mark"]["type"] for one in _walk(self.spec) if "mark" in one]
+        return [part["mark"]["type"] for part in _walk(self.spec) if "mark" in part]
 
     def scales(self, channel: str) -> list[dict[str, Any]]:
         """The scales of a channel, of every layer that has one."""
-        found = (one["encoding"].get(channel) for one in _walk(self.spec) if "encoding" in one)
-        return [one["scale"] for one in found if one and one.get("scale")]
+        encodings = (layer["encoding"].get(channel) for layer in _walk(self.spec) if "encoding" in layer)
+        return [encoding["scale"] for encoding in encodings if encoding and encoding.get("scale")]
 
     def texts(self) -> set[str]:
-        """Every text of the SVG that is made of it."""
+        """Every text of the rendered SVG."""
         root = ElementTree.fromstring(vl_convert.vegalite_to_svg(self.spec))
         return {element.text or "" for element in root.iter("{http://www.w3.org/2000/svg}text")}
 
     def _data(self, spec: dict[str, Any]) -> Iterator[str]:
         yield from spec.get("datasets", {}).values()
-        for one in _walk(spec):
-            if "values" in one.get("data", {}):
-                yield one["data"]["values"]
+        for part in _walk(spec):
+            if "values" in part.get("data", {}):
+                yield part["data"]["values"]
 
 
 def _walk(spec: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield spec
-    inner = spec.get("spec")
-    for part in [*([inner] if inner else []), *(one for key in _PARTS for one in spec.get(key, []))]:
+    nested = spec.get("spec")
+    for part in [*([nested] if nested else []), *(part for key in _PARTS for part in spec.get(key, []))]:
         yield from _walk(part)
 
 

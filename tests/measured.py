@@ -1,4 +1,4 @@
-"""Small datasets, written out by hand."""
+"""Small datasets, written by hand."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -16,17 +16,17 @@ Labels = Mapping[str, Sequence[object]]
 
 @pytest.fixture
 def measured() -> Callable[..., xr.Dataset]:
-    """Makes a dataset of latencies whose dims are the labels, in order, and `repeat`."""
+    """A function that makes a dataset of latencies; its dims are the labels, in order, and `repeat`."""
 
     def make(labels: Labels, latency_s: object, rounds: object = None) -> xr.Dataset:
         latency = np.array(latency_s, dtype=float)
         dims = (*labels, "repeat")
-        found = xr.Dataset({"latency": (dims, latency)}, {dim: list(values) for dim, values in labels.items()})
-        found["status"] = xr.where(found["latency"].notnull().any("repeat"), "ok", "failed").astype(object)
-        found["error"] = xr.where(found["status"] == "ok", "", "boom").astype(object)
+        dataset = xr.Dataset({"latency": (dims, latency)}, {dim: list(values) for dim, values in labels.items()})
+        dataset["status"] = xr.where(dataset["latency"].notnull().any("repeat"), "ok", "failed").astype(object)
+        dataset["error"] = xr.where(dataset["status"] == "ok", "", "boom").astype(object)
         if rounds is not None:
-            found["round"] = (dims, np.array(rounds, dtype=np.int32))
-        return found
+            dataset["round"] = (dims, np.array(rounds, dtype=np.int32))
+        return dataset
 
     return make
 

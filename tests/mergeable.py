@@ -1,4 +1,4 @@
-"""Datasets of runs that were not run, for the tests of what is merged."""
+"""Datasets of synthetic runs, for the tests of merging."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 import xarray as xr
 
+from ngbkit.api import Sweep
 from ngbkit.dataset import assembly as datasets
 from ngbkit.dataset import synthetic
 from ngbkit.dataset.storage import Data
-from ngbkit.sweep.grid import Sweep
 from ngbkit.sweep.records import Measurement, Record
 from ngbkit.sweep.trials import BASELINE
 from ngbkit.workloads.base import Workload
@@ -30,34 +30,34 @@ def sweep(
     repeats: int = 20,
     **more: Any,
 ) -> Sweep:
-    """Of one network, where none is given."""
+    """A sweep of the workloads, by default of one network."""
     return Sweep(list(workloads) or [network("net")], compilers, batch_sizes, repeats=repeats, **more)
 
 
-def records(asked: Sweep, seed: int = 0, failures: float = 0.0) -> list[Record]:
-    """Synthetic ones, and an anchor for each group that has one: half as fast again as identity in that group."""
-    found = synthetic.records(asked, seed, failures)
-    own = {record.trial_id: record for record in found}
-    for group in asked.groups():
-        beside = own[group.trials[0].id]
-        if group.anchor is not None and isinstance(beside, Measurement):
-            latency = tuple(each / 1.5 for each in beside.latency_s)
-            found.append(replace(beside, trial_id=group.anchor.id, latency_s=latency))
-    return found
+def records(sweep: Sweep, seed: int = 0, failures: float = 0.0) -> list[Record]:
+    """Synthetic records, with an anchor for each group that has one: 1.5 times as fast as identity in that group."""
+    synthetic_records = synthetic.make_records(sweep, seed, failures)
+    by_trial = {record.trial_id: record for record in synthetic_records}
+    for group in sweep.groups():
+        baseline = by_trial[group.trials[0].id]
+        if group.anchor is not None and isinstance(baseline, Measurement):
+            latency = tuple(seconds / 1.5 for seconds in baseline.latency_s)
+            synthetic_records.append(replace(baseline, trial_id=group.anchor.id, latency_s=latency))
+    return synthetic_records
 
 
-def run(asked: Sweep, run_id: str = "20260101-000000-aa", seed: int = 0, environments: Any = None, **more: Any) -> Any:
-    """What a run of the sweep gave, each device being `DEVICE` unless its environment is given."""
-    known = dict.fromkeys(asked.devices, DEVICE) if environments is None else environments
-    return datasets.assemble(asked, records(asked, seed), run_id=run_id, environments=known, **more)
+def run(sweep: Sweep, run_id: str = "20260101-000000-aa", seed: int = 0, environments: Any = None, **more: Any) -> Any:
+    """The dataset of a run of the sweep; by default the environment of each device is `DEVICE`."""
+    environment_of = dict.fromkeys(sweep.devices, DEVICE) if environments is None else environments
+    return datasets.assemble(sweep, records(sweep, seed), run_id=run_id, environments=environment_of, **more)
 
 
-def like(data: xr.Dataset, other: xr.Dataset) -> xr.Dataset:
-    """A dataset with its labels in the order of another, and without its attributes."""
-    found = data.sel({dim: other[dim] for dim in other.dims if dim in other.coords})
-    return found.drop_attrs(deep=False).assign_attrs(other.attrs)
+def reorder_like(data: xr.Dataset, other: xr.Dataset) -> xr.Dataset:
+    """A dataset with its labels in the order of another, and with the attributes of that."""
+    reordered = data.sel({dim: other[dim] for dim in other.dims if dim in other.coords})
+    return reordered.drop_attrs(deep=False).assign_attrs(other.attrs)
 
 
-def told(data: Data, name: str) -> Any:
-    """What an attribute says in JSON."""
+def load_attribute(data: Data, name: str) -> Any:
+    """Load the JSON value of an attribute."""
     return json.loads(data.attrs[name])

@@ -10,23 +10,23 @@ from drawn import measured, network
 
 from ngbkit import figures
 from ngbkit.dataset import storage
-from ngbkit.dataset.dataset_hash import fingerprint
+from ngbkit.dataset.dataset_hash import hash_dataset
 from ngbkit.figures.provenance import KEY
 
 
 def test_a_file_keeps_it(tmp_path: Path) -> None:
     """Of a dataset, and of a tree; whatever the order of the variables."""
     for number, data in enumerate((measured(), measured(network("a"), network("b", width=(1, 2))))):
-        kept = storage.load(storage.save(data, tmp_path / f"{number}.nc"))
-        assert fingerprint(data) == fingerprint(kept)
-    one = measured()
-    assert fingerprint(one) == fingerprint(one[list(reversed(list(one.data_vars)))])
+        loaded = storage.load(storage.save(data, tmp_path / f"{number}.nc"))
+        assert hash_dataset(data) == hash_dataset(loaded)
+    dataset = measured()
+    assert hash_dataset(dataset) == hash_dataset(dataset[list(reversed(list(dataset.data_vars)))])
 
 
 @pytest.mark.parametrize("change", ["a sample", "a label", "a text", "an attribute", "a dim"])
 def test_any_change_changes_it(change: str) -> None:
     """However small."""
-    data, before = measured(), fingerprint(measured())
+    data, digest = measured(), hash_dataset(measured())
     if change == "a sample":
         data["latency"].values[0, 0, 0, 0, 0] = np.nextafter(data["latency"].values[0, 0, 0, 0, 0], 1)
     elif change == "a label":
@@ -38,7 +38,7 @@ def test_any_change_changes_it(change: str) -> None:
     else:
         data = data.transpose("workload", ...)
 
-    assert before != fingerprint(data)
+    assert digest != hash_dataset(data)
 
 
 def test_texts_do_not_run_into_each_other() -> None:
@@ -47,7 +47,7 @@ def test_texts_do_not_run_into_each_other() -> None:
     first["error"].values[0, 0, :2, 0] = ["ab", "c"]
     second["error"].values[0, 0, :2, 0] = ["a", "bc"]
 
-    assert fingerprint(first) != fingerprint(second)
+    assert hash_dataset(first) != hash_dataset(second)
 
 
 @pytest.mark.parametrize("name", sorted(set(figures.__all__) - {"save", "depth", "heatmap", "reversals", "roofline"}))
@@ -55,8 +55,12 @@ def test_every_figure_tells_where_it_comes_from(name: str) -> None:
     """What drew it, with which arguments, of which data; in the specification itself."""
     data = measured(batch_sizes=(1, 4))
     chart = getattr(figures, name)(data, **({} if name == "overview" else {"compiler": ["identity", "openvino"]}))
-    told = chart.to_dict()["usermeta"][KEY]
+    provenance = chart.to_dict()["usermeta"][KEY]
 
-    assert (name, fingerprint(data), "synthetic") == (told["figure"], told["dataset"], told["run_id"])
-    assert told["arguments"] == ({} if name == "overview" else {"compiler": ["identity", "openvino"]})
-    assert {"sweep", "environments", "measured_with", "commit", "drawn_with"} <= set(told)
+    assert (name, hash_dataset(data), "synthetic") == (
+        provenance["figure"],
+        provenance["dataset"],
+        provenance["run_id"],
+    )
+    assert provenance["arguments"] == ({} if name == "overview" else {"compiler": ["identity", "openvino"]})
+    assert {"sweep", "environments", "measured_with", "commit", "drawn_with"} <= set(provenance)

@@ -14,65 +14,65 @@ from ngbkit.workloads import paper
 @pytest.mark.parametrize("number", reference.TABLES)
 def test_every_table_is_a_dataset(number):
     """It says where it is from, and every variable what it is."""
-    found = reference.table(number)
+    dataset = reference.table(number)
 
-    assert f"table {number}" in found.attrs["source"]
-    assert found.sizes
-    described = [name for name in found.data_vars if name not in ("status", "error")]
-    assert [] == [name for name in described if not {"units", "long_name"} <= set(found[name].attrs)]
+    assert f"table {number}" in dataset.attrs["source"]
+    assert dataset.sizes
+    described = [name for name in dataset.data_vars if name not in ("status", "error")]
+    assert [] == [name for name in described if not {"units", "long_name"} <= set(dataset[name].attrs)]
 
 
 def test_throughputs_are_the_papers():
     """Table VI, row by row: the ResNets on the Xeon with OpenVINO."""
-    found = reference.table("VI").sel(device="xeon", workload="resnet", compiler="openvino")
+    dataset = reference.table("VI").sel(device="xeon", workload="resnet", compiler="openvino")
 
-    assert [136.94, 163.90] == found["throughput"].values.tolist()
-    assert ["2-4", "8-16"] == found["batch_sizes"].values.tolist()
-    assert [3, 12] == found["batch_size"].values.tolist()
+    assert [136.94, 163.90] == dataset["throughput"].values.tolist()
+    assert ["2-4", "8-16"] == dataset["batch_sizes"].values.tolist()
+    assert [3, 12] == dataset["batch_size"].values.tolist()
 
 
 def test_what_was_not_published_is_no_trial():
     """OpenVINO does not run on the GPU: NaN, and no status."""
-    found = reference.table("vi").sel(device="gpu", compiler="openvino")
+    dataset = reference.table("vi").sel(device="gpu", compiler="openvino")
 
-    assert np.isnan(found["throughput"]).all()
-    assert {""} == set(found["status"].values.ravel())
+    assert np.isnan(dataset["throughput"]).all()
+    assert {""} == set(dataset["status"].values.ravel())
 
 
 def test_metrics_and_figures_take_them():
     """Own and published values are computed and drawn by the same code."""
-    found = reference.table("VI")
-    gains = found.ngb.speedup().sel(device="xeon", workload="resnet", compiler="openvino")
-    spec = Spec(figures.speedup(found, device="xeon"))
+    dataset = reference.table("VI")
+    speedups = dataset.ngb.speedup().sel(device="xeon", workload="resnet", compiler="openvino")
+    spec = Spec(figures.speedup(dataset, device="xeon"))
 
-    assert [136.94 / 68.08, 163.90 / 75.12] == pytest.approx(gains.values.tolist())
+    assert [136.94 / 68.08, 163.90 / 75.12] == pytest.approx(speedups.values.tolist())
     assert "NGraphBench paper, table VI" in spec.subtitle
-    drawn = {(row["workload"] if "workload" in row else row["network"]) for row in spec.rows}
-    assert set(paper.FAMILIES) == {name.partition(" on ")[0] for name in drawn}
+    networks = {(row["workload"] if "workload" in row else row["network"]) for row in spec.rows}
+    assert set(paper.FAMILIES) == {name.partition(" on ")[0] for name in networks}
 
 
 def test_architectures_are_those_of_the_zoo():
     """Table IV by timm's names, with the parameters that timm's networks have."""
-    found = reference.table("IV")
+    dataset = reference.table("IV")
 
-    assert [one.name for one in paper.zoo()] == found["workload"].values.tolist()
-    assert 11689512 == int(found["parameters"].sel(workload="resnet18"))
+    assert [workload.name for workload in paper.zoo()] == dataset["workload"].values.tolist()
+    assert 11689512 == int(dataset["parameters"].sel(workload="resnet18"))
 
 
 def test_depths_are_by_width():
     """Tables VII and VIII hold slopes and retentions."""
-    found = reference.table("VII").sel(device="gpu", workload="conv", compiler="tensorrt", width=64, batch_size=8)
+    dataset = reference.table("VII").sel(device="gpu", workload="conv", compiler="tensorrt", width=64, batch_size=8)
 
-    assert (0.08924, 3.821) == (float(found["depth_slope"]), float(found["retention"]))
+    assert (0.08924, 3.821) == (float(dataset["depth_slope"]), float(dataset["retention"]))
 
 
 def test_a_file_keeps_them(tmp_path):
     """They are saved and loaded like any other."""
-    found = reference.table("III")
+    dataset = reference.table("III")
 
-    ngbkit.save(found, tmp_path / "three.nc")
+    ngbkit.save(dataset, tmp_path / "three.nc")
 
-    assert ngbkit.load(tmp_path / "three.nc").identical(found)
+    assert ngbkit.load(tmp_path / "three.nc").identical(dataset)
 
 
 def test_another_table_is_refused():

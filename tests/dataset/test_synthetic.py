@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from ngbkit.api import Sweep
 from ngbkit.dataset import assembly as datasets
 from ngbkit.dataset import synthetic
-from ngbkit.sweep.grid import Sweep
 from ngbkit.sweep.records import Failure, Measurement
 from ngbkit.workloads.base import Workload
 
@@ -18,41 +18,46 @@ def sweep(*compilers: str, **more) -> Sweep:
 
 def test_the_same_seed_gives_the_same_records():
     """Records depend on the sweep and the seed alone."""
-    assert synthetic.records(sweep(), seed=1, failures=0.3) == synthetic.records(sweep(), seed=1, failures=0.3)
-    assert synthetic.records(sweep(), seed=1) != synthetic.records(sweep(), seed=2)
+    assert synthetic.make_records(sweep(), seed=1, failures=0.3) == synthetic.make_records(
+        sweep(), seed=1, failures=0.3
+    )
+    assert synthetic.make_records(sweep(), seed=1) != synthetic.make_records(sweep(), seed=2)
 
 
 def test_every_trial_has_a_record_that_is_marked():
     """There is one record a trial, in order, and each says that it is synthetic."""
-    found = synthetic.records(sweep(), failures=0.5)
+    records = synthetic.make_records(sweep(), failures=0.5)
 
-    assert [trial.id for trial in sweep().trials()] == [record.trial_id for record in found]
-    assert all(record.facts["synthetic"] for record in found)
-    assert {Measurement, Failure} == {type(record) for record in found}
+    assert [trial.id for trial in sweep().trials()] == [record.trial_id for record in records]
+    assert all(record.facts["synthetic"] for record in records)
+    assert {Measurement, Failure} == {type(record) for record in records}
 
 
 @pytest.mark.parametrize(("failures", "kind"), [(0.0, Measurement), (1.0, Failure)])
 def test_the_share_of_failures_is_as_asked(failures, kind):
     """None fail at 0, all fail at 1."""
-    assert {kind} == {type(record) for record in synthetic.records(sweep(), failures=failures)}
+    assert {kind} == {type(record) for record in synthetic.make_records(sweep(), failures=failures)}
 
 
 def test_the_compilers_of_a_group_drift_together():
     """Round by round the ratio to the baseline varies less than the latency itself."""
-    found = synthetic.dataset(sweep()).sel(device="cpu", workload="a", batch_size=4)
-    base, other = found["latency"].sel(compiler="identity").values, found["latency"].sel(compiler="openvino").values
+    dataset = synthetic.make_dataset(sweep()).sel(device="cpu", workload="a", batch_size=4)
+    baseline, other = (
+        dataset["latency"].sel(compiler="identity").values,
+        dataset["latency"].sel(compiler="openvino").values,
+    )
 
-    assert np.std(np.log(np.sort(base / other)[2:-2])) < np.std(np.log(base))
+    assert np.std(np.log(np.sort(baseline / other)[2:-2])) < np.std(np.log(baseline))
 
 
 def test_a_sweep_that_asks_for_a_precision_has_records_too():
     """They look as if the rule had stopped at its first look."""
-    asked = Sweep(sweep().workloads, ["identity", "openvino"], [1], precision=0.01)
+    grid = Sweep(sweep().workloads, ["identity", "openvino"], [1], precision=0.01)
 
-    found = synthetic.records(asked)
+    records = synthetic.make_records(grid)
 
     assert {(synthetic.SAMPLES, synthetic.ROUNDS, 1)} == {
-        (len(one.latency_s), len(set(one.rounds)), one.looks) for one in found
+        (len(record.latency_s), len(set(record.rounds)), record.looks) for record in records
     }
 
 
@@ -62,10 +67,10 @@ def test_a_dataset_and_all_its_nodes_are_marked(depths):
     blocks = (
         [Workload(name="c", source="blocks", spec={}, takes=("depth",), factors={"depth": depths})] if depths else []
     )
-    asked = Sweep([*sweep().workloads, *blocks], ["identity"], [1])
+    grid = Sweep([*sweep().workloads, *blocks], ["identity"], [1])
 
-    found = synthetic.dataset(asked)
+    data = synthetic.make_dataset(grid)
 
-    assert bool(depths) == isinstance(found, xr.DataTree)
-    assert 1 == found.attrs["synthetic"]
-    assert {1} == {node.attrs["synthetic"] for node in datasets.nodes(found).values()}
+    assert bool(depths) == isinstance(data, xr.DataTree)
+    assert 1 == data.attrs["synthetic"]
+    assert {1} == {node.attrs["synthetic"] for node in datasets.nodes(data).values()}

@@ -33,12 +33,12 @@ def test_methods_with_arguments(scaling, deepening):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_tree_gives_a_tree(tree, name):
     """On a tree each node has the metric of its own dataset."""
-    found = getattr(tree.ngb, name)()
+    results = getattr(tree.ngb, name)()
 
-    assert ["networks", "blocks"] == list(found.children)
+    assert ["networks", "blocks"] == list(results.children)
     for node in tree.children:
         xr.testing.assert_identical(
-            getattr(metrics, name)(tree[node].to_dataset()).to_dataset(), found[node].to_dataset()
+            getattr(metrics, name)(tree[node].to_dataset()).to_dataset(), results[node].to_dataset()
         )
 
 
@@ -59,7 +59,7 @@ def test_failures_of_a_tree_are_one_table(measured):
     failed, nan = [[[[[float("nan")]]]]], float("nan")
     deep = measured({"depth": [3], **labels}, [[[[[[nan]]]]]])
 
-    found = xr.DataTree.from_dict({"/a": measured(labels, failed), "/b": deep}).ngb.failures()
+    table = xr.DataTree.from_dict({"/a": measured(labels, failed), "/b": deep}).ngb.failures()
 
-    assert 2 == len(found)
-    assert [False, True] == found["depth"].notna().tolist()
+    assert 2 == len(table)
+    assert [False, True] == table["depth"].notna().tolist()

@@ -20,13 +20,13 @@ def twice():
 
 def test_the_same_measurements_are_the_same() -> None:
     """Nothing changed, no winner is another, and nothing is missing."""
-    found = compare(*twice())
+    comparison = compare(*twice())
 
-    assert {"same"} == set(found.trials["is"])
-    assert [1.0] * len(found.trials) == pytest.approx(found.trials["change"].tolist())
-    assert not found.winners["another"].any()
-    assert 0 == found.missing
-    assert "0 of 8 values of speedup differ beyond their 95% intervals" in str(found)
+    assert {"same"} == set(comparison.trials["is"])
+    assert [1.0] * len(comparison.trials) == pytest.approx(comparison.trials["change"].tolist())
+    assert not comparison.winners["another"].any()
+    assert 0 == comparison.missing
+    assert "0 of 8 values of speedup differ beyond their 95% intervals" in str(comparison)
 
 
 def test_a_machine_that_is_slower_changes_no_speedup() -> None:
@@ -45,16 +45,16 @@ def test_a_machine_that_is_slower_changes_no_speedup() -> None:
 def test_another_winner_is_told() -> None:
     """One compiler became five times slower on one network: its trials are lower, and identity leads there."""
     first, second = twice()
-    place = {"workload": "b", "compiler": "openvino"}
-    second["latency"].loc[place] = second["latency"].loc[place] * 5
-    found = compare(first, second)
-    changed = found.trials[found.trials["is"] != "same"]
+    trial = {"workload": "b", "compiler": "openvino"}
+    second["latency"].loc[trial] = second["latency"].loc[trial] * 5
+    comparison = compare(first, second)
+    changed = comparison.trials[comparison.trials["is"] != "same"]
 
     assert {("b", "openvino", "lower")} == set(
         zip(changed["workload"], changed["compiler"], changed["is"], strict=True)
     )
-    other = found.winners[found.winners["another"]]
-    assert {("b", "openvino", "identity")} == set(zip(other["workload"], other["first"], other["second"], strict=True))
+    lost = comparison.winners[comparison.winners["another"]]
+    assert {("b", "openvino", "identity")} == set(zip(lost["workload"], lost["first"], lost["second"], strict=True))
 
 
 def test_machines_stand_side_by_side() -> None:
@@ -65,33 +65,33 @@ def test_machines_stand_side_by_side() -> None:
     second.attrs["environments"] = json.dumps(
         {"orin": {"chip": "two", "cores_usable": 2, "packages": {"torch": "2.9"}}}
     )
-    found = compare(first, second)
+    comparison = compare(first, second)
 
-    assert 8 == len(found.trials)
-    assert ["first: cpu", "second: orin", "differs"] == list(found.environments)
-    differs = found.environments["differs"]
+    assert 8 == len(comparison.trials)
+    assert ["first: cpu", "second: orin", "differs"] == list(comparison.environments)
+    differs = comparison.environments["differs"]
     assert (True, False, False) == (differs["chip"], differs["cores_usable"], differs["torch"])
-    assert any("chip was one and is two" in line for line in found.unlike)
+    assert any("chip was one and is two" in line for line in comparison.unlike)
 
 
 def test_what_cannot_be_compared_is_an_error() -> None:
     """No common trial, other factors, no such metric."""
-    one = measured(network("a"))
+    dataset = measured(network("a"))
 
     with pytest.raises(UsageError, match="no trial in common: the first dataset has a on cpu, the second b on cpu"):
-        compare(one, measured(network("b")))
+        compare(dataset, measured(network("b")))
     with pytest.raises(UsageError, match="different factors"):
-        compare(one, measured(network("a", width=(1, 2))))
+        compare(dataset, measured(network("a", width=(1, 2))))
     with pytest.raises(UnknownNameError, match="speedup"):
-        compare(one, one, "speed")
+        compare(dataset, dataset, "speed")
 
 
 def test_what_one_run_lacks_is_counted() -> None:
     """And not compared."""
-    found = compare(measured(network("a")), measured(network("a"), network("b")))
+    comparison = compare(measured(network("a")), measured(network("a"), network("b")))
 
-    assert (4, 4) == (len(found.trials), found.missing)
-    assert "4 trials were measured in only one of the two" in str(found)
+    assert (4, 4) == (len(comparison.trials), comparison.missing)
+    assert "4 trials were measured in only one of the two" in str(comparison)
 
 
 def test_the_shell_prints_what_changed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -106,5 +106,5 @@ def test_the_shell_prints_what_changed(tmp_path: Path, capsys: pytest.CaptureFix
     assert "openvino" in text
     assert "4 of 8 values of speedup differ" in text
     assert 0 == cli.main(["compare", *files, "--json"])
-    told = json.loads(capsys.readouterr().out)
-    assert (8, 4) == (len(told["trials"]), len(told["winners"]))
+    report = json.loads(capsys.readouterr().out)
+    assert (8, 4) == (len(report["trials"]), len(report["winners"]))

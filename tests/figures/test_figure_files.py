@@ -9,16 +9,16 @@ import pytest
 from PIL import Image
 
 from ngbkit import figures
+from ngbkit.api import Sweep
 from ngbkit.dataset import synthetic
 from ngbkit.errors import UsageError
-from ngbkit.api import Sweep
 from ngbkit.workloads.base import Workload
 
 
 @pytest.fixture(scope="module")
 def chart():
     network = Workload(name="net</script><b>", source="timm", spec={})
-    return figures.overview(synthetic.dataset(Sweep([network], ["identity", "openvino"], [1, 4], repeats=5)))
+    return figures.overview(synthetic.make_dataset(Sweep([network], ["identity", "openvino"], [1, 4], repeats=5)))
 
 
 class Page(HTMLParser):
@@ -86,16 +86,16 @@ def test_a_png_is_a_png(chart, tmp_path):
 
 def test_a_picture_holds_where_it_comes_from(chart, tmp_path):
     """The same in each format, which that format's own readers find."""
-    told = chart.to_dict()["usermeta"]["ngbkit"]
+    provenance = chart.to_dict()["usermeta"]["ngbkit"]
     svg, png, pdf = (figures.save(chart, tmp_path / f"figure{kind}") for kind in (".svg", ".png", ".pdf"))
     in_svg = ElementTree.fromstring(svg.read_text()).find("{http://www.w3.org/2000/svg}metadata").text
     with Image.open(png) as image:
         in_png = image.text["ngbkit"]
-    about = pypdf.PdfReader(pdf).metadata
+    metadata = pypdf.PdfReader(pdf).metadata
 
-    assert [told] * 3 == [json.loads(text) for text in (in_svg, in_png, about["/ngbkit"])]
-    assert "Throughput and speed-up" == about.title
-    assert told["dataset"]
+    assert [provenance] * 3 == [json.loads(text) for text in (in_svg, in_png, metadata["/ngbkit"])]
+    assert "Throughput and speed-up" == metadata.title
+    assert provenance["dataset"]
 
 
 def test_a_figure_is_replaced_and_nothing_is_left_beside_it(chart, tmp_path):

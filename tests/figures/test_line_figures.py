@@ -17,13 +17,13 @@ def test_values_are_those_of_the_metric(name):
     data = measured(network("a"), network("b"))
     expected = getattr(data.ngb, name)(ci=0.95).squeeze("device")
 
-    drawn = [row for row in Spec(FIGURES[name](data)).rows if row["value"] is not None]
+    rows = [row for row in Spec(FIGURES[name](data)).rows if row["value"] is not None]
 
-    assert drawn
-    for row in drawn:
-        place = expected.sel(workload=row["network"], compiler=row["compiler"], batch_size=row["batch_size"])
-        assert float(place[name]) == pytest.approx(row["value"], rel=1e-5)
-        assert float(place["ci_low"]) == pytest.approx(row["low"], rel=1e-5)
+    assert rows
+    for row in rows:
+        trial = expected.sel(workload=row["network"], compiler=row["compiler"], batch_size=row["batch_size"])
+        assert float(trial[name]) == pytest.approx(row["value"], rel=1e-5)
+        assert float(trial["ci_low"]) == pytest.approx(row["low"], rel=1e-5)
 
 
 @pytest.mark.parametrize("name", FIGURES)
@@ -36,13 +36,13 @@ def test_an_svg_shows_the_networks_and_the_compilers(name):
 
 def test_the_baseline_has_no_line_where_it_is_one():
     """What is relative to identity does not draw it; ASE and throughput do."""
-    drawn = {
+    compilers = {
         name: {row["compiler"] for row in Spec(figure(measured())).rows if row["compiler"]}
         for name, figure in FIGURES.items()
     }
 
-    assert {"openvino"} == drawn["speedup"] == drawn["bsr"]
-    assert {"identity", "openvino"} == drawn["throughput"] == drawn["ase"]
+    assert {"openvino"} == compilers["speedup"] == compilers["bsr"]
+    assert {"identity", "openvino"} == compilers["throughput"] == compilers["ase"]
 
 
 def test_a_failed_trial_is_marked_at_the_foot():
@@ -60,8 +60,8 @@ def test_two_failures_of_one_place_stand_on_each_other():
     spec = Spec(figures.throughput(measured(compilers=["identity", "openvino", "tvm"], batch_sizes=[1])))
     assert {-1.0} == {row["place"] for row in spec.rows}
 
-    asked = sweep(compilers=["identity", "openvino", "tvm"])
-    spec = Spec(figures.throughput(synthetic.dataset(asked, failures=1.0)))
+    grid = sweep(compilers=["identity", "openvino", "tvm"])
+    spec = Spec(figures.throughput(synthetic.make_dataset(grid, failures=1.0)))
     assert {0.0, 1.0, 2.0} == {row["place"] for row in spec.rows}
 
 
@@ -102,7 +102,7 @@ def test_a_selection_is_drawn():
 
 def test_too_many_networks_are_counted():
     """What has no room is said and not silently dropped."""
-    names = [f"{'abcdefghij'[at % 10] * 3}{at}" for at in range(lines.PANELS + 3)]
+    names = [f"{'abcdefghij'[number % 10] * 3}{number}" for number in range(lines.PANELS + 3)]
     spec = Spec(figures.throughput(measured(*map(network, names))))
 
     assert "3 more networks are not drawn" in spec.subtitle
@@ -151,8 +151,8 @@ def test_another_baseline_is_one():
     assert {"identity", "openvino"} == {row["compiler"] for row in spec.rows}
     assert "Speed-up over tvm by batch size" in spec.texts()
     expected = data.ngb.speedup(baseline="tvm").sel(device="cpu", workload="net", compiler="openvino")
-    own = [row["value"] for row in spec.rows if row["compiler"] == "openvino"]
-    assert expected.values.tolist() == pytest.approx(own, rel=1e-5)
+    values = [row["value"] for row in spec.rows if row["compiler"] == "openvino"]
+    assert expected.values.tolist() == pytest.approx(values, rel=1e-5)
 
 
 def test_panels_by_compiler_have_a_line_a_network():

@@ -62,8 +62,8 @@ def test_pairs_that_change_places_are_drawn_with_both_ends():
         (row["network"], row["column"]) for row in spec.rows
     }
     for row in spec.rows:
-        own = data["throughput"].sel(workload=row["network"], compiler=row["column"], batch_size=1, device="cpu")
-        assert float(own) == pytest.approx(row["value"], rel=1e-4)
+        throughput = data["throughput"].sel(workload=row["network"], compiler=row["column"], batch_size=1, device="cpu")
+        assert float(throughput) == pytest.approx(row["value"], rel=1e-4)
     assert {"a", "b", "a / b, batch 1, 100% sure"} <= spec.texts()
 
 
@@ -79,11 +79,11 @@ def test_break_even_is_where_the_metric_has_it():
     spec = Spec(figures.break_even(data))
 
     expected = data.ngb.break_even().sel(device="cpu")
-    drawn = [row for row in spec.rows if row["kind"] == "trial" and row["value"] > 0]
-    assert drawn
-    for row in drawn:
-        place = {"workload": row["network"], "compiler": row["compiler"], "batch_size": int(row["panel"].split()[1])}
-        calls = float(expected.sel(place))
+    rows = [row for row in spec.rows if row["kind"] == "trial" and row["value"] > 0]
+    assert rows
+    for row in rows:
+        trial = {"workload": row["network"], "compiler": row["compiler"], "batch_size": int(row["panel"].split()[1])}
+        calls = float(expected.sel(trial))
         assert calls == pytest.approx(row["calls"], rel=1e-4)
         assert calls == pytest.approx(1e3 * row["seconds"] / row["value"], rel=1e-4)
 
@@ -118,10 +118,10 @@ def test_every_sample_is_a_stroke():
 
     strokes = sorted(row["ms"] for row in spec.rows if row["kind"] == "sample")
     assert sorted((data["latency"].values.ravel() * 1e3).tolist()) == pytest.approx(strokes, rel=1e-4)
-    (own,) = [row for row in spec.rows if row["kind"] == "trial" and row["compiler"] == "openvino"]
+    (trial,) = [row for row in spec.rows if row["kind"] == "trial" and row["compiler"] == "openvino"]
     values = data["latency"].sel(compiler="openvino").values * 1e3
     assert np.quantile(values, [0.05, 0.5, 0.95]).tolist() == pytest.approx(
-        [own[name] for name in ("p5", "median", "p95")], rel=1e-4
+        [trial[name] for name in ("p5", "median", "p95")], rel=1e-4
     )
 
 
@@ -141,15 +141,15 @@ def test_traces_are_round_by_round():
     data = measured(batch_sizes=[1])
     spec = Spec(figures.traces(data))
 
-    own = [row for row in spec.rows if row["compiler"] == "openvino"]
+    rows = [row for row in spec.rows if row["compiler"] == "openvino"]
     trial = data.sel(compiler="openvino", device="cpu", workload="net", batch_size=1)
     medians = [
-        float(np.median(trial["latency"].values[trial["round"].values == at])) * 1e3
-        for at in np.unique(trial["round"].values)
+        float(np.median(trial["latency"].values[trial["round"].values == number])) * 1e3
+        for number in np.unique(trial["round"].values)
     ]
-    assert medians == pytest.approx([row["ms"] for row in own], rel=1e-4)
+    assert medians == pytest.approx([row["ms"] for row in rows], rel=1e-4)
     assert (np.array(medians) / np.median(medians)).tolist() == pytest.approx(
-        [row["relative"] for row in own], rel=1e-3
+        [row["relative"] for row in rows], rel=1e-3
     )
 
 
@@ -167,8 +167,8 @@ def test_disturbed_rounds_are_shaded():
 
 def test_the_status_of_every_trial_is_in_a_cell():
     """In a colour and in a word, and counted below the title."""
-    asked = sweep(*map(network, "abcdef"), compilers=["identity", "openvino", "tvm"], batch_sizes=[1, 4, 8])
-    data = synthetic.dataset(asked, failures=0.7)
+    grid = sweep(*map(network, "abcdef"), compilers=["identity", "openvino", "tvm"], batch_sizes=[1, 4, 8])
+    data = synthetic.make_dataset(grid, failures=0.7)
     spec = Spec(figures.status(data))
 
     expected = {
@@ -186,7 +186,9 @@ def test_the_status_of_every_trial_is_in_a_cell():
 
 def test_a_status_is_read_on_its_colour():
     """Black on light ones and white on dark ones."""
-    assert ["#1B1B1B", "#FFFFFF", "#1B1B1B"] == [theme.choose_ink(one) for one in ("#FFFFFF", "#332288", "#E69F00")]
+    assert ["#1B1B1B", "#FFFFFF", "#1B1B1B"] == [
+        theme.choose_ink(colour) for colour in ("#FFFFFF", "#332288", "#E69F00")
+    ]
     assert set(theme.STATUS_WORDS) == set(theme.STATUS_COLOURS)
 
 
@@ -210,8 +212,8 @@ def test_the_roof_is_the_devices_own():
     expected = metrics.roofline(data).sel(device="cpu")
     for row in spec.rows:
         if row["kind"] == "trial":
-            place = {name: row[name] for name in ("compiler", "batch_size")} | {"workload": row["network"]}
-            assert float(expected["flops"].sel(place)) == pytest.approx(row["value"], rel=1e-4)
+            trial = {name: row[name] for name in ("compiler", "batch_size")} | {"workload": row["network"]}
+            assert float(expected["flops"].sel(trial)) == pytest.approx(row["value"], rel=1e-4)
 
 
 def test_every_figure_is_a_method():

@@ -6,11 +6,11 @@ import altair as alt
 import pytest
 from drawn import read
 
+from ngbkit.api import Sweep
 from ngbkit.dataset import assembly as datasets
 from ngbkit.dataset import synthetic
 from ngbkit.figures import theme
 from ngbkit.figures.charts.overview import NETWORKS, overview
-from ngbkit.api import Sweep
 from ngbkit.sweep.records import Failure
 from ngbkit.workloads.base import Workload
 
@@ -45,7 +45,7 @@ def rows(spec: dict, layer: int) -> list[dict]:
 
 def test_a_row_a_network_with_the_speedup_beside():
     """Each network has a row of two panels, whose axes say what they are."""
-    spec = drawn(synthetic.dataset(sweep(network("a"), network("b"))))
+    spec = drawn(synthetic.make_dataset(sweep(network("a"), network("b"))))
 
     assert ["a", "b"] == titles(spec)
     for row in (0, 1):
@@ -55,18 +55,18 @@ def test_a_row_a_network_with_the_speedup_beside():
 
 def test_every_trial_is_in_its_panel():
     """The lines hold every compiler at every batch size, with the dataset's own numbers."""
-    data = synthetic.dataset(sweep())
+    data = synthetic.make_dataset(sweep())
     spec = drawn(data)
 
-    found = {(row["compiler"], row["batch_size"]): row["value"] for row in rows(spec, 0)}
+    throughputs = {(row["compiler"], row["batch_size"]): row["value"] for row in rows(spec, 0)}
 
     expected = data["throughput"].sel(device="cpu", workload="net").to_series().to_dict()
-    assert expected == pytest.approx(found)
+    assert expected == pytest.approx(throughputs)
 
 
 def test_colours_are_those_of_the_theme():
     """The scale maps each compiler to its fixed colour."""
-    scale = panels(drawn(synthetic.dataset(sweep())))[0]["layer"][0]["encoding"]["color"]["scale"]
+    scale = panels(drawn(synthetic.make_dataset(sweep())))[0]["layer"][0]["encoding"]["color"]["scale"]
 
     assert ["identity", "openvino"] == scale["domain"]
     assert [theme.COLOURS["identity"], theme.COLOURS["openvino"]] == scale["range"]
@@ -75,10 +75,10 @@ def test_colours_are_those_of_the_theme():
 @pytest.fixture
 def crashed() -> datasets.Data:
     """openvino crashed at batch size 4."""
-    asked = sweep(batch_sizes=(1, 4, 8))
-    trial = next(t for t in asked.trials() if (t.compiler, t.batch_size) == ("openvino", 4))
+    grid = sweep(batch_sizes=(1, 4, 8))
+    trial = next(trial for trial in grid.trials() if (trial.compiler, trial.batch_size) == ("openvino", 4))
     failure = Failure(trial_id=trial.id, status="crashed", stage="measure", error="signal 11")
-    return datasets.assemble(asked, [*synthetic.records(asked), failure])
+    return datasets.assemble(grid, [*synthetic.make_records(grid), failure])
 
 
 def test_a_failed_trial_is_marked(crashed):
@@ -100,7 +100,7 @@ def test_a_failed_trial_is_marked(crashed):
 def test_failures_of_one_batch_size_do_not_cover_each_other():
     """Marks at the same place of the x axis have places of their own on the y axis."""
     compilers = ["identity", "openvino", "tvm"]
-    spec = drawn(synthetic.dataset(sweep(compilers=compilers), failures=1.0))
+    spec = drawn(synthetic.make_dataset(sweep(compilers=compilers), failures=1.0))
 
     marks = rows(spec, 2)
 
@@ -109,7 +109,7 @@ def test_failures_of_one_batch_size_do_not_cover_each_other():
 
 def test_one_batch_size_is_bars():
     """With a single batch size there is no line to draw: bars stand for compilers, and failures are written out."""
-    spec = drawn(synthetic.dataset(sweep(batch_sizes=[8]), failures=1.0))
+    spec = drawn(synthetic.make_dataset(sweep(batch_sizes=[8]), failures=1.0))
     layers = panels(spec)[0]["layer"]
 
     assert ["bar", "text", "text"] == [layer["mark"]["type"] for layer in layers]
@@ -119,8 +119,8 @@ def test_one_batch_size_is_bars():
 
 def test_throughput_starts_at_zero_unless_it_spans_much():
     """The axis is linear from zero; where values differ 50-fold it is logarithmic."""
-    near = panels(drawn(synthetic.dataset(sweep())))[0]["layer"][0]["encoding"]["y"]["scale"]
-    far = drawn(synthetic.dataset(sweep(network("b", width=(8, 512)), batch_sizes=(1, 256, 4096))))
+    near = panels(drawn(synthetic.make_dataset(sweep())))[0]["layer"][0]["encoding"]["y"]["scale"]
+    far = drawn(synthetic.make_dataset(sweep(network("b", width=(8, 512)), batch_sizes=(1, 256, 4096))))
 
     assert ("linear", 0.0) == (near["type"], near["domain"][0])
     assert "log" == panels(far)[0]["layer"][0]["encoding"]["y"]["scale"]["type"]
@@ -128,7 +128,7 @@ def test_throughput_starts_at_zero_unless_it_spans_much():
 
 def test_without_identity_there_is_no_speedup():
     """The figure leaves the panel out and says why."""
-    spec = drawn(synthetic.dataset(sweep(compilers=["openvino"])))
+    spec = drawn(synthetic.make_dataset(sweep(compilers=["openvino"])))
 
     assert 1 == len(panels(spec))
     assert any("no speed-up" in line for line in spec["title"]["subtitle"])
@@ -136,13 +136,13 @@ def test_without_identity_there_is_no_speedup():
 
 def test_unlike_columns_are_named():
     """A column of another contract has its throughput and no speed-up, and the subtitle says why."""
-    asked = sweep(compilers=["identity", "openvino"])
-    found = [
-        replace(one, contract=replace(one.contract, precision="bf16")) if trial.compiler == "openvino" else one
-        for trial, one in zip(asked.trials(), synthetic.records(asked), strict=True)
+    grid = sweep(compilers=["identity", "openvino"])
+    records = [
+        replace(record, contract=replace(record.contract, precision="bf16")) if trial.compiler == "openvino" else record
+        for trial, record in zip(grid.trials(), synthetic.make_records(grid), strict=True)
     ]
 
-    spec = drawn(datasets.assemble(asked, found))
+    spec = drawn(datasets.assemble(grid, records))
 
     assert "openvino: not compared, precision bf16 instead of f32" in spec["title"]["subtitle"]
     assert not any("no speed-up" in line for line in spec["title"]["subtitle"])
@@ -151,7 +151,7 @@ def test_unlike_columns_are_named():
 
 def test_the_subtitle_says_where_it_comes_from():
     """Samples, device and run are named, and what is synthetic says so."""
-    data = synthetic.dataset(sweep(), run_id="r42")
+    data = synthetic.make_dataset(sweep(), run_id="r42")
 
     assert [
         "median of 10 samples per trial · device cpu · run r42",
@@ -161,8 +161,8 @@ def test_the_subtitle_says_where_it_comes_from():
 
 def test_pending_trials_are_counted():
     """A figure of a run that goes on says how many trials are still to come."""
-    asked = sweep()
-    half = datasets.assemble(asked, synthetic.records(asked)[:1])
+    grid = sweep()
+    half = datasets.assemble(grid, synthetic.make_records(grid)[:1])
 
     assert "3 trials are pending" in drawn(half)["title"]["subtitle"]
 
@@ -174,7 +174,7 @@ def test_nothing_measured_yet_is_drawn_too():
 
 def test_factors_are_drawn_at_their_extremes():
     """Of each factor the smallest and the largest value is drawn, and the subtitle says so."""
-    spec = drawn(synthetic.dataset(sweep(network("c", width=(8, 16), depth=(2, 1, 6)))))
+    spec = drawn(synthetic.make_dataset(sweep(network("c", width=(8, 16), depth=(2, 1, 6)))))
 
     assert {f"c, width {width}, depth {depth}" for width in (8, 16) for depth in (1, 6)} == set(titles(spec))
     assert "only the smallest and the largest depth are drawn" in spec["title"]["subtitle"]
@@ -182,7 +182,7 @@ def test_factors_are_drawn_at_their_extremes():
 
 def test_devices_and_nodes_have_rows_of_their_own():
     """A tree is drawn whole, and the device is named where there is more than one."""
-    asked = sweep(network("a"), network("c", depth=(1, 2)), devices=["cpu", "orin"])
+    grid = sweep(network("a"), network("c", depth=(1, 2)), devices=["cpu", "orin"])
 
     assert [
         "a on cpu",
@@ -191,12 +191,12 @@ def test_devices_and_nodes_have_rows_of_their_own():
         "c, depth 2 on cpu",
         "c, depth 1 on orin",
         "c, depth 2 on orin",
-    ] == sorted(titles(drawn(synthetic.dataset(asked))), key=lambda title: (title[0], title[-4:] != " cpu", title))
+    ] == sorted(titles(drawn(synthetic.make_dataset(grid))), key=lambda title: (title[0], title[-4:] != " cpu", title))
 
 
 def test_a_figure_does_not_grow_without_end():
     """Networks beyond the sixteenth are not drawn, and the subtitle says so."""
-    spec = drawn(synthetic.dataset(sweep(*[network(f"n{at}") for at in range(18)])))
+    spec = drawn(synthetic.make_dataset(sweep(*[network(f"n{number}") for number in range(18)])))
 
     assert NETWORKS == len(titles(spec))
     assert "2 more networks are not drawn, starting with n16" in spec["title"]["subtitle"]
@@ -204,7 +204,7 @@ def test_a_figure_does_not_grow_without_end():
 
 def test_the_data_is_inside():
     """The chart refers to no file and no address for its data."""
-    chart = overview(synthetic.dataset(sweep()))
+    chart = overview(synthetic.make_dataset(sweep()))
 
     assert isinstance(chart, alt.ConcatChart)
     assert '"url"' not in chart.to_json()

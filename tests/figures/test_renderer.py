@@ -9,10 +9,10 @@ from drawn import measured, network
 from IPython.core.interactiveshell import InteractiveShell
 
 from ngbkit import figures
+from ngbkit.api import Sweep
 from ngbkit.dataset import synthetic
 from ngbkit.figures import renderer
 from ngbkit.notebook import charts
-from ngbkit.api import Sweep
 
 MOST_BYTES = 1_000_000
 
@@ -71,9 +71,9 @@ def test_after_unloading_altair_shows_charts_by_itself():
 @pytest.mark.parametrize("name", ["latency", "traces", "throughput", "status"])
 def test_ten_thousand_points_are_small(name):
     """Many marks become a picture of dots, and all of it fits a notebook."""
-    networks = [network(f"{letter * 3}{at}") for letter in "abcde" for at in range(5)]
+    networks = [network(f"{letter * 3}{number}") for letter in "abcde" for number in range(5)]
     if name in ("latency", "traces"):
-        data = synthetic.dataset(Sweep(networks[:5], ["identity", "openvino"], [1, 4], repeats=500))
+        data = synthetic.make_dataset(Sweep(networks[:5], ["identity", "openvino"], [1, 4], repeats=500))
     else:
         compilers = ["identity", "openvino", "tvm", "onnxruntime", "inductor", "torchscript", "iree", "executorch"]
         data = measured(*networks, compilers=compilers, batch_sizes=range(1, 51))

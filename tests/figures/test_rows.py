@@ -17,31 +17,31 @@ def test_a_row_a_trial_with_its_interval():
     """Values are those of the metric, and the interval holds them."""
     data = measured(compilers=["identity", "openvino"], batch_sizes=[1, 4])
 
-    found = rows.build_rows(data, SPEEDUP, {})
+    frame = rows.build_rows(data, SPEEDUP, {})
 
     expected = data.ngb.speedup().sel(device="cpu", workload="net").to_series().to_dict()
-    assert expected == pytest.approx(found.set_index(["compiler", "batch_size"])["value"].to_dict())
-    own = found[found["compiler"] == "openvino"]
-    assert (own["low"] < own["value"]).all()
-    assert (own["value"] < own["high"]).all()
+    assert expected == pytest.approx(frame.set_index(["compiler", "batch_size"])["value"].to_dict())
+    openvino = frame[frame["compiler"] == "openvino"]
+    assert (openvino["low"] < openvino["value"]).all()
+    assert (openvino["value"] < openvino["high"]).all()
 
 
 def test_without_samples_there_is_no_interval():
     """Published values are means: they are drawn as they are."""
     data = measured().drop_vars(["latency", "round"])
 
-    found = rows.build_rows(data, SPEEDUP, {})
+    frame = rows.build_rows(data, SPEEDUP, {})
 
-    assert found["value"].notna().all()
-    assert found["low"].isna().all()
+    assert frame["value"].notna().all()
+    assert frame["low"].isna().all()
 
 
 def test_a_selection_is_made_after_the_values():
     """What a speed-up is relative to need not be among what is drawn."""
-    found = rows.build_rows(measured(), SPEEDUP, {"compiler": "openvino", "batch_size": [4]})
+    frame = rows.build_rows(measured(), SPEEDUP, {"compiler": "openvino", "batch_size": [4]})
 
-    assert [("openvino", 4)] == list(zip(found["compiler"], found["batch_size"], strict=True))
-    assert found["value"].notna().all()
+    assert [("openvino", 4)] == list(zip(frame["compiler"], frame["batch_size"], strict=True))
+    assert frame["value"].notna().all()
 
 
 @pytest.mark.parametrize(
@@ -60,9 +60,9 @@ def test_a_label_that_is_not_there_is_named(select, message):
 
 def test_a_failed_trial_is_a_row():
     """It has its status and no value."""
-    found = rows.build_rows(crashing(sweep(), "openvino", 4), THROUGHPUT, {})
+    frame = rows.build_rows(crashing(sweep(), "openvino", 4), THROUGHPUT, {})
 
-    (failed,) = found[found["status"] == "crashed"].to_dict("records")
+    (failed,) = frame[frame["status"] == "crashed"].to_dict("records")
     assert np.isnan(failed["value"])
     assert "signal 11" == failed["error"]
 
@@ -71,10 +71,10 @@ def test_networks_are_named_by_what_tells_them_apart():
     """Factors are part of the name, unless they have an axis; a device is where there are several."""
     data = measured(network("block", width=(8, 16), depth=(1, 2)), devices=["cpu"])
 
-    whole = rows.build_rows(data, THROUGHPUT, {})
+    by_both = rows.build_rows(data, THROUGHPUT, {})
     by_depth = rows.build_rows(data, THROUGHPUT, {}, axes=["depth"])
 
-    assert {"block, width 8, depth 1", "block, width 16, depth 2"} < set(whole["network"])
+    assert {"block, width 8, depth 1", "block, width 16, depth 2"} < set(by_both["network"])
     assert {"block, width 8", "block, width 16"} == set(by_depth["network"])
 
 
@@ -114,9 +114,9 @@ def test_families_stand_in_columns_by_size():
     """Of families with as many networks, each line is of one size, whatever the order they came in."""
     data = measured(*map(network, ("resnet50", "resnet18", "deit3_small_patch16_224", "deit3_base_patch16_224")))
     sizes = xr.DataArray([25.0, 11.0, 22.0, 86.0], {"workload": data["workload"]}, ["workload"])
-    found = rows.build_rows(data.assign_coords(parameters=sizes), THROUGHPUT, {})
+    frame = rows.build_rows(data.assign_coords(parameters=sizes), THROUGHPUT, {})
 
-    names, columns = rows.order_by_family(found)
+    names, columns = rows.order_by_family(frame)
 
     assert 2 == columns
     assert ["resnet18", "deit3_small_patch16_224", "resnet50", "deit3_base_patch16_224"] == names

@@ -17,8 +17,8 @@ from ngbkit.figures.slimming import slim
 
 def dots(picture: str) -> np.ndarray:
     """The picture as it is seen, in 8 bits a colour."""
-    drawn = Image.open(io.BytesIO(vl_convert.svg_to_png(picture, scale=2))).convert("RGB")
-    return np.asarray(drawn).astype(int)
+    image = Image.open(io.BytesIO(vl_convert.svg_to_png(picture, scale=2))).convert("RGB")
+    return np.asarray(image).astype(int)
 
 
 @pytest.mark.parametrize("name", ["throughput", "status", "latency", "break_even", "overview"])
@@ -27,12 +27,12 @@ def test_it_looks_the_same(name: str) -> None:
     data = measured(*map(network, ("a", "b")), compilers=["identity", "openvino", "tvm"], batch_sizes=[1, 4, 16])
     picture = vl_convert.vegalite_to_svg(getattr(figures, name)(data).to_dict())
     slimmer = slim(picture, "a title")
-    before, after = dots(picture), dots(slimmer)
+    pixels, slim_pixels = dots(picture), dots(slimmer)
 
     assert len(slimmer) < 0.6 * len(picture)
-    assert before.shape == after.shape
-    assert np.abs(before - after).max(axis=2).mean() < 0.05
-    assert (np.abs(before - after).max(axis=2) > 64).mean() < 1e-4
+    assert pixels.shape == slim_pixels.shape
+    assert np.abs(pixels - slim_pixels).max(axis=2).mean() < 0.05
+    assert (np.abs(pixels - slim_pixels).max(axis=2) > 64).mean() < 1e-4
 
 
 def test_it_has_one_name() -> None:
@@ -41,15 +41,17 @@ def test_it_has_one_name() -> None:
     root = ElementTree.fromstring(slim(picture, 'what "it" is'))
 
     assert ("img", 'what "it" is') == (root.get("role"), root.get("aria-label"))
-    assert [] == [one for one in list(root.iter())[1:] if {"role", "aria-label"} & one.attrib.keys()]
+    assert [] == [element for element in list(root.iter())[1:] if {"role", "aria-label"} & element.attrib.keys()]
 
 
 def test_texts_stay() -> None:
     """All lines of a title; what overlaps, and is hidden, goes."""
     picture = vl_convert.vegalite_to_svg(figures.status(measured(*map(network, "abc"))).to_dict())
-    shown = [
-        "".join(one.itertext()) for one in ElementTree.fromstring(slim(picture, "")).iter() if one.tag.endswith("}text")
+    texts = [
+        "".join(element.itertext())
+        for element in ElementTree.fromstring(slim(picture, "")).iter()
+        if element.tag.endswith("}text")
     ]
 
-    assert any("12 trials" in text for text in shown)
-    assert {"a", "b", "c", "identity", "openvino"} <= set(shown)
+    assert any("12 trials" in text for text in texts)
+    assert {"a", "b", "c", "identity", "openvino"} <= set(texts)

@@ -20,16 +20,16 @@ def test_a_colour_does_not_depend_on_company():
 
 def test_unknown_compilers_do_not_look_alike():
     """As many unknown compilers as there are further colours have one each, none of it a known one."""
-    names = [f"compiler{at}" for at in range(len(theme.OTHERS))]
+    names = [f"compiler{number}" for number in range(len(theme.OTHERS))]
 
-    found = set(theme.assign_colours([*names, *theme.COLOURS]).values())
+    colours = set(theme.assign_colours([*names, *theme.COLOURS]).values())
 
-    assert len(theme.OTHERS) + len(theme.COLOURS) == len(found)
+    assert len(theme.OTHERS) + len(theme.COLOURS) == len(colours)
 
 
 def test_more_unknown_compilers_than_colours_still_get_one():
     """Colours are used again rather than running out."""
-    names = [f"compiler{at}" for at in range(40)]
+    names = [f"compiler{number}" for number in range(40)]
 
     assert set(theme.OTHERS) == set(theme.assign_colours(names).values())
 

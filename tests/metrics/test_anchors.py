@@ -9,8 +9,8 @@ import pytest
 import xarray as xr
 
 import ngbkit.metrics  # noqa: F401  gives datasets their `ngb`
-from ngbkit.dataset import assembly as datasets
 from ngbkit.api import Sweep
+from ngbkit.dataset import assembly as datasets
 from ngbkit.sweep.records import Contract, Measurement
 from ngbkit.sweep.trials import Trial
 from ngbkit.workloads.base import Workload
@@ -39,12 +39,12 @@ def measurement(trial: Trial, slowness: float, first_round: int = 0) -> Measurem
 
 def measured(slowness_of_four: float, anchored: bool = True) -> xr.Dataset:
     """A sweep whose group of batch size 4 was measured while the machine was slowed."""
-    found = []
+    records = []
     for group in SWEEP.groups():
         slowness = slowness_of_four if group.batch_size == 4 else 1.0
-        beside = [group.anchor] if group.anchor is not None and anchored else []
-        found += [measurement(trial, slowness) for trial in [*group.trials, *beside]]
-    assembled = datasets.assemble(SWEEP, found)
+        anchors = [group.anchor] if group.anchor is not None and anchored else []
+        records += [measurement(trial, slowness) for trial in [*group.trials, *anchors]]
+    assembled = datasets.assemble(SWEEP, records)
     assert isinstance(assembled, xr.Dataset)
     return assembled
 
@@ -52,44 +52,44 @@ def measured(slowness_of_four: float, anchored: bool = True) -> xr.Dataset:
 @pytest.mark.parametrize("slowness", [1.0, 3.0, 0.5])
 def test_drift_between_groups_cancels_in_rtr_and_ase(slowness: float) -> None:
     """Whatever the machine did meanwhile, the rates are those of a quiet one."""
-    found = measured(slowness)
+    dataset = measured(slowness)
 
-    np.testing.assert_allclose([[1, 1.6], [1, 2]], found.ngb.rtr().values.squeeze())
-    np.testing.assert_allclose([[1, 0.4], [1, 0.5]], found.ngb.ase().values.squeeze())
+    np.testing.assert_allclose([[1, 1.6], [1, 2]], dataset.ngb.rtr().values.squeeze())
+    np.testing.assert_allclose([[1, 0.4], [1, 0.5]], dataset.ngb.ase().values.squeeze())
 
 
 def test_rates_can_be_compared_untied() -> None:
     """For whoever wants to see what the anchors change."""
-    found = measured(3.0)
+    dataset = measured(3.0)
 
-    np.testing.assert_allclose([[1, 1.6 / 3], [1, 2 / 3]], found.ngb.rtr(tied=False).values.squeeze())
-    np.testing.assert_allclose([[1, 0.4 / 3], [1, 0.5 / 3]], found.ngb.ase(tied=False).values.squeeze())
+    np.testing.assert_allclose([[1, 1.6 / 3], [1, 2 / 3]], dataset.ngb.rtr(tied=False).values.squeeze())
+    np.testing.assert_allclose([[1, 0.4 / 3], [1, 0.5 / 3]], dataset.ngb.ase(tied=False).values.squeeze())
 
 
 def test_without_anchors_the_rates_are_compared_as_they_are() -> None:
     """Then a machine that was three times slower shows."""
-    found = measured(3.0, anchored=False)
+    dataset = measured(3.0, anchored=False)
 
-    assert "anchor_latency" not in found
-    np.testing.assert_allclose([[1, 1.6 / 3], [1, 2 / 3]], found.ngb.rtr().values.squeeze())
+    assert "anchor_latency" not in dataset
+    np.testing.assert_allclose([[1, 1.6 / 3], [1, 2 / 3]], dataset.ngb.rtr().values.squeeze())
 
 
 def test_a_missing_anchor_leaves_its_group_untied() -> None:
     """Only that group falls back."""
-    found = measured(3.0)
-    found["anchor_latency"][:] = np.nan
+    dataset = measured(3.0)
+    dataset["anchor_latency"][:] = np.nan
 
-    np.testing.assert_allclose([[1, 1.6 / 3], [1, 2 / 3]], found.ngb.rtr().values.squeeze())
+    np.testing.assert_allclose([[1, 1.6 / 3], [1, 2 / 3]], dataset.ngb.rtr().values.squeeze())
 
 
 def test_an_anchor_is_no_trial_of_the_dataset(tmp_path: Path) -> None:
     """It has its own variables, along all dims but the compiler, and survives a file."""
-    found = measured(3.0)
-    datasets.save(found, tmp_path / "a.nc")
-    back = datasets.load(tmp_path / "a.nc")
+    dataset = measured(3.0)
+    datasets.save(dataset, tmp_path / "a.nc")
+    loaded = datasets.load(tmp_path / "a.nc")
 
-    assert (1, 1, 2, 2) == found["status"].shape
-    assert ("device", "workload", "batch_size", "repeat") == found["anchor_latency"].dims
-    assert [0, 6] == found["anchor_latency"].notnull().sum("repeat").values.ravel().tolist()
-    assert {-1, 0, 1, 2} == set(found["anchor_round"].values.ravel().tolist())
-    xr.testing.assert_identical(found, back)
+    assert (1, 1, 2, 2) == dataset["status"].shape
+    assert ("device", "workload", "batch_size", "repeat") == dataset["anchor_latency"].dims
+    assert [0, 6] == dataset["anchor_latency"].notnull().sum("repeat").values.ravel().tolist()
+    assert {-1, 0, 1, 2} == set(dataset["anchor_round"].values.ravel().tolist())
+    xr.testing.assert_identical(dataset, loaded)

@@ -14,16 +14,16 @@ latencies = st.floats(1e-5, 1e3)
 
 def test_a_ratio_over_nothing_is_nan():
     """A zero or missing denominator gives NaN, without a warning."""
-    found = arrays.ratio([6.0, 1.0, nan, 1.0], [3.0, 0.0, 1.0, nan])
+    quotient = arrays.ratio([6.0, 1.0, nan, 1.0], [3.0, 0.0, 1.0, nan])
 
-    np.testing.assert_array_equal([2.0, nan, nan, nan], found)
+    np.testing.assert_array_equal([2.0, nan, nan, nan], quotient)
 
 
 def test_the_median_leaves_out_what_is_missing():
     """The median is of the samples that there are, and NaN where there is none."""
-    found = arrays.median([[3.0, 1.0, nan], [4.0, 1.0, 2.0], [nan, nan, nan]])
+    medians = arrays.median([[3.0, 1.0, nan], [4.0, 1.0, 2.0], [nan, nan, nan]])
 
-    np.testing.assert_array_equal([2.0, 2.0, nan], found)  # (1 + 3) / 2; 2 of 1, 2, 4
+    np.testing.assert_array_equal([2.0, 2.0, nan], medians)  # (1 + 3) / 2; 2 of 1, 2, 4
 
 
 def test_the_median_of_no_samples_at_all_is_nan():
@@ -34,11 +34,11 @@ def test_the_median_of_no_samples_at_all_is_nan():
 @given(anything(float, (3, 5), elements=st.floats(-1e6, 1e6) | st.just(nan)), st.integers(0, 1))
 def test_the_median_is_numpys(samples, axis):
     """It is numpy.nanmedian along any axis, where that has a value."""
-    found = arrays.median(samples, axis)
+    medians = arrays.median(samples, axis)
 
-    for column, value in zip(np.moveaxis(samples, axis, -1), found, strict=True):
-        there = column[~np.isnan(column)]
-        np.testing.assert_allclose(np.median(there) if len(there) else nan, value)
+    for column, value in zip(np.moveaxis(samples, axis, -1), medians, strict=True):
+        present = column[~np.isnan(column)]
+        np.testing.assert_allclose(np.median(present) if len(present) else nan, value)
 
 
 def test_mean_and_deviation_are_of_the_samples_that_there_are():
@@ -59,10 +59,10 @@ def test_each_round_has_its_median():
     latency = [[1.0, 3.0, 5.0, 9.0], [7.0, 2.0, 4.0, nan], [nan, nan, nan, nan]]
     rounds = [[0, 0, 1, 1], [2, 0, 0, -1], [-1, -1, -1, -1]]
 
-    found = arrays.round_medians(latency, rounds)
+    medians = arrays.round_medians(latency, rounds)
 
     # (1 + 3) / 2 and (5 + 9) / 2; (2 + 4) / 2 and 7; nothing
-    np.testing.assert_array_equal([[2.0, 7.0, nan], [3.0, nan, 7.0], [nan, nan, nan]], found)
+    np.testing.assert_array_equal([[2.0, 7.0, nan], [3.0, nan, 7.0], [nan, nan, nan]], medians)
 
 
 def test_nothing_measured_has_no_rounds():
@@ -77,16 +77,16 @@ def test_rounds_of_a_joined_dataset_may_be_floats():
 
 def test_drift_between_rounds_cancels_in_a_paired_speedup():
     """A machine that slows down from round to round changes no ratio: it is 2 in each."""
-    found = arrays.paired_speedup([1.0, 2.0, 8.0], [2.0, 4.0, 16.0])
+    speedup = arrays.paired_speedup([1.0, 2.0, 8.0], [2.0, 4.0, 16.0])
 
-    assert 2.0 == found
+    assert 2.0 == speedup
 
 
 def test_a_paired_speedup_leaves_out_rounds_of_only_one():
     """A round in which one of the two has no sample does not count."""
-    found = arrays.paired_speedup([1.0, nan, 4.0], [3.0, 50.0, 4.0])
+    speedup = arrays.paired_speedup([1.0, nan, 4.0], [3.0, 50.0, 4.0])
 
-    assert 2.0 == found  # the median of 3/1 and 4/4
+    assert 2.0 == speedup  # the median of 3/1 and 4/4
 
 
 def test_without_a_common_round_the_medians_are_compared():
@@ -97,9 +97,9 @@ def test_without_a_common_round_the_medians_are_compared():
 @given(anything(float, 6, elements=latencies), st.floats(0.1, 10), anything(float, 6, elements=st.floats(0.1, 10)))
 def test_a_constant_gain_is_the_paired_speedup_whatever_the_drift(latency, gain, drift):
     """If the baseline takes `gain` times as long in every round, that is the speed-up, however the rounds drift."""
-    found = arrays.paired_speedup(latency * drift, latency * gain * drift)
+    speedup = arrays.paired_speedup(latency * drift, latency * gain * drift)
 
-    np.testing.assert_allclose(gain, found)
+    np.testing.assert_allclose(gain, speedup)
 
 
 def test_the_slope_is_the_least_squares_one():
@@ -110,9 +110,9 @@ def test_the_slope_is_the_least_squares_one():
 
 def test_the_slope_leaves_out_what_is_missing():
     """A failed depth does not count; one point, or none, has no slope."""
-    found = arrays.slope([[2.0, nan, 5.0], [nan, 3.0, nan], [nan, nan, nan]], [1, 2, 4])
+    slopes = arrays.slope([[2.0, nan, 5.0], [nan, 3.0, nan], [nan, nan, nan]], [1, 2, 4])
 
-    np.testing.assert_array_equal([1.0, nan, nan], found)  # (5 - 2) / (4 - 1)
+    np.testing.assert_array_equal([1.0, nan, nan], slopes)  # (5 - 2) / (4 - 1)
 
 
 @given(st.floats(0.1, 10), st.lists(st.integers(1, 100), min_size=2, max_size=6, unique=True))

@@ -27,11 +27,11 @@ def unlike() -> xr.Dataset:
     coords = {"workload": ["net", "other"], "depth": [1, 2], "compiler": COMPILERS, "batch_size": [1, 4]}
     latency = np.broadcast_to(np.array([4.0, 2.0, 1.0])[:, None], (2, 2, 3, 2)).copy()
     texts = [contract(), contract(runtime="s", notes="n"), contract(precision="bf16")]
-    found = xr.Dataset({"latency": ((*dims, "repeat"), latency[..., None])}, coords)
-    found["contract"] = (dims, np.broadcast_to(np.array(texts, dtype=object)[:, None], (2, 2, 3, 2)).copy())
-    found["compile_time"] = (dims, np.zeros((2, 2, 3, 2)))
-    found["status"] = (dims, np.full((2, 2, 3, 2), "ok", dtype=object))
-    return found
+    dataset = xr.Dataset({"latency": ((*dims, "repeat"), latency[..., None])}, coords)
+    dataset["contract"] = (dims, np.broadcast_to(np.array(texts, dtype=object)[:, None], (2, 2, 3, 2)).copy())
+    dataset["compile_time"] = (dims, np.zeros((2, 2, 3, 2)))
+    dataset["status"] = (dims, np.full((2, 2, 3, 2), "ok", dtype=object))
+    return dataset
 
 
 @pytest.mark.parametrize("name", BUILT_ON_SPEEDUP)
@@ -50,11 +50,11 @@ def test_unlike_columns_are_refused(unlike, name):
 
 def test_the_ways_out_work(unlike):
     """Left out, masked or allowed, each as it says."""
-    chosen = {"workload": "net", "depth": 1, "batch_size": 1}
+    trial = {"workload": "net", "depth": 1, "batch_size": 1}
 
-    assert [1, 2] == metrics.speedup(unlike.sel(compiler=["identity", "a"])).sel(chosen).values.tolist()
-    np.testing.assert_array_equal([1, 2, np.nan], metrics.speedup(unlike, unlike="mask").sel(chosen))
-    assert [1, 2, 4] == metrics.speedup(unlike, unlike="allow").sel(chosen).values.tolist()
+    assert [1, 2] == metrics.speedup(unlike.sel(compiler=["identity", "a"])).sel(trial).values.tolist()
+    np.testing.assert_array_equal([1, 2, np.nan], metrics.speedup(unlike, unlike="mask").sel(trial))
+    assert [1, 2, 4] == metrics.speedup(unlike, unlike="allow").sel(trial).values.tolist()
 
 
 @pytest.mark.parametrize("fields", [{"threads": 4}, {"transfers": "included"}, {"overlap": 8}])
@@ -117,5 +117,9 @@ def test_a_remark_a_column(unlike):
     """What tables and figures say: once for each column, whatever it differs in."""
     unlike["contract"].loc[{"compiler": "low", "batch_size": 4}] = contract(precision="bf16", threads=4)
 
-    assert ["low: not compared, precision bf16 instead of f32, threads 4 instead of 2"] == contracts.list_uncompared(unlike)
-    assert ["low: not compared over batch sizes, threads 4 instead of 2"] == contracts.list_uncompared(unlike, ["batch_size"])
+    assert ["low: not compared, precision bf16 instead of f32, threads 4 instead of 2"] == contracts.list_uncompared(
+        unlike
+    )
+    assert ["low: not compared over batch sizes, threads 4 instead of 2"] == contracts.list_uncompared(
+        unlike, ["batch_size"]
+    )

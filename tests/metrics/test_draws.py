@@ -28,7 +28,7 @@ def true_latency() -> xr.DataArray:
 def noisy(networks: int, *, rounds: int = 20, drift: float = 0.05, seed: int = 0) -> xr.Dataset:
     """Networks of the same true latencies, each of two samples a round; `drift` is what all of a round have alike."""
     generator = np.random.default_rng(seed)
-    quiet = true_latency().expand_dims(workload=[f"net{at}" for at in range(networks)])
+    quiet = true_latency().expand_dims(workload=[f"net{number}" for number in range(networks)])
     quiet = quiet.transpose("workload", "depth", "compiler", "batch_size")
 
     def sampled(values: np.ndarray, shared: np.ndarray) -> np.ndarray:
@@ -41,7 +41,7 @@ def noisy(networks: int, *, rounds: int = 20, drift: float = 0.05, seed: int = 0
     numbers = np.repeat(np.arange(rounds, dtype=np.int32), 2)
     dims = quiet.dims
     rest = tuple(dim for dim in dims if dim != "compiler")
-    found = xr.Dataset(
+    dataset = xr.Dataset(
         {
             "latency": ((*dims, "repeat"), latency),
             "round": ((*dims, "repeat"), np.broadcast_to(numbers, latency.shape).copy()),
@@ -49,9 +49,9 @@ def noisy(networks: int, *, rounds: int = 20, drift: float = 0.05, seed: int = 0
         },
         {dim: quiet[dim] for dim in dims},
     )
-    found["anchor_round"] = xr.zeros_like(found["anchor_latency"], dtype=np.int32) + numbers
-    found["compile_time"] = xr.zeros_like(quiet) + xr.DataArray([0.0, 2.0], dims="compiler")
-    return found
+    dataset["anchor_round"] = xr.zeros_like(dataset["anchor_latency"], dtype=np.int32) + numbers
+    dataset["compile_time"] = xr.zeros_like(quiet) + xr.DataArray([0.0, 2.0], dims="compiler")
+    return dataset
 
 
 def truth(name: str) -> xr.DataArray:
@@ -73,43 +73,43 @@ def test_intervals_cover_as_often_as_they_say(many, name):
 
     Of ratios of several medians it is wider than need be: each bootstrap of few rounds is, and they add up.
     """
-    found = getattr(metrics, name)(many, ci=0.95)
+    intervals = getattr(metrics, name)(many, ci=0.95)
 
-    covered = (found["ci_low"] <= truth(name)) & (truth(name) <= found["ci_high"])
-    of_interest = covered.sel(compiler="a")
+    covered = (intervals["ci_low"] <= truth(name)) & (truth(name) <= intervals["ci_high"])
+    relevant = covered.sel(compiler="a")
     if name in SCALED:
-        of_interest = of_interest.sel(batch_size=[2, 8])  # at batch size 1 it is 1
-    assert 0.93 <= float(of_interest.mean()) <= 0.99
+        relevant = relevant.sel(batch_size=[2, 8])  # at batch size 1 it is 1
+    assert 0.93 <= float(relevant.mean()) <= 0.99
 
 
 def test_friction_covers_too(many):
     """Friction goes through two slopes, and so do its replicates."""
-    found = metrics.friction(many, dim="depth", ci=0.95)
+    intervals = metrics.friction(many, dim="depth", ci=0.95)
     true = truth("ase")
     falls = [np.polyfit(np.log2(BATCHES), -np.log2(true.sel(compiler="a", depth=depth)), 1)[0] for depth in DEPTHS]
     expected = np.polyfit(np.log2(DEPTHS), falls, 1)[0]
 
-    ends = found.sel(compiler="a")
-    assert 0.93 <= float(((ends["ci_low"] <= expected) & (expected <= ends["ci_high"])).mean()) <= 1
+    bounds = intervals.sel(compiler="a")
+    assert 0.93 <= float(((bounds["ci_low"] <= expected) & (expected <= bounds["ci_high"])).mean()) <= 1
 
 
 @pytest.mark.parametrize("name", EVERY)
 def test_with_an_interval_a_metric_is_a_dataset(name):
     """It holds the metric, exactly as without, and both ends, described; the level is an attribute."""
     data = noisy(2)
-    plain, found = getattr(metrics, name)(data), getattr(metrics, name)(data, ci=0.9)
+    point, intervals = getattr(metrics, name)(data), getattr(metrics, name)(data, ci=0.9)
 
-    assert [plain.name, "ci_low", "ci_high"] == list(found)
-    assert {"ci": 0.9} == found.attrs
-    xr.testing.assert_identical(plain, found[plain.name])
+    assert [point.name, "ci_low", "ci_high"] == list(intervals)
+    assert {"ci": 0.9} == intervals.attrs
+    xr.testing.assert_identical(point, intervals[point.name])
     for end in ("ci_low", "ci_high"):
-        assert plain.attrs["units"] == found[end].attrs["units"]
-        assert f"end of the 90 % interval: {plain.attrs['long_name']}" in found[end].attrs["long_name"]
-        assert plain.dims == found[end].dims
-    known = np.isfinite(found["ci_high"] - found["ci_low"])
-    assert known.sel(compiler="a").all()
-    assert (found["ci_low"] <= plain).where(known, True).all()
-    assert (plain <= found["ci_high"]).where(known, True).all()
+        assert point.attrs["units"] == intervals[end].attrs["units"]
+        assert f"end of the 90 % interval: {point.attrs['long_name']}" in intervals[end].attrs["long_name"]
+        assert point.dims == intervals[end].dims
+    is_finite = np.isfinite(intervals["ci_high"] - intervals["ci_low"])
+    assert is_finite.sel(compiler="a").all()
+    assert (intervals["ci_low"] <= point).where(is_finite, True).all()
+    assert (point <= intervals["ci_high"]).where(is_finite, True).all()
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -124,28 +124,32 @@ def test_a_column_over_itself_is_1_without_doubt():
     """Identity's speed-up, what is at batch size 1 in RTR and BSR, and no more than that."""
     data = noisy(2)
 
-    for name, itself in (("speedup", {"compiler": "identity"}), ("rtr", {"batch_size": 1}), ("bsr", {"batch_size": 1})):
-        found = getattr(metrics, name)(data, ci=0.95)
-        width = found["ci_high"] - found["ci_low"]
-        np.testing.assert_array_equal(0, width.sel(itself))
-        assert (width.drop_sel({dim: [label] for dim, label in itself.items()}) > 0).any()
+    for name, reference in (
+        ("speedup", {"compiler": "identity"}),
+        ("rtr", {"batch_size": 1}),
+        ("bsr", {"batch_size": 1}),
+    ):
+        intervals = getattr(metrics, name)(data, ci=0.95)
+        width = intervals["ci_high"] - intervals["ci_low"]
+        np.testing.assert_array_equal(0, width.sel(reference))
+        assert (width.drop_sel({dim: [label] for dim, label in reference.items()}) > 0).any()
 
 
 def test_drift_that_pairing_cancels_is_not_in_the_interval():
     """However all compilers of a round are slowed together, the speed-up is as sure as on a quiet machine."""
     quiet, drifting = (metrics.speedup(noisy(20, drift=drift), ci=0.95).sel(compiler="a") for drift in (0, 0.5))
 
-    widths = [float((found["ci_high"] - found["ci_low"]).mean()) for found in (quiet, drifting)]
+    widths = [float((intervals["ci_high"] - intervals["ci_low"]).mean()) for intervals in (quiet, drifting)]
     assert pytest.approx(widths[0], rel=0.1) == widths[1]
 
 
 def test_rounds_that_two_do_not_share_are_drawn_by_themselves():
     """What ran in a block of its own is compared by medians, and its drift shows in the interval."""
-    together = noisy(20, drift=0.1)
-    apart = together.copy()
-    apart["round"] = apart["round"] + 100 * (apart["compiler"] == "a")
+    shared = noisy(20, drift=0.1)
+    unshared = shared.copy()
+    unshared["round"] = unshared["round"] + 100 * (unshared["compiler"] == "a")
 
-    paired, single = (metrics.speedup(data, ci=0.95).sel(compiler="a") for data in (together, apart))
+    paired, single = (metrics.speedup(data, ci=0.95).sel(compiler="a") for data in (shared, unshared))
 
     ratio = (single["ci_high"] - single["ci_low"]).mean() / (paired["ci_high"] - paired["ci_low"]).mean()
     assert 2 < float(ratio) < 5  # sqrt(2 * (0.1^2 + 0.03^2)) over sqrt(2) * 0.03 is 3.5
@@ -156,13 +160,13 @@ def test_what_two_processes_differ_by_widens_a_ratio():
     data = noisy(5).expand_dims(device=["cpu"])
     aware = data.assign_attrs(environments=json.dumps({"cpu": {"selfcheck": {"process_sd": 0.1}}}))
 
-    for name, others in (("speedup", {"compiler": ["a"]}), ("bsr", {"compiler": ["a"], "batch_size": [2, 8]})):
-        plain, found = (getattr(metrics, name)(one, ci=0.95).sel(others) for one in (data, aware))
-        xr.testing.assert_equal(plain[name], found[name])
-        spread = np.log(found["ci_high"] / found["ci_low"]) / 2
+    for name, selection in (("speedup", {"compiler": ["a"]}), ("bsr", {"compiler": ["a"], "batch_size": [2, 8]})):
+        narrow, wide = (getattr(metrics, name)(dataset, ci=0.95).sel(selection) for dataset in (data, aware))
+        xr.testing.assert_equal(narrow[name], wide[name])
+        spread = np.log(wide["ci_high"] / wide["ci_low"]) / 2
         assert 1.7 * 0.1 < float(spread.mean()) < 3.5 * 0.1
-    itself = metrics.speedup(aware, ci=0.95).sel(compiler="identity")
-    np.testing.assert_array_equal(1, itself["ci_high"])
+    baseline = metrics.speedup(aware, ci=0.95).sel(compiler="identity")
+    np.testing.assert_array_equal(1, baseline["ci_high"])
 
 
 def test_a_rule_that_stopped_the_measurement_widens_its_interval():
@@ -170,11 +174,11 @@ def test_a_rule_that_stopped_the_measurement_widens_its_interval():
     data = noisy(40)
     stopped = data.assign(looks=xr.zeros_like(data["compile_time"]) + (data["workload"] == "net1") * 3)
 
-    before, after = (metrics.speedup(one, ci=0.95).sel(compiler="a") for one in (data, stopped))
+    fixed, adaptive = (metrics.speedup(dataset, ci=0.95).sel(compiler="a") for dataset in (data, stopped))
 
-    wider = (after["ci_high"] - after["ci_low"]) / (before["ci_high"] - before["ci_low"])
-    assert (wider.sel(workload="net1") > 1).all()
-    np.testing.assert_array_equal(1, wider.drop_sel(workload="net1"))
+    ratio = (adaptive["ci_high"] - adaptive["ci_low"]) / (fixed["ci_high"] - fixed["ci_low"])
+    assert (ratio.sel(workload="net1") > 1).all()
+    np.testing.assert_array_equal(1, ratio.drop_sel(workload="net1"))
 
 
 def test_too_few_rounds_have_no_interval():
@@ -189,14 +193,14 @@ def test_too_few_rounds_have_no_interval():
 def test_a_slope_has_no_interval_where_one_of_its_points_has_none():
     """The slope of the other points would be another."""
     data = noisy(2)
-    few = (data["workload"] == "net0") & (data["depth"] == 4) & (data["round"] > 3)
-    data["latency"] = data["latency"].where(~few)
+    excess = (data["workload"] == "net0") & (data["depth"] == 4) & (data["round"] > 3)
+    data["latency"] = data["latency"].where(~excess)
 
-    found = metrics.depth_slope(data, ci=0.95).sel(compiler="a")
+    slopes = metrics.depth_slope(data, ci=0.95).sel(compiler="a")
 
-    assert found["depth_slope"].notnull().all()
-    assert found["ci_low"].sel(workload="net0").isnull().all()
-    assert found["ci_low"].sel(workload="net1").notnull().all()
+    assert slopes["depth_slope"].notnull().all()
+    assert slopes["ci_low"].sel(workload="net0").isnull().all()
+    assert slopes["ci_low"].sel(workload="net1").notnull().all()
 
 
 def test_a_failed_trial_has_no_interval():
@@ -204,10 +208,10 @@ def test_a_failed_trial_has_no_interval():
     data = noisy(2)
     data["latency"].loc[{"workload": "net0", "compiler": "a", "batch_size": 8}] = np.nan
 
-    found = metrics.bsr(data, ci=0.95)
+    intervals = metrics.bsr(data, ci=0.95)
 
-    assert 3 == int(found["bsr"].isnull().sum())
-    xr.testing.assert_equal(found["bsr"].isnull(), found["ci_low"].isnull().rename("bsr"))
+    assert 3 == int(intervals["bsr"].isnull().sum())
+    xr.testing.assert_equal(intervals["bsr"].isnull(), intervals["ci_low"].isnull().rename("bsr"))
 
 
 @pytest.mark.parametrize("ci", [0, 1, 95, -0.5])
@@ -230,21 +234,21 @@ def test_intervals_of_a_tree():
     """Each node has its own."""
     tree = xr.DataTree.from_dict({"/a": noisy(1), "/b": noisy(2)})
 
-    found = tree.ngb.bsr(ci=0.95)
+    intervals = tree.ngb.bsr(ci=0.95)
 
     for name in ("a", "b"):
-        xr.testing.assert_identical(metrics.bsr(tree[name].to_dataset(), ci=0.95), found[name].to_dataset())
+        xr.testing.assert_identical(metrics.bsr(tree[name].to_dataset(), ci=0.95), intervals[name].to_dataset())
 
 
 def test_data_is_worked_on_in_parts(monkeypatch):
     """However large it is, replicates of few trials are held at a time, and each trial is of one part."""
     monkeypatch.setattr(draws, "_TRIALS", 40)
     data = ratios.prepare(noisy(7))
-    seen = xr.zeros_like(data["throughput"])
+    counts = xr.zeros_like(data["throughput"])
 
     for part in draws.split(data, ["workload", "depth"]):
         assert data["throughput"].isel(part).size <= 40
-        seen[part] = seen[part] + 1
+        counts[part] = counts[part] + 1
 
-    np.testing.assert_array_equal(1, seen)
+    np.testing.assert_array_equal(1, counts)
     assert metrics.bsr(noisy(7), ci=0.95)["ci_low"].notnull().all()

@@ -14,9 +14,9 @@ COLD_S = [1.0, 21.0, 5.0, 0.5, 1.0, 2.0]
 
 @pytest.fixture
 def compiled(measured):
-    found = measured({"compiler": COMPILERS, "batch_size": [2]}, [[[call]] for call in CALL_S])
-    found["compile_time"] = (("compiler", "batch_size"), np.array(COLD_S)[:, None])
-    return found
+    dataset = measured({"compiler": COMPILERS, "batch_size": [2]}, [[[call]] for call in CALL_S])
+    dataset["compile_time"] = (("compiler", "batch_size"), np.array(COLD_S)[:, None])
+    return dataset
 
 
 def test_break_even(compiled):
@@ -24,10 +24,10 @@ def test_break_even(compiled):
 
     Identity over itself loses nothing either.
     """
-    found = metrics.break_even(compiled)
+    calls = metrics.break_even(compiled)
 
-    assert [0, 10, np.inf, np.inf, 0, np.inf] == found.sel(batch_size=2).values.tolist()
-    assert ("break_even", "1") == (found.name, found.attrs["units"])
+    assert [0, 10, np.inf, np.inf, 0, np.inf] == calls.sel(batch_size=2).values.tolist()
+    assert ("break_even", "1") == (calls.name, calls.attrs["units"])
 
 
 def test_a_warm_cache_pays_sooner(compiled):
@@ -35,9 +35,9 @@ def test_a_warm_cache_pays_sooner(compiled):
     compiled["compile_time_warm"] = compiled["compile_time"] * np.nan
     compiled["compile_time_warm"].loc[{"compiler": "faster"}] = 3.0
 
-    found = compiled.ngb.break_even(cache="warm")
+    calls = compiled.ngb.break_even(cache="warm")
 
-    assert [0, 1, np.inf, np.inf, 0, np.inf] == found.sel(batch_size=2).values.tolist()
+    assert [0, 1, np.inf, np.inf, 0, np.inf] == calls.sel(batch_size=2).values.tolist()
 
 
 def test_a_failed_trial_has_no_break_even(compiled):
@@ -69,7 +69,7 @@ def test_an_interval_may_reach_to_never(measured):
     )
     data["compile_time"] = (("compiler", "batch_size"), np.array([[0.0], [5.0]]))
 
-    found = metrics.break_even(data, ci=0.95).sel(compiler="a", batch_size=1)
+    calls = metrics.break_even(data, ci=0.95).sel(compiler="a", batch_size=1)
 
-    assert np.isinf(found["ci_high"])
-    assert 0 < found["ci_low"] < np.inf
+    assert np.isinf(calls["ci_high"])
+    assert 0 < calls["ci_low"] < np.inf

@@ -32,10 +32,10 @@ xeon openvino 256 8 0.1589 1.577   xeon openvino 256 16 0.1015 1.029
 
 
 @pytest.mark.parametrize(
-    ("table", "count", "one"),
+    ("table", "count", "example"),
     [(TABLE_VII, 12, ("xeon", "openvino", "64", "8")), (TABLE_VIII, 9, ("xeon", "onnxruntime", "128", "16"))],
 )
-def test_the_papers_tables_hold_rows_that_contradict_themselves(table, count, one):
+def test_the_papers_tables_hold_rows_that_contradict_themselves(table, count, example):
     """Positive slopes with retentions below 1, and one the other way round."""
     rows = np.array(table.split()).reshape(-1, 6)
 
@@ -43,7 +43,7 @@ def test_the_papers_tables_hold_rows_that_contradict_themselves(table, count, on
 
     assert 20 == len(rows)
     assert count == len(flagged)
-    assert one in [tuple(row[:4]) for row in flagged.tolist()]
+    assert example in [tuple(row[:4]) for row in flagged.tolist()]
 
 
 def speedups(*gains: float) -> list[list[list[float]]]:
@@ -63,9 +63,9 @@ def test_a_curve_that_is_not_monotone_is_flagged(measured, gains, contradictory)
 
     for metric in (metrics.depth_slope, metrics.retention):
         for ci in (None, 0.95):
-            found = metric(data, ci=ci)["contradictory"]
-            assert [[False], [contradictory]] == found.values.tolist()
-            assert "point estimates" in found.attrs["long_name"]
+            flags = metric(data, ci=ci)["contradictory"]
+            assert [[False], [contradictory]] == flags.values.tolist()
+            assert "point estimates" in flags.attrs["long_name"]
 
 
 @pytest.fixture
@@ -85,11 +85,11 @@ def widening(measured):
 
 def test_friction(widening):
     """A doubling of the width adds 0.25 to the fall of `a`, and nothing to identity's."""
-    found = metrics.friction(widening)
+    friction = metrics.friction(widening)
 
-    np.testing.assert_allclose([0, 0.25], found, atol=1e-12)
-    assert ("compiler",) == found.dims
-    assert ("friction", "1") == (found.name, found.attrs["units"])
+    np.testing.assert_allclose([0, 0.25], friction, atol=1e-12)
+    assert ("compiler",) == friction.dims
+    assert ("friction", "1") == (friction.name, friction.attrs["units"])
 
 
 def test_friction_over_another_factor(widening):

@@ -16,16 +16,16 @@ BATCHES = [1, 2, 8]
 latencies = anything(float, (3, 3, 4), elements=st.floats(1e-4, 1e2))
 
 
-def values(found: xr.DataArray) -> list:
-    return np.round(found.values, 12).tolist()
+def values(array: xr.DataArray) -> list:
+    return np.round(array.values, 12).tolist()
 
 
 def grid(latency: np.ndarray, rounds: bool = False) -> xr.Dataset:
     dims = ("compiler", "batch_size", "repeat")
-    found = xr.Dataset({"latency": (dims, latency)}, {"compiler": COMPILERS, "batch_size": BATCHES})
+    dataset = xr.Dataset({"latency": (dims, latency)}, {"compiler": COMPILERS, "batch_size": BATCHES})
     if rounds:
-        found["round"] = (dims, np.broadcast_to([0, 0, 1, 1], latency.shape))
-    return found
+        dataset["round"] = (dims, np.broadcast_to([0, 0, 1, 1], latency.shape))
+    return dataset
 
 
 # By hand; `scaling` has throughputs of 2 and 4 (identity), 5 and 8 (fast) at batches 1 and 4.
@@ -76,10 +76,10 @@ def test_depth_slope(deepening):
 
 def test_retention(deepening):
     """The deepest has 5, the shallowest 2."""
-    found = metrics.retention(deepening)
+    retention = metrics.retention(deepening)
 
-    assert [[1.0], [2.5]] == values(found)
-    assert "speed-up at depth 4 over that at 1" == found.attrs["long_name"]
+    assert [[1.0], [2.5]] == values(retention)
+    assert "speed-up at depth 4 over that at 1" == retention.attrs["long_name"]
 
 
 def test_the_order_of_depths_does_not_matter(deepening):
@@ -101,18 +101,18 @@ def test_slope_and_retention_over_another_factor(deepening):
 
 def test_tcr(scaling):
     """60 bytes saved a sample."""
-    found = metrics.tcr(scaling, raw_bytes=100, compressed_bytes=40)
+    savings = metrics.tcr(scaling, raw_bytes=100, compressed_bytes=40)
 
-    assert [[120.0, 240.0], [300.0, 480.0]] == values(found)
+    assert [[120.0, 240.0], [300.0, 480.0]] == values(savings)
 
 
 def test_tcr_takes_sizes_along_a_dim(scaling):
     """Sizes that differ from network to network are arrays along their dim."""
-    both = xr.concat([scaling, scaling], xr.Variable("workload", ["x", "y"]))
+    dataset = xr.concat([scaling, scaling], xr.Variable("workload", ["x", "y"]))
 
-    found = metrics.tcr(both, raw_bytes=100, compressed_bytes=xr.DataArray([40, 90], {"workload": ["x", "y"]}))
+    savings = metrics.tcr(dataset, raw_bytes=100, compressed_bytes=xr.DataArray([40, 90], {"workload": ["x", "y"]}))
 
-    assert [120.0, 20.0] == values(found.sel(compiler="identity", batch_size=1))
+    assert [120.0, 20.0] == values(savings.sel(compiler="identity", batch_size=1))
 
 
 def test_tcr_is_not_negative(scaling):
@@ -125,9 +125,9 @@ def test_tcr_is_not_negative(scaling):
 
 def test_summary(measured):
     """Latencies 1, 2, 6 s: median 2, mean 3, deviation sqrt(7); at batch 6 the rates are 6, 3, 1."""
-    found = metrics.summary(measured({"compiler": ["identity"], "batch_size": [6]}, [[[2.0, 1.0, 6.0, np.nan]]]))
+    summary = metrics.summary(measured({"compiler": ["identity"], "batch_size": [6]}, [[[2.0, 1.0, 6.0, np.nan]]]))
 
-    row = {name: round(float(found[name].item()), 12) for name in found if name != "status"}
+    row = {name: round(float(summary[name].item()), 12) for name in summary if name != "status"}
     assert {
         "latency_median": 2.0,
         "latency_mean": 3.0,
@@ -137,17 +137,17 @@ def test_summary(measured):
         "throughput_std": round((19 / 3) ** 0.5, 12),  # ((8/3)^2 + (1/3)^2 + (7/3)^2) / 2 = 114/9/2
         "samples": 3.0,
     } == row
-    assert "ok" == found["status"].item()
+    assert "ok" == summary["status"].item()
 
 
 def test_failures_are_a_table(measured):
     """Trials that are not ok are listed with their labels, status and error."""
     labels = {"device": ["cpu"], "workload": ["net"], "compiler": ["identity", "a"], "batch_size": [1]}
 
-    found = metrics.failures(measured(labels, [[[[[1.0]], [[np.nan]]]]]))
+    table = metrics.failures(measured(labels, [[[[[1.0]], [[np.nan]]]]]))
 
-    assert [("net", "cpu", "a", 1, "failed", "boom")] == list(found.itertuples(index=False, name=None))
-    assert ["workload", "device", "compiler", "batch_size", "status", "error"] == list(found.columns)
+    assert [("net", "cpu", "a", 1, "failed", "boom")] == list(table.itertuples(index=False, name=None))
+    assert ["workload", "device", "compiler", "batch_size", "status", "error"] == list(table.columns)
 
 
 def test_what_nobody_asked_for_is_no_failure(measured):
@@ -155,9 +155,9 @@ def test_what_nobody_asked_for_is_no_failure(measured):
     labels = {"device": ["cpu"], "workload": ["net"], "compiler": ["identity", "a"], "batch_size": [1]}
     data = measured(labels, [[[[[1.0]], [[np.nan]]]]])
 
-    found = metrics.failures(data.assign(status=data["status"].where(data["status"] == "ok", "")))
+    table = metrics.failures(data.assign(status=data["status"].where(data["status"] == "ok", "")))
 
-    assert [] == found["workload"].tolist()
+    assert [] == table["workload"].tolist()
 
 
 # By property.
@@ -166,8 +166,8 @@ def test_what_nobody_asked_for_is_no_failure(measured):
 @given(latencies, st.booleans())
 def test_identities_of_the_definitions(latency, rounds):
     """BSR of identity is 1, RTR(1) is 1, ASE(b) is RTR(b)/b, and every metric is what its units say."""
-    found = grid(latency, rounds)
-    rtr, ase, bsr = metrics.rtr(found), metrics.ase(found), metrics.bsr(found)
+    dataset = grid(latency, rounds)
+    rtr, ase, bsr = metrics.rtr(dataset), metrics.ase(dataset), metrics.bsr(dataset)
 
     np.testing.assert_allclose(1.0, bsr.sel(compiler="identity"))
     np.testing.assert_allclose(1.0, bsr.sel(batch_size=1))
@@ -178,10 +178,10 @@ def test_identities_of_the_definitions(latency, rounds):
 @given(latencies)
 def test_both_forms_of_bsr_agree(latency):
     """Without rounds to pair, ASE_c/ASE_identity and speedup_c(b)/speedup_c(1) are the same number."""
-    found = grid(latency)
-    ase = metrics.ase(found)
+    dataset = grid(latency)
+    ase = metrics.ase(dataset)
 
-    np.testing.assert_allclose(ase / ase.sel(compiler="identity"), metrics.bsr(found))
+    np.testing.assert_allclose(ase / ase.sel(compiler="identity"), metrics.bsr(dataset))
 
 
 @given(anything(float, (3, 3), elements=st.floats(1e-4, 1e2)))
@@ -197,20 +197,20 @@ def test_pairing_changes_nothing_on_clean_data(latency):
 @given(latencies, st.floats(0.01, 100), st.booleans())
 def test_a_slower_machine_changes_no_ratio(latency, factor, rounds):
     """Scaling all latencies scales throughput the other way and leaves every ratio as it was."""
-    before, after = grid(latency, rounds), grid(latency * factor, rounds)
+    usual, slower = grid(latency, rounds), grid(latency * factor, rounds)
 
-    np.testing.assert_allclose(metrics.throughput(before) / factor, metrics.throughput(after))
+    np.testing.assert_allclose(metrics.throughput(usual) / factor, metrics.throughput(slower))
     for metric in (metrics.speedup, metrics.rtr, metrics.ase, metrics.bsr):
-        np.testing.assert_allclose(metric(before), metric(after))
+        np.testing.assert_allclose(metric(usual), metric(slower))
 
 
 @given(latencies, st.permutations(COMPILERS), st.booleans())
 def test_the_order_of_compilers_does_not_matter(latency, order, rounds):
     """Each compiler has the same numbers wherever it stands."""
-    found = grid(latency, rounds)
+    dataset = grid(latency, rounds)
 
     for metric in (metrics.speedup, metrics.rtr, metrics.ase, metrics.bsr):
-        xr.testing.assert_allclose(metric(found).sel(compiler=order), metric(found.sel(compiler=order)))
+        xr.testing.assert_allclose(metric(dataset).sel(compiler=order), metric(dataset.sel(compiler=order)))
 
 
 def test_drift_cancels_in_speedup_and_bsr(measured):
@@ -218,10 +218,10 @@ def test_drift_cancels_in_speedup_and_bsr(measured):
     drift = np.array([1.0, 1.0, 5.0])
     latency = [[2.0 * drift], [[1.0, np.nan, 5.0]]]  # the second has no sample in round 1
 
-    found = measured({"compiler": ["identity", "a"], "batch_size": [1]}, latency, [[[0, 1, 2]], [[0, -1, 2]]])
+    dataset = measured({"compiler": ["identity", "a"], "batch_size": [1]}, latency, [[[0, 1, 2]], [[0, -1, 2]]])
 
-    assert [[1.0], [2.0]] == values(metrics.speedup(found))
-    assert [[1.0], [round(2 / 3, 12)]] == values(metrics.speedup(found.drop_vars("round")))
+    assert [[1.0], [2.0]] == values(metrics.speedup(dataset))
+    assert [[1.0], [round(2 / 3, 12)]] == values(metrics.speedup(dataset.drop_vars("round")))
 
 
 # What is missing.
@@ -276,7 +276,9 @@ def test_a_missing_identity_names_the_trials_to_add(deepening, name):
 
 def test_a_selection_without_its_baseline_says_to_select_later(scaling):
     """A label that was selected before the metric is told to be selected after it."""
-    with pytest.raises(MetricError, match=r"only 4\. Compute the metric first, .* ds\.ngb\.bsr\(\)\.sel\(batch_size=4\)"):
+    with pytest.raises(
+        MetricError, match=r"only 4\. Compute the metric first, .* ds\.ngb\.bsr\(\)\.sel\(batch_size=4\)"
+    ):
         metrics.bsr(scaling.sel(batch_size=4))
     with pytest.raises(MetricError, match=r"ds\.ngb\.speedup\(\)\.sel\(compiler='fast'\)"):
         metrics.speedup(scaling.sel(compiler="fast"))
@@ -305,10 +307,10 @@ def test_one_depth_is_not_enough(deepening, name):
 def test_every_metric_has_its_name_and_unit(scaling):
     """Name, units and long_name are set on each."""
     for name in ("throughput", "speedup", "rtr", "ase", "bsr"):
-        found = getattr(metrics, name)(scaling)
+        metric = getattr(metrics, name)(scaling)
 
-        assert (name, METRICS[name]) == (found.name, (found.attrs["units"], found.attrs["long_name"]))
-        assert ("compiler", "batch_size") == found.dims
+        assert (name, METRICS[name]) == (metric.name, (metric.attrs["units"], metric.attrs["long_name"]))
+        assert ("compiler", "batch_size") == metric.dims
 
 
 def test_throughput_alone_will_do(scaling):

@@ -19,11 +19,11 @@ from ngbkit.metrics import profiles
 def test_a_profile_says_what_was_measured() -> None:
     """The median, its interval, and quantiles of the samples; throughput is the batch over it."""
     data = measured()
-    found = profiles.profiles(data)
-    row = found[(found["compiler"] == "openvino") & (found["batch_size"] == 4)].iloc[0]
+    frame = profiles.profiles(data)
+    row = frame[(frame["compiler"] == "openvino") & (frame["batch_size"] == 4)].iloc[0]
     samples = data["latency"].sel(compiler="openvino", batch_size=4).values.ravel()
 
-    assert 4 == len(found)
+    assert 4 == len(frame)
     assert np.median(samples) == pytest.approx(row["latency_s"])
     assert 4 / row["latency_s"] == pytest.approx(row["throughput"])
     assert row["latency_low_s"] < row["latency_s"] < row["latency_high_s"]
@@ -37,9 +37,9 @@ def test_a_profile_says_what_was_measured() -> None:
 def test_what_gave_no_measurement_has_no_profile() -> None:
     """A crash is none; and a dataset without any says so."""
     data = crashing(sweep(), "openvino", 4)
-    found = profiles.profiles(data)
+    frame = profiles.profiles(data)
 
-    assert ("openvino", 4) not in set(zip(found["compiler"], found["batch_size"], strict=True))
+    assert ("openvino", 4) not in set(zip(frame["compiler"], frame["batch_size"], strict=True))
     with pytest.raises(UsageError, match="this dataset has no measurement"):
         profiles.profiles(data.sel(compiler=["openvino"], batch_size=[4]))
 
@@ -50,17 +50,17 @@ def test_json_and_csv_hold_the_same(tmp_path: Path) -> None:
     data.attrs["environments"] = json.dumps({"cpu": {"chip": "a chip", "cores_usable": 2, "packages": {}}})
     for name in ("a.csv", "a.json"):
         profiles.write(data, tmp_path / name)
-    told = json.loads((tmp_path / "a.json").read_text())
+    document = json.loads((tmp_path / "a.json").read_text())
     rows = list(csv.DictReader((tmp_path / "a.csv").read_text().splitlines()))
 
-    assert profiles.SCHEMA == told["schema"]
-    assert {"cpu": {"chip": "a chip", "cores_usable": 2, "memory_bytes": None, "system": None}} == told["devices"]
-    assert len(rows) == len(told["profiles"]) == 12
-    for row, one in zip(rows, told["profiles"], strict=True):
-        assert row["workload"] == one["workload"]
-        assert float(row["latency_s"]) == pytest.approx(one["latency_s"])
-        assert one["factors"] == ({} if one["workload"] == "plain" else {"width": float(row["width"])})
-    keys = {name for one in told["profiles"] for name in one} | {"width"}
+    assert profiles.SCHEMA == document["schema"]
+    assert {"cpu": {"chip": "a chip", "cores_usable": 2, "memory_bytes": None, "system": None}} == document["devices"]
+    assert len(rows) == len(document["profiles"]) == 12
+    for row, profile in zip(rows, document["profiles"], strict=True):
+        assert row["workload"] == profile["workload"]
+        assert float(row["latency_s"]) == pytest.approx(profile["latency_s"])
+        assert profile["factors"] == ({} if profile["workload"] == "plain" else {"width": float(row["width"])})
+    keys = {name for profile in document["profiles"] for name in profile} | {"width"}
     assert set(rows[0]) | {"factors"} == keys
     # Every key has its line in the description.
     assert all(f"``{name}``" in profiles.__doc__ for name in keys - {"width"})

@@ -23,32 +23,32 @@ def measured(calls: dict[str, tuple[float, ...]], *, noise: float = 0.02, notes:
     latency = quiet * drift * np.exp(generator.normal(0, noise, (1, len(calls), len(COMPILERS), 1, 20)))
     coords = {"device": ["cpu"], "workload": list(calls), "compiler": COMPILERS, "batch_size": [1]}
     dims = (*coords, "repeat")
-    found = xr.Dataset({"latency": (dims, latency)}, coords)
-    found["round"] = (dims, np.broadcast_to(np.arange(20, dtype=np.int32), latency.shape).copy())
+    dataset = xr.Dataset({"latency": (dims, latency)}, coords)
+    dataset["round"] = (dims, np.broadcast_to(np.arange(20, dtype=np.int32), latency.shape).copy())
     contracts = [json.dumps(asdict(Contract(runtime=name))) for name in COMPILERS[:2]]
     contracts.append(json.dumps(asdict(Contract(runtime="raw", notes=notes, **contract))))
-    found["contract"] = (dims[:-1], np.broadcast_to(np.array(contracts, dtype=object)[:, None], latency.shape[:-1]))
-    return found
+    dataset["contract"] = (dims[:-1], np.broadcast_to(np.array(contracts, dtype=object)[:, None], latency.shape[:-1]))
+    return dataset
 
 
 def test_the_fastest_comes_first_and_surely():
     """Drift that is twenty times the noise hides nothing, for it hits all alike."""
-    found = metrics.ranking(measured({"net": (1.0, 0.5, 0.9)}))
+    ranking = metrics.ranking(measured({"net": (1.0, 0.5, 0.9)}))
 
-    assert ["workload", "batch_size", "device", "rank", "compiler", "of_best", "probability"] == list(found.columns)
-    assert ["quick", "raw", "identity"] == found["compiler"].tolist()
-    assert [1, 2, 3] == found["rank"].tolist()
-    np.testing.assert_allclose([1, 0.5 / 0.9, 0.5], found["of_best"], rtol=0.05)
-    assert [1.0, 0.0, 0.0] == found["probability"].tolist()
+    assert ["workload", "batch_size", "device", "rank", "compiler", "of_best", "probability"] == list(ranking.columns)
+    assert ["quick", "raw", "identity"] == ranking["compiler"].tolist()
+    assert [1, 2, 3] == ranking["rank"].tolist()
+    np.testing.assert_allclose([1, 0.5 / 0.9, 0.5], ranking["of_best"], rtol=0.05)
+    assert [1.0, 0.0, 0.0] == ranking["probability"].tolist()
 
 
 def test_two_that_are_alike_share_the_probability():
     """Neither of two equals is surely the first."""
-    found = metrics.ranking(measured({"net": (1.0, 0.5, 0.5)}, noise=0.1)).set_index("compiler")["probability"]
+    probability = metrics.ranking(measured({"net": (1.0, 0.5, 0.5)}, noise=0.1)).set_index("compiler")["probability"]
 
-    assert 1.0 == pytest.approx(found.sum())
-    assert 0.0 == found["identity"]
-    assert 0.0 < found["raw"] < 1.0
+    assert 1.0 == pytest.approx(probability.sum())
+    assert 0.0 == probability["identity"]
+    assert 0.0 < probability["raw"] < 1.0
 
 
 def test_what_was_not_tuned_has_a_place_only_if_asked_for():
@@ -72,9 +72,9 @@ def test_trials_without_a_measurement_have_no_rank():
     data = measured({"net": (1.0, 0.5, 0.9)})
     data["latency"][0, 0, 1] = np.nan
 
-    found = metrics.ranking(data)
-    assert ["raw", "identity"] == found["compiler"].tolist()
-    assert [1.0, 0.0] == found["probability"].tolist()
+    ranking = metrics.ranking(data)
+    assert ["raw", "identity"] == ranking["compiler"].tolist()
+    assert [1.0, 0.0] == ranking["probability"].tolist()
 
 
 def test_unlike_contracts_are_asked_for():

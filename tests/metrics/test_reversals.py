@@ -28,9 +28,9 @@ def measured(
     latency = np.broadcast_to(quiet.reshape(1, len(calls), *middle, 2, 1), shape)[..., None]
     latency = latency * np.exp(generator.normal(0, noise, (*shape, rounds)))
     dims = (*coords, "repeat")
-    found = xr.Dataset({"latency": (dims, latency)}, coords)
-    found["round"] = (dims, np.broadcast_to(np.arange(rounds, dtype=np.int32), latency.shape).copy())
-    return found
+    dataset = xr.Dataset({"latency": (dims, latency)}, coords)
+    dataset["round"] = (dims, np.broadcast_to(np.arange(rounds, dtype=np.int32), latency.shape).copy())
+    return dataset
 
 
 COLUMNS = ["workload_a", "workload_b", "batch_size", "device_1", "compiler_1", "device_2", "compiler_2"]
@@ -38,54 +38,54 @@ COLUMNS = ["workload_a", "workload_b", "batch_size", "device_1", "compiler_1", "
 
 def test_pairs_whose_order_differs():
     """p beats q with identity and loses to it with `a`, at each batch size; r changes places with no one."""
-    found = metrics.reversals(measured())
+    pairs = metrics.reversals(measured())
 
-    assert [*COLUMNS, "ratio_1", "ratio_2", "probability"] == list(found.columns)
+    assert [*COLUMNS, "ratio_1", "ratio_2", "probability"] == list(pairs.columns)
     expected = {("p", "q", size, "cpu", "identity", "cpu", "a") for size in (1, 4)}
-    assert expected == set(found[COLUMNS].itertuples(index=False, name=None))
-    np.testing.assert_allclose(2, found["ratio_1"], rtol=0.05)
-    np.testing.assert_allclose(0.5, found["ratio_2"], rtol=0.05)
-    assert [1.0, 1.0] == found["probability"].tolist()
+    assert expected == set(pairs[COLUMNS].itertuples(index=False, name=None))
+    np.testing.assert_allclose(2, pairs["ratio_1"], rtol=0.05)
+    np.testing.assert_allclose(0.5, pairs["ratio_2"], rtol=0.05)
+    assert [1.0, 1.0] == pairs["probability"].tolist()
 
 
 def test_devices_are_columns_too():
     """Two devices that agree with each other: every order of one compiler differs from that of the other."""
-    found = measured(devices=("cpu", "orin")).sel(batch_size=[4]).ngb.reversals()
+    pairs = measured(devices=("cpu", "orin")).sel(batch_size=[4]).ngb.reversals()
 
-    columns = [(row.device_1, row.compiler_1, row.device_2, row.compiler_2) for row in found.itertuples()]
-    assert {(one, "identity", other, "a") for one in ("cpu", "orin") for other in ("cpu", "orin")} == {
+    columns = [(row.device_1, row.compiler_1, row.device_2, row.compiler_2) for row in pairs.itertuples()]
+    assert {(first, "identity", second, "a") for first in ("cpu", "orin") for second in ("cpu", "orin")} == {
         columns if columns[1] == "identity" else (*columns[2:], *columns[:2]) for columns in columns
     }
 
 
 def test_a_reversal_within_the_noise_is_improbable():
     """Two networks that are alike change places by chance, and the probability says so; a real one comes first."""
-    alike = {"p": (1.0, 0.9), "q": (2.0, 0.45), "s": (1.0001, 0.9), "t": (1.0, 0.9001)}
+    calls = {"p": (1.0, 0.9), "q": (2.0, 0.45), "s": (1.0001, 0.9), "t": (1.0, 0.9001)}
 
-    found = metrics.reversals(measured(alike, noise=0.1))
+    pairs = metrics.reversals(measured(calls, noise=0.1))
 
-    real = found["workload_a"].isin(["p", "s", "t"]) & (found["workload_b"] == "q") | (found["workload_a"] == "q")
-    assert (found.loc[real, "probability"] > 0.99).all()
-    assert (found.loc[~real, "probability"] < 0.99).all()
-    assert found["probability"].is_monotonic_decreasing
+    real = pairs["workload_a"].isin(["p", "s", "t"]) & (pairs["workload_b"] == "q") | (pairs["workload_a"] == "q")
+    assert (pairs.loc[real, "probability"] > 0.99).all()
+    assert (pairs.loc[~real, "probability"] < 0.99).all()
+    assert pairs["probability"].is_monotonic_decreasing
     assert 6 == real.sum()
 
 
 def test_improbable_ones_can_be_left_out():
     """Only those at least as probable as asked for are listed."""
     data = measured({"p": (1.0, 0.9), "q": (1.01, 0.89)}, noise=0.1)
-    found = metrics.reversals(data)
+    pairs = metrics.reversals(data)
 
-    kept = metrics.reversals(data, probability=0.5)
+    probable = metrics.reversals(data, probability=0.5)
 
-    assert (found["probability"] >= 0.5).sum() == len(kept)
+    assert (pairs["probability"] >= 0.5).sum() == len(probable)
     with pytest.raises(UsageError, match="from 0 to 1"):
         metrics.reversals(data, probability=95)
 
 
 def drifting(deviation: float, networks: int) -> xr.Dataset:
     """Pairs of networks 10 % apart, each group measured on a machine that is faster or slower by chance."""
-    calls = {f"n{at}": ((1.0, 1.1), (1.1, 1.0))[at % 2] for at in range(networks)}
+    calls = {f"n{number}": ((1.0, 1.1), (1.1, 1.0))[number % 2] for number in range(networks)}
     data = measured(calls, noise=0.01)
     drift = xr.DataArray(
         np.exp(np.random.default_rng(1).normal(0, deviation, (networks, 2))), dims=("workload", "batch_size")
@@ -122,10 +122,10 @@ def test_processes_that_differ_make_a_reversal_less_probable():
 
 def test_without_rounds_nothing_is_said_of_probability():
     """The pairs are there, and the probability is NaN, also where a threshold is given."""
-    found = metrics.reversals(measured().drop_vars("round"), probability=0.5)
+    pairs = metrics.reversals(measured().drop_vars("round"), probability=0.5)
 
-    assert 2 == len(found)
-    assert found["probability"].isna().all()
+    assert 2 == len(pairs)
+    assert pairs["probability"].isna().all()
 
 
 def test_factors_are_compared_at_equal_values_across_a_tree():
@@ -135,19 +135,19 @@ def test_factors_are_compared_at_equal_values_across_a_tree():
     nets = measured().sel(batch_size=[1])
     tree = xr.DataTree.from_dict({"/conv": conv, "/mha": mha, "/nets": nets})
 
-    found = tree.ngb.reversals()
+    pairs = tree.ngb.reversals()
 
-    rows = found.fillna({"depth": 0})[["workload_a", "workload_b", "depth"]]
+    rows = pairs.fillna({"depth": 0})[["workload_a", "workload_b", "depth"]]
     assert {("conv", "mha", 2), ("p", "q", 0)} == set(rows.itertuples(index=False, name=None))
 
 
 def test_a_selection_can_be_ranked():
     """A batch size and a device that were selected stay in their columns; nothing to compare is an empty frame."""
-    found = metrics.reversals(measured().sel(device="cpu", batch_size=4))
+    pairs = metrics.reversals(measured().sel(device="cpu", batch_size=4))
 
-    assert [("cpu", 4)] == list(found[["device_1", "batch_size"]].itertuples(index=False, name=None))
+    assert [("cpu", 4)] == list(pairs[["device_1", "batch_size"]].itertuples(index=False, name=None))
     assert 0 == len(metrics.reversals(measured().sel(compiler=["a"])))
-    assert list(found.columns) == list(metrics.reversals(measured().sel(compiler="a")).columns)
+    assert list(pairs.columns) == list(metrics.reversals(measured().sel(compiler="a")).columns)
 
 
 def test_the_same_data_has_the_same_probabilities():

@@ -16,42 +16,43 @@ def counted(measured) -> xr.Dataset:
     labels = {"device": ["cpu", "old"], "workload": ["dense", "wide"], "compiler": ["identity"], "batch_size": [1, 4]}
     latency = np.broadcast_to(np.array([0.1, 0.2])[:, None, None, None, None], (2, 2, 1, 2, 1))
     facts = {"macs": [5e8, 1e6], "weight_bytes": [1e6, 4e6], "input_bytes": [5e5, 5e5], "output_bytes": [5e5, 5e5]}
-    found = measured(labels, latency).assign_coords({name: ("workload", values) for name, values in facts.items()})
+    dataset = measured(labels, latency).assign_coords({name: ("workload", values) for name, values in facts.items()})
     peaks = {"cpu": {"peaks": {"flops": 2e10, "bytes_per_s": 1e8, "threads": 2}}, "old": {}}
-    return found.assign_attrs(environments=json.dumps(peaks))
+    return dataset.assign_attrs(environments=json.dumps(peaks))
 
 
 def test_roofline(counted):
     """At batch 1 `dense` does 1e9 operations in 0.1 s, half the peak, and moves 2 MB, a fifth of the peak."""
-    found = counted.ngb.roofline().sel(device="cpu", compiler="identity")
-    one = found.sel(workload="dense", batch_size=1)
+    rates = counted.ngb.roofline().sel(device="cpu", compiler="identity")
+    single = rates.sel(workload="dense", batch_size=1)
 
     assert (1e10, 2e7, 500, "compute", 0.5) == tuple(
-        pytest.approx(value) if isinstance(value, float) else value for value in (one[name].item() for name in one)
+        pytest.approx(value) if isinstance(value, float) else value
+        for value in (single[name].item() for name in single)
     )
     # At batch 4 four times the operations, and 1 MB of weights once beside 4 MB of inputs and outputs.
-    four = found.sel(workload="dense", batch_size=4)
-    assert [4e10, 5e7, 2.0] == pytest.approx([four[name].item() for name in ("flops", "bytes_per_s", "fraction")])
-    assert "memory" == found["bound"].sel(workload="wide", batch_size=1)  # 2e6 operations, 5 MB
-    assert pytest.approx(0.5) == found["fraction"].sel(workload="wide", batch_size=1).item()
+    batch = rates.sel(workload="dense", batch_size=4)
+    assert [4e10, 5e7, 2.0] == pytest.approx([batch[name].item() for name in ("flops", "bytes_per_s", "fraction")])
+    assert "memory" == rates["bound"].sel(workload="wide", batch_size=1)  # 2e6 operations, 5 MB
+    assert pytest.approx(0.5) == rates["fraction"].sel(workload="wide", batch_size=1).item()
 
 
 def test_everything_is_described(counted):
     """Units, names, and the dims of every other metric."""
-    found = metrics.roofline(counted)
+    rates = metrics.roofline(counted)
 
     units = {"flops": "FLOP/s", "bytes_per_s": "B/s", "intensity": "FLOP/B", "bound": "", "fraction": "1"}
-    assert units == {name: values.attrs["units"] for name, values in found.items()}
-    assert {counted["status"].dims} == {values.dims for values in found.values()}
+    assert units == {name: values.attrs["units"] for name, values in rates.items()}
+    assert {counted["status"].dims} == {values.dims for values in rates.values()}
 
 
 def test_a_device_without_peaks_has_rates_and_no_fraction(counted):
     """What is known of it is told."""
-    found = metrics.roofline(counted).sel(device="old")
+    rates = metrics.roofline(counted).sel(device="old")
 
-    assert found["flops"].notnull().all()
-    assert found["fraction"].isnull().all()
-    assert (found["bound"] == "").all()
+    assert rates["flops"].notnull().all()
+    assert rates["fraction"].isnull().all()
+    assert (rates["bound"] == "").all()
 
 
 def test_a_roofline_says_what_it_lacks(counted):
@@ -68,6 +69,6 @@ def test_a_failed_trial_has_no_roofline(counted):
     """NaN throughout."""
     counted["latency"].loc[{"workload": "wide"}] = np.nan
 
-    found = metrics.roofline(counted).sel(workload="wide", device="cpu")
-    assert found["flops"].isnull().all()
-    assert (found["bound"] == "").all()
+    rates = metrics.roofline(counted).sel(workload="wide", device="cpu")
+    assert rates["flops"].isnull().all()
+    assert (rates["bound"] == "").all()

@@ -7,11 +7,11 @@ from html.parser import HTMLParser
 import pandas as pd
 import pytest
 
+from ngbkit.api import Sweep
 from ngbkit.dataset import assembly as datasets
 from ngbkit.dataset import synthetic
 from ngbkit.errors import MetricError, UnknownNameError
 from ngbkit.metrics import tables
-from ngbkit.api import Sweep
 from ngbkit.sweep.records import Contract, Failure, Measurement, Record
 from ngbkit.sweep.trials import Trial
 from ngbkit.workloads.base import Workload
@@ -39,73 +39,73 @@ def record(trial: Trial) -> Record:
 
 
 def measured(*workloads: Workload, compilers=("identity", "openvino"), batch_sizes=(1, 4), **more) -> datasets.Data:
-    asked = Sweep(list(workloads) or [network("net")], compilers, batch_sizes, repeats=1, **more)
-    return datasets.assemble(asked, map(record, asked.trials()))
+    sweep = Sweep(list(workloads) or [network("net")], compilers, batch_sizes, repeats=1, **more)
+    return datasets.assemble(sweep, map(record, sweep.trials()))
 
 
 def test_a_row_a_trial():
     """The long form has each trial once, with its metrics, its status and its error."""
-    found = tables.build_trial_table(measured())
+    table = tables.build_trial_table(measured())
 
     assert [
         ("net", "cpu", "identity", 1, 0.5, 2.0, 1.0, 1.0, 1.0, 1.0, 1.0, "ok", ""),
         ("net", "cpu", "identity", 4, 0.5, 8.0, 1.0, 4.0, 1.0, 1.0, 1.0, "ok", ""),
         ("net", "cpu", "openvino", 1, 0.25, 4.0, 2.0, 1.0, 1.0, 1.0, 1.0, "ok", ""),
-    ] == list(found.iloc[:3].itertuples(index=False, name=None))
-    assert ("openvino", 4, "crashed", "signal 11") == tuple(found.loc[3, ["compiler", "batch_size", "status", "error"]])
-    assert found.loc[3, ["latency", "throughput", "speedup", "ase", "bsr"]].isna().all()
+    ] == list(table.iloc[:3].itertuples(index=False, name=None))
+    assert ("openvino", 4, "crashed", "signal 11") == tuple(table.loc[3, ["compiler", "batch_size", "status", "error"]])
+    assert table.loc[3, ["latency", "throughput", "speedup", "ase", "bsr"]].isna().all()
 
 
 def test_metrics_without_their_baseline_are_empty_columns():
     """Without identity and batch 1 the table is there, with NaN for what cannot be said."""
-    found = tables.build_trial_table(measured(compilers=["openvino"], batch_sizes=[2, 8]))
+    table = tables.build_trial_table(measured(compilers=["openvino"], batch_sizes=[2, 8]))
 
-    assert [8.0, 32.0] == found["throughput"].tolist()
-    assert found[["speedup", "rtr", "ase", "bsr"]].isna().all(axis=None)
+    assert [8.0, 32.0] == table["throughput"].tolist()
+    assert table[["speedup", "rtr", "ase", "bsr"]].isna().all(axis=None)
 
 
 def test_a_tree_is_one_table():
     """Trials of all nodes come in one frame; a factor that a network does not take is NaN."""
-    found = tables.build_trial_table(measured(network("net"), network("conv", depth=(1, 2))))
+    table = tables.build_trial_table(measured(network("net"), network("conv", depth=(1, 2))))
 
-    assert 4 + 8 == len(found)
-    assert ["workload", "depth", "device"] == list(found.columns[:3])
-    assert {"net"} == set(found.loc[found["depth"].isna(), "workload"])
+    assert 4 + 8 == len(table)
+    assert ["workload", "depth", "device"] == list(table.columns[:3])
+    assert {"net"} == set(table.loc[table["depth"].isna(), "workload"])
 
 
 def test_a_selection_can_be_tabulated():
     """A label that was selected keeps its column."""
-    found = tables.build_trial_table(measured().sel(workload="net", compiler="identity", batch_size=4))
+    table = tables.build_trial_table(measured().sel(workload="net", compiler="identity", batch_size=4))
 
-    assert [("net", "cpu", "identity", 4)] == list(found.iloc[:, :4].itertuples(index=False, name=None))
+    assert [("net", "cpu", "identity", 4)] == list(table.iloc[:, :4].itertuples(index=False, name=None))
 
 
 def test_a_column_a_compiler():
     """The wide form has one column a compiler, and the status where there is no number."""
-    found = tables.compact(measured())
+    table = tables.compact(measured())
 
-    assert ["identity", "openvino"] == list(found.columns)
-    assert [("net", 1), ("net", 4)] == list(found.index)
-    assert [[2.0, 4.0], [8.0, "crashed"]] == found.values.tolist()
-    assert "throughput (samples/s)" == found.attrs["title"]
+    assert ["identity", "openvino"] == list(table.columns)
+    assert [("net", 1), ("net", 4)] == list(table.index)
+    assert [[2.0, 4.0], [8.0, "crashed"]] == table.values.tolist()
+    assert "throughput (samples/s)" == table.attrs["title"]
 
 
 def test_devices_are_rows_where_there_are_several():
     """The device is in the rows only if there is more than one."""
-    found = tables.compact(measured(devices=["cpu", "orin"]), figure="speedup")
+    table = tables.compact(measured(devices=["cpu", "orin"]), figure="speedup")
 
-    assert ["workload", "device", "batch_size"] == list(found.index.names)
-    assert [[1.0, 2.0], [1.0, "crashed"]] * 2 == found.values.tolist()
+    assert ["workload", "device", "batch_size"] == list(table.index.names)
+    assert [[1.0, 2.0], [1.0, "crashed"]] * 2 == table.values.tolist()
 
 
 def test_nodes_stand_under_each_other():
     """Networks with and without factors share a table; factors are written as they are, or left empty."""
-    found = tables.compact(measured(network("net"), network("conv", depth=(1, 2))), figure="latency")
+    table = tables.compact(measured(network("net"), network("conv", depth=(1, 2))), figure="latency")
 
     assert [("net", "", 1), ("net", "", 4), ("conv", 1, 1), ("conv", 1, 4), ("conv", 2, 1), ("conv", 2, 4)] == list(
-        found.index
+        table.index
     )
-    assert [[0.5, 0.25], [0.5, "crashed"]] * 3 == found.values.tolist()
+    assert [[0.5, 0.25], [0.5, "crashed"]] * 3 == table.values.tolist()
 
 
 def test_what_nobody_asked_for_is_left_out():
@@ -132,7 +132,7 @@ def test_a_figure_without_its_baseline_is_an_error():
 
 
 @pytest.mark.parametrize(
-    ("value", "written"),
+    ("value", "text"),
     [
         (0.0001234567, "1.235e-04"),
         (0.0123456, "0.01235"),
@@ -148,9 +148,9 @@ def test_a_figure_without_its_baseline_is_an_error():
         (math.inf, "inf"),
     ],
 )
-def test_numbers_have_four_digits(value, written):
+def test_numbers_have_four_digits(value, text):
     """A number is written with four significant digits, a missing one as a dash."""
-    assert written == tables.format_number(value)
+    assert text == tables.format_number(value)
 
 
 def test_text_for_a_terminal():
@@ -171,9 +171,9 @@ def test_text_takes_markup_as_it_is():
 
 def test_text_fits_a_width():
     """No line is longer than asked for."""
-    found = tables.to_text(tables.build_trial_table(measured()), width=60)
+    text = tables.to_text(tables.build_trial_table(measured()), width=60)
 
-    assert max(map(len, found.splitlines())) <= 60
+    assert max(map(len, text.splitlines())) <= 60
 
 
 UNLIKE = 'openvino{"precision":"bf16"}: not compared, precision bf16 instead of f32'
@@ -182,7 +182,7 @@ UNLIKE = 'openvino{"precision":"bf16"}: not compared, precision bf16 instead of 
 @pytest.fixture
 def unlike() -> datasets.Data:
     """Openvino in two precisions, and at batch size 4 with more threads."""
-    asked = Sweep([network("net")], ["identity", "openvino", 'openvino{"precision":"bf16"}'], [1, 4], repeats=1)
+    sweep = Sweep([network("net")], ["identity", "openvino", 'openvino{"precision":"bf16"}'], [1, 4], repeats=1)
     precisions = {'openvino{"precision":"bf16"}': "bf16"}
 
     def measure(trial: Trial) -> Measurement:
@@ -191,20 +191,20 @@ def unlike() -> datasets.Data:
             precision=precisions.get(trial.compiler, "f32"),
             threads=2 if (trial.compiler, trial.batch_size) == ("openvino", 4) else 1,
         )
-        taken = record(trial)
-        timed = taken if isinstance(taken, Measurement) else record(replace(trial, batch_size=1))
-        return replace(timed, trial_id=trial.id, contract=contract)
+        result = record(trial)
+        measurement = result if isinstance(result, Measurement) else record(replace(trial, batch_size=1))
+        return replace(measurement, trial_id=trial.id, contract=contract)
 
-    return datasets.assemble(asked, map(measure, asked.trials()))
+    return datasets.assemble(sweep, map(measure, sweep.trials()))
 
 
 def test_unlike_columns_are_not_compared_and_a_note_says_so(unlike):
     """The number is left out where it would be of two contracts, and stays where it is of one."""
-    found = tables.compact(unlike, "speedup")
+    table = tables.compact(unlike, "speedup")
 
-    assert [[1.0, 2.0], [1.0]] == [found.iloc[0, :2].tolist(), found.iloc[1, :1].tolist()]
-    assert found.iloc[:, 2].isna().all()
-    assert ["openvino: not compared, threads 2 instead of 1", UNLIKE] == sorted(found.attrs["notes"])
+    assert [[1.0, 2.0], [1.0]] == [table.iloc[0, :2].tolist(), table.iloc[1, :1].tolist()]
+    assert table.iloc[:, 2].isna().all()
+    assert ["openvino: not compared, threads 2 instead of 1", UNLIKE] == sorted(table.attrs["notes"])
     assert [] == tables.compact(unlike)["identity"].attrs.get("notes", [])
     assert [] == tables.compact(unlike).attrs["notes"]
     over_batches = ["openvino: not compared over batch sizes, threads 2 instead of 1"]
@@ -214,13 +214,13 @@ def test_unlike_columns_are_not_compared_and_a_note_says_so(unlike):
 
 def test_notes_stand_below_the_table(unlike):
     """In text as lines of their own, in HTML as the table's foot."""
-    found = tables.compact(unlike, "speedup")
+    table = tables.compact(unlike, "speedup")
 
-    assert set(found.attrs["notes"]) == set(tables.to_text(found).splitlines()[-2:])
-    assert all(len(line) <= 40 for line in tables.to_text(found, width=40).splitlines())
-    page = Tags(tables.to_html(found))
+    assert set(table.attrs["notes"]) == set(tables.to_text(table).splitlines()[-2:])
+    assert all(len(line) <= 40 for line in tables.to_text(table, width=40).splitlines())
+    page = Tags(tables.to_html(table))
     assert "tfoot" in page.tags
-    assert found.attrs["notes"] == page.texts[-2:]
+    assert table.attrs["notes"] == page.texts[-2:]
 
 
 class Tags(HTMLParser):
@@ -243,26 +243,28 @@ class Tags(HTMLParser):
 
 def test_html_is_a_table_of_its_own():
     """The page has a table with the same cells, and nothing that loads or runs anything."""
-    found = Tags(tables.to_html(tables.compact(measured())))
+    page = Tags(tables.to_html(tables.compact(measured())))
 
-    assert ["throughput (samples/s)", "workload", "batch_size", "identity", "openvino"] == found.texts[:5]
-    assert ["net", "1", "2", "4", "4", "8", "crashed"] == found.texts[5:]
-    assert {"table", "caption", "thead", "tbody", "tr", "th", "td"} == set(found.tags)
-    assert {"style"} == found.names
+    assert ["throughput (samples/s)", "workload", "batch_size", "identity", "openvino"] == page.texts[:5]
+    assert ["net", "1", "2", "4", "4", "8", "crashed"] == page.texts[5:]
+    assert {"table", "caption", "thead", "tbody", "tr", "th", "td"} == set(page.tags)
+    assert {"style"} == page.names
 
 
 def test_html_is_escaped():
     """A label with tags in it stays text."""
-    found = Tags(tables.to_html(pd.DataFrame({"<b>": ["<script>x</script>", "a & b"]})))
+    page = Tags(tables.to_html(pd.DataFrame({"<b>": ["<script>x</script>", "a & b"]})))
 
-    assert "script" not in found.tags
-    assert ["<b>", "<script>x</script>", "a & b"] == found.texts
+    assert "script" not in page.tags
+    assert ["<b>", "<script>x</script>", "a & b"] == page.texts
 
 
 def test_large_tables_are_whole():
     """Every trial of a sweep is in its table, whatever failed."""
-    asked = Sweep([network(f"n{at}", depth=(1, 2)) for at in range(5)], ["identity", "tvm"], [1, 2, 4], repeats=3)
+    sweep = Sweep(
+        [network(f"n{number}", depth=(1, 2)) for number in range(5)], ["identity", "tvm"], [1, 2, 4], repeats=3
+    )
 
-    found = tables.build_trial_table(synthetic.dataset(asked, failures=0.3))
+    table = tables.build_trial_table(synthetic.make_dataset(sweep, failures=0.3))
 
-    assert len(asked) == len(found)
+    assert len(sweep) == len(table)

@@ -1,6 +1,6 @@
-"""Where the datasets of several runs become one: each trial whole from the run that measured it, by its labels.
+"""Merges the datasets of several runs by label; every trial is copied whole from the run that measured it.
 
-datasets, trees -> parts (a grid of trials each) -> clusters of parts -> one grid a cluster -> dataset or tree
+datasets, trees -> parts (a grid of trials each) -> clusters of parts -> one grid per cluster -> dataset or tree
 """
 
 from ngbkit.dataset.merging.datasets import merge

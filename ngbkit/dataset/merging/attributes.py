@@ -1,4 +1,4 @@
-"""What merged datasets say of themselves: devices, networks, runs, and what was asked for."""
+"""The attributes of merged datasets: devices, networks, runs and sweeps."""
 
 from __future__ import annotations
 
@@ -11,125 +11,122 @@ import numpy as np
 import xarray as xr
 
 from ngbkit.dataset.assembly import factor_dims
-from ngbkit.dataset.merging.parts import FACTS, LABELS, Part, two_of_one_name
-from ngbkit.dataset.merging.trials import union
+from ngbkit.dataset.merging.parts import FACTS, LABELS, Part, build_conflict_error
+from ngbkit.dataset.merging.trials import unite
 from ngbkit.errors import UsageError
-from ngbkit.hardware.environment import unlike
+from ngbkit.hardware.environment import find_differences
 from ngbkit.sweep.trials import facts_key
 
 
-def attributes(parts: Sequence[Part]) -> dict[str, Any]:
-    """The attributes of all but for the sweeps: what none contradicts, and the union of what this module understands.
-
-    Raises
-    ------
-    UsageError
-        A label is of two devices, or a name of two networks.
-    """
-    told: dict[str, list[Any]] = {}
+def merge_attributes(parts: Sequence[Part]) -> dict[str, Any]:
+    """The attributes without the sweeps: those without conflict, and the union of runs, environments and facts."""
+    values: dict[str, list[Any]] = {}
     for name, value in chain.from_iterable(part.attrs.items() for part in parts):
-        told.setdefault(name, []).append(value)
-    found = {name: one for name, (one, *others) in told.items() if all(np.array_equal(one, each) for each in others)}
-    for name in {"run_id", "ngbkit_version"} & {*told}:
-        found[name] = ", ".join(sorted(_words(told[name])))
-    if "created" in told:
-        found["created"] = max(told["created"])
-    aged = sorted(parts, key=_age)
-    for name, merged in (("environments", _environments), ("facts", _facts)):
-        if name in told:
-            found[name] = json.dumps(merged(aged))
-    return found
+        values.setdefault(name, []).append(value)
+    attrs = {
+        name: first
+        for name, (first, *others) in values.items()
+        if all(np.array_equal(first, other) for other in others)
+    }
+    for name in {"run_id", "ngbkit_version"} & {*values}:
+        attrs[name] = ", ".join(sorted(_split_names(values[name])))
+    if "created" in values:
+        attrs["created"] = max(values["created"])
+    by_age = sorted(parts, key=_get_age)
+    for name, merge in (("environments", _merge_environments), ("facts", _merge_facts)):
+        if name in values:
+            attrs[name] = json.dumps(merge(by_age))
+    return attrs
 
 
-def sweeps(parts: Sequence[Part], datasets: Sequence[xr.Dataset]) -> dict[str, str]:
-    """``sweep``, which asks for every label of the datasets; ``sweeps``, all that were asked for, unless that is it."""
-    asked: dict[str, dict[str, Any]] = {}
+def merge_sweeps(parts: Sequence[Part], datasets: Sequence[xr.Dataset]) -> dict[str, str]:
+    """``sweep``, with every label of the datasets; and ``sweeps``, those of all runs, unless they equal it."""
+    sweeps: dict[str, dict[str, Any]] = {}
     networks: dict[str, dict[str, Any]] = {}
     latest: dict[str, Any] = {}
-    for part in sorted(parts, key=_age):
-        latest = part.told("sweep") or latest
-        for each in part.told("sweeps") or [part.told("sweep")]:
-            asked |= {json.dumps(each, sort_keys=True): each} if each else {}
-        described = {network["name"]: network for network in part.told("sweep").get("workloads", [])}
-        known = part.known_as("workload").items()
-        networks |= {label: {**described[name], "name": label} for label, name in known if name in described}
+    for part in sorted(parts, key=_get_age):
+        latest = part.load_json("sweep") or latest
+        for sweep in part.load_json("sweeps") or [part.load_json("sweep")]:
+            sweeps |= {json.dumps(sweep, sort_keys=True): sweep} if sweep else {}
+        by_name = {network["name"]: network for network in part.load_json("sweep").get("workloads", [])}
+        names = part.map_labels("workload").items()
+        networks |= {label: {**by_name[name], "name": label} for label, name in names if name in by_name}
     if not latest:
         return {}
-    labels = {dim: union(dataset[dim].values.tolist() for dataset in datasets) for dim in LABELS}
-    swept = {
+    labels = {dim: unite(dataset[dim].values.tolist() for dataset in datasets) for dim in LABELS}
+    factors = {
         label: {name: dataset[name].values.tolist() for name in factor_dims(dataset)}
         for dataset in datasets
         for label in dataset["workload"].values.tolist()
     }
-    whole = {
+    merged = {
         **latest,
-        "workloads": [_swept(networks[label], swept[label]) for label in swept if label in networks],
+        "workloads": [_update_factors(networks[label], factors[label]) for label in factors if label in networks],
         "compilers": labels["compiler"],
         "batch_sizes": labels["batch_size"],
-        "factors": _united(each["factors"] for each in asked.values()),
+        "factors": _unite_factors(sweep["factors"] for sweep in sweeps.values()),
         "devices": labels["device"],
     }
-    several = list(asked.values())
-    return {"sweep": json.dumps(whole), **({"sweeps": json.dumps(several)} if several != [whole] else {})}
+    requested = list(sweeps.values())
+    return {"sweep": json.dumps(merged), **({"sweeps": json.dumps(requested)} if requested != [merged] else {})}
 
 
-def _swept(network: dict[str, Any], factors: dict[str, list[Any]]) -> dict[str, Any]:
-    """A network of a sweep with all values of its factors that are there now."""
+def _update_factors(network: dict[str, Any], factors: dict[str, list[Any]]) -> dict[str, Any]:
+    """A network of a sweep with all values that its factors have in the merged dataset."""
     return {**network, "factors": {name: factors.get(name, values) for name, values in network["factors"].items()}}
 
 
-def _united(several: Iterable[dict[str, list[Any]]]) -> dict[str, list[Any]]:
-    values: dict[str, list[list[Any]]] = {}
-    for name, each in chain.from_iterable(factors.items() for factors in several):
-        values.setdefault(name, []).append(each)
-    return {name: union(each) for name, each in values.items()}
+def _unite_factors(sweeps: Iterable[dict[str, list[Any]]]) -> dict[str, list[Any]]:
+    lists: dict[str, list[list[Any]]] = {}
+    for name, values in chain.from_iterable(factors.items() for factors in sweeps):
+        lists.setdefault(name, []).append(values)
+    return {name: unite(values) for name, values in lists.items()}
 
 
-def _age(part: Part) -> tuple[str, ...]:
-    """Later runs come later, for their ids begin with the time; the rest has any order, so long as it is one."""
-    last = max(_words([part.attrs.get("run_id", "")]), default="")
-    return last, *(str(part.attrs.get(name, "")) for name in ("created", "sweep", "environments", "facts"))
+def _get_age(part: Part) -> tuple[str, ...]:
+    """A sort key, the latest run last, since run ids begin with the time; the rest makes the order deterministic."""
+    latest = max(_split_names([part.attrs.get("run_id", "")]), default="")
+    return latest, *(str(part.attrs.get(name, "")) for name in ("created", "sweep", "environments", "facts"))
 
 
-def _words(texts: Iterable[Any]) -> set[str]:
-    return {word for text in texts for word in str(text).split(", ") if word}
+def _split_names(texts: Iterable[Any]) -> set[str]:
+    return {name for text in texts for name in str(text).split(", ") if name}
 
 
-def _environments(parts: Sequence[Part]) -> dict[str, Any]:
-    """What each device is: of two sessions of one, what the later tells, and what only the earlier does."""
+def _merge_environments(parts: Sequence[Part]) -> dict[str, Any]:
+    """The environment of each device: the values of its latest session, else of an earlier one."""
     sessions: dict[str, list[dict[str, Any]]] = {}
     for part in parts:
-        known = part.told("environments")
-        for label, name in part.known_as("device").items():
-            if name in known and known[name] not in sessions.setdefault(label, []):
-                sessions[label].append(known[name])
-    found: dict[str, Any] = {}
-    for label, several in sessions.items():
-        for one, other in combinations(several, 2):
-            if changes := unlike(one, other):
+        environments = part.load_json("environments")
+        for label, name in part.map_labels("device").items():
+            if name in environments and environments[name] not in sessions.setdefault(label, []):
+                sessions[label].append(environments[name])
+    merged: dict[str, Any] = {}
+    for label, environments in sessions.items():
+        for earlier, later in combinations(environments, 2):
+            if differences := find_differences(earlier, later):
                 raise UsageError(
                     f"{label!r} is not the same device in all datasets, or not in the same state: "
-                    f"{'; '.join(changes)}. Give one of the two a label of its own by .assign_coords(device=[…]) "
-                    "before they are merged."
+                    f"{'; '.join(differences)}. Rename one of the two by .assign_coords(device=[…]) before the merge."
                 )
-        for about in several:
-            told = {key: value for key, value in about.items() if value not in (None, "", {})}
-            found[label] = {**about, **found.get(label, {}), **told}
-    return found
+        for environment in environments:
+            nonempty = {key: value for key, value in environment.items() if value not in (None, "", {})}
+            merged[label] = {**environment, **merged.get(label, {}), **nonempty}
+    return merged
 
 
-def _facts(parts: Sequence[Part]) -> dict[str, Any]:
-    """What is known of each network, by `facts_key`; of what differs between devices, what the latest run found."""
-    found: dict[str, Any] = {}
+def _merge_facts(parts: Sequence[Part]) -> dict[str, Any]:
+    """The facts of each network, by `facts_key`; for those that vary between devices, the latest run counts."""
+    merged: dict[str, Any] = {}
     for part in parts:
-        names = {name: label for label, name in part.known_as("workload").items()}
-        for key, facts in part.told("facts").items():
+        labels = {name: label for label, name in part.map_labels("workload").items()}
+        for key, facts in part.load_json("facts").items():
             name, factors = json.loads(key)
-            if name not in names:
+            if name not in labels:
                 continue
-            whole = found.setdefault(facts_key(names[name], factors), {})
-            for what in FACTS:
-                if None not in (whole.get(what), facts.get(what)) and whole[what] != facts[what]:
-                    raise two_of_one_name(what, {"workload": names[name], **factors})
-            whole |= {what: value for what, value in facts.items() if value is not None or what not in whole}
-    return found
+            network = merged.setdefault(facts_key(labels[name], factors), {})
+            for fact in FACTS:
+                if None not in (network.get(fact), facts.get(fact)) and network[fact] != facts[fact]:
+                    raise build_conflict_error(fact, {"workload": labels[name], **factors})
+            network |= {fact: value for fact, value in facts.items() if value is not None or fact not in network}
+    return merged

@@ -1,4 +1,4 @@
-"""Arrays over one grid that several datasets fill, and where two of them clash."""
+"""Arrays over one grid that several datasets fill, with detection of conflicting cells."""
 
 from __future__ import annotations
 
@@ -9,81 +9,69 @@ from typing import Any
 
 import numpy as np
 
-from ngbkit.dataset.tabulate import NO_ROUND
 from ngbkit.errors import UsageError
+from ngbkit.sweep.variables import NO_ROUND
 
-Place = tuple[np.ndarray, ...]
-"""Numbers along each dim of a grid: where the labels of a source are; or, number by number, some cells."""
+Indices = tuple[np.ndarray, ...]
+"""Indices along each dim of a grid: of the labels of a source; or, element by element, of some cells."""
 
 
 @dataclass(slots=True, kw_only=True)
-class Grid:
-    """Arrays over the cells of one grid, by variable; one of samples has an axis more. `taken` is where anything is."""
+class Cells:
+    """Arrays over the cells of one grid, by variable; an array of samples has one more axis."""
 
     arrays: dict[str, np.ndarray]
-    missing: Mapping[str, Any]
-    taken: np.ndarray
+    missing: Mapping[str, Any]  # the fill value of each variable
+    filled: np.ndarray  # which cells have values
 
     @classmethod
-    def blank(cls, shape: tuple[int, ...], sources: Sequence[Mapping[str, np.ndarray]], samples: int = 0) -> Grid:
-        """Room for all that the sources hold, and for so many samples a cell.
-
-        Raises
-        ------
-        UsageError
-            Of a variable, one source has samples and another a single value a cell.
-        """
+    def allocate(cls, shape: tuple[int, ...], sources: Sequence[Mapping[str, np.ndarray]], samples: int = 0) -> Cells:
+        """Allocate all variables of the sources, with that many samples per cell."""
         arrays: dict[str, np.ndarray] = {}
         missing: dict[str, Any] = {}
         for name in dict.fromkeys(chain.from_iterable(sources)):
-            found = [source[name] for source in sources if name in source]
-            if len({each.ndim for each in found}) > 1:
+            variables = [source[name] for source in sources if name in source]
+            if len({values.ndim for values in variables}) > 1:
                 raise UsageError(
-                    f"{name} has samples in one dataset and a single value a trial in another. Merge what the runs "
-                    f'gave, or leave it out by .drop_vars("{name}").'
+                    f"cannot merge {name}: it has samples in one dataset and a single value per trial in another. "
+                    f'Merge the datasets of the runs, or exclude it by .drop_vars("{name}").'
                 )
-            texts = any(each.dtype.kind in "OUT" for each in found)
-            dtype = np.dtype(object) if texts else np.result_type(*found)
-            missing[name] = _missing(name, dtype)
-            arrays[name] = np.full((*shape, samples)[: found[0].ndim], missing[name], dtype=dtype)
-        return cls(arrays=arrays, missing=missing, taken=np.zeros(shape, dtype=bool))
+            is_text = any(values.dtype.kind in "OUT" for values in variables)
+            dtype = np.dtype(object) if is_text else np.result_type(*variables)
+            missing[name] = _choose_missing(name, dtype)
+            arrays[name] = np.full((*shape, samples)[: variables[0].ndim], missing[name], dtype=dtype)
+        return cls(arrays=arrays, missing=missing, filled=np.zeros(shape, dtype=bool))
 
-    def put(self, source: Mapping[str, np.ndarray], place: Place, mask: np.ndarray) -> Place:
-        """Take the cells of a source that the mask picks; the cells where something else is already, which stays.
+    def put(self, source: Mapping[str, np.ndarray], indices: Indices, mask: np.ndarray) -> Indices:
+        """Fill the empty cells of a source where the mask is set, and return the filled cells that differ from it.
 
-        Parameters
-        ----------
-        source
-            Arrays by variable; one that it lacks is missing in all its cells.
-        place
-            Where the labels of the source are, dim by dim.
-        mask
-            Over the cells of the source.
+        `indices` locates the labels of the source, dim by dim; the mask is over its cells. A variable that the source
+        lacks is missing in all its cells.
         """
-        at = np.nonzero(mask)
-        to = tuple(axis[each] for axis, each in zip(place, at, strict=True))
-        again = self.taken[to]
-        fresh, stood = (tuple(axis[which] for axis in to) for which in (~again, again))
-        clash = np.zeros(len(stood[0]), dtype=bool)
-        for name, own in self.arrays.items():
+        cells = np.nonzero(mask)
+        targets = tuple(axis[cell] for axis, cell in zip(indices, cells, strict=True))
+        repeated = self.filled[targets]
+        empty, full = (tuple(axis[selected] for axis in targets) for selected in (~repeated, repeated))
+        conflict = np.zeros(len(full[0]), dtype=bool)
+        for name, array in self.arrays.items():
             if name in source:
-                values = self._as_long(name, source[name][at])
-                own[fresh] = values[~again]
-                clash |= _differ(own[stood], values[again])
+                values = self._pad(name, source[name][cells])
+                array[empty] = values[~repeated]
+                conflict |= _differ(array[full], values[repeated])
             else:
-                clash |= _differ(own[stood], np.full(own[stood].shape, self.missing[name], dtype=own.dtype))
-        self.taken[to] = True
-        return tuple(axis[clash] for axis in stood)
+                conflict |= _differ(array[full], np.full(array[full].shape, self.missing[name], dtype=array.dtype))
+        self.filled[targets] = True
+        return tuple(axis[conflict] for axis in full)
 
-    def clear(self, cells: Place) -> None:
-        """Have nothing in these cells."""
-        for name, own in self.arrays.items():
-            own[cells] = self.missing[name]
-        self.taken[cells] = False
+    def clear(self, cells: Indices) -> None:
+        """Empty these cells."""
+        for name, array in self.arrays.items():
+            array[cells] = self.missing[name]
+        self.filled[cells] = False
 
-    def _as_long(self, name: str, values: np.ndarray) -> np.ndarray:
-        """Cells with as many samples as the grid has room for, the last of them missing."""
-        length = self.arrays[name].shape[self.taken.ndim :]
+    def _pad(self, name: str, values: np.ndarray) -> np.ndarray:
+        """Pad the samples of some cells to the length of the grid."""
+        length = self.arrays[name].shape[self.filled.ndim :]
         if values.shape[1:] == length:
             return values
         padded = np.full((len(values), *length), self.missing[name], dtype=self.arrays[name].dtype)
@@ -91,8 +79,8 @@ class Grid:
         return padded
 
 
-def _missing(name: str, dtype: np.dtype[Any]) -> Any:
-    """What stands where nothing was asked for: as in `ngbkit.dataset.tabulate`, but for a status, which is empty."""
+def _choose_missing(name: str, dtype: np.dtype[Any]) -> Any:
+    """The fill value of a variable, as in `ngbkit.dataset.tabulate`, except that a status is empty."""
     if dtype.kind == "O":
         return ""
     if name in ("round", "anchor_round"):
@@ -100,7 +88,7 @@ def _missing(name: str, dtype: np.dtype[Any]) -> Any:
     return np.nan if dtype.kind == "f" else 0
 
 
-def _differ(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """By the first axis: whether anything differs; NaN is like NaN."""
-    apart = (one != other) & ((one == one) | (other == other))
-    return np.asarray(apart.any(axis=tuple(range(1, apart.ndim))), dtype=bool)
+def _differ(values: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Whether anything differs, by the first axis; NaN equals NaN."""
+    unequal = (values != others) & ((values == values) | (others == others))
+    return np.asarray(unequal.any(axis=tuple(range(1, unequal.ndim))), dtype=bool)

@@ -1,4 +1,4 @@
-"""One grid of all trials of some parts: what each measured, its anchors, and what is known of its labels."""
+"""Merges the parts of one grid: their trials, their anchors, and the facts of their labels."""
 
 from __future__ import annotations
 
@@ -11,178 +11,171 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from ngbkit.dataset.merging.grid import Grid, Place
-from ngbkit.dataset.merging.parts import ANCHORS, FACTS, LABELS, PREDICTIONS, Part, there, two_of_one_name
+from ngbkit.dataset.assembly import narrow, to_labels
+from ngbkit.dataset.merging.grid import Cells, Indices
+from ngbkit.dataset.merging.parts import ANCHORS, FACTS, LABELS, PREDICTIONS, Part, build_conflict_error, is_known
 from ngbkit.errors import UsageError
 from ngbkit.sweep.trials import BASELINE
 
-# Trials that an error names; it counts the rest.
+# An error names that many trials, and counts the rest.
 _NAMED = 3
 
 Labels = Mapping[str, Sequence[Any]]
-About = Mapping[Any, Mapping[str, Any]]
+Attrs = Mapping[Any, Mapping[str, Any]]
 
 
-def merged(cluster: Sequence[Part]) -> xr.Dataset:
-    """One dataset of all that parts of one grid have measured, without attributes.
-
-    Raises
-    ------
-    UsageError
-        Two have measured one trial, or know different things of one label.
-    """
+def merge_cluster(cluster: Sequence[Part]) -> xr.Dataset:
+    """One dataset of the parts of one grid, without attributes."""
     dims = cluster[0].dims
     order = (*dims, "repeat")
-    parts = [replace(one, dims=dims, dataset=one.dataset.transpose(*order, missing_dims="ignore")) for one in cluster]
-    labels = {dim: union([part.labels(dim) for part in parts]) for dim in dims}
+    parts = [
+        replace(part, dims=dims, dataset=part.dataset.transpose(*order, missing_dims="ignore")) for part in cluster
+    ]
+    labels = {dim: unite([part.list_labels(dim) for part in parts]) for dim in dims}
     labels["compiler"].sort(key=lambda label: label != BASELINE)
-    places = [_place(part, labels, dims) for part in parts]
-    about = {name: part.dataset[name].attrs for part in parts for name in part.dataset.variables}
+    indices = [_locate(part, labels, dims) for part in parts]
+    attrs = {name: part.dataset[name].attrs for part in parts for name in part.dataset.variables}
     group = tuple(dim for dim in order if dim != "compiler")
     variables = {
-        name: xr.Variable(along[: values.ndim], values, about[name])
-        for along, arrays in ((order, _trials(parts, places, labels)), (group, _anchors(parts, places, labels)))
+        name: xr.Variable(along[: values.ndim], values, attrs[name])
+        for along, arrays in (
+            (order, _merge_trials(parts, indices, labels)),
+            (group, _merge_anchors(parts, indices, labels)),
+        )
         for name, values in arrays.items()
     }
-    coords = {dim: xr.Variable(dim, _column(values), about[dim]) for dim, values in labels.items()}
-    return xr.Dataset(variables, {**coords, **_coords(parts, labels, about)})
+    coords = {dim: xr.Variable(dim, to_labels(values), attrs[dim]) for dim, values in labels.items()}
+    return xr.Dataset(variables, {**coords, **_merge_coords(parts, labels, attrs)})
 
 
-def union(several: Iterable[Sequence[Any]]) -> list[Any]:
-    """Every label once, in the order in which they came; numbers in their own, where each sequence had them so."""
-    lines = list(several)
-    found = list(dict.fromkeys(chain.from_iterable(lines)))
-    numbers = all(isinstance(label, (int, float)) for label in found)
-    return sorted(found) if numbers and all(list(each) == sorted(each) for each in lines) else found
+def unite(sequences: Iterable[Sequence[Any]]) -> list[Any]:
+    """The distinct labels, in order; sorted if they are numbers and each sequence is sorted."""
+    lists = [list(labels) for labels in sequences]
+    distinct = list(dict.fromkeys(chain.from_iterable(lists)))
+    numeric = all(isinstance(label, (int, float)) for label in distinct)
+    return sorted(distinct) if numeric and all(labels == sorted(labels) for labels in lists) else distinct
 
 
-def _trials(parts: Sequence[Part], places: Sequence[Place], labels: Labels) -> dict[str, np.ndarray]:
-    sources = [_arrays(part, [name for name in part.dataset if name not in (*ANCHORS, *PREDICTIONS)]) for part in parts]
-    cells = Grid.blank(tuple(map(len, labels.values())), sources, _samples(parts))
-    clashes = [
-        cells.put(source, place, part.measured) for part, source, place in zip(parts, sources, places, strict=True)
+def _merge_trials(parts: Sequence[Part], indices: Sequence[Indices], labels: Labels) -> dict[str, np.ndarray]:
+    excluded = (*ANCHORS, *PREDICTIONS)
+    sources = [_extract_arrays(part, [name for name in part.dataset if name not in excluded]) for part in parts]
+    cells = Cells.allocate(tuple(map(len, labels.values())), sources, _count_samples(parts))
+    conflicts = [
+        cells.put(source, index, part.measured) for part, source, index in zip(parts, sources, indices, strict=True)
     ]
-    if any(len(clash[0]) for clash in clashes):
-        raise UsageError(_twice(labels, clashes, int(np.count_nonzero(cells.taken))))
-    _mark_pending(cells.arrays["status"], parts, places)
-    _warn_of_groups_apart(parts, places, labels)
+    if any(len(conflict[0]) for conflict in conflicts):
+        raise UsageError(_describe_conflicts(labels, conflicts, int(np.count_nonzero(cells.filled))))
+    status = cells.arrays["status"]
+    for part, index in zip(parts, indices, strict=True):
+        # A trial that a run requested and none measured, unlike a cell that only the common grid has.
+        cell = np.ix_(*index)
+        status[cell] = np.where(part.requested & (status[cell] == ""), "pending", status[cell])
+    _warn_of_mixed_groups(parts, indices, labels)
     return cells.arrays
 
 
-def _mark_pending(status: np.ndarray, parts: Sequence[Part], places: Sequence[Place]) -> None:
-    """Tell the trials that a run was asked for and that none has measured from those that only the grid made."""
-    for part, place in zip(parts, places, strict=True):
-        own = np.ix_(*place)
-        status[own] = np.where(part.asked & (status[own] == ""), "pending", status[own])
-
-
-def _warn_of_groups_apart(parts: Sequence[Part], places: Sequence[Place], labels: Labels) -> None:
-    """Say where the compilers of one group are of several runs: they are compared as if they had taken turns."""
+def _warn_of_mixed_groups(parts: Sequence[Part], indices: Sequence[Indices], labels: Labels) -> None:
+    """Warn if the compilers of one group are from several runs: they are compared as if they were interleaved."""
     numbers = {run: number for number, run in enumerate(dict.fromkeys(part.attrs.get("run_id") for part in parts))}
     runs = np.full(tuple(map(len, labels.values())), np.nan)
-    for part, place in zip(parts, places, strict=True):
-        own = np.ix_(*place)
-        runs[own] = np.where(part.measured & np.isnan(runs[own]), numbers[part.attrs.get("run_id")], runs[own])
+    for part, index in zip(parts, indices, strict=True):
+        cell = np.ix_(*index)
+        runs[cell] = np.where(part.measured & np.isnan(runs[cell]), numbers[part.attrs.get("run_id")], runs[cell])
     axis = list(labels).index("compiler")
-    apart = np.count_nonzero(np.fmax.reduce(runs, axis) > np.fmin.reduce(runs, axis))
-    if apart:
+    mixed = np.count_nonzero(np.fmax.reduce(runs, axis) > np.fmin.reduce(runs, axis))
+    if mixed:
         warnings.warn(
-            f"{apart} group(s) have compilers of different runs, which did not take turns: what drifted from run to run"
-            " is in their ratios, and in no interval. Measure them in one sweep to compare them.",
+            f"{mixed} group(s) have compilers of different runs, which were not interleaved: drift between runs is in "
+            "their ratios, but not in their intervals. Measure them in one sweep to compare them.",
             stacklevel=5,
         )
 
 
-def _anchors(parts: Sequence[Part], places: Sequence[Place], labels: Labels) -> dict[str, np.ndarray]:
-    """The anchor of each group: of the part that has the group's baseline, else of the only one that has any.
+def _merge_anchors(parts: Sequence[Part], indices: Sequence[Indices], labels: Labels) -> dict[str, np.ndarray]:
+    """The anchor of each group: from the part with the group's baseline, else from the only part with an anchor.
 
-    Of several anchors of a group without a baseline none stays: each is of other rounds than the others.
+    Several anchors of a group without a baseline are all dropped, since each is from other rounds.
     """
     axis = list(labels).index("compiler")
-    shape = tuple(len(each) for dim, each in labels.items() if dim != "compiler")
-    claims = np.zeros(shape, dtype=np.int8)
-    having = []
-    for part, place in zip(parts, places, strict=True):
+    shape = tuple(len(values) for dim, values in labels.items() if dim != "compiler")
+    # By group: 2 for the anchor of the part with the baseline, 1 for another anchor, 0 without.
+    highest = np.zeros(shape, dtype=np.int8)
+    claims = []
+    for part, index in zip(parts, indices, strict=True):
         if "anchor_latency" in part.dataset:
-            own = np.ix_(*(group := (*place[:axis], *place[axis + 1 :])))
-            based = part.measured.compress(part.dataset["compiler"].values == BASELINE, axis=axis).any(axis=axis)
-            claim = part.dataset["anchor_latency"].notnull().any("repeat").values * (1 + based.astype(np.int8))
-            claims[own] = np.maximum(claims[own], claim)
-            having.append((_arrays(part, ANCHORS), group, claim))
-    if not having:
+            group = (*index[:axis], *index[axis + 1 :])
+            is_baseline = part.dataset["compiler"].values == BASELINE
+            has_baseline = part.measured.compress(is_baseline, axis=axis).any(axis=axis)
+            claim = part.dataset["anchor_latency"].notnull().any("repeat").values * (1 + has_baseline.astype(np.int8))
+            cell = np.ix_(*group)
+            highest[cell] = np.maximum(highest[cell], claim)
+            claims.append((_extract_arrays(part, ANCHORS), group, claim))
+    if not claims:
         return {}
-    grid = Grid.blank(shape, [source for source, _, _ in having], _samples(parts))
-    clashes = [
-        grid.put(source, group, (claim > 0) & (claim == claims[np.ix_(*group)])) for source, group, claim in having
+    cells = Cells.allocate(shape, [source for source, _, _ in claims], _count_samples(parts))
+    conflicts = [
+        cells.put(source, group, (claim > 0) & (claim == highest[np.ix_(*group)])) for source, group, claim in claims
     ]
-    for clash in clashes:
-        grid.clear(clash)
-    return grid.arrays
+    for conflict in conflicts:
+        cells.clear(conflict)
+    return cells.arrays
 
 
-def _coords(parts: Sequence[Part], labels: Labels, about: About) -> dict[str, xr.Variable]:
-    """What is known of networks and of other labels; along the factors too where it varies with them."""
-    factors, found = parts[0].factors, {}
+def _merge_coords(parts: Sequence[Part], labels: Labels, attrs: Attrs) -> dict[str, xr.Variable]:
+    """The facts of networks and of other labels, along the factors too where they vary with them."""
+    factors, coords = parts[0].factors, {}
     for name in dict.fromkeys(str(name) for part in parts for name in part.dataset.coords if name not in labels):
-        having = [part for part in parts if name in part.dataset.coords]
-        along = {dim for part in having for dim in part.dataset[name].dims} | ({"workload"} if name in FACTS else set())
+        sources = [part for part in parts if name in part.dataset.coords]
+        along = {dim for part in sources for dim in part.dataset[name].dims} | (
+            {"workload"} if name in FACTS else set()
+        )
         dims = tuple(dim for dim in labels if dim in along or (dim in factors and "workload" in along))
-        known = [_widened(part, name, dims) for part in having]
-        sources = [{name: each.values} for each in known]
-        grid = Grid.blank(tuple(len(labels[dim]) for dim in dims), sources)
-        for part, source, each in zip(having, sources, known, strict=True):
-            clash = grid.put(source, _place(part, labels, dims), there(each))
-            if len(clash[0]):
-                where = {dim: labels[dim][at[0]] for dim, at in zip(dims, clash, strict=True)}
-                raise two_of_one_name(name, dict(sorted(where.items(), key=lambda item: item[0] != "workload")))
-        found[name] = _narrowed(xr.Variable(dims, grid.arrays[name], about[name]), factors)
-    return found
+        values = [_expand(part, name, dims) for part in sources]
+        arrays = [{name: variable.values} for variable in values]
+        cells = Cells.allocate(tuple(len(labels[dim]) for dim in dims), arrays)
+        for part, array, variable in zip(sources, arrays, values, strict=True):
+            conflict = cells.put(array, _locate(part, labels, dims), is_known(variable))
+            if len(conflict[0]):
+                position = {dim: labels[dim][index[0]] for dim, index in zip(dims, conflict, strict=True)}
+                raise build_conflict_error(name, dict(sorted(position.items(), key=lambda item: item[0] != "workload")))
+        coords[name] = narrow(xr.Variable(dims, cells.arrays[name], attrs[name]), factors)
+    return coords
 
 
-def _widened(part: Part, name: str, dims: Sequence[str]) -> xr.Variable:
-    """A coordinate along all these dims, the same along those that it did not have."""
+def _expand(part: Part, name: str, dims: Sequence[str]) -> xr.Variable:
+    """A coordinate along all these dims, constant along those that it lacked."""
     sizes = {dim: part.dataset.sizes[dim] for dim in dims}
-    found: xr.Variable = part.dataset[name].variable.set_dims(sizes)  # type: ignore[no-untyped-call]  # xarray's
-    return found
+    expanded: xr.Variable = part.dataset[name].variable.set_dims(sizes)  # type: ignore[no-untyped-call]  # xarray's
+    return expanded
 
 
-def _narrowed(values: xr.Variable, factors: Sequence[str]) -> xr.Variable:
-    """Without the factors where it is the same at each of their values."""
-    first = values.isel(dict.fromkeys(factors, 0), missing_dims="ignore")
-    same = (values == first) | (values.isnull() & first.isnull())
-    return first if bool(same.all()) else values
+def _locate(part: Part, labels: Labels, dims: Iterable[str]) -> Indices:
+    """The indices of the labels of a part in the merged grid, dim by dim."""
+    positions = {dim: {label: index for index, label in enumerate(labels[dim])} for dim in dims}
+    return tuple(
+        np.array([index[label] for label in part.list_labels(dim)], np.intp) for dim, index in positions.items()
+    )
 
 
-def _column(labels: Sequence[Any]) -> np.ndarray:
-    return np.array(labels, dtype=object if isinstance(labels[0], str) else None)
-
-
-def _place(part: Part, labels: Labels, dims: Iterable[str]) -> Place:
-    """Where in the merged grid the labels of a part are, dim by dim."""
-    at = {dim: {label: number for number, label in enumerate(labels[dim])} for dim in dims}
-    return tuple(np.array([at[dim][label] for label in part.labels(dim)], dtype=np.intp) for dim in at)
-
-
-def _arrays(part: Part, names: Iterable[Any]) -> dict[str, np.ndarray]:
+def _extract_arrays(part: Part, names: Iterable[Any]) -> dict[str, np.ndarray]:
     return {str(name): part.dataset[name].values for name in names if name in part.dataset}
 
 
-def _samples(parts: Iterable[Part]) -> int:
-    """How many samples the longest of all trials has."""
+def _count_samples(parts: Iterable[Part]) -> int:
+    """The largest number of samples of any trial."""
     return max(part.dataset.sizes.get("repeat", 0) for part in parts)
 
 
-def _twice(labels: Labels, clashes: Iterable[Place], total: int) -> str:
-    cells = list(dict.fromkeys(tuple(cell) for clash in clashes for cell in np.transpose(clash).tolist()))
-    named = []
+def _describe_conflicts(labels: Labels, conflicts: Iterable[Indices], total: int) -> str:
+    cells = list(dict.fromkeys(tuple(cell) for conflict in conflicts for cell in np.transpose(conflict).tolist()))
+    trials = []
     for cell in cells[:_NAMED]:
-        factors = {dim: labels[dim][at] for dim, at in zip(labels, cell, strict=True)}
+        factors = {dim: labels[dim][index] for dim, index in zip(labels, cell, strict=True)}
         device, workload, compiler, batch_size = (factors.pop(dim) for dim in LABELS)
         values = "".join(f" {name}={value:g}" for name, value in factors.items())
-        named.append(f"{workload}{values} batch {batch_size} {compiler} on {device}")
+        trials.append(f"{workload}{values} batch {batch_size} {compiler} on {device}")
     more = f" and {len(cells) - _NAMED} more" if len(cells) > _NAMED else ""
     return (
-        f"{len(cells)} of {total} trials were measured more than once, and of each only one result can stay: "
-        f"{', '.join(named)}{more}. Leave those out of one by .sel(…) or .drop_sel(…), or give the device of one a "
-        "label of its own by .assign_coords(device=[…])."
+        f"{len(cells)} of {total} trials were measured more than once: {', '.join(trials)}{more}. Exclude them from "
+        "one dataset by .sel(…) or .drop_sel(…), or rename the device of one by .assign_coords(device=[…])."
     )

@@ -1,4 +1,4 @@
-"""What others have published, as datasets of ngbkit's own schema, to be drawn beside what was measured here."""
+"""Published results as datasets of ngbkit's own schema, for comparison with measurements."""
 
 from ngbkit.dataset.reference.paper import TABLES, table
 

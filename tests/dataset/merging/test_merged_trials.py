@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 import pytest
 import xarray as xr
-from mergeable import like, network, records, run, sweep, told
+from mergeable import load_attribute, network, records, reorder_like, run, sweep
 
 from ngbkit import merge
 from ngbkit.dataset import assembly as datasets
@@ -18,25 +18,25 @@ from ngbkit.sweep.trials import BASELINE
 
 def test_every_label_is_there_and_what_nobody_asked_for_has_no_status():
     """The join is an outer one; numbers stand in order; dtypes and units are those of a run's own dataset."""
-    one = run(sweep(network("a"), compilers=[BASELINE, "openvino"], batch_sizes=[1, 8]))
-    other = run(sweep(network("b"), compilers=["onnxruntime", "openvino"], batch_sizes=[4], devices=["orin"]), seed=1)
+    first = run(sweep(network("a"), compilers=[BASELINE, "openvino"], batch_sizes=[1, 8]))
+    second = run(sweep(network("b"), compilers=["onnxruntime", "openvino"], batch_sizes=[4], devices=["orin"]), seed=1)
 
-    found = merge(other, one)
+    merged = merge(second, first)
 
-    labels = {dim: found[dim].values.tolist() for dim in ("device", "workload", "compiler", "batch_size")}
+    labels = {dim: merged[dim].values.tolist() for dim in ("device", "workload", "compiler", "batch_size")}
     assert ["orin", "cpu"] == labels["device"]
     assert ["b", "a"] == labels["workload"]
     assert [BASELINE, "onnxruntime", "openvino"] == labels["compiler"]
     assert [1, 4, 8] == labels["batch_size"]
-    assert {"": 30, "ok": 6} == dict(zip(*np.unique(found["status"].astype(str), return_counts=True), strict=True))
-    missing = found.sel(device="orin", workload="a").drop_vars(("status", "round", "disturbed", "anchor_round"))
+    assert {"": 30, "ok": 6} == dict(zip(*np.unique(merged["status"].astype(str), return_counts=True), strict=True))
+    missing = merged.sel(device="orin", workload="a").drop_vars(("status", "round", "disturbed", "anchor_round"))
     assert all(not values.notnull().any() or {""} == {*values.values.ravel()} for values in missing.data_vars.values())
-    assert {-1} == {*found["round"].sel(device="orin", workload="a").values.ravel().tolist()}
-    assert {name: values.dtype for name, values in one.variables.items()} == {
-        name: values.dtype for name, values in found.variables.items()
+    assert {-1} == {*merged["round"].sel(device="orin", workload="a").values.ravel().tolist()}
+    assert {name: values.dtype for name, values in first.variables.items()} == {
+        name: values.dtype for name, values in merged.variables.items()
     }
-    assert {name: values.attrs for name, values in one.variables.items()} == {
-        name: values.attrs for name, values in found.variables.items()
+    assert {name: values.attrs for name, values in first.variables.items()} == {
+        name: values.attrs for name, values in merged.variables.items()
     }
 
 
@@ -44,28 +44,28 @@ def test_samples_are_padded_to_the_longest():
     """Fewer samples stay fewer, with no round where there is none, and the numbers of the rounds stay."""
     few, many = (run(sweep(repeats=count, devices=[device])) for count, device in ((10, "cpu"), (30, "orin")))
 
-    found = merge(few, many)
+    merged = merge(few, many)
 
-    cell = found.sel(device="cpu", workload="net", compiler="openvino", batch_size=4)
-    own = few.sel(device="cpu", workload="net", compiler="openvino", batch_size=4)
-    assert 30 == found.sizes["repeat"]
-    assert [*own["latency"].values, *[None] * 20] == [
+    cell = merged.sel(device="cpu", workload="net", compiler="openvino", batch_size=4)
+    trial = few.sel(device="cpu", workload="net", compiler="openvino", batch_size=4)
+    assert 30 == merged.sizes["repeat"]
+    assert [*trial["latency"].values, *[None] * 20] == [
         None if np.isnan(each) else each for each in cell["latency"].values
     ]
-    assert [*own["round"].values, *[-1] * 20] == cell["round"].values.tolist()
-    assert [*own["anchor_round"].values, *[-1] * 20] == cell["anchor_round"].values.tolist()
+    assert [*trial["round"].values, *[-1] * 20] == cell["round"].values.tolist()
+    assert [*trial["anchor_round"].values, *[-1] * 20] == cell["anchor_round"].values.tolist()
 
 
 def test_what_was_asked_for_and_not_measured_is_pending():
     """What a run was stopped before stays pending, beside the holes that only the grid of several runs has."""
-    asked = sweep(network("a"), compilers=[BASELINE], batch_sizes=[1, 4])
-    stopped = datasets.assemble(asked, records(asked)[:1])
+    grid = sweep(network("a"), compilers=[BASELINE], batch_sizes=[1, 4])
+    stopped = datasets.assemble(grid, records(grid)[:1])
     other = run(sweep(network("b"), compilers=[BASELINE, "openvino"], batch_sizes=[1]), seed=1)
 
-    found = merge(stopped, other)
+    merged = merge(stopped, other)
 
     statuses = {
-        (workload, compiler, size): found["status"].sel(workload=workload, compiler=compiler, batch_size=size).item()
+        (workload, compiler, size): merged["status"].sel(workload=workload, compiler=compiler, batch_size=size).item()
         for workload in "ab"
         for compiler in (BASELINE, "openvino")
         for size in (1, 4)
@@ -74,34 +74,34 @@ def test_what_was_asked_for_and_not_measured_is_pending():
     assert {"ok"} == {statuses.pop(each) for each in measured}
     assert ["ok", "pending"] == sorted(statuses.pop(("a", BASELINE, size)) for size in (1, 4))
     assert {""} == {*statuses.values()}
-    xr.testing.assert_identical(found, merge(found, stopped))
+    xr.testing.assert_identical(merged, merge(merged, stopped))
 
 
 def test_a_trial_that_two_have_measured_is_an_error():
     """It names the first of them and says what to do, which then helps."""
-    one, other = (run(sweep(network("c", depth=(1, 2)), batch_sizes=[1, 2, 4]), seed=seed) for seed in (1, 2))
+    first, second = (run(sweep(network("c", depth=(1, 2)), batch_sizes=[1, 2, 4]), seed=seed) for seed in (1, 2))
 
     with pytest.raises(UsageError) as raised:
-        merge(one, other.sel(compiler=["openvino"]))
+        merge(first, second.sel(compiler=["openvino"]))
 
     message = str(raised.value)
     assert message.startswith("6 of 18 trials were measured more than once")
     assert "c depth=1 batch 1 openvino on cpu, " in message
-    assert "and 3 more. Leave those out of one by .sel(…) or .drop_sel(…)" in message
-    found = merge(one.drop_sel(compiler="openvino"), other.sel(compiler="openvino"))
-    xr.testing.assert_equal(other["latency"].sel(compiler="openvino"), found["latency"].sel(compiler="openvino"))
-    assert 2 == merge(one, other.assign_coords(device=["cpu-2"])).sizes["device"]
+    assert "and 3 more. Exclude them from one dataset by .sel(…) or .drop_sel(…)" in message
+    merged = merge(first.drop_sel(compiler="openvino"), second.sel(compiler="openvino"))
+    xr.testing.assert_equal(second["latency"].sel(compiler="openvino"), merged["latency"].sel(compiler="openvino"))
+    assert 2 == merge(first, second.assign_coords(device=["cpu-2"])).sizes["device"]
 
 
 def test_a_failure_is_a_result_and_no_less_than_a_measurement():
     """It replaces what is pending, and beside a measurement of the same trial it is an error."""
-    asked = sweep(compilers=[BASELINE], batch_sizes=[1])
-    failure = Failure(trial_id=asked.trials()[0].id, status="crashed", stage="measure", error="signal 11")
-    failed, pending = datasets.assemble(asked, [failure]), datasets.assemble(asked, [])
+    grid = sweep(compilers=[BASELINE], batch_sizes=[1])
+    failure = Failure(trial_id=grid.trials()[0].id, status="crashed", stage="measure", error="signal 11")
+    failed, pending = datasets.assemble(grid, [failure]), datasets.assemble(grid, [])
 
     assert "crashed" == merge(pending, failed)["status"].item()
     with pytest.raises(UsageError, match=r"1 of 1 trials were measured more than once.*net batch 1 identity on cpu"):
-        merge(failed, datasets.assemble(asked, records(asked)))
+        merge(failed, datasets.assemble(grid, records(grid)))
 
 
 @pytest.mark.parametrize(
@@ -109,12 +109,12 @@ def test_a_failure_is_a_result_and_no_less_than_a_measurement():
 )
 def test_the_same_but_for_one_value_is_not_the_same(name, value):
     """A difference in any variable shows that a trial was measured twice, and so does the lack of one."""
-    own = run(sweep())
-    changed = own.drop_vars(name) if value is None else own.copy(deep=True)
+    dataset = run(sweep())
+    changed = dataset.drop_vars(name) if value is None else dataset.copy(deep=True)
     if value is not None:
         changed[name].values[0, 0, 1, 1] = value
 
-    for order in ([own, changed], [changed, own]):
+    for order in ([dataset, changed], [changed, dataset]):
         with pytest.raises(UsageError, match="of 6 trials were measured more than once"):
             merge(order)
 
@@ -123,73 +123,73 @@ def test_a_variable_that_only_one_has_is_missing_in_the_other():
     """A dataset of an older ngbkit merges with a newer one's."""
     old = run(sweep(devices=["old"])).drop_vars(["disturbed", "looks", "error", "anchor_latency", "anchor_round"])
 
-    found = merge(old, run(sweep(devices=["new"])))
+    merged = merge(old, run(sweep(devices=["new"])))
 
-    assert {0} == {*found["disturbed"].sel(device="old").values.ravel().tolist()}
-    assert {""} == {*found["error"].sel(device="old").values.ravel().tolist()}
-    assert bool(found["looks"].sel(device="old").isnull().all())
-    assert bool(found["anchor_latency"].sel(device="old").isnull().all())
-    assert bool(found["anchor_latency"].sel(device="new", batch_size=4).notnull().all())
+    assert {0} == {*merged["disturbed"].sel(device="old").values.ravel().tolist()}
+    assert {""} == {*merged["error"].sel(device="old").values.ravel().tolist()}
+    assert bool(merged["looks"].sel(device="old").isnull().all())
+    assert bool(merged["anchor_latency"].sel(device="old").isnull().all())
+    assert bool(merged["anchor_latency"].sel(device="new", batch_size=4).notnull().all())
 
 
 def test_an_anchor_is_of_the_run_that_measured_the_baseline():
     """Of two runs that share a group, the anchor beside the other's compilers is left out."""
-    one, other = run(sweep(), seed=1), run(sweep(), seed=2)
-    parts = [one.drop_sel(compiler=BASELINE), other.sel(compiler=[BASELINE])]
+    first, second = run(sweep(), seed=1), run(sweep(), seed=2)
+    parts = [first.drop_sel(compiler=BASELINE), second.sel(compiler=[BASELINE])]
 
     for order in (parts, parts[::-1]):
-        found = merge(order)
-        xr.testing.assert_equal(other[["anchor_latency", "anchor_round"]], found[["anchor_latency", "anchor_round"]])
+        merged = merge(order)
+        xr.testing.assert_equal(second[["anchor_latency", "anchor_round"]], merged[["anchor_latency", "anchor_round"]])
 
 
 def test_of_two_anchors_without_a_baseline_none_stays():
     """One alone stays: it is of the rounds of what it came with."""
-    one, other = (run(sweep(), seed=seed) for seed in (1, 2))
-    parts = [one.sel(compiler=["openvino"]), other.sel(compiler=["onnxruntime"])]
+    first, second = (run(sweep(), seed=seed) for seed in (1, 2))
+    parts = [first.sel(compiler=["openvino"]), second.sel(compiler=["onnxruntime"])]
 
     assert bool(merge(parts)["anchor_latency"].isnull().all())
-    xr.testing.assert_equal(one["anchor_latency"], merge(parts[0])["anchor_latency"])
+    xr.testing.assert_equal(first["anchor_latency"], merge(parts[0])["anchor_latency"])
 
 
 @pytest.mark.parametrize("dim", ["device", "workload", "compiler", "batch_size", "depth"])
 def test_a_selection_of_one_label_still_has_it(dim):
     """What `.sel` turned into a scalar is a label again, its facts and its anchors with it."""
     depths = {datasets.facts_key("c", {"depth": depth}): {"parameters": 10 * depth} for depth in (1, 2)}
-    own = run(
+    dataset = run(
         sweep(network("c", depth=(1, 2)), devices=["cpu", "orin"], compilers=[BASELINE, "openvino"]), facts=depths
     )
-    labels = own[dim].values.tolist()
+    labels = dataset[dim].values.tolist()
 
-    found = merge(*(own.sel({dim: label}) for label in labels))
+    merged = merge(*(dataset.sel({dim: label}) for label in labels))
 
-    xr.testing.assert_identical(own, like(found, own))
-    assert told(own, "sweep") == told(found, "sweep")
+    xr.testing.assert_identical(dataset, reorder_like(merged, dataset))
+    assert load_attribute(dataset, "sweep") == load_attribute(merged, "sweep")
 
 
 def test_what_is_no_dataset_of_a_run_is_refused():
     """The message says what came, and what to do with it."""
-    own = run(sweep())
+    dataset = run(sweep())
 
-    with pytest.raises(UsageError, match=r"a str came.*ngbkit.load\(path\)"):
+    with pytest.raises(UsageError, match=r"got a str; expected datasets and trees\..*ngbkit.load\(path\)"):
         merge("laptop.nc")
     with pytest.raises(UsageError, match="nothing to merge"):
         merge()
-    with pytest.raises(UsageError, match=r"came without status\. Merge first"):
-        merge(own, own.drop_vars("status"))
-    with pytest.raises(UsageError, match=r"device must have labels, each once.*'cpu', 'cpu'"):
-        merge(xr.concat([own, own], "device"))
-    with pytest.raises(UsageError, match=r"gain is along device.*drop_vars\(\"gain\"\)"):
-        merge(own.assign(gain=("device", [1.0])))
-    with pytest.raises(UsageError, match=r"latency has samples in one.*drop_vars\(\"latency\"\)"):
-        merge(own, own.assign_coords(device=["b"]).assign(latency=lambda data: data["latency"].mean("repeat")))
+    with pytest.raises(UsageError, match=r"got a dataset without status; .* Merge first"):
+        merge(dataset, dataset.drop_vars("status"))
+    with pytest.raises(UsageError, match=r"invalid labels of device: got .*'cpu', 'cpu'.*expected distinct labels"):
+        merge(xr.concat([dataset, dataset], "device"))
+    with pytest.raises(UsageError, match=r"cannot merge gain: it is along device.*drop_vars\(\"gain\"\)"):
+        merge(dataset.assign(gain=("device", [1.0])))
+    with pytest.raises(UsageError, match=r"cannot merge latency: it has samples in one.*drop_vars\(\"latency\"\)"):
+        merge(dataset, dataset.assign_coords(device=["b"]).assign(latency=lambda data: data["latency"].mean("repeat")))
 
 
 def test_compilers_of_one_group_from_different_runs_are_told_not_to_have_taken_turns():
     """They can be compared, and what drifted between the runs is in no interval; whole groups are no matter."""
-    one, other = (run(sweep(), seed=seed).assign_attrs(run_id=f"run-{seed}") for seed in (1, 2))
+    first, second = (run(sweep(), seed=seed).assign_attrs(run_id=f"run-{seed}") for seed in (1, 2))
 
-    with pytest.warns(UserWarning, match="compilers of different runs, which did not take turns"):
-        merge(one.drop_sel(compiler="openvino"), other.sel(compiler=["openvino"]))
+    with pytest.warns(UserWarning, match="compilers of different runs, which were not interleaved"):
+        merge(first.drop_sel(compiler="openvino"), second.sel(compiler=["openvino"]))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        merge(one, other.assign_coords(device=["other"]))
+        merge(first, second.assign_coords(device=["other"]))
