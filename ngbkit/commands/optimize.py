@@ -1,4 +1,4 @@
-"""What ``ngbkit optimize`` and ``%ngoptimize`` do: learn a cost model where one is asked for, rewrite, and tell."""
+"""``ngbkit optimize`` and ``%ngoptimize``: learn a cost model if one is named, rewrite a network, report."""
 
 from __future__ import annotations
 
@@ -6,123 +6,166 @@ import argparse
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ngbkit import options, predictor
+from ngbkit import options
 from ngbkit.commands.listing import Answer
-from ngbkit.dataset import storage
 from ngbkit.errors import UsageError
 from ngbkit.files import hash_file
-from ngbkit.optimizer import costs
-from ngbkit.optimizer.optimise import Optimised, optimize
-from ngbkit.optimizer.rules import RULES, rule
-from ngbkit.optimizer.search import USUAL, Cost
-from ngbkit.predictor import Examples, Predictor
-from ngbkit.predictor import examples as collected
-from ngbkit.predictor.kinds import KINDS, kind
-from ngbkit.predictor.kinds.base import Progress, silent
-from ngbkit.sweep.to_json import plain
+from ngbkit.sweep.argument import Argument, argument
+from ngbkit.sweep.json_values import to_json_value
 from ngbkit.sweep.trials import Choice
 
-Tell = Callable[[str], None]
+if TYPE_CHECKING:
+    from ngbkit.optimizer.optimise import Optimised
+    from ngbkit.optimizer.search import Cost
+    from ngbkit.predictor import Examples, Predictor
+    from ngbkit.predictor.kinds.base import Progress
+
+Report = Callable[[str], None]
+
+OPTIMIZE: tuple[Argument, ...] = (
+    argument(
+        "network",
+        metavar="NETWORK",
+        completes="workload",
+        help="what to rewrite: a timm name such as resnet18, an .onnx file, or a .py file that defines a model",
+    ),
+    argument(
+        "--runtime",
+        metavar="NAME",
+        default="onnxruntime",
+        completes="compiler",
+        help="for which runtime, one that reads ONNX, with its options (default: onnxruntime)",
+    ),
+    argument(
+        "--cost",
+        metavar="NAME",
+        default="flops",
+        help="what leads the search: flops, which needs no measurement (the default); a file that predictor.save() "
+        "wrote; or one of gnn, boosting, linear, operators, learned from --labels",
+    ),
+    argument("--labels", metavar="FILE", help="measurements to learn from: examples, or the dataset of a run"),
+    argument("-b", "--batch-size", metavar="N", type=int, default=1, help="samples in a call (default: 1)"),
+    argument("-d", "--device", metavar="NAME", completes="device", help="where to measure"),
+    argument(
+        "--rules",
+        metavar="NAMES",
+        help="which rewritings may be applied, separated by commas, such as merge-convs,fold-batchnorm (default: all)",
+    ),
+    argument(
+        "--seconds",
+        metavar="SECONDS",
+        type=float,
+        default=120.0,
+        help="how long the search may take (default: 120)",
+    ),
+    argument("--top", metavar="N", type=int, default=3, help="candidates that are measured (default: 3)"),
+    argument("-r", "--repeats", metavar="N", type=int, default=60, help="timed samples of each (default: 60)"),
+    argument(
+        "--no-guard",
+        action="store_true",
+        help="keep the cost model's first choice, whether or not it is faster: to see what that does",
+    ),
+    argument("-o", "--out", metavar="FILE", help="write the ONNX file that is kept"),
+)
 
 
-def see_to_optimizing(asked: argparse.Namespace, tell: Tell | None = None) -> Answer:
-    """Rewrite a network, as the words of `ngbkit.commands.optimize_arguments.OPTIMIZE` ask for.
+def answer_optimize(args: argparse.Namespace, report: Report | None = None) -> Answer:
+    """Rewrite the network that the arguments `OPTIMIZE` name, for their runtime."""
+    # By the package, which says how to install what a rewriting needs.
+    from ngbkit.optimizer import RULES, USUAL, optimize, rule
 
-    Raises
-    ------
-    UsageError
-        Words that do not go together, or as `optimize`.
-    UnsupportedError
-        As `optimize`.
-    """
-    rules = [rule(name.strip()) for name in asked.rules.split(",")] if asked.rules else list(RULES.values())
-    found = optimize(
-        asked.network,
-        asked.runtime,
-        cost=to_cost(asked, tell),
-        batch_size=asked.batch_size,
-        device=asked.device,
+    rules = [rule(name.strip()) for name in args.rules.split(",")] if args.rules else list(RULES.values())
+    optimised = optimize(
+        args.network,
+        args.runtime,
+        cost=find_cost(args, report),
+        batch_size=args.batch_size,
+        device=args.device,
         rules=rules,
-        beam=replace(USUAL, seconds=asked.seconds),
-        top=asked.top,
-        guard=not asked.no_guard,
-        out=asked.out,
-        told=tell,
-        repeats=asked.repeats,
+        beam=replace(USUAL, seconds=args.seconds),
+        top=args.top,
+        guard=not args.no_guard,
+        out=args.out,
+        told=report,
+        repeats=args.repeats,
     )
-    return answer(found)
+    return build_answer(optimised)
 
 
-def to_cost(asked: argparse.Namespace, tell: Tell | None = None) -> Cost:
-    """The cost model that is asked for; one that is learned is kept, and learned once.
+def find_cost(args: argparse.Namespace, report: Report | None = None) -> Cost:
+    """The cost model that the arguments name; a learned one is kept, and learned once."""
+    from ngbkit import predictor
+    from ngbkit.optimizer import operations, predicted
+    from ngbkit.predictor.kinds import KINDS, find_kind
 
-    Raises
-    ------
-    UsageError
-        It has to be learned, and there is nothing to learn from; or a file that is none.
-    UnknownNameError
-        There is no such kind of cost model.
-    """
-    label = Choice.parse(asked.runtime).label
+    label = Choice.parse(args.runtime).label
     # A model of another device is no model of this one, however many it knows.
-    device = asked.device or options.device()
-    if asked.cost not in KINDS and Path(asked.cost).is_file():
-        return costs.predicted(predictor.load(asked.cost), label, device)
-    if asked.cost == "flops" and asked.labels is None:
-        return costs.operations
-    kind(asked.cost)
-    if asked.labels is None:
+    device = args.device or options.get_device()
+    if args.cost not in KINDS and Path(args.cost).is_file():
+        return predicted(predictor.load(args.cost), label, device)
+    if args.cost == "flops" and args.labels is None:
+        return operations
+    find_kind(args.cost)
+    if args.labels is None:
         raise UsageError(
-            f"--cost {asked.cost} is learned from measurements of this runtime: name them by --labels FILE. "
-            "--cost flops needs none."
+            f"invalid --cost: got {args.cost}, which is learned from measurements of this runtime. Name them by "
+            "--labels FILE; --cost flops needs none."
         )
-    return costs.predicted(_learned(asked.cost, Path(asked.labels), tell), label, device)
+    return predicted(_load_or_learn(args.cost, Path(args.labels), report), label, device)
 
 
-def answer(found: Optimised) -> Answer:
-    """What became of it: a row a candidate."""
+def build_answer(optimised: Optimised) -> Answer:
+    """The candidates, one row each, and the one that is kept."""
     rows = [
         {
-            "kept": "yes" if at == found.chosen else "",
-            "steps": ", ".join(name for name, _ in one.steps),
-            "predicted": f"{one.predicted:.3f}",
-            "measured": f"{one.outcome.speedup:.3f}" if not one.outcome.problem else one.outcome.problem,
-            "95 %": f"{one.outcome.low:.3f} to {one.outcome.high:.3f}" if not one.outcome.problem else "",
-            "apart": f"{one.error:.1e}",
+            "kept": "yes" if index == optimised.chosen else "",
+            "steps": ", ".join(name for name, _ in candidate.steps),
+            "predicted": f"{candidate.predicted:.3f}",
+            "measured": candidate.outcome.problem or f"{candidate.outcome.speedup:.3f}",
+            "95 %": "" if candidate.outcome.problem else f"{candidate.outcome.low:.3f} to {candidate.outcome.high:.3f}",
+            "apart": f"{candidate.error:.1e}",
         }
-        for at, one in enumerate(found.tried)
+        for index, candidate in enumerate(optimised.tried)
     ]
-    told = plain(
+    report = to_json_value(
         {
-            **{"network": found.name, "compiler": found.compiler, "device": found.device},
-            **{"batch_size": found.batch_size, "looked_at": found.looked_at, "chosen": found.chosen},
-            **{"speedup": found.speedup, "tried": [asdict(one) for one in found.tried]},
+            **{"network": optimised.name, "compiler": optimised.compiler, "device": optimised.device},
+            **{"batch_size": optimised.batch_size, "looked_at": optimised.looked_at, "chosen": optimised.chosen},
+            **{"speedup": optimised.speedup, "tried": [asdict(candidate) for candidate in optimised.tried]},
         }
     )
-    if rows and found.chosen is None:
+    if rows and optimised.chosen is None:
         rows.append({"kept": "yes", "steps": "none: the original", "measured": "1.000"})
-    empty = f"The cost model prefers none of {found.looked_at} rewritten networks: the original stays."
-    return Answer(json=told, rows=rows, empty=empty)
+    empty = f"The cost model prefers none of {optimised.looked_at} rewritten networks: the original stays."
+    return Answer(json=report, rows=rows, empty=empty)
 
 
-def _learned(name: str, labels: Path, tell: Tell | None) -> Predictor:
-    """A predictor of that kind, learned from a file; kept by what the file holds."""
+def _load_or_learn(name: str, labels: Path, report: Report | None) -> Predictor:
+    """A predictor of that kind, learned from a file; kept under the hash of the file."""
+    from ngbkit import predictor
+
     if not labels.is_file():
-        raise UsageError(f"there is no file {labels} to learn from.")
-    kept = options.state_dir() / "predictors" / f"{name}-{hash_file(labels)}.safetensors"
-    if not kept.exists():
-        found = predictor.fit(_examples(labels), name, progress=_progress(tell))
-        found.save(kept)
-    return predictor.load(kept)
+        raise UsageError(f"invalid --labels: got {labels}, which is no file. Name a dataset, or saved examples.")
+    file = options.get_state_dir() / options.LAYOUT.predictors / f"{name}-{hash_file(labels)}.safetensors"
+    if not file.exists():
+        predictor.fit(_load_examples(labels), name, progress=_to_progress(report)).save(file)
+    return predictor.load(file)
 
 
-def _progress(tell: Tell | None) -> Progress:
-    return silent if tell is None else lambda share, text: tell(f"{share:.0%}: {text}")
+def _to_progress(report: Report | None) -> Progress:
+    from ngbkit.predictor.kinds.base import ignore_progress
+
+    return ignore_progress if report is None else lambda share, text: report(f"{share:.0%}: {text}")
 
 
-def _examples(labels: Path) -> Examples:
+def _load_examples(labels: Path) -> Examples:
+    from ngbkit import predictor
+    from ngbkit.dataset import storage
+    from ngbkit.predictor import examples
+
     try:
-        return collected.load(labels)
+        return examples.load(labels)
     except UsageError:
         return predictor.collect(storage.load(labels))

@@ -180,9 +180,10 @@ def attach(data: Data) -> Data:
 
 def save(examples: Examples, path: str | Path) -> Path:
     """Write examples as one netCDF file: their seconds, labels and graphs."""
+    devices, compilers = zip(*examples.runtimes, strict=True)
     coords = {name: ("network", np.array(getattr(examples, name), dtype=object)) for name in _TEXTS}
-    coords |= {"device": ("runtime", _build_text_array(device for device, _ in examples.runtimes))}
-    coords |= {"compiler": ("runtime", _build_text_array(compiler for _, compiler in examples.runtimes))}
+    coords |= {"device": ("runtime", np.array(devices, dtype=object))}
+    coords |= {"compiler": ("runtime", np.array(compilers, dtype=object))}
     seconds = (("network", "runtime"), examples.seconds, describe("s", "median latency of one inference of the batch"))
     data = xr.Dataset({"seconds": seconds, **coords})
     if examples.errors is not None:
@@ -273,10 +274,6 @@ def _pack(graphs_: Mapping[str, Graph]) -> str:
     return base64.b85encode(zlib.compress(json.dumps(serialised).encode(), 9)).decode()
 
 
-def _build_text_array(texts: Iterable[str]) -> NDArray[Any]:
-    return np.array(list(texts), dtype=object)
-
-
 def _load_graphs(data: Data) -> dict[str, Graph]:
     packed = data.attrs.get(ATTRIBUTE)
     serialised = json.loads(zlib.decompress(base64.b85decode(packed))) if packed else {}
@@ -359,12 +356,12 @@ def _build_rows(data: Data, node: xr.Dataset, runtimes: Sequence[Runtime]) -> It
             if not np.isfinite(seconds).any():
                 continue
             key = _build_key(name, factors, batch_size, digest)
+            row = _Row(key=key, seconds=seconds, labels=description)
             if digest:
                 rule = str(rules.get(digest, "rewritten"))
                 variant = description | {"rules": rule, "names": f"{description['names']} {rule} {digest[:8]}"}
-                yield _Row(key=key, seconds=seconds, labels=variant, error=errors)
-            else:
-                yield _Row(key=key, seconds=seconds, labels=description)
+                row = replace(row, labels=variant, error=errors)
+            yield row
 
 
 def _compute_round_medians(node: xr.Dataset, dims: Sequence[str]) -> NDArray[np.float64]:
