@@ -1,6 +1,6 @@
 """A controller with its client: one for all devices of this machine, and one for each remote device.
 
-Whoever has a controller's key can run code on all of its engines. So a remote device gets a key of its own.
+A controller's key allows to run code on all of its engines, so each remote device has a key of its own.
 """
 
 from __future__ import annotations

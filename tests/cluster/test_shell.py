@@ -293,7 +293,7 @@ def test_a_broken_link(host: Host) -> None:
 
 
 def test_a_silent_link(tmp_path: Path) -> None:
-    """The timeout holds, and later programs run."""
+    """The timeout applies, and later programs run."""
     with create_network() as link, start_host(tmp_path / "host", namespace=link) as host:
         shell = Shell(host=host.alias)
         link.down()
