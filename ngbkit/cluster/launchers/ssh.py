@@ -1,8 +1,8 @@
 """Launcher of an engine on a machine behind ssh: nothing listens beyond loopback, and nothing remains there.
 
 The controller runs here, on loopback; a reverse tunnel (`ngbkit.cluster.tunnel`) forwards its ports, and the port of
-the keepalive connection, by which an engine knows that its client lives. With ``network = "direct"`` there is no tunnel:
-the controller listens, encrypted, on an address of this machine.
+the keepalive connection, by which an engine knows that its client lives. With ``network = "direct"`` there is no
+tunnel: the controller listens, encrypted, on an address of this machine.
 """
 
 from __future__ import annotations
