@@ -1,26 +1,49 @@
 """Benchmark neural-network graph compilers from a notebook, on every device at once.
 
-    Sweep -> trials -> cluster (one engine a device) -> device plan -> isolated child process
-          -> compiler -> equivalence check -> interleaved timing -> measurement -> journal
-          -> dataset (xarray) -> metrics -> figures
-                             \\-> predictor -> forecast, optimizer
-
 >>> from ngbkit import Sweep
 >>> ds = Sweep(["resnet18"], compilers=["identity", "openvino"], batch_sizes=[1, 4]).run()  # doctest: +SKIP
 >>> ds.ngb.bsr()  # doctest: +SKIP
 
 In a notebook: ``%load_ext ngbkit``, then ``%ngbench?``. In a shell: ``ngbkit --help``.
+
+The rooms, in the order in which data flows; a room imports only from rooms above it::
+
+    errors, options, registry, files   what every room needs
+    workloads    networks to run
+    sweep        the grid of trials, and the record that each trial leaves
+    hardware     what a machine is, and what it tells while it runs
+    compilers    one protocol, one file a compiler
+    device       measures on the device: isolated child processes, interleaved timing; the device side ends here
+    cluster      reaches devices: one engine on each; provisions them
+    dataset      records become labelled xarray data
+    metrics      numbers with intervals
+    figures      charts, and the accessor `ds.ngb`
+    runs         one execution of a sweep: start, watch, stop, resume; self-check
+    predictor    models of runtime, and the budgets that they lead
+    optimizer    rewrites a network for a runtime
+    api          the class `Sweep`
+    publish      notebooks become a site that can be checked
+    commands     one table of arguments and one function a command
+    notebook     magics, completion, panels
+    testing      the conformance suite of compilers
+    cli          the shell
 """
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import spec_from_loader
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from ngbkit import figures, optimizer, predictor, runs
+    from ngbkit.api import Sweep
     from ngbkit.cluster.attach import attach
     from ngbkit.dataset import reference
     from ngbkit.dataset.merging import merge
@@ -29,7 +52,6 @@ if TYPE_CHECKING:
     from ngbkit.options import get_options, set_options
     from ngbkit.predictor import forecast
     from ngbkit.runs import Run, resume, start
-    from ngbkit.sweep.grid import Sweep
     from ngbkit.workloads import blocks, cell, onnx, paper, timm
     from ngbkit.workloads.module import from_module
 
@@ -38,7 +60,7 @@ if TYPE_CHECKING:
 # Where each name lives; an empty one is a module itself.
 _EXPORTS = {
     "Run": ("ngbkit.runs", "Run"),
-    "Sweep": ("ngbkit.sweep.grid", "Sweep"),
+    "Sweep": ("ngbkit.api", "Sweep"),
     "attach": ("ngbkit.cluster.attach", "attach"),
     "blocks": ("ngbkit.workloads.blocks", ""),
     "cell": ("ngbkit.workloads.cell", ""),
@@ -92,6 +114,40 @@ __all__ = [
 ]
 
 
+# Modules that documents and notebooks of release 0.1 import, and where they are now.
+_MOVED = {
+    "ngbkit.comparison": "ngbkit.figures.comparison",
+    "ngbkit.forecast": "ngbkit.predictor.forecast",
+    "ngbkit.merging": "ngbkit.dataset.merging",
+    "ngbkit.profiles": "ngbkit.metrics.profiles",
+    "ngbkit.records": "ngbkit.sweep.records",
+    "ngbkit.reference": "ngbkit.dataset.reference",
+    "ngbkit.selfcheck": "ngbkit.runs.selfcheck",
+    "ngbkit.storage": "ngbkit.dataset.storage",
+    "ngbkit.tables": "ngbkit.metrics.tables",
+}
+
+
+def _new_name(name: str) -> str:
+    """The name of a module now, or of a module in a package that moved; empty where nothing moved."""
+    return next((new + name[len(old) :] for old, new in _MOVED.items() if f"{name}.".startswith(f"{old}.")), "")
+
+
+class _MovedModules(MetaPathFinder, Loader):
+    """Finds a module that moved under its old name: the same module, not a copy."""
+
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        del path, target
+        return spec_from_loader(fullname, self) if _new_name(fullname) else None
+
+    def exec_module(self, module: ModuleType) -> None:
+        sys.modules[module.__name__] = import_module(_new_name(module.__name__))
+
+
+# Before the finder of paths, which would load a copy of a module in a package that moved.
+sys.meta_path.insert(0, _MovedModules())
+
+
 def load_ipython_extension(shell: InteractiveShell) -> None:
     """Add the magics and their completion: ``%load_ext ngbkit``."""
     from ngbkit import notebook
@@ -111,13 +167,13 @@ def __getattr__(name: str) -> Any:
         from importlib import metadata
 
         return metadata.version("ngbkit")
-    if name not in _EXPORTS:
+    if name not in _EXPORTS and f"ngbkit.{name}" not in _MOVED:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, attribute = _EXPORTS[name]
+    module, attribute = _EXPORTS.get(name) or (_MOVED[f"ngbkit.{name}"], "")
     if module.startswith("ngbkit.dataset."):
         import_module("ngbkit.figures.accessor")  # gives what is loaded or merged its `ds.ngb`
-    found = import_module(module)
-    return getattr(found, attribute) if attribute else found
+    exported = import_module(module)
+    return getattr(exported, attribute) if attribute else exported
 
 
 def __dir__() -> list[str]:

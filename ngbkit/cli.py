@@ -1,9 +1,9 @@
-"""The shell, with the same verbs as the magics.
+"""The shell, with the same commands as the magics.
 
 `ngbkit --help` lists them.
 
 Tables go to stdout, progress and messages to stderr. It exits with 0; 1 where a run failed or no trial gave a result;
-2 where what was asked for is not valid; 130 after Ctrl-C, which keeps what was measured; 141 where its reader left.
+2 where what was args for is not valid; 130 after Ctrl-C, which keeps what was measured; 141 where its reader left.
 """
 
 from __future__ import annotations
@@ -18,37 +18,35 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ngbkit import __version__
-from ngbkit.commands import arguments, listing
-from ngbkit.commands import deploy as deployment_arguments
-from ngbkit.commands import publish as publish_arguments
-from ngbkit.commands import selfcheck as selfcheck_arguments
-from ngbkit.commands.arguments import Argument, Parser, argument
-from ngbkit.commands.cache_arguments import CACHE
+from ngbkit.commands import arguments, deploy, listing, publish, selfcheck
+from ngbkit.commands.arguments import Parser
+from ngbkit.commands.cache import CACHE, answer_cache
 from ngbkit.commands.listing import Answer
-from ngbkit.commands.optimize_arguments import OPTIMIZE
-from ngbkit.commands.outcomes import (
+from ngbkit.commands.optimize import OPTIMIZE, answer_optimize
+from ngbkit.commands.reporting import (
     BROKEN_PIPE,
     FAILED,
     INTERRUPTED,
     INVALID,
     OK,
-    carry_out,
     check_target,
-    complain,
-    exit_code,
+    find_exit_code,
     finish,
-    naming,
+    pointing_to,
     print_data,
-    tell,
+    print_error,
+    print_progress,
+    report_run,
 )
 from ngbkit.errors import MissingDependencyError, NgbkitError, UsageError
-from ngbkit.notebook.kernels import KERNELS, see_to_kernels
+from ngbkit.notebook.kernels import KERNELS, answer_kernels
 from ngbkit.sweep import parsing
-from ngbkit.sweep.to_json import plain
+from ngbkit.sweep.argument import Argument, argument
+from ngbkit.sweep.json_values import to_json_value
 
 if TYPE_CHECKING:
+    from ngbkit.api import Sweep
     from ngbkit.dataset.storage import Data
-    from ngbkit.sweep.grid import Sweep
 
 __all__ = ["BROKEN_PIPE", "FAILED", "INTERRUPTED", "INVALID", "OK", "main"]
 
@@ -59,7 +57,7 @@ _DEMO = "resnet18 deit3_small_patch16_224 -b 1,2,4 -c identity,torchscript,onnxr
 _JSON = argument("--json", action="store_true", help="print JSON, for programs")
 _QUIET = argument("--quiet", action="store_true", help="show no progress")
 _OVERWRITE = argument("--overwrite", action="store_true", help="replace the file if it exists")
-_RUN_ID = argument("run", metavar="RUN", help="its id, or how its id begins")
+_RUN_ID = argument("run", metavar="RUN", help="its id, or the beginning of it")
 _SOURCE = argument("source", metavar="FILE_OR_RUN", help="a file that `run -o` wrote, or the id of a run")
 _FIRST = argument("first", metavar="A", help="a file that `run -o` wrote, or the id of a run")
 _SECOND = argument("second", metavar="B", help="another of the same sweep")
@@ -81,32 +79,21 @@ _OUTCOME = (arguments.FILE, _OVERWRITE, _JSON, _QUIET)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Carry out one command line.
-
-    Parameters
-    ----------
-    argv
-        Its words. Default: those of this process.
-
-    Returns
-    -------
-    int
-        What the process is to exit with.
-    """
+    """Carry out one command line, by default that of this process; return the exit code."""
     try:
-        asked = arguments.parse(_parser(), sys.argv[1:] if argv is None else argv)
-        code: int = asked.command(asked)
+        args = arguments.parse(_parser(), sys.argv[1:] if argv is None else argv)
+        code: int = args.command(args)
         sys.stdout.flush()
     except (UsageError, MissingDependencyError) as error:
-        return complain(str(error), INVALID)
+        return print_error(str(error), INVALID)
     except NgbkitError as error:
-        return complain(str(error), FAILED)
+        return print_error(str(error), FAILED)
     except BrokenPipeError:
         # Or Python would complain once more when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     except KeyboardInterrupt as interrupt:
-        return complain(str(interrupt) or "stopped.", INTERRUPTED)
+        return print_error(str(interrupt) or "stopped.", INTERRUPTED)
     return code
 
 
@@ -116,110 +103,108 @@ def _parser() -> Parser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, (command, table) in _COMMANDS.items():
         summary = str(command.__doc__).partition("\n")[0]
-        own = commands.add_parser(name, help=summary, description=summary)
-        for one in table:
-            own.add_argument(*one.flags, **one.keywords)
-        own.set_defaults(command=command, parser=own)
+        subparser = commands.add_parser(name, help=summary, description=summary)
+        for declared in table:
+            subparser.add_argument(*declared.flags, **declared.keywords)
+        subparser.set_defaults(command=command, parser=subparser)
     return parser
 
 
-def _run(asked: argparse.Namespace) -> int:
+def _run(args: argparse.Namespace) -> int:
     """Measure networks with several compilers."""
     _require_client_side()
-    check_target(asked)
-    sweep = arguments.to_sweep(asked)
-    if asked.estimate:
-        return _estimate(sweep, asked)
-    return carry_out(arguments.to_run(sweep, asked), asked)
+    check_target(args)
+    sweep = arguments.to_sweep(args)
+    if args.estimate:
+        return _estimate(sweep, args)
+    return report_run(arguments.to_run(sweep, args), args)
 
 
-def _estimate(sweep: Sweep, asked: argparse.Namespace) -> int:
-    found = sweep.estimate(asked.predictor)
-    rows: list[dict[str, Any]] = found.best().to_dict(orient="records")  # type: ignore[assignment]  # names are texts
-    if asked.json:
-        print(json.dumps(plain({"seconds": found.seconds, "best": rows}), indent=2))
+def _estimate(sweep: Sweep, args: argparse.Namespace) -> int:
+    estimate = sweep.estimate(args.predictor)
+    rows: list[dict[str, Any]] = estimate.best().to_dict(orient="records")  # type: ignore[assignment]  # names are texts
+    if args.json:
+        print(json.dumps(to_json_value({"seconds": estimate.seconds, "best": rows}), indent=2))
     else:
-        print(found)
-        print(Answer(json=[], rows=rows, empty="Nothing is known that the results could be predicted from.").to_text())
+        print(estimate)
+        print(Answer(json=[], rows=rows, empty="No earlier run, nor a predictor, predicts the results.").to_text())
     return OK
 
 
-def _resume(asked: argparse.Namespace) -> int:
+def _resume(args: argparse.Namespace) -> int:
     """Go on with a run: only what is missing is measured."""
     from ngbkit.runs import find, read_sweep, resume
 
     _require_client_side()
-    check_target(asked)
-    engines = arguments.to_engines(asked.cluster, read_sweep(find(asked.run)).devices)
-    return carry_out(resume(asked.run, retry=parsing.read_statuses(asked.retry), engines=engines), asked)
+    check_target(args)
+    engines = arguments.to_engines(args.cluster, read_sweep(find(args.run)).devices)
+    return report_run(resume(args.run, retry=parsing.parse_statuses(args.retry), engines=engines), args)
 
 
-def _answer(asked: argparse.Namespace, answer: Answer) -> int:
-    print(json.dumps(answer.json, indent=2) if asked.json else answer.to_text())
+def _answer(args: argparse.Namespace, answer: Answer) -> int:
+    print(json.dumps(answer.json, indent=2) if args.json else answer.to_text())
     return OK
 
 
-def _runs(asked: argparse.Namespace) -> int:
-    """List the runs there were, or say why trials of one failed."""
-    return _answer(asked, listing.see_to_runs(asked))
+def _runs(args: argparse.Namespace) -> int:
+    """List earlier runs, or say why trials of one failed."""
+    return _answer(args, listing.answer_runs(args))
 
 
-def _devices(asked: argparse.Namespace) -> int:
-    """List the devices that can be measured on, check them, or write a devices file to begin with."""
-    rows = listing.see_to_devices(asked.action, asked.names)
-    _answer(asked, Answer(json=rows, rows=rows, empty="There is no device."))
+def _devices(args: argparse.Namespace) -> int:
+    """List the devices, check them, or write a first devices file."""
+    rows = listing.answer_devices(args.action, args.names)
+    _answer(args, Answer(json=rows, rows=rows, empty="There is no device."))
     return OK if all(row.get("fit", True) for row in rows) else FAILED
 
 
-def _compilers(asked: argparse.Namespace) -> int:
-    """List the compilers: what is here, and what is missing and the command for it; or all about some of them."""
-    return _answer(asked, listing.see_to_compilers(asked))
+def _compilers(args: argparse.Namespace) -> int:
+    """List the compilers: the installed ones, and the command that installs each other; or all details of some."""
+    return _answer(args, listing.answer_compilers(args))
 
 
-def _cache(asked: argparse.Namespace) -> int:
-    """List what a device keeps between runs, clean it, or carry what tuning found to another device."""
-    from ngbkit.commands.cache import see_to_caches
-
-    return _answer(asked, see_to_caches(asked))
+def _cache(args: argparse.Namespace) -> int:
+    """List what a device keeps between runs, clean it, or carry results of tuning to another device."""
+    return _answer(args, answer_cache(args))
 
 
-def _show(asked: argparse.Namespace) -> int:
+def _show(args: argparse.Namespace) -> int:
     """Print the results of a file or of a run."""
     _require_client_side()
-    print_data(_read(asked.source), asked.json, [asked.figure])
+    print_data(_read(args.source), args.json, [args.figure])
     return OK
 
 
-def _compare(asked: argparse.Namespace) -> int:
+def _compare(args: argparse.Namespace) -> int:
     """Say what changed from one run of a sweep to another, on this machine or on two."""
     _require_client_side()
     from ngbkit.figures.comparison import compare
 
-    found = compare(_read(asked.first), _read(asked.second), asked.metric)
-    if asked.figure:
+    comparison = compare(_read(args.first), _read(args.second), args.metric)
+    if args.figure:
         from ngbkit import figures
 
-        figures.save(found.plot(), asked.figure)
-    if asked.json:
-        print(json.dumps(found.to_json(), indent=2))
+        figures.save(comparison.plot(), args.figure)
+    if args.json:
+        print(json.dumps(comparison.to_json(), indent=2))
         return OK
-    trials = found.trials if asked.all else found.trials[found.trials["is"] != "same"]
+    trials = comparison.trials if args.all else comparison.trials[comparison.trials["is"] != "same"]
     empty = "Nothing changed beyond uncertainty."
-    print(Answer(json=[], rows=found.rows(trials), empty=empty).to_text())
-    print("\n".join(["", *found.unlike, str(found)]))
+    print(Answer(json=[], rows=comparison.rows(trials), empty=empty).to_text())
+    print("\n".join(["", *comparison.unlike, str(comparison)]))
     return OK
 
 
-def _export(asked: argparse.Namespace) -> int:
+def _export(args: argparse.Namespace) -> int:
     """Write latency and throughput profiles for planners, as CSV or JSON."""
     _require_client_side()
     from ngbkit.metrics import profiles
 
-    data = _read(asked.source)
-    if asked.out is None:
+    data = _read(args.source)
+    if args.out is None:
         print(json.dumps(profiles.to_json(data), indent=1))
     else:
-        profiles.write(data, asked.out, overwrite=asked.overwrite)
+        profiles.write(data, args.out, overwrite=args.overwrite)
     return OK
 
 
@@ -232,38 +217,36 @@ def _read(source: str) -> Data:
     return storage.load(source) if is_file else runs.load_dataset(runs.find(source))
 
 
-def _kernels(asked: argparse.Namespace) -> int:
+def _kernels(args: argparse.Namespace) -> int:
     """List the Jupyter kernels of ngbkit, install one for each device, or remove them."""
-    return _answer(asked, see_to_kernels(asked))
+    return _answer(args, answer_kernels(args))
 
 
-def _optimize(asked: argparse.Namespace) -> int:
+def _optimize(args: argparse.Namespace) -> int:
     """Rewrite a network for a runtime, and keep what is measured to be faster."""
     _require_client_side()
-    from ngbkit.optimizer import see_to_optimizing
-
-    return _answer(asked, see_to_optimizing(asked, None if asked.quiet else tell))
+    return _answer(args, answer_optimize(args, None if args.quiet else print_progress))
 
 
-def _publish(asked: argparse.Namespace) -> int:
+def _publish(args: argparse.Namespace) -> int:
     """Build a site of notebooks whose figures others can check."""
     _require_client_side("altair", "vl_convert", "papermill", "sphinx", "myst_nb")
-    from ngbkit.publish import publish
+    from ngbkit.publish import publish as build_site
 
-    done = publish(**publish_arguments.to_call(asked), tell=None if asked.quiet else tell)
-    executed = ", ".join(done.executed) or "no notebook: none has changed"
-    print(f"{done.site}: {done.figures} figures, {done.bytes / 1e6:.1f} MB; executed {executed}")
+    site = build_site(**publish.to_call(args), tell=None if args.quiet else print_progress)
+    executed = ", ".join(site.executed) or "no notebook: none changed"
+    print(f"{site.site}: {site.figures} figures, {site.bytes / 1e6:.1f} MB; executed {executed}")
     return OK
 
 
-def _verify(asked: argparse.Namespace) -> int:
+def _verify(args: argparse.Namespace) -> int:
     """Say which figures of a site do not agree with their data, their sweep or their code."""
     _require_client_side()
     from ngbkit.publish import verify
 
-    count, findings = verify(asked.site, asked.notebooks)
-    rows = [{"figure": one.figure, "what": one.what, "said": one.said} for one in findings]
-    if asked.json:
+    count, findings = verify(args.site, args.notebooks)
+    rows = [{"figure": finding.figure, "what": finding.what, "said": finding.said} for finding in findings]
+    if args.json:
         print(json.dumps({"figures": count, "findings": rows}, indent=2))
     else:
         print(
@@ -272,61 +255,61 @@ def _verify(asked: argparse.Namespace) -> int:
     return FAILED if findings else OK
 
 
-def _selfcheck(asked: argparse.Namespace) -> int:
-    """Say whether this machine is fit to measure on: its noise, and what can be told apart in it."""
+def _selfcheck(args: argparse.Namespace) -> int:
+    """Say whether this machine is fit to measure on: its noise, and the smallest difference that it can show."""
     _require_client_side()
-    from ngbkit.runs import selfcheck
+    from ngbkit.runs import selfcheck as checks
     from ngbkit.runs.selfcheck import disturbances
 
-    say = None if asked.quiet else tell
-    if asked.disturbances:
-        effects = disturbances.measure(**selfcheck_arguments.to_disturbances(asked), tell=say)
-        print(disturbances.to_json(effects) if asked.json else disturbances.to_text(effects))
+    report = None if args.quiet else print_progress
+    if args.disturbances:
+        effects = disturbances.measure(**selfcheck.to_disturbances(args), tell=report)
+        print(disturbances.to_json(effects) if args.json else disturbances.to_text(effects))
         return OK
-    wanted = selfcheck_arguments.to_call(asked)
-    found = selfcheck.run(**wanted, wait=lambda run: finish(run, asked.quiet, _REPORT), tell=say)
-    print(json.dumps(found.to_json(), indent=2) if asked.json else found.to_text())
+    keywords = selfcheck.to_call(args)
+    result = checks.run(**keywords, wait=lambda run: finish(run, args.quiet, _REPORT), tell=report)
+    print(json.dumps(result.to_json(), indent=2) if args.json else result.to_text())
     return OK
 
 
-def _demo(asked: argparse.Namespace) -> int:
-    """Measure a ResNet and a DeiT with four compilers on this machine, and keep the results and a figure."""
+def _demo(args: argparse.Namespace) -> int:
+    """Measure a ResNet and a DeiT with four compilers on this machine, and save the results and a figure."""
     _require_client_side("altair", "vl_convert")
     from ngbkit import figures
     from ngbkit.dataset import storage
     from ngbkit.runs import start
 
-    line = ["run", *_DEMO.split(), "-r", str(asked.repeats)]
+    line = ["run", *_DEMO.split(), "-r", str(args.repeats)]
     run = start(arguments.to_sweep(arguments.parse(_parser(), line)))
-    data = finish(run, asked.quiet)
-    folder = Path(asked.out)
-    with naming(run):
-        kept = storage.save(data, folder / "demo.nc", overwrite=True)
-        drawn = figures.save(figures.overview(data), folder / "demo.html")
-    print_data(data, asked.json, _DEMO_FIGURES)
-    if not asked.json:
-        print(f"\n{kept} holds the dataset, {drawn} the figure.")
-    return exit_code(run)
+    data = finish(run, args.quiet)
+    folder = Path(args.out)
+    with pointing_to(run):
+        file = storage.save(data, folder / "demo.nc", overwrite=True)
+        picture = figures.save(figures.overview(data), folder / "demo.html")
+    print_data(data, args.json, _DEMO_FIGURES)
+    if not args.json:
+        print(f"\n{file} holds the dataset, {picture} the figure.")
+    return find_exit_code(run)
 
 
-def _deploy(asked: argparse.Namespace) -> int:
+def _deploy(args: argparse.Namespace) -> int:
     """Install ngbkit on a device, in an environment of its own there."""
     from ngbkit.cluster import devices
-    from ngbkit.cluster.deployment.deploy import deploy
-    from ngbkit.cluster.deployment.remote import nobody
+    from ngbkit.cluster.deployment.deploy import deploy as deploy_to
+    from ngbkit.cluster.deployment.remote import discard_line
 
-    say = tell if sys.stderr.isatty() else nobody
-    done = deploy(devices.get(asked.device), **deployment_arguments.to_call(asked), say=say)
-    print(json.dumps(done.to_json(), indent=2) if asked.json else done.to_text())
+    report = print_progress if sys.stderr.isatty() else discard_line
+    done = deploy_to(devices.get(args.device), **deploy.to_call(args), report=report)
+    print(json.dumps(done.to_json(), indent=2) if args.json else done.to_text())
     return OK
 
 
-def _undeploy(asked: argparse.Namespace) -> int:
-    """Remove from a device all that ngbkit has put there."""
+def _undeploy(args: argparse.Namespace) -> int:
+    """Remove everything of ngbkit from a device."""
     from ngbkit.cluster import devices
     from ngbkit.cluster.deployment.undeploy import undeploy
 
-    print(undeploy(devices.get(asked.device), discard=asked.discard).to_text())
+    print(undeploy(devices.get(args.device), discard=args.discard).to_text())
     return OK
 
 
@@ -338,21 +321,21 @@ _COMMANDS: dict[str, tuple[Callable[[argparse.Namespace], int], tuple[Argument, 
     "compare": (_compare, (_FIRST, _SECOND, _METRIC, _ALL, _DRAWN, _JSON)),
     "export": (_export, (_SOURCE, _FORMAT, _PROFILES, _OVERWRITE)),
     "devices": (_devices, (*listing.DEVICES, _JSON)),
-    "deploy": (_deploy, (*deployment_arguments.DEPLOY, _JSON)),
-    "undeploy": (_undeploy, deployment_arguments.UNDEPLOY),
+    "deploy": (_deploy, (*deploy.DEPLOY, _JSON)),
+    "undeploy": (_undeploy, deploy.UNDEPLOY),
     "compilers": (_compilers, (*listing.COMPILERS, _JSON)),
     "kernels": (_kernels, (*KERNELS, _JSON)),
     "cache": (_cache, (*CACHE, _JSON)),
     "optimize": (_optimize, (*OPTIMIZE, _JSON, _QUIET)),
-    "publish": (_publish, (*publish_arguments.PUBLISH, _QUIET)),
-    "verify": (_verify, (*publish_arguments.VERIFY, _JSON)),
-    "selfcheck": (_selfcheck, (*selfcheck_arguments.TABLE, _JSON, _QUIET)),
+    "publish": (_publish, (*publish.PUBLISH, _QUIET)),
+    "verify": (_verify, (*publish.VERIFY, _JSON)),
+    "selfcheck": (_selfcheck, (*selfcheck.TABLE, _JSON, _QUIET)),
     "demo": (_demo, (_DEMO_REPEATS, _FOLDER, _JSON, _QUIET)),
 }
 
 
 def _require_client_side(*more: str) -> None:
-    """Refuse, before anything is measured, to go on without what shows and keeps the results."""
+    """Refuse, before anything is measured, to go on without the packages that show and save the results."""
     for package in ("xarray", "pandas", "h5netcdf", "h5py", "rich", *more):
         try:
             import_module(package)

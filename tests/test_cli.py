@@ -105,10 +105,10 @@ def test_a_budget_measures_a_part_and_predicts_the_rest(
     statuses = [trial["status"] for trial in json.loads(capsys.readouterr().out)]
     assert {"ok": 4, "predicted": 4} == {status: statuses.count(status) for status in statuses}
     assert cli.OK == cli.main([*words, "--estimate", "--json"])
-    told = json.loads(capsys.readouterr().out)
+    report = json.loads(capsys.readouterr().out)
 
-    assert told["seconds"] > 0
-    assert [1, 2, 4, 8] == [row["batch_size"] for row in told["best"]]
+    assert report["seconds"] > 0
+    assert [1, 2, 4, 8] == [row["batch_size"] for row in report["best"]]
     assert cli.INVALID == cli.main([*words, "--budget", "soon"])
     assert cli.INVALID == cli.main([*words, "--predictor", "some.safetensors"])
 
@@ -147,18 +147,18 @@ def test_a_run_says_why_its_trials_failed(
 ) -> None:
     """It tells where to read it; there is the error, and what was said last, of trials that failed alike but once."""
     cli.main(["run", str(mlp_file), "-c", "identity,raising", "-b", "1,2", "-r", "3"])
-    told = capsys.readouterr().err
+    message = capsys.readouterr().err
     run_id = new_runs()[0].id
     codes = [cli.main(["runs", "--failures", run_id, *words]) for words in ([], ["--lines", "1"], ["--json"])]
     printed = capsys.readouterr().out
     sheets, _, rows = printed.partition("\n[\n")
-    whole, short = sheets.split("\nmlp batch 1 raising")
+    first, short = sheets.split("\nmlp batch 1 raising")
 
     assert [cli.OK] * 3 == codes
-    assert f"2 of its trials gave no result: `ngbkit runs --failures {run_id}` says why" in told
-    assert whole.startswith("mlp batch 1 raising on cpu; mlp batch 2 raising on cpu\n")
-    assert "RuntimeError: it fell over" in whole
-    assert "in _raising" in whole
+    assert f"2 of its trials gave no result: `ngbkit runs --failures {run_id}` says why" in message
+    assert first.startswith("mlp batch 1 raising on cpu; mlp batch 2 raising on cpu\n")
+    assert "RuntimeError: it fell over" in first
+    assert "in _raising" in first
     assert "in _raising" not in short
     assert ["compile"] * 2 == [failure["stage"] for failure in json.loads(f"[{rows}")]
 
@@ -193,11 +193,11 @@ def test_a_run_after_a_clean_measures_as_before(mlp_file: Path, capsys: pytest.C
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["run", "resnet81"], "Did you mean resnet18"),
         (["run", "resnet18", "-c", "opnvino"], "Did you mean openvino"),
-        (["run", "resnet18", "-b", "0"], "batch size 0 does not fit"),
+        (["run", "resnet18", "-b", "0"], "invalid batch size: got 0"),
         (["run", "resnet18", "-d", "orin"], "unknown device 'orin'"),
         (["run", "resnet18", "--batchsize", "1"], "Did you mean --batch-sizes"),
         (["run", "resnet18", "-r", "many"], "invalid int value: 'many'. `ngbkit run --help`"),
@@ -205,32 +205,32 @@ def test_a_run_after_a_clean_measures_as_before(mlp_file: Path, capsys: pytest.C
         (["run", "resnet18", "-o", "."], "is a folder"),
         (["resume", "2099"], "there is no run '2099'"),
         (["show", "none.nc"], "there is no file none.nc"),
-        (["selfcheck", "--groups", "1"], "groups 1 does not fit; valid is an integer of at least 2"),
-        (["selfcheck", "--precision", "1%", "-r", "5"], "give one of them"),
+        (["selfcheck", "--groups", "1"], "invalid groups: got 1; expected an integer >= 2"),
+        (["selfcheck", "--precision", "1%", "-r", "5"], "Give one of them"),
         (["selfcheck", "--run", "2099"], "there is no run '2099'"),
-        (["selfcheck", "--run", "2099", "--hog"], "--hog is about measuring; give one of them"),
-        (["selfcheck", "--rounds", "3"], "add --full"),
-        (["selfcheck", "--full", "--rounds", "0"], "rounds 0 does not fit"),
+        (["selfcheck", "--run", "2099", "--hog"], "--hog is about measuring. Give one of them"),
+        (["selfcheck", "--rounds", "3"], "Add --full"),
+        (["selfcheck", "--full", "--rounds", "0"], "invalid rounds: got 0"),
         (["compilers", "opnvino"], "Did you mean openvino"),
         (["runs", "--failures", "2099"], "there is no run '2099'"),
         (["runs", "--failures"], "expected one argument"),
         (["cache", "clean"], "--keep 5GB, --older-than 30d, or names"),
-        (["cache", "clean", "--keep", "some"], "write a size as 5GB"),
-        (["cache", "import", "none.tar"], "none.tar cannot be read"),
+        (["cache", "clean", "--keep", "some"], "use a form such as 5GB"),
+        (["cache", "import", "none.tar"], "cannot read none.tar"),
         (["cache", "-d", "orin"], "unknown device 'orin'"),
         (["fly"], "invalid choice: 'fly'"),
         ([], "required: COMMAND"),
     ],
 )
 def test_what_is_not_valid_is_told_in_a_paragraph(
-    new_runs: NewRuns, words: list[str], told: str, capsys: pytest.CaptureFixture[str]
+    new_runs: NewRuns, words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """On stderr, without a traceback, and before anything is measured."""
     code = cli.main(words)
     printed = capsys.readouterr()
 
     assert (cli.INVALID, "") == (code, printed.out)
-    assert told in printed.err
+    assert message in printed.err
     assert printed.err.startswith("ngbkit: ")
     assert "Traceback" not in printed.err
     assert [] == new_runs()
@@ -240,15 +240,15 @@ def test_a_file_that_exists_is_refused_before_measuring(
     new_runs: NewRuns, measured: Path, mlp_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """And replaced where that is asked for."""
-    before, known = measured.read_bytes(), len(new_runs())
+    before, count = measured.read_bytes(), len(new_runs())
     refused = cli.main(["run", str(mlp_file), "-r", "3", "-o", str(measured)])
-    told, unchanged = capsys.readouterr().err, measured.read_bytes()
+    message, unchanged = capsys.readouterr().err, measured.read_bytes()
     replaced = cli.main(["run", str(mlp_file), "-r", "3", "-o", str(measured), "--overwrite", "--quiet"])
 
     assert (cli.INVALID, cli.OK) == (refused, replaced)
-    assert "--overwrite" in told
+    assert "--overwrite" in message
     assert before == unchanged
-    assert (known + 1, ["identity"]) == (len(new_runs()), list(storage.load(measured)["compiler"].values))
+    assert (count + 1, ["identity"]) == (len(new_runs()), list(storage.load(measured)["compiler"].values))
 
 
 def test_measurements_outlive_a_full_disk(
@@ -267,10 +267,10 @@ def test_measurements_outlive_a_full_disk(
     with monkeypatch.context() as patch:
         patch.setattr(storage, "save", full)
         code = cli.main(["run", str(mlp_file), "-r", "3", "-o", str(tmp_path / "out.nc"), "--quiet"])
-    told = capsys.readouterr().err
+    message = capsys.readouterr().err
 
     assert cli.FAILED == code
-    assert f"no room. Nothing is lost, run {new_runs()[0].id} holds it: `ngbkit show {new_runs()[0].id}`" in told
+    assert f"no room. Nothing is lost, run {new_runs()[0].id} holds it: `ngbkit show {new_runs()[0].id}`" in message
     assert cli.OK == cli.main(["resume", new_runs()[0].id, "-o", str(out), "--quiet"])
     assert {"ok"} == set(storage.load(out)["status"].values.ravel())
 
@@ -297,14 +297,14 @@ def test_a_run_that_fails_keeps_what_it_measured(
     def lost(*_: Any, **__: Any) -> None:
         raise DeviceError("the engine did not come up.")
 
-    monkeypatch.setattr(engines, "engine", lost)
+    monkeypatch.setattr(engines, "acquire", lost)
     out = tmp_path / "out.nc"
     code = cli.main(["run", str(mlp_file), "-r", "3", "-o", str(out), "--quiet"])
-    told = capsys.readouterr().err
+    message = capsys.readouterr().err
 
     assert cli.FAILED == code
-    assert f"run {new_runs()[0].id} failed" in told
-    assert "the engine did not come up." in told
+    assert f"run {new_runs()[0].id} failed" in message
+    assert "the engine did not come up." in message
     assert {"pending"} == set(storage.load(out)["status"].values.ravel())
 
 
@@ -330,13 +330,13 @@ def test_demo_prints_four_tables_and_keeps_a_page(
     code = cli.main(["demo", "-r", "3", "-o", str(tmp_path), "--quiet"])
     printed = capsys.readouterr().out
     page = (tmp_path / "demo.html").read_text()
-    found = storage.load(tmp_path / "demo.nc")
-    titles = [tables.compact(found, figure).attrs["title"] for figure in ("throughput", "speedup", "ase", "bsr")]
+    content = storage.load(tmp_path / "demo.nc")
+    titles = [tables.compact(content, figure).attrs["title"] for figure in ("throughput", "speedup", "ase", "bsr")]
 
     assert cli.OK == code
     assert titles == [title for title in titles if title in " ".join(printed.split())]
     assert 4 == printed.count("┏")
-    assert (1, 1, 2, 2, 3) == found["latency"].shape
+    assert (1, 1, 2, 2, 3) == content["latency"].shape
     assert "vega" in page
     assert 'src="http' not in page
 
@@ -344,14 +344,19 @@ def test_demo_prints_four_tables_and_keeps_a_page(
 def test_selfcheck_prints_a_table_and_json(new_runs: NewRuns, capsys: pytest.CaptureFixture[str]) -> None:
     """Of a run that it starts, or of one that there was; the figures are the same."""
     measured = cli.main(["selfcheck", "--groups", "2", "-r", "12", "--threads", "1"]), capsys.readouterr()
-    shown = cli.main(["selfcheck", "--run", new_runs()[0].id, "--json"]), capsys.readouterr()
-    found = json.loads(shown[1].out)
+    outcome = cli.main(["selfcheck", "--run", new_runs()[0].id, "--json"]), capsys.readouterr()
+    content = json.loads(outcome[1].out)
 
-    assert (cli.OK, cli.OK) == (measured[0], shown[0])
+    assert (cli.OK, cli.OK) == (measured[0], outcome[0])
     assert "identity against identity" in measured[1].out
     assert "4 of 4 trials" in measured[1].err
-    assert (2, 12, new_runs()[0].id, None) == (found["groups"], found["samples"], found["run"], found["disturbed"])
-    assert f"{found['smallest_speedup']:.4f}" in measured[1].out
+    assert (2, 12, new_runs()[0].id, None) == (
+        content["groups"],
+        content["samples"],
+        content["run"],
+        content["disturbed"],
+    )
+    assert f"{content['smallest_speedup']:.4f}" in measured[1].out
 
 
 @pytest.mark.parametrize(
@@ -377,12 +382,12 @@ def test_an_interrupt_keeps_what_was_measured(
     with shell(state_dir, *words, stdout=subprocess.DEVNULL) as process:
         wait_until(lambda: any(summary.statuses.get("ok", 0) >= 2 for summary in new_runs()))
         process.send_signal(signal.SIGINT)
-        _, told = process.communicate()
+        _, message = process.communicate()
     statuses = list(storage.load(out)["status"].values.ravel())
 
     assert cli.INTERRUPTED == process.returncode
-    assert f"Go on with: ngbkit resume {new_runs()[0].id}" in told
-    assert "Traceback" not in told
+    assert f"Go on with: ngbkit resume {new_runs()[0].id}" in message
+    assert "Traceback" not in message
     assert {"ok", "pending"} == set(statuses)
 
 
@@ -391,9 +396,9 @@ def test_a_reader_that_leaves_is_no_error(state_dir: Path) -> None:
     with shell(state_dir, "compilers", stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.close()
-        told = process.stderr.read() if process.stderr else ""
+        message = process.stderr.read() if process.stderr else ""
 
-    assert (cli.BROKEN_PIPE, "") == (process.returncode, told)
+    assert (cli.BROKEN_PIPE, "") == (process.returncode, message)
 
 
 def test_help_and_version_are_printed(capsys: pytest.CaptureFixture[str]) -> None:

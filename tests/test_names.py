@@ -17,8 +17,19 @@ POINTERS = frozenset(
         *("shown", "taken", "there", "told", "tried", "wanted", "what", "whole", "whose", "written"),
     }
 )
-# Parameters of the public API, which keeps its names.
-PUBLIC: frozenset[tuple[str, str]] = frozenset()
+# Parameters and fields of the public API, which keeps its names.
+PUBLIC = frozenset(
+    {
+        ("ngbkit/optimizer/costs.py", "several"),
+        ("ngbkit/optimizer/optimise.py", "told"),
+        ("ngbkit/optimizer/optimise.py", "tried"),
+        ("ngbkit/optimizer/portability.py", "found"),
+        ("ngbkit/optimizer/portability.py", "told"),
+        ("ngbkit/optimizer/search.py", "told"),
+        ("ngbkit/publish/checking.py", "said"),
+        ("ngbkit/publish/checking.py", "what"),
+    }
+)
 
 
 def bindings(tree: ast.AST) -> Iterator[str]:
@@ -38,7 +49,9 @@ def pointers(file: str) -> set[str]:
     return {name for name in bindings(tree) if name.strip("_") in POINTERS}
 
 
-FILES = sorted(path.relative_to(ROOT).as_posix() for room in ("ngbkit", "tests") for path in (ROOT / room).rglob("*.py"))
+FILES = sorted(
+    path.relative_to(ROOT).as_posix() for folder in ("ngbkit", "tests") for path in (ROOT / folder).rglob("*.py")
+)
 
 
 @pytest.mark.parametrize("file", FILES)

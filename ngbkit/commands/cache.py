@@ -1,116 +1,233 @@
-"""The verb that is about caches, carried out: what came of it for programs, and as rows for people."""
+"""``ngbkit cache``: list what a device keeps between runs, clean it, carry results of tuning to another device."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ngbkit.cluster.caches import cleaning, contents, transfer
-from ngbkit.cluster.caches.contents import Kept, Place
-from ngbkit.commands import cache_arguments
-from ngbkit.commands.cache_arguments import write_size
 from ngbkit.commands.listing import Answer
 from ngbkit.errors import UsageError
-from ngbkit.runs.time_left import duration
+from ngbkit.runs.time_left import format_duration
+from ngbkit.sweep.argument import Argument, argument
 
-_SHOWN_KEY = 12
+if TYPE_CHECKING:
+    from ngbkit.cluster.caches.contents import CacheItem, DeviceCaches
+
+_KEY_LENGTH = 12
 _DAY_S = 86400.0
 _PLURAL = {"preparation": "preparations", "result of tuning": "results of tuning"}
 
 
-def see_to_caches(asked: argparse.Namespace) -> Answer:
-    """Carry out the verb that is about caches, with the words of `ngbkit.cluster.caches.CACHE`.
+ACTIONS = ("list", "clean", "export", "import")
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?) *(?:([KMGT])(i?))?B?", re.IGNORECASE)
+_AGE = re.compile(r"([0-9]+(?:\.[0-9]+)?) *([smhdw])")
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
+_PREFIXES = "kmgt"
 
-    Raises
-    ------
-    UsageError
-        Something that was asked for is not valid; or a device of another machine.
-    DeviceError
-        A plan runs on the device.
+CACHE: tuple[Argument, ...] = (
+    argument(
+        "action",
+        nargs="?",
+        choices=ACTIONS,
+        default=ACTIONS[0],
+        metavar="|".join(ACTIONS),
+        help="list: what the device keeps (the default); clean: remove the least recently used; export, import: carry "
+        "results of tuning to another device by a FILE, which is a tar archive",
+    ),
+    argument(
+        "names",
+        nargs="*",
+        metavar="NAME",
+        completes="kept",
+        help="export, import: first the FILE. Then a selection: the beginning of a key, a compiler, or a part of a "
+        "network's name (default: all)",
+    ),
+    argument(
+        "-d",
+        "--device",
+        metavar="DEVICE",
+        default="cpu",
+        completes="device",
+        help="the device of this machine whose caches these are (default: cpu)",
+    ),
+    argument("--keep", metavar="SIZE", help="clean: until at most this size is left, such as 5GB"),
+    argument("--older-than", metavar="AGE", help="clean: entries unused for this long, such as 30d, 12h or 2w"),
+    argument("--tuning", action="store_true", help="clean: also results of tuning, which took long"),
+    argument("--dry-run", action="store_true", help="clean, import: only report what would be done"),
+    argument(
+        "--with-libraries",
+        action="store_true",
+        help="import: also compiled libraries. They are programs, which run here when the network is measured next: "
+        "import them only from people you trust",
+    ),
+    argument("--anyway", action="store_true", help="import: also results from another chip or other versions"),
+    argument("--overwrite", action="store_true", help="export: replace the file if it exists"),
+)
+_ACTIONS_OF_OPTIONS = {
+    "keep": ("clean",),
+    "older_than": ("clean",),
+    "tuning": ("clean",),
+    "dry_run": ("clean", "import"),
+    "with_libraries": ("import",),
+    "anyway": ("import",),
+    "overwrite": ("export",),
+}
+
+
+def check(args: argparse.Namespace) -> None:
+    """Refuse options of another action, and an action without what it needs."""
+    for name, actions in _ACTIONS_OF_OPTIONS.items():
+        if getattr(args, name) and args.action not in actions:
+            raise UsageError(
+                f"invalid option --{name.replace('_', '-')}: got it with {args.action}; expected "
+                f"{' or '.join(actions)}. Leave it out."
+            )
+    if args.action in ("export", "import") and not args.names:
+        raise UsageError(f"{args.action} needs a file: `ngbkit cache {args.action} tuned.tar.gz`.")
+    if args.action == "clean" and not (args.names or args.keep or args.older_than):
+        raise UsageError("clean needs a limit: --keep 5GB, --older-than 30d, or names; --keep 0 removes all.")
+
+
+def parse_size(text: str) -> int:
+    """The bytes in ``5GB``, ``500 MiB`` or ``0``."""
+    match = _SIZE.fullmatch(text.strip())
+    if not match:
+        raise UsageError(f"invalid size {text!r}; use a form such as 5GB, 500MB or 2GiB.")
+    power = _PREFIXES.index(match[2].lower()) + 1 if match[2] else 0
+    size: float = float(match[1]) * (1024 if match[3] else 1000) ** power
+    return round(size)
+
+
+def parse_age(text: str) -> float:
+    """The seconds in ``30d``, ``12h`` or ``2w``."""
+    match = _AGE.fullmatch(text.strip())
+    if not match:
+        raise UsageError(f"invalid age {text!r}; use a form such as 30d, 12h or 2w.")
+    return float(match[1]) * _SECONDS[match[2]]
+
+
+def format_size(size: int) -> str:
+    """A number of bytes with three digits.
+
+    >>> format_size(906_512_004)
+    '907 MB'
     """
-    cache_arguments.check(asked)
-    return _ACTIONS[asked.action](contents.locate(asked.device), asked)
+    number, letters = float(size), iter(("B", "kB", "MB", "GB", "TB"))
+    unit = next(letters)
+    while number >= 999.5 and (larger := next(letters, None)):
+        number, unit = number / 1000, larger
+    return f"{number:.3g} {unit}"
 
 
-def _list(place: Place, asked: argparse.Namespace) -> Answer:
-    kept = _named(contents.look(place), asked.names)
-    empty = f"Device {place.device} keeps nothing in {place.state_dir}."
-    return Answer(rows=_write(kept), empty=empty, json=_to_json(place, kept))
+def answer_cache(args: argparse.Namespace) -> Answer:
+    """Carry out the action that the arguments `CACHE` name."""
+    from ngbkit.cluster.caches import contents
+
+    check(args)
+    return _ACTIONS[args.action](contents.locate(args.device), args)
 
 
-def _clean(place: Place, asked: argparse.Namespace) -> Answer:
-    keep = None if asked.keep is None else cache_arguments.read_size(asked.keep)
-    age = None if asked.older_than is None else cache_arguments.read_age(asked.older_than)
-    if asked.dry_run:
-        going = _going(place, asked, keep, age)
+def _list(caches: DeviceCaches, args: argparse.Namespace) -> Answer:
+    from ngbkit.cluster.caches import contents
+
+    items = _select(contents.list_items(caches), args.names)
+    empty = f"Device {caches.device} keeps nothing in {caches.state_dir}."
+    return Answer(rows=_to_rows(items), empty=empty, json=_to_json(caches, items))
+
+
+def _clean(caches: DeviceCaches, args: argparse.Namespace) -> Answer:
+    from ngbkit.cluster.caches import cleaning
+
+    if args.dry_run:
+        evicted = _choose_evictions(caches, args)
     else:
-        with place.alone("clean"):
-            going = _going(place, asked, keep, age)
-            cleaning.remove(place, going)
-    done = "would be removed" if asked.dry_run else "removed"
-    empty = "Nothing would be removed." if asked.dry_run else "Nothing was removed: nothing was too much or too old."
+        with caches.lock("clean"):
+            evicted = _choose_evictions(caches, args)
+            cleaning.remove(caches, evicted)
+    done = "would be removed" if args.dry_run else "removed"
+    empty = "Nothing would be removed." if args.dry_run else "Nothing was removed: no entry is over the limit."
     return Answer(
-        rows=[{**row, "done": done} for row in _write(going)],
+        rows=[{**row, "done": done} for row in _to_rows(evicted)],
         empty=empty,
-        json={**_to_json(place, going), "removed": not asked.dry_run},
+        json={**_to_json(caches, evicted), "removed": not args.dry_run},
     )
 
 
-def _going(place: Place, asked: argparse.Namespace, keep: int | None, age: float | None) -> list[Kept]:
-    named = _named(contents.look(place), asked.names)
-    kept = [one for one in named if asked.tuning or one.kind != "tuning"]
-    if asked.names and not kept:
-        raise UsageError(f"{' '.join(asked.names)} names results of tuning alone, which took long: add --tuning.")
-    if keep is None and age is None:
-        return kept
-    return cleaning.choose(kept, keep_bytes=keep, older_than_s=age)
+def _choose_evictions(caches: DeviceCaches, args: argparse.Namespace) -> list[CacheItem]:
+    from ngbkit.cluster.caches import cleaning, contents
+
+    keep_bytes = None if args.keep is None else parse_size(args.keep)
+    older_than_s = None if args.older_than is None else parse_age(args.older_than)
+    selected = _select(contents.list_items(caches), args.names)
+    evictable = [item for item in selected if args.tuning or item.kind != "tuning"]
+    if args.names and not evictable:
+        raise UsageError(f"{' '.join(args.names)} names only results of tuning, which took long. Add --tuning.")
+    if keep_bytes is None and older_than_s is None:
+        return evictable
+    return cleaning.choose_evictions(evictable, keep_bytes=keep_bytes, older_than_s=older_than_s)
 
 
-def _export(place: Place, asked: argparse.Namespace) -> Answer:
-    path, names = Path(asked.names[0]).expanduser(), asked.names[1:]
+def _export(caches: DeviceCaches, args: argparse.Namespace) -> Answer:
+    from ngbkit.cluster.caches import contents, transfer
+
+    path, names = Path(args.names[0]).expanduser(), args.names[1:]
     if path.is_dir():
-        raise UsageError(f"{path} is a folder; name a file in it, such as {path / 'tuned.tar.gz'}.")
-    if path.exists() and not asked.overwrite:
+        raise UsageError(f"{path} is a folder. Name a file in it, such as {path / 'tuned.tar.gz'}.")
+    if path.exists() and not args.overwrite:
         raise UsageError(f"{path} exists. Choose another name, or replace it with --overwrite.")
-    with place.alone("export"):
-        kept = [one for one in contents.look(place) if one.kind == "tuning" and contents.is_whole(one.about)]
-        if not kept:
-            raise UsageError(f"device {place.device} keeps no whole result of tuning: there is nothing to export.")
-        kept = _named(kept, names)
-        transfer.export(kept, place, path)
+    with caches.lock("export"):
+        items = contents.list_items(caches)
+        results = [item for item in items if item.kind == "tuning" and contents.is_complete(item.metadata)]
+        if not results:
+            raise UsageError(
+                f"device {caches.device} has no complete result of tuning to export. Tune a network first."
+            )
+        results = _select(results, names)
+        transfer.export_results(results, caches, path)
     size = path.stat().st_size
-    rows = [*_write(kept), {"kind": "archive", "what": str(path), "size": write_size(size)}]
-    return Answer(rows=rows, empty="", json={**_to_json(place, kept), "file": str(path), "file_bytes": size})
+    rows = [*_to_rows(results), {"kind": "archive", "what": str(path), "size": format_size(size)}]
+    return Answer(rows=rows, empty="", json={**_to_json(caches, results), "file": str(path), "file_bytes": size})
 
 
-def _import(place: Place, asked: argparse.Namespace) -> Answer:
-    path, names = Path(asked.names[0]).expanduser(), asked.names[1:]
-    with place.alone("import"):
-        came = transfer.take_in(
+def _import(caches: DeviceCaches, args: argparse.Namespace) -> Answer:
+    from ngbkit.cluster.caches import transfer
+
+    path, names = Path(args.names[0]).expanduser(), args.names[1:]
+    with caches.lock("import"):
+        imports = transfer.import_results(
             path,
-            place,
+            caches,
             names,
-            with_libraries=asked.with_libraries,
-            anyway=asked.anyway,
-            dry_run=asked.dry_run,
+            with_libraries=args.with_libraries,
+            anyway=args.anyway,
+            dry_run=args.dry_run,
         )
     rows = [
-        {"key": one.key[:_SHOWN_KEY], "what": _what_tuned(one.compiler, one.meta), "done": one.done} for one in came
+        {
+            "key": result.key[:_KEY_LENGTH],
+            "what": _describe_result(result.compiler, result.meta),
+            "done": result.outcome,
+        }
+        for result in imports
     ]
-    told = [{"compiler": one.compiler, "key": one.key, "about": one.meta, "done": one.done} for one in came]
+    report = [
+        {"compiler": result.compiler, "key": result.key, "about": result.meta, "done": result.outcome}
+        for result in imports
+    ]
     return Answer(
         rows=rows,
         empty=f"{path} holds no result of tuning.",
-        json={"device": place.device, "came": told, "imported": not asked.dry_run},
+        json={"device": caches.device, "came": report, "imported": not args.dry_run},
     )
 
 
-_ACTIONS: Mapping[str, Callable[[Place, argparse.Namespace], Answer]] = {
+_ACTIONS: Mapping[str, Callable[[DeviceCaches, argparse.Namespace], Answer]] = {
     "list": _list,
     "clean": _clean,
     "export": _export,
@@ -118,87 +235,91 @@ _ACTIONS: Mapping[str, Callable[[Place, argparse.Namespace], Answer]] = {
 }
 
 
-def _named(kept: Sequence[Kept], names: Sequence[str]) -> list[Kept]:
-    """Those that answer to one of the names, or all without any; each name must have one."""
+def _select(items: Sequence[CacheItem], names: Sequence[str]) -> list[CacheItem]:
+    """The items that match one of the names, or all without any; each name must match one."""
     for name in names:
-        if not any(one.answers_to(name) for one in kept):
+        if not any(item.matches(name) for item in items):
             raise UsageError(
-                f"nothing that is kept answers to {name!r}: give how its key begins, its compiler, or a part of its "
-                "network's name; `ngbkit cache` lists them all."
+                f"invalid name: got {name!r}, which matches nothing; expected the beginning of a key, a compiler, or a "
+                "part of a network's name. `ngbkit cache` lists them."
             )
-    return [one for one in kept if not names or any(one.answers_to(name) for name in names)]
+    return [item for item in items if not names or any(item.matches(name) for name in names)]
 
 
-def _to_json(place: Place, kept: Sequence[Kept]) -> dict[str, Any]:
-    kinds = {kind: [one.bytes for one in kept if one.kind == kind] for kind in ("preparation", "tuning")}
+def _to_json(caches: DeviceCaches, items: Sequence[CacheItem]) -> dict[str, Any]:
+    kinds = {kind: [item.bytes for item in items if item.kind == kind] for kind in ("preparation", "tuning")}
     return {
-        "device": place.device,
-        "state_dir": str(place.state_dir),
-        "kept": [one.to_json() for one in kept],
+        "device": caches.device,
+        "state_dir": str(caches.state_dir),
+        "kept": [item.to_json() for item in items],
         "totals": {kind: {"count": len(sizes), "bytes": sum(sizes)} for kind, sizes in kinds.items()},
     }
 
 
-def _write(kept: Sequence[Kept]) -> list[dict[str, Any]]:
+def _to_rows(items: Sequence[CacheItem]) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = [
         {
-            "kind": one.kind,
-            "key": one.key[:_SHOWN_KEY],
-            "what": _what(one),
-            "holds": _holds(one),
-            "size": write_size(one.bytes),
-            "used": _ago(time.time() - one.used),
+            "kind": item.kind,
+            "key": item.key[:_KEY_LENGTH],
+            "what": _describe(item),
+            "holds": _describe_contents(item),
+            "size": format_size(item.bytes),
+            "used": _format_age(time.time() - item.used_at),
         }
-        for one in kept
+        for item in items
     ]
     if not rows:
         return []
-    tuned = sum(one.kind == "tuning" for one in kept)
-    counts = {"preparation": len(kept) - tuned, "result of tuning": tuned}
-    told = [f"{count} {name if count == 1 else _PLURAL[name]}" for name, count in counts.items() if count]
-    return [*rows, {"kind": "all", "what": told, "size": write_size(sum(one.bytes for one in kept))}]
+    tuned = sum(item.kind == "tuning" for item in items)
+    counts = {"preparation": len(items) - tuned, "result of tuning": tuned}
+    totals = [f"{count} {name if count == 1 else _PLURAL[name]}" for name, count in counts.items() if count]
+    return [*rows, {"kind": "all", "what": totals, "size": format_size(sum(item.bytes for item in items))}]
 
 
-def _what(one: Kept) -> str:
-    if one.kind == "tuning":
-        return _what_tuned(one.compiler, one.about)
-    factors = "".join(f" {name}={value}" for name, value in one.about["factors"].items())
-    count = one.about["parameters"]
-    return f"{one.about['network']}{factors}" or ("" if count is None else f"{count:,} parameters")
+def _describe(item: CacheItem) -> str:
+    if item.kind == "tuning":
+        return _describe_result(item.compiler, item.metadata)
+    factors = "".join(f" {name}={value}" for name, value in item.metadata["factors"].items())
+    count = item.metadata["parameters"]
+    return f"{item.metadata['network']}{factors}" or ("" if count is None else f"{count:,} parameters")
 
 
-def _what_tuned(compiler: str, meta: Mapping[str, Any]) -> str:
+def _describe_result(compiler: str, meta: Mapping[str, Any]) -> str:
+    from ngbkit.cluster.caches import contents
+
     if not meta:
-        return f"{compiler}: its {contents.META} does not read"
+        return f"{compiler}: invalid {contents.META}"
     network = str(meta.get("network", ""))
-    is_hash = len(network) >= 2 * _SHOWN_KEY and all(sign in "0123456789abcdef" for sign in network)
-    return f"{compiler}: {network[:_SHOWN_KEY] if is_hash else network} batch {meta.get('batch_size')}"
+    is_hash = len(network) >= 2 * _KEY_LENGTH and all(sign in "0123456789abcdef" for sign in network)
+    return f"{compiler}: {network[:_KEY_LENGTH] if is_hash else network} batch {meta.get('batch_size')}"
 
 
-def _holds(one: Kept) -> str:
-    if one.kind == "tuning" and not one.about:
-        return ""
-    if one.kind == "tuning":
-        seconds = one.about.get("seconds")
-        took = f" in {duration(seconds)}" if isinstance(seconds, (int, float)) and seconds < 1e9 else ""
-        return f"{one.about.get('candidates', 0)} candidates{took}, {_target(one.about.get('target', ''))}"
-    onnx, compiled = one.about["onnx"], one.about["compiled"]
-    held = [f"{onnx} ONNX"] if onnx else []
-    held += ["reference"] if one.about["reference"] else []
-    return ", ".join([*held, f"{compiled} compiled"] if compiled else held)
+def _describe_contents(item: CacheItem) -> str:
+    metadata = item.metadata
+    if item.kind == "tuning":
+        if not metadata:
+            return ""
+        seconds = metadata.get("seconds")
+        took = f" in {format_duration(seconds)}" if isinstance(seconds, (int, float)) and seconds < 1e9 else ""
+        return f"{metadata.get('candidates', 0)} candidates{took}, {_format_target(metadata.get('target', ''))}"
+    files = [f"{metadata['onnx']} ONNX"] if metadata["onnx"] else []
+    files += ["reference"] if metadata["reference"] else []
+    files += [f"{metadata['compiled']} compiled"] if metadata["compiled"] else []
+    return ", ".join(files)
 
 
-def _target(target: Any) -> str:
-    """What it was compiled for, in words, also where that is JSON: ``"llvm num-cores=2 mcpu=znver4"``."""
+def _format_target(target: Any) -> str:
+    """The target of a compiler in words, also if it is JSON: ``"llvm num-cores=2 mcpu=znver4"``."""
     with suppress(ValueError, TypeError, RecursionError):
         target = json.loads(target)
     if not isinstance(target, dict):
         return str(target)
-    told = {name: value for name, value in target.items() if value and isinstance(value, (str, int)) and name != "kind"}
-    return " ".join([str(target.get("kind", "")), *(f"{name}={value}" for name, value in told.items())])
+    settings = {name: value for name, value in target.items() if value and isinstance(value, (str, int))}
+    settings.pop("kind", None)
+    return " ".join([str(target.get("kind", "")), *(f"{name}={value}" for name, value in settings.items())])
 
 
-def _ago(seconds: float) -> str:
+def _format_age(seconds: float) -> str:
     if seconds >= 2 * _DAY_S:
         return f"{seconds / _DAY_S:.0f} d ago"
-    return f"{duration(max(seconds, 0.0))} ago"
+    return f"{format_duration(max(seconds, 0.0))} ago"

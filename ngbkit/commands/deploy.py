@@ -1,4 +1,4 @@
-"""The words of `ngbkit deploy` and `ngbkit undeploy`."""
+"""The arguments of ``ngbkit deploy`` and ``ngbkit undeploy``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from ngbkit.commands.arguments import Argument
+from ngbkit.sweep.argument import Argument
 from ngbkit.sweep.trials import split_labels
 
 _DEVICE = Argument(
@@ -18,23 +18,23 @@ DEPLOY = (
     _DEVICE,
     Argument(
         flags=("--extras",),
-        help="compilers to bring: torch,onnxruntime,openvino,tvm,iree,executorch,cuda,onnxruntime-gpu,tensorrt,"
+        help="compilers to install: torch,onnxruntime,openvino,tvm,iree,executorch,cuda,onnxruntime-gpu,tensorrt,"
         "tensorrt-rtx, or '' for none",
         settings={"metavar": "NAMES"},
     ),
     Argument(
         flags=("--wheelhouse",),
-        help="for a device without a network: send it wheels, those in DIR, or those that are fetched here for it",
+        help="for a device without a network: send it wheels, from DIR or downloaded here",
         settings={"metavar": "DIR", "nargs": "?", "default": False, "const": True},
     ),
     Argument(
         flags=("--python",),
-        help="the Python over there to use, 3.10 or newer",
+        help="the Python of the device to use, 3.10 or newer",
         settings={"metavar": "PYTHON"},
     ),
     Argument(
         flags=("--system-site-packages",),
-        help="see the packages of that Python too: a Jetson's torch and TensorRT come with its system",
+        help="also use the packages of that Python: a Jetson's torch and TensorRT come with its system",
         settings={"action": "store_true"},
     ),
 )
@@ -42,17 +42,17 @@ UNDEPLOY = (
     _DEVICE,
     Argument(
         flags=("--discard",),
-        help="also where it holds records that are not here",
+        help="also if it holds records that are not here",
         settings={"action": "store_true"},
     ),
 )
 
 
-def to_call(asked: argparse.Namespace) -> dict[str, Any]:
+def to_call(args: argparse.Namespace) -> dict[str, Any]:
     """The keywords of `ngbkit.cluster.deployment.deploy.deploy` that parsed arguments ask for."""
     return {
-        "extras": None if asked.extras is None else split_labels(asked.extras),
-        "wheels": Path(asked.wheelhouse) if isinstance(asked.wheelhouse, str) else asked.wheelhouse,
-        "python": asked.python,
-        "system_site_packages": asked.system_site_packages,
+        "extras": None if args.extras is None else split_labels(args.extras),
+        "wheels": Path(args.wheelhouse) if isinstance(args.wheelhouse, str) else args.wheelhouse,
+        "python": args.python,
+        "system_site_packages": args.system_site_packages,
     }

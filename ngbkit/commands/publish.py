@@ -1,4 +1,4 @@
-"""The words of ``ngbkit publish`` and ``ngbkit verify``."""
+"""The arguments of ``ngbkit publish`` and ``ngbkit verify``."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import argparse
 import json
 from typing import Any
 
-from ngbkit.commands.arguments import Argument, argument
 from ngbkit.errors import UsageError
+from ngbkit.sweep.argument import Argument, argument
 
 PUBLISH: tuple[Argument, ...] = (
     argument("notebooks", nargs="*", metavar="NOTEBOOKS", help="a folder of notebooks, or notebooks of one folder"),
@@ -15,10 +15,10 @@ PUBLISH: tuple[Argument, ...] = (
     argument(
         "--from-data",
         action="store_true",
-        help="never measure, which is the default: sweeps come from data/recorded beside the notebooks",
+        help="never measure, which is the default: sweeps are read from data/recorded beside the notebooks",
     ),
     argument("--re-run", action="store_true", help="measure everything again, and record it"),
-    argument("--missing", action="store_true", help="measure what has no recording, and record it"),
+    argument("--missing", action="store_true", help="measure and record the sweeps without a recording"),
     argument(
         "--parameter",
         action="append",
@@ -33,33 +33,31 @@ VERIFY: tuple[Argument, ...] = (
 )
 
 
-def to_call(asked: argparse.Namespace) -> dict[str, Any]:
-    """The arguments of `ngbkit.publish.publish`.
-
-    Raises
-    ------
-    UsageError
-        Words that do not go together, or a parameter that does not read.
-    """
-    chosen = [name for name in ("from_data", "re_run", "missing") if getattr(asked, name)]
+def to_call(args: argparse.Namespace) -> dict[str, Any]:
+    """The keywords of `ngbkit.publish.publish`."""
+    chosen = [name for name in ("from_data", "re_run", "missing") if getattr(args, name)]
     if len(chosen) > 1:
-        raise UsageError("--from-data, --re-run and --missing exclude each other; give one of them.")
-    given = asked.notebooks or ["notebooks"]
+        raise UsageError("--from-data, --re-run and --missing exclude each other. Give one of them.")
+    notebooks = args.notebooks or ["notebooks"]
     parameters: dict[str, dict[str, Any]] = {}
-    for text in asked.parameter or ():
+    for text in args.parameter or ():
         name, equals, value = text.partition("=")
         notebook, dot, variable = name.rpartition(".")
         if not (equals and dot and variable.isidentifier()):
             raise UsageError(
-                f"--parameter {text!r} does not read; valid is NOTEBOOK.NAME=VALUE: 03-figures.networks=4."
+                f"invalid --parameter: got {text!r}; expected NOTEBOOK.NAME=VALUE, such as 03-figures.networks=4."
             )
-        parameters.setdefault(notebook, {})[variable] = _value(value)
+        parameters.setdefault(notebook, {})[variable] = _parse_value(value)
     measure = {"re_run": "always", "missing": "missing"}.get(chosen[0] if chosen else "", "never")
-    notebooks = given[0] if len(given) == 1 else given
-    return {"notebooks": notebooks, "out": asked.out, "measure": measure, "parameters": parameters}
+    return {
+        "notebooks": notebooks[0] if len(notebooks) == 1 else notebooks,
+        "out": args.out,
+        "measure": measure,
+        "parameters": parameters,
+    }
 
 
-def _value(text: str) -> Any:
+def _parse_value(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError:

@@ -1,13 +1,13 @@
-"""The words of a self-check: one table for the shell and the magic, and the call that they ask for."""
+"""The arguments of a self-check, for the shell and the magic, and the call that they ask for."""
 
 from __future__ import annotations
 
 import argparse
 from typing import Any
 
-from ngbkit.commands.arguments import Argument, argument
 from ngbkit.errors import UsageError
 from ngbkit.runs.selfcheck.check import GROUPS, ROUNDS
+from ngbkit.sweep.argument import Argument, argument
 
 TABLE: tuple[Argument, ...] = (
     argument(
@@ -16,63 +16,54 @@ TABLE: tuple[Argument, ...] = (
         type=int,
         help=f"pairs of processes that run the same block: {GROUPS} for a look (the default), 200 for a coverage",
     ),
-    argument("--hog", action="store_true", help="have a busy process beside every other group, and tell them apart"),
+    argument("--hog", action="store_true", help="run a busy process beside every other group, and report both"),
     argument("-r", "--repeats", metavar="N", type=int, help="timed samples a column (default: 100)"),
     argument(
         "--precision",
         metavar="SHARE",
-        help="in the place of --repeats: measure until the interval is this narrow on either side, such as 1%%",
+        help="instead of --repeats: measure until the interval is this narrow on either side, such as 1%%",
     ),
     argument("--threads", metavar="N", type=int, help="worker threads (default: one a core)"),
     argument(
-        "--full", action="store_true", help="measure the bias against the vendors' own tools too, some minutes more"
+        "--full",
+        action="store_true",
+        help="also measure the bias against the vendors' own tools, which takes some minutes",
     ),
     argument(
         "--disturbances",
         action="store_true",
-        help="in the place of all that: measure what each thing that ngbkit takes care of would do to the numbers",
+        help="instead: measure how each precaution of ngbkit changes the numbers when it is left out",
     ),
-    argument("--rounds", metavar="N", type=int, help=f"how often those take turns (default: {ROUNDS})"),
+    argument("--rounds", metavar="N", type=int, help=f"rounds of those (default: {ROUNDS})"),
     argument(
         "--run",
         metavar="ID",
         completes="run",
-        help="report on this earlier self-check, its id or how that begins, and measure no group",
+        help="report on the earlier self-check with this id, and measure no group",
     ),
 )
 _MEASURED = ("groups", "hog", "repeats", "precision")
 
 
-def to_call(asked: argparse.Namespace) -> dict[str, Any]:
-    """The keywords of `ngbkit.runs.selfcheck.run` that parsed arguments ask for.
-
-    Raises
-    ------
-    UsageError
-        An earlier run is asked for, and to measure something.
-    """
-    given = [name for name in _MEASURED if getattr(asked, name)]
-    if asked.run is not None and given:
+def to_call(args: argparse.Namespace) -> dict[str, Any]:
+    """The keywords of `ngbkit.runs.selfcheck.run`."""
+    measuring = [name for name in _MEASURED if getattr(args, name)]
+    if args.run is not None and measuring:
         raise UsageError(
-            f"--run {asked.run} reports on what was measured, and --{given[0]} is about measuring; give one of them."
+            f"--run {args.run} reports on an earlier self-check, and --{measuring[0]} is about measuring. Give one of "
+            "them."
         )
-    if asked.rounds is not None and not asked.full:
-        raise UsageError("--rounds is about the vendors' tools and disturbances; add --full or --disturbances.")
+    if args.rounds is not None and not args.full:
+        raise UsageError("--rounds is about the vendors' tools and disturbances. Add --full or --disturbances.")
     names = ("groups", "hog", "repeats", "precision", "threads", "full", "rounds")
-    wanted = {**{name: getattr(asked, name) for name in names}, "run_id": asked.run}
-    return {name: value for name, value in wanted.items() if value is not None}
+    keywords = {**{name: getattr(args, name) for name in names}, "run_id": args.run}
+    return {name: value for name, value in keywords.items() if value is not None}
 
 
-def to_disturbances(asked: argparse.Namespace) -> dict[str, Any]:
-    """The keywords of `ngbkit.runs.selfcheck.disturbances.measure` that parsed arguments ask for.
-
-    Raises
-    ------
-    UsageError
-        Something else is asked for too.
-    """
+def to_disturbances(args: argparse.Namespace) -> dict[str, Any]:
+    """The keywords of `ngbkit.runs.selfcheck.disturbances.measure`."""
     others = ("groups", "hog", "precision", "full", "run")
-    given = [name for name in others if getattr(asked, name)]
-    if given:
-        raise UsageError(f"--disturbances is a measurement of its own, and so is --{given[0]}; give one of them.")
-    return {name: getattr(asked, name) for name in ("rounds", "repeats", "threads") if getattr(asked, name) is not None}
+    conflicting = [name for name in others if getattr(args, name)]
+    if conflicting:
+        raise UsageError(f"--disturbances excludes --{conflicting[0]}: each is a measurement of its own. Give one.")
+    return {name: getattr(args, name) for name in ("rounds", "repeats", "threads") if getattr(args, name) is not None}

@@ -62,10 +62,10 @@ def load(path: str | os.PathLike[str]) -> Data:
     _require_h5py()
     try:
         with xr.open_datatree(source, engine="h5netcdf") as tree:
-            found = {node.path: _plain(node.to_dataset().load()) for node in tree.subtree}
+            datasets = {node.path: _plain(node.to_dataset().load()) for node in tree.subtree}
     except (OSError, ValueError) as error:
         raise UsageError(f"{source} does not read as a netCDF file: {error}. Save the dataset again.") from error
-    return found["/"] if len(found) == 1 else xr.DataTree.from_dict(found)
+    return datasets["/"] if len(datasets) == 1 else xr.DataTree.from_dict(datasets)
 
 
 def write_whole(target: Path, content: bytes | memoryview) -> None:
@@ -102,10 +102,10 @@ def _encoded(data: Data) -> memoryview:
     _require_h5py()
     import h5netcdf
 
-    found = {"/": data} if isinstance(data, xr.Dataset) else {node.path: node.to_dataset() for node in data.subtree}
+    nodes = {"/": data} if isinstance(data, xr.Dataset) else {node.path: node.to_dataset() for node in data.subtree}
     buffer = io.BytesIO()
     with h5netcdf.File(buffer, "w") as file:
-        for path, dataset in found.items():
+        for path, dataset in nodes.items():
             group = None if path == "/" else path
             dataset.dump_to_store(xr.backends.H5NetCDFStore(file, group=group, mode="a"))
     return buffer.getbuffer()

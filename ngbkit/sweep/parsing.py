@@ -1,4 +1,4 @@
-"""The values that a user's words stand for: lists of numbers, factors, shapes, labels with options."""
+"""Words on a command line, parsed: lists of numbers, factors, shapes, labels with options."""
 
 from __future__ import annotations
 
@@ -26,20 +26,15 @@ def split_words(line: str) -> list[str]:
 
     >>> split_words('resnet18 -c identity,openvino{"hint": "throughput"}')
     ['resnet18', '-c', 'identity,openvino{"hint": "throughput"}']
-
-    Raises
-    ------
-    UsageError
-        A quote or a brace that is not closed.
     """
-    lost = _LEFTOVER.search(_WORD.sub("", line))
-    if lost:
-        raise UsageError(f"{lost[0][0]} is opened in {line.strip()!r} and not closed.")
+    unclosed = _LEFTOVER.search(_WORD.sub("", line))
+    if unclosed:
+        raise UsageError(f"invalid line: got {line.strip()!r}, in which {unclosed[0][0]} is never closed. Close it.")
     return [_QUOTED.sub(lambda piece: piece[1] or piece[2] or piece[3] or "", word) for word in _WORD.findall(line)]
 
 
 def restore_quotes(label: str) -> str:
-    """A label with the quotes in its braces that a shell takes away, or that nobody wanted to type.
+    """A label with the quotes in its braces that a shell removes, or that the user left out.
 
     >>> restore_quotes("openvino{hint:throughput}"), restore_quotes("resnet18{img_size=160}")
     ('openvino{"hint":"throughput"}', 'resnet18{"img_size":160}')
@@ -51,67 +46,71 @@ def restore_quotes(label: str) -> str:
     return name + brace + quoted.replace("=", ":")
 
 
-def read_numbers(kind: str, text: str) -> list[Number]:
-    """The numbers that ``64,96``, ``1:6`` (both ends included) or ``1:9:2`` stands for.
+def parse_compilers(text: str) -> list[str]:
+    """The labels in ``identity,openvino{hint:throughput}``."""
+    labels = [restore_quotes(label) for label in split_labels(text)]
+    torn = next((label for label in labels if ":" in label.partition("{")[0]), None)
+    if torn is not None:
+        raise UsageError(
+            f"invalid compiler: got {torn!r}, without braces: a shell expands braces around a comma. "
+            """Quote them: -c 'openvino{"hint":"latency","precision":"f32"}'."""
+        )
+    return labels
 
-    Raises
-    ------
-    UsageError
-        It reads as none of these; `kind` says what it was meant to be.
-    """
+
+def parse_numbers(kind: str, text: str) -> list[Number]:
+    """The numbers in ``64,96``, ``1:6`` (both ends included) or ``1:9:2``; errors call them `kind`."""
     pieces = [piece.strip() for piece in text.split(",")]
     try:
-        return [number for piece in pieces for number in _stretch(piece)]
+        return [number for piece in pieces for number in _parse_range(piece)]
     except (ValueError, OverflowError):
         raise UsageError(
-            f"{kind} {text!r} does not read; write values as 64,96, or a range with both its ends as 1:6 or 1:9:2."
+            f"invalid {kind}: got {text!r}; expected values such as 64,96, or a range with both its ends such as 1:6 "
+            "or 1:9:2."
         ) from None
 
 
-def read_factors(given: Iterable[str]) -> dict[str, list[Number]]:
-    """The values by factor that several ``width=64,96`` ask for.
-
-    Raises
-    ------
-    UsageError
-        Not ``NAME=VALUES``, or a factor that is given twice.
-    """
+def parse_factors(texts: Iterable[str]) -> dict[str, list[Number]]:
+    """The values by factor in several ``width=64,96``."""
     factors: dict[str, list[Number]] = {}
-    for text in given:
+    for text in texts:
         name, equals, values = (part.strip() for part in text.partition("="))
         if not equals or not name.isidentifier():
             raise UsageError(
-                f"--factor {text!r} does not read; write it as --factor width=64,96 or --factor depth=1:6."
+                f"invalid --factor: got {text!r}; expected NAME=VALUES, such as --factor width=64,96 or --factor "
+                "depth=1:6."
             )
         if name in factors:
-            raise UsageError(f"the factor {name} is given twice; name all its values at once: --factor {name}=64,96.")
-        factors[name] = read_numbers(f"factor {name}", values)
+            raise UsageError(f"invalid --factor: got {name} twice. Give all its values at once: --factor {name}=64,96.")
+        factors[name] = parse_numbers(f"factor {name}", values)
     return factors
 
 
-def read_shape(text: str) -> tuple[int, ...]:
-    """The shape of one sample that ``3,224,224`` stands for.
-
-    Raises
-    ------
-    UsageError
-        It is not made of positive integers.
-    """
+def parse_shape(text: str) -> tuple[int, ...]:
+    """The shape of one sample in ``3,224,224``."""
     sides = [side.strip() for side in text.strip("(), ").split(",")]
     if not all(side.isdecimal() and int(side) for side in sides):
-        raise UsageError(f"--input-shape {text!r} does not fit; valid is the shape of one sample, such as 3,224,224.")
+        raise UsageError(f"invalid --input-shape: got {text!r}; expected the shape of one sample, such as 3,224,224.")
     return tuple(int(side) for side in sides)
 
 
-def read_statuses(given: Iterable[str] | None) -> list[str]:
-    """The statuses that one or more ``timeout,crashed`` name."""
-    return [status for text in given or () for status in split_labels(text)]
+def parse_statuses(texts: Iterable[str] | None) -> list[str]:
+    """The statuses in several ``timeout,crashed``."""
+    return [status for text in texts or () for status in split_labels(text)]
 
 
-def _stretch(piece: str) -> list[Number]:
+def format_numbers(values: Sequence[Number]) -> str:
+    """The numbers as `parse_numbers` reads them, as a range if they are one."""
+    first, last = values[0], values[-1]
+    if len(values) > 2 and isinstance(first, int) and list(values) == list(range(first, first + len(values))):
+        return f"{first}:{last}"
+    return ",".join(map(str, values))
+
+
+def _parse_range(piece: str) -> list[Number]:
     if not _RANGE.fullmatch(piece):
-        return [_number(piece)]
-    first, last, *steps = (_number(part) for part in piece.split(":"))
+        return [_parse_number(piece)]
+    first, last, *steps = (_parse_number(part) for part in piece.split(":"))
     step = steps[0] if steps else 1
     count = int((last - first) / step + 1e-9) + 1 if step else 0
     if not step or (last - first) * step < 0 or count > _MOST_VALUES:
@@ -119,7 +118,7 @@ def _stretch(piece: str) -> list[Number]:
     return [first + index * step for index in range(count)]
 
 
-def _number(text: str) -> Number:
+def _parse_number(text: str) -> Number:
     try:
         return int(text)
     except ValueError:
@@ -127,11 +126,3 @@ def _number(text: str) -> Number:
     if number != number or abs(number) == float("inf"):
         raise ValueError(text)
     return number
-
-
-def write_numbers(values: Sequence[Number]) -> str:
-    """The numbers as `read_numbers` takes them: a range where they are one."""
-    first, last = values[0], values[-1]
-    if len(values) > 2 and isinstance(first, int) and list(values) == list(range(first, first + len(values))):
-        return f"{first}:{last}"
-    return ",".join(map(str, values))

@@ -1,4 +1,4 @@
-"""What a trial leaves behind: a measurement or a failure, to and from plain JSON.
+"""Records: the measurement or the failure of a trial, to and from plain JSON.
 
 Format history
 --------------
@@ -6,7 +6,7 @@ Format history
     The first.
 2
     ``compile_time_warm_s``, ``disturbed_rounds``, ``calls_per_sample``, ``process_cpu_percent``, ``interleaved``,
-    ``looks``. A record of format 1 reads as one of a trial that had nothing to say about them.
+    ``looks``. A record of format 1 has their defaults.
 3
     ``gpu_memory_bytes``; ``clock`` and ``flushed`` in a contract.
 """
@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
 from ngbkit.errors import JournalError
+from ngbkit.sweep.variable import variable
 
 FORMAT = 3
 _READABLE = (1, 2, 3)
@@ -28,13 +29,13 @@ Status = Literal[
 ]
 STATUSES: tuple[str, ...] = get_args(Status)
 OPEN = ("pending", "predicted")
-"""The statuses of trials that nothing was measured of yet."""
+"""The statuses of trials without a measurement yet."""
 Stage = Literal["export", "build", "compile", "check", "measure", "engine"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contract:
-    """What is inside a timed call. Columns of different contracts are not to be compared as if they were alike.
+    """What a timed call includes. Columns of different contracts must not be compared as if they were alike.
 
     Parameters
     ----------
@@ -122,23 +123,70 @@ class Measurement:
     trial_id: str
     latency_s: tuple[float, ...]
     rounds: tuple[int, ...]
-    compile_time_s: float
-    first_call_time_s: float
+    compile_time_s: float = field(
+        metadata=variable("compile_time", "s", "conversion and compilation time with empty caches")
+    )
+    first_call_time_s: float = field(
+        metadata=variable("first_call_time", "s", "time of the first call after compilation")
+    )
     contract: Contract
     rmse: float
     baseline_rmse: float
-    max_abs_error: float
-    compile_time_warm_s: float | None = None
-    calls_per_sample: int = 1
+    max_abs_error: float = field(
+        metadata=variable("max_abs_error", "1", "largest absolute error against the float64 reference")
+    )
+    compile_time_warm_s: float | None = field(
+        default=None,
+        metadata=variable(
+            "compile_time_warm",
+            "s",
+            "compilation time in a new process with what the first left in the compiler's cache",
+            "NaN where the compiler keeps none",
+        ),
+    )
+    calls_per_sample: int = field(
+        default=1,
+        metadata=variable(
+            "calls_per_sample", "1", "calls in a row that a sample is the mean of", "above 1 for short calls"
+        ),
+    )
     disturbed_rounds: tuple[int, ...] = ()
-    interleaved: bool = True
-    looks: int = 0
-    cpu_percent: float | None = None
-    process_cpu_percent: float | None = None
-    peak_memory_bytes: int | None = None
-    gpu_percent: float | None = None
-    gpu_memory_bytes: int | None = None
-    energy_j: float | None = None
+    interleaved: bool = field(
+        default=True,
+        metadata=variable(
+            "interleaved", "1", "whether the compilers of the group took turns", "0 where memory did not hold them all"
+        ),
+    )
+    looks: int = field(
+        default=0,
+        metadata=variable("looks", "1", "how often the stopping rule looked at the interval", "0 with fixed repeats"),
+    )
+    cpu_percent: float | None = field(
+        default=None, metadata=variable("cpu_percent", "%", "CPU use of the machine while measuring", "of all cores")
+    )
+    process_cpu_percent: float | None = field(
+        default=None,
+        metadata=variable("process_cpu_percent", "%", "CPU use of the measuring process alone", "of all cores"),
+    )
+    peak_memory_bytes: int | None = field(
+        default=None, metadata=variable("peak_memory", "B", "peak resident memory of the measuring process")
+    )
+    gpu_percent: float | None = field(
+        default=None,
+        metadata=variable("gpu_percent", "%", "use of the accelerator while measuring", "NaN where there is none"),
+    )
+    gpu_memory_bytes: int | None = field(
+        default=None,
+        metadata=variable(
+            "gpu_memory", "B", "peak memory taken of the accelerator while measuring", "NaN where there is none"
+        ),
+    )
+    energy_j: float | None = field(
+        default=None,
+        metadata=variable(
+            "energy", "J", "energy that the accelerator takes for one call", "NaN where it does not tell"
+        ),
+    )
     facts: Mapping[str, Any] = field(default_factory=dict)
     started_at: float = 0.0
 
@@ -148,7 +196,7 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """A trial that was tried and did not give a measurement.
+    """A trial that gave no measurement.
 
     Parameters
     ----------
@@ -198,7 +246,7 @@ def from_json(data: Mapping[str, Any]) -> Record:
     version, kind = fields.pop("format", None), fields.pop("kind", None)
     if version not in _READABLE:
         raise JournalError(
-            f"a record of format {version!r} came; this ngbkit reads up to format {FORMAT}. Install a newer ngbkit."
+            f"invalid record: got format {version!r}; expected at most {FORMAT}. Install a newer ngbkit."
         )
     try:
         if kind == "failure":
@@ -209,5 +257,5 @@ def from_json(data: Mapping[str, Any]) -> Record:
                 fields[name] = tuple(fields[name])
             return Measurement(**fields)
     except (TypeError, KeyError) as error:
-        raise JournalError(f"a record of kind {kind!r} does not read: {error}.") from error
-    raise JournalError(f"a record of kind {kind!r} came; valid are 'measurement' and 'failure'.")
+        raise JournalError(f"invalid record of kind {kind!r}: {error}.") from error
+    raise JournalError(f"invalid record: got kind {kind!r}; expected 'measurement' or 'failure'.")

@@ -10,17 +10,18 @@ from typing import Any
 import pytest
 from IPython.core.magic_arguments import MagicArgumentParser
 
+from ngbkit.api import Sweep
 from ngbkit.commands import arguments
 from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.sweep import parsing
-from ngbkit.sweep.grid import Sweep
+from ngbkit.sweep.option import format_options
 
 
 def parser(kind: type[argparse.ArgumentParser] = arguments.Parser) -> argparse.ArgumentParser:
-    made = kind("ngbench")
+    shell = kind("ngbench")
     for argument in (arguments.WORKLOADS, *arguments.SWEEP):
-        made.add_argument(*argument.flags, **argument.keywords)
-    return made
+        shell.add_argument(*argument.flags, **argument.keywords)
+    return shell
 
 
 def sweep_of(line: str) -> Sweep:
@@ -43,44 +44,44 @@ def sweep_of(line: str) -> Sweep:
 )
 def test_numbers_are_lists_and_ranges_with_both_ends(text: str, numbers: list[float]) -> None:
     """As people write them; whole numbers stay whole."""
-    found = parsing.read_numbers("depth", text)
+    result = parsing.parse_numbers("depth", text)
 
-    assert numbers == found
-    assert [type(number) for number in found] == [float if "." in text else int] * len(found)
+    assert numbers == result
+    assert [type(number) for number in result] == [float if "." in text else int] * len(result)
 
 
 @pytest.mark.parametrize("text", ["", "a", "1,", "1:", "6:1", "1:9:0", "1:2:3:4", "nan", "1:inf", "1:1e12"])
 def test_numbers_that_do_not_read_are_refused(text: str) -> None:
     """The error says what came, what it was for, and how to write it."""
-    with pytest.raises(UsageError, match=r"depth .* does not read; write values as 64,96, or a range"):
-        parsing.read_numbers("depth", text)
+    with pytest.raises(UsageError, match=r"invalid depth: got .*; expected values such as 64,96, or a range"):
+        parsing.parse_numbers("depth", text)
 
 
 def test_factors_are_read_by_name() -> None:
     """One NAME=VALUES a factor."""
-    found = parsing.read_factors(["width=64,96", "depth = 1:3"])
+    result = parsing.parse_factors(["width=64,96", "depth = 1:3"])
 
-    assert {"width": [64, 96], "depth": [1, 2, 3]} == found
+    assert {"width": [64, 96], "depth": [1, 2, 3]} == result
 
 
-@pytest.mark.parametrize(("given", "told"), [(["width"], "--factor width=64,96"), (["w=1", "w=2"], "given twice")])
-def test_factors_that_do_not_read_are_refused(given: list[str], told: str) -> None:
+@pytest.mark.parametrize(("texts", "message"), [(["width"], "--factor width=64,96"), (["w=1", "w=2"], "got w twice")])
+def test_factors_that_do_not_read_are_refused(texts: list[str], message: str) -> None:
     """Nothing is guessed, and no value is silently dropped."""
-    with pytest.raises(UsageError, match=told):
-        parsing.read_factors(given)
+    with pytest.raises(UsageError, match=message):
+        parsing.parse_factors(texts)
 
 
 @pytest.mark.parametrize(("text", "shape"), [("3,224,224", (3, 224, 224)), ("(16,)", (16,)), ("4", (4,))])
 def test_shapes_are_read(text: str, shape: tuple[int, ...]) -> None:
     """With or without the brackets of Python."""
-    assert shape == parsing.read_shape(text)
+    assert shape == parsing.parse_shape(text)
 
 
 @pytest.mark.parametrize("text", ["", "3,0", "3,-1", "3x224", "a"])
 def test_shapes_that_do_not_read_are_refused(text: str) -> None:
     """A shape is of one sample, and positive."""
-    with pytest.raises(UsageError, match="valid is the shape of one sample"):
-        parsing.read_shape(text)
+    with pytest.raises(UsageError, match="expected the shape of one sample"):
+        parsing.parse_shape(text)
 
 
 @pytest.mark.parametrize(
@@ -103,12 +104,12 @@ def test_a_line_is_split_into_words(line: str, expected: list[str]) -> None:
 @pytest.mark.parametrize("line", ["resnet18 'a", 'x "', 'openvino{"hint"'])
 def test_a_quote_that_is_not_closed_is_refused(line: str) -> None:
     """Nothing of the line is dropped silently."""
-    with pytest.raises(UsageError, match=r"is opened in .* and not closed"):
+    with pytest.raises(UsageError, match=r"is never closed"):
         parsing.split_words(line)
 
 
 @pytest.mark.parametrize(
-    ("came", "label"),
+    ("text", "label"),
     [
         ("openvino{hint:throughput}", 'openvino{"hint":"throughput"}'),
         ("openvino{hint=throughput,precision=f32}", 'openvino{"hint":"throughput","precision":"f32"}'),
@@ -118,22 +119,28 @@ def test_a_quote_that_is_not_closed_is_refused(line: str) -> None:
         ("identity", "identity"),
     ],
 )
-def test_quotes_that_a_shell_took_are_put_back(came: str, label: str) -> None:
+def test_quotes_that_a_shell_took_are_put_back(text: str, label: str) -> None:
     """What bash makes of the natural spelling is understood."""
-    assert label == parsing.restore_quotes(came)
+    assert label == parsing.restore_quotes(text)
 
 
 def test_a_line_becomes_a_sweep() -> None:
     """Every option arrives, wherever the workloads stand."""
-    found = sweep_of(
+    result = sweep_of(
         'blocks.conv -c identity,openvino{"hint":"throughput"} -c tvm -b 1,2 -b 4 -r 7 blocks.mha '
         "--factor width=64,96 --factor depth=1:3 --threads 2 --timeout 9.5 --seed 3"
     )
 
-    assert ("conv", "mha") == tuple(workload.name for workload in found.workloads)
-    assert ("identity", 'openvino{"hint":"throughput"}', "tvm") == found.compilers
-    assert ((1, 2, 4), 7, 2, 9.5, 3) == (found.batch_sizes, found.repeats, found.threads, found.timeout_s, found.seed)
-    assert {"width": (64, 96), "depth": (1, 2, 3)} == found.factors
+    assert ("conv", "mha") == tuple(workload.name for workload in result.workloads)
+    assert ("identity", 'openvino{"hint":"throughput"}', "tvm") == result.compilers
+    assert ((1, 2, 4), 7, 2, 9.5, 3) == (
+        result.batch_sizes,
+        result.repeats,
+        result.threads,
+        result.timeout_s,
+        result.seed,
+    )
+    assert {"width": (64, 96), "depth": (1, 2, 3)} == result.factors
 
 
 def test_what_is_not_said_is_as_by_default() -> None:
@@ -151,53 +158,53 @@ def test_what_is_not_said_is_as_by_default() -> None:
 )
 def test_a_sweep_becomes_its_words_again(line: str) -> None:
     """What a list of runs shows asks for the same sweep."""
-    found = sweep_of(line)
-    parsing = [line.split()[0], *arguments.to_words(found)]
+    result = sweep_of(line)
+    parsing = [line.split()[0], *format_options(result)]
 
-    assert found == arguments.to_sweep(arguments.parse(parser(), parsing))
+    assert result == arguments.to_sweep(arguments.parse(parser(), parsing))
 
 
 def test_ranges_are_written_as_ranges() -> None:
     """Thirty batch sizes do not fill a line."""
-    assert ["-c", "identity", "-b", "1:30", "-r", "100"] == arguments.to_words(sweep_of("resnet18 -b 1:30"))
+    assert ["-c", "identity", "-b", "1:30", "-r", "100"] == format_options(sweep_of("resnet18 -b 1:30"))
 
 
 @pytest.mark.parametrize("kind", [arguments.Parser, MagicArgumentParser])
 def test_the_table_makes_the_parsers_of_the_magics_and_of_the_shell(kind: type[argparse.ArgumentParser]) -> None:
     """Both understand the same words."""
-    asked = arguments.parse(parser(kind), ["resnet18", "-c", "identity", "--devices", "cpu", "net.onnx"])
+    args = arguments.parse(parser(kind), ["resnet18", "-c", "identity", "--devices", "cpu", "net.onnx"])
 
-    assert (["resnet18", "net.onnx"], ["identity"], ["cpu"]) == (asked.workloads, asked.compilers, asked.devices)
+    assert (["resnet18", "net.onnx"], ["identity"], ["cpu"]) == (args.workloads, args.compilers, args.devices)
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ("resnet18 --batchsize 1", "unknown option '--batchsize'. Did you mean --batch-sizes"),
         ("resnet18 -c opnvino", "Did you mean openvino"),
-        ("resnet18 -d orin", "unknown device 'orin'. Valid: cpu"),
+        ("resnet18 -d orin", "unknown device 'orin'. Expected cpu"),
         ("resnet81", "Did you mean resnet18"),
-        ("resnet18 -b 0", "batch size 0 does not fit"),
-        ("resnet18 -b -1", "batch size -1 does not fit"),
+        ("resnet18 -b 0", "invalid batch size: got 0"),
+        ("resnet18 -b -1", "invalid batch size: got -1"),
         ("resnet18 -r 1.5", "invalid int value: '1.5'"),
-        ("", "at least one workload"),
+        ("", "invalid workloads: got none"),
     ],
 )
-def test_bad_words_get_a_clear_error(line: str, told: str) -> None:
+def test_bad_words_get_a_clear_error(line: str, message: str) -> None:
     """What came, what is valid, the nearest names."""
-    with pytest.raises(UsageError, match=told.replace("?", r"\?")):
+    with pytest.raises(UsageError, match=message.replace("?", r"\?")):
         sweep_of(line)
 
 
 def test_braces_that_a_shell_expanded_are_recognised() -> None:
     """bash makes two words of one label with two options; the error says to quote it."""
-    with pytest.raises(UsageError, match=r"has lost its braces, .* Put it in quotes"):
+    with pytest.raises(UsageError, match=r"without braces: .* Quote them"):
         sweep_of("resnet18 -c openvinohint:throughput")
 
 
 def test_a_word_too_many_is_refused() -> None:
     """A command without workloads takes no further word."""
-    with pytest.raises(UsageError, match="'extra' is too much"):
+    with pytest.raises(UsageError, match="unexpected argument 'extra'"):
         arguments.parse(arguments.Parser("ngbkit runs"), ["extra"])
 
 
@@ -209,19 +216,19 @@ def test_each_device_gets_an_engine_of_the_users_cluster(monkeypatch: pytest.Mon
         return SimpleNamespace(view=SimpleNamespace(client=client), device=device, target=target)
 
     monkeypatch.setattr("ngbkit.cluster.attach.attach", attach)
-    found = arguments.to_engines("mine", ["a", "b"])
+    result = arguments.to_engines("mine", ["a", "b"])
 
-    assert {"a": None, "b": 7} == {label: engine.target for label, engine in found.items()}
+    assert {"a": None, "b": 7} == {label: engine.target for label, engine in result.items()}
     assert {} == arguments.to_engines(None, ["a"])
-    with pytest.raises(UsageError, match="has 2 engine"):
+    with pytest.raises(UsageError, match="got 2 engine"):
         arguments.to_engines("mine", ["a", "b", "c"])
 
 
 def test_devices_of_the_users_cluster_may_have_any_label(tmp_path: Path) -> None:
     """Only what ngbkit would start itself must be known to it."""
-    asked = arguments.parse(parser(), ["resnet18", "-d", "orin", "--cluster", str(tmp_path)])
+    args = arguments.parse(parser(), ["resnet18", "-d", "orin", "--cluster", str(tmp_path)])
 
-    assert ("orin",) == arguments.to_sweep(asked).devices
+    assert ("orin",) == arguments.to_sweep(args).devices
 
 
 def test_unknown_options_name_the_nearest() -> None:
@@ -244,7 +251,7 @@ def test_how_long_to_measure_is_said_by_repeats_or_by_a_precision() -> None:
         sweep.max_seconds,
         sweep.interleave,
     )
-    assert "--precision 0.02 --min-rounds 12 --max-seconds 30 --sequential" in " ".join(arguments.to_words(sweep))
-    assert sweep == sweep_of("blocks.conv " + " ".join(arguments.to_words(sweep)))
-    with pytest.raises(UsageError, match="the one says how many samples to take, the other when to stop"):
+    assert "--precision 0.02 --min-rounds 12 --max-seconds 30 --sequential" in " ".join(format_options(sweep))
+    assert sweep == sweep_of("blocks.conv " + " ".join(format_options(sweep)))
+    with pytest.raises(UsageError, match="the one is a number of samples, the other says when to stop"):
         sweep_of("resnet18 -r 10 --precision 2%")

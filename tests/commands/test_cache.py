@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from keeping import DAY_S, carry_out
+from keeping import DAY_S, run_cache
 
-from ngbkit.commands.cache_arguments import read_age, read_size, write_size
+from ngbkit.commands.cache import format_size, parse_age, parse_size
 from ngbkit.errors import UsageError
 
 
@@ -23,13 +23,13 @@ from ngbkit.errors import UsageError
 )
 def test_sizes_are_read_as_people_write_them(text: str, size: int) -> None:
     """In powers of 1000, or of 1024 with an i."""
-    assert size == read_size(text)
+    assert size == parse_size(text)
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("30d", 30 * DAY_S), ("12h", 43200.0), ("2w", 14 * DAY_S), ("90 s", 90)])
 def test_ages_are_read_as_people_write_them(text: str, seconds: float) -> None:
     """A number and its unit."""
-    assert seconds == read_age(text)
+    assert seconds == parse_age(text)
 
 
 @pytest.mark.parametrize(
@@ -37,31 +37,31 @@ def test_ages_are_read_as_people_write_them(text: str, seconds: float) -> None:
 )
 def test_sizes_are_written_with_three_digits(size: int, text: str) -> None:
     """In the unit that suits them."""
-    assert text == write_size(size)
+    assert text == format_size(size)
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (("clean",), "--keep 5GB, --older-than 30d, or names"),
-        (("clean", "--keep", "much"), "--keep 'much' does not read"),
-        (("clean", "--keep", "iB"), "--keep 'iB' does not read"),
-        (("clean", "--keep", "-5"), "--keep '-5' does not read"),
-        (("clean", "--older-than", "30"), "--older-than '30' does not read"),
-        (("list", "--keep", "5GB"), "--keep goes with clean, not with list"),
-        (("export", "a.tar", "--with-libraries"), "--with-libraries goes with import"),
-        (("clean", "--keep", "0", "--overwrite"), "--overwrite goes with export"),
+        (("clean", "--keep", "much"), "invalid size 'much'"),
+        (("clean", "--keep", "iB"), "invalid size 'iB'"),
+        (("clean", "--keep", "-5"), "invalid size '-5'"),
+        (("clean", "--older-than", "30"), "invalid age '30'"),
+        (("list", "--keep", "5GB"), "invalid option --keep: got it with list; expected clean"),
+        (("export", "a.tar", "--with-libraries"), "invalid option --with-libraries: got it with export; expected import"),
+        (("clean", "--keep", "0", "--overwrite"), "invalid option --overwrite: got it with clean; expected export"),
         (("export",), "export needs a file"),
         (("import",), "import needs a file"),
         (("export", "."), "is a folder"),
-        (("export", "a.tar"), "keeps no whole result of tuning"),
-        (("import", "none.tar"), "none.tar cannot be read"),
+        (("export", "a.tar"), "has no complete result of tuning"),
+        (("import", "none.tar"), "cannot read none.tar"),
         (("eat",), "invalid choice: 'eat'"),
     ],
 )
-def test_what_does_not_go_together_is_told(words: tuple[str, ...], told: str) -> None:
+def test_what_does_not_go_together_is_told(words: tuple[str, ...], message: str) -> None:
     """Before anything is touched."""
     with pytest.raises(UsageError) as raised:
-        carry_out(*words)
+        run_cache(*words)
 
-    assert told in str(raised.value)
+    assert message in str(raised.value)

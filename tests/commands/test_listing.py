@@ -13,11 +13,11 @@ import pytest
 from patience import limit_s
 
 from ngbkit import registry
+from ngbkit.api import Sweep
 from ngbkit.commands import listing
 from ngbkit.compilers.base import Compiler, Option, always
 from ngbkit.errors import RunNotFoundError, UnknownNameError, UsageError
 from ngbkit.hardware import environment
-from ngbkit.sweep.grid import Sweep
 from ngbkit.sweep.journal import Journal
 from ngbkit.sweep.records import Failure
 
@@ -26,12 +26,12 @@ def test_devices_say_what_they_are() -> None:
     """This machine's own with its chip and the cores that can be used."""
     (device,) = listing.list_devices()
 
-    assert ("cpu", environment.cores_usable()) == (device["device"], device["cores"])
+    assert ("cpu", environment.count_usable_cores()) == (device["device"], device["cores"])
     assert device["chip"]
 
 
 def absent(name: str = "absent", **fields: Any) -> Compiler:
-    about: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "summary": "not here",
         "forms": {"onnx": ()},
         "packages": ("no-such-package", "numpy"),
@@ -42,14 +42,14 @@ def absent(name: str = "absent", **fields: Any) -> Compiler:
             "fast": Option(default=True, help="?"),
         },
     }
-    return Compiler(name=name, **{**about, **fields})
+    return Compiler(name=name, **{**defaults, **fields})
 
 
 def offer(monkeypatch: pytest.MonkeyPatch, *compilers: Compiler) -> None:
     """Have these compilers and no others."""
-    known = {compiler.name: compiler for compiler in compilers}
-    monkeypatch.setattr(registry, "load_all", lambda group: known)
-    monkeypatch.setattr(registry, "load", lambda group, name: known[name])
+    registered = {compiler.name: compiler for compiler in compilers}
+    monkeypatch.setattr(registry, "load_all", lambda group: registered)
+    monkeypatch.setattr(registry, "load", lambda group, name: registered[name])
 
 
 def test_compilers_say_what_is_missing_and_the_way_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,7 +70,7 @@ def test_a_compiler_that_works_on_one_accelerator_is_available(monkeypatch: pyte
     probes = {"cpu": always, "cuda": lambda: "there is no driver"}
     offer(monkeypatch, absent(packages=("numpy",), accelerators=probes))
     (row,) = listing.list_compilers()
-    (line,) = listing.write_compilers([row])
+    (line,) = listing.summarize_compilers([row])
 
     assert (True, "", {"cpu": "", "cuda": "there is no driver"}) == (
         row["available"],
@@ -103,7 +103,7 @@ def test_a_probe_that_raises_is_told_and_hides_no_other_compiler(monkeypatch: py
     offer(monkeypatch, absent("bad", packages=("numpy",), accelerators={"cpu": probe}), absent("good", packages=()))
     bad, good = listing.list_compilers()
 
-    assert "cannot be told: OSError: no such library" in bad["missing"]
+    assert "its probe raised OSError: no such library" in bad["missing"]
     assert (False, True) == (bad["available"], good["available"])
 
 
@@ -117,7 +117,7 @@ def test_all_about_a_compiler_is_a_sheet(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "3 by default, or 1: how much" in sheet
     assert "true by default" in sheet
     assert "an ONNX file" in sheet
-    assert "what it compiled and what its tuning found" in sheet
+    assert "compiled networks and results of tuning" in sheet
     assert "other" not in sheet
 
 
@@ -204,7 +204,7 @@ def test_failures_need_a_run_and_lines(state_dir: Path) -> None:
     """Both are told."""
     with pytest.raises(RunNotFoundError):
         listing.list_failures("2099")
-    with pytest.raises(UsageError, match="--lines 0 does not fit"):
+    with pytest.raises(UsageError, match="invalid --lines: got 0"):
         listing.describe_failures([], 0)
 
 
@@ -288,7 +288,7 @@ def test_sheets_are_one_table_of_a_page() -> None:
 def test_nothing_that_a_terminal_would_obey_is_written() -> None:
     """A compiler prints colours, and a file that came from elsewhere may hold worse."""
     rows = [{"name": "\x1b[31mred\x1b[0m\x07 and\tplain"}]
-    written = listing.to_text(rows, ""), listing.to_sheets(rows, ""), listing.to_html(rows, "")
+    renderings = listing.to_text(rows, ""), listing.to_sheets(rows, ""), listing.to_html(rows, "")
 
-    assert all("\x1b" not in text and "\x07" not in text for text in written)
-    assert written[0].splitlines()[1].startswith("red")
+    assert all("\x1b" not in text and "\x07" not in text for text in renderings)
+    assert renderings[0].splitlines()[1].startswith("red")

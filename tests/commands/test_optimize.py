@@ -13,7 +13,7 @@ from onnxgraphs import Builder, residual, write
 from ngbkit import cli, predictor, set_options
 from ngbkit.commands import optimize
 from ngbkit.commands.arguments import parse
-from ngbkit.commands.optimize_arguments import OPTIMIZE
+from ngbkit.commands.optimize import OPTIMIZE
 from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.optimizer import costs
 from ngbkit.optimizer.optimise import TOP
@@ -34,16 +34,16 @@ def branches(tmp_path: Path) -> Path:
 def labels(tmp_path: Path) -> Path:
     """Networks whose seconds are a price for each operator."""
     graphs = [read(residual(tmp_path, width, blocks)) for width in (8, 16, 24) for blocks in (1, 2, 3, 4)]
-    found = Examples(
+    labels = Examples(
         graphs=tuple(graphs),
-        seconds=np.array([[1e-4 * len(one.operators)] for one in graphs]),
+        seconds=np.array([[1e-4 * len(node.operators)] for node in graphs]),
         runtimes=(("cpu", "onnxruntime"),),
-        names=tuple(f"n{at}" for at in range(12)),
+        names=tuple(f"n{index}" for index in range(12)),
         families=("a",) * 12,
-        parents=tuple(f"n{at}" for at in range(12)),
+        parents=tuple(f"n{index}" for index in range(12)),
         rules=("",) * 12,
     )
-    return examples.save(found, tmp_path / "labels.nc")
+    return examples.save(labels, tmp_path / "labels.nc")
 
 
 def asked(*words: str) -> argparse.Namespace:
@@ -56,11 +56,11 @@ def test_the_verb_writes_what_it_keeps(branches: Path, tmp_path: Path, capsys: p
     words = ["optimize", str(branches), "--cost", "flops", "--no-guard", "--top", "1", "-r", "6", "-o", str(out)]
 
     assert 0 == cli.main([*words, "--rules", "sum-branches", "--quiet", "--json"])
-    told = json.loads(capsys.readouterr().out)
+    report = json.loads(capsys.readouterr().out)
 
-    assert ("branches", "onnxruntime", 0) == (told["network"], told["compiler"], told["chosen"])
-    assert ["sum-branches"] * 2 == [name for name, _ in told["tried"][0]["steps"]]
-    assert ["Conv", "Relu"] * 2 == [one.kind for one in read(out).operators]
+    assert ("branches", "onnxruntime", 0) == (report["network"], report["compiler"], report["chosen"])
+    assert ["sum-branches"] * 2 == [name for name, _ in report["tried"][0]["steps"]]
+    assert ["Conv", "Relu"] * 2 == [node.kind for node in read(out).operators]
     assert 0 == cli.main([*words, "--rules", "split-conv", "--quiet"])
     assert "the original stays" in capsys.readouterr().out
 
@@ -68,12 +68,12 @@ def test_the_verb_writes_what_it_keeps(branches: Path, tmp_path: Path, capsys: p
 def test_a_cost_model_is_learned_once(labels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And kept by what it was learned from."""
     words = ["resnet18", "--cost", "linear", "--labels", str(labels)]
-    first = optimize.to_cost(asked(*words))
+    first = optimize.find_cost(asked(*words))
     monkeypatch.setattr(predictor, "fit", lambda *_, **__: pytest.fail("learned again"))
-    again = optimize.to_cost(asked(*words))
+    again = optimize.find_cost(asked(*words))
     graphs = examples.load(labels).graphs
 
-    np.testing.assert_allclose(first(graphs), [1e-4 * len(one.operators) for one in graphs], rtol=1e-3)
+    np.testing.assert_allclose(first(graphs), [1e-4 * len(node.operators) for node in graphs], rtol=1e-3)
     np.testing.assert_array_equal(first(graphs), again(graphs))
 
 
@@ -81,7 +81,7 @@ def test_a_saved_predictor_is_a_cost_model(labels: Path, tmp_path: Path) -> None
     """By its file."""
     file = predictor.fit(examples.load(labels), "linear").save(tmp_path / "mine.safetensors")
 
-    assert optimize.to_cost(asked("resnet18", "--cost", str(file)))(examples.load(labels).graphs[:1]) > 0
+    assert optimize.find_cost(asked("resnet18", "--cost", str(file)))(examples.load(labels).graphs[:1]) > 0
 
 
 def test_a_cost_model_of_another_device_is_refused(labels: Path) -> None:
@@ -89,36 +89,36 @@ def test_a_cost_model_of_another_device_is_refused(labels: Path) -> None:
     words = ["resnet18", "--cost", "linear", "--labels", str(labels)]
 
     with pytest.raises(UnknownNameError, match="orin"):
-        optimize.to_cost(asked(*words, "-d", "orin"))
+        optimize.find_cost(asked(*words, "-d", "orin"))
     with set_options(device="orin"), pytest.raises(UnknownNameError, match="orin"):
-        optimize.to_cost(asked(*words))
-    assert callable(optimize.to_cost(asked(*words)))
+        optimize.find_cost(asked(*words))
+    assert callable(optimize.find_cost(asked(*words)))
 
 
 @pytest.mark.parametrize(
-    ("words", "error", "said"),
+    ("words", "error", "message"),
     [
-        (["--cost", "gnn"], UsageError, "name them by --labels"),
+        (["--cost", "gnn"], UsageError, "Name them by --labels"),
         (["--cost", "gmm"], UnknownNameError, "gnn"),
-        (["--cost", "gnn", "--labels", "nowhere.nc"], UsageError, "no file nowhere.nc"),
+        (["--cost", "gnn", "--labels", "nowhere.nc"], UsageError, "nowhere.nc, which is no file"),
         (["--runtime", "onnxrun"], UnknownNameError, "onnxruntime"),
         (["--rules", "merge-conv"], UnknownNameError, "merge-convs"),
     ],
 )
-def test_words_that_do_not_fit_are_errors(words: list[str], error: type[Exception], said: str) -> None:
+def test_words_that_do_not_fit_are_errors(words: list[str], error: type[Exception], message: str) -> None:
     """Before anything is built."""
-    with pytest.raises(error, match=said):
-        optimize.see_to_optimizing(asked("resnet18", *words))
+    with pytest.raises(error, match=message):
+        optimize.answer_optimize(asked("resnet18", *words))
 
 
 def test_flops_need_nothing() -> None:
     """The default."""
-    assert costs.operations is optimize.to_cost(asked("resnet18"))
+    assert costs.operations is optimize.find_cost(asked("resnet18"))
 
 
 def test_the_words_say_what_the_code_does() -> None:
     """Defaults and names stand in the help, which imports none of it."""
-    told = {argument.flags[-1]: argument for argument in OPTIMIZE}
+    report = {argument.flags[-1]: argument for argument in OPTIMIZE}
 
-    assert (TOP, USUAL.seconds) == (told["--top"].settings["default"], told["--seconds"].settings["default"])
-    assert all(name in told["--cost"].help for name in KINDS)
+    assert (TOP, USUAL.seconds) == (report["--top"].settings["default"], report["--seconds"].settings["default"])
+    assert all(name in report["--cost"].help for name in KINDS)

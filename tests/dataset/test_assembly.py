@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from ngbkit.api import Sweep
 from ngbkit.dataset import assembly as datasets
 from ngbkit.dataset import synthetic
 from ngbkit.errors import JournalError, UsageError
 from ngbkit.sweep import journal
-from ngbkit.sweep.grid import Sweep
 from ngbkit.sweep.records import Contract, Failure, Measurement
 from ngbkit.sweep.trials import Trial
+from ngbkit.sweep.variables import VARIABLES
 from ngbkit.workloads.base import Workload
 
 
@@ -39,34 +40,34 @@ def measurement(trial: Trial, latency_s=(2.0, 1.0, 4.0, 3.0), **more) -> Measure
 
 def test_dims_are_those_of_the_design():
     """The dims are device, workload, the factors, compiler, batch size and repeat, in this order."""
-    asked = sweep(network("conv", width=(8, 16), depth=(1, 2, 3)), devices=["cpu", "orin"])
+    grid = sweep(network("conv", width=(8, 16), depth=(1, 2, 3)), devices=["cpu", "orin"])
 
-    found = datasets.assemble(asked, [])
+    data = datasets.assemble(grid, [])
 
     dims = ("device", "workload", "width", "depth", "compiler", "batch_size", "repeat")
-    assert dims == found["latency"].dims
-    assert (2, 1, 2, 3, 2, 2, 4) == found["latency"].shape
-    assert dims[:-1] == found["throughput"].dims
-    assert ["width", "depth"] == datasets.factor_dims(found)
+    assert dims == data["latency"].dims
+    assert (2, 1, 2, 3, 2, 2, 4) == data["latency"].shape
+    assert dims[:-1] == data["throughput"].dims
+    assert ["width", "depth"] == datasets.factor_dims(data)
 
 
 def test_every_variable_says_what_it_is_in_which_unit():
     """Every variable of the design's table is there, with units and a long name."""
-    found = datasets.assemble(sweep(), [])
+    data = datasets.assemble(sweep(), [])
 
-    assert set(datasets.VARIABLES) == {*found.data_vars, "anchor_latency", "anchor_round"}
-    assert all({"units", "long_name"} <= set(variable.attrs) for variable in found.data_vars.values())
-    assert "samples/s" == found["throughput"].attrs["units"]
+    assert set(VARIABLES) == {*data.data_vars, "anchor_latency", "anchor_round"}
+    assert all({"units", "long_name"} <= set(variable.attrs) for variable in data.data_vars.values())
+    assert "samples/s" == data["throughput"].attrs["units"]
 
 
 def test_a_measurement_lands_at_its_labels():
     """Each value of a measurement is found under the labels of its trial, and nowhere else."""
-    asked = sweep(network("a"), network("b"))
-    trial = next(t for t in asked.trials() if (t.workload, t.compiler, t.batch_size) == ("b", "openvino", 4))
+    grid = sweep(network("a"), network("b"))
+    trial = next(t for t in grid.trials() if (t.workload, t.compiler, t.batch_size) == ("b", "openvino", 4))
 
-    found = datasets.assemble(asked, [measurement(trial, cpu_percent=90.0, peak_memory_bytes=1000)])
+    data = datasets.assemble(grid, [measurement(trial, cpu_percent=90.0, peak_memory_bytes=1000)])
 
-    cell = found.sel(device="cpu", workload="b", compiler="openvino", batch_size=4)
+    cell = data.sel(device="cpu", workload="b", compiler="openvino", batch_size=4)
     assert [2.0, 1.0, 4.0, 3.0] == cell["latency"].values.tolist()
     assert [0, 1, 2, 3] == cell["round"].values.tolist()
     assert 4 / 2.5 == cell["throughput"].item()  # the median of 1, 2, 3, 4 is 2.5
@@ -75,41 +76,41 @@ def test_a_measurement_lands_at_its_labels():
     )
     assert np.isnan(cell["energy"].item())
     assert "torch eager" == json.loads(cell["contract"].item())["runtime"]
-    assert 1 == int((found["status"] == "ok").sum())
+    assert 1 == int((data["status"] == "ok").sum())
 
 
 def test_every_trial_of_a_real_grid_lands_at_its_own_labels():
     """With factors, devices and several networks each trial's own number is under its own labels, in every node."""
-    asked = sweep(network("a"), network("c", width=(8, 16), depth=(1, 2, 3)), network("b"), devices=["cpu", "orin"])
-    trials = asked.trials()
-    records = [measurement(trial, compile_time_s=float(at)) for at, trial in enumerate(trials)]
+    grid = sweep(network("a"), network("c", width=(8, 16), depth=(1, 2, 3)), network("b"), devices=["cpu", "orin"])
+    trials = grid.trials()
+    records = [measurement(trial, compile_time_s=float(index)) for index, trial in enumerate(trials)]
 
-    found = datasets.nodes(datasets.assemble(asked, records[::-1]))
+    data = datasets.nodes(datasets.assemble(grid, records[::-1]))
 
-    for at, trial in enumerate(trials):
-        node = found["/c" if trial.workload == "c" else "/networks"]
+    for index, trial in enumerate(trials):
+        node = data["/c" if trial.workload == "c" else "/networks"]
         labels = {"device": trial.device, "compiler": trial.compiler, "batch_size": trial.batch_size}
         cell = node["compile_time"].sel(workload=trial.workload, **labels, **dict(trial.factors))
-        assert at == cell.item()
+        assert index == cell.item()
 
 
 def test_a_trial_without_a_record_is_pending():
     """A trial that left no record is there: pending, without numbers."""
-    found = datasets.assemble(sweep(), [])
+    data = datasets.assemble(sweep(), [])
 
-    assert {"pending"} == set(found["status"].values.ravel())
-    assert bool(found["latency"].isnull().all())
-    assert {-1} == set(found["round"].values.ravel())
+    assert {"pending"} == set(data["status"].values.ravel())
+    assert bool(data["latency"].isnull().all())
+    assert {-1} == set(data["round"].values.ravel())
 
 
 def test_a_failure_keeps_what_was_learnt_before_it():
     """A failure has its status, its error and the facts that came before it, and no throughput."""
-    asked = sweep()
-    trial = asked.trials()[0]
+    grid = sweep()
+    trial = grid.trials()[0]
     facts = {"compile_time_s": 7.0, "rmse": 3.0, "baseline_rmse": 1.5, "log": "…"}
     failure = Failure(trial_id=trial.id, status="not-equivalent", stage="check", error="RMSE 3", facts=facts)
 
-    cell = datasets.assemble(asked, [failure]).sel(device="cpu", workload="net", compiler="identity", batch_size=1)
+    cell = datasets.assemble(grid, [failure]).sel(device="cpu", workload="net", compiler="identity", batch_size=1)
 
     assert ("not-equivalent", "RMSE 3") == (cell["status"].item(), cell["error"].item())
     assert (7.0, 2.0) == (cell["compile_time"].item(), cell["rmse_ratio"].item())
@@ -121,76 +122,76 @@ def test_a_failure_keeps_what_was_learnt_before_it():
 )
 def test_the_error_is_relative_to_the_baselines(rmse, baseline, ratio):
     """An exact baseline counts as one rounding of float32, so that the ratio stays finite."""
-    asked = sweep()
-    record = measurement(asked.trials()[0], rmse=rmse, baseline_rmse=baseline)
+    grid = sweep()
+    record = measurement(grid.trials()[0], rmse=rmse, baseline_rmse=baseline)
 
-    found = datasets.assemble(asked, [record])["rmse_ratio"].values.ravel()[0]
+    data = datasets.assemble(grid, [record])["rmse_ratio"].values.ravel()[0]
 
-    assert ratio == found
+    assert ratio == data
 
 
 def test_the_later_record_of_a_trial_counts():
     """A trial that was measured again has its later record, whole."""
-    asked = sweep()
-    trial = asked.trials()[0]
+    grid = sweep()
+    trial = grid.trials()[0]
     failure = Failure(trial_id=trial.id, status="crashed", stage="measure", error="signal 11")
 
-    found = datasets.assemble(asked, [measurement(trial), failure])
+    data = datasets.assemble(grid, [measurement(trial), failure])
 
-    assert "crashed" == found["status"].values.ravel()[0]
-    assert bool(found["latency"].isnull().all())
+    assert "crashed" == data["status"].values.ravel()[0]
+    assert bool(data["latency"].isnull().all())
 
 
 def test_samples_are_padded_to_the_longest():
     """Trials may have fewer or more samples than asked for; the rest is NaN."""
-    asked = sweep(repeats=3)
-    first, second, *_ = asked.trials()
+    grid = sweep(repeats=3)
+    first, second, *_ = grid.trials()
 
-    found = datasets.assemble(asked, [measurement(first, (1.0,)), measurement(second, (1.0,) * 5)])
+    data = datasets.assemble(grid, [measurement(first, (1.0,)), measurement(second, (1.0,) * 5)])
 
-    assert 5 == found.sizes["repeat"]
-    assert {0, 1, 5} == set(found["latency"].notnull().sum("repeat").values.ravel())
+    assert 5 == data.sizes["repeat"]
+    assert {0, 1, 5} == set(data["latency"].notnull().sum("repeat").values.ravel())
 
 
 def test_arrays_do_as_well_as_tuples():
     """Samples that come as NumPy arrays give the same dataset."""
-    asked = sweep()
-    trial = asked.trials()[1]
+    grid = sweep()
+    trial = grid.trials()[1]
     arrays = measurement(trial, np.array([2.0, 1.0]), rounds=np.array([0, 1], dtype=np.int32))
 
-    found = datasets.assemble(asked, [arrays])
+    data = datasets.assemble(grid, [arrays])
 
-    xr.testing.assert_equal(datasets.assemble(asked, [measurement(trial, (2.0, 1.0))]), found)
+    xr.testing.assert_equal(datasets.assemble(grid, [measurement(trial, (2.0, 1.0))]), data)
 
 
 def test_rows_of_a_journal_give_the_same_dataset_as_records():
     """The raw rows of a journal and the records that they hold give identical datasets."""
-    asked = sweep(network("a"), network("c", depth=(1, 2)))
-    records = synthetic.records(asked, seed=3, failures=0.3)
+    grid = sweep(network("a"), network("c", depth=(1, 2)))
+    records = synthetic.make_records(grid, seed=3, failures=0.3)
 
-    rows = datasets.assemble_rows(asked, map(journal.encode, records), run_id="r")
+    rows = datasets.assemble_rows(grid, map(journal.encode, records), run_id="r")
 
-    for path, node in datasets.nodes(datasets.assemble(asked, records, run_id="r")).items():
+    for path, node in datasets.nodes(datasets.assemble(grid, records, run_id="r")).items():
         xr.testing.assert_equal(node, datasets.nodes(rows)[path])
 
 
 @pytest.mark.parametrize("cut", ["text", "samples"])
 def test_a_row_that_was_cut_short_is_an_error(cut):
     """A row that was cut in the middle names its trial and says what to do."""
-    asked = sweep()
-    trial_id, text, latency, rounds = journal.encode(measurement(asked.trials()[0]))
+    grid = sweep()
+    trial_id, text, latency, rounds = journal.encode(measurement(grid.trials()[0]))
     row = (trial_id, text[:40], latency, rounds) if cut == "text" else (trial_id, text, latency[:-3], rounds)
 
     with pytest.raises(JournalError, match=f"{trial_id} does not read.*Measure that trial again"):
-        datasets.assemble_rows(asked, [row])
+        datasets.assemble_rows(grid, [row])
 
 
 def test_samples_without_their_rounds_are_an_error():
     """A record with more samples than rounds is refused."""
-    asked = sweep()
+    grid = sweep()
 
     with pytest.raises(JournalError, match="4 samples and 1 rounds"):
-        datasets.assemble(asked, [measurement(asked.trials()[0], rounds=(0,))])
+        datasets.assemble(grid, [measurement(grid.trials()[0], rounds=(0,))])
 
 
 def test_a_record_of_another_sweep_is_an_error():
@@ -203,47 +204,47 @@ def test_a_record_of_another_sweep_is_an_error():
 
 def test_the_attributes_say_where_it_comes_from():
     """Sweep, environments and facts are JSON text; run id, version and time stand beside them."""
-    asked = sweep()
+    grid = sweep()
 
-    found = datasets.assemble(asked, [], environments={"cpu": {"cores": 2}}, run_id="r1").attrs
+    data = datasets.assemble(grid, [], environments={"cpu": {"cores": 2}}, run_id="r1").attrs
 
-    assert "r1" == found["run_id"]
-    assert asked.to_json() == Sweep.from_json(json.loads(found["sweep"])).to_json()
-    assert {"cpu": {"cores": 2}} == json.loads(found["environments"])
-    assert {"ngbkit_version", "created", "facts"} <= set(found)
+    assert "r1" == data["run_id"]
+    assert grid.to_json() == Sweep.from_json(json.loads(data["sweep"])).to_json()
+    assert {"cpu": {"cores": 2}} == json.loads(data["environments"])
+    assert {"ngbkit_version", "created", "facts"} <= set(data)
 
 
 def test_facts_of_a_network_are_coordinates():
     """A fact is along the workloads where it is the same for all factors, and along the factors too where it is not."""
-    asked = sweep(network("c", depth=(1, 2)))
+    grid = sweep(network("c", depth=(1, 2)))
     facts = {
         datasets.facts_key("c", {"depth": depth}): {"parameters": 10 * depth, "baseline": "torch eager"}
         for depth in (1, 2)
     }
 
-    found = datasets.assemble(asked, [], facts=facts)
+    data = datasets.assemble(grid, [], facts=facts)
 
-    assert ("workload", "depth") == found["parameters"].dims
-    assert [[10.0, 20.0]] == found["parameters"].values.tolist()
-    assert ("workload",) == found["baseline"].dims
-    assert ["torch eager"] == found["baseline"].values.tolist()
-    assert "macs" not in found.coords
+    assert ("workload", "depth") == data["parameters"].dims
+    assert [[10.0, 20.0]] == data["parameters"].values.tolist()
+    assert ("workload",) == data["baseline"].dims
+    assert ["torch eager"] == data["baseline"].values.tolist()
+    assert "macs" not in data.coords
 
 
 def test_a_fact_that_one_network_lacks_is_missing_there_only():
     """A network of which nothing is known has NaN, and the dims stay those of the workloads."""
-    asked = sweep(network("a", depth=(1, 2)), network("b", depth=(1, 2)))
+    grid = sweep(network("a", depth=(1, 2)), network("b", depth=(1, 2)))
     facts = {datasets.facts_key("a", {"depth": depth}): {"macs": 5} for depth in (1, 2)}
 
-    found = datasets.assemble(asked, [], facts=facts)["macs"]
+    data = datasets.assemble(grid, [], facts=facts)["macs"]
 
-    assert ("workload",) == found.dims
-    assert [5.0, None] == [None if np.isnan(value) else value for value in found.values]
+    assert ("workload",) == data.dims
+    assert [5.0, None] == [None if np.isnan(value) else value for value in data.values]
 
 
 def test_workloads_of_unlike_factors_are_nodes_of_a_tree():
     """A set of factors is a node, called after its only workload, its factors, or networks."""
-    asked = sweep(
+    grid = sweep(
         network("a"),
         network("b"),
         network("blocks/conv", depth=(1, 2)),
@@ -253,21 +254,21 @@ def test_workloads_of_unlike_factors_are_nodes_of_a_tree():
         network("q", width=(8, 32), depth=(1, 2)),
     )
 
-    found = datasets.assemble(asked, [], run_id="r")
+    data = datasets.assemble(grid, [], run_id="r")
 
-    assert ["networks", "blocks_conv", "width_depth", "width_depth_2"] == list(found.children)
-    assert ["a", "b"] == found["networks"]["workload"].values.tolist()
-    assert {"r"} == {node.attrs["run_id"] for node in found.subtree}
+    assert ["networks", "blocks_conv", "width_depth", "width_depth_2"] == list(data.children)
+    assert ["a", "b"] == data["networks"]["workload"].values.tolist()
+    assert {"r"} == {node.attrs["run_id"] for node in data.subtree}
 
 
 def test_the_order_of_factors_may_differ():
     """Two workloads that take the same factors in another order share a node, each value at its own labels."""
-    asked = sweep(network("x", width=(8, 16), depth=(1, 2)), network("y", depth=(1, 2), width=(8, 16)))
-    trials = asked.trials()
-    records = [measurement(trial, compile_time_s=float(at)) for at, trial in enumerate(trials)]
+    grid = sweep(network("x", width=(8, 16), depth=(1, 2)), network("y", depth=(1, 2), width=(8, 16)))
+    trials = grid.trials()
+    records = [measurement(trial, compile_time_s=float(index)) for index, trial in enumerate(trials)]
 
-    found = datasets.assemble(asked, records)
+    data = datasets.assemble(grid, records)
 
-    for at, trial in enumerate(trials):
+    for index, trial in enumerate(trials):
         labels = {"workload": trial.workload, "compiler": trial.compiler, "batch_size": trial.batch_size}
-        assert at == found["compile_time"].sel(**labels, **dict(trial.factors)).item()
+        assert index == data["compile_time"].sel(**labels, **dict(trial.factors)).item()

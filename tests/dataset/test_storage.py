@@ -6,10 +6,10 @@ import sys
 import pytest
 import xarray as xr
 
+from ngbkit.api import Sweep
 from ngbkit.dataset import assembly as datasets
 from ngbkit.dataset import synthetic
 from ngbkit.errors import MissingDependencyError, UsageError
-from ngbkit.sweep.grid import Sweep
 from ngbkit.workloads.base import Workload
 
 LABELS = ("identity", 'openvino{"hint":"throughput"}')
@@ -21,10 +21,10 @@ def network(name: str, **factors: tuple[int, ...]) -> Workload:
 
 def made(*workloads: Workload) -> datasets.Data:
     """With failures, facts that are missing for one network, and names beyond ASCII."""
-    asked = Sweep(list(workloads), LABELS, [1, 2], repeats=5)
+    sweep = Sweep(list(workloads), LABELS, [1, 2], repeats=5)
     facts = {datasets.facts_key("réseau", {}): {"parameters": 11, "baseline": "torch eager"}}
-    records = synthetic.records(asked, seed=2, failures=0.4)
-    return datasets.assemble(asked, records, environments={"cpu": {"cores": 2}}, run_id="r1", facts=facts)
+    records = synthetic.make_records(sweep, seed=2, failures=0.4)
+    return datasets.assemble(sweep, records, environments={"cpu": {"cores": 2}}, run_id="r1", facts=facts)
 
 
 @pytest.fixture(params=["dataset", "tree", "pending"])
@@ -41,10 +41,10 @@ def kinds(data: datasets.Data) -> list[dict[str, str]]:
 
 def test_a_saved_dataset_is_loaded_unchanged(data, tmp_path):
     """Values, labels, attributes and kinds of dtype are the same after save and load; empty texts stay empty."""
-    found = datasets.load(datasets.save(data, tmp_path / "deep" / "run.nc"))
+    loaded = datasets.load(datasets.save(data, tmp_path / "deep" / "run.nc"))
 
-    xr.testing.assert_identical(data, found)
-    assert kinds(data) == kinds(found)
+    xr.testing.assert_identical(data, loaded)
+    assert kinds(data) == kinds(loaded)
 
 
 def test_to_netcdf_keeps_it(data, tmp_path):
@@ -52,8 +52,8 @@ def test_to_netcdf_keeps_it(data, tmp_path):
     data.to_netcdf(tmp_path / "run.nc", engine="h5netcdf")
 
     opened = xr.open_datatree if isinstance(data, xr.DataTree) else xr.open_dataset
-    with opened(tmp_path / "run.nc", engine="h5netcdf") as found:
-        xr.testing.assert_identical(data, found.load())
+    with opened(tmp_path / "run.nc", engine="h5netcdf") as loaded:
+        xr.testing.assert_identical(data, loaded.load())
 
 
 def test_to_zarr_keeps_it(data, tmp_path):
@@ -61,8 +61,8 @@ def test_to_zarr_keeps_it(data, tmp_path):
     data.to_zarr(tmp_path / "run.zarr", consolidated=False)
 
     opened = xr.open_datatree if isinstance(data, xr.DataTree) else xr.open_dataset
-    with opened(tmp_path / "run.zarr", engine="zarr", consolidated=False) as found:
-        xr.testing.assert_identical(data, found.load())
+    with opened(tmp_path / "run.zarr", engine="zarr", consolidated=False) as loaded:
+        xr.testing.assert_identical(data, loaded.load())
 
 
 def test_a_loaded_dataset_can_be_saved_again(data, tmp_path):
@@ -91,11 +91,11 @@ FULL_DISK = """
 import resource, sys
 from ngbkit import dataset, synthetic
 from ngbkit.errors import UsageError
-from ngbkit.sweep.grid import Sweep
+from ngbkit.api import Sweep
 from ngbkit.workloads.base import Workload
 
 asked = Sweep([Workload(name="a", source="timm", spec={})], ["identity"], [1, 2], repeats=5000)
-data = synthetic.dataset(asked)
+data = synthetic.make_dataset(asked)
 resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, resource.RLIM_INFINITY))
 try:
     dataset.save(data, sys.argv[1], overwrite=True)

@@ -326,7 +326,7 @@ def test_failures_are_reported_with_the_last_output(shell: InteractiveShell, new
 
     assert repr(sheet).startswith("mlp batch 1 raising on cpu\n  failed in  compile\n")
     assert "RuntimeError: it fell over</pre>" in sheet._repr_html_()
-    assert "give one of them" in str(error)
+    assert "Give one of them" in str(error)
 
 
 def test_a_selfcheck_is_a_table(shell: InteractiveShell, new_runs: NewRuns) -> None:

@@ -38,9 +38,9 @@ def test_what_was_committed_is_read_back_unchanged(tmp_path: Path) -> None:
     with Journal(tmp_path / "j.sqlite") as journal:
         journal.finish([measurement("a"), failure("b")])
     with Journal(tmp_path / "j.sqlite") as journal:
-        found = {record.trial_id: record for record in journal.records()}
+        records = {record.trial_id: record for record in journal.records()}
 
-    assert {"a": measurement("a"), "b": failure("b")} == found
+    assert {"a": measurement("a"), "b": failure("b")} == records
 
 
 def test_a_start_without_a_pass_counts_as_an_attempt(tmp_path: Path) -> None:
@@ -76,12 +76,12 @@ def test_the_fence_keeps_a_second_writer_out_and_names_the_first(tmp_path: Path)
             [sys.executable, "-c", code, str(tmp_path / "j.sqlite")], capture_output=True, text=True, check=False
         )
         with Journal(tmp_path / "j.sqlite", writable=False) as reader:
-            seen = reader.statuses()
+            statuses = reader.statuses()
 
     assert other.returncode == 1
     assert "FencedError" in other.stderr
     assert f"pid {os.getpid()}" in other.stderr
-    assert {"a": "ok"} == seen
+    assert {"a": "ok"} == statuses
 
 
 def test_the_fence_falls_with_its_holder(tmp_path: Path) -> None:
@@ -100,22 +100,22 @@ os.kill(os.getpid(), signal.SIGKILL)
         assert {"a": "failed"} == journal.statuses()
 
 
-@pytest.mark.parametrize("kept", [0.3, 0.5, 0.7, 0.9])
-def test_a_journal_cut_in_the_middle_keeps_what_lies_before_the_cut(tmp_path: Path, kept: float) -> None:
+@pytest.mark.parametrize("share", [0.3, 0.5, 0.7, 0.9])
+def test_a_journal_cut_in_the_middle_keeps_what_lies_before_the_cut(tmp_path: Path, share: float) -> None:
     """A truncated file is set aside, and every record that can still be read is in the new one."""
     path = tmp_path / "j.sqlite"
     with Journal(path) as journal:
         for index in range(400):
             journal.finish([measurement(f"trial-{index:04d}", samples=100)])
     size = path.stat().st_size
-    os.truncate(path, int(size * kept))
+    os.truncate(path, int(size * share))
 
     with Journal(path) as journal:
         saved = {record.trial_id: record for record in journal.records()}
         journal.finish([measurement("new")])
         assert journal.salvaged == len(saved)
 
-    assert len(saved) >= 400 * kept * 0.8
+    assert len(saved) >= 400 * share * 0.8
     assert all(record == measurement(key, samples=100) for key, record in saved.items())
     assert (tmp_path / "j.sqlite.damaged").exists()
 

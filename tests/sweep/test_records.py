@@ -41,9 +41,9 @@ def test_a_record_survives_json(record: Record) -> None:
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"format": 4}, "format 4 came; this ngbkit reads up to format 3. Install a newer ngbkit"),
-        ({"kind": "guess"}, "kind 'guess' came"),
-        ({"surprise": 1}, "does not read"),
+        ({"format": 4}, "got format 4; expected at most 3. Install a newer ngbkit"),
+        ({"kind": "guess"}, "got kind 'guess'"),
+        ({"surprise": 1}, "invalid record of kind"),
     ],
 )
 def test_what_is_no_record_is_refused(change: dict[str, Any], text: str) -> None:

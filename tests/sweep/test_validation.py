@@ -12,21 +12,21 @@ from ngbkit.errors import UsageError
 from ngbkit.sweep import validation
 
 
-@pytest.mark.parametrize(("given", "share"), [(0.01, 0.01), ("1%", 0.01), (" 2.5 %", 0.025), ("0.05", 0.05)])
-def test_a_precision_is_a_share_or_a_percentage(given: Any, share: float) -> None:
+@pytest.mark.parametrize(("value", "share"), [(0.01, 0.01), ("1%", 0.01), (" 2.5 %", 0.025), ("0.05", 0.05)])
+def test_a_precision_is_a_share_or_a_percentage(value: Any, share: float) -> None:
     """As a number, and as a user types it."""
-    assert pytest.approx(share) == validation.precision(given)
+    assert pytest.approx(share) == validation.precision(value)
 
 
-@pytest.mark.parametrize("given", [0, 1, "100%", "1", "-1%", "tight", math.nan, True, None])
-def test_what_is_no_precision_is_refused(given: Any) -> None:
+@pytest.mark.parametrize("value", [0, 1, "100%", "1", "-1%", "tight", math.nan, True, None])
+def test_what_is_no_precision_is_refused(value: Any) -> None:
     """One that nothing would reach, or that everything would, as much as a word; the error shows two that would do."""
-    with pytest.raises(UsageError, match=r"does not fit; valid is a share between 0 and 1, such as 0\.01 or '1%'"):
-        validation.precision(given)
+    with pytest.raises(UsageError, match=r"expected a share between 0 and 1, such as 0\.01 or '1%'"):
+        validation.precision(value)
 
 
 @pytest.mark.parametrize(
-    ("check", "given", "kept"),
+    ("check", "value", "expected"),
     [
         (validation.counts, 4, (4,)),
         (validation.counts, range(1, 3), (1, 2)),
@@ -36,23 +36,23 @@ def test_what_is_no_precision_is_refused(given: Any) -> None:
         (validation.flag, False, False),
     ],
 )
-def test_one_value_or_several_are_kept_alike(check: Callable[[str, Any], Any], given: Any, kept: Any) -> None:
+def test_one_value_or_several_are_kept_alike(check: Callable[[str, Any], Any], value: Any, expected: Any) -> None:
     """A single one becomes a tuple of one."""
-    assert kept == check("thing", given)
+    assert expected == check("thing", value)
 
 
 @pytest.mark.parametrize(
-    ("check", "given", "text"),
+    ("check", "value", "text"),
     [
-        (validation.counts, [], "at least one thing"),
-        (validation.counts, [1, 1], "the thing 1 is asked for twice"),
-        (validation.count, True, "integer of at least 1"),
+        (validation.counts, [], "invalid thing: got none"),
+        (validation.counts, [1, 1], "invalid thing: got 1 twice"),
+        (validation.count, True, "integer >= 1"),
         (validation.numbers, [True], "one number or more"),
         (validation.seconds, math.inf, "seconds above 0"),
         (validation.flag, 1, "True or False"),
     ],
 )
-def test_what_does_not_fit_is_refused(check: Callable[[str, Any], Any], given: Any, text: str) -> None:
+def test_what_does_not_fit_is_refused(check: Callable[[str, Any], Any], value: Any, text: str) -> None:
     """By the name that the user knows it by."""
     with pytest.raises(UsageError, match=text):
-        check("thing", given)
+        check("thing", value)

@@ -1,7 +1,6 @@
-"""What there is: the devices, compilers and runs that the notebook and the shell list, as rows.
+"""Lists of devices, compilers and runs: plain rows for programs (devices.py, compilers.py, runs.py), text for people.
 
-devices.py, compilers.py and runs.py make plain rows, for programs; layout.py writes rows for people; an answer.py has
-both.
+layout.py renders rows as text and HTML; an `Answer` has both.
 """
 
 from __future__ import annotations
@@ -9,14 +8,14 @@ from __future__ import annotations
 from ngbkit.commands.listing.answer import Answer
 from ngbkit.commands.listing.compilers import (
     COMPILERS,
+    answer_compilers,
     describe_compilers,
     list_compilers,
-    see_to_compilers,
-    write_compilers,
+    summarize_compilers,
 )
-from ngbkit.commands.listing.devices import ACTIONS, DEVICES, check_devices, init_devices, list_devices, see_to_devices
+from ngbkit.commands.listing.devices import ACTIONS, DEVICES, answer_devices, check_devices, init_devices, list_devices
 from ngbkit.commands.listing.layout import Row, to_html, to_html_sheets, to_sheets, to_text
-from ngbkit.commands.listing.runs import RUNS, describe_failures, list_failures, list_runs, see_to_runs
+from ngbkit.commands.listing.runs import RUNS, answer_runs, describe_failures, list_failures, list_runs
 
 __all__ = [
     "ACTIONS",
@@ -25,6 +24,9 @@ __all__ = [
     "RUNS",
     "Answer",
     "Row",
+    "answer_compilers",
+    "answer_devices",
+    "answer_runs",
     "check_devices",
     "describe_compilers",
     "describe_failures",
@@ -33,12 +35,9 @@ __all__ = [
     "list_devices",
     "list_failures",
     "list_runs",
-    "see_to_compilers",
-    "see_to_devices",
-    "see_to_runs",
+    "summarize_compilers",
     "to_html",
     "to_html_sheets",
     "to_sheets",
     "to_text",
-    "write_compilers",
 ]

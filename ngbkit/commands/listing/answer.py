@@ -1,4 +1,4 @@
-"""What a verb answers: plain JSON for programs, and rows for people."""
+"""The answer of a command: plain JSON for programs, and rows for people."""
 
 from __future__ import annotations
 
@@ -12,26 +12,15 @@ from ngbkit.commands.listing.layout import Row
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a verb answers.
-
-    Parameters
-    ----------
-    json
-        All of it, as plain JSON.
-    rows
-        What people are shown of it.
-    empty
-        The sentence that stands where there is no row.
-    sheets
-        Whether the rows have so much to say that they stand one below the other, and not in columns.
-    """
+    """The answer of a command: all of it as plain JSON, and the rows that people read, or a sentence without any."""
 
     json: Any
     rows: Sequence[Row]
     empty: str
+    # Sheets, one below the other, instead of one table: for rows of long texts.
     sheets: bool = False
 
     def to_text(self) -> str:
-        """For a terminal."""
-        write = layout.to_sheets if self.sheets else layout.to_text
-        return write(self.rows, self.empty)
+        """The rows for a terminal."""
+        render = layout.to_sheets if self.sheets else layout.to_text
+        return render(self.rows, self.empty)

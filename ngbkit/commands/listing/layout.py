@@ -1,4 +1,4 @@
-"""Rows as text for a terminal and as HTML for a page: as a table, or as sheets, a heading and its lines each."""
+"""Rows rendered as text for a terminal and as HTML for a page: as a table, or as sheets with a heading each."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from html import escape
 from typing import Any
 
 Row = dict[str, Any]
-# Where the output is no terminal.
+# Of an output that is no terminal.
 _WIDTH = 120
 _GAP = "  "
 _INDENT = "  "
-# A column gives way to others down to its longest word, if that is no longer than this: the first that leaves room.
+# A column shrinks down to its longest word, if that is at most this long: the first limit under which all fit.
 _LEAST = (60, 40, 20)
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _GREY = "rgba(128, 128, 128, 0.4)"  # visible on white and on black
@@ -24,29 +24,22 @@ _PRINTED = "margin: 0; white-space: pre-wrap; font-size: 90%; color: inherit; ba
 
 
 def to_text(rows: Iterable[Row], empty: str, width: int | None = None) -> str:
-    """The rows as aligned columns; the sentence `empty` where there is none.
+    """The rows as aligned columns, without empty columns; the sentence `empty` if there is no row.
 
-    Parameters
-    ----------
-    rows
-        One dict a row; a column is left out where no row has anything in it.
-    empty
-        What stands where there is no row.
-    width
-        Characters a line: what does not fit is folded within its column. Default: the terminal's, or 120.
+    A line has at most `width` characters, by default those of the terminal, or 120; longer texts are folded.
     """
-    header, cells = _written(rows)
+    header, cells = _format_rows(rows)
     if not cells:
         return empty
     columns = list(zip(header, *cells, strict=True))
-    widths = _fitted(columns, _room(width) - len(_GAP) * (len(header) - 1))
-    lines = (line for row in (header, *cells) for line in _folded(row, widths))
+    widths = _fit(columns, _find_width(width) - len(_GAP) * (len(header) - 1))
+    lines = (line for row in (header, *cells) for line in _fold_row(row, widths))
     return "\n".join(lines)
 
 
 def to_html(rows: Iterable[Row], empty: str) -> str:
-    """The rows as one table without script or request; the sentence `empty` where there is none."""
-    header, cells = _written(rows)
+    """The rows as one table without script or request; the sentence `empty` if there is no row."""
+    header, cells = _format_rows(rows)
     if not cells:
         return f"<p>{escape(empty)}</p>"
     head = "".join(f'<th style="{_LINE}">{escape(name)}</th>' for name in header)
@@ -57,22 +50,22 @@ def to_html(rows: Iterable[Row], empty: str) -> str:
 
 
 def to_sheets(rows: Iterable[Row], empty: str, width: int | None = None) -> str:
-    """The rows one below the other: the first value of each as its heading, then a line for each other one.
+    """The rows one below the other: the first value of each is its heading, every other one a line.
 
-    Parameters are those of `to_text`. A value of several lines stands as it is.
+    As `to_text`, but a value of several lines is left as it is.
     """
-    sheets = [_sheet(row, _room(width)) for row in rows]
+    sheets = [_to_sheet(row, _find_width(width)) for row in rows]
     return "\n\n".join(sheets) or empty
 
 
 def to_html_sheets(rows: Iterable[Row], empty: str) -> str:
     """The same as one table of two columns, without script or request."""
-    body = "".join(_html_sheet(row) for row in rows)
+    body = "".join(_to_html_sheet(row) for row in rows)
     return f'<table style="{_TABLE}"><tbody>{body}</tbody></table>' if body else f"<p>{escape(empty)}</p>"
 
 
-def cell(value: Any) -> str:
-    """A value as people read it, without what a terminal would obey."""
+def format_cell(value: Any) -> str:
+    """A value as people read it, without control sequences of a terminal."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -84,36 +77,36 @@ def cell(value: Any) -> str:
     return "".join(sign if sign.isprintable() or sign == "\n" else " " for sign in _ANSI.sub("", text).expandtabs(4))
 
 
-def _written(rows: Iterable[Row]) -> tuple[list[str], list[list[str]]]:
-    found = [{name: cell(value) for name, value in row.items()} for row in rows]
-    names = list(dict.fromkeys(name for row in found for name, text in row.items() if text))
-    return names, [[row.get(name, "") for name in names] for row in found]
+def _format_rows(rows: Iterable[Row]) -> tuple[list[str], list[list[str]]]:
+    texts = [{name: format_cell(value) for name, value in row.items()} for row in rows]
+    names = list(dict.fromkeys(name for row in texts for name, text in row.items() if text))
+    return names, [[row.get(name, "") for name in names] for row in texts]
 
 
-def _room(width: int | None) -> int:
+def _find_width(width: int | None) -> int:
     return shutil.get_terminal_size((_WIDTH, 0)).columns if width is None else width
 
 
-def _fitted(columns: Sequence[Sequence[str]], room: int) -> list[int]:
-    """How wide each column is to be: as wide as it needs, and where that is too much the widest give way first."""
+def _fit(columns: Sequence[Sequence[str]], room: int) -> list[int]:
+    """The width of each column: as wide as its texts, the widest shrinking first if there is no room."""
     needed = [max(len(line) for text in column for line in [*text.split("\n"), ""]) for column in columns]
     words = [max(len(word) for text in column for word in [*text.split(), ""]) for column in columns]
-    # A word is not torn apart if it need not be: nobody could copy it.
+    # A word is split only as a last resort: nobody could copy it.
     for longest in _LEAST:
         least = [words[0], *(min(word, longest) for word in words[1:])]
         if sum(least) <= room:
             break
     most = max(needed)
-    while most > 1 and sum(_capped(needed, least, most)) > room:
+    while most > 1 and sum(_cap(needed, least, most)) > room:
         most -= 1
-    return _capped(needed, least, most)
+    return _cap(needed, least, most)
 
 
-def _capped(needed: Sequence[int], least: Sequence[int], most: int) -> list[int]:
+def _cap(needed: Sequence[int], least: Sequence[int], most: int) -> list[int]:
     return [max(low, min(size, most)) for size, low in zip(needed, least, strict=True)]
 
 
-def _folded(row: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
+def _fold_row(row: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
     """The lines of one row."""
     folded = [_fold(text, width) for text, width in zip(row, widths, strict=True)]
     for number in range(max(map(len, folded))):
@@ -129,14 +122,14 @@ def _fold(text: str, width: int) -> list[str]:
     ]
 
 
-def _lines(row: Row) -> tuple[str, dict[str, str]]:
-    """The heading of a sheet, and what stands below it."""
-    heading, *rest = ((name, cell(value)) for name, value in row.items())
+def _split(row: Row) -> tuple[str, dict[str, str]]:
+    """The heading of a sheet, and the texts below it."""
+    heading, *rest = ((name, format_cell(value)) for name, value in row.items())
     return heading[1], {name: text for name, text in rest if text}
 
 
-def _sheet(row: Row, width: int) -> str:
-    heading, rest = _lines(row)
+def _to_sheet(row: Row, width: int) -> str:
+    heading, rest = _split(row)
     margin = len(_INDENT) + max(map(len, rest), default=0) + len(_GAP)
     lines = _fold(heading, width)
     for name, text in rest.items():
@@ -147,10 +140,11 @@ def _sheet(row: Row, width: int) -> str:
     return "\n".join(lines)
 
 
-def _html_sheet(row: Row) -> str:
-    heading, rest = _lines(row)
+def _to_html_sheet(row: Row) -> str:
+    heading, rest = _split(row)
     body = f'<tr><th colspan="2" style="{_LINE}">{escape(heading)}</th></tr>'
     for name, text in rest.items():
-        shown = f'<pre style="{_PRINTED}">{escape(text)}</pre>' if "\n" in text else escape(text)
-        body += f'<tr><td style="{_LINE} white-space: nowrap;">{escape(name)}</td><td style="{_LINE}">{shown}</td></tr>'
+        content = f'<pre style="{_PRINTED}">{escape(text)}</pre>' if "\n" in text else escape(text)
+        body += f'<tr><td style="{_LINE} white-space: nowrap;">{escape(name)}</td>'
+        body += f'<td style="{_LINE}">{content}</td></tr>'
     return body

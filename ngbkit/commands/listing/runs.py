@@ -1,4 +1,4 @@
-"""The runs there were, as rows, and why trials of them failed."""
+"""Earlier runs as rows, and the reasons why their trials failed."""
 
 from __future__ import annotations
 
@@ -7,43 +7,38 @@ import shlex
 import time
 from collections.abc import Iterable
 
-from ngbkit.commands.arguments import Argument, to_words
 from ngbkit.commands.listing.answer import Answer
 from ngbkit.commands.listing.layout import Row
-from ngbkit.errors import UsageError
+from ngbkit.sweep import validation
+from ngbkit.sweep.argument import Argument
+from ngbkit.sweep.option import format_options
 
-#: The words of the verb that is about runs.
 RUNS: tuple[Argument, ...] = (
     Argument(
         flags=("--failures",),
-        help="why trials of this run failed, with the last lines that each compiler printed: its id, or how it begins",
+        help="why trials of the run with this id failed, with the last lines that each compiler printed",
         completes="run",
         settings={"metavar": "ID"},
     ),
     Argument(
         flags=("--lines",),
-        help="how many of those lines (default: 12)",
+        help="number of those lines (default: 12)",
         settings={"metavar": "N", "type": int, "default": 12},
     ),
 )
-# Trials of one reason that are named one by one.
+# Trials with one reason that are named one by one.
 _MOST_NAMED = 4
 
 
-def see_to_runs(asked: argparse.Namespace) -> Answer:
-    """Carry out the verb that is about runs, with the words `RUNS`.
-
-    Raises
-    ------
-    RunNotFoundError, UsageError
-        There is no such run; or a number of lines that does not fit.
-    """
-    if asked.failures is None:
+def answer_runs(args: argparse.Namespace) -> Answer:
+    """List runs, or the failures of one, as the arguments `RUNS` say."""
+    if args.failures is None:
         rows = list_runs()
         return Answer(json=rows, rows=rows, empty="There is no run yet: `ngbkit run` and %ngbench start one.")
-    rows = list_failures(asked.failures)
-    written = describe_failures(rows, asked.lines)
-    return Answer(json=rows, rows=written, empty="No trial of this run failed.", sheets=True)
+    rows = list_failures(args.failures)
+    return Answer(
+        json=rows, rows=describe_failures(rows, args.lines), empty="No trial of this run failed.", sheets=True
+    )
 
 
 def list_runs() -> list[Row]:
@@ -57,21 +52,16 @@ def list_runs() -> list[Row]:
             "trials": len(summary.sweep),
             "statuses": dict(summary.statuses),
             "workloads": [workload.name for workload in summary.sweep.workloads],
-            "options": shlex.join(to_words(summary.sweep)),
+            "options": shlex.join(format_options(summary.sweep)),
         }
         for summary in runs.summaries()
     ]
 
 
 def list_failures(run_id: str) -> list[Row]:
-    """Every failed trial of a run: what it was, its ``status``, ``stage`` and ``error``, and all of its ``detail``.
+    """Every failed trial of a run, with its ``status``, ``stage``, ``error`` and whole ``detail``.
 
-    ``detail`` is the traceback, and what the compiler printed last.
-
-    Raises
-    ------
-    RunNotFoundError
-        No run, or more than one, has an id that begins so.
+    ``detail`` is the traceback, and the last lines that the compiler printed.
     """
     from ngbkit import runs
     from ngbkit.sweep.journal import Journal
@@ -101,29 +91,22 @@ def list_failures(run_id: str) -> list[Row]:
 
 
 def describe_failures(rows: Iterable[Row], lines: int) -> list[Row]:
-    """The same for people, a sheet each: trials that failed alike together, with the last `lines` of the detail.
-
-    Raises
-    ------
-    UsageError
-        `lines` is not positive.
-    """
-    if lines < 1:
-        raise UsageError(f"--lines {lines} does not fit; valid is an integer of at least 1.")
-    alike: dict[tuple[str, str, str, str], list[Row]] = {}
+    """The failures for people, trials that failed alike together, with the last `lines` of their detail."""
+    validation.count("--lines", lines)
+    groups: dict[tuple[str, str, str, str], list[Row]] = {}
     for row in rows:
-        alike.setdefault((row["compiler"], row["status"], row["stage"], row["error"]), []).append(row)
+        groups.setdefault((row["compiler"], row["status"], row["stage"], row["error"]), []).append(row)
     return [
         {
-            "trials": _write_trials([row["trial"] for row in together]),
+            "trials": _join_trials([row["trial"] for row in group]),
             "failed in": stage if status == "failed" else f"{stage} ({status})",
             "error": error,
-            "said last": "\n".join(together[-1]["detail"].rstrip().splitlines()[-lines:]),
+            "said last": "\n".join(group[-1]["detail"].rstrip().splitlines()[-lines:]),
         }
-        for (_, status, stage, error), together in alike.items()
+        for (_, status, stage, error), group in groups.items()
     ]
 
 
-def _write_trials(names: list[str]) -> str:
+def _join_trials(names: list[str]) -> str:
     more = len(names) - _MOST_NAMED
     return "; ".join(names[:_MOST_NAMED]) + (f"; and {more} more" if more > 0 else "")

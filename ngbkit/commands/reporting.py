@@ -1,0 +1,126 @@
+"""A run in a shell: wait for it, write and print its results, and return an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ngbkit.errors import NgbkitError, UsageError
+from ngbkit.runs.progress_display import list_warnings, open_display, watch
+from ngbkit.sweep.json_values import to_json_value
+
+if TYPE_CHECKING:
+    from ngbkit.dataset.storage import Data
+    from ngbkit.runs import Run
+
+OK, FAILED, INVALID, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 130, 141
+
+
+def report_run(run: Run, args: argparse.Namespace) -> int:
+    """Wait for a run; write and print its results, also if it was stopped or failed; return the exit code."""
+    try:
+        data = finish(run, args.quiet)
+    except (KeyboardInterrupt, NgbkitError):
+        _write(run, args)
+        raise
+    _write(run, args)
+    for warning in [] if args.quiet else [*list_warnings(run), *_point_to_failures(run)]:
+        print(f"ngbkit: {warning}", file=sys.stderr)
+    print_data(data, args.json, ["throughput"])
+    if not args.json:
+        print(f"run {run.id}" + (f", in {args.out}" if args.out else ""))
+    return find_exit_code(run)
+
+
+def finish(run: Run, quiet: bool, remedy: str = "") -> Data:
+    """Wait for a run, with a line of progress, and return its dataset.
+
+    Where Ctrl-C stops it, the message of the KeyboardInterrupt says how to go on, and `remedy` after it.
+    """
+    try:
+        with open_display(quiet) as show:
+            watch(run, show)
+    except KeyboardInterrupt:
+        progress = run.progress
+        raise KeyboardInterrupt(
+            f"stopped after {progress.done} of {progress.total} trials, which are kept. Go on with: ngbkit resume "
+            f"{run.id}{remedy.format(run=run.id)}"
+        ) from None
+    if run.error is not None:
+        print(f"ngbkit: run {run.id} failed; its measurements are kept.", file=sys.stderr)
+        raise run.error
+    return run.dataset()
+
+
+def _write(run: Run, args: argparse.Namespace) -> None:
+    if args.out is None:
+        return
+    from ngbkit.dataset import storage
+
+    with pointing_to(run):
+        storage.save(run.dataset(), args.out, overwrite=args.overwrite)
+
+
+@contextmanager
+def pointing_to(run: Run) -> Iterator[None]:
+    """Add to an error of writing a file where the measurements still are."""
+    try:
+        yield
+    except NgbkitError as error:
+        raise NgbkitError(
+            f"{error} Nothing is lost, run {run.id} holds it: `ngbkit show {run.id}` prints it, "
+            f"`ngbkit resume {run.id} -o other.nc` writes it."
+        ) from error
+
+
+def find_exit_code(run: Run) -> int:
+    """The exit code of a run; if no trial gave a result, print why."""
+    progress = run.progress
+    if progress.statuses.get("ok"):
+        return OK
+    reasons = {failure.error: failure.status for failure in run.failures()}
+    causes = "; ".join(f"{status}: {error}" for error, status in list(reasons.items())[:3])
+    return print_error(f"no trial gave a result. {causes}", FAILED)
+
+
+def _point_to_failures(run: Run) -> list[str]:
+    count = len(run.failures())
+    return [f"{count} of its trials gave no result: `ngbkit runs --failures {run.id}` says why"] if count else []
+
+
+def check_target(args: argparse.Namespace) -> None:
+    """Refuse, before anything is measured, a file that could not be written after it."""
+    if args.out is None:
+        return
+    target = Path(args.out)
+    if target.is_dir():
+        raise UsageError(f"{target} is a folder. Name a file in it, such as {target / 'out.nc'}.")
+    if target.exists() and not args.overwrite:
+        raise UsageError(f"{target} exists. Choose another name, or replace it with --overwrite.")
+
+
+def print_data(data: Data, as_json: bool, figures: Sequence[str]) -> None:
+    """Print a table for each of the figures, or every trial as JSON."""
+    from ngbkit.metrics import tables
+
+    if as_json:
+        rows = tables.build_trial_table(data).to_dict(orient="records")
+        print(json.dumps(to_json_value(rows), indent=2))
+        return
+    print("\n\n".join(tables.to_text(tables.compact(data, figure)) for figure in figures))
+
+
+def print_progress(line: str) -> None:
+    """Print a line of progress."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def print_error(message: str, code: int) -> int:
+    """Print an error; return the exit code."""
+    print(f"ngbkit: {message}", file=sys.stderr)
+    return code

@@ -1,0 +1,61 @@
+"""One argument of a command line, the same in a shell, in a magic, in its completion and in its help."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Argument:
+    """One argument of a command.
+
+    Parameters
+    ----------
+    flags
+        As argparse takes them: ``("-c", "--compilers")``, or a bare name for a positional one.
+    help
+        One line; the same in a shell and in ``%ngbench?``.
+    completes
+        The kind of values that Tab offers, which `ngbkit.notebook.completion` knows; empty for none.
+    settings
+        Further keywords of ``add_argument``.
+    """
+
+    flags: tuple[str, ...]
+    help: str
+    completes: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def keywords(self) -> dict[str, Any]:
+        """The keywords of ``add_argument``."""
+        return {"help": self.help, **self.settings}
+
+    @property
+    def dest(self) -> str:
+        """The attribute of parsed arguments that holds its value: argparse names it after the first long flag."""
+        long = next((flag for flag in self.flags if flag.startswith("--")), self.flags[0])
+        return long.lstrip("-").replace("-", "_")
+
+    @property
+    def takes_value(self) -> bool:
+        """Whether a word follows the flag."""
+        return self.settings.get("action") != "store_true"
+
+
+def argument(*flags: str, help: str, completes: str = "", **settings: Any) -> Argument:
+    """Declare an `Argument`, its settings as keywords."""
+    return Argument(flags=flags, help=help, completes=completes, settings=settings)
+
+
+def to_markdown(table: Iterable[Argument]) -> str:
+    """The arguments as a table of a page."""
+    rows = ["| argument | |", "| --- | --- |"]
+    for declared in table:
+        metavar = declared.settings.get("metavar") or "|".join(declared.settings.get("choices", ()))
+        words = ", ".join(declared.flags) if declared.flags[0].startswith("-") else str(metavar)
+        value = f" {metavar}" if words != metavar and declared.takes_value and metavar else ""
+        rows.append(f"| `{words}{value}` | {declared.help.replace('%%', '%').replace('|', chr(92) + '|')} |")
+    return "\n".join(rows) + "\n"

@@ -1,0 +1,113 @@
+"""The variables of the dataset: those that records fill, and those that are computed from several of their fields.
+
+A variable that one field of a measurement fills is declared there, in `ngbkit.sweep.records`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+from ngbkit.sweep.records import STATUSES, Measurement
+from ngbkit.sweep.variable import Dims, Variable
+
+DIMS = ("device", "workload", "compiler", "batch_size", "repeat")
+
+NO_ROUND = -1
+"""Fills `round` where there is no sample: an integer survives a file unchanged, and NaN would make it a float."""
+
+
+def _declare(
+    name: str, units: str, long_name: str, comment: str = "", *, dims: Dims = "trial", fills: str = ""
+) -> Variable:
+    return Variable(name=name, units=units, long_name=long_name, comment=comment, dims=dims, fills=fills)
+
+
+def _declare_fact(name: str, long_name: str, comment: str = "NaN where it does not tell") -> Variable:
+    return _declare(name, "1", long_name, comment, fills=name)
+
+
+_SAMPLES = (
+    _declare(
+        "latency",
+        "s",
+        "latency of one inference of the whole batch",
+        "NaN where there is no sample; the mean of calls_per_sample calls in a row",
+        dims="sample",
+    ),
+    _declare("round", "1", "interleaving round of a sample", f"{NO_ROUND} where there is no sample", dims="sample"),
+    _declare(
+        "disturbed",
+        "1",
+        "whether something else had the cores for a part of that round",
+        "1 where it had, else 0",
+        dims="sample",
+    ),
+    _declare(
+        "anchor_latency",
+        "s",
+        "latency of identity at batch size 1, in the same rounds as the compilers of this batch size",
+        "ties together what was measured at different times",
+        dims="anchor sample",
+    ),
+    _declare(
+        "anchor_round",
+        "1",
+        "interleaving round of a sample of the anchor",
+        f"{NO_ROUND} where there is no sample",
+        dims="anchor sample",
+    ),
+)
+
+FIELDS = tuple(
+    replace(field.metadata["variable"], fills=field.name)
+    for field in fields(Measurement)
+    if "variable" in field.metadata
+)
+"""Those that a field of a measurement fills."""
+
+FACTS = (
+    _declare_fact("nodes_before", "operators of the graph that the compiler was given"),
+    _declare_fact("nodes_after", "operators that are executed in a call"),
+    _declare_fact("nodes_fused", "executed operators that do the work of more than one"),
+    _declare_fact("fallbacks", "executed operators that run elsewhere than asked for"),
+    _declare_fact("graph_breaks", "breaks of the captured graph", "NaN where there is no such thing"),
+)
+"""Those that a fact of a record fills: what each compiler reports of its work, under names that mean the same."""
+
+_COMPUTED = (
+    _declare("throughput", "samples/s", "throughput", "batch size over the median latency"),
+    _declare(
+        "rmse_ratio",
+        "1",
+        "error against the float64 reference, over the baseline's own",
+        "an exact baseline counts as one rounding of float32 (2^-24); 1 where both are exact",
+    ),
+    _declare("contract", "", "what a timed call includes, as JSON"),
+    _declare("status", "", "what became of the trial", f"one of {', '.join(STATUSES)}"),
+    _declare("error", "", "type and message of a failure"),
+    _declare("facts", "", "what else the trial left behind, as JSON"),
+)
+
+VARIABLES = {variable.name: variable for variable in (*_SAMPLES, *FIELDS, *FACTS, *_COMPUTED)}
+"""All variables of the dataset by name."""
+
+COORDINATES = {
+    variable.name: variable
+    for variable in (
+        _declare("parameters", "1", "number of parameters"),
+        _declare(
+            "mult_adds",
+            "1",
+            "mult-adds of one sample as torchinfo counts them: a linear layer once, not once a token",
+        ),
+        _declare("macs", "1", "multiply-accumulate operations of one sample"),
+        _declare("weight_bytes", "B", "parameters and buffers"),
+        _declare("input_bytes", "B", "inputs of one sample"),
+        _declare("output_bytes", "B", "outputs of one sample"),
+        _declare("baseline", "", "what identity means"),
+    )
+}
+"""The coordinates that describe a network."""
+
+RESERVED = frozenset({*DIMS, *VARIABLES, *COORDINATES})
+"""No factor may have these names: a factor is a dim of the dataset beside them."""

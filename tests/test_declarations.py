@@ -1,0 +1,187 @@
+"""One declaration a thing: an option of a sweep or a variable of the dataset, added in one place, is everywhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import ngbkit
+
+PACKAGE = Path(ngbkit.__file__).parent
+
+OPTION = """
+    patience: int | None = field(
+        default=None,
+        validator=check(optional(count)),
+        metadata=option(
+            "Rounds to wait for a quiet machine. Default: none.",
+            "--patience",
+            metavar="N",
+            type=int,
+            help="rounds to wait for a quiet machine (default: none)",
+        ),
+    )
+
+"""
+VARIABLE = """
+    humidity_percent: float | None = field(
+        default=None, metadata=variable("humidity", "%", "humidity of the room", "NaN where no sensor is")
+    )
+"""
+
+
+def run_with(tmp_path: Path, file: str, before: str, declaration: str, program: str) -> dict[str, object]:
+    """Run a program with a copy of the package in which one file has one declaration more; return what it prints."""
+    shutil.copytree(PACKAGE, tmp_path / "ngbkit", ignore=shutil.ignore_patterns("__pycache__"))
+    target = tmp_path / "ngbkit" / file
+    text = target.read_text()
+    assert 1 == text.count(before)
+    target.write_text(text.replace(before, declaration.lstrip("\n") + before))
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert 0 == done.returncode, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_an_option_is_declared_once(tmp_path: Path) -> None:
+    """Signature, documentation, check, JSON, words, the shell, the magic, Tab, the panel and the page have it."""
+    program = """
+import argparse, contextlib, inspect, io, json
+from ngbkit import Sweep, cli
+from ngbkit.api import Sweep as declared
+from ngbkit.commands import arguments
+from ngbkit.errors import UsageError
+from ngbkit.notebook import completion, magics
+from ngbkit.notebook.panels.line import Line
+from ngbkit.sweep.argument import to_markdown
+from ngbkit.sweep.option import format_options
+
+def refusal(value):
+    try:
+        Sweep("blocks.conv", patience=value, factors={"width": 8, "depth": 1})
+    except UsageError as error:
+        return str(error)
+
+def shown(*words):
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.suppress(SystemExit):
+        cli.main(words)
+    return out.getvalue()
+
+assert inspect.signature(Sweep).parameters["patience"].default is None
+factors = {"width": [8], "depth": [1]}
+sweep = Sweep("blocks.conv", patience=3, factors=factors)
+old = {name: value for name, value in sweep.to_json().items() if name != "patience"}
+line = Line(workloads=("blocks.conv",), factors="width=8 depth=1", more="--patience 4")
+print(json.dumps({
+    "doc": "Rounds to wait for a quiet machine" in Sweep.__doc__,
+    "refusal": refusal(0),
+    "json": sweep.to_json()["patience"],
+    "round trip": Sweep.from_json(sweep.to_json()) == sweep,
+    "old file": Sweep.from_json(old).patience,
+    "words": format_options(sweep)[-2:],
+    "default": "--patience" in format_options(Sweep.from_json(old)),
+    "shell": "rounds to wait for a quiet machine" in " ".join(shown("run", "--help").split()),
+    "magic": any("--patience" in argument.flags for argument in magics.TABLES["ngbench"]),
+    "tab": completion.complete("ngbench", "resnet18 --pat", {})[1],
+    "panel": line.to_sweep().patience,
+    "page": [row for row in to_markdown(magics.TABLES["ngbench"]).splitlines() if "--patience" in row],
+}))
+"""
+    found_in = run_with(tmp_path, "sweep/grid.py", "    def __attrs_post_init__", OPTION, program)
+
+    assert found_in == {
+        "doc": True,
+        "refusal": "invalid patience: got 0; expected an integer >= 1.",
+        "json": 3,
+        "round trip": True,
+        "old file": None,
+        "words": ["--patience", "3"],
+        "default": False,
+        "shell": True,
+        "magic": True,
+        "tab": ["--patience"],
+        "panel": 4,
+        "page": ["| `--patience N` | rounds to wait for a quiet machine (default: none) |"],
+    }
+
+
+def test_a_variable_is_declared_once(tmp_path: Path) -> None:
+    """The dataset and its file have it with its unit, old records lack it, and no factor takes its name."""
+    program = """
+import json, math
+import ngbkit
+from ngbkit import Sweep
+from ngbkit.dataset import assemble, synthetic
+from ngbkit.errors import UsageError
+from ngbkit.sweep import records
+
+sweep = Sweep("blocks.conv", ["identity"], factors={"width": [8], "depth": [1]}, repeats=3)
+(record,) = synthetic.make_records(sweep)
+old = records.to_json(record)
+del old["humidity_percent"]
+wet = records.from_json({**old, "humidity_percent": 40.0})
+data = assemble(sweep, [wet])
+ngbkit.save(data, "wet.nc")
+again = ngbkit.load("wet.nc")["humidity"]
+
+def refusal():
+    try:
+        Sweep(ngbkit.cell.from_source(
+            "from torch import nn\\n\\ndef model(humidity):\\n    return nn.Linear(humidity, 1)\\n\\n"
+            "input_shape = lambda humidity: (humidity,)\\n", name="wet"
+        ), factors={"humidity": [1, 2]})
+    except UsageError as error:
+        return str(error)
+
+print(json.dumps({
+    "values": again.values.ravel().tolist(),
+    "attributes": dict(again.attrs),
+    "dims": list(again.dims) == [dim for dim in data["latency"].dims if dim != "repeat"],
+    "old record": math.isnan(assemble(sweep, [records.from_json(old)])["humidity"].item()),
+    "refusal": refusal(),
+}))
+"""
+    found_in = run_with(
+        tmp_path,
+        "sweep/records.py",
+        "    facts: Mapping[str, Any] = field(default_factory=dict)\n    started_at: float = 0.0\n\n    status = ",
+        VARIABLE,
+        program,
+    )
+
+    assert found_in == {
+        "values": [40.0],
+        "attributes": {"units": "%", "long_name": "humidity of the room", "comment": "NaN where no sensor is"},
+        "dims": True,
+        "old record": True,
+        "refusal": "invalid factor 'humidity': the dataset uses that name. Call it humidity_factor.",
+    }
+
+
+def test_each_declaration_is_complete() -> None:
+    """A variable has a unit, or is a text that says so, and a long name; an option has help and documentation."""
+    from ngbkit.api import Sweep
+    from ngbkit.sweep.option import options_of
+    from ngbkit.sweep.variables import COORDINATES, VARIABLES
+
+    assert [] == [name for name, variable in {**VARIABLES, **COORDINATES}.items() if not variable.long_name]
+    assert [] == [name for name, option in options_of(Sweep).items() if not (option.doc and option.argument.help)]
+
+
+@pytest.mark.parametrize("name", ["repeats", "threads", "flush_l2"])
+def test_a_wrong_value_is_called_by_its_name(name: str) -> None:
+    """What came, and what is valid."""
+    with pytest.raises(ngbkit.errors.UsageError, match=rf"invalid {name}: got 'x'; expected"):
+        ngbkit.Sweep("resnet18", **{name: "x"})

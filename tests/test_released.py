@@ -1,0 +1,92 @@
+"""Files of release 0.1, and what its notebooks import, still load. The files were written by its code."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from keeping import run_cache
+
+import ngbkit
+from ngbkit import runs
+from ngbkit.dataset import nodes
+from ngbkit.predictor import examples
+from ngbkit.sweep.journal import Journal
+from ngbkit.sweep.records import Measurement
+
+FILES = Path(__file__).parent / "released" / "0.1"
+RECORDINGS = sorted((Path(__file__).parent / "recordings").iterdir())
+
+
+def test_a_sweep_is_the_same_sweep() -> None:
+    """Its id and those of its trials are what journals and recordings go by."""
+    sweep = ngbkit.Sweep.from_json(json.loads((FILES / "sweep.json").read_text()))
+    first, *trials = (FILES / "sweep-id.txt").read_text().split()
+
+    assert first == sweep.id
+    assert trials == [trial.id for trial in sweep.trials()]
+
+
+def test_a_dataset_loads() -> None:
+    """With its dims, its statuses and its metrics."""
+    tree = ngbkit.load(FILES / "tree.nc")
+    blocks = nodes(tree)["/conv"]
+
+    assert ("device", "workload", "width", "depth", "compiler", "batch_size", "repeat") == blocks["latency"].dims
+    assert {"ok", "failed"} <= set(blocks["status"].values.ravel())
+    assert float(blocks.ngb.speedup().sel(compiler="identity").min()) == 1.0
+
+
+@pytest.mark.parametrize("folder", RECORDINGS, ids=lambda folder: folder.name[:8])
+def test_a_run_loads(folder: Path) -> None:
+    """What was asked for, and every record of its journal."""
+    sweep = runs.read_sweep(folder)
+    with Journal(folder / "journal.sqlite", writable=False) as journal:
+        records = list(journal.records())
+
+    assert records
+    assert any(isinstance(record, Measurement) and record.latency_s for record in records)
+    assert {trial.id for trial in sweep.trials()} & {record.trial_id for record in records}
+    assert any("ok" in dataset["status"].values for dataset in nodes(runs.load_dataset(folder)).values())
+
+
+@pytest.mark.parametrize("kind", ["linear", "operators"])
+def test_a_predictor_loads(kind: str) -> None:
+    """It predicts what it predicted."""
+    predictor = ngbkit.predictor.load(FILES / f"{kind}.safetensors")
+    graphs = examples.load(FILES / "examples.nc").graphs[:2]
+    expected = json.loads((FILES / "seconds.json").read_text())[kind]
+
+    for values, seconds in zip(predictor.seconds(graphs), expected, strict=True):
+        np.testing.assert_allclose(seconds, values, rtol=1e-6)
+
+
+def test_an_archive_of_tuning_results_is_imported() -> None:
+    """With its records."""
+    imports = run_cache("import", str(FILES / "tuned.tar.gz"), "--anyway").json["came"]
+
+    assert ["0123456789abcdef0123456789abcdef"] == [result["key"] for result in imports]
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("ngbkit.comparison", "compare"),
+        ("ngbkit.dataset", "nodes"),
+        ("ngbkit.profiles", "write"),
+        ("ngbkit.records", "Contract"),
+        ("ngbkit.reference", "table"),
+        ("ngbkit.selfcheck", "run"),
+        ("ngbkit.selfcheck.disturbances", "measure"),
+        ("ngbkit.storage", "load"),
+        ("ngbkit.tables", "compact"),
+        ("ngbkit.tables", "to_html"),
+    ],
+)
+def test_a_module_that_moved_is_found(module: str, name: str) -> None:
+    """Under the name that documents and plugins of the release import."""
+    assert callable(getattr(importlib.import_module(module), name))
+    assert importlib.import_module(module) is not None
