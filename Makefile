@@ -14,7 +14,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-r
 # A thousand processes import the same modules: let the first write their byte code.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: environment demo test check lint lab site bench efficiency screens recordings durations pins clean
+.PHONY: environment demo test check lint lab site bench efficiency screens recordings durations pages pins clean
 
 environment: $(READY) ## set up .venv for the other targets
 
@@ -53,6 +53,9 @@ recordings: $(READY) ## measure the sweeps of notebooks and documents that have 
 
 durations: $(READY) ## record how long each test takes, for --quick and for the order of tests
 	$(PYTEST) --record-durations
+
+pages: $(READY) ## write notebooks/options.md from the declarations of options
+	PYTHONPATH=tests $(BIN)/python tests/pages.py
 
 pins: $(READY) ## renew binder/requirements.txt
 	$(BIN)/uv pip compile --upgrade --universal --python-version 3.10 pyproject.toml --extra all --group dev \

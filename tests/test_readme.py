@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pages
 import pytest
 
 from ngbkit import cli
-from ngbkit.notebook.magics import TABLES
 
-TEXT = (Path(__file__).parents[1] / "README.md").read_text()
+ROOT = Path(__file__).parents[1]
+TEXT = (ROOT / "README.md").read_text()
 
 
 def test_the_two_commands_come_first() -> None:
@@ -20,12 +21,10 @@ def test_the_two_commands_come_first() -> None:
     assert [True, True] == [any(command in line for line in head) for command in ("make demo", "make test")]
 
 
-def test_every_option_of_a_magic_is_explained() -> None:
-    """By its long name."""
-    flags = {flag for table in TABLES.values() for argument in table for flag in argument.flags}
-    documented = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", TEXT))
-
-    assert set() == {flag for flag in flags if flag.startswith("--")} - documented
+def test_the_page_of_options_is_that_of_the_code() -> None:
+    """If this fails: `make pages`."""
+    assert pages.render_options() == pages.OPTIONS.read_text(encoding="utf-8")
+    assert pages.OPTIONS.relative_to(ROOT).as_posix() in TEXT
 
 
 @pytest.mark.parametrize("block", re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL))

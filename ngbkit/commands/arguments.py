@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 OUT = argument("-o", "--out", metavar="NAME", completes="variable", help="bind the dataset to this variable")
 FILE = argument("-o", "--out", metavar="FILE", help="write the dataset to this file, such as results/out.nc")
-BACKGROUND = argument("--background", action="store_true", help="return the live run at once and measure meanwhile")
+BACKGROUND = argument(
+    "--background", action="store_true", help="return the live run at once and measure in the background"
+)
 CLUSTER = argument(
     "--cluster",
     metavar="ID",
@@ -34,13 +36,13 @@ MODULE: tuple[Argument, ...] = (
         "--input-shape",
         action="append",
         metavar="SHAPE",
-        help="of one sample, for a module of the notebook: 3,224,224; once an input",
+        help="shape of one sample, for a module of the notebook: 3,224,224; once an input",
     ),
-    argument("--inputs", metavar="NAME", completes="variable", help="a variable of example tensors for such a module"),
-    argument("--name", metavar="LABEL", help="what the results call that module, or the cell's model"),
+    argument("--inputs", metavar="NAME", completes="variable", help="variable of example tensors for such a module"),
+    argument("--name", metavar="LABEL", help="name of that module, or of the cell's model, in the results"),
 )
 
-RUN = argument("--resume", metavar="ID", completes="run", help="go on with this run: its id, or how its id begins")
+RUN = argument("--resume", metavar="ID", completes="run", help="resume this run: its id, or the beginning of it")
 RESUME: tuple[Argument, ...] = (
     argument(
         "--retry",
@@ -57,17 +59,16 @@ BUDGET: tuple[Argument, ...] = (
     argument(
         "--budget",
         metavar="TIME",
-        help="measure for about so long, 20min or 1.5h, or a share of the trials, 10%%: those that tell most of which "
-        "compiler is the best, and predict the others",
+        help="time budget, such as 20min or 1.5h, or a share of the trials, such as 10%%: measure the trials that tell "
+        "most about the best compiler, and predict the others",
     ),
     argument(
         "--predictor",
         metavar="FILE",
         completes="path",
-        help="a predictor that was saved, which knows something before anything is measured; with --budget or "
-        "--estimate",
+        help="a saved predictor, from which a budget or an estimate starts; with --budget or --estimate",
     ),
-    argument("--estimate", action="store_true", help="measure nothing, and say how long it would take"),
+    argument("--estimate", action="store_true", help="measure nothing; estimate the duration and the likely results"),
 )
 
 

@@ -36,8 +36,8 @@ def expand_labels(dataset: xr.Dataset) -> xr.Dataset:
 
 
 def to_frame(trials: xr.Dataset) -> pd.DataFrame:
-    """One row per trial, in the order of the dataset: its labels, then the variables."""
+    """One row per trial, in the order of the dims: its labels, then the variables."""
     variables = [str(name) for name in trials.data_vars]
-    frame = expand_labels(trials).reset_coords(drop=True)[variables].to_dataframe().reset_index()
+    frame = expand_labels(trials).reset_coords(drop=True).to_dataframe().reset_index()
     labels = [dim for dim in list_trial_dims(trials) if dim in frame]
     return frame[[*labels, *variables]]

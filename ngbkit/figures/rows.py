@@ -172,9 +172,8 @@ _LABELS = ("device", "compiler", "batch_size")
 
 def _flatten(node: xr.Dataset, values: xr.Dataset) -> pd.DataFrame:
     missing = xr.full_like(values["value"], np.nan, dtype=float)
-    variables = {name: values.get(name, missing) for name in ("value", "low", "high")} | dict(values.data_vars)
-    variables |= {"status": node["status"], "error": node["error"], "samples": _count_samples(node)}
-    trials = xr.Dataset(variables)
+    trials = values.assign({name: missing for name in ("low", "high") if name not in values})
+    trials = trials.assign(status=node["status"], error=node["error"], samples=_count_samples(node))
     return to_frame(trials.reset_coords("parameters") if "parameters" in trials.coords else trials)
 
 

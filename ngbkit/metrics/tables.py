@@ -177,7 +177,7 @@ def _tabulate_node(node: xr.Dataset) -> pd.DataFrame:
             variables[name] = metric(node)
         except MetricError:
             variables[name] = xr.full_like(node["throughput"], np.nan)
-    frame = to_frame(xr.Dataset(variables))
+    frame = to_frame(xr.Dataset(variables)[list(variables)])  # whose rows are in the order of its first variable
     return frame[frame["status"] != ""]  # the grid of several runs has cells that no run requested
 
 

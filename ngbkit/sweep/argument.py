@@ -55,7 +55,8 @@ def to_markdown(table: Iterable[Argument]) -> str:
     rows = ["| argument | |", "| --- | --- |"]
     for declared in table:
         metavar = declared.settings.get("metavar") or "|".join(declared.settings.get("choices", ()))
-        words = ", ".join(declared.flags) if declared.flags[0].startswith("-") else str(metavar)
-        value = f" {metavar}" if words != metavar and declared.takes_value and metavar else ""
-        rows.append(f"| `{words}{value}` | {declared.help.replace('%%', '%').replace('|', chr(92) + '|')} |")
+        named = declared.flags[0].startswith("-")
+        words = [*declared.flags[:-1], f"{declared.flags[-1]} {metavar}".strip()] if named else [str(metavar)]
+        row = f"`{', '.join(words)}` | {declared.help.replace('%%', '%')}"
+        rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in row.split(" | ", 1)) + " |")
     return "\n".join(rows) + "\n"

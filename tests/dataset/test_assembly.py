@@ -182,7 +182,7 @@ def test_a_row_that_was_cut_short_is_an_error(cut):
     trial_id, text, latency, rounds = journal.encode(measurement(grid.trials()[0]))
     row = (trial_id, text[:40], latency, rounds) if cut == "text" else (trial_id, text, latency[:-3], rounds)
 
-    with pytest.raises(JournalError, match=f"{trial_id} does not read.*Measure that trial again"):
+    with pytest.raises(JournalError, match=f"invalid record of trial {trial_id}.*Measure that trial again"):
         datasets.assemble_rows(grid, [row])
 
 
@@ -198,7 +198,7 @@ def test_a_record_of_another_sweep_is_an_error():
     """A record of no trial of the sweep is not dropped in silence."""
     stray = measurement(sweep(network("other")).trials()[0])
 
-    with pytest.raises(UsageError, match="1 of 1 records are of no trial of this sweep"):
+    with pytest.raises(UsageError, match="got 1 of 1 that belong to no trial of this sweep"):
         datasets.assemble(sweep(), [stray])
 
 

@@ -89,7 +89,8 @@ def test_a_file_is_replaced_only_when_asked(tmp_path):
 
 FULL_DISK = """
 import resource, sys
-from ngbkit import dataset, synthetic
+from ngbkit import dataset
+from ngbkit.dataset import synthetic
 from ngbkit.errors import UsageError
 from ngbkit.api import Sweep
 from ngbkit.workloads.base import Workload
