@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ngbkit.notebook.magics import TABLES
+from ngbkit.notebook.tables import TABLES
 from ngbkit.sweep.argument import to_markdown
 
 OPTIONS = Path(__file__).parents[1] / "notebooks" / "options.md"

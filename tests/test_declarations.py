@@ -63,7 +63,7 @@ from ngbkit import Sweep, cli
 from ngbkit.api import Sweep as declared
 from ngbkit.commands import arguments
 from ngbkit.errors import UsageError
-from ngbkit.notebook import completion, magics
+from ngbkit.notebook import completion, tables
 from ngbkit.notebook.panels.line import Line
 from ngbkit.sweep.argument import to_markdown
 from ngbkit.sweep.option import format_options
@@ -93,10 +93,10 @@ print(json.dumps({
     "words": format_options(sweep)[-2:],
     "default": "--patience" in format_options(Sweep.from_json(old)),
     "shell": "rounds to wait for a quiet machine" in " ".join(shown("run", "--help").split()),
-    "magic": any("--patience" in argument.flags for argument in magics.TABLES["ngbench"]),
+    "magic": any("--patience" in argument.flags for argument in tables.TABLES["ngbench"]),
     "tab": completion.complete("ngbench", "resnet18 --pat", {})[1],
     "panel": line.to_sweep().patience,
-    "page": [row for row in to_markdown(magics.TABLES["ngbench"]).splitlines() if "--patience" in row],
+    "page": [row for row in to_markdown(tables.TABLES["ngbench"]).splitlines() if "--patience" in row],
 }))
 """
     found_in = run_with(tmp_path, "sweep/grid.py", "    def __attrs_post_init__", OPTION, program)

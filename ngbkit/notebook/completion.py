@@ -12,7 +12,7 @@ from ngbkit import registry
 from ngbkit.commands import listing
 from ngbkit.errors import NgbkitError
 from ngbkit.notebook import modules
-from ngbkit.notebook.magics import TABLES
+from ngbkit.notebook.tables import TABLES
 from ngbkit.sweep.argument import Argument
 from ngbkit.sweep.conversion import parse_workload
 from ngbkit.sweep.parsing import restore_quotes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,15 +15,15 @@ from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class
 
 from ngbkit.commands import arguments, listing
 from ngbkit.commands import selfcheck as selfcheck_arguments
-from ngbkit.commands.cache import CACHE, answer_cache
-from ngbkit.commands.optimize import OPTIMIZE, answer_optimize
+from ngbkit.commands.cache import answer_cache
+from ngbkit.commands.optimize import answer_optimize
 from ngbkit.errors import NgbkitError, UsageError, WorkloadError
 from ngbkit.notebook import modules
 from ngbkit.notebook.display import Listing, RunDisplay, call_at_end
 from ngbkit.notebook.sheets import Sheets
+from ngbkit.notebook.tables import TABLES
 from ngbkit.runs.progress_display import find_common_failure, watch
 from ngbkit.sweep import parsing
-from ngbkit.sweep.argument import Argument
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,34 +35,6 @@ if TYPE_CHECKING:
     from ngbkit.runs.selfcheck import SelfCheck
     from ngbkit.workloads.base import Workload
 
-PANELS = ("sweep", "devices", "explore")
-#: The arguments of each magic, for its parser, its help and its completion.
-TABLES: Mapping[str, tuple[Argument, ...]] = {
-    "ngbench": (
-        *(arguments.WORKLOADS, *arguments.SWEEP, *arguments.BUDGET, *arguments.MODULE),
-        *(arguments.OUT, arguments.BACKGROUND),
-    ),
-    "ngruns": (arguments.RUN, *arguments.RESUME, arguments.OUT, arguments.BACKGROUND, *listing.RUNS),
-    "ngdevices": listing.DEVICES,
-    "ngcompilers": listing.COMPILERS,
-    "ngcache": CACHE,
-    "ngoptimize": OPTIMIZE,
-    "ngselfcheck": selfcheck_arguments.TABLE,
-    "ngpanel": (
-        Argument(
-            flags=("panel",),
-            help="sweep composes a sweep, measures it and shows its progress (the default); devices shows the engines, "
-            "and starts and stops them; explore draws figures of a dataset and shows every detail of its trials",
-            settings={"nargs": "?", "choices": PANELS, "default": PANELS[0], "metavar": "|".join(PANELS)},
-        ),
-        Argument(
-            flags=("data",),
-            help="explore: the variable of the dataset",
-            completes="variable",
-            settings={"nargs": "?", "metavar": "NAME"},
-        ),
-    ),
-}
 _VARIABLE = re.compile(r"\$(\w+)|\{([A-Za-z_]\w*)\}")
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 

@@ -49,7 +49,7 @@ def test_sizes_are_written_with_three_digits(size: int, text: str) -> None:
         (("clean", "--keep", "-5"), "invalid size '-5'"),
         (("clean", "--older-than", "30"), "invalid age '30'"),
         (("list", "--keep", "5GB"), "invalid option --keep: got it with list; expected clean"),
-        (("export", "a.tar", "--with-libraries"), "invalid option --with-libraries: got it with export; expected import"),
+        (("export", "a.tar", "--with-libraries"), "invalid option --with-libraries: got it with export"),
         (("clean", "--keep", "0", "--overwrite"), "invalid option --overwrite: got it with clean; expected export"),
         (("export",), "export needs a file"),
         (("import",), "import needs a file"),

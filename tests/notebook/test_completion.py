@@ -11,7 +11,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from ngbkit import registry
 from ngbkit.api import Sweep
-from ngbkit.notebook import completion, magics
+from ngbkit.notebook import completion, tables
 from ngbkit.sweep.journal import Journal
 
 
@@ -66,13 +66,13 @@ def test_only_fitting_values_are_offered(shell: InteractiveShell) -> None:
     assert registry.list_names(registry.COMPILERS) == [text.rpartition(" ")[2] for text in offered]
 
 
-WITH_OPTIONS = [name for name, table in magics.TABLES.items() if any(entry.flags[0].startswith("-") for entry in table)]
+WITH_OPTIONS = [name for name, table in tables.TABLES.items() if any(entry.flags[0].startswith("-") for entry in table)]
 
 
 @pytest.mark.parametrize("name", WITH_OPTIONS)
 def test_every_option_completes(shell: InteractiveShell, name: str) -> None:
     """Tab lists all options of a magic."""
-    flags = {flag for argument in magics.TABLES[name] for flag in argument.flags if flag.startswith("-")}
+    flags = {flag for argument in tables.TABLES[name] for flag in argument.flags if flag.startswith("-")}
 
     assert {f"%{name} {flag}" for flag in flags} == set(press_tab(shell, f"%{name} -|"))
 

@@ -18,7 +18,6 @@ from patience import wait_until
 from state import NewRuns
 
 from ngbkit.errors import DeviceError
-from ngbkit.notebook import magics
 from ngbkit.runs import Run
 from ngbkit.workloads.base import Workload
 
@@ -51,25 +50,25 @@ def fail_cell(shell: InteractiveShell, cell: str) -> tuple[BaseException, str]:
 
 def test_unloading_removes_the_magics(shell: InteractiveShell) -> None:
     """Loading the extension again restores them, once."""
-    kinds = {name: (shell.find_line_magic(name), shell.find_cell_magic(name)) for name in magics.TABLES}
+    kinds = {name: (shell.find_line_magic(name), shell.find_cell_magic(name)) for name in tables.TABLES}
     shell.run_line_magic("unload_ext", "ngbkit")
-    remaining = [shell.find_line_magic(name) or shell.find_cell_magic(name) for name in magics.TABLES]
+    remaining = [shell.find_line_magic(name) or shell.find_cell_magic(name) for name in tables.TABLES]
     matchers = len(shell.Completer.custom_matchers)
     shell.run_line_magic("load_ext", "ngbkit")
 
-    assert [(True, True), *[(True, False)] * (len(magics.TABLES) - 1)] == [
+    assert [(True, True), *[(True, False)] * (len(tables.TABLES) - 1)] == [
         (line is not None, cell is not None) for line, cell in kinds.values()
     ]
     assert {None} == set(remaining)
     assert (0, 1) == (matchers, len(shell.Completer.custom_matchers))
 
 
-@pytest.mark.parametrize("name", magics.TABLES)
+@pytest.mark.parametrize("name", tables.TABLES)
 def test_every_option_is_in_the_help(shell: InteractiveShell, name: str) -> None:
     """`%ngbench?` shows the docstring, which has the help of the parser."""
     help_text = " ".join(str(shell.find_line_magic(name).__doc__).split())
 
-    for argument in magics.TABLES[name]:
+    for argument in tables.TABLES[name]:
         assert [] == [flag for flag in argument.flags if flag.startswith("-") and flag not in help_text]
         assert argument.help.replace("%%", "%") in help_text
 

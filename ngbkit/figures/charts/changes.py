@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ngbkit.figures import lines, marks, theme
-from ngbkit.figures.comparison import Comparison
 
 if TYPE_CHECKING:
     import altair as alt
+
+    from ngbkit.figures.comparison import Comparison
 
 _SIDE = 360
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from ngbkit import options
 from ngbkit.commands import arguments
 from ngbkit.errors import UsageError
-from ngbkit.notebook.magics import TABLES
+from ngbkit.notebook.tables import TABLES
 from ngbkit.sweep import parsing
 from ngbkit.sweep.grid import Grid
 from ngbkit.workloads.base import Workload

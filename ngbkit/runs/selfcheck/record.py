@@ -6,11 +6,8 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ngbkit.runs.selfcheck.estimates import TARGET
 from ngbkit.sweep.json_values import to_json_value
-
-LEVEL = 0.95
-# The range in which our median latency over that of a vendor's tool should be.
-TARGET = (0.97, 1.03)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

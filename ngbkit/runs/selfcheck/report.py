@@ -8,10 +8,12 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from ngbkit.metrics import tables
-from ngbkit.runs.selfcheck.record import LEVEL, TARGET, Bias, Noise, SelfCheck
+from ngbkit.runs.selfcheck.estimates import LEVEL, TARGET
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from ngbkit.runs.selfcheck.record import Bias, Noise, SelfCheck
 
 
 def _format_percent(value: float) -> str:

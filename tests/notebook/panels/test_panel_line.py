@@ -8,8 +8,8 @@ import pytest
 from ngbkit import options
 from ngbkit.commands import arguments
 from ngbkit.errors import UnknownNameError, UsageError
-from ngbkit.notebook.magics import TABLES
 from ngbkit.notebook.panels.line import Line
+from ngbkit.notebook.tables import TABLES
 from ngbkit.sweep.parsing import split_words
 
 BLOCKS = Line(
