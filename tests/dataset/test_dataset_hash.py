@@ -1,4 +1,4 @@
-"""The hash of a dataset: what changes it, what does not, and that figures tell it."""
+"""The hash of a dataset: changes that affect it, changes that do not, and its use in figures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ngbkit.figures.provenance import KEY
 
 
 def test_a_file_keeps_it(tmp_path: Path) -> None:
-    """Of a dataset, and of a tree; whatever the order of the variables."""
+    """The hash of a dataset or a tree survives a file, and ignores the order of variables."""
     for number, data in enumerate((measured(), measured(network("a"), network("b", width=(1, 2))))):
         loaded = storage.load(storage.save(data, tmp_path / f"{number}.nc"))
         assert hash_dataset(data) == hash_dataset(loaded)
@@ -25,7 +25,7 @@ def test_a_file_keeps_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("change", ["a sample", "a label", "a text", "an attribute", "a dim"])
 def test_any_change_changes_it(change: str) -> None:
-    """However small."""
+    """Even the smallest change counts."""
     data, digest = measured(), hash_dataset(measured())
     if change == "a sample":
         data["latency"].values[0, 0, 0, 0, 0] = np.nextafter(data["latency"].values[0, 0, 0, 0, 0], 1)
@@ -42,7 +42,7 @@ def test_any_change_changes_it(change: str) -> None:
 
 
 def test_texts_do_not_run_into_each_other() -> None:
-    """The same letters, otherwise divided, are other texts."""
+    """The same letters, divided differently, have another hash."""
     first, second = measured(), measured()
     first["error"].values[0, 0, :2, 0] = ["ab", "c"]
     second["error"].values[0, 0, :2, 0] = ["a", "bc"]
@@ -52,7 +52,7 @@ def test_texts_do_not_run_into_each_other() -> None:
 
 @pytest.mark.parametrize("name", sorted(set(figures.__all__) - {"save", "depth", "heatmap", "reversals", "roofline"}))
 def test_every_figure_tells_where_it_comes_from(name: str) -> None:
-    """What drew it, with which arguments, of which data; in the specification itself."""
+    """Its specification embeds its name, its arguments and the hash of its data."""
     data = measured(batch_sizes=(1, 4))
     chart = getattr(figures, name)(data, **({} if name == "overview" else {"compiler": ["identity", "openvino"]}))
     provenance = chart.to_dict()["usermeta"][KEY]

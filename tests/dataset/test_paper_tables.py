@@ -1,4 +1,4 @@
-"""What the paper published, in the schema of what is measured."""
+"""The tables of the paper, in the schema of measured datasets."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from ngbkit.workloads import paper
 
 @pytest.mark.parametrize("number", reference.TABLES)
 def test_every_table_is_a_dataset(number):
-    """It says where it is from, and every variable what it is."""
+    """It names its source, and describes every variable."""
     dataset = reference.table(number)
 
     assert f"table {number}" in dataset.attrs["source"]
@@ -60,7 +60,7 @@ def test_architectures_are_those_of_the_zoo():
 
 
 def test_depths_are_by_width():
-    """Tables VII and VIII hold slopes and retentions."""
+    """Tables VII and VIII have slopes and retentions."""
     dataset = reference.table("VII").sel(device="gpu", workload="conv", compiler="tensorrt", width=64, batch_size=8)
 
     assert (0.08924, 3.821) == (float(dataset["depth_slope"]), float(dataset["retention"]))
@@ -76,6 +76,6 @@ def test_a_file_keeps_them(tmp_path):
 
 
 def test_another_table_is_refused():
-    """The error names those that there are."""
+    """The error lists the tables."""
     with pytest.raises(UnknownNameError, match="III"):
         reference.table("IX")

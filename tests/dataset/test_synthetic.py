@@ -1,4 +1,4 @@
-"""The synthetic records: seeded, complete and marked as what they are."""
+"""The synthetic records: seeded, complete and marked."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def test_the_same_seed_gives_the_same_records():
 
 
 def test_every_trial_has_a_record_that_is_marked():
-    """There is one record a trial, in order, and each says that it is synthetic."""
+    """There is one record per trial, in order, each marked as synthetic."""
     records = synthetic.make_records(sweep(), failures=0.5)
 
     assert [trial.id for trial in sweep().trials()] == [record.trial_id for record in records]
@@ -51,7 +51,7 @@ def test_the_compilers_of_a_group_drift_together():
 
 
 def test_a_sweep_that_asks_for_a_precision_has_records_too():
-    """They look as if the rule had stopped at its first look."""
+    """They have the shape of a measurement whose rule stopped at its first look."""
     grid = Sweep(sweep().workloads, ["identity", "openvino"], [1], precision=0.01)
 
     records = synthetic.make_records(grid)
@@ -63,7 +63,7 @@ def test_a_sweep_that_asks_for_a_precision_has_records_too():
 
 @pytest.mark.parametrize("depths", [(), (1, 2)])
 def test_a_dataset_and_all_its_nodes_are_marked(depths):
-    """The attribute `synthetic` is on a dataset, and on a tree and each of its nodes."""
+    """A dataset has the attribute `synthetic`, and so have a tree and each of its nodes."""
     blocks = (
         [Workload(name="c", source="blocks", spec={}, takes=("depth",), factors={"depth": depths})] if depths else []
     )

@@ -16,7 +16,7 @@ def tree(scaling, deepening) -> xr.DataTree:
 
 @pytest.mark.parametrize("name", [*NAMES, "summary"])
 def test_a_method_is_its_function(scaling, name):
-    """Each method of a dataset gives what the function of that name gives."""
+    """Each method of a dataset returns the result of the function of that name."""
     xr.testing.assert_identical(getattr(metrics, name)(scaling), getattr(scaling.ngb, name)())
 
 
@@ -43,18 +43,18 @@ def test_a_tree_gives_a_tree(tree, name):
 
 
 def test_nodes_without_the_factor_are_left_out(tree):
-    """A depth slope is of the nodes that have depths."""
+    """A depth slope has only the nodes with depths."""
     assert ["blocks"] == list(tree.ngb.depth_slope().children)
 
 
 def test_a_tree_that_lacks_it_everywhere_says_so(tree):
-    """Where no node has what a metric is relative to, the error of the first is raised."""
+    """If no node has the reference of a metric, the error of the first is raised."""
     with pytest.raises(MetricError, match="needs at least two values of it"):
         tree.ngb.retention(dim="kernel")
 
 
 def test_failures_of_a_tree_are_one_table(measured):
-    """The failures of all nodes come in one frame; a factor that a node does not have is NaN."""
+    """The failures of all nodes are in one frame; a factor that a node lacks is NaN."""
     labels = {"device": ["cpu"], "workload": ["net"], "compiler": ["identity"], "batch_size": [1]}
     failed, nan = [[[[[float("nan")]]]]], float("nan")
     deep = measured({"depth": [3], **labels}, [[[[[[nan]]]]]])

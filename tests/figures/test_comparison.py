@@ -1,4 +1,4 @@
-"""The same sweep twice: what changed beyond uncertainty, and what did not."""
+"""The same sweep twice: the changes beyond uncertainty."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def twice():
 
 
 def test_the_same_measurements_are_the_same() -> None:
-    """Nothing changed, no winner is another, and nothing is missing."""
+    """No value and no winner changed, and no trial is missing."""
     comparison = compare(*twice())
 
     assert {"same"} == set(comparison.trials["is"])
@@ -30,7 +30,7 @@ def test_the_same_measurements_are_the_same() -> None:
 
 
 def test_a_machine_that_is_slower_changes_no_speedup() -> None:
-    """Its throughput is lower everywhere; what a reader concludes from ratios holds."""
+    """Its throughput is lower everywhere; conclusions from ratios still hold."""
     first, second = twice()
     second["latency"] = second["latency"] * 2
     second["throughput"] = second["throughput"] / 2
@@ -58,7 +58,7 @@ def test_another_winner_is_told() -> None:
 
 
 def test_machines_stand_side_by_side() -> None:
-    """One device each is matched whatever its label; what differs is marked."""
+    """Single devices are matched whatever their labels; differences are marked."""
     first, second = twice()
     second = second.assign_coords(device=["orin"])
     first.attrs["environments"] = json.dumps({"cpu": {"chip": "one", "cores_usable": 2, "packages": {"torch": "2.9"}}})
@@ -87,7 +87,7 @@ def test_what_cannot_be_compared_is_an_error() -> None:
 
 
 def test_what_one_run_lacks_is_counted() -> None:
-    """And not compared."""
+    """Trials of one run alone are not compared."""
     comparison = compare(measured(network("a")), measured(network("a"), network("b")))
 
     assert (4, 4) == (len(comparison.trials), comparison.missing)

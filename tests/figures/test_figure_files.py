@@ -22,7 +22,7 @@ def chart():
 
 
 class Page(HTMLParser):
-    """What a browser finds in a page: its tags with their attributes, and its texts by tag."""
+    """The content of a page: its tags with their attributes, and its texts by tag."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ def page(chart, tmp_path_factory) -> Page:
 
 
 def test_a_page_needs_no_network(page):
-    """The page holds its scripts, and no tag of it loads anything."""
+    """The page embeds its scripts, and none of its tags loads anything."""
     attributes = {(tag, name) for tag, attrs in page.tags for name in attrs}
 
     assert not {name for _, name in attributes} & {"src", "href", "srcset", "data", "action"}
@@ -69,7 +69,7 @@ def test_a_label_cannot_end_the_script(page):
 
 
 def test_an_svg_is_a_picture_with_its_titles(chart, tmp_path):
-    """The SVG is well-formed and holds the texts of the figure."""
+    """The SVG is well-formed and contains the texts of the figure."""
     root = ElementTree.fromstring(figures.save(chart, tmp_path / "figure.svg").read_text())
 
     texts = {element.text for element in root.iter("{http://www.w3.org/2000/svg}text")}
@@ -85,7 +85,7 @@ def test_a_png_is_a_png(chart, tmp_path):
 
 
 def test_a_picture_holds_where_it_comes_from(chart, tmp_path):
-    """The same in each format, which that format's own readers find."""
+    """Each format has the same provenance, readable by common libraries."""
     provenance = chart.to_dict()["usermeta"]["ngbkit"]
     svg, png, pdf = (figures.save(chart, tmp_path / f"figure{kind}") for kind in (".svg", ".png", ".pdf"))
     in_svg = ElementTree.fromstring(svg.read_text()).find("{http://www.w3.org/2000/svg}metadata").text
@@ -99,7 +99,7 @@ def test_a_picture_holds_where_it_comes_from(chart, tmp_path):
 
 
 def test_a_figure_is_replaced_and_nothing_is_left_beside_it(chart, tmp_path):
-    """Saving again writes over the older figure."""
+    """Saving again overwrites the older figure."""
     path = tmp_path / "figure.svg"
     path.write_text("older")
 
@@ -109,13 +109,13 @@ def test_a_figure_is_replaced_and_nothing_is_left_beside_it(chart, tmp_path):
 
 
 def test_an_unknown_suffix_is_refused(chart, tmp_path):
-    """The error names the formats that there are."""
+    """The error lists the formats."""
     with pytest.raises(UsageError, match=r"'figure\.gif'; expected \.html, \.svg, \.png, \.pdf"):
         figures.save(chart, tmp_path / "figure.gif")
 
 
 def test_a_place_that_cannot_be_written_is_refused(chart, tmp_path):
-    """A file where a folder should be is told apart from a fault of ours."""
+    """A file instead of a folder is reported as such."""
     (tmp_path / "file").write_text("")
 
     with pytest.raises(UsageError, match="cannot write"):

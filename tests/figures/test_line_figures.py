@@ -1,4 +1,4 @@
-"""Figures with a panel a network and a line a compiler: throughput, speed-up, ASE, BSR, depth, CPU use."""
+"""Figures with one panel per network and one line per compiler: throughput, speed-up, ASE, BSR, depth, CPU use."""
 
 import pytest
 from drawn import Spec, crashing, measured, network, sweep, unlike
@@ -13,7 +13,7 @@ FIGURES = {"throughput": figures.throughput, "speedup": figures.speedup, "ase": 
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_values_are_those_of_the_metric(name):
-    """Each mark stands at what `ds.ngb` gives for its trial, with the interval that it gives."""
+    """Each mark has the value and the interval that `ds.ngb` computes for its trial."""
     data = measured(network("a"), network("b"))
     expected = getattr(data.ngb, name)(ci=0.95).squeeze("device")
 
@@ -28,14 +28,14 @@ def test_values_are_those_of_the_metric(name):
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_an_svg_shows_the_networks_and_the_compilers(name):
-    """The picture is made without a browser, and says what is in it."""
+    """The picture is rendered without a browser, and labels its content."""
     texts = Spec(FIGURES[name](measured(network("a"), network("b"), compilers=["identity", "openvino", "tvm"]))).texts()
 
     assert {"a", "b", "batch size", "openvino", "tvm"} <= texts
 
 
 def test_the_baseline_has_no_line_where_it_is_one():
-    """What is relative to identity does not draw it; ASE and throughput do."""
+    """Figures relative to identity omit it; ASE and throughput draw it."""
     compilers = {
         name: {row["compiler"] for row in Spec(figure(measured())).rows if row["compiler"]}
         for name, figure in FIGURES.items()
@@ -56,7 +56,7 @@ def test_a_failed_trial_is_marked_at_the_foot():
 
 
 def test_two_failures_of_one_place_stand_on_each_other():
-    """None covers another."""
+    """No mark covers another."""
     spec = Spec(figures.throughput(measured(compilers=["identity", "openvino", "tvm"], batch_sizes=[1])))
     assert {-1.0} == {row["place"] for row in spec.rows}
 
@@ -66,7 +66,7 @@ def test_two_failures_of_one_place_stand_on_each_other():
 
 
 def test_colours_are_those_of_the_theme():
-    """One colour a compiler, in every figure."""
+    """Each compiler has one colour in every figure."""
     (scale, *others) = Spec(figures.throughput(measured())).scales("color")
 
     assert [theme.COLOURS[name] for name in ("identity", "openvino")] == scale["range"]
@@ -74,7 +74,7 @@ def test_colours_are_those_of_the_theme():
 
 
 def test_values_far_apart_have_a_logarithmic_axis():
-    """Two compilers of which one is a thousand times slower are both to be seen."""
+    """A compiler that is a thousand times slower is still visible."""
     near = Spec(figures.throughput(measured()))
     data = measured()
     slow = data["latency"].where(data["compiler"] == "identity", 1000 * data["latency"])
@@ -85,7 +85,7 @@ def test_values_far_apart_have_a_logarithmic_axis():
 
 
 def test_a_column_of_another_contract_has_no_speedup():
-    """The subtitle says which and why."""
+    """The subtitle names the column and the reason."""
     spec = Spec(figures.speedup(unlike(sweep(compilers=["identity", "openvino", "tvm"]), "openvino")))
 
     assert "openvino: not compared, precision" in spec.subtitle
@@ -93,7 +93,7 @@ def test_a_column_of_another_contract_has_no_speedup():
 
 
 def test_a_selection_is_drawn():
-    """Only what was asked for, relative to what was not."""
+    """Only the selected labels are drawn, relative to others."""
     spec = Spec(measured(batch_sizes=[1, 4, 8]).ngb.plot.speedup(batch_size=[4, 8], compiler="openvino"))
 
     assert {4.0, 8.0} == {row["batch_size"] for row in spec.rows}
@@ -101,7 +101,7 @@ def test_a_selection_is_drawn():
 
 
 def test_too_many_networks_are_counted():
-    """What has no room is said and not silently dropped."""
+    """Omitted networks are counted in a remark."""
     names = [f"{'abcdefghij'[number % 10] * 3}{number}" for number in range(lines.PANELS + 3)]
     spec = Spec(figures.throughput(measured(*map(network, names))))
 
@@ -110,7 +110,7 @@ def test_too_many_networks_are_counted():
 
 
 def test_depth_is_along_the_axis_and_batch_sizes_are_panels():
-    """A panel a network, its other factors and a batch size."""
+    """There is one panel per network, its other factors and batch size."""
     data = measured(network("block", width=(8, 16), depth=(1, 2, 3)))
     spec = Spec(figures.depth(data))
 
@@ -120,13 +120,13 @@ def test_depth_is_along_the_axis_and_batch_sizes_are_panels():
 
 
 def test_depth_needs_a_depth():
-    """The error says what the sweep varies, and what to add."""
+    """The error reports the factors of the sweep, and the one to add."""
     with pytest.raises(MetricError, match=r"the sweep varies width\. Add --factor depth=1:6"):
         figures.depth(measured(network("block", width=(8, 16))))
 
 
 def test_cpu_use_is_absolute_and_relative():
-    """The reduction is what a compiler leaves free of what identity took."""
+    """The reduction is relative to the use of identity."""
     data = measured()
     spec = Spec(figures.cpu(data))
 
@@ -138,13 +138,13 @@ def test_cpu_use_is_absolute_and_relative():
 
 
 def test_cpu_use_that_was_not_measured_is_an_error():
-    """The paper's compile times have none."""
+    """The error names the variable."""
     with pytest.raises(MetricError, match="cpu_percent"):
         figures.cpu(measured().drop_vars("cpu_percent"))
 
 
 def test_another_baseline_is_one():
-    """It has no line of its own, identity has, and the title says over what."""
+    """It has no line, identity has one, and the title names the baseline."""
     data = measured(compilers=["identity", "openvino", "tvm"])
     spec = Spec(figures.speedup(data, baseline="tvm"))
 
@@ -156,7 +156,7 @@ def test_another_baseline_is_one():
 
 
 def test_panels_by_compiler_have_a_line_a_network():
-    """The question that a designer asks: which network, under each compiler."""
+    """A designer compares networks under each compiler."""
     spec = Spec(figures.throughput(measured(*map(network, ("a", "b", "c"))), by="compiler"))
 
     (scale, *_) = spec.scales("color")
@@ -166,6 +166,6 @@ def test_panels_by_compiler_have_a_line_a_network():
 
 
 def test_panels_are_by_network_or_by_compiler():
-    """Another word is refused with those that there are."""
+    """The error lists the valid values."""
     with pytest.raises(UsageError, match=r"invalid by='device'; expected one of 'network', 'compiler'"):
         figures.throughput(measured(), by="device")

@@ -13,7 +13,7 @@ from ngbkit.figures import theme
 
 
 def test_a_cell_of_the_heatmap_is_an_ase():
-    """Batch by width, with the number written in it."""
+    """Cells are by batch and width, with their number as text."""
     data = measured(network("block", width=(8, 16)), batch_sizes=[1, 4])
     spec = Spec(figures.heatmap(data))
 
@@ -26,7 +26,7 @@ def test_a_cell_of_the_heatmap_is_an_ase():
 
 
 def test_a_failed_cell_says_how():
-    """A word stands where the number would."""
+    """A word replaces the number."""
     spec = Spec(figures.heatmap(crashing(sweep(network("block", width=(8, 16))), "openvino", 4)))
 
     assert {"crash"} == {row["mark"] for row in spec.rows if row["status"] == "crashed"}
@@ -34,13 +34,13 @@ def test_a_failed_cell_says_how():
 
 
 def test_a_heatmap_needs_widths():
-    """The error says what the sweep varies."""
+    """The error reports the factors of the sweep."""
     with pytest.raises(MetricError, match="the sweep varies depth"):
         figures.heatmap(measured(network("block", depth=(1, 2))))
 
 
 def flipping():
-    """Two networks that change places between two compilers, and one that is the slowest in both."""
+    """Two networks whose order reverses between two compilers, and one that is the slowest in both."""
     data = measured(*map(network, "abc"), batch_sizes=[1])
     times = {"a": (2.0, 2.2), "b": (3.0, 1.0), "c": (9.0, 8.0)}
     noise = np.random.default_rng(0).normal(1, 0.01, data["latency"].shape)
@@ -54,7 +54,7 @@ def flipping():
 
 
 def test_pairs_that_change_places_are_drawn_with_both_ends():
-    """A panel a pair: two networks in two columns, at their own throughputs."""
+    """There is one panel per pair: two networks in two columns, at their throughputs."""
     data = flipping()
     spec = Spec(figures.reversals(data))
 
@@ -68,13 +68,13 @@ def test_pairs_that_change_places_are_drawn_with_both_ends():
 
 
 def test_no_reversal_is_an_error_that_says_so():
-    """An empty figure would tell less."""
+    """An error is more useful than an empty figure."""
     with pytest.raises(MetricError, match=r"no two of these networks reverse their order.*at least 0\.95"):
         figures.reversals(flipping(), workload=["a", "c"])
 
 
 def test_break_even_is_where_the_metric_has_it():
-    """A mark's seconds over what a call saves are the calls of `ds.ngb.break_even`."""
+    """The seconds of a mark over its savings per call equal the calls of `ds.ngb.break_even`."""
     data = measured(*map(network, "ab"), compilers=["identity", "openvino", "tvm"])
     spec = Spec(figures.break_even(data))
 
@@ -89,7 +89,7 @@ def test_break_even_is_where_the_metric_has_it():
 
 
 def test_a_diagonal_is_of_one_number_of_calls():
-    """All along it, seconds over savings are what its label says."""
+    """Along it, seconds over savings equal the number of its label."""
     spec = Spec(figures.break_even(measured(*map(network, "ab"))))
 
     ends = [row for row in spec.rows if row["kind"] == "diagonal"]
@@ -100,7 +100,7 @@ def test_a_diagonal_is_of_one_number_of_calls():
 
 
 def test_what_saves_nothing_lies_at_the_foot():
-    """It is counted below the title."""
+    """The subtitle counts the trials that save nothing."""
     data = flipping()
     data["compile_time"] = data["throughput"].copy(data=np.full(data["throughput"].shape, 2.0))
 
@@ -112,7 +112,7 @@ def test_what_saves_nothing_lies_at_the_foot():
 
 
 def test_every_sample_is_a_stroke():
-    """As many as the dataset has, at their own milliseconds, and a trial's quantiles."""
+    """There is one stroke per sample, at its milliseconds, and the quantiles of each trial."""
     data = measured(batch_sizes=[1])
     spec = Spec(figures.latency(data))
 
@@ -126,18 +126,18 @@ def test_every_sample_is_a_stroke():
 
 
 def test_a_trial_without_samples_says_why():
-    """Its line in the panel holds its status."""
+    """Its row of the panel shows its status."""
     assert "crashed" in Spec(figures.latency(crashing(sweep(), "openvino", 4))).texts()
 
 
 def test_a_dataset_without_samples_has_no_distribution():
-    """The error says which dataset to take."""
+    """The error names the dataset to use."""
     with pytest.raises(MetricError, match="draws samples"):
         figures.latency(measured().drop_vars(["latency", "round"]))
 
 
 def test_traces_are_round_by_round():
-    """The median of each round, over the median of those."""
+    """Each point is the median of a round over the median of these."""
     data = measured(batch_sizes=[1])
     spec = Spec(figures.traces(data))
 
@@ -154,7 +154,7 @@ def test_traces_are_round_by_round():
 
 
 def test_disturbed_rounds_are_shaded():
-    """The subtitle says what the shade means, where there is any."""
+    """The subtitle explains the shade, if there is any."""
     data = measured(batch_sizes=[1])
     shaken = data.assign(disturbed=data["round"].where(data["round"] == 3, 0) > 0)
 
@@ -166,7 +166,7 @@ def test_disturbed_rounds_are_shaded():
 
 
 def test_the_status_of_every_trial_is_in_a_cell():
-    """In a colour and in a word, and counted below the title."""
+    """Each status is a colour and a word, and the subtitle counts them."""
     grid = sweep(*map(network, "abcdef"), compilers=["identity", "openvino", "tvm"], batch_sizes=[1, 4, 8])
     data = synthetic.make_dataset(grid, failures=0.7)
     spec = Spec(figures.status(data))
@@ -185,7 +185,7 @@ def test_the_status_of_every_trial_is_in_a_cell():
 
 
 def test_a_status_is_read_on_its_colour():
-    """Black on light ones and white on dark ones."""
+    """Text is black on light colours and white on dark ones."""
     assert ["#1B1B1B", "#FFFFFF", "#1B1B1B"] == [
         theme.choose_ink(colour) for colour in ("#FFFFFF", "#332288", "#E69F00")
     ]
@@ -193,7 +193,7 @@ def test_a_status_is_read_on_its_colour():
 
 
 def roofed():
-    """A dataset that knows what its networks compute, and what its device can do."""
+    """A dataset with the operations of its networks and the peaks of its device."""
     data = measured(*map(network, "ab"))
     facts = {"macs": 1e9, "weight_bytes": 4e7, "input_bytes": 6e5, "output_bytes": 4e3}
     peaks = {"cpu": {"peaks": {"flops": 1e12, "bytes_per_s": 2e10}}}
@@ -202,7 +202,7 @@ def roofed():
 
 
 def test_the_roof_is_the_devices_own():
-    """Its ridge is at peak over bandwidth, and marks lie where `ds.ngb.roofline` has them."""
+    """Its ridge is at peak over bandwidth, and marks have the values of `ds.ngb.roofline`."""
     data = roofed()
     spec = Spec(figures.roofline(data))
 
@@ -217,7 +217,7 @@ def test_the_roof_is_the_devices_own():
 
 
 def test_every_figure_is_a_method():
-    """`ds.ngb.plot` has what `ngbkit.figures` has, and says where to read about it."""
+    """`ds.ngb.plot` has every figure of `ngbkit.figures`, and refers to its documentation."""
     plots = type(measured().ngb.plot)
     names = set(figures.__all__) - {"save"}
 
@@ -227,7 +227,7 @@ def test_every_figure_is_a_method():
 
 
 def test_nothing_left_to_draw_is_an_error():
-    """A selection that no trial meets says what was asked for."""
+    """The error for an empty selection repeats the selection."""
     data = measured(network("block", width=(8, 16)))
 
     with pytest.raises(UsageError, match=r"no trial to draw with batch_size=\[\]"):

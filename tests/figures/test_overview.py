@@ -1,4 +1,4 @@
-"""The overview: what is drawn, what is marked, what is said."""
+"""The overview: its panels, its marks and its remarks."""
 
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ def sweep(*workloads: Workload, compilers=("identity", "openvino"), batch_sizes=
 
 
 def drawn(data: datasets.Data) -> dict:
-    """The specification, which altair has checked against Vega-Lite's schema."""
+    """The specification; altair checks it against Vega-Lite's schema."""
     return overview(data).to_dict()
 
 
@@ -37,14 +37,14 @@ def panels(spec: dict, row: int = 0) -> list[dict]:
 
 
 def rows(spec: dict, layer: int) -> list[dict]:
-    """The data of a layer of the first panel; altair moves up what layers share."""
+    """The data of a layer of the first panel; altair hoists data that layers share."""
     panel = panels(spec)[0]
     owner = next(part for part in (panel["layer"][layer], panel, spec["concat"][0], spec) if "data" in part)
     return read(spec["datasets"][owner["data"]["name"]])
 
 
 def test_a_row_a_network_with_the_speedup_beside():
-    """Each network has a row of two panels, whose axes say what they are."""
+    """Each network has a row of two panels with axis titles."""
     spec = drawn(synthetic.make_dataset(sweep(network("a"), network("b"))))
 
     assert ["a", "b"] == titles(spec)
@@ -54,7 +54,7 @@ def test_a_row_a_network_with_the_speedup_beside():
 
 
 def test_every_trial_is_in_its_panel():
-    """The lines hold every compiler at every batch size, with the dataset's own numbers."""
+    """The lines have every compiler at every batch size, with the dataset's own numbers."""
     data = synthetic.make_dataset(sweep())
     spec = drawn(data)
 
@@ -82,7 +82,7 @@ def crashed() -> datasets.Data:
 
 
 def test_a_failed_trial_is_marked(crashed):
-    """A failure is drawn at its batch size inside the panel, in a shape that the legend names, and breaks its line."""
+    """A failure is a mark at its batch size inside the panel, whose shape is in the legend, and breaks its line."""
     spec = drawn(crashed)
     failed = panels(spec)[0]["layer"][2]
 
@@ -98,7 +98,7 @@ def test_a_failed_trial_is_marked(crashed):
 
 
 def test_failures_of_one_batch_size_do_not_cover_each_other():
-    """Marks at the same place of the x axis have places of their own on the y axis."""
+    """Marks at one position of the x axis differ on the y axis."""
     compilers = ["identity", "openvino", "tvm"]
     spec = drawn(synthetic.make_dataset(sweep(compilers=compilers), failures=1.0))
 
@@ -108,7 +108,7 @@ def test_failures_of_one_batch_size_do_not_cover_each_other():
 
 
 def test_one_batch_size_is_bars():
-    """With a single batch size there is no line to draw: bars stand for compilers, and failures are written out."""
+    """A single batch size has no lines: compilers are bars, and failures are texts."""
     spec = drawn(synthetic.make_dataset(sweep(batch_sizes=[8]), failures=1.0))
     layers = panels(spec)[0]["layer"]
 
@@ -127,7 +127,7 @@ def test_throughput_starts_at_zero_unless_it_spans_much():
 
 
 def test_without_identity_there_is_no_speedup():
-    """The figure leaves the panel out and says why."""
+    """The figure omits the panel and explains why."""
     spec = drawn(synthetic.make_dataset(sweep(compilers=["openvino"])))
 
     assert 1 == len(panels(spec))
@@ -135,7 +135,7 @@ def test_without_identity_there_is_no_speedup():
 
 
 def test_unlike_columns_are_named():
-    """A column of another contract has its throughput and no speed-up, and the subtitle says why."""
+    """A column of another contract has a throughput but no speed-up, and the subtitle explains why."""
     grid = sweep(compilers=["identity", "openvino"])
     records = [
         replace(record, contract=replace(record.contract, precision="bf16")) if trial.compiler == "openvino" else record
@@ -150,7 +150,7 @@ def test_unlike_columns_are_named():
 
 
 def test_the_subtitle_says_where_it_comes_from():
-    """Samples, device and run are named, and what is synthetic says so."""
+    """The subtitle names samples, device and run, and marks synthetic data."""
     data = synthetic.make_dataset(sweep(), run_id="r42")
 
     assert [
@@ -160,7 +160,7 @@ def test_the_subtitle_says_where_it_comes_from():
 
 
 def test_pending_trials_are_counted():
-    """A figure of a run that goes on says how many trials are still to come."""
+    """A figure of a live run counts the pending trials."""
     grid = sweep()
     half = datasets.assemble(grid, synthetic.make_records(grid)[:1])
 
@@ -168,12 +168,12 @@ def test_pending_trials_are_counted():
 
 
 def test_nothing_measured_yet_is_drawn_too():
-    """A dataset of pending trials alone gives an empty figure, not an error."""
+    """A dataset of pending trials yields an empty figure, not an error."""
     assert ["net"] == titles(drawn(datasets.assemble(sweep(), [])))
 
 
 def test_factors_are_drawn_at_their_extremes():
-    """Of each factor the smallest and the largest value is drawn, and the subtitle says so."""
+    """Only the smallest and the largest value of each factor are drawn, and the subtitle says so."""
     spec = drawn(synthetic.make_dataset(sweep(network("c", width=(8, 16), depth=(2, 1, 6)))))
 
     assert {f"c, width {width}, depth {depth}" for width in (8, 16) for depth in (1, 6)} == set(titles(spec))
@@ -181,7 +181,7 @@ def test_factors_are_drawn_at_their_extremes():
 
 
 def test_devices_and_nodes_have_rows_of_their_own():
-    """A tree is drawn whole, and the device is named where there is more than one."""
+    """All nodes of a tree are drawn, and titles name the device if there are several."""
     grid = sweep(network("a"), network("c", depth=(1, 2)), devices=["cpu", "orin"])
 
     assert [
@@ -203,7 +203,7 @@ def test_a_figure_does_not_grow_without_end():
 
 
 def test_the_data_is_inside():
-    """The chart refers to no file and no address for its data."""
+    """The chart embeds its data and refers to no file or address."""
     chart = overview(synthetic.make_dataset(sweep()))
 
     assert isinstance(chart, alt.ConcatChart)

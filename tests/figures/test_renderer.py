@@ -1,4 +1,4 @@
-"""How a notebook keeps a chart: a specification with a picture beside it, and small."""
+"""The representation of a chart in a notebook: a specification with a picture, and small."""
 
 import base64
 import json
@@ -26,7 +26,7 @@ def shell():
 
 
 def test_a_chart_is_a_specification_with_a_picture(shell):
-    """What JupyterLab draws, an SVG for who does not, and a text; no page that would fetch scripts."""
+    """It has a specification for JupyterLab, an SVG for other viewers and a text, but no page that fetches scripts."""
     chart = figures.throughput(measured())
 
     bundle, _ = shell.display_formatter.format(chart)
@@ -38,7 +38,7 @@ def test_a_chart_is_a_specification_with_a_picture(shell):
 
 
 def test_a_chart_of_ones_own_is_shown_so_too(shell):
-    """Whatever altair makes, whoever makes it."""
+    """Every altair chart has a picture."""
     chart = alt.Chart(alt.InlineData(values=[{"x": 1}])).mark_point().encode(x="x:Q")
 
     bundle, _ = shell.display_formatter.format(chart)
@@ -47,7 +47,7 @@ def test_a_chart_of_ones_own_is_shown_so_too(shell):
 
 
 def test_a_renderer_of_the_users_choice_stays(shell):
-    """Who asked altair for another has it."""
+    """A renderer that the user enabled is used."""
     chart = alt.Chart(alt.InlineData(values=[{"x": 1}])).mark_point().encode(x="x:Q")
 
     with alt.renderers.enable("svg"):
@@ -57,7 +57,7 @@ def test_a_renderer_of_the_users_choice_stays(shell):
 
 
 def test_after_unloading_altair_shows_charts_by_itself():
-    """Nothing of ours is left."""
+    """Unloading removes ngbkit's renderer."""
     shell = InteractiveShell()
     charts.register(shell)
     charts.unregister(shell)
@@ -70,7 +70,7 @@ def test_after_unloading_altair_shows_charts_by_itself():
 
 @pytest.mark.parametrize("name", ["latency", "traces", "throughput", "status"])
 def test_ten_thousand_points_are_small(name):
-    """Many marks become a picture of dots, and all of it fits a notebook."""
+    """A chart with many marks becomes a bitmap, and its size is limited."""
     networks = [network(f"{letter * 3}{number}") for letter in "abcde" for number in range(5)]
     if name in ("latency", "traces"):
         data = synthetic.make_dataset(Sweep(networks[:5], ["identity", "openvino"], [1, 4], repeats=500))

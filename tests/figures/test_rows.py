@@ -1,4 +1,4 @@
-"""The rows of figures: which trials, with which values, under which names."""
+"""The rows of figures: their trials, values and names."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ THROUGHPUT = rows.wrap_metric(metrics.throughput, None)
 
 
 def test_a_row_a_trial_with_its_interval():
-    """Values are those of the metric, and the interval holds them."""
+    """Values are those of the metric, inside their interval."""
     data = measured(compilers=["identity", "openvino"], batch_sizes=[1, 4])
 
     frame = rows.build_rows(data, SPEEDUP, {})
@@ -27,7 +27,7 @@ def test_a_row_a_trial_with_its_interval():
 
 
 def test_without_samples_there_is_no_interval():
-    """Published values are means: they are drawn as they are."""
+    """Published values are means without samples."""
     data = measured().drop_vars(["latency", "round"])
 
     frame = rows.build_rows(data, SPEEDUP, {})
@@ -37,7 +37,7 @@ def test_without_samples_there_is_no_interval():
 
 
 def test_a_selection_is_made_after_the_values():
-    """What a speed-up is relative to need not be among what is drawn."""
+    """The baseline of a speed-up need not be selected."""
     frame = rows.build_rows(measured(), SPEEDUP, {"compiler": "openvino", "batch_size": [4]})
 
     assert [("openvino", 4)] == list(zip(frame["compiler"], frame["batch_size"], strict=True))
@@ -53,7 +53,7 @@ def test_a_selection_is_made_after_the_values():
     ],
 )
 def test_a_label_that_is_not_there_is_named(select, message):
-    """The error says what there is."""
+    """The error suggests the nearest name."""
     with pytest.raises(UnknownNameError, match=message):
         rows.build_rows(measured(), SPEEDUP, select)
 
@@ -68,7 +68,7 @@ def test_a_failed_trial_is_a_row():
 
 
 def test_networks_are_named_by_what_tells_them_apart():
-    """Factors are part of the name, unless they have an axis; a device is where there are several."""
+    """Factors are part of the name, unless they have an axis; the device is if there are several."""
     data = measured(network("block", width=(8, 16), depth=(1, 2)), devices=["cpu"])
 
     by_both = rows.build_rows(data, THROUGHPUT, {})
@@ -79,7 +79,7 @@ def test_networks_are_named_by_what_tells_them_apart():
 
 
 def test_a_node_without_a_baseline_is_left_out_unless_all_are():
-    """Of a tree each node is asked; the first one's reason is the error."""
+    """Nodes without the baseline are omitted; if all lack it, the first error is raised."""
     good, bad = (measured(network(name)) for name in ("a", "b"))
     tree = xr.DataTree.from_dict({"/one": good, "/two": bad.sel(compiler=["openvino"])})
 
@@ -89,7 +89,7 @@ def test_a_node_without_a_baseline_is_left_out_unless_all_are():
 
 
 def test_a_selected_label_is_still_a_row():
-    """A dataset of which one device was selected draws like the whole."""
+    """A dataset with one selected device has the same rows."""
     data = measured()
 
     assert rows.build_rows(data, THROUGHPUT, {}).equals(rows.build_rows(data.sel(device="cpu"), THROUGHPUT, {}))
@@ -106,12 +106,12 @@ def test_a_selected_label_is_still_a_row():
     ],
 )
 def test_families(workload, family):
-    """The paper's are its own; others begin with their name."""
+    """The paper defines its families; others are the leading letters of the name."""
     assert family == rows.find_family(workload)
 
 
 def test_families_stand_in_columns_by_size():
-    """Of families with as many networks, each line is of one size, whatever the order they came in."""
+    """Families of equal length form columns, whose rows are sorted by size."""
     data = measured(*map(network, ("resnet50", "resnet18", "deit3_small_patch16_224", "deit3_base_patch16_224")))
     sizes = xr.DataArray([25.0, 11.0, 22.0, 86.0], {"workload": data["workload"]}, ["workload"])
     frame = rows.build_rows(data.assign_coords(parameters=sizes), THROUGHPUT, {})
@@ -123,7 +123,7 @@ def test_families_stand_in_columns_by_size():
 
 
 def test_networks_of_unequal_families_follow_each_other():
-    """Where the columns would have holes, there are none."""
+    """Families of unequal length form no columns."""
     data = measured(*map(network, ("resnet50", "resnet18", "vit", "swin", "mobile")))
 
     names, columns = rows.order_by_family(rows.build_rows(data, THROUGHPUT, {}))

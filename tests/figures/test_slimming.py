@@ -1,4 +1,4 @@
-"""A picture loses what nobody sees, and nothing else."""
+"""A picture loses its invisible parts, and nothing else."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from ngbkit.figures.slimming import slim
 
 
 def dots(picture: str) -> np.ndarray:
-    """The picture as it is seen, in 8 bits a colour."""
+    """The pixels of the picture, in 8 bits per colour."""
     image = Image.open(io.BytesIO(vl_convert.svg_to_png(picture, scale=2))).convert("RGB")
     return np.asarray(image).astype(int)
 
 
 @pytest.mark.parametrize("name", ["throughput", "status", "latency", "break_even", "overview"])
 def test_it_looks_the_same(name: str) -> None:
-    """But for the edges of what was moved by less than a hundredth of a dot."""
+    """It is identical except for edges that moved by less than a hundredth of a pixel."""
     data = measured(*map(network, ("a", "b")), compilers=["identity", "openvino", "tvm"], batch_sizes=[1, 4, 16])
     picture = vl_convert.vegalite_to_svg(getattr(figures, name)(data).to_dict())
     slimmer = slim(picture, "a title")
@@ -36,7 +36,7 @@ def test_it_looks_the_same(name: str) -> None:
 
 
 def test_it_has_one_name() -> None:
-    """A reader that is aloud hears its title, and no mark."""
+    """A screen reader reads its title, and no mark."""
     picture = vl_convert.vegalite_to_svg(figures.throughput(measured()).to_dict())
     root = ElementTree.fromstring(slim(picture, 'what "it" is'))
 
@@ -45,7 +45,7 @@ def test_it_has_one_name() -> None:
 
 
 def test_texts_stay() -> None:
-    """All lines of a title; what overlaps, and is hidden, goes."""
+    """All lines of a title stay; hidden overlapping texts are removed."""
     picture = vl_convert.vegalite_to_svg(figures.status(measured(*map(network, "abc"))).to_dict())
     texts = [
         "".join(element.itertext())

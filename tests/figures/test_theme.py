@@ -11,7 +11,7 @@ def test_every_compiler_of_ours_has_a_colour_of_its_own():
 
 
 def test_a_colour_does_not_depend_on_company():
-    """A compiler has the same colour in every figure, known or not."""
+    """A compiler has the same colour in every figure, also an unknown one."""
     alone = {name: theme.assign_colours([name])[name] for name in ("openvino", "mine")}
 
     assert alone == theme.assign_colours(["openvino", "mine"])
@@ -19,7 +19,7 @@ def test_a_colour_does_not_depend_on_company():
 
 
 def test_unknown_compilers_do_not_look_alike():
-    """As many unknown compilers as there are further colours have one each, none of it a known one."""
+    """As many unknown compilers as there are other colours have distinct colours, none of a known compiler."""
     names = [f"compiler{number}" for number in range(len(theme.OTHERS))]
 
     colours = set(theme.assign_colours([*names, *theme.COLOURS]).values())
@@ -28,7 +28,7 @@ def test_unknown_compilers_do_not_look_alike():
 
 
 def test_more_unknown_compilers_than_colours_still_get_one():
-    """Colours are used again rather than running out."""
+    """Colours are reused when they run out."""
     names = [f"compiler{number}" for number in range(40)]
 
     assert set(theme.OTHERS) == set(theme.assign_colours(names).values())

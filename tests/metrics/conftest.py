@@ -1,4 +1,4 @@
-"""Small datasets, written out by hand."""
+"""Small datasets, written by hand."""
 
 from measured import deepening, measured, scaling
 

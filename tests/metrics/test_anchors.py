@@ -1,4 +1,4 @@
-"""Anchors: what was measured at different times is tied together by the baseline that ran beside it."""
+"""Anchors: the baseline beside each group ties together groups measured at different times."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from ngbkit.workloads.base import Workload
 
 NET = Workload(name="net", source="timm", spec={"model": "resnet18"})
 SWEEP = Sweep(NET, ["identity", "openvino"], [1, 4], repeats=6)
-# Seconds a call on a quiet machine. Openvino: T(4) / T(1) = (4 / 0.100) / (1 / 0.050) = 2; identity: 1.6 / 1 = 1.6.
+# Seconds per call on a quiet machine. Openvino: T(4) / T(1) = (4 / 0.100) / (1 / 0.050) = 2; identity: 1.6 / 1 = 1.6.
 QUIET = {("identity", 1): 0.1, ("identity", 4): 0.25, ("openvino", 1): 0.05, ("openvino", 4): 0.1}
 
 
 def measurement(trial: Trial, slowness: float, first_round: int = 0) -> Measurement:
-    """Six samples in three rounds; `slowness` is how much the machine was slowed while they were taken."""
+    """Six samples in three rounds, on a machine that was slowed by the factor `slowness`."""
     drift = slowness * np.array([1, 1, 1.5, 1.5, 1.2, 1.2])
     return Measurement(
         trial_id=trial.id,
@@ -51,7 +51,7 @@ def measured(slowness_of_four: float, anchored: bool = True) -> xr.Dataset:
 
 @pytest.mark.parametrize("slowness", [1.0, 3.0, 0.5])
 def test_drift_between_groups_cancels_in_rtr_and_ase(slowness: float) -> None:
-    """Whatever the machine did meanwhile, the rates are those of a quiet one."""
+    """The rates are those of a quiet machine, whatever happened in between."""
     dataset = measured(slowness)
 
     np.testing.assert_allclose([[1, 1.6], [1, 2]], dataset.ngb.rtr().values.squeeze())
@@ -59,7 +59,7 @@ def test_drift_between_groups_cancels_in_rtr_and_ase(slowness: float) -> None:
 
 
 def test_rates_can_be_compared_untied() -> None:
-    """For whoever wants to see what the anchors change."""
+    """The parameter `tied` shows the effect of anchors."""
     dataset = measured(3.0)
 
     np.testing.assert_allclose([[1, 1.6 / 3], [1, 2 / 3]], dataset.ngb.rtr(tied=False).values.squeeze())
@@ -67,7 +67,7 @@ def test_rates_can_be_compared_untied() -> None:
 
 
 def test_without_anchors_the_rates_are_compared_as_they_are() -> None:
-    """Then a machine that was three times slower shows."""
+    """Then a machine that was three times slower affects the rates."""
     dataset = measured(3.0, anchored=False)
 
     assert "anchor_latency" not in dataset
@@ -75,7 +75,7 @@ def test_without_anchors_the_rates_are_compared_as_they_are() -> None:
 
 
 def test_a_missing_anchor_leaves_its_group_untied() -> None:
-    """Only that group falls back."""
+    """Only that group is untied."""
     dataset = measured(3.0)
     dataset["anchor_latency"][:] = np.nan
 

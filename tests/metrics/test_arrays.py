@@ -20,20 +20,20 @@ def test_a_ratio_over_nothing_is_nan():
 
 
 def test_the_median_leaves_out_what_is_missing():
-    """The median is of the samples that there are, and NaN where there is none."""
+    """The median ignores NaN, and is NaN without samples."""
     medians = arrays.median([[3.0, 1.0, nan], [4.0, 1.0, 2.0], [nan, nan, nan]])
 
     np.testing.assert_array_equal([2.0, 2.0, nan], medians)  # (1 + 3) / 2; 2 of 1, 2, 4
 
 
 def test_the_median_of_no_samples_at_all_is_nan():
-    """An axis without any length gives NaN."""
+    """An axis of length zero yields NaN."""
     np.testing.assert_array_equal([nan, nan], arrays.median(np.empty((2, 0))))
 
 
 @given(anything(float, (3, 5), elements=st.floats(-1e6, 1e6) | st.just(nan)), st.integers(0, 1))
 def test_the_median_is_numpys(samples, axis):
-    """It is numpy.nanmedian along any axis, where that has a value."""
+    """It equals numpy.nanmedian along any axis, where that has a value."""
     medians = arrays.median(samples, axis)
 
     for column, value in zip(np.moveaxis(samples, axis, -1), medians, strict=True):
@@ -50,12 +50,12 @@ def test_mean_and_deviation_are_of_the_samples_that_there_are():
 
 
 def test_throughput_is_batch_over_median_latency():
-    """Eight samples in a median of 0.25 s are 32 a second."""
+    """Eight samples in a median of 0.25 s are 32 per second."""
     assert 32.0 == arrays.throughput([0.5, 0.25, 0.2], 8)
 
 
 def test_each_round_has_its_median():
-    """Samples are gathered by round, in whatever order they came, and a round without a sample is NaN."""
+    """Samples are grouped by round, in any order, and a round without a sample is NaN."""
     latency = [[1.0, 3.0, 5.0, 9.0], [7.0, 2.0, 4.0, nan], [nan, nan, nan, nan]]
     rounds = [[0, 0, 1, 1], [2, 0, 0, -1], [-1, -1, -1, -1]]
 
@@ -66,12 +66,12 @@ def test_each_round_has_its_median():
 
 
 def test_nothing_measured_has_no_rounds():
-    """Where no sample has a round there is none, and the lead dims stay."""
+    """Without samples there are no rounds, and the leading dims are kept."""
     assert (2, 3, 0) == arrays.round_medians(np.full((2, 3, 4), nan), np.full((2, 3, 4), -1)).shape
 
 
 def test_rounds_of_a_joined_dataset_may_be_floats():
-    """NaN stands for no round too, as xarray puts it there when it joins datasets."""
+    """NaN means no round too, as xarray inserts it when it joins datasets."""
     np.testing.assert_array_equal([[4.0]], arrays.round_medians([[4.0, nan]], [[0.0, nan]]))
 
 
@@ -83,7 +83,7 @@ def test_drift_between_rounds_cancels_in_a_paired_speedup():
 
 
 def test_a_paired_speedup_leaves_out_rounds_of_only_one():
-    """A round in which one of the two has no sample does not count."""
+    """A round that lacks samples of one of the two is ignored."""
     speedup = arrays.paired_speedup([1.0, nan, 4.0], [3.0, 50.0, 4.0])
 
     assert 2.0 == speedup  # the median of 3/1 and 4/4
@@ -109,7 +109,7 @@ def test_the_slope_is_the_least_squares_one():
 
 
 def test_the_slope_leaves_out_what_is_missing():
-    """A failed depth does not count; one point, or none, has no slope."""
+    """A failed depth is ignored; fewer than two points have no slope."""
     slopes = arrays.slope([[2.0, nan, 5.0], [nan, 3.0, nan], [nan, nan, nan]], [1, 2, 4])
 
     np.testing.assert_array_equal([1.0, nan, nan], slopes)  # (5 - 2) / (4 - 1)
@@ -117,7 +117,7 @@ def test_the_slope_leaves_out_what_is_missing():
 
 @given(st.floats(0.1, 10), st.lists(st.integers(1, 100), min_size=2, max_size=6, unique=True))
 def test_a_constant_speedup_has_no_slope(speedup, depths):
-    """A speed-up that is the same at all depths has the slope 0."""
+    """A constant speed-up has the slope 0."""
     np.testing.assert_allclose(0.0, arrays.slope(np.full(len(depths), speedup), depths), atol=1e-12)
 
 
@@ -132,7 +132,7 @@ def test_the_slope_is_numpys(speedup):
 
 
 def test_tcr_is_bytes_saved_a_second():
-    """100 bytes compressed to 40, 5 samples a second: 300 bytes a second."""
+    """100 bytes compressed to 40, 5 samples per second: 300 bytes per second."""
     assert pytest.approx(300.0) == arrays.tcr(5.0, 100, 40)
 
 

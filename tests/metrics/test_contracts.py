@@ -1,4 +1,4 @@
-"""Columns that were timed under different contracts are not compared without being asked to."""
+"""Columns that were timed under different contracts are compared only on request."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def contract(**fields: object) -> str:
 
 @pytest.fixture
 def unlike() -> xr.Dataset:
-    """`a` is like identity but for what does not count; `low` is bf16. Speed-ups are 2 and 4."""
+    """`a` differs from identity in ignored fields only; `low` is bf16. Speed-ups are 2 and 4."""
     dims = ("workload", "depth", "compiler", "batch_size")
     coords = {"workload": ["net", "other"], "depth": [1, 2], "compiler": COMPILERS, "batch_size": [1, 4]}
     latency = np.broadcast_to(np.array([4.0, 2.0, 1.0])[:, None], (2, 2, 3, 2)).copy()
@@ -36,7 +36,7 @@ def unlike() -> xr.Dataset:
 
 @pytest.mark.parametrize("name", BUILT_ON_SPEEDUP)
 def test_unlike_columns_are_refused(unlike, name):
-    """The error names the column, what differs with both values, and every way out."""
+    """The error names the column, the difference with both values, and every remedy."""
     with pytest.raises(MetricError) as raised:
         getattr(unlike.ngb, name)()
 
@@ -49,7 +49,7 @@ def test_unlike_columns_are_refused(unlike, name):
 
 
 def test_the_ways_out_work(unlike):
-    """Left out, masked or allowed, each as it says."""
+    """Excluding, masking and allowing each work."""
     trial = {"workload": "net", "depth": 1, "batch_size": 1}
 
     assert [1, 2] == metrics.speedup(unlike.sel(compiler=["identity", "a"])).sel(trial).values.tolist()
@@ -68,7 +68,7 @@ def test_every_field_that_counts_is_compared(unlike, fields):
 
 
 def test_synchronisation_is_compared_where_both_say(unlike):
-    """A field that one of the two does not know decides nothing."""
+    """A field that one of the two lacks is ignored."""
     unlike["contract"].loc[{"compiler": "low"}] = contract(synchronised=False)
     assert metrics.speedup(unlike).notnull().all()
 
@@ -78,7 +78,7 @@ def test_synchronisation_is_compared_where_both_say(unlike):
 
 
 def test_a_column_that_changed_between_batch_sizes_is_refused_where_it_is_compared_with_itself(unlike):
-    """RTR and ASE do not mind what identity is, but a column that is two things at two batch sizes they do."""
+    """RTR and ASE ignore identity's contract, but reject a column with two contracts at two batch sizes."""
     assert metrics.rtr(unlike).notnull().all()
 
     unlike["contract"].loc[{"compiler": "a", "batch_size": 4}] = contract(threads=4)
@@ -91,7 +91,7 @@ def test_a_column_that_changed_between_batch_sizes_is_refused_where_it_is_compar
 
 
 def test_a_wrong_answer_to_unlike_is_refused(unlike):
-    """The error lists the three that there are."""
+    """The error lists the three valid values."""
     with pytest.raises(UsageError, match="invalid unlike='ignore'; expected one of 'error', 'mask', 'allow'"):
         metrics.speedup(unlike, unlike="ignore")
 
@@ -105,7 +105,7 @@ def test_what_was_not_measured_differs_from_nothing(unlike):
 
 
 def test_a_node_that_is_refused_stops_the_tree(unlike):
-    """Leaving it out silently, as nodes without a baseline are, would hide it."""
+    """Omitting it silently, as for nodes without a baseline, would hide the difference."""
     tree = xr.DataTree.from_dict({"/a": unlike.sel(compiler=["identity", "a"]), "/b": unlike})
 
     with pytest.raises(MetricError, match="low: precision bf16"):
@@ -114,7 +114,7 @@ def test_a_node_that_is_refused_stops_the_tree(unlike):
 
 
 def test_a_remark_a_column(unlike):
-    """What tables and figures say: once for each column, whatever it differs in."""
+    """Tables and figures have one remark per column, with all its differences."""
     unlike["contract"].loc[{"compiler": "low", "batch_size": 4}] = contract(precision="bf16", threads=4)
 
     assert ["low: not compared, precision bf16 instead of f32, threads 4 instead of 2"] == contracts.list_uncompared(

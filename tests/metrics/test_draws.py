@@ -1,4 +1,4 @@
-"""Metrics with intervals: how often they cover, what makes them wider, and what they say when there can be none."""
+"""Metrics with intervals: their coverage, their width, and the errors without data for them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EVERY = ("throughput", "speedup", *SCALED, "depth_slope", "retention", "break_ev
 
 
 def true_latency() -> xr.DataArray:
-    """Seconds a call on a machine without noise; the speed-ups differ by depth and by batch size."""
+    """Seconds per call on a machine without noise; the speed-ups differ by depth and by batch size."""
     depth, batch = np.array(DEPTHS)[:, None], np.array(BATCHES)[None, :]
     both = np.stack([0.01 * depth * batch**0.9, 0.01 * depth**0.9 * batch**0.8 / 1.5])
     coords = {"compiler": ["identity", "a"], "depth": DEPTHS, "batch_size": BATCHES}
@@ -26,7 +26,7 @@ def true_latency() -> xr.DataArray:
 
 
 def noisy(networks: int, *, rounds: int = 20, drift: float = 0.05, seed: int = 0) -> xr.Dataset:
-    """Networks of the same true latencies, each of two samples a round; `drift` is what all of a round have alike."""
+    """Networks of the same true latencies, with two samples per round; `drift` is common to a round."""
     generator = np.random.default_rng(seed)
     quiet = true_latency().expand_dims(workload=[f"net{number}" for number in range(networks)])
     quiet = quiet.transpose("workload", "depth", "compiler", "batch_size")
@@ -83,7 +83,7 @@ def test_intervals_cover_as_often_as_they_say(many, name):
 
 
 def test_friction_covers_too(many):
-    """Friction goes through two slopes, and so do its replicates."""
+    """Friction is computed from two slopes, and so are its replicates."""
     intervals = metrics.friction(many, dim="depth", ci=0.95)
     true = truth("ase")
     falls = [np.polyfit(np.log2(BATCHES), -np.log2(true.sel(compiler="a", depth=depth)), 1)[0] for depth in DEPTHS]
@@ -95,7 +95,7 @@ def test_friction_covers_too(many):
 
 @pytest.mark.parametrize("name", EVERY)
 def test_with_an_interval_a_metric_is_a_dataset(name):
-    """It holds the metric, exactly as without, and both ends, described; the level is an attribute."""
+    """It contains the unchanged metric and both ends with units and long_name; the level is an attribute."""
     data = noisy(2)
     point, intervals = getattr(metrics, name)(data), getattr(metrics, name)(data, ci=0.9)
 
@@ -114,14 +114,14 @@ def test_with_an_interval_a_metric_is_a_dataset(name):
 
 @pytest.mark.parametrize("name", EVERY)
 def test_the_same_data_has_the_same_interval(name):
-    """Chance is seeded."""
+    """The random generator is seeded."""
     data = noisy(2)
 
     xr.testing.assert_identical(getattr(metrics, name)(data, ci=0.95), getattr(metrics, name)(data, ci=0.95))
 
 
 def test_a_column_over_itself_is_1_without_doubt():
-    """Identity's speed-up, what is at batch size 1 in RTR and BSR, and no more than that."""
+    """The width is 0 for identity's speed-up and for batch size 1 in RTR and BSR, and only there."""
     data = noisy(2)
 
     for name, reference in (
@@ -136,7 +136,7 @@ def test_a_column_over_itself_is_1_without_doubt():
 
 
 def test_drift_that_pairing_cancels_is_not_in_the_interval():
-    """However all compilers of a round are slowed together, the speed-up is as sure as on a quiet machine."""
+    """Drift that affects all compilers of a round leaves the interval as narrow as on a quiet machine."""
     quiet, drifting = (metrics.speedup(noisy(20, drift=drift), ci=0.95).sel(compiler="a") for drift in (0, 0.5))
 
     widths = [float((intervals["ci_high"] - intervals["ci_low"]).mean()) for intervals in (quiet, drifting)]
@@ -144,7 +144,7 @@ def test_drift_that_pairing_cancels_is_not_in_the_interval():
 
 
 def test_rounds_that_two_do_not_share_are_drawn_by_themselves():
-    """What ran in a block of its own is compared by medians, and its drift shows in the interval."""
+    """Columns without common rounds are compared by medians, and drift widens the interval."""
     shared = noisy(20, drift=0.1)
     unshared = shared.copy()
     unshared["round"] = unshared["round"] + 100 * (unshared["compiler"] == "a")
@@ -170,7 +170,7 @@ def test_what_two_processes_differ_by_widens_a_ratio():
 
 
 def test_a_rule_that_stopped_the_measurement_widens_its_interval():
-    """Only of the networks that it stopped, by about the factor of `adjusted`."""
+    """Only intervals of the stopped networks are wider."""
     data = noisy(40)
     stopped = data.assign(looks=xr.zeros_like(data["compile_time"]) + (data["workload"] == "net1") * 3)
 
@@ -182,7 +182,7 @@ def test_a_rule_that_stopped_the_measurement_widens_its_interval():
 
 
 def test_too_few_rounds_have_no_interval():
-    """Of five rounds there is a speed-up, but no interval of 95 %; one of 90 % there is."""
+    """Five rounds yield a speed-up and a 90 % interval, but no 95 % interval."""
     data = noisy(2, rounds=5)
 
     assert metrics.speedup(data, ci=0.95)["speedup"].notnull().all()
@@ -191,7 +191,7 @@ def test_too_few_rounds_have_no_interval():
 
 
 def test_a_slope_has_no_interval_where_one_of_its_points_has_none():
-    """The slope of the other points would be another."""
+    """The slope of the other points belongs to another line."""
     data = noisy(2)
     excess = (data["workload"] == "net0") & (data["depth"] == 4) & (data["round"] > 3)
     data["latency"] = data["latency"].where(~excess)
@@ -204,7 +204,7 @@ def test_a_slope_has_no_interval_where_one_of_its_points_has_none():
 
 
 def test_a_failed_trial_has_no_interval():
-    """It is NaN throughout, and the others are not touched."""
+    """It is NaN throughout, and the other trials are unchanged."""
     data = noisy(2)
     data["latency"].loc[{"workload": "net0", "compiler": "a", "batch_size": 8}] = np.nan
 
@@ -216,13 +216,13 @@ def test_a_failed_trial_has_no_interval():
 
 @pytest.mark.parametrize("ci", [0, 1, 95, -0.5])
 def test_a_level_is_a_probability(ci):
-    """Percent are refused, with an example of what is meant."""
+    """Percentages are rejected, with a valid example."""
     with pytest.raises(UsageError, match=r"invalid ci=.*; expected a probability between 0 and 1, such as ci=0\.95"):
         metrics.bsr(noisy(1), ci=ci)
 
 
 def test_without_rounds_there_is_nothing_to_bootstrap_over():
-    """The error says what lacks; the metric itself is there."""
+    """The error names the missing data; the metric itself is computed."""
     data = noisy(1).drop_vars("round")
 
     assert metrics.speedup(data).notnull().all()
@@ -231,7 +231,7 @@ def test_without_rounds_there_is_nothing_to_bootstrap_over():
 
 
 def test_intervals_of_a_tree():
-    """Each node has its own."""
+    """Each node has its own intervals."""
     tree = xr.DataTree.from_dict({"/a": noisy(1), "/b": noisy(2)})
 
     intervals = tree.ngb.bsr(ci=0.95)
@@ -241,7 +241,7 @@ def test_intervals_of_a_tree():
 
 
 def test_data_is_worked_on_in_parts(monkeypatch):
-    """However large it is, replicates of few trials are held at a time, and each trial is of one part."""
+    """Each part has few trials, so that its replicates fit into memory, and each trial is in one part."""
     monkeypatch.setattr(draws, "_TRIALS", 40)
     data = ratios.prepare(noisy(7))
     counts = xr.zeros_like(data["throughput"])

@@ -31,7 +31,7 @@ def test_break_even(compiled):
 
 
 def test_a_warm_cache_pays_sooner(compiled):
-    """Warm times are used where there are any; a compiler that keeps no cache compiles warm as it does cold."""
+    """Warm times are used where present; a compiler without a cache has one compile time for both."""
     compiled["compile_time_warm"] = compiled["compile_time"] * np.nan
     compiled["compile_time_warm"].loc[{"compiler": "faster"}] = 3.0
 
@@ -41,7 +41,7 @@ def test_a_warm_cache_pays_sooner(compiled):
 
 
 def test_a_failed_trial_has_no_break_even(compiled):
-    """Neither a latency nor a compile time that lacks becomes a number."""
+    """A missing latency or compile time yields NaN."""
     compiled["latency"].loc[{"compiler": "faster"}] = np.nan
     compiled["compile_time"].loc[{"compiler": "same"}] = np.nan
 
@@ -49,7 +49,7 @@ def test_a_failed_trial_has_no_break_even(compiled):
 
 
 def test_break_even_says_what_it_lacks(compiled):
-    """Warm compile times of an older dataset, compile times at all, identity, and a cache of another name."""
+    """Missing compile times, a missing identity and an invalid cache each have an error."""
     with pytest.raises(MetricError, match="needs the variable 'compile_time_warm'"):
         metrics.break_even(compiled, cache="warm")
     with pytest.raises(MetricError, match="needs the variable 'compile_time'"):
@@ -61,7 +61,7 @@ def test_break_even_says_what_it_lacks(compiled):
 
 
 def test_an_interval_may_reach_to_never(measured):
-    """Where a call may be no faster at all, the high end is inf."""
+    """If a call may be no faster, the high end is inf."""
     generator = np.random.default_rng(0)
     latency = np.exp(generator.normal(0, 0.1, (2, 1, 20))) * np.array([1.01, 1.0])[:, None, None]
     data = measured(

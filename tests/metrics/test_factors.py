@@ -36,7 +36,7 @@ xeon openvino 256 8 0.1589 1.577   xeon openvino 256 16 0.1015 1.029
     [(TABLE_VII, 12, ("xeon", "openvino", "64", "8")), (TABLE_VIII, 9, ("xeon", "onnxruntime", "128", "16"))],
 )
 def test_the_papers_tables_hold_rows_that_contradict_themselves(table, count, example):
-    """Positive slopes with retentions below 1, and one the other way round."""
+    """Most have a positive slope with a retention below 1, one the reverse."""
     rows = np.array(table.split()).reshape(-1, 6)
 
     flagged = rows[arrays.contradict(rows[:, 4].astype(float), rows[:, 5].astype(float))]
@@ -56,7 +56,7 @@ def speedups(*gains: float) -> list[list[list[float]]]:
     [((2, 3, 5), False), ((5, 3, 2), False), ((2.1, 1, 6, 2), True), ((1, 2, 3, 3, 3), False), ((2, 2, 2), False)],
 )
 def test_a_curve_that_is_not_monotone_is_flagged(measured, gains, contradictory):
-    """Both slope and retention say so, as a coordinate, with and without an interval."""
+    """Both slope and retention have the coordinate, with and without an interval."""
     labels = {"depth": [*range(1, len(gains) + 1)], "compiler": ["identity", "a"], "batch_size": [1]}
     latency = np.repeat(np.array(speedups(*gains))[..., None], 8, axis=-1)
     data = measured(labels, latency, np.broadcast_to(np.arange(8), latency.shape))
@@ -93,7 +93,7 @@ def test_friction(widening):
 
 
 def test_friction_over_another_factor(widening):
-    """Any factor above 0 will do."""
+    """Any factor above 0 is valid."""
     deep = widening.rename(width="depth")
 
     np.testing.assert_allclose([0, 0.25], deep.ngb.friction(dim="depth"), atol=1e-12)
@@ -102,7 +102,7 @@ def test_friction_over_another_factor(widening):
 
 
 def test_friction_says_what_it_lacks(widening):
-    """Batch size 1, another batch size, and another width, each with what to add."""
+    """Each error names the batch size or the width to add."""
     with pytest.raises(MetricError, match=r"needs batch size 1 and another; the sweep has only 1\. .* -b 1,4,…"):
         metrics.friction(widening.sel(batch_size=[1]))
     with pytest.raises(MetricError, match="relative to batch size 1; the sweep has 4, 16"):
@@ -114,14 +114,14 @@ def test_friction_says_what_it_lacks(widening):
 
 
 def test_friction_leaves_out_what_failed(widening):
-    """A failed trial is a point less of its slope."""
+    """A failed trial removes one point of its slope."""
     widening["latency"].loc[{"compiler": "a", "width": 4, "batch_size": 16}] = np.nan
 
     np.testing.assert_allclose([0, 0.25], metrics.friction(widening), atol=1e-12)
 
 
 def test_friction_of_a_tree_is_of_the_nodes_with_widths(widening, scaling):
-    """The others are left out."""
+    """Other nodes are omitted."""
     tree = xr.DataTree.from_dict({"/networks": scaling, "/blocks": widening})
 
     assert ["blocks"] == list(tree.ngb.friction().children)

@@ -1,4 +1,4 @@
-"""The metrics on labelled data: by hand, by property, and what they say when a baseline is missing."""
+"""The metrics on labelled data: by hand, by property, and their errors without a baseline."""
 
 import numpy as np
 import pytest
@@ -49,7 +49,7 @@ def test_another_baseline(scaling):
 
 
 def test_a_baseline_that_is_not_there_is_named(scaling):
-    """The error says which compilers there are."""
+    """The error lists the compilers."""
     with pytest.raises(MetricError, match="relative to the compiler 'slow'; the sweep has identity, fast"):
         metrics.speedup(scaling, baseline="slow")
 
@@ -83,7 +83,7 @@ def test_retention(deepening):
 
 
 def test_the_order_of_depths_does_not_matter(deepening):
-    """Deepest and shallowest are found by value, not by place."""
+    """Deepest and shallowest are found by value, not by position."""
     shuffled = deepening.isel(depth=[1, 2, 0])
 
     assert [[1.0], [2.5]] == values(metrics.retention(shuffled))
@@ -91,7 +91,7 @@ def test_the_order_of_depths_does_not_matter(deepening):
 
 
 def test_slope_and_retention_over_another_factor(deepening):
-    """Any factor will do; the result is called after it."""
+    """Any factor is valid; the result is named after it."""
     wide = deepening.rename(depth="width")
 
     assert [[0.0], [1.0]] == values(metrics.depth_slope(wide, dim="width"))
@@ -100,14 +100,14 @@ def test_slope_and_retention_over_another_factor(deepening):
 
 
 def test_tcr(scaling):
-    """60 bytes saved a sample."""
+    """Each sample saves 60 bytes."""
     savings = metrics.tcr(scaling, raw_bytes=100, compressed_bytes=40)
 
     assert [[120.0, 240.0], [300.0, 480.0]] == values(savings)
 
 
 def test_tcr_takes_sizes_along_a_dim(scaling):
-    """Sizes that differ from network to network are arrays along their dim."""
+    """Sizes that differ between networks are arrays along their dim."""
     dataset = xr.concat([scaling, scaling], xr.Variable("workload", ["x", "y"]))
 
     savings = metrics.tcr(dataset, raw_bytes=100, compressed_bytes=xr.DataArray([40, 90], {"workload": ["x", "y"]}))
@@ -116,7 +116,7 @@ def test_tcr_takes_sizes_along_a_dim(scaling):
 
 
 def test_tcr_is_not_negative(scaling):
-    """A compressed sample larger than a raw one is refused: it would be a negative rate of saving."""
+    """A compressed sample larger than a raw one is rejected: its saving would be negative."""
     with pytest.raises(UsageError, match="larger than a raw one"):
         metrics.tcr(scaling, raw_bytes=10, compressed_bytes=20)
     with pytest.raises(UsageError, match="at least 0"):
@@ -151,7 +151,7 @@ def test_failures_are_a_table(measured):
 
 
 def test_what_nobody_asked_for_is_no_failure(measured):
-    """A hole in the grid of several runs has no status, and is not in the table."""
+    """A cell that no run requested has an empty status, and is not in the table."""
     labels = {"device": ["cpu"], "workload": ["net"], "compiler": ["identity", "a"], "batch_size": [1]}
     data = measured(labels, [[[[[1.0]], [[np.nan]]]]])
 
@@ -165,7 +165,7 @@ def test_what_nobody_asked_for_is_no_failure(measured):
 
 @given(latencies, st.booleans())
 def test_identities_of_the_definitions(latency, rounds):
-    """BSR of identity is 1, RTR(1) is 1, ASE(b) is RTR(b)/b, and every metric is what its units say."""
+    """BSR of identity is 1, RTR(1) is 1, and ASE(b) is RTR(b)/b."""
     dataset = grid(latency, rounds)
     rtr, ase, bsr = metrics.rtr(dataset), metrics.ase(dataset), metrics.bsr(dataset)
 
@@ -186,7 +186,7 @@ def test_both_forms_of_bsr_agree(latency):
 
 @given(anything(float, (3, 3), elements=st.floats(1e-4, 1e2)))
 def test_pairing_changes_nothing_on_clean_data(latency):
-    """Where every sample of a trial is the same, paired and plain speed-ups agree, and so do both forms of BSR."""
+    """If all samples of a trial are equal, paired and plain speed-ups agree, and so do both forms of BSR."""
     steady = np.repeat(latency[..., None], 4, axis=-1)
     ase = metrics.ase(grid(steady, rounds=True))
 
@@ -196,7 +196,7 @@ def test_pairing_changes_nothing_on_clean_data(latency):
 
 @given(latencies, st.floats(0.01, 100), st.booleans())
 def test_a_slower_machine_changes_no_ratio(latency, factor, rounds):
-    """Scaling all latencies scales throughput the other way and leaves every ratio as it was."""
+    """Scaling all latencies scales throughput inversely and leaves every ratio unchanged."""
     usual, slower = grid(latency, rounds), grid(latency * factor, rounds)
 
     np.testing.assert_allclose(metrics.throughput(usual) / factor, metrics.throughput(slower))
@@ -206,7 +206,7 @@ def test_a_slower_machine_changes_no_ratio(latency, factor, rounds):
 
 @given(latencies, st.permutations(COMPILERS), st.booleans())
 def test_the_order_of_compilers_does_not_matter(latency, order, rounds):
-    """Each compiler has the same numbers wherever it stands."""
+    """Each compiler has the same numbers at any position."""
     dataset = grid(latency, rounds)
 
     for metric in (metrics.speedup, metrics.rtr, metrics.ase, metrics.bsr):
@@ -214,7 +214,7 @@ def test_the_order_of_compilers_does_not_matter(latency, order, rounds):
 
 
 def test_drift_cancels_in_speedup_and_bsr(measured):
-    """A group that drifts by the round keeps its speed-up of 2, although plain medians would say otherwise."""
+    """A group that drifts from round to round keeps its speed-up of 2, unlike with plain medians."""
     drift = np.array([1.0, 1.0, 5.0])
     latency = [[2.0 * drift], [[1.0, np.nan, 5.0]]]  # the second has no sample in round 1
 
@@ -224,11 +224,11 @@ def test_drift_cancels_in_speedup_and_bsr(measured):
     assert [[1.0], [round(2 / 3, 12)]] == values(metrics.speedup(dataset.drop_vars("round")))
 
 
-# What is missing.
+# Missing trials.
 
 
 def test_a_failed_trial_stays_nan(scaling):
-    """A trial that failed is NaN, and what is relative to it too; the rest is unchanged."""
+    """A failed trial is NaN, and so are trials relative to it; the rest is unchanged."""
     scaling["latency"].loc[{"compiler": "fast", "batch_size": 4}] = np.nan
 
     np.testing.assert_array_equal([[1.0, 1.0], [2.5, np.nan]], metrics.speedup(scaling))
@@ -244,7 +244,7 @@ def test_a_failed_baseline_leaves_nothing_to_compare_with(scaling):
 
 
 def test_a_failed_depth_is_left_out_of_the_slope_but_not_of_the_retention(deepening):
-    """The slope is of the depths that there are; a retention needs its deepest."""
+    """The slope ignores missing depths; a retention needs the deepest."""
     deepening["latency"].loc[{"compiler": "fast", "depth": 4}] = np.nan
 
     np.testing.assert_allclose([[0.0], [1.0]], metrics.depth_slope(deepening), atol=1e-12)
@@ -253,7 +253,7 @@ def test_a_failed_depth_is_left_out_of_the_slope_but_not_of_the_retention(deepen
 
 @pytest.mark.parametrize("name", ["rtr", "ase", "bsr"])
 def test_a_missing_batch_size_names_the_trials_to_add(scaling, name):
-    """Without batch size 1 the error says what the sweep has and what to add, in Python and in a shell."""
+    """Without batch size 1 the error lists those of the sweep and the one to add, in Python and in a shell."""
     with pytest.raises(MetricError) as raised:
         getattr(metrics, name)(scaling.sel(batch_size=[4]))
 
@@ -263,7 +263,7 @@ def test_a_missing_batch_size_names_the_trials_to_add(scaling, name):
 
 @pytest.mark.parametrize("name", ["speedup", "bsr", "depth_slope", "retention"])
 def test_a_missing_identity_names_the_trials_to_add(deepening, name):
-    """Without identity the error says what the sweep has and what to add, in Python and in a shell."""
+    """Without identity the error lists the compilers and the one to add, in Python and in a shell."""
     with pytest.raises(MetricError) as raised:
         getattr(metrics, name)(deepening.sel(compiler=["fast"]))
 
@@ -275,7 +275,7 @@ def test_a_missing_identity_names_the_trials_to_add(deepening, name):
 
 
 def test_a_selection_without_its_baseline_says_to_select_later(scaling):
-    """A label that was selected before the metric is told to be selected after it."""
+    """The error for an early selection recommends to select after the metric."""
     with pytest.raises(
         MetricError, match=r"only 4\. Compute the metric first, .* ds\.ngb\.bsr\(\)\.sel\(batch_size=4\)"
     ):
@@ -285,14 +285,14 @@ def test_a_selection_without_its_baseline_says_to_select_later(scaling):
 
 
 def test_a_selection_of_the_baseline_itself_is_1(scaling):
-    """Selecting identity, or batch size 1, still has its baseline: itself."""
+    """A selection of identity, or of batch size 1, is its own baseline."""
     assert [1.0, 1.0] == values(metrics.speedup(scaling.sel(compiler="identity")))
     assert [1.0, 1.0] == values(metrics.bsr(scaling.sel(batch_size=1)))
 
 
 @pytest.mark.parametrize("name", ["depth_slope", "retention"])
 def test_one_depth_is_not_enough(deepening, name):
-    """With one depth, or none, the error says which factor to sweep."""
+    """With fewer than two depths the error names the factor to sweep."""
     with pytest.raises(MetricError, match=r"the sweep has only depth 2\. Add factors=.* --factor depth=2,…"):
         getattr(metrics, name)(deepening.sel(depth=2))
     with pytest.raises(MetricError, match=r"it varies depth\. Add .* --factor width="):

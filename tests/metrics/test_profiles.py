@@ -1,4 +1,4 @@
-"""What planners read: profiles of a dataset as CSV and JSON, as their own description says."""
+"""Profiles of a dataset as CSV and JSON, as documented in their module."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_profile_says_what_was_measured() -> None:
 
 
 def test_what_gave_no_measurement_has_no_profile() -> None:
-    """A crash is none; and a dataset without any says so."""
+    """A crash has no profile; a dataset without measurements is an error."""
     data = crashing(sweep(), "openvino", 4)
     frame = profiles.profiles(data)
 
@@ -45,7 +45,7 @@ def test_what_gave_no_measurement_has_no_profile() -> None:
 
 
 def test_json_and_csv_hold_the_same(tmp_path: Path) -> None:
-    """Each network with its own factors; one that takes none has none, and an empty cell."""
+    """Each network has its own factors; one without factors has an empty cell."""
     data = measured(network("plain"), network("wide", width=(8, 16)))
     data.attrs["environments"] = json.dumps({"cpu": {"chip": "a chip", "cores_usable": 2, "packages": {}}})
     for name in ("a.csv", "a.json"):
@@ -62,12 +62,12 @@ def test_json_and_csv_hold_the_same(tmp_path: Path) -> None:
         assert profile["factors"] == ({} if profile["workload"] == "plain" else {"width": float(row["width"])})
     keys = {name for profile in document["profiles"] for name in profile} | {"width"}
     assert set(rows[0]) | {"factors"} == keys
-    # Every key has its line in the description.
+    # The module documents every key.
     assert all(f"``{name}``" in profiles.__doc__ for name in keys - {"width"})
 
 
 def test_a_file_of_another_sort_is_refused(tmp_path: Path) -> None:
-    """As is one that exists."""
+    """An existing file is rejected too."""
     data = measured()
     (tmp_path / "there.csv").touch()
 
@@ -78,7 +78,7 @@ def test_a_file_of_another_sort_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_shell_prints_or_writes_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """JSON where no file is named."""
+    """Without a file name it prints JSON."""
     file = storage.save(measured(), tmp_path / "a.nc")
 
     assert 0 == cli.main(["export", str(file)])

@@ -1,4 +1,4 @@
-"""Rankings: which compiler is first, how surely, and who has no place."""
+"""Rankings: the fastest compiler, its probability, and the excluded columns."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COMPILERS = ["identity", "quick", "raw"]
 
 
 def measured(calls: dict[str, tuple[float, ...]], *, noise: float = 0.02, notes: str = "", **contract) -> xr.Dataset:
-    """Seconds a call of each compiler, 20 rounds that drift together."""
+    """Latencies of each compiler from its seconds per call, in 20 rounds with common drift."""
     generator = np.random.default_rng(0)
     drift = np.exp(generator.normal(0, 0.2, 20).cumsum())
     quiet = np.array(list(calls.values()))[None, :, :, None, None]
@@ -32,7 +32,7 @@ def measured(calls: dict[str, tuple[float, ...]], *, noise: float = 0.02, notes:
 
 
 def test_the_fastest_comes_first_and_surely():
-    """Drift that is twenty times the noise hides nothing, for it hits all alike."""
+    """Drift of twenty times the noise cancels, since it affects all alike."""
     ranking = metrics.ranking(measured({"net": (1.0, 0.5, 0.9)}))
 
     assert ["workload", "batch_size", "device", "rank", "compiler", "of_best", "probability"] == list(ranking.columns)
@@ -52,7 +52,7 @@ def test_two_that_are_alike_share_the_probability():
 
 
 def test_what_was_not_tuned_has_a_place_only_if_asked_for():
-    """Neither in a ranking nor in a reversal, though it is the fastest here and turns an order round."""
+    """It is excluded from rankings and reversals, although it is the fastest and reverses an order."""
     data = measured({"one": (1.0, 0.9, 0.1), "two": (2.0, 1.9, 0.05)}, notes="channels last; untuned")
 
     assert {"quick", "identity"} == set(metrics.ranking(data)["compiler"])
@@ -63,12 +63,12 @@ def test_what_was_not_tuned_has_a_place_only_if_asked_for():
 
 
 def test_what_only_sounds_like_it_keeps_its_place():
-    """The note is one of several, and no part of another."""
+    """Only a separate note counts, not a part of another."""
     assert "raw" in set(metrics.ranking(measured({"net": (1.0, 0.5, 0.9)}, notes="not untuned"))["compiler"])
 
 
 def test_trials_without_a_measurement_have_no_rank():
-    """They are left out, and the others keep their probabilities."""
+    """They are excluded, and the others keep their probabilities."""
     data = measured({"net": (1.0, 0.5, 0.9)})
     data["latency"][0, 0, 1] = np.nan
 
@@ -78,7 +78,7 @@ def test_trials_without_a_measurement_have_no_rank():
 
 
 def test_unlike_contracts_are_asked_for():
-    """A column of another precision has no place without being allowed."""
+    """A column of another precision is ranked only if allowed."""
     data = measured({"net": (1.0, 0.5, 0.1)}, precision="bf16")
 
     with pytest.raises(metrics.contracts.UnlikeContractsError, match="ranking"):
@@ -88,7 +88,7 @@ def test_unlike_contracts_are_asked_for():
 
 
 def test_without_a_baseline_throughput_decides():
-    """And a dataset of one compiler is a ranking of one."""
+    """A dataset of one compiler has a ranking of one."""
     data = measured({"net": (1.0, 0.5, 0.9)}, noise=0.0)
 
     assert ["quick", "raw"] == metrics.ranking(data.sel(compiler=["quick", "raw"]))["compiler"].tolist()

@@ -1,4 +1,4 @@
-"""Reversals: which pairs, in which columns, how probable."""
+"""Reversals: their pairs, columns and probabilities."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ngbkit import metrics
 from ngbkit.errors import UsageError
 
 NETS, COMPILERS = ["p", "q", "r"], ["identity", "a"]
-# Seconds a call: p is the fastest of all for identity, and slower than q for `a`; r is the slowest everywhere.
+# Seconds per call: p is the fastest for identity, and slower than q for `a`; r is the slowest everywhere.
 CALL_S = {"p": (1.0, 0.9), "q": (2.0, 0.45), "r": (4.0, 3.0)}
 
 
 def measured(
     calls: dict[str, tuple[float, ...]] = CALL_S, *, noise: float = 0.02, rounds: int = 20, devices=("cpu",), **factors
 ) -> xr.Dataset:
-    """One sample a round, at batch sizes 1 and 4; batching changes nothing."""
+    """One sample per round, at batch sizes 1 and 4 with equal latencies."""
     generator = np.random.default_rng(0)
     quiet = np.array(list(calls.values()))
     coords = {"device": list(devices), "workload": list(calls), **factors, "compiler": COMPILERS, "batch_size": [1, 4]}
@@ -37,7 +37,7 @@ COLUMNS = ["workload_a", "workload_b", "batch_size", "device_1", "compiler_1", "
 
 
 def test_pairs_whose_order_differs():
-    """p beats q with identity and loses to it with `a`, at each batch size; r changes places with no one."""
+    """p is faster than q with identity and slower with `a`, at each batch size; r is always the slowest."""
     pairs = metrics.reversals(measured())
 
     assert [*COLUMNS, "ratio_1", "ratio_2", "probability"] == list(pairs.columns)
@@ -49,7 +49,7 @@ def test_pairs_whose_order_differs():
 
 
 def test_devices_are_columns_too():
-    """Two devices that agree with each other: every order of one compiler differs from that of the other."""
+    """On two devices that agree, every order of one compiler differs from that of the other."""
     pairs = measured(devices=("cpu", "orin")).sel(batch_size=[4]).ngb.reversals()
 
     columns = [(row.device_1, row.compiler_1, row.device_2, row.compiler_2) for row in pairs.itertuples()]
@@ -59,7 +59,7 @@ def test_devices_are_columns_too():
 
 
 def test_a_reversal_within_the_noise_is_improbable():
-    """Two networks that are alike change places by chance, and the probability says so; a real one comes first."""
+    """Two similar networks reverse by chance, with a low probability; real reversals are listed first."""
     calls = {"p": (1.0, 0.9), "q": (2.0, 0.45), "s": (1.0001, 0.9), "t": (1.0, 0.9001)}
 
     pairs = metrics.reversals(measured(calls, noise=0.1))
@@ -72,7 +72,7 @@ def test_a_reversal_within_the_noise_is_improbable():
 
 
 def test_improbable_ones_can_be_left_out():
-    """Only those at least as probable as asked for are listed."""
+    """Only reversals with at least the requested probability are listed."""
     data = measured({"p": (1.0, 0.9), "q": (1.01, 0.89)}, noise=0.1)
     pairs = metrics.reversals(data)
 
@@ -102,7 +102,7 @@ def drifting(deviation: float, networks: int) -> xr.Dataset:
 
 
 def test_drift_between_groups_makes_a_reversal_less_probable():
-    """Ten percent are much beside rounds that scatter by one, and little beside groups that drift by twenty."""
+    """A lead of 10 % is significant if rounds vary by 1 %, but not if groups drift by 20 %."""
     calm, wild = (drifting(deviation, 12).sel(batch_size=[1, 4]) for deviation in (0.001, 0.2))
 
     assert 0.99 < metrics.reversals(calm)["probability"].median()
@@ -112,7 +112,7 @@ def test_drift_between_groups_makes_a_reversal_less_probable():
 
 
 def test_processes_that_differ_make_a_reversal_less_probable():
-    """What the self-check found goes into the replicates too."""
+    """The deviation from the self-check is added to the replicates."""
     data = measured({"p": (1.0, 1.1), "q": (1.1, 1.0)})
     aware = data.assign_attrs(environments=json.dumps({"cpu": {"selfcheck": {"process_sd": 0.2}}}))
 
@@ -121,7 +121,7 @@ def test_processes_that_differ_make_a_reversal_less_probable():
 
 
 def test_without_rounds_nothing_is_said_of_probability():
-    """The pairs are there, and the probability is NaN, also where a threshold is given."""
+    """The pairs are listed with a NaN probability, also with a threshold."""
     pairs = metrics.reversals(measured().drop_vars("round"), probability=0.5)
 
     assert 2 == len(pairs)
@@ -142,7 +142,7 @@ def test_factors_are_compared_at_equal_values_across_a_tree():
 
 
 def test_a_selection_can_be_ranked():
-    """A batch size and a device that were selected stay in their columns; nothing to compare is an empty frame."""
+    """A selected batch size and device keep their columns; without pairs the frame is empty."""
     pairs = metrics.reversals(measured().sel(device="cpu", batch_size=4))
 
     assert [("cpu", 4)] == list(pairs[["device_1", "batch_size"]].itertuples(index=False, name=None))
@@ -151,7 +151,7 @@ def test_a_selection_can_be_ranked():
 
 
 def test_the_same_data_has_the_same_probabilities():
-    """Chance is seeded."""
+    """The random generator is seeded."""
     data = drifting(0.2, 6)
 
     assert metrics.reversals(data).equals(metrics.reversals(data))

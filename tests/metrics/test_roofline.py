@@ -47,7 +47,7 @@ def test_everything_is_described(counted):
 
 
 def test_a_device_without_peaks_has_rates_and_no_fraction(counted):
-    """What is known of it is told."""
+    """Known rates are returned."""
     rates = metrics.roofline(counted).sel(device="old")
 
     assert rates["flops"].notnull().all()
@@ -56,7 +56,7 @@ def test_a_device_without_peaks_has_rates_and_no_fraction(counted):
 
 
 def test_a_roofline_says_what_it_lacks(counted):
-    """Counts by their names, or the peaks of all devices."""
+    """The error lists the missing counts, or the devices without peaks."""
     with pytest.raises(MetricError, match="this dataset lacks macs, output_bytes"):
         metrics.roofline(counted.drop_vars(["macs", "output_bytes"]))
     with pytest.raises(MetricError, match="none were measured for old"):
@@ -66,7 +66,7 @@ def test_a_roofline_says_what_it_lacks(counted):
 
 
 def test_a_failed_trial_has_no_roofline(counted):
-    """NaN throughout."""
+    """It is NaN throughout."""
     counted["latency"].loc[{"workload": "wide"}] = np.nan
 
     rates = metrics.roofline(counted).sel(workload="wide", device="cpu")

@@ -1,4 +1,4 @@
-"""The results as frames, as text and as HTML."""
+"""Results as frames, as text and as HTML."""
 
 import math
 from dataclasses import replace
@@ -57,7 +57,7 @@ def test_a_row_a_trial():
 
 
 def test_metrics_without_their_baseline_are_empty_columns():
-    """Without identity and batch 1 the table is there, with NaN for what cannot be said."""
+    """Without identity and batch 1 the table has NaN for the ratios."""
     table = tables.build_trial_table(measured(compilers=["openvino"], batch_sizes=[2, 8]))
 
     assert [8.0, 32.0] == table["throughput"].tolist()
@@ -65,7 +65,7 @@ def test_metrics_without_their_baseline_are_empty_columns():
 
 
 def test_a_tree_is_one_table():
-    """Trials of all nodes come in one frame; a factor that a network does not take is NaN."""
+    """Trials of all nodes are in one frame; a factor that a network does not take is NaN."""
     table = tables.build_trial_table(measured(network("net"), network("conv", depth=(1, 2))))
 
     assert 4 + 8 == len(table)
@@ -74,14 +74,14 @@ def test_a_tree_is_one_table():
 
 
 def test_a_selection_can_be_tabulated():
-    """A label that was selected keeps its column."""
+    """A selected label keeps its column."""
     table = tables.build_trial_table(measured().sel(workload="net", compiler="identity", batch_size=4))
 
     assert [("net", "cpu", "identity", 4)] == list(table.iloc[:, :4].itertuples(index=False, name=None))
 
 
 def test_a_column_a_compiler():
-    """The wide form has one column a compiler, and the status where there is no number."""
+    """The wide form has one column per compiler, and the status of trials without a number."""
     table = tables.compact(measured())
 
     assert ["identity", "openvino"] == list(table.columns)
@@ -99,7 +99,7 @@ def test_devices_are_rows_where_there_are_several():
 
 
 def test_nodes_stand_under_each_other():
-    """Networks with and without factors share a table; factors are written as they are, or left empty."""
+    """Networks with and without factors share a table; missing factors are empty."""
     table = tables.compact(measured(network("net"), network("conv", depth=(1, 2))), figure="latency")
 
     assert [("net", "", 1), ("net", "", 4), ("conv", 1, 1), ("conv", 1, 4), ("conv", 2, 1), ("conv", 2, 4)] == list(
@@ -109,7 +109,7 @@ def test_nodes_stand_under_each_other():
 
 
 def test_what_nobody_asked_for_is_left_out():
-    """A hole that several runs leave in a grid is no row, and an empty cell where its row has others."""
+    """A cell that no run requested is no row, or an empty cell if its row has others."""
     data = measured()
     holed = data.assign(status=data["status"].where(data["batch_size"] < 4, ""))
     partly = data.assign(status=data["status"].where(data["status"] == "ok", ""))
@@ -120,13 +120,13 @@ def test_what_nobody_asked_for_is_left_out():
 
 
 def test_an_unknown_figure_offers_the_nearest():
-    """The error names the figures that there are."""
+    """The error suggests a valid figure."""
     with pytest.raises(UnknownNameError, match="Did you mean speedup"):
         tables.compact(measured(), figure="speed-up")
 
 
 def test_a_figure_without_its_baseline_is_an_error():
-    """A figure that was asked for by name says which trial to add."""
+    """The error names the trials to add."""
     with pytest.raises(MetricError, match="-c identity,openvino"):
         tables.compact(measured(compilers=["openvino"]), figure="bsr")
 
@@ -149,12 +149,12 @@ def test_a_figure_without_its_baseline_is_an_error():
     ],
 )
 def test_numbers_have_four_digits(value, text):
-    """A number is written with four significant digits, a missing one as a dash."""
+    """A number has four significant digits, and NaN is a dash."""
     assert text == tables.format_number(value)
 
 
 def test_text_for_a_terminal():
-    """Text holds title, labels once, numbers and statuses, and no escape codes where the output is no terminal."""
+    """The text has a title, labels once, numbers and statuses, and no escape codes outside a terminal."""
     lines = tables.to_text(tables.compact(measured())).splitlines()
 
     assert "throughput (samples/s)" == lines[0]
@@ -165,12 +165,12 @@ def test_text_for_a_terminal():
 
 
 def test_text_takes_markup_as_it_is():
-    """A label with brackets is not read as markup."""
+    """A label with brackets is not parsed as markup."""
     assert "[red]x[/red]" in tables.to_text(pd.DataFrame({"a": ["[red]x[/red]"]}))
 
 
 def test_text_fits_a_width():
-    """No line is longer than asked for."""
+    """No line exceeds the width."""
     text = tables.to_text(tables.build_trial_table(measured()), width=60)
 
     assert max(map(len, text.splitlines())) <= 60
@@ -199,7 +199,7 @@ def unlike() -> datasets.Data:
 
 
 def test_unlike_columns_are_not_compared_and_a_note_says_so(unlike):
-    """The number is left out where it would be of two contracts, and stays where it is of one."""
+    """A number is omitted if it compares two contracts, and kept if it has one."""
     table = tables.compact(unlike, "speedup")
 
     assert [[1.0, 2.0], [1.0]] == [table.iloc[0, :2].tolist(), table.iloc[1, :1].tolist()]
@@ -213,7 +213,7 @@ def test_unlike_columns_are_not_compared_and_a_note_says_so(unlike):
 
 
 def test_notes_stand_below_the_table(unlike):
-    """In text as lines of their own, in HTML as the table's foot."""
+    """Notes are separate lines of the text, and the foot of the HTML table."""
     table = tables.compact(unlike, "speedup")
 
     assert set(table.attrs["notes"]) == set(tables.to_text(table).splitlines()[-2:])
@@ -242,7 +242,7 @@ class Tags(HTMLParser):
 
 
 def test_html_is_a_table_of_its_own():
-    """The page has a table with the same cells, and nothing that loads or runs anything."""
+    """The page has a table with the same cells, and loads or runs nothing."""
     page = Tags(tables.to_html(tables.compact(measured())))
 
     assert ["throughput (samples/s)", "workload", "batch_size", "identity", "openvino"] == page.texts[:5]
@@ -252,7 +252,7 @@ def test_html_is_a_table_of_its_own():
 
 
 def test_html_is_escaped():
-    """A label with tags in it stays text."""
+    """A label with tags stays text."""
     page = Tags(tables.to_html(pd.DataFrame({"<b>": ["<script>x</script>", "a & b"]})))
 
     assert "script" not in page.tags
@@ -260,7 +260,7 @@ def test_html_is_escaped():
 
 
 def test_large_tables_are_whole():
-    """Every trial of a sweep is in its table, whatever failed."""
+    """Every trial of a sweep is in its table, also a failed one."""
     sweep = Sweep(
         [network(f"n{number}", depth=(1, 2)) for number in range(5)], ["identity", "tvm"], [1, 2, 4], repeats=3
     )

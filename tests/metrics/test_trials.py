@@ -1,4 +1,4 @@
-"""What the compilers did, and datasets without their disturbed rounds."""
+"""The work of the compilers, and datasets without their disturbed rounds."""
 
 import json
 
@@ -30,7 +30,7 @@ def disturbed(measured) -> xr.Dataset:
 
 
 def test_a_disturbed_round_is_left_out_for_its_whole_group(disturbed):
-    """For the columns that were not marked and for the anchor too, and for no other group."""
+    """It is removed from unmarked columns and from the anchor too, but from no other group."""
     quiet = metrics.undisturbed(disturbed)
 
     for latency, rounds in (("latency", "round"), ("anchor_latency", "anchor_round")):
@@ -43,7 +43,7 @@ def test_a_disturbed_round_is_left_out_for_its_whole_group(disturbed):
 
 
 def test_every_metric_can_be_had_undisturbed(measured, disturbed):
-    """The mean is that of the quiet rounds, and the variable `throughput` follows."""
+    """The mean is of the quiet rounds, and the variable `throughput` is updated."""
     disturbed["latency"].loc[{"batch_size": 4, "repeat": 2}] = np.array([[[50.0, 50.0]]])
 
     quiet = disturbed.ngb.undisturbed()
@@ -54,14 +54,14 @@ def test_every_metric_can_be_had_undisturbed(measured, disturbed):
 
 
 def test_a_dataset_that_knows_no_disturbance_stays_itself(disturbed):
-    """Of an older ngbkit, for one."""
+    """A dataset of an older ngbkit is returned unchanged."""
     plain = disturbed.drop_vars("disturbed")
 
     assert plain is plain.ngb.undisturbed()
 
 
 def test_a_tree_without_its_disturbed_rounds(disturbed):
-    """Each node without its own; the attributes of the root stay."""
+    """Each node loses its own rounds; the attributes of the root are kept."""
     tree = xr.DataTree.from_dict({"/": xr.Dataset(attrs={"run_id": "r"}), "/a": disturbed})
 
     quiet = tree.ngb.undisturbed()
@@ -72,7 +72,7 @@ def test_a_tree_without_its_disturbed_rounds(disturbed):
 
 @pytest.fixture
 def explained(measured) -> xr.Dataset:
-    """`a` fused two of its ten nodes at batch size 1 and failed at 4; identity tells nothing."""
+    """`a` fused two of its ten nodes at batch size 1 and failed at 4; identity reports nothing."""
     latency = np.ones((1, 1, 2, 2, 1))
     latency[:, :, 1, 1] = np.nan
     dataset = measured(LABELS, latency)
@@ -86,7 +86,7 @@ def explained(measured) -> xr.Dataset:
 
 
 def test_why(explained):
-    """A row a trial that is ok, with counts, precision, threads and all facts."""
+    """There is one row per ok trial, with counts, precision, threads and all facts."""
     table = explained.ngb.why()
 
     assert [
@@ -104,7 +104,7 @@ def test_why(explained):
 
 
 def test_why_of_an_older_dataset_and_of_a_selection(explained):
-    """What it does not know is NaN or empty, and a label that was selected keeps its column."""
+    """Unknown values are NaN or empty, and a selected label keeps its column."""
     old = explained.drop_vars(["contract", "facts", "nodes_before", "nodes_after", "nodes_fused", "fallbacks"])
 
     table = metrics.why(old.sel(compiler="a", workload="net"))

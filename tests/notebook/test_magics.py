@@ -18,6 +18,7 @@ from patience import wait_until
 from state import NewRuns
 
 from ngbkit.errors import DeviceError
+from ngbkit.notebook import tables
 from ngbkit.runs import Run
 from ngbkit.workloads.base import Workload
 

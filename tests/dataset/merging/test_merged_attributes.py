@@ -1,4 +1,4 @@
-"""One label is one device, one name is one network; runs and sweeps add up."""
+"""Merged attributes: one label is one device, one name is one network; runs and sweeps are united."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ngbkit.sweep.trials import BASELINE
     ],
 )
 def test_one_label_is_one_device_in_one_state(changes, reason):
-    """Another device under the same label is refused; under a label of its own its environment goes along."""
+    """Another device with the same label is rejected; after renaming, its environment is kept."""
     first = run(sweep(network("a")))
     second = run(sweep(network("b")), "20260102-000000-bb", environments={"cpu": {**DEVICE, **changes}})
 
@@ -36,7 +36,7 @@ def test_one_label_is_one_device_in_one_state(changes, reason):
 
 
 def test_a_device_that_was_left_out_is_not_compared():
-    """What the attributes still say of it does no harm, and is gone."""
+    """Its attributes cause no conflict, and are dropped."""
     both = run(sweep(devices=["cpu", "orin"]))
     other = run(sweep(network("b"), devices=["orin"]), environments={"orin": {**DEVICE, "chip": "B"}})
 
@@ -48,7 +48,7 @@ def test_a_device_that_was_left_out_is_not_compared():
 
 
 def test_sessions_of_one_device_are_one():
-    """What varies is told as the later session found it; what that did not find, as the earlier did."""
+    """Values of the later session are kept; those it lacks are from the earlier one."""
     early = {**DEVICE, "load_1min": 0.1, "peaks": {"flops": 1e9}, "governor": "powersave"}
     late = {**DEVICE, "load_1min": 2.0, "peaks": {}, "selfcheck": {"process_sd": 0.01}}
     first = run(sweep(network("a")), "20260101-000000-aa", environments={"cpu": early})
@@ -58,7 +58,7 @@ def test_sessions_of_one_device_are_one():
 
 
 def test_one_name_is_one_network():
-    """Facts that contradict each other are refused, in attributes and in coordinates; those that add up are not."""
+    """Conflicting facts are rejected, in attributes and in coordinates; complementary ones are united."""
     key = datasets.facts_key("net", {})
     first = run(sweep(), facts={key: {"macs": 5, "parameters": 7, "reference": "x"}})
     second = run(sweep(devices=["orin"]), "20260102-000000-bb", facts={key: {"macs": 6, "parameters": 7}})
@@ -83,7 +83,7 @@ def test_one_name_is_one_network():
 
 
 def test_facts_of_other_depths_are_along_the_depth():
-    """Two runs with a depth each know the parameters of theirs; what nobody counted is missing."""
+    """Two runs with one depth each have the parameters of their own; an uncounted value is missing."""
     first, second = (
         run(
             sweep(network("c", depth=(depth,)), *more),
@@ -102,7 +102,7 @@ def test_facts_of_other_depths_are_along_the_depth():
 
 
 def test_the_sweep_asks_for_all_that_is_there():
-    """It reads as a sweep with every label, and what each run asked for stands beside it."""
+    """It parses as a sweep with every label, and `sweeps` lists the sweep of each run."""
     first = sweep(network("a"), network("c", depth=(1, 2)), compilers=[BASELINE], repeats=10, seed=1)
     second = sweep(network("c", depth=(4,)), compilers=["openvino"], batch_sizes=[2], devices=["orin"], repeats=20)
 
@@ -119,7 +119,7 @@ def test_the_sweep_asks_for_all_that_is_there():
 
 
 def test_an_attribute_that_none_contradicts_stays():
-    """A synthetic part marks the whole; of two notes that differ none is kept."""
+    """A synthetic part marks the merged dataset; two notes that differ are dropped."""
     first, second = (
         synthetic.make_dataset(sweep(devices=[device])).assign_attrs(note=device) for device in ("cpu", "orin")
     )

@@ -1,4 +1,4 @@
-"""Every trial whole and from one run, with the anchor of its group; what cannot be placed is refused."""
+"""Merged trials: each is copied whole from one run, with the anchor of its group; other data is rejected."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ngbkit.sweep.trials import BASELINE
 
 
 def test_every_label_is_there_and_what_nobody_asked_for_has_no_status():
-    """The join is an outer one; numbers stand in order; dtypes and units are those of a run's own dataset."""
+    """The join is an outer one; numbers are sorted; dtypes and units are those of a run's own dataset."""
     first = run(sweep(network("a"), compilers=[BASELINE, "openvino"], batch_sizes=[1, 8]))
     second = run(sweep(network("b"), compilers=["onnxruntime", "openvino"], batch_sizes=[4], devices=["orin"]), seed=1)
 
@@ -41,7 +41,7 @@ def test_every_label_is_there_and_what_nobody_asked_for_has_no_status():
 
 
 def test_samples_are_padded_to_the_longest():
-    """Fewer samples stay fewer, with no round where there is none, and the numbers of the rounds stay."""
+    """Missing samples are NaN, without a round; the numbers of the rounds are unchanged."""
     few, many = (run(sweep(repeats=count, devices=[device])) for count, device in ((10, "cpu"), (30, "orin")))
 
     merged = merge(few, many)
@@ -57,7 +57,7 @@ def test_samples_are_padded_to_the_longest():
 
 
 def test_what_was_asked_for_and_not_measured_is_pending():
-    """What a run was stopped before stays pending, beside the holes that only the grid of several runs has."""
+    """The pending trials of a stopped run stay pending; cells that no run requested have an empty status."""
     grid = sweep(network("a"), compilers=[BASELINE], batch_sizes=[1, 4])
     stopped = datasets.assemble(grid, records(grid)[:1])
     other = run(sweep(network("b"), compilers=[BASELINE, "openvino"], batch_sizes=[1]), seed=1)
@@ -78,7 +78,7 @@ def test_what_was_asked_for_and_not_measured_is_pending():
 
 
 def test_a_trial_that_two_have_measured_is_an_error():
-    """It names the first of them and says what to do, which then helps."""
+    """It names the first of them and a remedy, which works."""
     first, second = (run(sweep(network("c", depth=(1, 2)), batch_sizes=[1, 2, 4]), seed=seed) for seed in (1, 2))
 
     with pytest.raises(UsageError) as raised:
@@ -94,7 +94,7 @@ def test_a_trial_that_two_have_measured_is_an_error():
 
 
 def test_a_failure_is_a_result_and_no_less_than_a_measurement():
-    """It replaces what is pending, and beside a measurement of the same trial it is an error."""
+    """It replaces a pending trial, and conflicts with a measurement of the same trial."""
     grid = sweep(compilers=[BASELINE], batch_sizes=[1])
     failure = Failure(trial_id=grid.trials()[0].id, status="crashed", stage="measure", error="signal 11")
     failed, pending = datasets.assemble(grid, [failure]), datasets.assemble(grid, [])
@@ -108,7 +108,7 @@ def test_a_failure_is_a_result_and_no_less_than_a_measurement():
     ("name", "value"), [("latency", 1.0), ("disturbed", 1), ("peak_memory", np.nan), ("facts", "{}"), ("round", None)]
 )
 def test_the_same_but_for_one_value_is_not_the_same(name, value):
-    """A difference in any variable shows that a trial was measured twice, and so does the lack of one."""
+    """A difference in any variable, or its absence, shows that a trial was measured twice."""
     dataset = run(sweep())
     changed = dataset.drop_vars(name) if value is None else dataset.copy(deep=True)
     if value is not None:
@@ -133,7 +133,7 @@ def test_a_variable_that_only_one_has_is_missing_in_the_other():
 
 
 def test_an_anchor_is_of_the_run_that_measured_the_baseline():
-    """Of two runs that share a group, the anchor beside the other's compilers is left out."""
+    """If two runs share a group, the anchor of the run without the baseline is dropped."""
     first, second = run(sweep(), seed=1), run(sweep(), seed=2)
     parts = [first.drop_sel(compiler=BASELINE), second.sel(compiler=[BASELINE])]
 
@@ -143,7 +143,7 @@ def test_an_anchor_is_of_the_run_that_measured_the_baseline():
 
 
 def test_of_two_anchors_without_a_baseline_none_stays():
-    """One alone stays: it is of the rounds of what it came with."""
+    """A single anchor is kept: it is from the rounds of its group."""
     first, second = (run(sweep(), seed=seed) for seed in (1, 2))
     parts = [first.sel(compiler=["openvino"]), second.sel(compiler=["onnxruntime"])]
 
@@ -153,7 +153,7 @@ def test_of_two_anchors_without_a_baseline_none_stays():
 
 @pytest.mark.parametrize("dim", ["device", "workload", "compiler", "batch_size", "depth"])
 def test_a_selection_of_one_label_still_has_it(dim):
-    """What `.sel` turned into a scalar is a label again, its facts and its anchors with it."""
+    """A scalar left by `.sel` becomes a label again, with its facts and anchors."""
     depths = {datasets.facts_key("c", {"depth": depth}): {"parameters": 10 * depth} for depth in (1, 2)}
     dataset = run(
         sweep(network("c", depth=(1, 2)), devices=["cpu", "orin"], compilers=[BASELINE, "openvino"]), facts=depths
@@ -167,7 +167,7 @@ def test_a_selection_of_one_label_still_has_it(dim):
 
 
 def test_what_is_no_dataset_of_a_run_is_refused():
-    """The message says what came, and what to do with it."""
+    """The message reports the argument and a remedy."""
     dataset = run(sweep())
 
     with pytest.raises(UsageError, match=r"got a str; expected datasets and trees\..*ngbkit.load\(path\)"):
@@ -185,7 +185,7 @@ def test_what_is_no_dataset_of_a_run_is_refused():
 
 
 def test_compilers_of_one_group_from_different_runs_are_told_not_to_have_taken_turns():
-    """They can be compared, and what drifted between the runs is in no interval; whole groups are no matter."""
+    """They can be compared, but drift between runs is not in the intervals; whole groups raise no warning."""
     first, second = (run(sweep(), seed=seed).assign_attrs(run_id=f"run-{seed}") for seed in (1, 2))
 
     with pytest.warns(UserWarning, match="compilers of different runs, which were not interleaved"):

@@ -1,4 +1,4 @@
-"""Datasets cut apart and put together again, trees of them, and what comes after."""
+"""Datasets that are split and merged again, trees of them, and the use of the result."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import ngbkit
 from ngbkit import merge
 from ngbkit.dataset import assembly as datasets
 
-# A deadline would make a test fail because a machine is busy.
+# A deadline would make a test fail on a busy machine.
 unhurried = settings(deadline=None, max_examples=30)
 
 GRID = sweep(network("a"), network("b"), devices=["cpu", "orin"])
@@ -25,7 +25,7 @@ WHOLE = datasets.assemble(GRID, MEASURED, run_id="r", environments={"cpu": DEVIC
 
 @st.composite
 def pieces(draw) -> list[xr.Dataset]:
-    """The whole, cut along labels time and again, in any order."""
+    """The complete dataset, split repeatedly along labels, in any order."""
     parts = [WHOLE]
     for _ in range(draw(st.integers(0, 5))):
         piece = parts.pop(draw(st.integers(0, len(parts) - 1)))
@@ -39,7 +39,7 @@ def pieces(draw) -> list[xr.Dataset]:
 @unhurried
 @given(pieces())
 def test_what_was_cut_apart_is_put_together(cut):
-    """Any cuts by device, network, compiler and batch size, merged in any order, give back what was cut."""
+    """Parts split by device, network, compiler and batch size, merged in any order, restore the dataset."""
     merged = merge(*cut)
 
     xr.testing.assert_identical(WHOLE, reorder_like(merged, WHOLE))
@@ -51,7 +51,7 @@ def test_what_was_cut_apart_is_put_together(cut):
 @unhurried
 @given(pieces())
 def test_merging_again_changes_nothing(cut):
-    """What is merged already is in there, alone or beside what it came from."""
+    """Merging is idempotent, also together with the parts."""
     merged = merge(cut)
 
     xr.testing.assert_identical(merged, merge(merged))
@@ -62,7 +62,7 @@ def test_merging_again_changes_nothing(cut):
 @unhurried
 @given(st.lists(st.integers(0, 2), min_size=len(GRID), max_size=len(GRID)), st.permutations([0, 1, 2]))
 def test_runs_that_were_stopped_add_up(shares, order):
-    """Trials that are spread over runs at random, the rest pending, are all there, and each is as it was measured."""
+    """Trials distributed over runs at random, the rest pending, are all present and unchanged."""
     trials = dict(zip([trial.id for trial in GRID.trials()], shares, strict=True))
     groups = [group for group in GRID.groups() if group.anchor is not None]
     of_run = {**trials, **{group.anchor.id: trials[group.trials[0].id] for group in groups}}
@@ -80,7 +80,7 @@ def test_runs_that_were_stopped_add_up(shares, order):
 
 @pytest.mark.parametrize("order", [*itertools.permutations(range(3))])
 def test_the_order_of_runs_does_not_matter(order):
-    """Other devices, networks, factors and sessions give the same trials, nodes and attributes in any order."""
+    """Other devices, networks, factors and sessions yield the same trials, nodes and attributes in any order."""
     busy = {**DEVICE, "load_1min": 3.0, "selfcheck": {"process_sd": 0.01}}
     runs = [
         run(sweep(network("a"), network("c", depth=(1, 2))), "20260101-000000-aa"),
@@ -102,7 +102,7 @@ def test_the_order_of_runs_does_not_matter(order):
 
 
 def test_datasets_of_unlike_factors_become_nodes():
-    """They are named as a run's own tree has them: after the only network, the factors, or networks."""
+    """Their names are those of a run's own tree: the only network, the factors, or ``networks``."""
     runs = [
         run(sweep(network("a"))),
         run(sweep(network("blocks/conv", depth=(1, 2)))),
@@ -118,7 +118,7 @@ def test_datasets_of_unlike_factors_become_nodes():
 
 
 def test_datasets_of_other_values_of_a_factor_are_one_dataset():
-    """The factors are joined as every dim is: values that stood in an order of their own keep it."""
+    """Factors are joined as every dim is: unsorted values keep their order."""
     merged = merge(run(sweep(network("x", depth=(4, 1)))), run(sweep(network("y", depth=(2,)), devices=["orin"])))
 
     assert [4, 1, 2] == merged["depth"].values.tolist()
@@ -127,7 +127,7 @@ def test_datasets_of_other_values_of_a_factor_are_one_dataset():
 
 
 def test_nodes_join_by_path_and_by_network():
-    """A network is in one node, whatever its nodes were called; nodes that share nothing keep apart."""
+    """A network is in one node, whatever the old names; nodes that share nothing stay separate."""
     wide, deep = {"width": (8, 16), "depth": (1, 2)}, {"width": (8, 32), "depth": (1, 2)}
     first = run(
         sweep(network("a"), network("x", **wide), network("y", **wide), network("p", **deep), network("q", **deep))
@@ -151,7 +151,7 @@ def test_nodes_join_by_path_and_by_network():
 @unhurried
 @given(st.data())
 def test_a_tree_that_was_cut_apart_is_put_together(data):
-    """By device, node and network, in any order; a part that is a dataset finds its node."""
+    """Split by device, node and network, in any order; a part that is a dataset is assigned to its node."""
     tree = run(sweep(network("a"), network("b"), network("c", depth=(1, 2)), devices=["cpu", "orin"]))
     parts = []
     for path, node in datasets.nodes(tree).items():
@@ -176,7 +176,7 @@ def test_a_tree_comes_back_as_it_was():
 
 
 def test_a_merged_dataset_is_kept_in_a_file(tmp_path):
-    """It reads back as it was, and what was read merges as what was measured."""
+    """It loads unchanged, and a loaded dataset merges like a measured one."""
     first, second = run(sweep(network("a"))), run(sweep(network("c", depth=(1, 2)), devices=["orin"]))
     merged = merge(first, second)
 
@@ -189,7 +189,7 @@ def test_a_merged_dataset_is_kept_in_a_file(tmp_path):
 
 @pytest.mark.parametrize("metric", ["speedup", "rtr", "bsr"])
 def test_metrics_are_those_of_the_runs(metric):
-    """Each trial has the value that it has in its own dataset, the anchors' part in it too, and an interval."""
+    """Each trial has the value of its own dataset, including the effect of anchors, and an interval."""
     first = run(sweep(network("a")), seed=1)
     second = run(sweep(network("b"), devices=["orin"], batch_sizes=[1, 8], repeats=30), seed=2)
     merged = merge(first, second)
