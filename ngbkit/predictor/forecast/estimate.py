@@ -43,7 +43,7 @@ class Estimate:
         return self.text
 
     def best(self) -> pd.DataFrame:
-        """The predicted best compiler of each group: see `ngbkit.predictor.forecast.best`."""
+        """The predicted best compiler of each group: see `ngbkit.forecast.best`."""
         return best(self.data)
 
 
