@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Sequence
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -63,6 +64,26 @@ def test_every_module_has_a_place() -> None:
 
     assert set(ORDER) == units
     assert len(set(ORDER)) == len(ORDER)
+
+
+def test_every_room_says_what_it_is_for() -> None:
+    """In the first line of its `__init__`."""
+    silent = [
+        name
+        for name in FILES
+        if name.endswith("__init__.py") and not ast.get_docstring(ast.parse(FILES[name].read_text(encoding="utf-8")))
+    ]
+
+    assert [] == silent
+
+
+def test_the_package_names_every_room() -> None:
+    """Its docstring draws the house."""
+    drawing = str(ngbkit.__doc__)
+
+    assert [] == [
+        room for room in ORDER if room != "__main__" and not re.search(rf"^ *(\w+, )*{room}\b", drawing, re.M)
+    ]
 
 
 def find_upward(name: str) -> set[tuple[str, str]]:

@@ -1,1 +1,1 @@
-"""What a user asks for, a grid of trials, and what each trial leaves: records, kept in a journal."""
+"""A sweep: the grid of trials to measure, and the records that each trial leaves in a journal."""

@@ -1,4 +1,4 @@
-"""What the author of a compiler needs to test it against the protocol: seeded networks and the conformance suite.
+"""Tests of a compiler against the protocol, for its author: seeded networks and the conformance suite.
 
     from ngbkit.testing import CompilerConformance
 
