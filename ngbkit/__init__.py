@@ -33,9 +33,7 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from importlib.util import spec_from_loader
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -133,12 +131,16 @@ def _new_name(name: str) -> str:
     return next((new + name[len(old) :] for old, new in _MOVED.items() if f"{name}.".startswith(f"{old}.")), "")
 
 
-class _MovedModules(MetaPathFinder, Loader):
-    """Finds a module that moved under its old name: the same module, not a copy."""
+class _MovedModules:
+    """Finds and loads a module that moved under its old name: the same module, not a copy."""
 
     def find_spec(self, fullname: str, path: object = None, target: object = None) -> ModuleSpec | None:
         del path, target
-        return spec_from_loader(fullname, self) if _new_name(fullname) else None
+        # A loader by its methods: the class to inherit from takes longer to import than all else here.
+        return ModuleSpec(fullname, self) if _new_name(fullname) else None  # type: ignore[arg-type]
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        """None: the import system makes an empty one, which `exec_module` replaces."""
 
     def exec_module(self, module: ModuleType) -> None:
         sys.modules[module.__name__] = import_module(_new_name(module.__name__))

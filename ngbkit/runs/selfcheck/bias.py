@@ -17,7 +17,7 @@ from ngbkit.device.settings import build_child_settings
 from ngbkit.device.timing import intervals
 from ngbkit.hardware import environment
 from ngbkit.runs.selfcheck import vendors
-from ngbkit.runs.selfcheck.estimates import LEVEL
+from ngbkit.runs.selfcheck.limits import LEVEL
 from ngbkit.runs.selfcheck.prepared import prepare
 from ngbkit.runs.selfcheck.record import Bias
 from ngbkit.sweep import validation

@@ -18,10 +18,6 @@ _MAD = 1.4826
 _OUTLYING = 3.0
 _SPLITS = 100
 
-LEVEL = 0.95
-# The range in which our median latency over that of a vendor's tool should be.
-TARGET = (0.97, 1.03)
-
 
 def estimate_process_sd(groups: Sequence[Floats], seed: int = 0) -> float:
     """Estimate the standard deviation, between two identical processes, of the log ratio of their latencies.

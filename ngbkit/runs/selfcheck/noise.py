@@ -20,7 +20,8 @@ from ngbkit.dataset.storage import Data
 from ngbkit.errors import UsageError
 from ngbkit.metrics import arrays
 from ngbkit.runs.selfcheck import estimates
-from ngbkit.runs.selfcheck.estimates import LEVEL, Floats
+from ngbkit.runs.selfcheck.estimates import Floats
+from ngbkit.runs.selfcheck.limits import LEVEL
 from ngbkit.runs.selfcheck.record import Noise
 from ngbkit.sweep import validation
 from ngbkit.sweep.grid import Grid

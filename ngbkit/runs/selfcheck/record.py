@@ -6,7 +6,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ngbkit.runs.selfcheck.estimates import TARGET
+from ngbkit.runs.selfcheck.limits import TARGET
 from ngbkit.sweep.json_values import to_json_value
 
 

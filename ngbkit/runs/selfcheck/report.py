@@ -8,7 +8,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from ngbkit.metrics import tables
-from ngbkit.runs.selfcheck.estimates import LEVEL, TARGET
+from ngbkit.runs.selfcheck.limits import LEVEL, TARGET
 
 if TYPE_CHECKING:
     import pandas as pd
