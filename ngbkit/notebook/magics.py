@@ -122,7 +122,7 @@ class Benchmarks(Magics):
             if args.resume is None:
                 return _to_listing(listing.answer_runs(args))
             if args.failures is not None:
-                raise UsageError("--resume measures and --failures only reports: give one of them.")
+                raise UsageError("--resume measures and --failures only reports. Give one of them.")
             engines = arguments.to_engines(args.cluster, read_sweep(find(args.resume)).devices)
             run = resume(args.resume, retry=parsing.parse_statuses(args.retry), engines=engines)
             return self._finish(run, args)

@@ -55,8 +55,8 @@ def to_markdown(table: Iterable[Argument]) -> str:
     rows = ["| argument | |", "| --- | --- |"]
     for declared in table:
         metavar = declared.settings.get("metavar") or "|".join(declared.settings.get("choices", ()))
-        named = declared.flags[0].startswith("-")
-        words = [*declared.flags[:-1], f"{declared.flags[-1]} {metavar}".strip()] if named else [str(metavar)]
+        is_option = declared.flags[0].startswith("-")
+        words = [*declared.flags[:-1], f"{declared.flags[-1]} {metavar}".strip()] if is_option else [str(metavar)]
         row = f"`{', '.join(words)}` | {declared.help.replace('%%', '%')}"
         rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in row.split(" | ", 1)) + " |")
     return "\n".join(rows) + "\n"
