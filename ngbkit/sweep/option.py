@@ -85,8 +85,10 @@ def arguments_of(sweep: type[Grid]) -> tuple[Argument, ...]:
 
 def parse_options(sweep: type[Grid], args: argparse.Namespace) -> dict[str, Any]:
     """The keywords of a sweep that parsed arguments ask for; an argument that is not used has none."""
-    values = {name: (option, getattr(args, option.argument.dest)) for name, option in options_of(sweep).items()}
-    return {name: option.parse(value) for name, (option, value) in values.items() if value not in (None, [], False)}
+    values = {name: getattr(args, option.argument.dest) for name, option in options_of(sweep).items()}
+    # 0 is a value: only what argparse leaves for an unused argument has none.
+    used = {name: value for name, value in values.items() if not (value is None or value is False or value == [])}
+    return {name: options_of(sweep)[name].parse(value) for name, value in used.items()}
 
 
 def format_options(sweep: Grid) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from IPython.core.magic_arguments import MagicArgumentParser
 
+from ngbkit import options
 from ngbkit.api import Sweep
 from ngbkit.commands import arguments
 from ngbkit.errors import UnknownNameError, UsageError
@@ -200,6 +201,14 @@ def test_braces_that_a_shell_expanded_are_recognised() -> None:
     """bash makes two words of one label with two options; the error says to quote it."""
     with pytest.raises(UsageError, match=r"without braces: .* Quote them"):
         sweep_of("resnet18 -c openvinohint:throughput")
+
+
+def test_zero_is_a_value() -> None:
+    """It is neither taken for an argument that is not used, nor for the default."""
+    with options.set_options(seed=5):
+        assert 0 == sweep_of("resnet18 --seed 0").seed
+    with pytest.raises(UsageError, match="invalid repeats: got 0; expected an integer >= 1"):
+        sweep_of("resnet18 -r 0")
 
 
 def test_a_word_too_many_is_refused() -> None:
