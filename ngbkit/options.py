@@ -50,6 +50,10 @@ class Layout:
     tuning: str = "tuning"  # a folder per device label of tuning results, which no cold compile removes
     wheels: str = "wheels"  # the wheels of a deployment in progress
 
+    def locate_selfcheck(self, state_dir: Path, device: str) -> Path:
+        """The file of a device's latest self-check."""
+        return state_dir / self.selfcheck / f"{device}.json"
+
 
 LAYOUT = Layout()
 

@@ -6,6 +6,7 @@ import importlib
 import subprocess
 import sys
 from importlib import metadata
+from pathlib import Path
 
 import pytest
 
@@ -67,5 +68,13 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 def test_a_loaded_dataset_has_its_metrics() -> None:
     """`ngbkit.load` alone registers `ds.ngb`."""
     code = "import ngbkit; ngbkit.load; import xarray; assert hasattr(xarray.Dataset, 'ngb')"
+
+    assert "xarray" in list_heavy_imports(code)
+
+
+def test_the_dataset_of_a_run_has_its_metrics() -> None:
+    """Also where nothing but `ngbkit.runs` was imported."""
+    recording = sorted((Path(__file__).parent / "recordings").iterdir())[0]
+    code = f"from pathlib import Path; from ngbkit import runs; runs.load_dataset(Path({str(recording)!r})).ngb"
 
     assert "xarray" in list_heavy_imports(code)

@@ -193,7 +193,7 @@ def _load_peaks(spec: Spec, threads: int) -> dict[str, Any]:
 
 def _load_selfcheck(spec: Spec, chip: str, threads: int) -> dict[str, Any]:
     """Load the last self-check of this device; empty if there is none with this chip and these threads."""
-    path = spec.state_dir / options.LAYOUT.selfcheck / f"{spec.device}.json"
+    path = options.LAYOUT.locate_selfcheck(spec.state_dir, spec.device)
     try:
         check: dict[str, Any] = json.loads(path.read_text())
     except (OSError, ValueError):

@@ -48,4 +48,4 @@ def save(check: SelfCheck) -> Path:
 
 
 def _path(device: str) -> Path:
-    return options.get_state_dir() / options.LAYOUT.selfcheck / f"{device}.json"
+    return options.LAYOUT.locate_selfcheck(options.get_state_dir(), device)
