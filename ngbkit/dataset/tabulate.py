@@ -116,7 +116,7 @@ def _pad(
             f"invalid record of trial {records[first].trial_id}: got {lengths[first]} samples and "
             f"{len(rounds[first])} rounds; expected one round a sample. Measure that trial again."
         )
-    filled = np.arange(max(least, lengths.max(initial=0))) < lengths[:, None]
+    filled = np.arange(max(least, int(lengths.max(initial=0)))) < lengths[:, None]
     latency, numbers = np.full(filled.shape, np.nan), np.full(filled.shape, NO_ROUND, dtype=np.int32)
     if filled.any():
         latency[filled] = np.concatenate(samples)

@@ -25,7 +25,7 @@ def remove_drift(logs: Floats, graph: Indices, run: Indices, device: Indices) ->
     `graph` and `run` number the graph and the run of each row, `device` the device of each column, all from 0. A graph
     measured in a single run that shares no graph with another keeps its mean; the error of a single measurement is NaN.
     """
-    graphs, runs, devices = graph.max() + 1, run.max() + 1, device.max() + 1
+    graphs, runs, devices = (int(indices.max()) + 1 for indices in (graph, run, device))
     finite = np.isfinite(logs)
     # Only graphs measured in several runs show how runs differ.
     in_runs = np.zeros((graphs, runs), dtype=bool)
