@@ -10,6 +10,7 @@ Nothing here changes ``os.environ``: a child process receives its settings and a
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -21,6 +22,12 @@ from ngbkit.errors import UnknownNameError, UsageError
 
 DEVICE = "NGBKIT_DEVICE"
 """The environment variable that names the device to measure on; the kernel of a device sets it."""
+
+PATIENCE = "NGBKIT_PATIENCE"
+"""The environment variable that sets the patience of sweeps on a device; see `ngbkit.Sweep`."""
+
+# The multiple of its time that a group may spend on repetitions.
+_PATIENCE = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +136,18 @@ def set_options(**options: Any) -> Any:
 def get_device() -> str:
     """Return the label of the device to measure on by default."""
     return str(_current["device"] or os.environ.get(DEVICE) or "cpu")
+
+
+def get_patience() -> float:
+    """Return the patience of this device, where a sweep does not set it; UsageError if the variable is no number."""
+    text = os.environ.get(PATIENCE)
+    try:
+        patience = _PATIENCE if text is None else float(text)
+    except ValueError:
+        patience = math.nan
+    if not 0 <= patience < math.inf:
+        raise UsageError(f"invalid ${PATIENCE}: got {text!r}; expected a number >= 0, such as 2.")
+    return patience
 
 
 def get_state_dir() -> Path:

@@ -19,7 +19,7 @@ from patience import TEST_S, limit_s
 from state import NewRuns, make_state_dir
 from watching import Processes, find_processes
 
-from ngbkit import registry, runs
+from ngbkit import options, registry, runs
 from ngbkit.cluster import engines
 from ngbkit.device import peaks
 from ngbkit.figures import accessor  # noqa: F401  registers `ds.ngb`
@@ -109,6 +109,14 @@ def _observed(pytestconfig: pytest.Config) -> Iterator[None]:
     """Cache the outputs of compilers for the conformance cases until their inputs change."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(observation.FOLDER, str(pytestconfig.cache.mkdir("observed")))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _impatient() -> Iterator[None]:
+    """Repeat no disturbed turn: beside other tests nearly all are."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(options.PATIENCE, "0")
         yield
 
 

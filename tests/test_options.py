@@ -76,3 +76,19 @@ def test_a_device_lists_the_names_of_the_layout() -> None:
     layout = {name if "." not in name else f"{Path(name).stem}.*" for name in astuple(options.LAYOUT)}
 
     assert layout == {*folder.OURS, *folder.CLIENTS}
+
+
+def test_the_patience_of_a_device_is_that_of_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is 2 without the variable."""
+    monkeypatch.setenv(options.PATIENCE, "0.5")
+    assert 0.5 == options.get_patience()
+    monkeypatch.delenv(options.PATIENCE)
+    assert 2.0 == options.get_patience()
+
+
+@pytest.mark.parametrize("text", ["much", "-1", "nan", "inf", ""])
+def test_a_patience_that_is_no_number_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error has its name, what it was, and what is valid."""
+    monkeypatch.setenv(options.PATIENCE, text)
+    with pytest.raises(UsageError, match=r"invalid \$NGBKIT_PATIENCE: got '.*'; expected a number >= 0"):
+        options.get_patience()

@@ -148,8 +148,9 @@ def _assemble(sweep: Grid, entries: Iterable[Entry], environments: Facts, run_id
     parts = _build_nodes(sweep)
     positions = _locate_trials(sweep, parts)
     recorded = list(entries)
-    flat = tabulate.to_columns((entry for entry in recorded if not _is_anchor(entry)), positions, sweep.repeats or 0)
     anchors = [entry for entry in recorded if _is_anchor(entry)]
+    width = max([sweep.repeats or 0, *(len(samples) for _, samples, _ in anchors)])
+    flat = tabulate.to_columns((entry for entry in recorded if not _is_anchor(entry)), positions, width)
     if anchors:
         beside = {
             group.anchor.id: positions[group.trials[0].id] for group in sweep.groups() if group.anchor is not None

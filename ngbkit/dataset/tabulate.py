@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ngbkit.dataset.disturbance import compute_medians, find_settled
 from ngbkit.errors import JournalError, UsageError
 from ngbkit.sweep import records as formats
 from ngbkit.sweep.journal import Row
@@ -41,7 +42,7 @@ def to_columns(entries: Iterable[Entry], positions: Mapping[str, int], repeats: 
     """Every variable as a column over all trials, each trial at its position; of two records the later counts.
 
     `latency`, `round` and `disturbed` have shape ``(trials, samples)`` with at least `repeats` samples, all others
-    ``(trials,)``; `median` is the median latency in seconds.
+    ``(trials,)``; `median` is the median latency in seconds, of undisturbed samples where there are enough of them.
     """
     records, samples, rounds = _unzip(entries)
     strays = [record.trial_id for record in records if record.trial_id not in positions]
@@ -52,6 +53,7 @@ def to_columns(entries: Iterable[Entry], positions: Mapping[str, int], repeats: 
         )
     indices = np.array([positions[record.trial_id] for record in records], dtype=np.intp)
     latency, numbers = _pad(records, samples, rounds, repeats)
+    disturbed = _find_disturbed(records, numbers)
 
     def scatter(values: np.ndarray, fill: Any) -> np.ndarray:
         return _scatter(values, indices, len(positions), fill)
@@ -59,8 +61,8 @@ def to_columns(entries: Iterable[Entry], positions: Mapping[str, int], repeats: 
     columns = {
         "latency": scatter(latency, np.nan),
         "round": scatter(numbers, NO_ROUND),
-        "disturbed": scatter(_find_disturbed(records, numbers), 0),
-        "median": scatter(_compute_medians(latency), np.nan),
+        "disturbed": scatter(disturbed, 0),
+        "median": scatter(compute_medians(_select_samples(latency, numbers, disturbed > 0)), np.nan),
     }
     for variable in FIELDS:
         columns[variable.name] = scatter(_read_field(records, variable.fills), np.nan)
@@ -76,7 +78,7 @@ def to_columns(entries: Iterable[Entry], positions: Mapping[str, int], repeats: 
 def to_anchor_columns(
     entries: Iterable[Entry], positions: Mapping[str, int], shape: tuple[int, int]
 ) -> dict[str, np.ndarray]:
-    """The samples of anchors: `anchor_latency` and `anchor_round`, of that shape, each anchor at its position."""
+    """The samples of anchors, of that shape, each anchor at its position."""
     records, samples, rounds = _unzip(entry for entry in entries if entry[0].trial_id in positions)
     width = shape[1]
     latency, numbers = _pad(records, [line[:width] for line in samples], [line[:width] for line in rounds], width)
@@ -84,6 +86,7 @@ def to_anchor_columns(
     return {
         "anchor_latency": _scatter(latency, indices, shape[0], np.nan),
         "anchor_round": _scatter(numbers, indices, shape[0], NO_ROUND),
+        "anchor_disturbed": _scatter(_find_disturbed(records, numbers), indices, shape[0], 0),
     }
 
 
@@ -124,11 +127,10 @@ def _pad(
     return latency, numbers
 
 
-def _compute_medians(latency: np.ndarray) -> np.ndarray:
-    medians = np.full(len(latency), np.nan)
-    measured = np.isfinite(latency).any(axis=1)
-    medians[measured] = np.nanmedian(latency[measured], axis=1)
-    return medians
+def _select_samples(latency: np.ndarray, rounds: np.ndarray, disturbed: np.ndarray) -> np.ndarray:
+    """Leave out the disturbed samples of settled trials, as every metric does."""
+    dropped = disturbed & find_settled(rounds, disturbed)[:, None]
+    return np.where(dropped, np.nan, latency)
 
 
 def _read_field(records: Sequence[Record], field: str) -> np.ndarray:
@@ -147,11 +149,14 @@ def _to_floats(values: Iterable[Any]) -> np.ndarray:
 
 
 def _find_disturbed(records: Sequence[Record], rounds: np.ndarray) -> np.ndarray:
-    """1 where a sample is of a disturbed round, of the shape of `rounds`."""
+    """1 where a sample was disturbed, of the shape of `rounds`."""
     disturbed = np.zeros(rounds.shape, dtype=np.int8)
     for index, record in enumerate(records):
-        if isinstance(record, Measurement) and record.disturbed_rounds:
-            disturbed[index] = np.isin(rounds[index], record.disturbed_rounds)
+        if isinstance(record, Measurement):
+            if record.disturbed_rounds:
+                disturbed[index] = np.isin(rounds[index], record.disturbed_rounds)
+            samples = [sample for sample in record.disturbed_samples if sample < rounds.shape[1]]
+            disturbed[index, samples] = 1
     return disturbed
 
 

@@ -18,6 +18,7 @@ from ngbkit.device.interleaving import Interleaving
 from ngbkit.device.server_pool import choose_form, get_servers, list_modules, list_preparation_modules
 from ngbkit.device.servers import ForkServer
 from ngbkit.device.spec import Spec
+from ngbkit.device.timing.patience import SPARED
 from ngbkit.device.tuning import Budget, Search
 from ngbkit.device.worker import TrialFailedError, Worker
 from ngbkit.hardware import resources, telemetry
@@ -304,8 +305,8 @@ class Bench:
             first_round=first_round,
             record_failure=self._finish,
             finish=lambda finished: self._finish([worker.finish(prepared["baseline_rmse"]) for worker in finished]),
-            report=lambda done, total: self._report(
-                "round", text=f"measuring {describe_group(group)}", done=done, total=total, trial_ids=ids
+            report=lambda done, total, disturbed: self._report(
+                "round", text=_describe_round(group, disturbed), done=done, total=total, trial_ids=ids
             ),
         )
         interleaving.run(workers)
@@ -342,6 +343,11 @@ def describe_group(group: Group) -> str:
     """Describe a group in a few words: ``conv width=64 depth=2 batch 8``."""
     factors = "".join(f" {name}={value:g}" for name, value in group.factors.items())
     return f"{group.workload.name}{factors} batch {group.batch_size}"
+
+
+def _describe_round(group: Group, disturbed: float) -> str:
+    text = f"measuring {describe_group(group)}"
+    return f"{text}, {100 * disturbed:.0f} % of its turns disturbed" if disturbed > SPARED else text
 
 
 def _is_tuned(compiler: Compiler, label: str) -> bool:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from ngbkit.device.timing import intervals, rounds
+from ngbkit.device.timing.patience import SPARED, Patience
 from ngbkit.device.worker import TrialFailedError, Worker
+from ngbkit.options import get_patience
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.records import Record
 from ngbkit.sweep.trials import BASELINE
@@ -30,40 +32,65 @@ class Interleaving:
     record_failure: Callable[[Sequence[Record]], None]
     # Receives the workers with enough samples, and ends them.
     finish: Callable[[Sequence[Worker]], None]
-    # Receives the number of completed rounds, and of expected ones.
-    report: Callable[[int, int], None]
+    # Receives the number of completed rounds, that of expected ones, and the share of turns that were disturbed.
+    report: Callable[[int, int, float], None]
 
     def run(self, workers: Sequence[Worker]) -> None:
         """Time the workers against each other, round by round, and finish each."""
+        for _ in self.advance(workers):
+            pass
+
+    def advance(self, workers: Sequence[Worker]) -> Iterator[None]:
+        """As `run`, one round at a time."""
         active = list(workers)
         timed = [worker for worker in workers if not worker.trial.beside] or workers
         fastest = min(worker.settled_call_s for worker in timed)
         precision = self.sweep.precision
         rule = None if precision is None else StoppingRule(precision=precision, min_rounds=self.sweep.min_rounds)
-        plan = None if self.sweep.repeats is None else self._plan(self.sweep.repeats, fastest)
+        repeats, least = self.sweep.repeats, self.sweep.min_rounds
+        plan = None if repeats is None else rounds.plan_turns(repeats, fastest, least)
+        factor = get_patience() if self.sweep.patience is None else self.sweep.patience
+        patience = Patience(factor=factor, planned_s=0.0)
         start, last_report = time.monotonic(), 0.0
-        for number, samples in enumerate(rounds.repeat_turns(fastest) if plan is None else plan):
+        for number, samples in enumerate(self._yield_turns(plan, fastest, active, patience)):
             if self._is_over(number, start):
                 break
             if time.monotonic() - last_report > _REPORT_PERIOD_S:
                 last_report = time.monotonic()
-                self.report(number, len(plan) if plan is not None else max(number + 1, rule.expected if rule else 0))
+                expected = len(plan) if plan is not None else rule.expected if rule is not None else 0
+                disturbed = sum(worker.disturbed_share for worker in active) / len(active)
+                self.report(number, max(number + 1, expected), disturbed)
             for worker in rounds.shuffle(active, self.sweep.seed, number):
                 try:
-                    worker.time_turn(self.first_round + number, samples)
+                    worker.time_turn(self.first_round + number, samples, patience)
                 except TrialFailedError as error:
                     active.remove(worker)
                     self.record_failure([error.failure])
             finished = rule.select_finished(active, number + 1) if rule is not None else []
             if finished:
                 self.finish(finished)
-                active = [worker for worker in active if worker not in finished]
+                active[:] = [worker for worker in active if worker not in finished]
             if not active:
                 return
+            yield
         self.finish(active)
 
-    def _plan(self, repeats: int, fastest_call_s: float) -> list[int]:
-        return rounds.plan_turns(repeats, fastest_call_s, self.sweep.min_rounds)
+    def _yield_turns(
+        self, plan: Sequence[int] | None, fastest_call_s: float, active: Sequence[Worker], patience: Patience
+    ) -> Iterator[int]:
+        """Yield the samples of each round: those of the plan, then as many rounds as disturbances have cost."""
+        if plan is None:
+            for samples in rounds.repeat_turns(fastest_call_s):
+                patience.planned_s += sum(worker.estimate_turn_s(samples) for worker in active)
+                yield samples
+        for samples in plan or ():
+            patience.planned_s += sum(worker.estimate_turn_s(samples) for worker in active)
+        yield from plan or ()
+        target = (1 - SPARED) * len(plan or ())
+        while plan and patience.lasts and any(worker.count_rounds(self.first_round) < target for worker in active):
+            # What a planned round takes is extra here, as what it takes beyond that always is.
+            patience.extra_s += sum(worker.estimate_turn_s(plan[0]) for worker in active)
+            yield plan[0]
 
     def _is_over(self, number: int, start: float) -> bool:
         limit_s = self.sweep.max_seconds

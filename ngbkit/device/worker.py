@@ -12,6 +12,7 @@ import numpy as np
 
 from ngbkit.device.channel import Message
 from ngbkit.device.servers import Child, ChildEndedError, ChildTimeoutError
+from ngbkit.device.timing.patience import PIECE_S, SPARED, Patience
 from ngbkit.device.timing.rounds import count_settling_calls
 from ngbkit.device.timing.sampling import choose_block_size
 from ngbkit.errors import DeviceError
@@ -22,6 +23,11 @@ from ngbkit.hardware.telemetry import Meter, Use
 from ngbkit.sweep.records import Contract, Failure, FailureStatus, Measurement, Stage
 from ngbkit.sweep.trials import Trial
 
+# A piece of a turn with less of its usual core time by more than this share was stopped, or the hypervisor ran
+# something else without telling. Some runtimes differ by a tenth from piece to piece on a quiet machine.
+STALLED = 0.12
+# Usual is this quantile of so many of the last pieces, and at least of so many.
+_USUAL_QUANTILE, _RECENT_PIECES, _FEWEST_PIECES = 0.75, 40, 3
 # Long enough for the energy of a turn by a counter that is updated every tenth of a second.
 _ENERGY_TURN_S = 1.5
 
@@ -61,7 +67,13 @@ class Worker:
     _monitor: InterferenceMonitor = field(init=False)
     _latency_s: list[float] = field(default_factory=list)
     _rounds: list[int] = field(default_factory=list)
-    _disturbed: list[int] = field(default_factory=list)
+    _disturbed: list[bool] = field(default_factory=list)
+    # The cores that this worker usually has, as the last pieces of its turns had them.
+    _activity: list[float] = field(default_factory=list)
+    _foreign_s: float = 0.0
+    _steal_s: float = 0.0
+    _turns: int = 0
+    _undisturbed_turns: int = 0
     _cpu: CpuUse = field(default_factory=CpuUse)
     _warm_up_s: float = 0.0
     _turns_s: float = 0.0
@@ -96,26 +108,72 @@ class Worker:
         """Prepare the trial's workload."""
         return self._ask(message, "export")
 
-    def time_turn(self, round_number: int, samples: int) -> None:
-        """Time this worker's samples of one round."""
+    def estimate_turn_s(self, samples: int) -> float:
+        """Estimate the seconds of a turn of that many samples without a disturbance."""
         block, settle = choose_block_size(self.settled_call_s), count_settling_calls(self.settled_call_s)
+        return (samples * block + settle) * self.settled_call_s
+
+    def time_turn(self, round_number: int, samples: int, patience: Patience | None = None) -> None:
+        """Time this worker's samples of one round, piece by piece; repeat disturbed ones while `patience` lasts."""
+        block, settle = choose_block_size(self.settled_call_s), count_settling_calls(self.settled_call_s)
+        most = max(1, math.ceil(PIECE_S / (self.settled_call_s * block))) if self.settled_call_s else samples
         start = CpuClock.read()
-        self._monitor.begin_turn()
+        count = undisturbed = 0
+        self._turns += 1
+        is_behind = self.disturbed_share > SPARED
         with self.meter.record_turn():
-            reply = self._ask({"op": "turn", "samples": samples, "block": block, "settle": settle}, "measure")
-        if self._monitor.end_turn().disturbed:
-            self._disturbed.append(round_number)
+            while count < samples or (2 * undisturbed < samples and is_behind and patience and patience.lasts):
+                piece = min(most, samples - count) if count < samples else min(most, samples)
+                planned_s = (piece * block + settle) * self.settled_call_s if count < samples else 0.0
+                spent_s, disturbed = self._time_piece(round_number, piece, block, settle)
+                settle = 0
+                count += piece
+                undisturbed += 0 if disturbed else piece
+                if patience is not None:
+                    patience.record(spent_s, planned_s, disturbed=disturbed)
+        self._undisturbed_turns += 2 * undisturbed >= samples
         self._cpu.add(start, CpuClock.read())
+
+    @property
+    def disturbed_share(self) -> float:
+        """The share of turns that were disturbed for the most part."""
+        return 1 - self._undisturbed_turns / self._turns if self._turns else 0.0
+
+    def _time_piece(self, round_number: int, samples: int, block: int, settle: int) -> tuple[float, bool]:
+        """Time some samples of a turn; return how long it took, in seconds, and whether it was disturbed."""
+        self._monitor.begin_turn()
+        reply = self._ask({"op": "turn", "samples": samples, "block": block, "settle": settle}, "measure")
+        interference = self._monitor.end_turn()
+        stalled = self._compute_stalled(interference.active)
+        disturbed = interference.disturbed or stalled > STALLED
         self._turns_s += reply["spent_s"]
         self._timed_s += reply["timed_s"]
         self._turns_cpu_s += reply["cpu_s"]
         self._latency_s += reply["latency_s"]
-        self._rounds += [round_number] * len(reply["latency_s"])
+        self._rounds += [round_number] * samples
+        self._disturbed += [disturbed] * samples
+        self._activity = [*self._activity[1 - _RECENT_PIECES :], interference.active]
+        self._foreign_s += interference.foreign * reply["spent_s"]
+        self._steal_s += interference.steal * reply["spent_s"]
+        return float(reply["spent_s"]), disturbed
+
+    def _compute_stalled(self, active: float) -> float:
+        """Compute which share of the core time that this worker usually has is missing in a piece."""
+        if len(self._activity) < _FEWEST_PIECES:
+            return 0.0
+        usual = float(np.quantile(self._activity, _USUAL_QUANTILE))
+        return max(0.0, 1 - active / usual) if usual > 0 else 0.0
+
+    def count_rounds(self, first_round: int) -> int:
+        """Count the rounds from that number on that have an undisturbed sample."""
+        numbers = zip(self._rounds, self._disturbed, strict=True)
+        return len({number for number, disturbed in numbers if not disturbed and number >= first_round})
 
     def compute_round_medians(self) -> dict[int, float]:
-        """Compute the median latency of each round so far, in seconds."""
+        """Compute the median latency of each undisturbed round so far, in seconds."""
         rounds, latency = np.array(self._rounds), np.array(self._latency_s)
-        return {int(number): float(np.median(latency[rounds == number])) for number in np.unique(rounds)}
+        rounds = np.where(self._disturbed, -1, rounds)
+        return {int(number): float(np.median(latency[rounds == number])) for number in np.unique(rounds[rounds >= 0])}
 
     def finish(self, baseline_rmse: float) -> Measurement | Failure:
         """End the child; return its measurement, or its failure at the last moment."""
@@ -139,9 +197,11 @@ class Worker:
             baseline_rmse=baseline_rmse,
             max_abs_error=_to_float(self._loaded["max_abs_error"]),
             calls_per_sample=choose_block_size(self.settled_call_s),
-            disturbed_rounds=tuple(self._disturbed),
+            disturbed_samples=tuple(np.flatnonzero(self._disturbed).tolist()),
             interleaved=self.interleaved,
             looks=self.looks,
+            foreign_percent=100 * self._foreign_s / self._turns_s if self._turns_s else None,
+            steal_percent=100 * self._steal_s / self._turns_s if self._turns_s else None,
             cpu_percent=self._cpu.percent,
             process_cpu_percent=self._compute_process_cpu_percent(),
             peak_memory_bytes=usage["peak_memory_bytes"],

@@ -87,13 +87,13 @@ def count_out_of_memory_kills(vmstat: Path = Path("/proc/vmstat")) -> int | None
     return read_fields(vmstat).get("oom_kill")
 
 
-def find_control_groups(controller: str, root: Path = ROOT) -> Iterator[Path]:
-    """Find the folders of the control groups that contain this process, innermost first: each may set a limit.
+def find_control_groups(controller: str, root: Path = ROOT, pid: int | str = "self") -> Iterator[Path]:
+    """Find the folders of the control groups that contain a process, innermost first: each may set a limit.
 
     `controller` is ``memory`` or ``cpu``, which version 1 has a tree for; version 2 has one tree for all. A container
     often cannot see the folder that the kernel names, only its own as the topmost: that one is always the last.
     """
-    for line in read_text(root / "proc/self/cgroup").splitlines():
+    for line in read_text(root / f"proc/{pid}/cgroup").splitlines():
         _, names, path = line.split(":", 2)
         if controller in names.split(","):
             tops = [root / "sys/fs/cgroup" / name for name in (controller, names)]

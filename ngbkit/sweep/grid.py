@@ -30,7 +30,7 @@ from ngbkit.sweep.json_values import to_json_value
 from ngbkit.sweep.option import format_parameters, option, options_of
 from ngbkit.sweep.parsing import format_numbers, parse_compilers, parse_factors, parse_numbers, restore_quotes
 from ngbkit.sweep.trials import BASELINE, Group, Trial, split_labels
-from ngbkit.sweep.validation import at_least, check, count, flag, one_of, optional, seconds
+from ngbkit.sweep.validation import at_least, check, count, flag, multiple, one_of, optional, seconds
 from ngbkit.workloads.base import Number, Workload, hash_json
 
 if TYPE_CHECKING:
@@ -174,6 +174,22 @@ class Grid:
             metavar="SECONDS",
             type=float,
             help=f"time no group for longer than this (default: no limit; {MAX_SECONDS:g} with --precision)",
+        ),
+    )
+    patience: float | None = field(
+        default=None,
+        converter=to_float,
+        validator=check(optional(multiple)),
+        metadata=option(
+            "Turns that other work disturbed are repeated until this multiple of the time of a group's calls has been "
+            "spent on repetitions; 0 repeats nothing. Disturbed samples are kept and marked. Default: "
+            f"``${options.PATIENCE}`` of the device, 2.",
+            "--patience",
+            metavar="FACTOR",
+            type=float,
+            later=True,
+            help="repeat what other work disturbed, for this multiple of the time of a group's calls at most "
+            "(default: 2; 0 repeats nothing)",
         ),
     )
     interleave: bool = field(
@@ -323,7 +339,9 @@ class Grid:
 
     def to_json(self) -> dict[str, Any]:
         """The sweep as plain JSON values."""
-        return {name: to_json_value(getattr(self, name)) for name in options_of(type(self))}
+        later = {name for name, option in options_of(type(self)).items() if option.later}
+        values = {name: to_json_value(getattr(self, name)) for name in options_of(type(self))}
+        return {name: value for name, value in values.items() if value is not None or name not in later}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], **locate: Any) -> Self:

@@ -9,6 +9,9 @@ Format history
     ``looks``. A record of format 1 has their defaults.
 3
     ``gpu_memory_bytes``; ``clock`` and ``flushed`` in a contract.
+4
+    ``disturbed_samples``, ``foreign_percent``, ``steal_percent``. In records of format 2 and 3 ``disturbed_rounds``,
+    whose samples were all disturbed, replaces the first.
 """
 
 from __future__ import annotations
@@ -20,8 +23,8 @@ from typing import Any, Literal, get_args
 from ngbkit.errors import JournalError
 from ngbkit.sweep.variable import variable
 
-FORMAT = 3
-_READABLE = (1, 2, 3)
+FORMAT = 4
+_READABLE = (1, 2, 3, 4)
 
 FailureStatus = Literal["failed", "timeout", "crashed", "out-of-memory", "not-equivalent", "unsupported"]
 Status = Literal[
@@ -101,12 +104,17 @@ class Measurement:
         keeps none.
     calls_per_sample
         Calls that a sample is the mean of: above 1 for short calls, which are timed in blocks.
+    disturbed_samples
+        The indices in `latency_s` of samples that were taken while other work had cores that this trial needed.
     disturbed_rounds
-        Rounds in which something else had the cores for a part of this trial's turn.
+        Rounds whose samples were all disturbed; of records of an earlier format.
     interleaved
         Whether it was measured in turns with the others of its group. False where memory did not hold them all.
     looks
         How often the stopping rule had looked at the interval when it was tight enough; 0 with fixed repeats.
+    foreign_percent, steal_percent
+        Of all cores, while this trial's calls ran, in percent: what other processes used, and what the hypervisor gave
+        to others.
     cpu_percent, process_cpu_percent
         Of all cores, while this trial's calls ran, in percent: by the whole machine, and by this trial alone.
     peak_memory_bytes
@@ -150,6 +158,7 @@ class Measurement:
             "calls_per_sample", "1", "calls in a row that a sample is the mean of", "above 1 for short calls"
         ),
     )
+    disturbed_samples: tuple[int, ...] = ()
     disturbed_rounds: tuple[int, ...] = ()
     interleaved: bool = field(
         default=True,
@@ -160,6 +169,16 @@ class Measurement:
     looks: int = field(
         default=0,
         metadata=variable("looks", "1", "how often the stopping rule looked at the interval", "0 with fixed repeats"),
+    )
+    foreign_percent: float | None = field(
+        default=None,
+        metadata=variable("foreign_percent", "%", "CPU use of other processes while measuring", "of all cores"),
+    )
+    steal_percent: float | None = field(
+        default=None,
+        metadata=variable(
+            "steal_percent", "%", "time that the hypervisor gave others while measuring", "of that of all cores"
+        ),
     )
     cpu_percent: float | None = field(
         default=None, metadata=variable("cpu_percent", "%", "CPU use of the machine while measuring", "of all cores")
@@ -253,7 +272,7 @@ def from_json(data: Mapping[str, Any]) -> Record:
             return Failure(**fields)
         if kind == "measurement":
             fields["contract"] = Contract(**fields["contract"])
-            for name in {"latency_s", "rounds", "disturbed_rounds"} & set(fields):
+            for name in {"latency_s", "rounds", "disturbed_samples", "disturbed_rounds"} & set(fields):
                 fields[name] = tuple(fields[name])
             return Measurement(**fields)
     except (TypeError, KeyError) as error:

@@ -39,6 +39,13 @@ def seconds(kind: str, value: Any) -> float:
     return float(value)
 
 
+def multiple(kind: str, value: Any) -> float:
+    """A finite number of at least 0."""
+    if not is_number(value) or not 0 <= value < math.inf:
+        raise UsageError(f"invalid {kind}: got {value!r}; expected a number >= 0, such as 2.")
+    return float(value)
+
+
 def precision(value: Any) -> float:
     """A relative half width: a share such as 0.01, or a text such as ``"1%"``."""
     share = value

@@ -38,8 +38,8 @@ _SAMPLES = (
     _declare(
         "disturbed",
         "1",
-        "whether something else had the cores for a part of that round",
-        "1 where it had, else 0",
+        "whether something else had the cores for a part of that sample",
+        "1 where it had, else 0; estimates leave such samples out where enough others remain",
         dims="sample",
     ),
     _declare(
@@ -55,6 +55,9 @@ _SAMPLES = (
         "interleaving round of a sample of the anchor",
         f"{NO_ROUND} where there is no sample",
         dims="anchor sample",
+    ),
+    _declare(
+        "anchor_disturbed", "1", "whether a sample of the anchor was disturbed", "1 if it was", dims="anchor sample"
     ),
 )
 

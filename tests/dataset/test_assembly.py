@@ -55,7 +55,7 @@ def test_every_variable_says_what_it_is_in_which_unit():
     """Every variable of the design's table is there, with units and a long name."""
     data = datasets.assemble(sweep(), [])
 
-    assert set(VARIABLES) == {*data.data_vars, "anchor_latency", "anchor_round"}
+    assert set(VARIABLES) == {*data.data_vars, "anchor_latency", "anchor_round", "anchor_disturbed"}
     assert all({"units", "long_name"} <= set(variable.attrs) for variable in data.data_vars.values())
     assert "samples/s" == data["throughput"].attrs["units"]
 

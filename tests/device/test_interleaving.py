@@ -12,6 +12,7 @@ import pytest
 from ngbkit.api import Sweep
 from ngbkit.device import interleaving
 from ngbkit.device.interleaving import Interleaving
+from ngbkit.device.timing.patience import Patience
 from ngbkit.device.worker import TrialFailedError
 from ngbkit.sweep.records import Failure
 from ngbkit.sweep.trials import Trial
@@ -28,10 +29,20 @@ class FakeWorker:
     fails_in: int = -1
     settled_call_s: float = 0.01
     looks: int = 0
+    # The rounds that something else disturbs.
+    disturbed: Callable[[int], bool] = lambda _number: False
+    disturbed_share: float = 0.0
     rounds: dict[int, float] = field(default_factory=dict)
     samples: int = 0
 
-    def time_turn(self, round_number: int, samples: int) -> None:
+    def estimate_turn_s(self, samples: int) -> float:
+        return samples * self.settled_call_s
+
+    def count_rounds(self, first_round: int) -> int:
+        return sum(number >= first_round and not self.disturbed(number) for number in self.rounds)
+
+    def time_turn(self, round_number: int, samples: int, patience: Patience) -> None:
+        patience.record(0.0, 0.0, disturbed=self.disturbed(round_number))
         if len(self.rounds) == self.fails_in:
             raise TrialFailedError(Failure(trial_id=self.trial.id, status="crashed", stage="measure", error="gone"))
         self.samples += samples
@@ -48,7 +59,7 @@ class Outcome:
 
     finished: list[Any] = field(default_factory=list)
     failures: list[Any] = field(default_factory=list)
-    reports: list[tuple[int, int]] = field(default_factory=list)
+    reports: list[tuple[int, int, float]] = field(default_factory=list)
 
 
 @pytest.fixture
@@ -60,7 +71,7 @@ def interleave(mlp: Any) -> Callable[..., Outcome]:
             first_round=0,
             record_failure=outcome.failures.extend,
             finish=outcome.finished.extend,
-            report=lambda done, total: outcome.reports.append((done, total)),
+            report=lambda *progress: outcome.reports.append(progress),
         ).run(workers)
         return outcome
 
@@ -150,5 +161,31 @@ def test_progress_is_reported_in_rounds(interleave: Callable[..., Outcome]) -> N
     fixed = interleave([build_worker("identity", 0.1)], repeats=20)
     precise = interleave([build_worker("identity", 0.1)], precision=0.02)
 
-    assert (0, 10) == fixed.reports[0]
-    assert (0, 10) == precise.reports[0]
+    assert (0, 10, 0.0) == fixed.reports[0]
+    assert (0, 10, 0.0) == precise.reports[0]
+
+
+def test_disturbed_rounds_are_made_up_for(interleave: Callable[..., Outcome]) -> None:
+    """By more rounds for all, until each worker has nine tenths of the planned ones undisturbed."""
+    shaken = build_worker("onnxruntime", 0.1, disturbed=lambda number: number < 4)
+    other = build_worker("identity", 0.1)
+    interleave([other, shaken], repeats=20, patience=2)
+
+    assert 10 == len(interleaving.rounds.plan_turns(20, 0.01, 10))
+    assert 13 == len(shaken.rounds) == len(other.rounds)
+
+
+def test_no_patience_makes_up_for_nothing(interleave: Callable[..., Outcome]) -> None:
+    """The rounds stay marked."""
+    shaken = build_worker("identity", 0.1, disturbed=lambda number: number < 4)
+    interleave([shaken], repeats=20, patience=0)
+
+    assert 10 == len(shaken.rounds)
+
+
+def test_patience_ends(interleave: Callable[..., Outcome]) -> None:
+    """A machine that is always disturbed costs as much extra time as allowed, and no more."""
+    shaken = build_worker("identity", 0.1, disturbed=lambda number: True)
+    interleave([shaken], repeats=20, patience=2)
+
+    assert 30 == len(shaken.rounds)

@@ -24,7 +24,9 @@ MEASUREMENT = Measurement(
     energy_j=1.5,
     compile_time_warm_s=0.5,
     calls_per_sample=4,
-    disturbed_rounds=(1,),
+    disturbed_samples=(1,),
+    foreign_percent=2.5,
+    steal_percent=0.5,
     interleaved=False,
     looks=2,
     facts={"nodes": {"before": 3}},
@@ -41,7 +43,7 @@ def test_a_record_survives_json(record: Record) -> None:
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"format": 4}, "got format 4; expected at most 3. Install a newer ngbkit"),
+        ({"format": 5}, "got format 5; expected at most 4. Install a newer ngbkit"),
         ({"kind": "guess"}, "got kind 'guess'"),
         ({"surprise": 1}, "invalid record of kind"),
     ],
@@ -55,14 +57,14 @@ def test_what_is_no_record_is_refused(change: dict[str, Any], text: str) -> None
 def test_a_record_of_the_first_format_reads() -> None:
     """What it does not say is as it was then: nothing was looked at, kept or marked."""
     old = records.to_json(MEASUREMENT)
-    for name in ("compile_time_warm_s", "calls_per_sample", "disturbed_rounds", "interleaved", "looks"):
+    for name in ("compile_time_warm_s", "calls_per_sample", "disturbed_samples", "interleaved", "looks"):
         del old[name]
     read = records.from_json({**old, "format": 1})
 
     assert isinstance(read, Measurement)
     assert (MEASUREMENT.latency_s, (), True, 1) == (
         read.latency_s,
-        read.disturbed_rounds,
+        read.disturbed_samples,
         read.interleaved,
         read.calls_per_sample,
     )

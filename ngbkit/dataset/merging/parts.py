@@ -18,7 +18,7 @@ from ngbkit.sweep.variables import COORDINATES, RESERVED
 
 LABELS = ("device", "workload", "compiler", "batch_size")
 PREDICTIONS = ("predicted", "predicted_low", "predicted_high")
-ANCHORS = ("anchor_latency", "anchor_round")
+ANCHORS = ("anchor_latency", "anchor_round", "anchor_disturbed")
 FACTS = tuple(COORDINATES)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ngbkit.hardware.environment import ROOT, read_text
-from ngbkit.hardware.resources import ProcessCpu
+from ngbkit.hardware.resources import ProcessCpu, find_control_groups
 
 # The kernel reports CPU time to programs in 1/100 s, whatever its own tick is.
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
@@ -26,6 +26,8 @@ WAITED = 0.05
 FOREIGN = 0.15
 # A slice of the hypervisor's time costs a single call, and is a few percent of a turn.
 STEAL = 0.02
+# A quota that pauses a container does so for tens of milliseconds.
+THROTTLED = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,11 +46,21 @@ class Interference:
     steal: float
     # Error bound of `foreign` and `steal`, which the kernel counts in ticks of 10 ms: a tick over the same.
     resolution: float
+    # Time in which a quota paused the process, over the wall time x cores.
+    throttled: float = 0.0
+    # Time in which threads of the process had a core or were ready for one, over the wall time. Steal and a stop of the
+    # process are missing in it, to the nanosecond.
+    active: float = 0.0
 
     @property
     def disturbed(self) -> bool:
         """Whether other work disturbed this turn by more than a tick can account for."""
-        return self.waited > WAITED or self.foreign - self.resolution > FOREIGN or self.steal - self.resolution > STEAL
+        return (
+            self.waited > WAITED
+            or self.throttled > THROTTLED
+            or self.foreign - self.resolution > FOREIGN
+            or self.steal - self.resolution > STEAL
+        )
 
 
 class InterferenceMonitor:
@@ -63,6 +75,8 @@ class InterferenceMonitor:
         self._cpu = ProcessCpu(pid)
         self._tasks = root / f"proc/{pid}/task"
         self._stat = str(root / "proc/stat")
+        quotas = (folder / "cpu.stat" for folder in find_control_groups("cpu", root, pid))
+        self._quotas = [str(path) for path in quotas if "throttled_" in read_text(path)]
         # A kernel that does not account for waiting reports zeros, even for this process, which has certainly run.
         counts = read_text(root / "proc/self/schedstat").split()
         self._read_wait_s: Callable[[str], float] = _read_delay_s if counts and counts[0] != "0" else _estimate_delay_s
@@ -96,6 +110,8 @@ class InterferenceMonitor:
             foreign=min(1.0, max(0.0, foreign - steal) / capacity) if end.counters else 0.0,
             steal=min(1.0, steal / capacity),
             resolution=TICK_S * end.counters / capacity,
+            throttled=(end.throttled - start.throttled) / capacity,
+            active=(process + max(0.0, waited)) / wall,
         )
 
     def _read(self) -> _Reading | None:
@@ -105,7 +121,17 @@ class InterferenceMonitor:
             return None
         waited = dict(self._read_waits())
         idle, steal, counters = self._read_ticks(cores)
-        return _Reading(self._clock(), process, idle * TICK_S, steal * TICK_S, len(cores), counters, waited)
+        throttled = sum(map(_read_throttled_s, self._quotas))
+        return _Reading(
+            wall=self._clock(),
+            process=process,
+            idle=idle * TICK_S,
+            steal=steal * TICK_S,
+            cores=len(cores),
+            counters=counters,
+            waited=waited,
+            throttled=throttled,
+        )
 
     def _read_waits(self) -> Iterator[tuple[str, float]]:
         """Read how long each thread has waited so far, in seconds."""
@@ -127,7 +153,7 @@ class InterferenceMonitor:
         return idle, sum(int(counter[8]) for counter in counters), len(counters)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Reading:
     """Clocks at one moment, in seconds; `idle` and `steal` add up that many counters of the cores."""
 
@@ -138,6 +164,16 @@ class _Reading:
     cores: int
     counters: int
     waited: dict[str, float]
+    throttled: float
+
+
+def _read_throttled_s(path: str) -> float:
+    """Read how long a quota has paused a control group so far: microseconds in version 2, nanoseconds in version 1."""
+    words = _read_bytes(path).split()
+    fields = dict(zip(words[::2], words[1::2], strict=False))
+    if b"throttled_usec" in fields:
+        return int(fields[b"throttled_usec"]) * 1e-6
+    return int(fields.get(b"throttled_time", 0)) * 1e-9
 
 
 def _read_delay_s(task: str) -> float:

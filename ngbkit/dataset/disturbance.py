@@ -1,0 +1,96 @@
+"""Disturbed samples: which of them an estimate leaves out, and where too few others remain.
+
+Other work does not slow all compilers alike: a runtime whose threads wait for each other at many barriers loses more by
+a core that is taken than one with few. Pairing round by round cancels drift, but not this, and an interval over rounds
+does not show it. So an estimate uses undisturbed samples; a trial with too few of them uses all, and is not settled.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from ngbkit.sweep.variables import NO_ROUND
+
+LEAST_ROUNDS = 6
+"""The undisturbed rounds of a settled trial, if it was disturbed at all: as many as an interval of 95 % needs."""
+
+LEAST_SHARE = 0.5
+"""The least share of its rounds that have an undisturbed sample."""
+
+# Latency, round and mark of the samples of trials, and of those of anchors.
+_SAMPLES = (("latency", "round", "disturbed"), ("anchor_latency", "anchor_round", "anchor_disturbed"))
+
+
+def settled(dataset: xr.Dataset) -> xr.DataArray:
+    """Whether each trial has enough undisturbed rounds for its estimates; dims without `repeat`.
+
+    At least 6 rounds and half of all must have an undisturbed sample. Otherwise the estimates are of all samples, and
+    no interval says how far other work has bent them. A trial without a sample is settled.
+    """
+    if not {"disturbed", "round"} <= set(dataset.variables):
+        trials = next(dataset[name] for name in ("throughput", "latency", "status") if name in dataset)
+        return xr.ones_like(trials.isel(repeat=0, missing_dims="ignore"), dtype=bool).rename("settled")
+    return _check(dataset, "round", "disturbed").rename("settled")
+
+
+def undisturbed(dataset: xr.Dataset) -> xr.Dataset:
+    """The dataset without the samples that were taken while other work had cores that the trial needed.
+
+    Their latency becomes NaN and their round -1; ``throughput`` is updated. A dataset without the variable
+    ``disturbed`` is returned unchanged. The metrics do the same wherever enough samples remain: see `settled`.
+    """
+    selected = _select(dataset, every=True)
+    if selected is dataset or "throughput" not in dataset:
+        return selected
+    medians = xr.apply_ufunc(compute_medians, selected["latency"], input_core_dims=[["repeat"]])
+    rates = (dataset["batch_size"] / medians).transpose(*dataset["throughput"].dims)
+    return selected.assign(throughput=rates.assign_attrs(dataset["throughput"].attrs))
+
+
+def select_samples(dataset: xr.Dataset) -> xr.Dataset:
+    """Select the samples that estimates use: undisturbed ones of settled trials, and all of the others."""
+    return _select(dataset, every=False)
+
+
+def find_settled(rounds: NDArray[np.integer], disturbed: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Find the settled trials from the rounds of samples and their marks, ``(..., samples)``."""
+    every, clean = _count_distinct(rounds), _count_distinct(np.where(disturbed, NO_ROUND, rounds))
+    marked = (disturbed & (rounds >= 0)).any(axis=-1)
+    return np.asarray(~marked | ((clean >= LEAST_ROUNDS) & (clean >= LEAST_SHARE * every)))
+
+
+def compute_medians(latency: NDArray[np.floating]) -> NDArray[np.floating]:
+    """Compute the median of each row, ``(..., samples)``, NaN-padded; NaN where there is no sample."""
+    medians = np.full(latency.shape[:-1], np.nan)
+    measured = np.isfinite(latency).any(axis=-1)
+    medians[measured] = np.nanmedian(latency[measured], axis=-1)
+    return medians
+
+
+def _check(dataset: xr.Dataset, rounds: str, mark: str) -> xr.DataArray:
+    checked: xr.DataArray = xr.apply_ufunc(
+        find_settled, dataset[rounds], dataset[mark] > 0, input_core_dims=[["repeat"], ["repeat"]]
+    )
+    return checked
+
+
+def _select(dataset: xr.Dataset, every: bool) -> xr.Dataset:
+    variables = {}
+    for latency, rounds, mark in _SAMPLES:
+        if {latency, rounds, mark} <= set(dataset.variables) and bool((dataset[mark] > 0).any()):
+            excluded = dataset[mark] > 0
+            if not every:
+                excluded = excluded & _check(dataset, rounds, mark)
+            included = ~excluded.transpose(*dataset[mark].dims)
+            variables[latency] = dataset[latency].where(included).assign_attrs(dataset[latency].attrs)
+            variables[rounds] = dataset[rounds].where(included, NO_ROUND).assign_attrs(dataset[rounds].attrs)
+    return dataset.assign(variables) if variables else dataset
+
+
+def _count_distinct(numbers: NDArray[np.integer]) -> NDArray[np.intp]:
+    """Count the distinct numbers of at least 0 in each row."""
+    ordered = np.sort(numbers, axis=-1)
+    first = np.diff(ordered, axis=-1, prepend=NO_ROUND) > 0
+    return np.asarray(np.count_nonzero(first & (ordered >= 0), axis=-1))

@@ -1,0 +1,103 @@
+"""Which samples an estimate uses, and which trials are settled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from ngbkit import metrics
+from ngbkit.api import Sweep
+from ngbkit.dataset import disturbance
+from ngbkit.dataset.assembly import assemble
+from ngbkit.sweep.records import Contract, Measurement
+from ngbkit.workloads.base import Workload
+
+ROUNDS = 12
+
+
+def measure(sweep: Sweep, disturbed: dict[str, Sequence[int]], slow: float = 3.0) -> xr.Dataset:
+    """Two samples a round; identity takes 2 s and onnxruntime 1 s, where they are not disturbed."""
+    records = [
+        Measurement(
+            trial_id=trial.id,
+            latency_s=tuple(
+                (2.0 if trial.compiler == "identity" else 1.0)
+                * (slow if index in disturbed.get(trial.compiler, ()) else 1.0)
+                for index in range(2 * ROUNDS)
+            ),
+            rounds=tuple(index // 2 for index in range(2 * ROUNDS)),
+            disturbed_samples=tuple(disturbed.get(trial.compiler, ())),
+            compile_time_s=1.0,
+            first_call_time_s=1.0,
+            contract=Contract(runtime="none"),
+            rmse=1e-7,
+            baseline_rmse=1e-7,
+            max_abs_error=1e-7,
+        )
+        for trial in sweep.trials()
+    ]
+    data = assemble(sweep, records)
+    assert isinstance(data, xr.Dataset)
+    return data
+
+
+@pytest.fixture
+def sweep(mlp: Workload) -> Sweep:
+    return Sweep(mlp, ["identity", "onnxruntime"], repeats=2 * ROUNDS)
+
+
+def test_an_estimate_leaves_disturbed_samples_out(sweep: Sweep) -> None:
+    """Where half of the rounds are undisturbed: the speed-up is that of a quiet machine."""
+    data = measure(sweep, {"identity": range(12)})
+
+    assert disturbance.settled(data).all()
+    assert 2.0 == metrics.speedup(data).sel(compiler="onnxruntime").item()
+    assert [0.5, 1.0] == data["throughput"].values.ravel().tolist()
+
+
+def test_a_round_needs_one_undisturbed_sample(sweep: Sweep) -> None:
+    """The rest of a round can be disturbed."""
+    data = measure(sweep, {"identity": range(0, 24, 2)})
+
+    assert disturbance.settled(data).all()
+    assert 2.0 == metrics.speedup(data).sel(compiler="onnxruntime").item()
+
+
+def test_too_few_undisturbed_rounds_leave_a_trial_unsettled(sweep: Sweep) -> None:
+    """Its estimates are of all samples, and every ratio with it is marked; others are not."""
+    data = measure(sweep, {"identity": range(14)})
+    result = metrics.speedup(data, ci=0.95)
+    rates = metrics.throughput(data, ci=0.95)
+
+    assert [False, True] == disturbance.settled(data).values.ravel().tolist()
+    assert [False, True] == rates["settled"].values.ravel().tolist()
+    assert [False, False] == result["settled"].values.ravel().tolist()
+    assert 6.0 == result["speedup"].sel(compiler="onnxruntime").item()
+
+
+def test_few_rounds_are_settled_if_nothing_disturbed_them(sweep: Sweep) -> None:
+    """They have no interval, which is another matter."""
+    data = measure(sweep, {}).isel(repeat=slice(0, 4))
+
+    assert disturbance.settled(data).all()
+    assert np.isnan(metrics.speedup(data, ci=0.95)["ci_low"]).all()
+
+
+def test_all_disturbed_samples_can_be_dropped(sweep: Sweep) -> None:
+    """Also those of trials that are not settled."""
+    data = measure(sweep, {"identity": range(20), "onnxruntime": [0]})
+    quiet = disturbance.undisturbed(data)
+
+    assert [4, 23] == quiet["latency"].notnull().sum("repeat").values.ravel().tolist()
+    assert data["latency"].attrs == quiet["latency"].attrs
+
+
+def test_a_dataset_of_others_is_settled(sweep: Sweep) -> None:
+    """Published values have neither samples nor marks."""
+    data = measure(sweep, {"identity": range(20)}).drop_vars(["latency", "round", "disturbed"])
+
+    assert disturbance.settled(data).all()
+    assert data is disturbance.undisturbed(data)
