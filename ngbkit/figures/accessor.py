@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import xarray as xr
 
+from ngbkit.dataset import disturbance
 from ngbkit.dataset.assembly import nodes
 from ngbkit.dataset.long_form import list_factors
 from ngbkit.dataset.storage import Data
@@ -111,7 +112,11 @@ class Metrics:
 
     def undisturbed(self) -> Data:
         """See `ngbkit.metrics.undisturbed`."""
-        return _map_nodes(trials.undisturbed, self._data)
+        return _map_nodes(disturbance.undisturbed, self._data)
+
+    def settled(self) -> Labelled:
+        """See `ngbkit.metrics.settled`."""
+        return _compute(disturbance.settled, self._data)
 
     def failures(self) -> pd.DataFrame:
         """See `ngbkit.metrics.failures`; the rows of all nodes of a tree."""

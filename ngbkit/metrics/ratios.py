@@ -8,10 +8,11 @@ from typing import Any
 
 import xarray as xr
 
+from ngbkit.dataset import disturbance
 from ngbkit.dataset.long_form import list_labels
 from ngbkit.errors import MetricError
 from ngbkit.metrics import arrays
-from ngbkit.metrics.draws import Sampler, compute_medians
+from ngbkit.metrics.draws import UNCHECKED_SD, Sampler, compute_medians
 from ngbkit.sweep.trials import BASELINE
 
 # No compiler can have this name.
@@ -22,10 +23,13 @@ def prepare(dataset: xr.Dataset, *, mask: xr.DataArray | None = None, anchored: 
     """The data from which ratios of medians and of replicates are computed.
 
     The variables are ``throughput``; ``medians`` of each round; ``anchor``, the medians of the anchor, if `anchored`
-    and present; ``process_sd``; and ``stopped``, where a stopping rule ended the measurement. A dataset without rounds
-    yields ``throughput`` alone. Trials in the mask become NaN.
+    and present; ``process_sd``; ``stopped``, where a stopping rule ended the measurement; and ``settled``. A dataset
+    without rounds yields ``throughput`` and ``settled`` alone. Disturbed samples of settled trials are left out, and
+    trials in the mask become NaN.
     """
-    data = xr.Dataset({"throughput": _compute_throughput(dataset)})
+    is_settled = disturbance.settled(dataset)
+    dataset = disturbance.select_samples(dataset)
+    data = xr.Dataset({"throughput": _compute_throughput(dataset), "settled": is_settled})
     if {"latency", "round"} <= set(dataset.variables):
         anchored = anchored and "anchor_latency" in dataset and "compiler" in dataset.dims
         anchored = anchored and BASELINE in dataset["compiler"]
@@ -34,11 +38,9 @@ def prepare(dataset: xr.Dataset, *, mask: xr.DataArray | None = None, anchored: 
             data["anchor"] = medians.sel(compiler=_ANCHOR, drop=True)
             medians = medians.drop_sel(compiler=_ANCHOR)
         data["medians"] = medians
-        deviations = [
-            float((environment.get("selfcheck") or {}).get("process_sd") or 0) for environment in list_devices(dataset)
-        ]
-        # The standard deviation of the logarithm of a ratio between two processes; 0 without a self-check.
-        data["process_sd"] = along_devices(dataset, deviations, 0.0)
+        # The standard deviation of the logarithm of a ratio between two processes.
+        deviations = [_read_process_sd(environment) for environment in list_devices(dataset)]
+        data["process_sd"] = along_devices(dataset, deviations, UNCHECKED_SD)
         never = xr.zeros_like(data["throughput"], dtype=bool)
         data["stopped"] = dataset["looks"] > 0 if "looks" in dataset else never
     if mask is not None:
@@ -58,6 +60,11 @@ def list_devices(dataset: xr.Dataset) -> list[dict[str, Any]]:
     """The environments of the devices of a dataset, in their order; an unknown one is empty."""
     environments = read_environments(dataset)
     return [environments.get(str(label), {}) for label in list_labels(dataset, "device")]
+
+
+def _read_process_sd(environment: dict[str, Any]) -> float:
+    measured = (environment.get("selfcheck") or {}).get("process_sd")
+    return UNCHECKED_SD if measured is None else float(measured)
 
 
 def along_devices(dataset: xr.Dataset, values: list[float], missing: float) -> xr.DataArray:

@@ -1,4 +1,4 @@
-"""The trials: their spread, their failures, the work of their compilers, and their disturbed rounds."""
+"""The trials: their spread, their failures, and the work of their compilers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import xarray as xr
 from ngbkit.dataset.long_form import to_frame
 from ngbkit.metrics import arrays, contracts, ratios
 from ngbkit.metrics.draws import annotate
-from ngbkit.sweep.variables import NO_ROUND
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -64,40 +63,6 @@ def why(dataset: xr.Dataset) -> pd.DataFrame:
     frame = frame[frame["status"] == "ok"].drop(columns="status").reset_index(drop=True)
     frame["facts"] = [json.loads(text) if text else {} for text in frame["facts"]]
     return frame
-
-
-def undisturbed(dataset: xr.Dataset) -> xr.Dataset:
-    """The dataset without the rounds in which another process used the cores.
-
-    A round that is marked for one column of a group is removed from all of them, and from the anchor: its latency
-    becomes NaN and its number -1, so that ratios still pair rounds that both have. The variable ``throughput`` is
-    updated. A dataset without the variable ``disturbed`` is returned unchanged.
-    """
-    if "disturbed" not in dataset or "round" not in dataset:
-        return dataset
-    group = [str(dim) for dim in dataset["status"].dims if dim != "compiler"]
-    keys = _number_rounds(dataset["round"], group)
-    marked = np.unique(keys.values[((dataset["disturbed"] > 0) & (dataset["round"] >= 0)).transpose(*keys.dims)])
-    quiet = dataset.copy()
-    for latency, rounds in (("latency", "round"), ("anchor_latency", "anchor_round")):
-        if latency in quiet:
-            keys = _number_rounds(dataset[rounds], group)
-            out = keys.copy(data=np.isin(keys.values, marked) & (keys.values >= 0)).transpose(*dataset[rounds].dims)
-            quiet[latency] = dataset[latency].where(~out).assign_attrs(dataset[latency].attrs)
-            quiet[rounds] = dataset[rounds].where(~out, NO_ROUND).assign_attrs(dataset[rounds].attrs)
-    if "throughput" in quiet:
-        rates = ratios.prepare(quiet.drop_vars("round"))["throughput"]
-        quiet["throughput"] = rates.assign_attrs(dataset["throughput"].attrs)
-    return quiet
-
-
-def _number_rounds(rounds: xr.DataArray, group: list[str]) -> xr.DataArray:
-    """Round numbers that are unique to each group; negative where there is no round."""
-    numbers = rounds.fillna(NO_ROUND).astype(np.int64).transpose(*group, ...)
-    sizes = [numbers.sizes[dim] for dim in group]
-    stride = int(np.iinfo(np.int32).max)  # a later session's rounds start at a million
-    groups = np.arange(int(np.prod(sizes))).reshape(*sizes, *[1] * (numbers.ndim - len(group)))
-    return numbers.copy(data=np.where(numbers.values >= 0, numbers.values + groups * stride, NO_ROUND))
 
 
 def _summarize(values: xr.DataArray, name: str, units: str) -> dict[str, xr.DataArray]:

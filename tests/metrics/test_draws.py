@@ -51,7 +51,8 @@ def noisy(networks: int, *, rounds: int = 20, drift: float = 0.05, seed: int = 0
     )
     dataset["anchor_round"] = xr.zeros_like(dataset["anchor_latency"], dtype=np.int32) + numbers
     dataset["compile_time"] = xr.zeros_like(quiet) + xr.DataArray([0.0, 2.0], dims="compiler")
-    return dataset
+    # Two processes of this machine do not differ.
+    return dataset.assign_attrs(environments=json.dumps({"": {"selfcheck": {"process_sd": 0.0}}}))
 
 
 def truth(name: str) -> xr.DataArray:
@@ -71,7 +72,8 @@ def many() -> xr.Dataset:
 def test_intervals_cover_as_often_as_they_say(many, name):
     """Over 150 networks of the same true value, the 95 % interval covers it in 93 % or a little more of them.
 
-    Of ratios of several medians it is wider than need be: each bootstrap of few rounds is, and they add up.
+    Of ratios of several medians it is wider than need be: each bootstrap of few rounds is, each may take chance for an
+    autocorrelation, and they add up.
     """
     intervals = getattr(metrics, name)(many, ci=0.95)
 
@@ -79,7 +81,7 @@ def test_intervals_cover_as_often_as_they_say(many, name):
     relevant = covered.sel(compiler="a")
     if name in SCALED:
         relevant = relevant.sel(batch_size=[2, 8])  # at batch size 1 it is 1
-    assert 0.93 <= float(relevant.mean()) <= 0.99
+    assert 0.93 <= float(relevant.mean()) <= 0.995
 
 
 def test_friction_covers_too(many):
@@ -99,7 +101,7 @@ def test_with_an_interval_a_metric_is_a_dataset(name):
     data = noisy(2)
     point, intervals = getattr(metrics, name)(data), getattr(metrics, name)(data, ci=0.9)
 
-    assert [point.name, "ci_low", "ci_high"] == list(intervals)
+    assert [point.name, "ci_low", "ci_high", "settled"] == list(intervals)
     assert {"ci": 0.9} == intervals.attrs
     xr.testing.assert_identical(point, intervals[point.name])
     for end in ("ci_low", "ci_high"):

@@ -1,0 +1,295 @@
+"""Compares reported speed-ups under planted interference with the quiet ones of the same processes.
+
+    python tests/benchmarks/truth.py measure results/truth --minutes 40     # goes on where it was; on a quiet machine
+    python tests/benchmarks/truth.py report results/truth
+
+Each group of compilers stays loaded while every kind of interference is planted. Seconds with the plant, in which the
+speed-ups to be judged are measured, alternate with quiet seconds, in which their truth is. A reported speed-up is wrong
+if it differs from the truth beyond the 95 % intervals of both, their half widths added in quadrature; the row "nothing"
+says how often chance alone makes one wrong. "rounds alone" is of as many rounds as planned, disturbed or not, with
+intervals over rounds, as ngbkit reported until 0.1; "now" is as it reports now. The time is that of the rounds with the
+plant over that of the row "nothing". Needs root for some plants. Nothing is asserted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import random
+import statistics
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from plants import PLANTS
+
+from ngbkit import metrics
+from ngbkit.api import Sweep
+from ngbkit.dataset.assembly import assemble
+from ngbkit.device.groups import Bench
+from ngbkit.device.interleaving import Interleaving
+from ngbkit.device.spec import Spec
+from ngbkit.device.timing.intervals import compute_median_interval
+from ngbkit.device.timing.patience import Patience
+from ngbkit.device.timing.rounds import plan_turns
+from ngbkit.device.worker import Worker
+from ngbkit.sweep.journal import Journal
+from ngbkit.sweep.records import Contract, Measurement
+from ngbkit.workloads import blocks, timm
+from ngbkit.workloads.base import Workload
+
+COMPILERS = ("identity", "onnxruntime", "openvino", "torchscript")
+REPEATS = 50
+#: Seconds with the plant, and about as many without.
+SEGMENT_S = 4.0
+#: Rounds of the quiet truth over those that are judged.
+TRUTH_ROUNDS = 2.0
+#: Room for the rounds of a plant and those of its truth.
+STRIDE = 1_000_000
+
+
+def list_networks() -> dict[str, Workload]:
+    return {
+        "resnet18": timm.model("resnet18"),
+        "deit_tiny": timm.model("deit_tiny_patch16_224"),
+        "block": blocks.conv(64, 4, size=(56, 56)),
+    }
+
+
+def measure(folder: Path, minutes: float, names: Sequence[str], repetitions: int) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    deadline = time.monotonic() + 60 * minutes
+    for repetition in range(repetitions):
+        for network, workload in list_networks().items():
+            file = folder / f"{network}-{repetition}.jsonl"
+            done = [json.loads(line)["plant"] for line in file.read_text().splitlines()] if file.exists() else []
+            missing = [name for name in names if name not in done]
+            random.Random(repetition).shuffle(missing)
+            if missing and time.monotonic() < deadline:
+                with file.open("a") as out:
+                    for row in measure_group(workload, missing, folder / "state", deadline, repetition):
+                        out.write(f"{json.dumps({'network': network, 'repetition': repetition, **row})}\n")
+                        out.flush()
+                        print(network, repetition, row["plant"], f"{row['planted_s']:.0f} s", flush=True)
+
+
+def measure_group(
+    workload: Workload, names: Sequence[str], state: Path, deadline: float, seed: int
+) -> Iterator[dict[str, Any]]:
+    """Measure one group beside each plant in turn."""
+    sweep = Sweep(workload, COMPILERS, repeats=REPEATS, seed=seed)
+    with ExitStack() as stack:
+        spec = Spec(run_id="truth", device="cpu", state_dir=state.resolve(), sweep=sweep)
+        scratch = stack.enter_context(tempfile.TemporaryDirectory())
+        journal = stack.enter_context(Journal(Path(scratch) / "journal.sqlite"))
+        reader, writer = os.pipe()
+        stack.callback(os.close, writer)
+        bench = Bench(spec=spec, journal=journal, interrupt=reader, publish=lambda event: None)
+        bench.warm_servers()
+        (group,) = sweep.groups("cpu")
+        trials = list(group.trials)
+        prepared = bench._prepare(group, trials)
+        workers = stack.enter_context(bench._load_workers(group, trials, prepared, []))
+        for number, name in enumerate(names):
+            if time.monotonic() > deadline:
+                return
+            yield {"plant": name, **measure_beside(sweep, workers, name, 2 * number * STRIDE)}
+
+
+def measure_beside(sweep: Sweep, workers: Sequence[Worker], name: str, first_round: int) -> dict[str, Any]:
+    """Measure a group beside a plant, and in between without it."""
+    starts = [len(worker._latency_s) for worker in workers]
+    fails: list[Any] = []
+    interleaving = Interleaving(
+        sweep=sweep, first_round=first_round, record_failure=fails.append, finish=lambda _: None, report=lambda *_: None
+    )
+    rounds = interleaving.advance(workers)
+    quiet_patience = Patience(factor=2.0, planned_s=60.0)
+    order = random.Random(first_round)
+    truth_rounds, planted_rounds, planted_s, ended = 0, 0, 0.0, False
+    with ExitStack() as stack:
+        switch = PLANTS[name].start(stack, [worker.child.pid for worker in workers])
+        while not ended:
+            switch(True)
+            began = time.monotonic()
+            while not ended and time.monotonic() - began < SEGMENT_S:
+                ended = next(rounds, "ended") == "ended"
+                planted_rounds += not ended
+            planted_s += time.monotonic() - began
+            switch(False)
+            time.sleep(0.1)
+            began = time.monotonic()
+            while time.monotonic() - began < SEGMENT_S and (truth_rounds < TRUTH_ROUNDS * planted_rounds):
+                for worker in order.sample(list(workers), len(workers)):
+                    worker.time_turn(first_round + STRIDE + truth_rounds, 4, quiet_patience)
+                truth_rounds += 1
+    return {
+        "planted_s": planted_s,
+        "failures": len(fails),
+        "planned_s": sum(worker.estimate_turn_s(50) for worker in workers),
+        "workers": {
+            worker.trial.compiler: {
+                field: [round(float(value), 7) for value in getattr(worker, f"_{field}")[start:]]
+                for field in ("latency_s", "rounds", "disturbed")
+            }
+            for worker, start in zip(workers, starts, strict=True)
+        },
+        "first_round": first_round,
+        "plan": plan_turns(REPEATS, min(worker.settled_call_s for worker in workers), sweep.min_rounds),
+    }
+
+
+def report(folder: Path) -> None:
+    """Print a row for each plant."""
+    rows = [json.loads(line) for file in sorted(folder.glob("*.jsonl")) for line in file.read_text().splitlines()]
+    cells: dict[str, list[Cell]] = {}
+    times: dict[str, list[float]] = {}
+    for row in rows:
+        cells.setdefault(row["plant"], []).extend(judge(row))
+        times.setdefault(row["plant"], []).append(row["planted_s"] / row["planned_s"])
+    usual = statistics.median(times.get("nothing 0%", [1.0]))
+    print(f"{'interference':32s} cells | rounds alone: wrong   bias | now: unflagged wrong  unsettled   bias | time")
+    for name, plant in PLANTS.items():
+        if name not in cells:
+            continue
+        before = [cell.before for cell in cells[name]]
+        after = [cell.after for cell in cells[name]]
+        certain = [estimate for estimate in after if estimate.settled]
+        print(
+            f"{plant.kind:26s} {plant.strength:5.0%} {len(before):5d} |"
+            f" {compute_share(estimate.wrong for estimate in before):18.0%} {compute_bias(before):+7.1%} |"
+            f" {compute_share(estimate.wrong and estimate.settled for estimate in after):14.0%}"
+            f" {compute_share(not estimate.settled for estimate in after):14.0%} {compute_bias(certain):+10.1%} |"
+            f" {statistics.median(times[name]) / usual:.2f}"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """A reported speed-up beside its truth: the logarithm of their ratio, and whether that is beyond the intervals."""
+
+    error: float
+    wrong: bool
+    settled: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    before: Judged
+    after: Judged
+
+
+def judge(row: Mapping[str, Any]) -> Iterator[Cell]:
+    """Judge the speed-ups of one group beside one plant."""
+    first, plan = row["first_round"], row["plan"]
+    selected = {
+        kind: {name: select(samples, kind, first, plan) for name, samples in row["workers"].items()}
+        for kind in ("before", "after", "truth")
+    }
+    plain, plain_truth = compute_plain_speedups(selected["before"]), compute_plain_speedups(selected["truth"])
+    now, truth = compute_speedups(selected["after"]), compute_speedups(selected["truth"])
+    for compiler in row["workers"]:
+        if compiler != "identity":
+            yield Cell(
+                before=judge_one(plain[compiler], plain_truth[compiler]),
+                after=judge_one(now.sel(compiler=compiler), truth.sel(compiler=compiler)),
+            )
+
+
+def select(samples: Mapping[str, list[float]], kind: str, first: int, plan: Sequence[int]) -> dict[str, Any]:
+    """Select the samples of the truth, of the planned rounds alone, or of all rounds beside the plant."""
+    indices: list[int] = []
+    counts: Counter[int] = Counter()
+    for index, number in enumerate(map(int, samples["rounds"])):
+        is_truth, position = number >= first + STRIDE, counts[number]
+        counts[number] += 1
+        is_planned = number < first + len(plan) and position < plan[0]
+        if is_truth == (kind == "truth") and (kind != "before" or is_planned):
+            indices.append(index)
+    marked = [place for place, index in enumerate(indices) if samples["disturbed"][index] and kind != "before"]
+    return {
+        "latency_s": tuple(samples["latency_s"][index] for index in indices),
+        "rounds": tuple(int(samples["rounds"][index]) for index in indices),
+        "disturbed_samples": tuple(marked),
+    }
+
+
+def compute_speedups(samples: Mapping[str, Mapping[str, Any]]) -> Any:
+    """Compute speed-ups with their intervals, as ngbkit does for any run."""
+    sweep = Sweep(blocks.conv(64, 1), list(samples), repeats=1)
+    unknown: dict[str, Any] = {"rmse": 0.0, "baseline_rmse": 0.0, "max_abs_error": 0.0}
+    records = [
+        Measurement(
+            trial_id=trial.id,
+            compile_time_s=1.0,
+            first_call_time_s=1.0,
+            contract=Contract(runtime="any"),
+            **unknown,
+            **samples[trial.compiler],
+        )
+        for trial in sweep.trials()
+    ]
+    return metrics.speedup(assemble(sweep, records), ci=0.95).squeeze()
+
+
+def compute_plain_speedups(samples: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Compute speed-ups with intervals over rounds alone."""
+    medians = {
+        name: {
+            number: statistics.median(value for value, other in zip(*pair, strict=True) if other == number)
+            for number in set(pair[1])
+        }
+        for name, pair in ((name, (column["latency_s"], column["rounds"])) for name, column in samples.items())
+    }
+    result = {}
+    for name, rounds in medians.items():
+        logs = [math.log(medians["identity"][number] / rounds[number]) for number in sorted(rounds)]
+        low, high = (math.exp(end) for end in compute_median_interval(logs, 0.95))
+        result[name] = {
+            "speedup": math.exp(statistics.median(logs)),
+            "ci_low": low,
+            "ci_high": high,
+            "settled": True,
+        }
+    return result
+
+
+def judge_one(reported: Any, truth: Any) -> Judged:
+    error = math.log(float(reported["speedup"]) / float(truth["speedup"]))
+    ends = ("ci_low", "ci_high") if error > 0 else ("ci_high", "ci_low")
+    sides = [math.log(float(side[name] / side["speedup"])) for side, name in zip((reported, truth), ends, strict=True)]
+    # Without an interval nothing is said, and nothing is wrong.
+    return Judged(error=error, wrong=abs(error) > math.hypot(*sides), settled=bool(reported["settled"]))
+
+
+def compute_share(flags: Iterable[bool]) -> float:
+    counted = list(flags)
+    return sum(counted) / len(counted) if counted else math.nan
+
+
+def compute_bias(estimates: Sequence[Judged]) -> float:
+    return statistics.median([math.expm1(estimate.error) for estimate in estimates]) if estimates else math.nan
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("command", choices=["measure", "report"])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--plants", nargs="*", default=list(PLANTS))
+    args = parser.parse_args()
+    if args.command == "measure":
+        measure(args.folder, args.minutes, args.plants, args.repetitions)
+    report(args.folder)
+
+
+if __name__ == "__main__":
+    main()
