@@ -190,8 +190,10 @@ def _compare(args: argparse.Namespace) -> int:
         return OK
     trials = comparison.trials if args.all else comparison.trials[comparison.trials["is"] != "same"]
     empty = "Nothing changed beyond uncertainty."
+    print(f"{comparison}\n")
     print(Answer(json=[], rows=comparison.rows(trials), empty=empty).to_text())
-    print("\n".join(["", *comparison.unlike, str(comparison)]))
+    if comparison.unlike:
+        print("\n".join(["", *comparison.unlike]))
     return OK
 
 

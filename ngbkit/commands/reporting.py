@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ngbkit.errors import NgbkitError, UsageError
 from ngbkit.runs.progress_display import list_warnings, open_display, watch
 from ngbkit.sweep.json_values import to_json_value
+from ngbkit.sweep.trials import BASELINE
 
 if TYPE_CHECKING:
     from ngbkit.dataset.storage import Data
@@ -31,7 +32,7 @@ def report_run(run: Run, args: argparse.Namespace) -> int:
     _write(run, args)
     for warning in [] if args.quiet else [*list_warnings(run), *_point_to_failures(run)]:
         print(f"ngbkit: {warning}", file=sys.stderr)
-    print_data(data, args.json, ["throughput"])
+    print_data(data, args.json, choose_figures(data))
     if not args.json:
         print(f"run {run.id}" + (f", in {args.out}" if args.out else ""))
     return find_exit_code(run)
@@ -104,15 +105,26 @@ def check_target(args: argparse.Namespace) -> None:
         raise UsageError(f"{target} exists. Choose another name, or replace it with --overwrite.")
 
 
+def choose_figures(data: Data) -> list[str]:
+    """The figures to print of a run: throughput, and speed-up where there is a compiler to compare."""
+    from ngbkit.dataset.assembly import nodes
+    from ngbkit.dataset.long_form import list_labels
+
+    labels = {str(label) for node in nodes(data).values() for label in list_labels(node, "compiler")}
+    return ["throughput", "speedup"] if BASELINE in labels and len(labels) > 1 else ["throughput"]
+
+
 def print_data(data: Data, as_json: bool, figures: Sequence[str]) -> None:
-    """Print a table for each of the figures, or every trial as JSON."""
+    """Print a table for each of the figures and the conclusions, or every trial as JSON."""
     from ngbkit.metrics import tables
+    from ngbkit.metrics.conclusions import conclude
 
     if as_json:
         rows = tables.build_trial_table(data).to_dict(orient="records")
         print(json.dumps(to_json_value(rows), indent=2))
         return
-    print("\n\n".join(tables.to_text(tables.compact(data, figure)) for figure in figures))
+    parts = [tables.to_text(tables.compact(data, figure)) for figure in figures]
+    print("\n\n".join([*parts, *filter(None, ["\n".join(conclude(data))])]))
 
 
 def print_progress(line: str) -> None:

@@ -12,6 +12,7 @@ from ngbkit.dataset.assembly import nodes
 from ngbkit.dataset.long_form import list_labels
 from ngbkit.dataset.storage import Data
 from ngbkit.metrics import contracts
+from ngbkit.metrics.conclusions import describe_disturbance
 from ngbkit.sweep.records import OPEN
 from ngbkit.sweep.trials import BASELINE
 
@@ -42,6 +43,7 @@ def build_title(
         *(["synthetic: nothing was measured"] if data.attrs.get("synthetic") else []),
         *contracts.list_uncompared(data, against, baseline=baseline),
         *describe_open(frame),
+        *describe_settling(data, frame),
     ]
     return alt.TitleParams(text, subtitle=lines, fontSize=16, offset=16)
 
@@ -73,6 +75,16 @@ def describe_open(frame: pd.DataFrame) -> list[str]:
     """The number of trials that are pending, and of those that are predicted, which no figure draws."""
     counts = {status: int((frame["status"] == status).sum()) for status in OPEN}
     return [f"{count} trials are {status}" for status, count in counts.items() if count]
+
+
+def describe_settling(data: Data, frame: pd.DataFrame) -> list[str]:
+    """What disturbed the run, and the number of marks that are not settled."""
+    state = describe_disturbance(data)
+    count = int((~frame["settled"].astype(bool) & (frame["status"] == "ok")).sum()) if "settled" in frame else 0
+    marks = (
+        [f"{count} trials are not settled, since too few of their rounds were undisturbed (hollow)"] if count else []
+    )
+    return [*([state] if state else []), *marks]
 
 
 def describe_failures(frame: pd.DataFrame) -> list[str]:

@@ -49,7 +49,8 @@ class Comparison:
     trials
         One row per trial that both runs measured: its labels in the first run; ``first`` and ``second`` with the ends
         of their intervals, ``change`` (the second over the first) with its own, and ``is``: ``"higher"``, ``"lower"``,
-        or ``"same"`` if the intervals cannot distinguish them.
+        or ``"same"`` if the intervals cannot distinguish them; and ``settled``, false where either run had too few
+        undisturbed rounds.
     winners
         One row per group: the fastest compiler of each run, and ``another``, true if the first run's winner surely lost
         its lead.
@@ -67,6 +68,20 @@ class Comparison:
     environments: pd.DataFrame
     unlike: tuple[str, ...]
     missing: int
+
+    @property
+    def share(self) -> str:
+        """How many settled values differ beyond their intervals, beside how many chance alone makes differ."""
+        # What is compared with itself, as the speed-up of the baseline, cannot differ.
+        compared = self.trials[(self.trials["first_low"] < self.trials["first_high"]).to_numpy()]
+        judged = compared[compared["settled"]]
+        changed = int((judged["is"] != "same").sum())
+        line = (
+            f"{changed} of {len(judged)} settled values of {self.metric} differ beyond their {LEVEL:.0%} intervals; "
+            f"chance alone makes about {(1 - LEVEL) * len(judged):.2g} differ"
+        )
+        others = len(compared) - len(judged)
+        return f"{line}; {others} more are not settled" if others else line
 
     def plot(self) -> alt.LayerChart:
         """Draw both runs: see `ngbkit.figures.charts.changes`."""
@@ -88,7 +103,7 @@ class Comparison:
     def rows(trials: pd.DataFrame) -> list[dict[str, str]]:
         """Format trials for a table."""
         names = list(map(str, trials.columns))
-        labels = [name for name in names if not name.startswith(("first", "second", "change"))][:-1]
+        labels = [name for name in names if not name.startswith(("first", "second", "change"))][:-2]
         return [
             {
                 **{name: f"{row[name]:g}" if isinstance(row[name], float) else str(row[name]) for name in labels},
@@ -99,11 +114,8 @@ class Comparison:
         ]
 
     def __str__(self) -> str:
-        changed, another = int((self.trials["is"] != "same").sum()), int(self.winners["another"].sum())
-        summary = (
-            f"{changed} of {len(self.trials)} values of {self.metric} differ beyond their {LEVEL:.0%} intervals; the "
-            f"best compiler surely changed in {another} of {len(self.winners)} groups"
-        )
+        another = int(self.winners["another"].sum())
+        summary = f"{self.share}; the best compiler surely changed in {another} of {len(self.winners)} groups"
         return f"{summary}; {self.missing} trials were measured in only one of the two" if self.missing else summary
 
 
@@ -160,7 +172,7 @@ def compare(first: Data, second: Data, metric: str = "speedup") -> Comparison:
     )
 
 
-_VALUES = ("value", "low", "high")
+_VALUES = ("value", "low", "high", "settled")
 
 
 def _compute_values(data: Data, metric: str) -> pd.DataFrame:
@@ -175,7 +187,8 @@ def _compute_values(data: Data, metric: str) -> pd.DataFrame:
         except MetricError as error:
             problem = error
             continue
-        frame = to_frame(xr.Dataset({"value": result[metric], "low": result["ci_low"], "high": result["ci_high"]}))
+        columns = {"value": metric, "low": "ci_low", "high": "ci_high", "settled": "settled"}
+        frame = to_frame(xr.Dataset({column: result[name] for column, name in columns.items()}))
         frames.append(frame[np.isfinite(frame["value"])])
     if not frames:
         raise problem or UsageError("this dataset has no trial. Use the dataset of a run.")
@@ -191,9 +204,10 @@ def _compute_changes(joined: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     verdicts = np.where(low > 1, "higher", np.where(high < 1, "lower", "same"))
     names = {f"{end}_{run}": f"{run}_{end}" for run in ("first", "second") for end in ("low", "high")}
     trials = joined.rename(columns={"value_first": "first", "value_second": "second", **names})
-    trials = trials.assign(change=change, change_low=low, change_high=high, **{"is": verdicts})
+    settled = joined["settled_first"].astype(bool) & joined["settled_second"].astype(bool)
+    trials = trials.assign(change=change, change_low=low, change_high=high, settled=settled, **{"is": verdicts})
     numbers = [f"{column}{end}" for column in ("first", "second", "change") for end in ("", "_low", "_high")]
-    changes: pd.DataFrame = trials[[*keys, *numbers, "is"]]
+    changes: pd.DataFrame = trials[[*keys, *numbers, "settled", "is"]]
     return changes
 
 

@@ -58,7 +58,7 @@ def draw(spec: Lines) -> tuple[alt.FacetChart, list[str]]:
     remarks += describe_omitted(panels, f"{spec.by}s")
     look = marks.Look.of(frame, "compiler" if spec.by == "network" else "network")
     frame["place"] = _stack_failures(frame, spec.by, spec.x)
-    names = ["network", "compiler", spec.x, "value", "low", "high", "status", "error", "place"]
+    names = ["network", "compiler", spec.x, "value", "low", "high", "settled", "status", "error", "place"]
     names += [] if len(frame) > DENSE else ["samples"]
     layers = _build_layers(spec, frame, look)
     # Panels are aligned by their own edges, whatever space their axes need; the spacing is for those.
@@ -102,7 +102,11 @@ def _build_layers(spec: Lines, frame: pd.DataFrame, look: marks.Look) -> list[al
         layers.append(interval.encode(alt.Y("low:Q", title=None, scale=scale), alt.Y2("high:Q")))
     layers.append(base.mark_line(strokeWidth=2, invalid="break-paths-filter-domains").encode(y, look.encode_dash()))
     if not dense:
-        layers.append(measured.mark_circle(size=34, opacity=1).encode(y, tooltip=tooltip))
+        points = measured.transform_filter("datum.settled") if not frame["settled"].all() else measured
+        layers.append(points.mark_circle(size=34, opacity=1).encode(y, tooltip=tooltip))
+    if not frame["settled"].all():
+        hollow = measured.transform_filter("!datum.settled").mark_point(size=34, opacity=1, fill=theme.BACKGROUND)
+        layers.append(hollow.encode(y, tooltip=tooltip))
     failed = base.mark_point(filled=True, size=50, opacity=1)
     for place in range(int(frame["place"].max()) + 1):
         # Stacked at the bottom of the panel, whatever its axis.

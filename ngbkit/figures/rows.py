@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Values = Callable[[xr.Dataset], xr.Dataset]
-"""Computes what a figure draws of a node: a dataset with ``value``, and optionally with ``low`` and ``high``."""
+"""Computes what a figure draws of a node: ``value``, and optionally ``low``, ``high`` and ``settled``."""
 
 Select = Mapping[str, Any]
 """By dim, the label or the labels to draw."""
@@ -35,7 +35,7 @@ def wrap_metric(metric: Callable[..., xr.DataArray | xr.Dataset], ci: float | No
         result = metric(node, ci=ci if has_samples else None)
         if isinstance(result, xr.DataArray):
             return xr.Dataset({"value": result})
-        columns = {"ci_low": "low", "ci_high": "high"}
+        columns = {"ci_low": "low", "ci_high": "high", "settled": "settled"}
         return result.rename({name: columns.get(str(name), "value") for name in result.data_vars})
 
     return compute
@@ -57,8 +57,8 @@ def build_rows(data: Data, values: Values, select: Select, *, axes: Collection[s
 
     The columns are ``network`` (the workload with its factors but those in `axes`, and its device if there are
     several), ``workload``, the factors, ``device``, ``compiler``, ``batch_size``, ``value``, ``low``, ``high``,
-    ``status``, ``error``, ``samples`` (their number), and ``parameters`` if the dataset has them. Labels are selected
-    after the values are computed, so that their reference need not be selected.
+    ``settled``, ``status``, ``error``, ``samples`` (their number), and ``parameters`` if the dataset has them. Labels
+    are selected after the values are computed, so that their reference need not be selected.
     """
     import pandas as pd
 
@@ -173,6 +173,8 @@ _LABELS = ("device", "compiler", "batch_size")
 def _flatten(node: xr.Dataset, values: xr.Dataset) -> pd.DataFrame:
     missing = xr.full_like(values["value"], np.nan, dtype=float)
     trials = values.assign({name: missing for name in ("low", "high") if name not in values})
+    if "settled" not in trials:
+        trials = trials.assign(settled=xr.ones_like(missing, dtype=bool))
     trials = trials.assign(status=node["status"], error=node["error"], samples=_count_samples(node))
     return to_frame(trials.reset_coords("parameters") if "parameters" in trials.coords else trials)
 

@@ -122,8 +122,9 @@ def _strip_options(label: str) -> str:
     return label.partition("{")[0]
 
 
+BACKGROUND = "white"
 CONFIG: Mapping[str, Any] = {
-    "background": "white",  # dark axes would be invisible on a dark page
+    "background": BACKGROUND,  # dark axes would be invisible on a dark page
     "font": FONT,
     # An SVG may be displayed in a wider font than the one its text was measured in.
     "padding": {"left": 5, "top": 5, "right": 24, "bottom": 5},

@@ -14,18 +14,21 @@ import numpy as np
 import xarray as xr
 
 from ngbkit.dataset.assembly import factor_dims, nodes
+from ngbkit.dataset.disturbance import select_samples, settled
 from ngbkit.dataset.long_form import expand_labels, list_factors, list_labels, to_frame
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError, UnknownNameError
 from ngbkit.metrics import arrays, contracts, labelled
+from ngbkit.metrics.estimate import LEVEL, UNBOUNDED, UNSETTLED, Estimate
 from ngbkit.sweep.records import STATUSES
+from ngbkit.sweep.trials import BASELINE
 from ngbkit.sweep.variables import VARIABLES
 
 if TYPE_CHECKING:
     import pandas as pd
 
 # A trial that is unlike its reference stays empty, and a note explains why.
-_METRICS: dict[str, Callable[[xr.Dataset], Any]] = {
+_METRICS: dict[str, Callable[..., Any]] = {
     "throughput": labelled.throughput,
     "speedup": partial(labelled.speedup, unlike="mask"),
     "rtr": partial(labelled.rtr, unlike="mask"),
@@ -34,6 +37,7 @@ _METRICS: dict[str, Callable[[xr.Dataset], Any]] = {
 }
 # The dims along which each is compared.
 _AGAINST = {"speedup": ("compiler",), "rtr": ("batch_size",), "ase": ("batch_size",), "bsr": ("compiler",)}
+_ENDS = ("low", "high")
 _VARIABLES = ("compile_time", "first_call_time", "cpu_percent", "peak_memory", "rmse_ratio")
 
 FIGURES = ("latency", *_METRICS, *_VARIABLES)
@@ -46,15 +50,17 @@ def build_trial_table(data: Data) -> pd.DataFrame:
     """One row per requested trial, of all nodes of a tree.
 
     Columns are ``workload, <factors>, device, compiler, batch_size``; ``latency`` (the median, s), ``throughput``
-    (samples/s), ``speedup, rtr, ase, bsr`` (NaN throughout where the dataset lacks their reference), ``compile_time``
-    (s), ``status`` and ``error``. A factor that a workload does not take is NaN. ``attrs["notes"]`` lists, one per
-    line, the columns that are not compared, and are NaN, since they were timed under another contract.
+    (samples/s), ``speedup, rtr, ase, bsr`` (NaN throughout where the dataset lacks their reference), each with the ends
+    of its 95 % interval, ``throughput_low`` and the like (NaN with too few rounds); ``settled``; ``compile_time`` (s),
+    ``status`` and ``error``. A factor that a workload does not take is NaN. ``attrs["notes"]`` lists, one per line, the
+    columns that are not compared, and are NaN, since they were timed under another contract.
     """
     import pandas as pd
 
     frame = pd.concat([_tabulate_node(node) for node in nodes(data).values()], ignore_index=True)
     labels = ["workload", *list_factors(data), "device", "compiler", "batch_size"]
-    table = frame[[*labels, "latency", *_METRICS, "compile_time", "status", "error"]]
+    metrics = [column for name in _METRICS for column in (name, *(f"{name}_{end}" for end in _ENDS))]
+    table = frame[[*labels, "latency", *metrics, "settled", "compile_time", "status", "error"]]
     table.attrs["notes"] = contracts.list_uncompared(data, ("compiler", "batch_size"))
     return table
 
@@ -62,9 +68,10 @@ def build_trial_table(data: Data) -> pd.DataFrame:
 def compact(data: Data, figure: str = "throughput") -> pd.DataFrame:
     """One row per workload, its factors and batch size; one column per compiler.
 
-    A cell is a number, the status of a trial without one, or empty where no trial was requested. With several devices,
-    the rows are per device too. ``attrs["title"]`` names the numbers and their unit; ``attrs["notes"]`` lists, one per
-    line, the columns that are not compared since they were timed under another contract.
+    A cell is a number, the status of a trial without one, or empty where no trial was requested. A metric of a dataset
+    with rounds is an `Estimate`, a number with its 95 % interval. With several devices, the rows are per device too.
+    ``attrs["title"]`` names the numbers and their unit; ``attrs["notes"]`` explains, one per line, the marks of
+    numbers, what they are tied to, and which columns are not compared since they were timed under another contract.
 
     Parameters
     ----------
@@ -93,7 +100,11 @@ def compact(data: Data, figure: str = "throughput") -> pd.DataFrame:
         table[name] = table[name].where(table[name].notna(), "")  # for a network that does not take it
     table = table.set_index(keys)
     table.attrs["title"] = _build_title(figure)
-    table.attrs["notes"] = contracts.list_uncompared(data, _AGAINST.get(figure, ()))
+    table.attrs["notes"] = [
+        *_explain_marks(table),
+        *_explain_ties(data, figure),
+        *contracts.list_uncompared(data, _AGAINST.get(figure, ())),
+    ]
     return table
 
 
@@ -171,12 +182,18 @@ def _tabulate_node(node: xr.Dataset) -> pd.DataFrame:
     variables = {
         "latency": _compute_latency(node),
         **{name: node[name] for name in ("compile_time", "status", "error")},
+        "settled": settled(node),
     }
+    with_rounds = {"latency", "round"} <= set(node.variables)
     for name, metric in _METRICS.items():
         try:
-            variables[name] = metric(node)
+            result = metric(node, ci=LEVEL) if with_rounds else metric(node)
         except MetricError:
-            variables[name] = xr.full_like(node["throughput"], np.nan)
+            result = xr.full_like(node["throughput"], np.nan)
+        ends = result if isinstance(result, xr.Dataset) else {}
+        value = result[name] if isinstance(result, xr.Dataset) else result
+        missing = xr.full_like(value, np.nan)
+        variables |= {name: value, **{f"{name}_{end}": ends.get(f"ci_{end}", missing) for end in _ENDS}}
     frame = to_frame(xr.Dataset(variables)[list(variables)])  # whose rows are in the order of its first variable
     return frame[frame["status"] != ""]  # the grid of several runs has cells that no run requested
 
@@ -186,7 +203,7 @@ def _compact_node(node: xr.Dataset, figure: str) -> pd.DataFrame:
     import pandas as pd
 
     keys = ["workload", *factor_dims(node), "device", "batch_size"]
-    cells = _compute_figure(node, figure).astype(object).where(node["status"] == "ok", node["status"])
+    cells = _compute_figure(node, figure).where(node["status"] == "ok", node["status"])
     grid = expand_labels(cells.to_dataset(name="cell"))["cell"].transpose(*keys, "compiler")
     rows = pd.MultiIndex.from_product([grid[key].values for key in keys], names=keys).to_frame(index=False)
     rows = rows.astype(dict.fromkeys(factor_dims(node), object))  # integers stay integers beside nodes without them
@@ -197,13 +214,48 @@ def _compact_node(node: xr.Dataset, figure: str) -> pd.DataFrame:
 
 
 def _compute_figure(node: xr.Dataset, figure: str) -> xr.DataArray:
+    """The numbers of a figure as objects: estimates, if it is a metric and the dataset has rounds."""
     if figure == "latency":
-        return _compute_latency(node)
-    return _METRICS[figure](node) if figure in _METRICS else node[figure]
+        return _compute_latency(node).astype(object)
+    if figure not in _METRICS:
+        return node[figure].astype(object)
+    if not {"latency", "round"} <= set(node.variables):
+        numbers: xr.DataArray = _METRICS[figure](node).astype(object)
+        return numbers
+    result = _METRICS[figure](node, ci=LEVEL)
+    values = result[figure].values
+    # No measured ratio is 1 to the last bit: what is compared with itself is, and needs no interval.
+    is_itself = (values == 1) & (figure != "throughput")
+    ends = (np.where(is_itself, 1.0, result[f"ci_{end}"].values) for end in _ENDS)
+    columns = [column.ravel() for column in (values, *ends, result["settled"].values | is_itself)]
+    cells = np.empty(values.size, dtype=object)
+    cells[:] = [Estimate(*column) for column in zip(*columns, strict=True)]
+    estimates: xr.DataArray = result[figure].copy(data=cells.reshape(values.shape))
+    return estimates
+
+
+def _explain_marks(table: pd.DataFrame) -> list[str]:
+    estimates = [cell for cell in table.values.ravel() if isinstance(cell, Estimate) and math.isfinite(cell)]
+    notes = []
+    if any(not cell.settled for cell in estimates):
+        notes.append(f"{UNSETTLED} not settled: too few of its rounds were undisturbed")
+    if any(not cell.bounded for cell in estimates):
+        notes.append(f"{UNBOUNDED} without an interval: too few rounds; measure more repeats (-r)")
+    return notes
+
+
+def _explain_ties(data: Data, figure: str) -> list[str]:
+    """What a scaling metric is tied to, and so why it is not the quotient of the throughputs of two rows."""
+    if figure == "bsr":
+        return [f"{figure}: a ratio of speed-ups, each measured in rounds with {BASELINE}"]
+    if figure in ("rtr", "ase") and any("anchor_latency" in node for node in nodes(data).values()):
+        return [f"{figure}: tied to {BASELINE} at batch size 1, measured in the same rounds as each batch size"]
+    return []
 
 
 def _compute_latency(node: xr.Dataset) -> xr.DataArray:
-    medians: xr.DataArray = xr.apply_ufunc(arrays.median, node["latency"], input_core_dims=[["repeat"]])
+    samples = select_samples(node)["latency"]
+    medians: xr.DataArray = xr.apply_ufunc(arrays.median, samples, input_core_dims=[["repeat"]])
     return medians
 
 
@@ -226,10 +278,11 @@ def _format_cells(frame: pd.DataFrame) -> tuple[list[tuple[str, bool]], Iterator
 
 
 def _format_column(values: list[Any]) -> list[str]:
-    """The texts of a column: its numbers are all integers, or all have decimals."""
-    integers = all(value == int(value) for value in values if _is_number(value) and math.isfinite(value))
+    """The texts of a column: its numbers are all integers, or all have decimals; an estimate knows its own."""
+    numbers = [value for value in values if _is_number(value) and not isinstance(value, Estimate)]
+    integers = all(value == int(value) for value in numbers if math.isfinite(value))
     write = _format_integer if integers else format_number
-    return [write(value) if _is_number(value) else str(value) for value in values]
+    return [write(value) if _is_number(value) and not isinstance(value, Estimate) else str(value) for value in values]
 
 
 def _format_integer(value: float) -> str:

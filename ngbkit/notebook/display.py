@@ -10,6 +10,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from ngbkit.commands import listing
+from ngbkit.commands.reporting import choose_figures
 from ngbkit.runs.progress_display import PAUSE_S, describe, list_warnings
 from ngbkit.runs.time_left import format_duration
 
@@ -64,20 +65,24 @@ class Snapshot:
         from ngbkit.metrics.tables import compact, to_html
 
         notes = "<br>".join([line, *map(escape, self._list_remarks())])
-        return f"{to_html(compact(self.data))}<p><small>{notes}</small></p>"
+        tables = "".join(to_html(compact(self.data, figure)) for figure in choose_figures(self.data))
+        return f"{tables}<p><small>{notes}</small></p>"
 
     def __repr__(self) -> str:
         if self.data is None:
             return self._describe()
         from ngbkit.metrics.tables import compact, to_text
 
-        return "\n".join([to_text(compact(self.data)), self._describe(), *self._list_remarks()])
+        tables = [to_text(compact(self.data, figure)) for figure in choose_figures(self.data)]
+        return "\n".join([*tables, self._describe(), *self._list_remarks()])
 
     def _list_remarks(self) -> list[str]:
-        """List what disturbed the run, and the command that shows why trials failed."""
+        """List the conclusions, what disturbed the run, and the command that shows why trials failed."""
+        from ngbkit.metrics.conclusions import conclude
+
         count = len(self.run.failures())
         hint = [f"{count} of its trials gave no result: %ngruns --failures {self.run.id} shows why"] if count else []
-        return [*list_warnings(self.run), *hint]
+        return [*(conclude(self.data) if self.data is not None else []), *list_warnings(self.run), *hint]
 
     def _describe(self) -> str:
         line = describe(self.run)

@@ -84,9 +84,9 @@ def crashed() -> datasets.Data:
 def test_a_failed_trial_is_marked(crashed):
     """A failure is a mark at its batch size inside the panel, whose shape is in the legend, and breaks its line."""
     spec = drawn(crashed)
-    failed = panels(spec)[0]["layer"][2]
+    failed = panels(spec)[0]["layer"][-1]
 
-    (mark,) = rows(spec, 2)
+    (mark,) = rows(spec, -1)
     assert ("openvino", 4, "crashed", "signal 11") == tuple(
         mark[name] for name in ("compiler", "batch_size", "status", "error")
     )
@@ -112,8 +112,8 @@ def test_one_batch_size_is_bars():
     spec = drawn(synthetic.make_dataset(sweep(batch_sizes=[8]), failures=1.0))
     layers = panels(spec)[0]["layer"]
 
-    assert ["bar", "text", "text"] == [layer["mark"]["type"] for layer in layers]
-    assert {row["why"] for row in rows(spec, 2)} <= set(theme.STATUS_SHAPES)
+    assert ["bar", "rule", "text", "text"] == [layer["mark"]["type"] for layer in layers]
+    assert {row["why"] for row in rows(spec, -1)} <= set(theme.STATUS_SHAPES)
     assert "batch size 8" in spec["title"]["subtitle"]
 
 

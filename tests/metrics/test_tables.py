@@ -43,15 +43,19 @@ def measured(*workloads: Workload, compilers=("identity", "openvino"), batch_siz
     return datasets.assemble(sweep, map(record, sweep.trials()))
 
 
+ENDS = [f"{name}_{end}" for name in ("throughput", "speedup", "rtr", "ase", "bsr") for end in ("low", "high")]
+
+
 def test_a_row_a_trial():
     """The long form has each trial once, with its metrics, its status and its error."""
     table = tables.build_trial_table(measured())
 
     assert [
-        ("net", "cpu", "identity", 1, 0.5, 2.0, 1.0, 1.0, 1.0, 1.0, 1.0, "ok", ""),
-        ("net", "cpu", "identity", 4, 0.5, 8.0, 1.0, 4.0, 1.0, 1.0, 1.0, "ok", ""),
-        ("net", "cpu", "openvino", 1, 0.25, 4.0, 2.0, 1.0, 1.0, 1.0, 1.0, "ok", ""),
-    ] == list(table.iloc[:3].itertuples(index=False, name=None))
+        ("net", "cpu", "identity", 1, 0.5, 2.0, 1.0, 1.0, 1.0, 1.0, True, 1.0, "ok", ""),
+        ("net", "cpu", "identity", 4, 0.5, 8.0, 1.0, 4.0, 1.0, 1.0, True, 1.0, "ok", ""),
+        ("net", "cpu", "openvino", 1, 0.25, 4.0, 2.0, 1.0, 1.0, 1.0, True, 1.0, "ok", ""),
+    ] == list(table.drop(columns=ENDS).iloc[:3].itertuples(index=False, name=None))
+    assert table[ENDS].isna().all(axis=None)  # of a single round
     assert ("openvino", 4, "crashed", "signal 11") == tuple(table.loc[3, ["compiler", "batch_size", "status", "error"]])
     assert table.loc[3, ["latency", "throughput", "speedup", "ase", "bsr"]].isna().all()
 
@@ -159,8 +163,9 @@ def test_text_for_a_terminal():
 
     assert "throughput (samples/s)" == lines[0]
     assert ["workload", "batch_size", "identity", "openvino"] == lines[2].replace("┃", " ").split()
-    assert ["net", "1", "2", "4"] == lines[4].replace("│", " ").split()
-    assert ["4", "8", "crashed"] == lines[5].replace("│", " ").split()
+    assert ["net", "1", "~2.0", "~4.0"] == lines[4].replace("│", " ").split()
+    assert ["4", "~8.0", "crashed"] == lines[5].replace("│", " ").split()
+    assert lines[-1] == UNBOUNDED
     assert not any("\x1b" in line for line in lines)
 
 
@@ -176,6 +181,7 @@ def test_text_fits_a_width():
     assert max(map(len, text.splitlines())) <= 60
 
 
+UNBOUNDED = "~ without an interval: too few rounds; measure more repeats (-r)"
 UNLIKE = 'openvino{"precision":"bf16"}: not compared, precision bf16 instead of f32'
 
 
@@ -204,11 +210,10 @@ def test_unlike_columns_are_not_compared_and_a_note_says_so(unlike):
 
     assert [[1.0, 2.0], [1.0]] == [table.iloc[0, :2].tolist(), table.iloc[1, :1].tolist()]
     assert table.iloc[:, 2].isna().all()
-    assert ["openvino: not compared, threads 2 instead of 1", UNLIKE] == sorted(table.attrs["notes"])
-    assert [] == tables.compact(unlike)["identity"].attrs.get("notes", [])
-    assert [] == tables.compact(unlike).attrs["notes"]
-    over_batches = ["openvino: not compared over batch sizes, threads 2 instead of 1"]
-    assert over_batches == tables.compact(unlike, "rtr").attrs["notes"]
+    assert ["openvino: not compared, threads 2 instead of 1", UNLIKE, UNBOUNDED] == sorted(table.attrs["notes"])
+    assert [UNBOUNDED] == tables.compact(unlike).attrs["notes"]
+    over_batches = "openvino: not compared over batch sizes, threads 2 instead of 1"
+    assert [UNBOUNDED, over_batches] == tables.compact(unlike, "rtr").attrs["notes"]
     assert 3 == len(tables.build_trial_table(unlike).attrs["notes"])
 
 
@@ -216,11 +221,11 @@ def test_notes_stand_below_the_table(unlike):
     """Notes are separate lines of the text, and the foot of the HTML table."""
     table = tables.compact(unlike, "speedup")
 
-    assert set(table.attrs["notes"]) == set(tables.to_text(table).splitlines()[-2:])
+    assert set(table.attrs["notes"]) == set(tables.to_text(table).splitlines()[-3:])
     assert all(len(line) <= 40 for line in tables.to_text(table, width=40).splitlines())
     page = Tags(tables.to_html(table))
     assert "tfoot" in page.tags
-    assert table.attrs["notes"] == page.texts[-2:]
+    assert table.attrs["notes"] == page.texts[-3:]
 
 
 class Tags(HTMLParser):
@@ -246,9 +251,9 @@ def test_html_is_a_table_of_its_own():
     page = Tags(tables.to_html(tables.compact(measured())))
 
     assert ["throughput (samples/s)", "workload", "batch_size", "identity", "openvino"] == page.texts[:5]
-    assert ["net", "1", "2", "4", "4", "8", "crashed"] == page.texts[5:]
-    assert {"table", "caption", "thead", "tbody", "tr", "th", "td"} == set(page.tags)
-    assert {"style"} == page.names
+    assert ["net", "1", "~2.0", "~4.0", "4", "~8.0", "crashed", UNBOUNDED] == page.texts[5:]
+    assert {"table", "caption", "thead", "tbody", "tfoot", "tr", "th", "td"} == set(page.tags)
+    assert {"style", "colspan"} == page.names
 
 
 def test_html_is_escaped():

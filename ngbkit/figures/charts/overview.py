@@ -14,6 +14,7 @@ from ngbkit.dataset.long_form import list_labels
 from ngbkit.dataset.storage import Data
 from ngbkit.figures import captions, lines, marks, provenance, rows, theme
 from ngbkit.metrics import contracts
+from ngbkit.metrics.estimate import Estimate
 from ngbkit.metrics.tables import build_trial_table
 
 if TYPE_CHECKING:
@@ -31,7 +32,8 @@ def overview(data: Data) -> alt.ConcatChart:
     """Throughput by batch size, one line per compiler, one row per network and device, with the speed-up beside it.
 
     Only the smallest and the largest value of each factor are drawn, and the subtitle says so. A failed trial is a mark
-    at the bottom of its panel, whose shape shows its status. With one batch size, lines become bars.
+    at the bottom of its panel, whose shape shows its status. With one batch size, lines become bars. Every value has
+    its 95 % interval; one that is not settled (see `ngbkit.metrics.settled`) is hollow, or a pale bar.
 
     Parameters
     ----------
@@ -89,16 +91,18 @@ def _draw_row(look: _Look, network: str, frame: pd.DataFrame) -> alt.HConcatChar
 def _draw_lines(look: _Look, frame: pd.DataFrame, figure: str) -> alt.LayerChart:
     import altair as alt
 
-    domain = _compute_domain(frame[figure], look.logarithmic[figure])
+    highest = frame[[figure, f"{figure}_high"]].max(axis="columns")
+    domain = _compute_domain(highest, look.logarithmic[figure])
     x = alt.X("batch_size:Q", title="batch size").scale(type="log", base=2, nice=False, padding=14)
     x = x.axis(values=look.batch_sizes, format="d", grid=False, labelOverlap="greedy", labelSeparation=5)
     kind: Literal["log", "linear"] = "log" if look.logarithmic[figure] else "linear"
     axis = alt.Axis(tickCount=5, format="~s" if domain[1] >= 10_000 else ",.3~r")
-    y = alt.Y("value:Q", title=_TITLES[figure], axis=axis).scale(type=kind, domain=domain, nice=False)
+    scale = alt.Scale(type=kind, domain=domain, nice=False)
+    y, low = (alt.Y(f"{name}:Q", title=_TITLES[figure], axis=axis, scale=scale) for name in ("value", "low"))
     base = alt.Chart(_embed_points(frame, figure)).encode(x, y, look.encode_colour(), tooltip=_TOOLTIP)
+    measured = base.transform_filter("isValid(datum.value)")
     curves = base.mark_line(strokeWidth=2, invalid="break-paths-filter-domains").encode(look.encode_dash())
-    points = base.transform_filter("isValid(datum.value)").mark_circle(size=42, opacity=1)
-    layers: list[alt.Chart] = [curves, points]
+    layers: list[alt.Chart] = [curves, *_draw_intervals(measured, low, frame, figure), *_draw_points(measured, frame)]
     if look.statuses:
         failures = alt.Chart(_embed_failures(frame, domain, look.logarithmic[figure]))
         failures = failures.encode(x, y, look.encode_colour(), look.encode_shape(), tooltip=_TOOLTIP)
@@ -109,8 +113,8 @@ def _draw_lines(look: _Look, frame: pd.DataFrame, figure: str) -> alt.LayerChart
 def _draw_bars(look: _Look, frame: pd.DataFrame, figure: str) -> alt.LayerChart:
     import altair as alt
 
-    most = frame[figure].max()
-    domain = (0.0, float(most) * 1.15 if most > 0 else 1.0)  # with space for the number beside the longest bar
+    most = float(frame[[figure, f"{figure}_high"]].to_numpy(float, na_value=0.0).max(initial=0.0))
+    domain = (0.0, most * 1.4 if most > 0 else 1.0)  # with space for the number beside the longest bar
     x = alt.X("value:Q", title=_TITLES[figure], axis=alt.Axis(tickCount=5, format="~s", labelBound=True)).scale(
         domain=domain, nice=False
     )
@@ -118,21 +122,47 @@ def _draw_bars(look: _Look, frame: pd.DataFrame, figure: str) -> alt.LayerChart:
     y = alt.Y("compiler:N", title=None, sort=look.labels, axis=names)
     base = alt.Chart(_embed_points(frame, figure)).encode(x, y, tooltip=_TOOLTIP)
     measured, missing = base.transform_filter("isValid(datum.value)"), base.transform_filter("!isValid(datum.value)")
-    bars = measured.mark_bar(height=13).encode(look.encode_colour().legend(None))
-    number = alt.Text("value:Q", format=".4g" if figure == "speedup" else ",.4~r")
-    numbers = measured.mark_text(align="left", dx=4, fontSize=10, color="#444444").encode(number)
+    bars = measured.mark_bar(height=13).encode(
+        look.encode_colour().legend(None), opacity=alt.condition("datum.settled", alt.value(1.0), alt.value(0.35))
+    )
+    intervals = measured.mark_rule(strokeWidth=1.5, color="#222222").encode(
+        alt.X("low:Q", title=None), alt.X2("high:Q")
+    )
+    numbers = measured.mark_text(align="left", dx=4, fontSize=10, color="#444444").encode(alt.X("end:Q"), text="text:N")
     reasons = missing.mark_text(align="left", dx=4, fontSize=10, color=marks.REASON_COLOUR)
     reasons = reasons.encode(x=alt.datum(0), text="why:N")
-    return alt.LayerChart(layer=[bars, numbers, reasons], width=270, height=alt.Step(20))
+    return alt.LayerChart(layer=[bars, intervals, numbers, reasons], width=270, height=alt.Step(20))
 
 
-_TOOLTIP = ["network:N", "compiler:N", "batch_size:Q", "status:N", "value:Q", "error:N"]
+def _draw_intervals(measured: alt.Chart, low: alt.Y, frame: pd.DataFrame, figure: str) -> list[alt.Chart]:
+    """The intervals as rules; none where the dataset has too few rounds."""
+    import altair as alt
+
+    if frame[f"{figure}_low"].isna().all():
+        return []
+    return [measured.mark_rule(strokeWidth=1.5, opacity=0.55).encode(low, alt.Y2("high:Q"))]
+
+
+def _draw_points(measured: alt.Chart, frame: pd.DataFrame) -> list[alt.Chart]:
+    """The values as points, hollow where they are not settled."""
+    points = measured.transform_filter("datum.settled").mark_circle(size=42, opacity=1)
+    if frame["settled"].all():
+        return [points]
+    hollow = measured.transform_filter("!datum.settled")
+    return [points, hollow.mark_point(size=42, opacity=1, fill=theme.BACKGROUND)]
+
+
+_TOOLTIP = ["network:N", "compiler:N", "batch_size:Q", "status:N", "text:N", "error:N"]
 _COLUMNS = ["network", "compiler", "batch_size", "status", "error"]
 
 
 def _embed_points(frame: pd.DataFrame, figure: str) -> alt.InlineData:
     """One row per trial, including those without a value, so that their line breaks there."""
-    points = frame[_COLUMNS].assign(value=frame[figure].where(np.isfinite(frame[figure])))
+    ends = {"low": frame[f"{figure}_low"], "high": frame[f"{figure}_high"], "settled": frame["settled"].astype(bool)}
+    points = frame[_COLUMNS].assign(value=frame[figure].where(np.isfinite(frame[figure])), **ends)
+    points["end"] = points[["value", "high"]].max(axis="columns")
+    columns = zip(points["value"], points["low"], points["high"], points["settled"], strict=True)
+    points["text"] = [str(Estimate(*values)) for values in columns]
     uncompared = points["status"].eq("ok") & points["value"].isna()
     return marks.inline(points.assign(why=points["status"].mask(uncompared, "not compared")))
 

@@ -1,0 +1,81 @@
+"""A number with its interval, printed with as many digits as the interval supports."""
+
+from __future__ import annotations
+
+import math
+
+LEVEL = 0.95
+"""The level of the intervals in tables."""
+
+UNSETTLED, UNBOUNDED = "?", "~"
+"""Marks of a number of disturbed rounds, behind it, and of one without an interval, before it."""
+
+# A half width whose leading digits are below 3.55 has two digits, as the Particle Data Group rounds; others have one.
+_TWO_DIGITS = 3.55
+# The sides of an interval that differ by more than this factor are both printed.
+_SKEWED = 1.5
+_MOST_DIGITS = 6
+
+
+class Estimate(float):
+    """A number with the ends of its interval, NaN where there is none, and whether it is settled.
+
+    It is settled if enough rounds behind it were undisturbed: see `ngbkit.metrics.settled`.
+
+    >>> str(Estimate(1.7149, 1.5604, 1.8711))
+    '1.71 ± 0.16'
+    >>> str(Estimate(3.99, 2.66, 6.06, settled=False))
+    '4.0 (2.7 to 6.1)?'
+    >>> str(Estimate(1.7149))
+    '~1.7'
+    """
+
+    low: float
+    high: float
+    settled: bool
+
+    def __new__(cls, value: float, low: float = math.nan, high: float = math.nan, settled: bool = True) -> Estimate:
+        estimate = super().__new__(cls, value)
+        estimate.low, estimate.high, estimate.settled = float(low), float(high), bool(settled)
+        return estimate
+
+    @property
+    def bounded(self) -> bool:
+        """Whether it has an interval."""
+        return math.isfinite(self.low) and math.isfinite(self.high)
+
+    def __str__(self) -> str:
+        if not math.isfinite(self):
+            return "–" if math.isnan(self) else f"{float(self):g}"
+        mark = "" if self.settled else UNSETTLED
+        if not self.bounded:
+            return f"{UNBOUNDED}{_round(float(self), 1 - _find_exponent(float(self)))}{mark}"
+        half = (self.high - self.low) / 2
+        if half <= 0:
+            return f"{_round(float(self), _count_decimals(float(self), 0.0))}{mark}"
+        decimals = _count_decimals(float(self), half)
+        value, low, high = (_round(number, decimals) for number in (float(self), self.low, self.high))
+        below, above = self - self.low, self.high - self
+        if max(below, above) > _SKEWED * min(below, above):
+            return f"{value} ({low} to {high}){mark}"
+        return f"{value} ± {_round(half, decimals)}{mark}"
+
+    def __repr__(self) -> str:
+        return float.__repr__(self)
+
+
+def _count_decimals(value: float, half: float) -> int:
+    """Count the decimals that a half width supports; negative where not even all digits before the point are."""
+    most = _MOST_DIGITS - 1 - _find_exponent(value)
+    if half <= 0:
+        return 0 if value == int(value) else max(0, most - 2)
+    exponent = _find_exponent(half)
+    return min(most, (1 if half / 10**exponent < _TWO_DIGITS else 0) - exponent)
+
+
+def _find_exponent(value: float) -> int:
+    return math.floor(math.log10(abs(value))) if value else 0
+
+
+def _round(value: float, decimals: int) -> str:
+    return f"{round(value, decimals):,.{max(decimals, 0)}f}"

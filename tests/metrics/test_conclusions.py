@@ -1,0 +1,87 @@
+"""What a run lets its user conclude."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pytest
+
+from ngbkit.api import Sweep
+from ngbkit.dataset.assembly import assemble
+from ngbkit.dataset.storage import Data
+from ngbkit.metrics.conclusions import conclude, describe_disturbance
+from ngbkit.sweep.records import Contract, Measurement
+from ngbkit.workloads.base import Workload
+
+ROUNDS = 20
+
+
+def measure(
+    mlp: Workload, speeds: Mapping[str, float], disturbed: Mapping[str, Sequence[int]] | None = None, **facts: float
+) -> Data:
+    """One sample a round, with noise of 5 %, of compilers that are so many times as fast as identity."""
+    sweep = Sweep(mlp, list(speeds), repeats=ROUNDS)
+    generator = np.random.default_rng(0)
+    records = [
+        Measurement(
+            trial_id=trial.id,
+            latency_s=tuple((1 / speeds[trial.compiler] * generator.normal(1, 0.05, ROUNDS)).tolist()),
+            rounds=tuple(range(ROUNDS)),
+            disturbed_samples=tuple((disturbed or {}).get(trial.compiler, ())),
+            compile_time_s=1.0,
+            first_call_time_s=1.0,
+            contract=Contract(runtime="none"),
+            rmse=1e-7,
+            baseline_rmse=1e-7,
+            max_abs_error=1e-7,
+            **facts,
+        )
+        for trial in sweep.trials()
+    ]
+    return assemble(sweep, records)
+
+
+def test_a_sure_winner_is_named(mlp: Workload) -> None:
+    """On a quiet machine nothing else is said."""
+    data = measure(mlp, {"identity": 1.0, "onnxruntime": 2.0, "openvino": 3.0})
+
+    assert ["Fastest: openvino, for mlp batch 1."] == conclude(data)
+
+
+def test_a_tie_is_named_as_one(mlp: Workload) -> None:
+    """With its probability, the rival, and what would separate them."""
+    data = measure(mlp, {"identity": 1.0, "onnxruntime": 2.0, "openvino": 2.0})
+    tie, remedy = conclude(data)
+
+    assert tie.startswith("The fastest is not settled in 1 of 1 groups. mlp batch 1: ")
+    assert "(p = 0." in tie
+    assert "onnxruntime" in tie
+    assert "openvino" in tie
+    assert "identity" not in tie
+    assert "--precision" in remedy
+
+
+def test_a_disturbed_winner_is_not_sure(mlp: Workload) -> None:
+    """However clear its lead: other work may have bent it."""
+    data = measure(mlp, {"identity": 1.0, "openvino": 3.0}, {"identity": range(15)}, foreign_percent=30.0)
+    state, unsettled, tie = conclude(data)
+
+    assert "38 % of the samples were disturbed: of the cores, other processes took 30 % of their time." == state
+    assert unsettled.startswith(
+        "1 of 2 trials are not settled, since too few of their rounds were undisturbed (identity"
+    )
+    assert tie.startswith("The fastest is not settled in 1 of 1 groups.")
+
+
+@pytest.mark.parametrize(("samples", "mentioned"), [(range(2), False), (range(8), True)])
+def test_a_few_disturbed_samples_are_not_worth_a_word(mlp: Workload, samples: Sequence[int], mentioned: bool) -> None:
+    """Some are marked on any machine."""
+    data = measure(mlp, {"identity": 1.0, "openvino": 3.0}, {"openvino": samples}, steal_percent=4.0)
+
+    assert mentioned == bool(describe_disturbance(data))
+
+
+def test_a_single_compiler_has_no_rival(mlp: Workload) -> None:
+    """There is nothing to conclude."""
+    assert [] == conclude(measure(mlp, {"identity": 1.0}))
