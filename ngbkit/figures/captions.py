@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ngbkit.dataset.assembly import nodes
+from ngbkit.dataset.disturbance import select_samples
 from ngbkit.dataset.long_form import list_labels
 from ngbkit.dataset.storage import Data
 from ngbkit.metrics import contracts
@@ -49,9 +50,10 @@ def build_title(
 
 
 def describe_provenance(data: Data, frame: pd.DataFrame | None = None) -> str:
-    """Number of samples, devices and run; only the devices of `frame`, if there is one."""
+    """Number of samples that estimates use, devices and run; only the devices of `frame`, if there is one."""
     parts = list(nodes(data).values())
-    counts = [node["latency"].notnull().sum("repeat").values.ravel() for node in parts if "latency" in node]
+    measured = [select_samples(node)["latency"] for node in parts if "latency" in node]
+    counts = [latency.notnull().sum("repeat").values.ravel() for latency in measured]
     samples = np.concatenate(counts) if counts else np.array([], int)
     samples = samples[samples > 0]
     devices = dict.fromkeys(label for node in parts for label in list_labels(node, "device"))
@@ -82,7 +84,9 @@ def describe_settling(data: Data, frame: pd.DataFrame) -> list[str]:
     state = describe_disturbance(data)
     count = int((~frame["settled"].astype(bool) & (frame["status"] == "ok")).sum()) if "settled" in frame else 0
     marks = (
-        [f"{count} trials are not settled, since too few of their rounds were undisturbed (hollow)"] if count else []
+        [f"{count} trials are not settled, since too few of their rounds were undisturbed (hollow or pale)"]
+        if count
+        else []
     )
     return [*([state] if state else []), *marks]
 

@@ -14,7 +14,7 @@ import numpy as np
 import xarray as xr
 
 from ngbkit.dataset.assembly import factor_dims, nodes
-from ngbkit.dataset.disturbance import select_samples, settled
+from ngbkit.dataset.disturbance import select_samples
 from ngbkit.dataset.long_form import expand_labels, list_factors, list_labels, to_frame
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError, UnknownNameError
@@ -38,6 +38,7 @@ _METRICS: dict[str, Callable[..., Any]] = {
 # The dims along which each is compared.
 _AGAINST = {"speedup": ("compiler",), "rtr": ("batch_size",), "ase": ("batch_size",), "bsr": ("compiler",)}
 _ENDS = ("low", "high")
+_CERTAINTY = (*_ENDS, "settled")
 _VARIABLES = ("compile_time", "first_call_time", "cpu_percent", "peak_memory", "rmse_ratio")
 
 FIGURES = ("latency", *_METRICS, *_VARIABLES)
@@ -51,16 +52,17 @@ def build_trial_table(data: Data) -> pd.DataFrame:
 
     Columns are ``workload, <factors>, device, compiler, batch_size``; ``latency`` (the median, s), ``throughput``
     (samples/s), ``speedup, rtr, ase, bsr`` (NaN throughout where the dataset lacks their reference), each with the ends
-    of its 95 % interval, ``throughput_low`` and the like (NaN with too few rounds); ``settled``; ``compile_time`` (s),
-    ``status`` and ``error``. A factor that a workload does not take is NaN. ``attrs["notes"]`` lists, one per line, the
-    columns that are not compared, and are NaN, since they were timed under another contract.
+    of its 95 % interval and whether it is settled: ``speedup_low``, ``speedup_high`` (NaN with too few rounds) and
+    ``speedup_settled``; ``compile_time`` (s), ``status`` and ``error``. A factor that a workload does not take is NaN.
+    ``attrs["notes"]`` lists, one per line, the columns that are not compared, and are NaN, since they were timed under
+    another contract.
     """
     import pandas as pd
 
     frame = pd.concat([_tabulate_node(node) for node in nodes(data).values()], ignore_index=True)
     labels = ["workload", *list_factors(data), "device", "compiler", "batch_size"]
-    metrics = [column for name in _METRICS for column in (name, *(f"{name}_{end}" for end in _ENDS))]
-    table = frame[[*labels, "latency", *metrics, "settled", "compile_time", "status", "error"]]
+    metrics = [column for name in _METRICS for column in (name, *(f"{name}_{item}" for item in _CERTAINTY))]
+    table = frame[[*labels, "latency", *metrics, "compile_time", "status", "error"]]
     table.attrs["notes"] = contracts.list_uncompared(data, ("compiler", "batch_size"))
     return table
 
@@ -182,7 +184,6 @@ def _tabulate_node(node: xr.Dataset) -> pd.DataFrame:
     variables = {
         "latency": _compute_latency(node),
         **{name: node[name] for name in ("compile_time", "status", "error")},
-        "settled": settled(node),
     }
     with_rounds = {"latency", "round"} <= set(node.variables)
     for name, metric in _METRICS.items():
@@ -190,10 +191,12 @@ def _tabulate_node(node: xr.Dataset) -> pd.DataFrame:
             result = metric(node, ci=LEVEL) if with_rounds else metric(node)
         except MetricError:
             result = xr.full_like(node["throughput"], np.nan)
-        ends = result if isinstance(result, xr.Dataset) else {}
+        certainty = result if isinstance(result, xr.Dataset) else {}
         value = result[name] if isinstance(result, xr.Dataset) else result
+        is_itself = _compare_with_itself(value, name)
         missing = xr.full_like(value, np.nan)
-        variables |= {name: value, **{f"{name}_{end}": ends.get(f"ci_{end}", missing) for end in _ENDS}}
+        variables |= {name: value, **{f"{name}_{end}": certainty.get(f"ci_{end}", missing) for end in _ENDS}}
+        variables[f"{name}_settled"] = certainty.get("settled", xr.ones_like(value, dtype=bool)) | is_itself
     frame = to_frame(xr.Dataset(variables)[list(variables)])  # whose rows are in the order of its first variable
     return frame[frame["status"] != ""]  # the grid of several runs has cells that no run requested
 
@@ -224,14 +227,18 @@ def _compute_figure(node: xr.Dataset, figure: str) -> xr.DataArray:
         return numbers
     result = _METRICS[figure](node, ci=LEVEL)
     values = result[figure].values
-    # No measured ratio is 1 to the last bit: what is compared with itself is, and needs no interval.
-    is_itself = (values == 1) & (figure != "throughput")
+    is_itself = _compare_with_itself(values, figure)
     ends = (np.where(is_itself, 1.0, result[f"ci_{end}"].values) for end in _ENDS)
     columns = [column.ravel() for column in (values, *ends, result["settled"].values | is_itself)]
     cells = np.empty(values.size, dtype=object)
     cells[:] = [Estimate(*column) for column in zip(*columns, strict=True)]
     estimates: xr.DataArray = result[figure].copy(data=cells.reshape(values.shape))
     return estimates
+
+
+def _compare_with_itself(values: Any, figure: str) -> Any:
+    """Where a ratio compares a trial with itself: no measured ratio is 1 to the last bit."""
+    return (values == 1) & (figure != "throughput")
 
 
 def _explain_marks(table: pd.DataFrame) -> list[str]:

@@ -102,7 +102,11 @@ def _draw_lines(look: _Look, frame: pd.DataFrame, figure: str) -> alt.LayerChart
     base = alt.Chart(_embed_points(frame, figure)).encode(x, y, look.encode_colour(), tooltip=_TOOLTIP)
     measured = base.transform_filter("isValid(datum.value)")
     curves = base.mark_line(strokeWidth=2, invalid="break-paths-filter-domains").encode(look.encode_dash())
-    layers: list[alt.Chart] = [curves, *_draw_intervals(measured, low, frame, figure), *_draw_points(measured, frame)]
+    layers: list[alt.Chart] = [
+        curves,
+        *_draw_intervals(measured, low, frame, figure),
+        *_draw_points(measured, frame[f"{figure}_settled"]),
+    ]
     if look.statuses:
         failures = alt.Chart(_embed_failures(frame, domain, look.logarithmic[figure]))
         failures = failures.encode(x, y, look.encode_colour(), look.encode_shape(), tooltip=_TOOLTIP)
@@ -115,8 +119,9 @@ def _draw_bars(look: _Look, frame: pd.DataFrame, figure: str) -> alt.LayerChart:
 
     most = float(frame[[figure, f"{figure}_high"]].to_numpy(float, na_value=0.0).max(initial=0.0))
     domain = (0.0, most * 1.4 if most > 0 else 1.0)  # with space for the number beside the longest bar
-    x = alt.X("value:Q", title=_TITLES[figure], axis=alt.Axis(tickCount=5, format="~s", labelBound=True)).scale(
-        domain=domain, nice=False
+    axis, scale = alt.Axis(tickCount=5, format="~s", labelBound=True), alt.Scale(domain=domain, nice=False)
+    x, low, end = (
+        alt.X(f"{name}:Q", title=_TITLES[figure], axis=axis, scale=scale) for name in ("value", "low", "end")
     )
     names = alt.Axis(labels=figure == look.figures[0], labelLimit=220, ticks=False, domain=False, minExtent=0)
     y = alt.Y("compiler:N", title=None, sort=look.labels, axis=names)
@@ -125,10 +130,8 @@ def _draw_bars(look: _Look, frame: pd.DataFrame, figure: str) -> alt.LayerChart:
     bars = measured.mark_bar(height=13).encode(
         look.encode_colour().legend(None), opacity=alt.condition("datum.settled", alt.value(1.0), alt.value(0.35))
     )
-    intervals = measured.mark_rule(strokeWidth=1.5, color="#222222").encode(
-        alt.X("low:Q", title=None), alt.X2("high:Q")
-    )
-    numbers = measured.mark_text(align="left", dx=4, fontSize=10, color="#444444").encode(alt.X("end:Q"), text="text:N")
+    intervals = measured.mark_rule(strokeWidth=1.5, color="#222222").encode(low, alt.X2("high:Q"))
+    numbers = measured.mark_text(align="left", dx=4, fontSize=10, color="#444444").encode(end, text="text:N")
     reasons = missing.mark_text(align="left", dx=4, fontSize=10, color=marks.REASON_COLOUR)
     reasons = reasons.encode(x=alt.datum(0), text="why:N")
     return alt.LayerChart(layer=[bars, intervals, numbers, reasons], width=270, height=alt.Step(20))
@@ -143,10 +146,10 @@ def _draw_intervals(measured: alt.Chart, low: alt.Y, frame: pd.DataFrame, figure
     return [measured.mark_rule(strokeWidth=1.5, opacity=0.55).encode(low, alt.Y2("high:Q"))]
 
 
-def _draw_points(measured: alt.Chart, frame: pd.DataFrame) -> list[alt.Chart]:
+def _draw_points(measured: alt.Chart, settled: pd.Series) -> list[alt.Chart]:
     """The values as points, hollow where they are not settled."""
     points = measured.transform_filter("datum.settled").mark_circle(size=42, opacity=1)
-    if frame["settled"].all():
+    if settled.all():
         return [points]
     hollow = measured.transform_filter("!datum.settled")
     return [points, hollow.mark_point(size=42, opacity=1, fill=theme.BACKGROUND)]
@@ -158,8 +161,8 @@ _COLUMNS = ["network", "compiler", "batch_size", "status", "error"]
 
 def _embed_points(frame: pd.DataFrame, figure: str) -> alt.InlineData:
     """One row per trial, including those without a value, so that their line breaks there."""
-    ends = {"low": frame[f"{figure}_low"], "high": frame[f"{figure}_high"], "settled": frame["settled"].astype(bool)}
-    points = frame[_COLUMNS].assign(value=frame[figure].where(np.isfinite(frame[figure])), **ends)
+    certainty = {name: frame[f"{figure}_{name}"] for name in ("low", "high", "settled")}
+    points = frame[_COLUMNS].assign(value=frame[figure].where(np.isfinite(frame[figure])), **certainty)
     points["end"] = points[["value", "high"]].max(axis="columns")
     columns = zip(points["value"], points["low"], points["high"], points["settled"], strict=True)
     points["text"] = [str(Estimate(*values)) for values in columns]
@@ -192,6 +195,7 @@ def _build_frame(data: Data) -> pd.DataFrame:
     frames = []
     for node in nodes(data).values():
         table = build_trial_table(_select_extremes(node))
+        table["settled"] = table["throughput_settled"]
         table["network"] = rows.name_networks(table, factor_dims(node), with_device)
         frames.append(table)
     return pd.concat(frames, ignore_index=True)
