@@ -123,6 +123,8 @@ def _strip_options(label: str) -> str:
 
 
 BACKGROUND = "white"
+# A dark page draws every guide without a colour of its own in white.
+_LABEL, _TITLE = "#444444", "#222222"
 CONFIG: Mapping[str, Any] = {
     "background": BACKGROUND,  # dark axes would be invisible on a dark page
     "font": FONT,
@@ -132,7 +134,7 @@ CONFIG: Mapping[str, Any] = {
     "axis": {
         "domainColor": "#888888",
         "gridColor": "#E6E6E6",
-        "labelColor": "#444444",
+        "labelColor": _LABEL,
         "labelFontSize": 11,
         "tickColor": "#888888",
         "titleColor": "#333333",
@@ -141,16 +143,19 @@ CONFIG: Mapping[str, Any] = {
         "titlePadding": 8,
     },
     "axisY": {"minExtent": 34},  # aligns panels whose numbers differ in length
+    "header": {"labelColor": _TITLE, "titleColor": _TITLE},
     "legend": {
+        "labelColor": _LABEL,
         "labelFontSize": 11,
         "labelLimit": 260,
         "symbolSize": 70,
+        "titleColor": _TITLE,
         "titleFontSize": 11,
         "titleFontWeight": "bold",
     },
     "title": {
         "anchor": "start",
-        "color": "#222222",
+        "color": _TITLE,
         "fontSize": 13,
         "subtitleColor": "#666666",
         "subtitleFontSize": 11,

@@ -157,7 +157,7 @@ def to_html(frame: pd.DataFrame) -> str:
     title = frame.attrs.get("title")
     caption = f'<caption style="text-align: left; font-weight: bold;">{escape(title)}</caption>' if title else ""
     notes = "".join(
-        f'<tr><td colspan="{len(header)}" style="{line}">{escape(note)}</td></tr>'
+        f'<tr><td colspan="{len(header)}" style="text-align: left; {line}">{escape(note)}</td></tr>'
         for note in frame.attrs.get("notes", [])
     )
     foot = f"<tfoot>{notes}</tfoot>" if notes else ""

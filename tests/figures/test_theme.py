@@ -1,5 +1,7 @@
 """Colours and dashes of compilers."""
 
+import pytest
+
 from ngbkit import registry
 from ngbkit.figures import theme
 
@@ -40,3 +42,9 @@ def test_options_change_the_dash_and_not_the_colour():
 
     assert 1 == len(set(theme.assign_colours(labels).values()))
     assert 3 == len({tuple(dash) for dash in theme.assign_dashes(labels).values()})
+
+
+@pytest.mark.parametrize("guide", ["axis", "header", "legend"])
+def test_every_guide_has_colours_of_its_own(guide):
+    """A dark theme of Jupyter draws the others in white, on the white background of the figure."""
+    assert {theme.CONFIG[guide][name] for name in ("labelColor", "titleColor")}.isdisjoint({"white", theme.BACKGROUND})
