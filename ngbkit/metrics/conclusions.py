@@ -92,7 +92,7 @@ def _describe_winners(data: Data, unsettled: set[str]) -> list[str]:
     except MetricError:
         return []
     factors = list_factors(data)
-    winners: dict[str, list[str]] = {}
+    winners: dict[str, dict[str, list[str]]] = {}
     ties: list[str] = []
     more_rounds_help = False
     rows = ranked.to_dict("records")
@@ -105,14 +105,17 @@ def _describe_winners(data: Data, unsettled: set[str]) -> list[str]:
         first, probability = group[0]["compiler"], group[0]["probability"]
         is_settled = not {f"{row['compiler']} on {name}" for row in group[:2]} & unsettled
         if probability >= LEVEL and is_settled:
-            winners.setdefault(first, []).append(name)
+            networks = winners.setdefault(first, {})
+            networks.setdefault(_name_network(group[0], factors), []).append(str(group[0]["batch_size"]))
         else:
             more_rounds_help |= is_settled
             chance = f"p = {probability:.2f}" if np.isfinite(probability) else "too few rounds for a probability"
             rivals = [row["compiler"] for row in group[1:] if row["probability"] >= 1 - LEVEL] or [group[1]["compiler"]]
             ties.append(f"{name}: {first} ({chance}) or {' or '.join(rivals)}")
-    count = sum(map(len, winners.values())) + len(ties)
-    lines = [f"Fastest: {compiler}, for {_join(names)}." for compiler, names in winners.items()]
+    count = sum(len(sizes) for networks in winners.values() for sizes in networks.values()) + len(ties)
+    lines = [
+        f"Fastest: {compiler}, for {_join(_name_groups(networks), '; ')}." for compiler, networks in winners.items()
+    ]
     if ties:
         lines.append(f"The fastest is not settled in {len(ties)} of {count} groups. {_join(ties, '; ')}.")
     if more_rounds_help:
@@ -120,9 +123,17 @@ def _describe_winners(data: Data, unsettled: set[str]) -> list[str]:
     return lines
 
 
+def _name_groups(networks: dict[str, list[str]]) -> list[str]:
+    return [f"{name} batch {', '.join(sizes)}" for name, sizes in networks.items()]
+
+
 def _name_group(row: dict[Any, Any], factors: Sequence[str]) -> str:
+    return f"{_name_network(row, factors)} batch {row['batch_size']}"
+
+
+def _name_network(row: dict[Any, Any], factors: Sequence[str]) -> str:
     values = "".join(f" {name}={row[name]:g}" for name in factors if row.get(name) == row.get(name, 0) and name in row)
-    return f"{row['workload']}{values} batch {row['batch_size']}"
+    return f"{row['workload']}{values}"
 
 
 def _join(names: Iterable[str], separator: str = ", ") -> str:

@@ -86,12 +86,13 @@ class Journal:
     def _open(self, writable: bool) -> sqlite3.Connection:
         if not writable:
             return _connect(self.path)
+        connection = _connect(self.path)
         try:
-            connection = _connect(self.path)
             _prepare(connection, self.path)
             if connection.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok":
                 raise sqlite3.DatabaseError("malformed")
         except sqlite3.DatabaseError as error:
+            connection.close()
             if not _is_damage(error):
                 raise
             self.salvaged = _salvage(self.path)
@@ -265,18 +266,13 @@ def _salvage(path: Path) -> int:
         remains = path.with_name(path.name + rest)
         if remains.exists():
             remains.replace(damaged.with_name(damaged.name + rest))
-    fresh = _connect(path)
-    _prepare(fresh, path)
-    old = _connect(damaged)
-    with contextlib.suppress(sqlite3.DatabaseError):
-        # Lets a file be read that is shorter than its header says.
-        old.execute("PRAGMA writable_schema=ON")
-    saved = {
-        table: _save_rows(old, fresh, table, width) for table, width in {"starts": 3, "results": 6, "notes": 3}.items()
-    }
-    old.close()
-    fresh.close()
-    return saved["results"]
+    widths = {"starts": 3, "results": 6, "notes": 3}
+    with contextlib.closing(_connect(path)) as fresh, contextlib.closing(_connect(damaged)) as old:
+        _prepare(fresh, path)
+        with contextlib.suppress(sqlite3.DatabaseError):
+            # Lets a file be read that is shorter than its header says.
+            old.execute("PRAGMA writable_schema=ON")
+        return {table: _save_rows(old, fresh, table, width) for table, width in widths.items()}["results"]
 
 
 def _save_rows(old: sqlite3.Connection, fresh: sqlite3.Connection, table: str, width: int) -> int:

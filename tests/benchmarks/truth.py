@@ -22,12 +22,13 @@ import statistics
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from plants import PLANTS
 
 from ngbkit import metrics
@@ -40,7 +41,9 @@ from ngbkit.device.timing.intervals import compute_median_interval
 from ngbkit.device.timing.patience import Patience
 from ngbkit.device.timing.rounds import plan_turns
 from ngbkit.device.worker import Worker
+from ngbkit.runs.selfcheck.estimates import estimate_share
 from ngbkit.sweep.journal import Journal
+from ngbkit.sweep.json_values import to_json_value
 from ngbkit.sweep.records import Contract, Measurement
 from ngbkit.workloads import blocks, timm
 from ngbkit.workloads.base import Workload
@@ -146,29 +149,43 @@ def measure_beside(sweep: Sweep, workers: Sequence[Worker], name: str, first_rou
     }
 
 
-def report(folder: Path) -> None:
-    """Print a row for each plant."""
+def summarize(folder: Path) -> list[dict[str, Any]]:
+    """Summarize what was measured, one row for each plant."""
     rows = [json.loads(line) for file in sorted(folder.glob("*.jsonl")) for line in file.read_text().splitlines()]
     cells: dict[str, list[Cell]] = {}
     times: dict[str, list[float]] = {}
     for row in rows:
         cells.setdefault(row["plant"], []).extend(judge(row))
         times.setdefault(row["plant"], []).append(row["planted_s"] / row["planned_s"])
-    usual = statistics.median(times.get("nothing 0%", [1.0]))
-    print(f"{'interference':32s} cells | rounds alone: wrong   bias | now: unflagged wrong  unsettled   bias | time")
-    for name, plant in PLANTS.items():
-        if name not in cells:
-            continue
-        before = [cell.before for cell in cells[name]]
-        after = [cell.after for cell in cells[name]]
-        certain = [estimate for estimate in after if estimate.settled]
-        print(
-            f"{plant.kind:26s} {plant.strength:5.0%} {len(before):5d} |"
-            f" {compute_share(estimate.wrong for estimate in before):18.0%} {compute_bias(before):+7.1%} |"
-            f" {compute_share(estimate.wrong and estimate.settled for estimate in after):14.0%}"
-            f" {compute_share(not estimate.settled for estimate in after):14.0%} {compute_bias(certain):+10.1%} |"
-            f" {statistics.median(times[name]) / usual:.2f}"
-        )
+    usual = statistics.median(times.get("nothing 0%", [math.nan]))
+    return [
+        {
+            "interference": plant.kind,
+            "strength": plant.strength,
+            "speed-ups": len(cells[name]),
+            "wrong, rounds alone": sum(cell.before.wrong for cell in cells[name]),
+            "error, rounds alone": compute_error([cell.before for cell in cells[name]]),
+            "wrong": sum(cell.after.wrong and cell.after.settled for cell in cells[name]),
+            "unsettled": sum(not cell.after.settled for cell in cells[name]),
+            "error": compute_error([cell.after for cell in cells[name] if cell.after.settled]),
+            "time": statistics.median(times[name]) / usual,
+        }
+        for name, plant in PLANTS.items()
+        if name in cells
+    ]
+
+
+def report(folder: Path, as_json: bool) -> None:
+    """Print a table, or JSON."""
+    rows = summarize(folder)
+    if as_json:
+        print(json.dumps(to_json_value(rows), indent=1))
+        return
+    frame = pd.DataFrame(rows)
+    print(frame.to_string(index=False, float_format="%.3f"))
+    count, total = int(frame["wrong"].sum()), int(frame["speed-ups"].sum() - frame["unsettled"].sum())
+    share, low, high = estimate_share(count, total)
+    print(f"wrong and not marked: {count} of {total}, {share:.1%} ({low:.1%} to {high:.1%})")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,13 +286,9 @@ def judge_one(reported: Any, truth: Any) -> Judged:
     return Judged(error=error, wrong=abs(error) > math.hypot(*sides), settled=bool(reported["settled"]))
 
 
-def compute_share(flags: Iterable[bool]) -> float:
-    counted = list(flags)
-    return sum(counted) / len(counted) if counted else math.nan
-
-
-def compute_bias(estimates: Sequence[Judged]) -> float:
-    return statistics.median([math.expm1(estimate.error) for estimate in estimates]) if estimates else math.nan
+def compute_error(estimates: Sequence[Judged]) -> float:
+    """Compute the median of the absolute relative errors."""
+    return statistics.median([abs(math.expm1(estimate.error)) for estimate in estimates]) if estimates else math.nan
 
 
 def main() -> None:
@@ -285,10 +298,11 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--plants", nargs="*", default=list(PLANTS))
+    parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     if args.command == "measure":
         measure(args.folder, args.minutes, args.plants, args.repetitions)
-    report(args.folder)
+    report(args.folder, args.json)
 
 
 if __name__ == "__main__":
