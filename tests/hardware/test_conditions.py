@@ -250,6 +250,37 @@ def test_a_turn_with_the_machine_to_itself_is_not_disturbed(tmp_path: Path, monk
     assert not interference.disturbed
 
 
+@pytest.mark.parametrize(
+    ("cgroup", "folder", "field", "unit"),
+    [
+        ("0::/job", "sys/fs/cgroup/job", "throttled_usec", 1e6),
+        ("4:cpu:/job", "sys/fs/cgroup/cpu/job", "throttled_time", 1e9),
+    ],
+)
+def test_a_turn_that_a_quota_paused_is_disturbed(
+    cgroup: str, folder: str, field: str, unit: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By either version of control groups; without a pause it is not."""
+    stat = tmp_path / folder / "cpu.stat"
+    record(tmp_path, {f"proc/{OWN}/cgroup": cgroup, f"{folder}/cpu.stat": f"nr_throttled 1\n{field} {unit:.0f}"})
+    machine = Machine(tmp_path, monkeypatch)
+    quiet = machine.turn(wall=1.0, process_s=1.9, idle=10)
+    machine.monitor.begin_turn()
+    machine.advance(wall=1.0, process_s=1.7, idle=30)
+    stat.write_text(f"nr_throttled 2\n{field} {1.2 * unit:.0f}")
+    paused = machine.monitor.end_turn()
+
+    assert (0.0, False) == (quiet.throttled, quiet.disturbed)
+    assert (pytest.approx(0.1), True) == (paused.throttled, paused.disturbed)
+
+
+def test_a_turn_knows_how_many_cores_the_process_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own time and that in which it was ready: what the hypervisor took is missing."""
+    interference = Machine(tmp_path, monkeypatch).turn(wall=2.0, process_s=2.0, waited=1.0, idle=100)
+
+    assert 1.5 == pytest.approx(interference.active)
+
+
 def test_a_turn_beside_a_busy_process_is_disturbed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads waited while something else ran."""
     interference = Machine(tmp_path, monkeypatch).turn(wall=1.0, process_s=1.3, waited=0.6)

@@ -1,0 +1,123 @@
+"""The turns of a worker: which pieces are disturbed, and which turns are repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain, repeat
+from typing import Any
+
+import pytest
+
+from ngbkit.device import worker as workers
+from ngbkit.device.timing.patience import Patience
+from ngbkit.device.worker import Worker
+from ngbkit.hardware.conditions import Interference
+from ngbkit.hardware.telemetry import Meter
+from ngbkit.sweep.trials import Trial
+
+TRIAL = Trial(workload="w", workload_id="i", factors=(), compiler="identity", device="cpu", batch_size=1)
+CALL_S = 0.05
+QUIET = Interference(waited=0.0, crowded=0.0, foreign=0.0, steal=0.0, resolution=0.01, active=2.0)
+DISTURBED = Interference(waited=0.5, crowded=0.0, foreign=0.3, steal=0.0, resolution=0.01, active=2.0)
+STOPPED = Interference(waited=0.0, crowded=0.0, foreign=0.0, steal=0.0, resolution=0.01, active=1.0)
+
+
+class FakeChild:
+    """Takes its calls at once, and says how long they took; the messages it was asked are kept."""
+
+    pid = 1
+
+    def __init__(self) -> None:
+        self.messages: list[Mapping[str, Any]] = []
+
+    def ask(self, message: Mapping[str, Any], *_: object) -> dict[str, Any]:
+        self.messages.append(message)
+        spent_s = (message["samples"] + message["settle"]) * CALL_S
+        latency_s = [CALL_S] * message["samples"]
+        return {"latency_s": latency_s, "spent_s": spent_s, "timed_s": sum(latency_s), "cpu_s": spent_s}
+
+
+@pytest.fixture
+def build_worker(monkeypatch: pytest.MonkeyPatch) -> Callable[[Sequence[Interference]], Worker]:
+    """Build a worker whose pieces have that interference, and none after that."""
+
+    def build(pieces: Sequence[Interference]) -> Worker:
+        stream: Iterator[Interference] = chain(pieces, repeat(QUIET))
+
+        class FakeMonitor:
+            def __init__(self, pid: int) -> None:
+                assert pid == FakeChild.pid
+
+            def begin_turn(self) -> None: ...
+
+            def end_turn(self) -> Interference:
+                return next(stream)
+
+        monkeypatch.setattr(workers, "InterferenceMonitor", FakeMonitor)
+        child: Any = FakeChild()
+        worker = Worker(
+            trial=TRIAL, child=child, timeout_s=1.0, interrupt=-1, report=lambda _: None, meter=Meter(None, child.pid)
+        )
+        worker.settled_call_s = CALL_S
+        return worker
+
+    return build
+
+
+Build = Callable[[Sequence[Interference]], Worker]
+
+
+def list_pieces(worker: Worker) -> list[tuple[int, int]]:
+    """The samples and the settling calls of each piece."""
+    child: Any = worker.child
+    return [(message["samples"], message["settle"]) for message in child.messages]
+
+
+def test_a_turn_is_timed_in_pieces_of_a_tenth_of_a_second(build_worker: Build) -> None:
+    """Only the first one settles: the others follow at once."""
+    worker = build_worker([])
+    worker.time_turn(0, 5)
+
+    assert [(2, 1), (2, 0), (1, 0)] == list_pieces(worker)
+    assert {0: CALL_S} == worker.compute_round_medians()
+
+
+def test_disturbed_turns_are_repeated_until_half_of_their_samples_are_undisturbed(build_worker: Build) -> None:
+    """As long as patience lasts, and if more than a few turns are disturbed."""
+    worker = build_worker([DISTURBED, DISTURBED, QUIET, DISTURBED])
+    worker.time_turn(0, 4, Patience(factor=2.0, planned_s=10.0))
+
+    assert 0.0 == worker.disturbed_share
+    assert [(2, 1), (2, 0), (2, 0)] == list_pieces(worker)
+    assert 1 == worker.count_rounds(0)
+
+
+def test_without_patience_nothing_is_repeated(build_worker: Build) -> None:
+    """The samples are marked, and their round does not count."""
+    worker = build_worker([DISTURBED] * 2)
+    worker.time_turn(0, 4)
+    worker.time_turn(1, 4)
+
+    assert 4 == len(list_pieces(worker))
+    assert 1 == worker.count_rounds(0)
+    assert 0.5 == worker.disturbed_share
+    assert {1: CALL_S} == worker.compute_round_medians()
+
+
+def test_a_few_disturbed_turns_are_not_repeated(build_worker: Build) -> None:
+    """One in twenty is marked on any machine."""
+    worker = build_worker([QUIET] * 20 + [DISTURBED])
+    for number in range(11):
+        worker.time_turn(number, 4, Patience(factor=2.0, planned_s=10.0))
+
+    assert 22 == len(list_pieces(worker))
+
+
+def test_missing_time_is_a_disturbance(build_worker: Build) -> None:
+    """A stop of the process, or a hypervisor that does not tell, shows in nothing but the cores that it had."""
+    worker = build_worker([QUIET] * 4 + [STOPPED])
+    for number in range(3):
+        worker.time_turn(number, 4)
+
+    assert [0, 1, 2] == sorted(worker.compute_round_medians())
+    assert 2 == sum(worker._disturbed)
