@@ -8,12 +8,17 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from ngbkit.metrics import tables
+from ngbkit.metrics.conclusions import QUIET
 from ngbkit.runs.selfcheck.limits import LEVEL, TARGET
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from ngbkit.runs.selfcheck.record import Bias, Noise, SelfCheck
+
+
+# A drift of the latency beyond this share is worth a word.
+UNSTEADY = 0.1
 
 
 def _format_percent(value: float) -> str:
@@ -83,10 +88,12 @@ def write_conclusions(check: SelfCheck) -> list[str]:
     """Write sentences on the smallest distinguishable speed-up, on intervals that are too narrow, and on a bias."""
     smallest = check.quiet.smallest_speedup
     sentences = [
-        f"A speed-up of {smallest:.4f} or more, or of {1 / smallest:.4f} or less, is distinguishable from none here."
+        f"A speed-up of {smallest:.4f} or more, or of {1 / smallest:.4f} or less, is distinguishable from none between "
+        "two copies of one program here."
         if math.isfinite(smallest)
         else "There are too few rounds for intervals; measure more repeats (-r)."
     ]
+    sentences += _warn_of_other_programs(check.quiet)
     for noise, where in ((check.quiet, ""), (check.disturbed, " beside a busy process")):
         if noise is not None and noise.coverage_high < LEVEL:
             sentences.append(
@@ -99,6 +106,21 @@ def write_conclusions(check: SelfCheck) -> list[str]:
         if not bias.problem and not bias.within
     ]
     return sentences
+
+
+def _warn_of_other_programs(noise: Noise) -> list[str]:
+    """What two copies cannot show, where there was something to show."""
+    reasons = []
+    if noise.disturbed_share > QUIET:
+        reasons.append(f"{100 * noise.disturbed_share:.0f} % of the samples were disturbed")
+    if noise.drift > UNSTEADY:
+        reasons.append(f"the latency moved by {100 * noise.drift:.0f} % over the groups")
+    if not reasons:
+        return []
+    return [
+        f"{' and '.join(reasons).capitalize()}: two copies of one program suffer alike from that, and two different "
+        "programs do not. Trust what a run marks as settled, or wait until the machine is quiet."
+    ]
 
 
 def build_noise_table(check: SelfCheck) -> pd.DataFrame:
