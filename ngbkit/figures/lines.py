@@ -58,7 +58,8 @@ def draw(spec: Lines) -> tuple[alt.FacetChart, list[str]]:
     remarks += describe_omitted(panels, f"{spec.by}s")
     look = marks.Look.of(frame, "compiler" if spec.by == "network" else "network")
     frame["place"] = _stack_failures(frame, spec.by, spec.x)
-    names = ["network", "compiler", spec.x, "value", "low", "high", "settled", "status", "error", "place"]
+    names = ["network", "compiler", spec.x, "value", "low", "high", "status", "error", "place"]
+    names += [] if frame["settled"].all() else ["settled"]
     names += [] if len(frame) > DENSE else ["samples"]
     layers = _build_layers(spec, frame, look)
     # Panels are aligned by their own edges, whatever space their axes need; the spacing is for those.

@@ -13,9 +13,17 @@ from xml.etree import ElementTree
 _SVG = "http://www.w3.org/2000/svg"
 _LIVE = ("role", "aria-label", "aria-hidden", "aria-roledescription", "class", "pointer-events")
 # The values of attributes that are absent.
-_DEFAULTS = {"opacity": "1", "fill-opacity": "1", "stroke-opacity": "1", "stroke-width": "1", "font-style": "normal"}
+_DEFAULTS = {
+    "opacity": "1",
+    "fill-opacity": "1",
+    "stroke-opacity": "1",
+    "stroke-width": "1",
+    "font-style": "normal",
+    "stroke-dasharray": "1,0",
+}
 _GEOMETRY = ("d", "transform", "x", "y", "x1", "x2", "y1", "y2", "width", "height", "cx", "cy", "r")
 _LONG = re.compile(r"(\d+\.\d{2})\d+")
+_ZEROS = re.compile(r"\.(?:0+|(\d*[1-9])0+)(?!\d)")
 _NOWHERE = "translate(0,0)"
 _GROUP = f"{{{_SVG}}}g"
 _SHAPES = tuple(f"{{{_SVG}}}{name}" for name in ("path", "rect", "line", "circle"))
@@ -40,9 +48,11 @@ def _prune(element: ElementTree.Element) -> None:
     for name, usual in _DEFAULTS.items():
         if element.get(name) == usual:
             del element.attrib[name]
+    if element.tag in _SHAPES and "stroke" not in element.attrib:
+        element.attrib.pop("stroke-width", None)
     for name in _GEOMETRY:
         if name in element.attrib:
-            element.set(name, _LONG.sub(r"\1", element.attrib[name]))
+            element.set(name, _ZEROS.sub(_keep_digits, _LONG.sub(r"\1", element.attrib[name])))
     if element.get("transform") == _NOWHERE:
         del element.attrib["transform"]
     children: list[ElementTree.Element] = []
@@ -53,6 +63,10 @@ def _prune(element: ElementTree.Element) -> None:
         elif not _is_invisible(child):
             children.append(child)
     element[:] = children
+
+
+def _keep_digits(decimals: re.Match[str]) -> str:
+    return f".{decimals[1]}" if decimals[1] else ""
 
 
 def _is_invisible(element: ElementTree.Element) -> bool:

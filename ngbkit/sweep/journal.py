@@ -96,7 +96,10 @@ class Journal:
             if not _is_damage(error):
                 raise
             self.salvaged = _salvage(self.path)
-            connection = _connect(self.path)
+            return _connect(self.path)
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
     def start(self, trial_ids: Iterable[str], phase: str) -> None:

@@ -123,6 +123,7 @@ def _draw_bars(look: _Look, frame: pd.DataFrame, figure: str) -> alt.LayerChart:
     x, low, end = (
         alt.X(f"{name}:Q", title=_TITLES[figure], axis=axis, scale=scale) for name in ("value", "low", "end")
     )
+    ends = "isValid(datum.high) ? max(datum.value, datum.high) : datum.value"
     names = alt.Axis(labels=figure == look.figures[0], labelLimit=220, ticks=False, domain=False, minExtent=0)
     y = alt.Y("compiler:N", title=None, sort=look.labels, axis=names)
     base = alt.Chart(_embed_points(frame, figure)).encode(x, y, tooltip=_TOOLTIP)
@@ -131,7 +132,11 @@ def _draw_bars(look: _Look, frame: pd.DataFrame, figure: str) -> alt.LayerChart:
         look.encode_colour().legend(None), opacity=alt.condition("datum.settled", alt.value(1.0), alt.value(0.35))
     )
     intervals = measured.mark_rule(strokeWidth=1.5, color="#222222").encode(low, alt.X2("high:Q"))
-    numbers = measured.mark_text(align="left", dx=4, fontSize=10, color="#444444").encode(end, text="text:N")
+    numbers = (
+        measured.transform_calculate(end=ends)
+        .mark_text(align="left", dx=4, fontSize=10, color="#444444")
+        .encode(end, text="text:N")
+    )
     reasons = missing.mark_text(align="left", dx=4, fontSize=10, color=marks.REASON_COLOUR)
     reasons = reasons.encode(x=alt.datum(0), text="why:N")
     return alt.LayerChart(layer=[bars, intervals, numbers, reasons], width=270, height=alt.Step(20))
@@ -163,7 +168,6 @@ def _embed_points(frame: pd.DataFrame, figure: str) -> alt.InlineData:
     """One row per trial, including those without a value, so that their line breaks there."""
     certainty = {name: frame[f"{figure}_{name}"] for name in ("low", "high", "settled")}
     points = frame[_COLUMNS].assign(value=frame[figure].where(np.isfinite(frame[figure])), **certainty)
-    points["end"] = points[["value", "high"]].max(axis="columns")
     columns = zip(points["value"], points["low"], points["high"], points["settled"], strict=True)
     points["text"] = [str(Estimate(*values)) for values in columns]
     uncompared = points["status"].eq("ok") & points["value"].isna()
