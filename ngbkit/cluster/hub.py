@@ -21,9 +21,9 @@ import psutil
 
 from ngbkit import files, options
 from ngbkit.cluster.safe_client import GuardedClient
+from ngbkit.device.launch import START_S
 from ngbkit.errors import DeviceError
 
-START_S = 60.0
 # A controller lists an engine after its second heartbeat, and drops it after five minutes of silence: a link may be
 # down for one, or an engine paused. The launchers notice the death of an engine sooner.
 HEARTBEAT_MS = 250

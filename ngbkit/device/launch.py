@@ -32,7 +32,9 @@ from ngbkit.device.keepalive import Keepalive
 from ngbkit.errors import DeviceError
 from ngbkit.files import write_atomically
 
-START_S = 60.0
+# The first start of an engine reads some thousand files, and took a busy machine over a minute. An engine that ends is
+# noticed at once, so this limit is for one that hangs.
+START_S = 180.0
 _LOG_BYTES = 4000
 _END_S = 2.0
 # Engines that this process has started, by folder: only their parent can wait for them.

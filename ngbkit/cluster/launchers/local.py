@@ -12,12 +12,12 @@ from pathlib import Path
 from ngbkit import options
 from ngbkit.cluster.devices import Device
 from ngbkit.cluster.engine import Engine, create_identity
-from ngbkit.cluster.hub import START_S, Hub, build_python_path
+from ngbkit.cluster.hub import Hub, build_python_path
 from ngbkit.cluster.launchers.base import SILENT, Starter
 from ngbkit.cluster.shell import join_words
 from ngbkit.device import launch
 from ngbkit.device.engine import Settings
-from ngbkit.device.launch import Launched
+from ngbkit.device.launch import START_S, Launched
 from ngbkit.errors import DeviceError
 
 _lock = threading.Lock()

@@ -15,10 +15,11 @@ from typing import Any
 
 from ngbkit.cluster.devices import Device
 from ngbkit.cluster.engine import Engine, create_identity
-from ngbkit.cluster.hub import START_S, Hub
+from ngbkit.cluster.hub import Hub
 from ngbkit.cluster.launchers.base import SILENT, Starter, build_python_command
 from ngbkit.cluster.tunnel import Tunnel
 from ngbkit.device.engine import Settings
+from ngbkit.device.launch import START_S
 from ngbkit.errors import DeviceError
 
 # The keys of the ports in the connection file of ipyparallel's controller; the last is a list.
