@@ -35,6 +35,13 @@ def settled(dataset: xr.Dataset) -> xr.DataArray:
     return _check(dataset, "round", "disturbed").rename("settled")
 
 
+def find_settled_anchors(dataset: xr.Dataset) -> xr.DataArray:
+    """Find which groups have a settled anchor, or none."""
+    if not {"anchor_disturbed", "anchor_round"} <= set(dataset.variables):
+        return xr.DataArray(True)
+    return _check(dataset, "anchor_round", "anchor_disturbed")
+
+
 def undisturbed(dataset: xr.Dataset) -> xr.Dataset:
     """The dataset without the samples that were taken while other work had cores that the trial needed.
 

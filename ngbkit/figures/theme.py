@@ -123,7 +123,7 @@ def _strip_options(label: str) -> str:
 
 
 BACKGROUND = "white"
-# A dark page draws every guide without a colour of its own in white.
+# A dark page draws guides in white unless the figure sets their colour.
 _LABEL, _TITLE = "#444444", "#222222"
 CONFIG: Mapping[str, Any] = {
     "background": BACKGROUND,  # dark axes would be invisible on a dark page

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
 
 from ngbkit.dataset.assembly import nodes
 from ngbkit.dataset.disturbance import settled
-from ngbkit.dataset.long_form import list_factors, to_frame
+from ngbkit.dataset.long_form import list_factors, list_labels, to_frame
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError
 from ngbkit.metrics.estimate import LEVEL
 from ngbkit.metrics.ranking import ranking
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 #: Below this share of disturbed samples a machine was quiet: some are always marked.
 QUIET = 0.1
@@ -80,6 +83,7 @@ def _list_unsettled(data: Data) -> list[str]:
         if "status" not in node:
             continue
         frame = to_frame(xr.Dataset({"settled": settled(node), "status": node["status"]}))
+        frame["where"] = _name_places(data, frame)
         rows = frame[~frame["settled"].astype(bool) & (frame["status"] == "ok")].to_dict("records")
         names += [f"{row['compiler']} on {_name_group(row, factors)}" for row in rows]
     return names
@@ -95,6 +99,7 @@ def _describe_winners(data: Data, unsettled: set[str]) -> list[str]:
     winners: dict[str, dict[str, list[str]]] = {}
     ties: list[str] = []
     more_rounds_help = False
+    ranked["where"] = _name_places(data, ranked)
     rows = ranked.to_dict("records")
     keys = ["workload", *factors, "device", "batch_size"]
     for _, members in groupby(rows, key=lambda row: tuple(str(row[key]) for key in keys)):
@@ -123,6 +128,12 @@ def _describe_winners(data: Data, unsettled: set[str]) -> list[str]:
     return lines
 
 
+def _name_places(data: Data, frame: pd.DataFrame) -> list[str]:
+    """The device of each row, to be named where there are several."""
+    devices = {label for node in nodes(data).values() for label in list_labels(node, "device")}
+    return [f" on {label}" if len(devices) > 1 else "" for label in frame["device"]]
+
+
 def _name_groups(networks: dict[str, list[str]]) -> list[str]:
     return [f"{name} batch {', '.join(sizes)}" for name, sizes in networks.items()]
 
@@ -133,7 +144,7 @@ def _name_group(row: dict[Any, Any], factors: Sequence[str]) -> str:
 
 def _name_network(row: dict[Any, Any], factors: Sequence[str]) -> str:
     values = "".join(f" {name}={row[name]:g}" for name in factors if row.get(name) == row.get(name, 0) and name in row)
-    return f"{row['workload']}{values}"
+    return f"{row['workload']}{values}{row.get('where', '')}"
 
 
 def _join(names: Iterable[str], separator: str = ", ") -> str:

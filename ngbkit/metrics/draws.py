@@ -8,8 +8,8 @@ of several medians, such as BSR and RTR, is slightly too wide: with 20 rounds, 9
 
 Rounds are not all there is to know. They resemble those before them, so replicates spread by a factor more; and the
 few seconds of a group do not show how the ratio of two processes differs from other seconds, so each ratio has an
-allowance: what the self-check of the device measured, or `UNCHECKED_SD` where there is none. Without the two, 14 % of
-reported speed-ups were wrong beside planted interference, and with them under 1 % (``tests/benchmarks/truth.py``).
+allowance: what the self-check of the device measured, or `UNCHECKED_SD` where there is none.
+``tests/benchmarks/truth.py`` counts how often reported speed-ups are wrong beside planted interference.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ def prepare(dataset: xr.Dataset, *, mask: xr.DataArray | None = None, anchored: 
     without rounds yields ``throughput`` and ``settled`` alone. Disturbed samples of settled trials are left out, and
     trials in the mask become NaN.
     """
-    is_settled = disturbance.settled(dataset)
+    is_settled, anchors_settled = disturbance.settled(dataset), disturbance.find_settled_anchors(dataset)
     dataset = disturbance.select_samples(dataset)
     data = xr.Dataset({"throughput": _compute_throughput(dataset), "settled": is_settled})
     if {"latency", "round"} <= set(dataset.variables):
@@ -35,6 +35,7 @@ def prepare(dataset: xr.Dataset, *, mask: xr.DataArray | None = None, anchored: 
         anchored = anchored and BASELINE in dataset["compiler"]
         medians = _compute_round_medians(dataset, anchored)
         if anchored:
+            data["settled"] = (is_settled & anchors_settled).transpose(*is_settled.dims)
             data["anchor"] = medians.sel(compiler=_ANCHOR, drop=True)
             medians = medians.drop_sel(compiler=_ANCHOR)
         data["medians"] = medians

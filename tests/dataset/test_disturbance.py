@@ -101,3 +101,15 @@ def test_a_dataset_of_others_is_settled(sweep: Sweep) -> None:
 
     assert disturbance.settled(data).all()
     assert data is disturbance.undisturbed(data)
+
+
+def test_a_tied_metric_needs_a_settled_anchor(sweep: Sweep) -> None:
+    """What ties two batch sizes together is part of the estimate."""
+    single = measure(sweep, {})
+    data = xr.concat([single, single.assign_coords(batch_size=[4])], "batch_size")
+    anchors = {name: data[name].sel(compiler="identity", drop=True) for name in ("latency", "round", "disturbed")}
+    data = data.assign({f"anchor_{name}": values for name, values in anchors.items()})
+    shaken = data.assign(anchor_disturbed=(data["anchor_round"] >= 0).astype(np.int8))
+
+    assert metrics.ase(data, ci=0.95)["settled"].all()
+    assert not metrics.ase(shaken, ci=0.95)["settled"].sel(compiler="onnxruntime", batch_size=4).any()

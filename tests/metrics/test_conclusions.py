@@ -18,10 +18,14 @@ ROUNDS = 20
 
 
 def measure(
-    mlp: Workload, speeds: Mapping[str, float], disturbed: Mapping[str, Sequence[int]] | None = None, **facts: float
+    mlp: Workload,
+    speeds: Mapping[str, float],
+    disturbed: Mapping[str, Sequence[int]] | None = None,
+    devices: Sequence[str] = ("cpu",),
+    **facts: float,
 ) -> Data:
     """One sample a round, with noise of 5 %, of compilers that are so many times as fast as identity."""
-    sweep = Sweep(mlp, list(speeds), repeats=ROUNDS)
+    sweep = Sweep(mlp, list(speeds), repeats=ROUNDS, devices=list(devices))
     generator = np.random.default_rng(0)
     records = [
         Measurement(
@@ -85,3 +89,10 @@ def test_a_few_disturbed_samples_are_not_worth_a_word(mlp: Workload, samples: Se
 def test_a_single_compiler_has_no_rival(mlp: Workload) -> None:
     """There is nothing to conclude."""
     assert [] == conclude(measure(mlp, {"identity": 1.0}))
+
+
+def test_several_devices_are_named(mlp: Workload) -> None:
+    """Each group has its own winner."""
+    data = measure(mlp, {"identity": 1.0, "openvino": 3.0}, devices=["cpu", "orin"])
+
+    assert ["Fastest: openvino, for mlp on cpu batch 1; mlp on orin batch 1."] == conclude(data)
