@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -70,18 +70,38 @@ class Comparison:
     missing: int
 
     @property
+    def judged(self) -> pd.DataFrame:
+        """The trials that can be judged: settled in both runs, with an interval in each."""
+        trials = self._bounded
+        return trials[trials["settled"].astype(bool)]
+
+    @property
+    def unsettled(self) -> int:
+        """The number of trials with intervals that are not settled in either run."""
+        return len(self._bounded) - len(self.judged)
+
+    def on_device(self, label: str) -> Comparison:
+        """The comparison of the trials on one device, by its label in the first run."""
+        trials, winners = (frame[frame["device"] == label] for frame in (self.trials, self.winners))
+        return replace(self, trials=trials, winners=winners)
+
+    @property
     def share(self) -> str:
         """How many settled values differ beyond their intervals, beside how many chance alone makes differ."""
-        # What is compared with itself, as the speed-up of the baseline, cannot differ.
-        compared = self.trials[(self.trials["first_low"] < self.trials["first_high"]).to_numpy()]
-        judged = compared[compared["settled"]]
+        judged = self.judged
         changed = int((judged["is"] != "same").sum())
         line = (
             f"{changed} of {len(judged)} settled values of {self.metric} differ beyond their {LEVEL:.0%} intervals; "
             f"chance alone makes about {(1 - LEVEL) * len(judged):.2g} differ"
         )
-        others = len(compared) - len(judged)
-        return f"{line}; {others} more are not settled" if others else line
+        return f"{line}; {self.unsettled} more are not settled" if self.unsettled else line
+
+    @property
+    def _bounded(self) -> pd.DataFrame:
+        """The trials with intervals: what is compared with itself, as the baseline's speed-up, cannot differ."""
+        trials = self.trials
+        has_ends = [(trials[f"{run}_low"] < trials[f"{run}_high"]).to_numpy() for run in ("first", "second")]
+        return trials[has_ends[0] & has_ends[1]]
 
     def plot(self) -> alt.LayerChart:
         """Draw both runs: see `ngbkit.figures.charts.changes`."""

@@ -88,7 +88,7 @@ def _build_layers(spec: Lines, frame: pd.DataFrame, look: marks.Look) -> list[al
     scale = _build_scale(spec, frame)
     y = alt.Y("value:Q", title=None, scale=scale, axis=alt.Axis(tickCount=5, labelExpr=_NUMBER))
     labels = ["network:N", "compiler:N", f"{spec.x}:Q"]
-    tooltip = [*labels, alt.Tooltip("value:Q", title=spec.value, format=".4~g")]
+    tooltip: list[Any] = [*labels, alt.Tooltip("value:Q", title=spec.value, format=".4~g")]
     tooltip += [*(alt.Tooltip(f"{name}:Q", format=".4~g") for name in ("low", "high")), "samples:Q"]
     base = alt.Chart().encode(x, look.encode_colour())
     measured = base.transform_filter("isValid(datum.value)")
@@ -103,10 +103,9 @@ def _build_layers(spec: Lines, frame: pd.DataFrame, look: marks.Look) -> list[al
         layers.append(interval.encode(alt.Y("low:Q", title=None, scale=scale), alt.Y2("high:Q")))
     layers.append(base.mark_line(strokeWidth=2, invalid="break-paths-filter-domains").encode(y, look.encode_dash()))
     if not dense:
-        points = measured.transform_filter("datum.settled") if not frame["settled"].all() else measured
-        layers.append(points.mark_circle(size=34, opacity=1).encode(y, tooltip=tooltip))
-    if not frame["settled"].all():
-        hollow = measured.transform_filter("!datum.settled").mark_point(size=34, opacity=1, fill=theme.BACKGROUND)
+        layers += [points.encode(y, tooltip=tooltip) for points in marks.draw_points(measured, frame, size=34)]
+    elif not frame["settled"].all():
+        _, hollow = marks.draw_points(measured, frame, size=34)
         layers.append(hollow.encode(y, tooltip=tooltip))
     failed = base.mark_point(filled=True, size=50, opacity=1)
     for place in range(int(frame["place"].max()) + 1):

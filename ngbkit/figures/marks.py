@@ -75,6 +75,14 @@ class Look:
         return alt.Shape("status:N", scale=scale, title="no result")
 
 
+def draw_points(base: alt.Chart, frame: pd.DataFrame, *, size: int, opacity: float = 1.0) -> list[alt.Chart]:
+    """Draw a circle for each row, hollow where it is not settled; `base` has the column ``settled`` unless all are."""
+    if frame["settled"].all():
+        return [base.mark_circle(size=size, opacity=opacity)]
+    hollow = base.transform_filter("!datum.settled").mark_point(size=size, opacity=1, fill=theme.BACKGROUND)
+    return [base.transform_filter("datum.settled").mark_circle(size=size, opacity=opacity), hollow]
+
+
 def sort_batch_sizes(values: Iterable[float]) -> list[int]:
     """The distinct batch sizes, sorted."""
     return sorted({int(value) for value in values})

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ngbkit.dataset.storage import Data
     from ngbkit.notebook.panels import DevicesPanel, ExplorerPanel, SweepPanel
     from ngbkit.runs import Run
-    from ngbkit.runs.selfcheck import SelfCheck
+    from ngbkit.runs.selfcheck import History, SelfCheck
     from ngbkit.workloads.base import Workload
 
 _VARIABLE = re.compile(r"\$(\w+)|\{([A-Za-z_]\w*)\}")
@@ -183,16 +183,17 @@ class Benchmarks(Magics):
                 display.clear()
 
     @_magic(line_magic)
-    def ngselfcheck(self, line: str) -> SelfCheck | pd.DataFrame:
+    def ngselfcheck(self, line: str) -> SelfCheck | History | pd.DataFrame:
         """Check whether this machine is fit to measure on: its noise, and the smallest speed-up beyond that noise.
 
-        The check measures a small block against itself, in two processes a group, as it would measure two compilers.
-        The result is the value of the magic, and is stored with every later run.
+        The check measures a small block against itself, in two processes a group, as it would measure two compilers,
+        and beside them other compilers. The result is the value of the magic, and is stored with every later run.
 
         ::
 
             %ngselfcheck
             %ngselfcheck --groups 200 --hog
+            %ngselfcheck --history
             %ngselfcheck --disturbances
         """
         from ngbkit.runs import selfcheck
@@ -206,6 +207,9 @@ class Benchmarks(Magics):
                 if args.disturbances:
                     settings = selfcheck_arguments.to_disturbances(args)
                     return disturbances.table(disturbances.measure(**settings, tell=display.write))
+                if args.history:
+                    selfcheck_arguments.check_history(args)
+                    return selfcheck.compare_runs()
                 settings = selfcheck_arguments.to_call(args)
                 return selfcheck.run(**settings, wait=lambda run: self._wait(run, display), tell=display.write)
             except KeyboardInterrupt as interrupt:

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+import xarray as xr
 from drawn import Spec, crashing, measured, network, sweep
 
 from ngbkit import figures, metrics
@@ -214,6 +215,7 @@ def test_the_roof_is_the_devices_own():
         if row["kind"] == "trial":
             trial = {name: row[name] for name in ("compiler", "batch_size")} | {"workload": row["network"]}
             assert float(expected["flops"].sel(trial)) == pytest.approx(row["value"], rel=1e-4)
+            assert row["low"] < row["value"] < row["high"]
 
 
 def test_every_figure_is_a_method():
@@ -232,3 +234,41 @@ def test_nothing_left_to_draw_is_an_error():
 
     with pytest.raises(UsageError, match=r"no trial to draw with batch_size=\[\]"):
         figures.throughput(data, batch_size=[])
+
+
+def disturb(data, compiler="openvino", batch_size=4):
+    """The dataset, with every sample of one compiler at one batch size disturbed: its trials are not settled."""
+    marked = (data["compiler"] == compiler) & (data["batch_size"] == batch_size)
+    return data.assign(disturbed=(xr.zeros_like(data["latency"]) + marked).astype(bool))
+
+
+def test_what_is_not_settled_is_marked_in_every_figure_of_estimates():
+    """A question mark in a cell, a hollow circle elsewhere, a line of the subtitle; nothing where all is settled."""
+    blocks = measured(network("block", width=(8, 16)))
+    cells = [row for row in Spec(figures.heatmap(disturb(blocks))).rows if str(row["mark"]).endswith("?")]
+    assert {("openvino", 4.0)} == {(row["compiler"], row["batch_size"]) for row in cells}
+    assert not any(str(row["mark"]).endswith("?") for row in Spec(figures.heatmap(blocks)).rows)
+
+    quiet, bent = flipping(), disturb(flipping(), batch_size=1)
+    for draw in (figures.break_even, figures.reversals, figures.speedup, figures.latency):
+        settled, unsettled = Spec(draw(quiet)), Spec(draw(bent))
+        assert "are not settled" in unsettled.subtitle
+        assert "settled" not in settled.subtitle
+        if draw is not figures.latency:  # it draws the samples themselves
+            assert unsettled.marks().count("point") == settled.marks().count("point") + 1
+
+
+def test_samples_that_estimates_leave_out_are_pale():
+    """The median and the quantiles are of the others; those of a trial that is not settled are of all."""
+    data = measured(batch_sizes=[1], compilers=["identity", "openvino", "tvm"])
+    is_slow = (data["round"] < 3) & (data["compiler"] == "openvino")
+    data = data.assign(latency=data["latency"] * xr.where(is_slow, 10, 1), disturbed=is_slow)
+    spec = Spec(figures.latency(data))
+    (trial,) = (row for row in spec.rows if row["kind"] == "trial" and row["compiler"] == "openvino")
+    samples = data["latency"].sel(compiler="openvino").squeeze() * 1e3
+
+    assert 3 == sum(row["kind"] == "unused" for row in spec.rows)
+    others = samples[~is_slow.sel(compiler="openvino").squeeze()]
+    assert float(others.median()) == pytest.approx(trial["median"], rel=1e-4)
+    assert trial["p95"] < 10 * trial["p5"]
+    assert "unused" not in {row["kind"] for row in Spec(figures.latency(disturb(data, batch_size=1))).rows}

@@ -84,7 +84,7 @@ def break_even(data: Data, *, cache: Cache = "cold", ci: float | None = 0.95, **
         .mark_text(align="right", baseline="bottom", dx=-4, dy=-2, fontSize=10, color="#888888")
         .encode(text="label:N"),
         interval.encode(alt.Y("low:Q", title=y_title, axis=y_axis, scale=scale), alt.Y2("high:Q")),
-        benefit.mark_circle(size=60, opacity=0.9).encode(y, tooltip=tooltip),
+        *(points.encode(y, tooltip=tooltip) for points in marks.draw_points(benefit, trials, size=60, opacity=0.9)),
         trial.transform_filter("datum.value <= 0")
         .mark_point(shape="triangle-down", filled=True, size=60, opacity=0.8)
         .encode(y=alt.value(_HEIGHT - _FOOT), tooltip=tooltip),
@@ -107,7 +107,10 @@ def _compute_savings(node: xr.Dataset, cache: Cache, ci: float | None) -> xr.Dat
     rates = metrics.throughput(node)
     assert isinstance(rates, xr.DataArray)
     call = node["batch_size"] / rates.sel(compiler=BASELINE, drop=True)
-    saved = {name: (1e3 * call * (1 - 1 / speedups[name])).transpose(*rates.dims) for name in speedups.data_vars}
+    ends = [name for name in speedups.data_vars if name != "settled"]
+    saved = {name: (1e3 * call * (1 - 1 / speedups[name])).transpose(*rates.dims) for name in ends}
+    if "settled" in speedups:
+        saved["settled"] = speedups["settled"]
     variable = "compile_time" if cache == "cold" else "compile_time_warm"
     times = node[variable].where(node[variable].notnull(), node["compile_time"])
     extra = (times - times.sel(compiler=BASELINE, drop=True)).clip(min=_LEAST_S).transpose(*rates.dims)
@@ -147,5 +150,6 @@ def _concat_points(trials: pd.DataFrame, diagonals: pd.DataFrame) -> pd.DataFram
     import pandas as pd
 
     names = ["panel", "network", "compiler", "batch_size", "seconds", "value", "low", "high", "calls", "samples"]
-    parts = [trials[names].assign(kind="trial", last=False), diagonals.assign(kind="diagonal")]
-    return pd.concat(parts, ignore_index=True).astype({"last": bool}).replace([np.inf], np.nan)
+    names += ["settled"]
+    parts = [trials[names].assign(kind="trial", last=False), diagonals.assign(kind="diagonal", settled=True)]
+    return pd.concat(parts, ignore_index=True).astype({"last": bool, "settled": bool}).replace([np.inf], np.nan)

@@ -17,6 +17,8 @@ _SIDE = 360
 def changes(comparison: Comparison) -> alt.LayerChart:
     """The metric of every trial in both runs, with both intervals; filled marks changed beyond these.
 
+    Marks of trials that are not settled in both runs are pale: what changed there, other work may have bent.
+
     Parameters
     ----------
     comparison
@@ -37,6 +39,8 @@ def changes(comparison: Comparison) -> alt.LayerChart:
     names = [str(name) for name in frame if not str(name).endswith(("_low", "_high"))]
     tooltip = [alt.Tooltip(f"{name}:{'Q' if name in ('first', 'second', 'change') else 'N'}") for name in names]
     changed = alt.condition("datum.is != 'same'", alt.value(1.0), alt.value(0.0))
+    frame = frame.astype({"settled": bool})
+    strength = alt.condition("datum.settled", alt.value(1.0), alt.value(0.3))
     chart: alt.LayerChart = alt.layer(  # type: ignore[assignment]  # of charts without facets
         alt.Chart(alt.InlineData(values=[{"first": end, "second": end} for end in ends]))
         .mark_line(color="#BBBBBB", strokeDash=[4, 4])
@@ -44,7 +48,7 @@ def changes(comparison: Comparison) -> alt.LayerChart:
         base.mark_rule(opacity=0.35).encode(alt.X("first_low:Q", scale=scale), y, alt.X2("first_high:Q")),
         base.mark_rule(opacity=0.35).encode(x, alt.Y("second_low:Q", scale=scale), alt.Y2("second_high:Q")),
         base.mark_point(size=46, filled=False, strokeWidth=1.6).encode(
-            x, y, fill=colour, fillOpacity=changed, tooltip=tooltip
+            x, y, fill=colour, fillOpacity=changed, opacity=strength, tooltip=tooltip
         ),
         data=marks.inline(frame),
         width=_SIDE,
@@ -52,7 +56,11 @@ def changes(comparison: Comparison) -> alt.LayerChart:
     )
     title = alt.TitleParams(
         f"The same sweep twice: {comparison.metric}",
-        subtitle=[str(comparison), "filled: changed beyond the intervals", *comparison.unlike[:6]],
+        subtitle=[
+            str(comparison),
+            "filled: changed beyond the intervals" + ("; pale: not settled in both" if comparison.unsettled else ""),
+            *comparison.unlike[:6],
+        ],
         fontSize=16,
         offset=16,
     )

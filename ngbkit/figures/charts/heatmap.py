@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ngbkit import metrics
 from ngbkit.dataset.storage import Data
 from ngbkit.figures import captions, lines, marks, provenance, rows, theme
+from ngbkit.metrics.estimate import UNSETTLED
 
 if TYPE_CHECKING:
     import altair as alt
@@ -89,7 +90,7 @@ _COLUMNS = (
 
 
 def _format_cell(row: dict[Any, Any]) -> str:
-    """The text of a cell, a number or a status, so that the colour is not its only information."""
+    """The text of a cell, so that the colour is not its only information: a number with its mark, or a status."""
     if row["value"] == row["value"]:
-        return f"{row['value']:.2f}"
+        return f"{row['value']:.2f}{'' if row['settled'] else UNSETTLED}"
     return "–" if row["status"] == "ok" else theme.STATUS_WORDS.get(row["status"], "–")

@@ -21,7 +21,8 @@ _QUANTILES = {"p5": 0.05, "p25": 0.25, "median": 0.5, "p75": 0.75, "p95": 0.95}
 def latency(data: Data, **select: Any) -> alt.FacetChart:
     """Latency distributions, one panel per network and batch size, one row per compiler.
 
-    Each sample is a stroke. A bar spans the middle half of them, a thin one nine tenths, and the dot is the median.
+    Each sample is a stroke, a pale one if other work disturbed it and estimates leave it out. A bar spans the middle
+    half of the others, a thin one nine tenths, and the dot is their median.
 
     Parameters
     ----------
@@ -49,13 +50,17 @@ def latency(data: Data, **select: Any) -> alt.FacetChart:
     scale = alt.Scale(zero=False, nice=False, padding=10, type="log" if is_log else "linear")
     x = alt.X("ms:Q", title="latency (ms)", scale=scale, axis=alt.Axis(tickCount=5, format=",.3~r"))
     base = alt.Chart().encode(y, look.encode_colour(legend=None))
-    stroke = base.transform_filter("datum.kind == 'sample'").mark_tick(thickness=1, size=15, opacity=0.35)
+    strokes = [
+        base.transform_filter(f"datum.kind == '{kind}'").mark_tick(thickness=1, size=15, opacity=opacity)
+        for kind, opacity in (("sample", 0.35), ("unused", 0.1))
+        if kind == "sample" or not timed["used"].all()
+    ]
     measured = base.transform_filter("datum.kind == 'trial' && isValid(datum.median)")
     tooltip = ["network:N", "compiler:N", "batch_size:Q", *(f"{name}:Q" for name in _QUANTILES)]
     starts = {name: alt.X(f"{name}:Q", title="latency (ms)", scale=scale) for name in ("p5", "p25", "median")}
     reason = base.transform_filter("datum.kind == 'trial' && !isValid(datum.median)")
     layers = [
-        stroke.encode(x),
+        *(stroke.encode(x) for stroke in strokes),
         measured.mark_rule(strokeWidth=1.2).encode(starts["p5"], alt.X2("p95:Q"), tooltip=tooltip),
         measured.mark_bar(height=7, opacity=0.9).encode(starts["p25"], alt.X2("p75:Q"), tooltip=tooltip),
         measured.mark_point(filled=True, fill="white", size=30, opacity=1, strokeWidth=1.5).encode(
@@ -74,8 +79,8 @@ def latency(data: Data, **select: Any) -> alt.FacetChart:
 
 
 def _compute_quantiles(timed: pd.DataFrame, trials: pd.DataFrame) -> pd.DataFrame:
-    """The trials with the quantiles of their samples, in ms."""
-    values = {key: part["ms"].to_numpy() for key, part in timed.groupby("trial")}
+    """The trials with the quantiles of the samples that estimates use, in ms."""
+    values = {key: part["ms"].to_numpy() for key, part in timed[timed["used"]].groupby("trial")}
     quantiles = trials.copy()
     for name, share in _QUANTILES.items():
         quantiles[name] = [float(np.quantile(values[key], share)) if key in values else np.nan for key in trials.index]
@@ -86,5 +91,5 @@ def _concat_points(timed: pd.DataFrame, quantiles: pd.DataFrame) -> pd.DataFrame
     import pandas as pd
 
     names = ["panel", "network", "compiler", "batch_size", "status", "error", *_QUANTILES]
-    strokes = timed[["panel", "compiler", "ms"]].assign(kind="sample")
+    strokes = timed[["panel", "compiler", "ms"]].assign(kind=np.where(timed["used"], "sample", "unused"))
     return pd.concat([quantiles[names].assign(kind="trial"), strokes], ignore_index=True)

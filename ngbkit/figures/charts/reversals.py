@@ -77,7 +77,7 @@ def reversals(
         base.transform_filter("isValid(datum.low)")
         .mark_rule(strokeWidth=1.5, opacity=0.6)
         .encode(alt.Y("low:Q", scale=scale, title=None), alt.Y2("high:Q")),
-        base.mark_circle(size=50, opacity=1).encode(y, tooltip=tooltip),
+        *(points.encode(y, tooltip=tooltip) for points in marks.draw_points(base, frame, size=50)),
     ]
     baselines: dict[str, Literal["bottom", "top"]] = {"above": "bottom", "below": "top"}
     for position, baseline in baselines.items():
@@ -154,6 +154,6 @@ def _build_panel(pair: Mapping[Any, Any], trials: _Trials) -> Iterator[dict[str,
             "side": side,
             "network": trial["workload"],
             "column": f"{trial['compiler']} on {trial['device']}" if trials.with_device else trial["compiler"],
-            **{name: trial[name] for name in ("value", "low", "high")},
+            **{name: trial[name] for name in ("value", "low", "high", "settled")},
             "name": ("above" if trial["value"] == highest else "below") if column == "2" else "",
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import xarray as xr
@@ -18,10 +19,11 @@ if TYPE_CHECKING:
 
 _WIDTH, _HEIGHT = 440, 280
 _MARGIN = 2.0
+_ENDS = {"value": "FLOP/s", "low": "low", "high": "high"}
 
 
 @provenance.traced
-def roofline(data: Data, **select: Any) -> alt.FacetChart:
+def roofline(data: Data, *, ci: float | None = 0.95, **select: Any) -> alt.FacetChart:
     """Operations per second against operations per byte, below the roof of each device, one panel per device.
 
     The roof is the device's own measured peak, in f32 with the threads of the run; traffic is the compulsory one (see
@@ -31,7 +33,7 @@ def roofline(data: Data, **select: Any) -> alt.FacetChart:
     ----------
     data
         With the operations and bytes of the networks, and the devices' measured peaks.
-    **select
+    ci, **select
         As for `throughput`.
 
     Raises
@@ -43,34 +45,49 @@ def roofline(data: Data, **select: Any) -> alt.FacetChart:
     """
     import altair as alt
 
-    frame, omissions = rows.drop_failed_compilers(rows.build_rows(data, _compute_rates, select))
+    frame, omissions = rows.drop_failed_compilers(rows.build_rows(data, partial(_compute_rates, ci=ci), select))
     look = marks.Look.of(frame)
     x = alt.X("intensity:Q", title="operations per byte (FLOP/B)", scale=alt.Scale(type="log", nice=False))
     x = x.axis(tickCount=5, format="~g", grid=False)
-    y = alt.Y("value:Q", title="operations per second (FLOP/s)", scale=alt.Scale(type="log", nice=False, padding=10))
-    y = y.axis(tickCount=5, format=".1~s", grid=False)
-    tooltip = ["network:N", "compiler:N", "batch_size:Q", alt.Tooltip("intensity:Q", format=".3~g")]
+    y_title, y_scale = "operations per second (FLOP/s)", alt.Scale(type="log", nice=False, padding=10)
+    y_axis = alt.Axis(tickCount=5, format=".1~s", grid=False)
+    y = alt.Y("value:Q", title=y_title, scale=y_scale, axis=y_axis)
+    tooltip: list[Any] = ["network:N", "compiler:N", "batch_size:Q", alt.Tooltip("intensity:Q", format=".3~g")]
     tooltip += [
-        alt.Tooltip("value:Q", title="FLOP/s", format=".3~s"),
+        *(alt.Tooltip(f"{name}:Q", title=title, format=".3~s") for name, title in _ENDS.items()),
         alt.Tooltip("fraction:Q", format=".0%"),
         "bound:N",
         "samples:Q",
     ]
     roof = alt.Chart().transform_filter("datum.kind == 'roof'").mark_line(color="#777777", strokeWidth=2).encode(x, y)
     trial = alt.Chart().transform_filter("datum.kind == 'trial'")
-    points = trial.mark_circle(size=60, opacity=0.85).encode(x, y, look.encode_colour(symbol="circle"), tooltip=tooltip)
+    trials = frame[frame["value"].notna()]
+    coloured = trial.encode(x, look.encode_colour(symbol="circle"))
+    interval = coloured.transform_filter("isValid(datum.low)").mark_rule(opacity=0.45)
+    points = marks.draw_points(coloured, trials, size=60, opacity=0.85)
+    layers = [
+        roof,
+        interval.encode(alt.Y("low:Q", title=y_title, scale=y_scale, axis=y_axis), alt.Y2("high:Q")),
+        *(part.encode(y, tooltip=tooltip) for part in points),
+    ]
     devices = list(dict.fromkeys(frame["device"]))
     facet = alt.Facet("device:N", title=None, sort=devices, header=lines.HEADER)
-    trials = frame[frame["value"].notna()]
-    chart = alt.layer(roof, points, data=marks.inline(_concat_points(data, trials)), width=_WIDTH, height=_HEIGHT)
+    chart = alt.layer(*layers, data=marks.inline(_concat_points(data, trials)), width=_WIDTH, height=_HEIGHT)
     grid = chart.facet(facet=facet, columns=min(2, len(devices)))
     remarks = ["compulsory traffic: weights, inputs and outputs, moved once"]
     remarks += [*omissions, *captions.describe_failures(frame)]
     return lines.finish(grid, captions.build_title("Roofline", data, frame, remarks))
 
 
-def _compute_rates(node: xr.Dataset) -> xr.Dataset:
-    return metrics.roofline(node)[["flops", "intensity", "fraction", "bound"]].rename(flops="value")
+def _compute_rates(node: xr.Dataset, ci: float | None) -> xr.Dataset:
+    """``value``, operations per second with their interval, and where they stand below the roof."""
+    rates = metrics.roofline(node)
+    throughputs = rows.wrap_metric(metrics.throughput, ci)(node)
+    operations = rates["flops"] / throughputs["value"]
+    columns = {"value": rates["flops"]}
+    columns |= {name: throughputs[name] * operations for name in ("low", "high") if name in throughputs}
+    columns |= {"settled": throughputs["settled"]} if "settled" in throughputs else {}
+    return rates[["intensity", "fraction", "bound"]].assign(columns)
 
 
 def _concat_points(data: Data, trials: pd.DataFrame) -> pd.DataFrame:
@@ -88,5 +105,7 @@ def _concat_points(data: Data, trials: pd.DataFrame) -> pd.DataFrame:
             left, right = min(intensities.min(), ridge) / _MARGIN, max(intensities.max(), ridge) * _MARGIN
             for intensity in (left, ridge, right):
                 roofs.append({"device": device, "intensity": intensity, "value": min(flops, bytes_per_s * intensity)})
-    names = ["device", "network", "compiler", "batch_size", "intensity", "value", "fraction", "bound", "samples"]
-    return pd.concat([trials[names].assign(kind="trial"), pd.DataFrame(roofs).assign(kind="roof")], ignore_index=True)
+    names = ["device", "network", "compiler", "batch_size", "intensity", "value", "low", "high", "settled"]
+    points = trials[[*names, "fraction", "bound", "samples"]].assign(kind="trial")
+    joined = pd.concat([points, pd.DataFrame(roofs).assign(kind="roof", settled=True)], ignore_index=True)
+    return joined.astype({"settled": bool})

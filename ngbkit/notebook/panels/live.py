@@ -63,12 +63,15 @@ class Live(widgets.VBox):  # type: ignore[misc, unused-ignore]
     def _show_chart(self, run: Run) -> None:
         from ngbkit import figures
         from ngbkit.figures import renderer
+        from ngbkit.metrics.conclusions import conclude
 
+        data = run.dataset()
         try:
-            html = renderer.to_html(figures.overview(run.dataset()).to_dict())
+            html = renderer.to_html(figures.overview(data).to_dict())
         except NgbkitError as error:
             html = f"<small>{escape(str(error))}</small>"
-        self.chart.value = html
+        lines = conclude(data) if run.ended else []
+        self.chart.value = html + "".join(f"<div><small>{escape(line)}</small></div>" for line in lines)
 
 
 def _render_bars(run: Run) -> str:

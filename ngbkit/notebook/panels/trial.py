@@ -10,10 +10,13 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from ngbkit import metrics
 from ngbkit.dataset.assembly import factor_dims, nodes
 from ngbkit.dataset.storage import Data
+from ngbkit.errors import MetricError
 from ngbkit.figures import rows
 from ngbkit.metrics import ratios
+from ngbkit.metrics.estimate import LEVEL, UNSETTLED, Estimate
 
 DIMS = ("workload", "compiler", "batch_size", "device")
 # The facts of an environment that distinguish two machines.
@@ -57,11 +60,13 @@ def match_row(row: Mapping[str, Any], trials: Sequence[Mapping[str, Any]]) -> It
 
 def describe(data: Data, trial: Mapping[str, Any]) -> dict[str, Any]:
     """Describe a trial of `list_trials`, as a row for `ngbkit.commands.listing.to_html_sheets`."""
-    results = next(results for node in nodes(data).values() if (results := _select(node, trial)) is not None)
+    node, results = next(
+        (node, results) for node in nodes(data).values() if (results := _select(node, trial)) is not None
+    )
     row: dict[str, Any] = {"trial": to_text(trial), "status": str(results["status"].item())}
     if results["error"].item():
         row["error"] = str(results["error"].item())
-    row |= _describe_samples(results)
+    row |= _describe_samples(results) | _describe_estimates(node, trial)
     for name in _NUMBERS:
         if name in results and np.isfinite(results[name].item()):
             units = str(results[name].attrs.get("units", ""))
@@ -107,5 +112,24 @@ def _describe_samples(results: xr.Dataset) -> dict[str, Any]:
     values = results["latency"].values * 1e3
     values = values[~np.isnan(values)]
     low, median, high = np.quantile(values, [0.05, 0.5, 0.95])
-    samples = f"{len(values)}, median {median:.4g} ms, 90 % between {low:.4g} and {high:.4g} ms"
-    return {"samples": samples, "throughput": f"{results['throughput'].item():.4g} samples/s"}
+    disturbed = int((results["disturbed"].values > 0).sum()) if "disturbed" in results else 0
+    marked = f", {disturbed} of them disturbed" if disturbed else ""
+    return {"samples": f"{len(values)}{marked}, median {median:.4g} ms, 90 % between {low:.4g} and {high:.4g} ms"}
+
+
+def _describe_estimates(node: xr.Dataset, trial: Mapping[str, Any]) -> dict[str, Any]:
+    """Describe the throughput and the speed-up of a trial with their intervals, as far as it has them."""
+    group = node.sel({key: value for key, value in trial.items() if key in node.dims and key != "compiler"})
+    described = {}
+    for name, metric, units in (("throughput", metrics.throughput, " samples/s"), ("speedup", metrics.speedup, "")):
+        try:
+            values = metric(group, ci=LEVEL)
+        except MetricError:
+            continue
+        column = values.sel(compiler=trial["compiler"]) if "compiler" in values.dims else values
+        estimate = Estimate(*(column[key].item() for key in (name, "ci_low", "ci_high", "settled")))
+        if np.isfinite(estimate):
+            described[name.replace("speedup", "speed-up")] = f"{estimate}{units}"
+            if not estimate.settled:
+                described["settled"] = f"no ({UNSETTLED}): too few of its rounds were undisturbed"
+    return described

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 
 import pytest
 from drawn import Spec, crashing, measured, network, sweep
@@ -122,6 +123,8 @@ def test_a_trial_is_described(panel: ExplorerPanel) -> None:
     assert "a, openvino, batch 4 on cpu" in panel.sheet.value
     assert "10, median" in panel.sheet.value
     assert "runtime openvino" in panel.sheet.value
+    assert re.search(r"[\d.,]+ (± [\d.]+|\([\d.,]+ to [\d.,]+\)) samples/s", panel.sheet.value)
+    assert "speed-up" in panel.sheet.value
 
     panel.trial.value = None
 
