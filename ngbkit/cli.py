@@ -268,6 +268,11 @@ def _selfcheck(args: argparse.Namespace) -> int:
         effects = disturbances.measure(**selfcheck.to_disturbances(args), tell=report)
         print(disturbances.to_json(effects) if args.json else disturbances.to_text(effects))
         return OK
+    if args.history:
+        selfcheck.check_history(args)
+        history = checks.compare_runs()
+        print(json.dumps(history.to_json(), indent=2) if args.json else history.to_text())
+        return OK
     keywords = selfcheck.to_call(args)
     result = checks.run(**keywords, wait=lambda run: finish(run, args.quiet, _REPORT), tell=report)
     print(json.dumps(result.to_json(), indent=2) if args.json else result.to_text())

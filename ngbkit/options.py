@@ -53,13 +53,17 @@ class Layout:
     env: str = "env"  # the virtual environment that `ngbkit deploy` created
     incoming: str = "incoming"  # artifacts in transfer
     peaks: str = "peaks.json"  # the device's measured peaks (a file)
-    selfcheck: str = "selfcheck"  # the latest self-check of each device label
+    selfcheck: str = "selfcheck"  # the latest self-check of each device label, and the history of its runs
     tuning: str = "tuning"  # a folder per device label of tuning results, which no cold compile removes
     wheels: str = "wheels"  # the wheels of a deployment in progress
 
     def locate_selfcheck(self, state_dir: Path, device: str) -> Path:
         """The file of a device's latest self-check."""
         return state_dir / self.selfcheck / f"{device}.json"
+
+    def locate_history(self, state_dir: Path, device: str) -> Path:
+        """The file of how far the runs of a device differed."""
+        return state_dir / self.selfcheck / f"{device}.history.json"
 
 
 LAYOUT = Layout()

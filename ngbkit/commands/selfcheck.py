@@ -7,7 +7,9 @@ from typing import Any
 
 from ngbkit.errors import UsageError
 from ngbkit.runs.selfcheck.check import GROUPS, ROUNDS
+from ngbkit.runs.selfcheck.limits import PARTNERS
 from ngbkit.sweep.argument import Argument, argument
+from ngbkit.sweep.parsing import parse_compilers
 
 TABLE: tuple[Argument, ...] = (
     argument(
@@ -15,6 +17,13 @@ TABLE: tuple[Argument, ...] = (
         metavar="N",
         type=int,
         help=f"pairs of processes that run the same block: {GROUPS} for a look (the default), 200 for a coverage",
+    ),
+    argument(
+        "-c",
+        "--compilers",
+        metavar="NAME,…",
+        completes="compiler",
+        help=f"compilers to compare with identity, beside its copy (default: {','.join(PARTNERS)}; identity for none)",
     ),
     argument("--hog", action="store_true", help="run a busy process beside every other group, and report both"),
     argument("-r", "--repeats", metavar="N", type=int, help="timed samples a column (default: 100)"),
@@ -41,8 +50,13 @@ TABLE: tuple[Argument, ...] = (
         completes="run",
         help="report on the earlier self-check with this id, and measure no group",
     ),
+    argument(
+        "--history",
+        action="store_true",
+        help="instead: compare the stored runs of each sweep with each other, and measure nothing",
+    ),
 )
-_MEASURED = ("groups", "hog", "repeats", "precision")
+_MEASURED = ("groups", "compilers", "hog", "repeats", "precision")
 
 
 def to_call(args: argparse.Namespace) -> dict[str, Any]:
@@ -56,14 +70,25 @@ def to_call(args: argparse.Namespace) -> dict[str, Any]:
     if args.rounds is not None and not args.full:
         raise UsageError("--rounds is about the vendors' tools and disturbances. Add --full or --disturbances.")
     names = ("groups", "hog", "repeats", "precision", "threads", "full", "rounds")
-    keywords = {**{name: getattr(args, name) for name in names}, "run_id": args.run}
+    compilers = None if args.compilers is None else parse_compilers(args.compilers)
+    keywords = {**{name: getattr(args, name) for name in names}, "compilers": compilers, "run_id": args.run}
     return {name: value for name, value in keywords.items() if value is not None}
 
 
 def to_disturbances(args: argparse.Namespace) -> dict[str, Any]:
     """The keywords of `ngbkit.runs.selfcheck.disturbances.measure`."""
-    others = ("groups", "hog", "precision", "full", "run")
+    others = ("groups", "compilers", "hog", "precision", "full", "run", "history")
     conflicting = [name for name in others if getattr(args, name)]
     if conflicting:
         raise UsageError(f"--disturbances excludes --{conflicting[0]}: each is a measurement of its own. Give one.")
     return {name: getattr(args, name) for name in ("rounds", "repeats", "threads") if getattr(args, name) is not None}
+
+
+def check_history(args: argparse.Namespace) -> None:
+    """Reject arguments that are about measuring beside `--history`."""
+    others = ("groups", "compilers", "hog", "repeats", "precision", "threads", "full", "disturbances", "rounds", "run")
+    conflicting = [name for name in others if getattr(args, name)]
+    if conflicting:
+        raise UsageError(
+            f"--history compares stored runs, and --{conflicting[0]} is about measuring. Give one of them."
+        )

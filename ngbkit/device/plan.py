@@ -166,7 +166,8 @@ def _describe_device(spec: Spec, threads: int) -> dict[str, Any]:
         "child_settings": build_child_settings(threads),
         "conditions": {**state, "warnings": conditions.list_warnings(state, threads)},
         "peaks": _load_peaks(spec, threads),
-        "selfcheck": _load_selfcheck(spec, machine["chip"], threads),
+        "selfcheck": _load(options.LAYOUT.locate_selfcheck(spec.state_dir, spec.device), machine["chip"], threads),
+        "history": _load(options.LAYOUT.locate_history(spec.state_dir, spec.device), machine["chip"], threads),
     }
 
 
@@ -191,9 +192,8 @@ def _load_peaks(spec: Spec, threads: int) -> dict[str, Any]:
         return {}
 
 
-def _load_selfcheck(spec: Spec, chip: str, threads: int) -> dict[str, Any]:
-    """Load the last self-check of this device; empty if there is none with this chip and these threads."""
-    path = options.LAYOUT.locate_selfcheck(spec.state_dir, spec.device)
+def _load(path: Path, chip: str, threads: int) -> dict[str, Any]:
+    """Load what was found out about this device; empty if there is nothing with this chip and these threads."""
     try:
         check: dict[str, Any] = json.loads(path.read_text())
     except (OSError, ValueError):

@@ -14,8 +14,10 @@ from ngbkit.dataset.disturbance import settled
 from ngbkit.dataset.long_form import list_factors, list_labels, to_frame
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError
+from ngbkit.metrics.draws import HOSTED_SD
 from ngbkit.metrics.estimate import LEVEL
 from ngbkit.metrics.ranking import ranking
+from ngbkit.metrics.ratios import is_hosted, read_environments
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,7 +56,8 @@ def conclude(data: Data) -> list[str]:
     -------
     list of str
         What disturbed the run, unless it was quiet; the trials that are not settled, if there are any; where several
-        compilers were measured, the fastest of each group where it is sure, and the ties; and what would settle them.
+        compilers were measured, the fastest of each group where it is sure, the ties, and what would settle them; and
+        what intervals allow for on a virtual machine.
     """
     lines = []
     if state := describe_disturbance(data):
@@ -66,7 +69,26 @@ def conclude(data: Data) -> list[str]:
             f"{len(unsettled)} of {count} trials are not settled, since too few of their rounds were undisturbed"
             f"{names}. Measure them again when the machine is quiet, or on another one."
         )
-    return [*lines, *_describe_winners(data, set(unsettled))]
+    return [*lines, *_describe_winners(data, set(unsettled)), *_describe_allowance(data)]
+
+
+def _describe_allowance(data: Data) -> list[str]:
+    """Say why the intervals of a virtual machine are as wide as they are."""
+    sampled = [node for node in nodes(data).values() if {"latency", "round"} <= set(node.variables)]
+    hosted = dict.fromkeys(
+        label
+        for node in sampled
+        if len(list_labels(node, "compiler")) > 1
+        for label, device in read_environments(node).items()
+        if is_hosted(device)
+    )
+    if not hosted:
+        return []
+    return [
+        f"Intervals of speed-ups allow for {100 * HOSTED_SD:.0f} % (standard deviation) by which the host of "
+        f"{_join(hosted)}, a virtual machine, may change them within hours. Repeat the run on other hours: `ngbkit "
+        "selfcheck --history` then measures it."
+    ]
 
 
 def _average(parts: Sequence[xr.Dataset], name: str) -> float:

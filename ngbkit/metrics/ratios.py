@@ -6,13 +6,14 @@ import json
 import math
 from typing import Any
 
+import numpy as np
 import xarray as xr
 
 from ngbkit.dataset import disturbance
 from ngbkit.dataset.long_form import list_labels
 from ngbkit.errors import MetricError
 from ngbkit.metrics import arrays
-from ngbkit.metrics.draws import UNCHECKED_SD, Sampler, compute_medians
+from ngbkit.metrics.draws import HOSTED_SD, UNCHECKED_SD, Sampler, compute_medians
 from ngbkit.sweep.trials import BASELINE
 
 # No compiler can have this name.
@@ -23,9 +24,9 @@ def prepare(dataset: xr.Dataset, *, mask: xr.DataArray | None = None, anchored: 
     """The data from which ratios of medians and of replicates are computed.
 
     The variables are ``throughput``; ``medians`` of each round; ``anchor``, the medians of the anchor, if `anchored`
-    and present; ``process_sd``; ``stopped``, where a stopping rule ended the measurement; and ``settled``. A dataset
-    without rounds yields ``throughput`` and ``settled`` alone. Disturbed samples of settled trials are left out, and
-    trials in the mask become NaN.
+    and present; ``process_sd``, of each compiler's own processes; ``stopped``, where a stopping rule ended the
+    measurement; and ``settled``. A dataset without rounds yields ``throughput`` and ``settled`` alone. Disturbed
+    samples of settled trials are left out, and trials in the mask become NaN.
     """
     is_settled, anchors_settled = disturbance.settled(dataset), disturbance.find_settled_anchors(dataset)
     dataset = disturbance.select_samples(dataset)
@@ -39,9 +40,7 @@ def prepare(dataset: xr.Dataset, *, mask: xr.DataArray | None = None, anchored: 
             data["anchor"] = medians.sel(compiler=_ANCHOR, drop=True)
             medians = medians.drop_sel(compiler=_ANCHOR)
         data["medians"] = medians
-        # The standard deviation of the logarithm of a ratio between two processes.
-        deviations = [_read_process_sd(environment) for environment in list_devices(dataset)]
-        data["process_sd"] = along_devices(dataset, deviations, UNCHECKED_SD)
+        data["process_sd"] = _read_process_sd(dataset)
         never = xr.zeros_like(data["throughput"], dtype=bool)
         data["stopped"] = dataset["looks"] > 0 if "looks" in dataset else never
     if mask is not None:
@@ -63,9 +62,45 @@ def list_devices(dataset: xr.Dataset) -> list[dict[str, Any]]:
     return [environments.get(str(label), {}) for label in list_labels(dataset, "device")]
 
 
-def _read_process_sd(environment: dict[str, Any]) -> float:
-    measured = (environment.get("selfcheck") or {}).get("process_sd")
-    return UNCHECKED_SD if measured is None else float(measured)
+def _read_process_sd(dataset: xr.Dataset) -> xr.DataArray:
+    """The standard deviation of the logarithm of a process's latency, by device and compiler.
+
+    A self-check measured it of ratios: of two processes of the baseline, and of the baseline and other compilers,
+    within minutes; the history of the device did so within hours. A compiler that neither measured has the largest.
+    """
+    compilers = list_labels(dataset, "compiler") or [BASELINE]
+    devices = list_devices(dataset) or [{}]
+    rows = [_compute_process_sds(device, compilers) for device in devices]
+    dims = [dim for dim in ("device", "compiler") if dim in dataset.dims]
+    coords = {dim: dataset[dim] for dim in ("device", "compiler") if dim in dataset.coords}
+    return xr.DataArray(np.reshape(rows, [dataset.sizes[dim] for dim in dims]), coords, dims)
+
+
+def _compute_process_sds(device: dict[str, Any], compilers: list[Any]) -> list[float]:
+    selfcheck = device.get("selfcheck") or {}
+    measured = selfcheck.get("process_sd")
+    of_baseline = (UNCHECKED_SD if measured is None else float(measured)) / math.sqrt(2)
+    deviations = {
+        pair["compiler"]: float(pair["group_sd"])
+        for pair in selfcheck.get("pairs", ())
+        if pair.get("group_sd") is not None and not pair.get("beside_busy")
+    }
+    history = (device.get("history") or {}).get("deviations") or {}
+    least = max(history.values()) if history else HOSTED_SD if is_hosted(device) else 0.0
+    most = max([least, math.sqrt(2) * of_baseline, *deviations.values()])
+    by_compiler = {name: max(history.get(name, least), deviations.get(name, 0.0)) for name in {*history, *deviations}}
+    return [
+        of_baseline
+        if str(label).startswith(BASELINE)
+        else math.sqrt(max(of_baseline**2, by_compiler.get(label, most) ** 2 - of_baseline**2))
+        for label in compilers
+    ]
+
+
+def is_hosted(device: dict[str, Any]) -> bool:
+    """Whether a device is a virtual machine of which no history says how far its host bends ratios."""
+    conditions = device.get("conditions") or {}
+    return bool(conditions.get("virtual_machine")) and not (device.get("history") or {}).get("deviations")
 
 
 def along_devices(dataset: xr.Dataset, values: list[float], missing: float) -> xr.DataArray:
@@ -78,13 +113,13 @@ def along_devices(dataset: xr.Dataset, values: list[float], missing: float) -> x
 def throughput(data: xr.Dataset, sampler: Sampler | None) -> xr.DataArray:
     """Samples per second. Replicates are of the median of the rounds' medians, centred on the throughput itself.
 
-    A ratio of two processes has the deviation that the self-check measured; each of the two gets half its variance.
+    Each process has the deviation that the self-check measured of its compiler.
     """
     rates = data["throughput"]
     if sampler is None:
         return rates
     slowdown = ratio(sampler.draw_medians(data["medians"]), compute_medians(data["medians"], None))
-    return ratio(rates, sampler.add_noise(slowdown, data["process_sd"] / math.sqrt(2)))
+    return ratio(rates, sampler.add_noise(slowdown, data["process_sd"]))
 
 
 def speedup(data: xr.Dataset, metric: str, sampler: Sampler | None, baseline: str = BASELINE) -> xr.DataArray:
@@ -92,7 +127,8 @@ def speedup(data: xr.Dataset, metric: str, sampler: Sampler | None, baseline: st
     if "medians" not in data:
         return ratio(data["throughput"], select_reference(data["throughput"], metric, "compiler", baseline))
     reference = select_reference(data["medians"], metric, "compiler", baseline)
-    return _compute_paired(data, reference, data["medians"]["compiler"] == baseline, sampler)
+    process_sd = select_reference(data["process_sd"], metric, "compiler", baseline)
+    return _compute_paired(data, reference, data["medians"]["compiler"] == baseline, process_sd, sampler)
 
 
 def scaling(data: xr.Dataset, metric: str, sampler: Sampler | None) -> xr.DataArray:
@@ -173,16 +209,22 @@ def _select_anchor(dataset: xr.Dataset, name: str) -> xr.DataArray:
 
 def _compute_tied(data: xr.Dataset, is_anchor: xr.DataArray, sampler: Sampler | None) -> xr.DataArray:
     """T(b) / T(1), each divided by the anchor's throughput in the same rounds."""
-    rates = _compute_paired(data, data["anchor"], is_anchor, sampler) * data["batch_size"]
+    process_sd = select_reference(data["process_sd"], "rtr", "compiler", BASELINE)
+    rates = _compute_paired(data, data["anchor"], is_anchor, process_sd, sampler) * data["batch_size"]
     return ratio(rates, rates.sel(batch_size=1, drop=True))
 
 
 def _compute_paired(
-    data: xr.Dataset, reference: xr.DataArray, is_reference: xr.DataArray, sampler: Sampler | None
+    data: xr.Dataset,
+    reference: xr.DataArray,
+    is_reference: xr.DataArray,
+    reference_sd: xr.DataArray,
+    sampler: Sampler | None,
 ) -> xr.DataArray:
     """The latency of the reference over that of each column, round by round; of medians where they share no round.
 
-    A column over itself, which `is_reference` marks, is of one process; any other pair is of two.
+    A column over itself, which `is_reference` marks, is of one process; any other pair is of two, the reference's with
+    its `reference_sd`.
     """
     medians, core = data["medians"], ["rounds"]
     if sampler is None:
@@ -193,4 +235,5 @@ def _compute_paired(
     unpaired = ~ratios.notnull().any("rounds")
     if (unpaired & medians.notnull().any("rounds")).any():
         draws = draws.where(~unpaired, ratio(sampler.draw_medians(reference), sampler.draw_medians(medians)))
-    return sampler.add_noise(draws, data["process_sd"] * ~is_reference)
+    deviation: xr.DataArray = xr.apply_ufunc(np.hypot, data["process_sd"], reference_sd)
+    return sampler.add_noise(draws, deviation * ~is_reference)

@@ -99,13 +99,14 @@ def _estimate_drift(data: xr.Dataset) -> xr.DataArray:
     processes is subtracted, since the replicates already include it.
     """
     if "anchor" not in data or "batch_size" not in data["anchor"].dims or 1 not in data["batch_size"]:
-        return xr.zeros_like(data.get("process_sd", xr.DataArray(0.0)))
+        return ratios.along_devices(data, [0.0] * data.sizes.get("device", 1), 0.0)
     first = data["medians"].sel(compiler=BASELINE, batch_size=1, drop=True)
     gains = ratios.ratio(compute_medians(data["anchor"], None), compute_medians(first, None))
     differences = _log(gains).where(data["batch_size"] != 1)
     stacked = abs(differences).stack(group=[dim for dim in differences.dims if dim != "device"])
     deviation = 1.4826 * xr.apply_ufunc(arrays.median, stacked, input_core_dims=[["group"]]).fillna(0)
-    drift: xr.DataArray = np.sqrt((deviation**2 - data["process_sd"] ** 2).clip(min=0) / 2)
+    process_sd = ratios.select_reference(data["process_sd"], "reversals", "compiler", BASELINE)
+    drift: xr.DataArray = np.sqrt((deviation**2 / 2 - process_sd**2).clip(min=0))
     return drift
 
 

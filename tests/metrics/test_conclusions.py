@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -50,6 +51,21 @@ def test_a_sure_winner_is_named(mlp: Workload) -> None:
     """On a quiet machine nothing else is said."""
     data = measure(mlp, {"identity": 1.0, "onnxruntime": 2.0, "openvino": 3.0})
 
+    assert ["Fastest: openvino, for mlp batch 1."] == conclude(data)
+
+
+def test_a_virtual_machine_says_why_its_intervals_are_wide(mlp: Workload) -> None:
+    """And how to measure what it only assumes; a history of the device has done so."""
+    data = measure(mlp, {"identity": 1.0, "openvino": 3.0})
+    hosted = {"conditions": {"virtual_machine": True}}
+    data.attrs["environments"] = json.dumps({"cpu": hosted})
+    *_, line = conclude(data)
+    data.attrs["environments"] = json.dumps({"cpu": {**hosted, "history": {"deviations": {"openvino": 0.01}}}})
+
+    assert line.startswith(
+        "Intervals of speed-ups allow for 5 % (standard deviation) by which the host of cpu, a virtual"
+    )
+    assert "`ngbkit selfcheck --history`" in line
     assert ["Fastest: openvino, for mlp batch 1."] == conclude(data)
 
 

@@ -1,16 +1,19 @@
 """The self-check: whether a machine is fit to measure on.
 
     noise          measures identity against identity, group after group: the noise, and the coverage of intervals
+    pairs          compares identity with other compilers in the same groups: what can be told of different programs
     bias           measures with ngbkit and with each vendor's tool, in turns: our median latency over theirs
     disturbances   leaves out one precaution of ngbkit at a time: the effect of each on the numbers
     store          stores the result on this machine for every later run
+    history        compares the stored runs of one sweep with each other: how many values differ beyond their intervals
 
 >>> from ngbkit.runs import selfcheck
 >>> selfcheck.run(groups=12)  # doctest: +SKIP
 """
 
 from ngbkit.runs.selfcheck.check import run
-from ngbkit.runs.selfcheck.record import Bias, Noise, SelfCheck
+from ngbkit.runs.selfcheck.history import History, compare_runs
+from ngbkit.runs.selfcheck.record import Bias, Noise, Pair, SelfCheck
 from ngbkit.runs.selfcheck.store import latest
 
-__all__ = ["Bias", "Noise", "SelfCheck", "latest", "run"]
+__all__ = ["Bias", "History", "Noise", "Pair", "SelfCheck", "compare_runs", "latest", "run"]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from ngbkit import options
 from ngbkit.runs.selfcheck import store
+from ngbkit.runs.selfcheck.limits import PARTNERS
 from ngbkit.runs.selfcheck.record import SelfCheck
 from ngbkit.sweep import validation
 
@@ -25,6 +26,7 @@ ROUNDS = 8
 def run(
     groups: int = GROUPS,
     *,
+    compilers: Sequence[str] | None = None,
     hog: bool = False,
     repeats: int | None = None,
     precision: float | str | None = None,
@@ -40,11 +42,15 @@ def run(
 
     A small block of convolutions is measured against itself, in two processes a group, as any two compilers would be.
     The true speed-up is 1, so every deviation is noise, and the share of intervals that cover 1 is their coverage.
+    Other compilers are measured beside them, since what disturbs a machine slows two copies of one program alike, and
+    two different programs not.
 
     Parameters
     ----------
     groups
         Number of pairs of processes: 12 for a quick check, 200 for a coverage.
+    compilers
+        The compilers to compare with identity, beside its copy. Default: onnxruntime and openvino.
     hog
         Run a busy process beside every other group, and report on both kinds separately.
     repeats, precision, threads
@@ -91,7 +97,13 @@ def run(
     if run_id is None:
         devices = (device or options.get_device(),)
         sweep = noise.build_sweep(
-            groups, hog=hog, repeats=repeats, precision=precision, threads=threads, devices=devices
+            groups,
+            hog=hog,
+            compilers=PARTNERS if compilers is None else tuple(compilers),
+            repeats=repeats,
+            precision=precision,
+            threads=threads,
+            devices=devices,
         )
         observed = conditions.observe()
         started = runs.start(sweep)
@@ -118,7 +130,7 @@ def run(
 def _assess(data: Data, run_id: str, observed: Mapping[str, Any] | None) -> SelfCheck:
     """Build the self-check of a run; conditions that were not observed now are those of the run's environment."""
     from ngbkit.hardware import conditions
-    from ngbkit.runs.selfcheck import noise
+    from ngbkit.runs.selfcheck import noise, pairs
 
     quiet, disturbed = noise.estimate(data)
     sweep = json.loads(data.attrs["sweep"])
@@ -138,6 +150,7 @@ def _assess(data: Data, run_id: str, observed: Mapping[str, Any] | None) -> Self
         conditions=tuple(conditions.list_warnings(observed, threads)) if observed else (),
         quiet=quiet,
         disturbed=disturbed,
+        pairs=pairs.estimate(data),
     )
 
 

@@ -61,6 +61,48 @@ class Noise:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """Identity against another compiler: what can be told of their speed-up here.
+
+    Parameters
+    ----------
+    compiler
+        The compiler that is compared with identity.
+    beside_busy
+        Whether these groups ran beside a busy process.
+    groups, unsettled
+        Number of groups that were measured, and of those with too few undisturbed rounds: the figures below are of the
+        others, unless there are none.
+    speedup, low, high
+        The speed-up over identity: the median over the groups and its 95 % interval (NaN with fewer than six groups).
+    group_sd
+        Standard deviation, between groups, of the logarithm of that speed-up, less the part that their own rounds
+        explain. The intervals of every later run allow for it.
+    half_width
+        Half the width of the 95 % interval of one group, with that allowance, relative to the speed-up: the 90th
+        percentile over the groups.
+    judged, agreeing
+        Number of groups with an interval, and of intervals that contain the median of the other groups (of the quiet
+        ones, for groups beside a busy process).
+    problem
+        Why nothing was measured; empty where something was.
+    """
+
+    compiler: str
+    beside_busy: bool = False
+    groups: int = 0
+    unsettled: int = 0
+    speedup: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+    group_sd: float = math.nan
+    half_width: float = math.nan
+    judged: int = 0
+    agreeing: int = 0
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Bias:
     """Our median latency of one network over that of a vendor's tool.
 
@@ -117,6 +159,8 @@ class SelfCheck:
         Noise of the groups without a busy process.
     disturbed
         Noise of the groups beside a busy process, with ``hog``.
+    pairs
+        What can be told of different programs, by compiler: first of the quiet groups, then beside a busy process.
     bias
         Bias of ngbkit for each network and tool, with ``full``.
     """
@@ -132,6 +176,7 @@ class SelfCheck:
     conditions: tuple[str, ...]
     quiet: Noise
     disturbed: Noise | None = None
+    pairs: tuple[Pair, ...] = ()
     bias: tuple[Bias, ...] = ()
 
     @property
@@ -141,7 +186,7 @@ class SelfCheck:
         return sum(part.coverage * part.groups for part in parts) / sum(part.groups for part in parts)
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON: the quiet noise at the top level, the rest under ``disturbed`` and ``bias``."""
+        """Return plain JSON: the quiet noise at the top level, the rest under ``disturbed``, ``pairs`` and ``bias``."""
         data = asdict(self)
         biases = [{**asdict(bias), "within": bias.within} for bias in self.bias]
         quiet = data.pop("quiet")

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
 from ngbkit.metrics import tables
 from ngbkit.metrics.conclusions import QUIET
+from ngbkit.metrics.estimate import Estimate
+from ngbkit.runs.selfcheck.estimates import estimate_share
 from ngbkit.runs.selfcheck.limits import LEVEL, TARGET
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ngbkit.runs.selfcheck.record import Bias, Noise, SelfCheck
+    from ngbkit.runs.selfcheck.record import Bias, Noise, Pair, SelfCheck
 
 
 # A drift of the latency beyond this share is worth a word.
@@ -93,7 +95,8 @@ def write_conclusions(check: SelfCheck) -> list[str]:
         if math.isfinite(smallest)
         else "There are too few rounds for intervals; measure more repeats (-r)."
     ]
-    sentences += _warn_of_other_programs(check.quiet)
+    sentences += _describe_pairs(check.pairs)
+    sentences += _warn_of_other_programs(check)
     for noise, where in ((check.quiet, ""), (check.disturbed, " beside a busy process")):
         if noise is not None and noise.coverage_high < LEVEL:
             sentences.append(
@@ -108,18 +111,59 @@ def write_conclusions(check: SelfCheck) -> list[str]:
     return sentences
 
 
-def _warn_of_other_programs(noise: Noise) -> list[str]:
-    """What two copies cannot show, where there was something to show."""
-    reasons = []
+def _describe_pairs(pairs: Sequence[Pair]) -> list[str]:
+    """Describe how well the speed-up of each compiler is known here, and where that is less than its intervals say."""
+    measured = [pair for pair in pairs if not pair.problem]
+    quiet = {pair.compiler: pair for pair in measured if not pair.beside_busy}
+    precisions = [
+        f"± {_format_percent(pair.half_width)} for {name}" for name, pair in quiet.items() if pair.half_width > 0
+    ]
+    sentences = []
+    if precisions:
+        sentences.append(
+            f"Between two programs it takes more: a speed-up over identity is known to {' and '.join(precisions)} "
+            "here, in nine groups of ten; smaller differences between two runs are noise."
+        )
+    for pair in measured:
+        where = " beside a busy process" if pair.beside_busy else ""
+        if pair.unsettled:
+            sentences.append(
+                f"{pair.unsettled} of {pair.groups} groups of {pair.compiler}{where} are not settled: too few of their "
+                "rounds were undisturbed."
+            )
+        if pair.judged and estimate_share(pair.agreeing, pair.judged, LEVEL)[2] < LEVEL:
+            sentences.append(
+                f"Only {pair.agreeing} of {pair.judged} intervals of {pair.compiler} over identity{where} contain what "
+                f"the {'quiet' if pair.beside_busy else 'other'} groups measured: they are too narrow."
+            )
+        if pair.beside_busy and pair.compiler in quiet:
+            change = pair.speedup / quiet[pair.compiler].speedup
+            sentences.append(
+                f"The speed-up of {pair.compiler} over identity is {change:.2f} times as high beside a busy process."
+            )
+    return sentences
+
+
+def _warn_of_other_programs(check: SelfCheck) -> list[str]:
+    """Warn of what two copies cannot show, where there was something to show."""
+    noise, reasons = check.quiet, []
     if noise.disturbed_share > QUIET:
         reasons.append(f"{100 * noise.disturbed_share:.0f} % of the samples were disturbed")
     if noise.drift > UNSTEADY:
         reasons.append(f"the latency moved by {100 * noise.drift:.0f} % over the groups")
     if not reasons:
         return []
+    moved = [
+        f"that of {pair.compiler} by {_format_percent(pair.group_sd)}"
+        for pair in check.pairs
+        if not pair.problem and not pair.beside_busy
+    ]
+    beside = f", and {' and '.join(moved)}" if moved else ""
     return [
-        f"{' and '.join(reasons).capitalize()}: two copies of one program suffer alike from that, and two different "
-        "programs do not. Trust what a run marks as settled, or wait until the machine is quiet."
+        f"{' and '.join(reasons).capitalize()}. Two copies of one program suffer alike from that, and two different "
+        f"programs do not: from group to group, the ratio of two copies varies by {_format_percent(noise.process_sd)}"
+        f"{beside} (standard deviations beyond what the rounds explain). Trust what a run marks as settled, or wait "
+        "until the machine is quiet."
     ]
 
 
@@ -139,6 +183,15 @@ def build_noise_table(check: SelfCheck) -> pd.DataFrame:
     return table
 
 
+def build_pair_table(check: SelfCheck) -> pd.DataFrame:
+    """Build a table with one row a compiler, and another for its groups beside a busy process."""
+    import pandas as pd
+
+    table = pd.DataFrame([_build_pair_row(pair) for pair in check.pairs])
+    table.attrs["title"] = "identity against other compilers: the true speed-up is unknown, and the same in all groups"
+    return table
+
+
 def build_bias_table(check: SelfCheck) -> pd.DataFrame:
     """Build a table with one row a network and a vendor's tool."""
     import pandas as pd
@@ -151,6 +204,8 @@ def build_bias_table(check: SelfCheck) -> pd.DataFrame:
 def to_text(check: SelfCheck) -> str:
     """Format a self-check for a terminal."""
     parts = ["\n".join(check.conditions), tables.to_text(build_noise_table(check))]
+    if check.pairs:
+        parts.append(tables.to_text(build_pair_table(check)))
     if check.bias:
         parts.append(tables.to_text(build_bias_table(check)))
     parts.append("\n".join([*write_conclusions(check), _format_origin(check)]))
@@ -161,10 +216,30 @@ def to_html(check: SelfCheck) -> str:
     """Format a self-check for a notebook, without scripts or requests."""
     parts = [f"<p>{escape(line)}</p>" for line in check.conditions]
     parts.append(tables.to_html(build_noise_table(check)))
+    if check.pairs:
+        parts.append(tables.to_html(build_pair_table(check)))
     if check.bias:
         parts.append(tables.to_html(build_bias_table(check)))
     parts += [f"<p>{escape(line)}</p>" for line in write_conclusions(check)]
     return "".join([*parts, f"<p><small>{escape(_format_origin(check))}</small></p>"])
+
+
+def _build_pair_row(pair: Pair) -> dict[str, str]:
+    keys = {"compiler": pair.compiler + (", beside a busy process" if pair.beside_busy else "")}
+    if pair.problem:
+        blank = dict.fromkeys(("speed-up", "groups", "not settled", "between groups", "one group", "agreeing"), "–")
+        return {**keys, **blank, "": pair.problem}
+    has_settled = pair.unsettled < pair.groups
+    return {
+        **keys,
+        "speed-up": str(Estimate(pair.speedup, pair.low, pair.high, settled=has_settled)),
+        "groups": str(pair.groups),
+        "not settled": str(pair.unsettled),
+        "between groups": _format_percent(pair.group_sd),
+        "one group": f"± {_format_percent(pair.half_width)}",
+        "agreeing": f"{pair.agreeing} of {pair.judged}",
+        "": "",
+    }
 
 
 def _build_bias_row(bias: Bias) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,10 +41,18 @@ def latest(device: str = "cpu", *, chip: str | None = None) -> dict[str, Any] | 
 
 def save(check: SelfCheck) -> Path:
     """Save a self-check for `latest`, replacing the previous one of its device."""
-    path = _path(check.device)
+    return _write(_path(check.device), check.to_json())
+
+
+def save_history(device: str, history: Mapping[str, Any]) -> Path:
+    """Save how far the runs of a device differed, for every later run."""
+    return _write(options.LAYOUT.locate_history(options.get_state_dir(), device), history)
+
+
+def _write(path: Path, content: Mapping[str, Any]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with write_atomically(path) as temporary:
-        temporary.write_text(json.dumps(check.to_json(), indent=2))
+        temporary.write_text(json.dumps(content, indent=2))
     return path
 
 

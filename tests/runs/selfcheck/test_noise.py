@@ -135,7 +135,10 @@ def test_a_real_check_is_displayed_and_stored(processes: Processes) -> None:
     assert stored == again.to_json() == json.loads(json.dumps(stored))
     assert {"noise_floor", "smallest_speedup", "process_sd", "coverage", "groups", "created", "chip"} <= set(stored)
     assert "beside a busy process" in repr(check)
-    assert check._repr_html_().count("<table") == 1
+    assert check._repr_html_().count("<table") == 2
+    assert [("onnxruntime", 2, ""), ("openvino", 2, "")] * 2 == [
+        (pair.compiler, pair.groups, pair.problem) for pair in check.pairs
+    ]
     assert [] == processes("prctl")
 
 
@@ -143,6 +146,7 @@ def test_an_interrupt_ends_the_busy_process(state_dir: Path, processes: Processe
     """It ends all processes, and says how to resume."""
     environment = {**os.environ, "NGBKIT_STATE_DIR": str(state_dir)}
     command = [sys.executable, "-m", "ngbkit", "selfcheck", "--groups", "40", "--hog", "-r", "100", "--threads", "1"]
+    command += ["-c", "identity"]
     process = subprocess.Popen(command, env=environment, text=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     try:
         wait_until(lambda: processes("prctl"))

@@ -63,7 +63,7 @@ def test_the_coverage_of_all_groups_counts_each_once() -> None:
 def test_the_report_says_what_two_copies_cannot_show() -> None:
     """Where samples were disturbed or the latency moved, and on no quiet machine."""
     busy = make(quiet=replace(NOISE, disturbed_share=0.38, drift=0.53))
-    text = "38 % of the samples were disturbed and the latency moved by 53 % over the groups: two copies of one program"
+    text = "38 % of the samples were disturbed and the latency moved by 53 % over the groups. Two copies of one program"
 
     assert [] == [line for line in report.write_conclusions(make()) if "two different programs" in line]
     assert [True] == [line.startswith(text) for line in report.write_conclusions(busy) if "two different" in line]

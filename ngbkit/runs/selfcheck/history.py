@@ -1,0 +1,325 @@
+"""The history: the stored runs of each sweep, compared with each other, as a record of how honest intervals are here.
+
+Nothing is measured. A value of one run should differ from that of another beyond their 95 % intervals once in twenty
+times, whatever the machine did meanwhile; where more differ, the intervals of this device are too narrow. How far the
+runs differ beyond what their rounds explain is stored, and the intervals of every later run allow for it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from html import escape
+from itertools import combinations, islice
+from typing import TYPE_CHECKING, Any
+
+from ngbkit import options
+from ngbkit.errors import MetricError, NgbkitError
+from ngbkit.figures.comparison import LEVEL, Comparison, compare
+from ngbkit.hardware import environment
+from ngbkit.metrics import tables
+from ngbkit.runs import folders
+from ngbkit.runs.selfcheck import store
+from ngbkit.runs.selfcheck.estimates import estimate_share
+from ngbkit.runs.selfcheck.spread import LEAST_HOURS, LEAST_RUNS, estimate_deviations, merge_deviations
+from ngbkit.sweep.json_values import to_json_value
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ngbkit.dataset.storage import Data
+
+    Stored = tuple[folders.Summary, Data]
+
+# The latest runs of a sweep that are compared: each with each.
+_MOST_RUNS = 8
+_MOST_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repetition:
+    """Two runs of one sweep.
+
+    Parameters
+    ----------
+    workloads
+        Names of the networks.
+    first, second
+        Ids of the two runs.
+    hours
+        Time between their starts.
+    judged, changed
+        Number of speed-ups that are settled in both runs, and of those that differ beyond their 95 % intervals.
+    unsettled
+        Number of other speed-ups: not settled in at least one of the two.
+    consecutive
+        Whether no run of the sweep was between them.
+    """
+
+    workloads: tuple[str, ...]
+    first: str
+    second: str
+    hours: float
+    judged: int
+    changed: int
+    unsettled: int
+    consecutive: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class History:
+    """How far the stored runs of a device agree; displayed as a table.
+
+    Parameters
+    ----------
+    device
+        Its label.
+    repetitions
+        All pairs of runs of the same sweep on the same hardware with the same libraries.
+    deviations
+        By compiler, the standard deviation between runs of the logarithm of its speed-up over identity, beyond what
+        rounds explain, widened for few runs; empty without three runs of one sweep within an hour or more.
+    runs, hours
+        Number of those runs, and the time between the first and the last of a sweep, in hours.
+    unlike
+        Why other pairs were left out, in sentences.
+    """
+
+    device: str
+    repetitions: tuple[Repetition, ...]
+    deviations: Mapping[str, float] = field(default_factory=dict)
+    runs: int = 0
+    hours: float = 0.0
+    unlike: tuple[str, ...] = ()
+
+    @property
+    def share(self) -> tuple[float, float, float]:
+        """The share of settled speed-ups that differ beyond their intervals, with its own 95 % interval.
+
+        Pairs that share a run are not independent, so the interval is that of as many values as consecutive runs have.
+        """
+        judged = sum(pair.judged for pair in self.repetitions)
+        changed = sum(pair.changed for pair in self.repetitions)
+        independent = sum(pair.judged for pair in self.repetitions if pair.consecutive)
+        if not judged:
+            return math.nan, math.nan, math.nan
+        rate = changed / judged
+        _, low, high = estimate_share(round(rate * independent), independent, LEVEL)
+        return rate, min(low, rate), max(high, rate)
+
+    def to_table(self) -> pd.DataFrame:
+        """Build a table with one row for each pair of runs."""
+        import pandas as pd
+
+        rows = [
+            {
+                "sweep": _name_few(pair.workloads),
+                "first": pair.first,
+                "second": pair.second,
+                "apart": f"{pair.hours:.1f} h",
+                "settled": pair.judged,
+                "differ": pair.changed,
+                "by chance": f"{(1 - LEVEL) * pair.judged:.1f}",
+                "not settled": pair.unsettled,
+            }
+            for pair in self.repetitions
+        ]
+        table = pd.DataFrame(rows)
+        table.attrs["title"] = f"speed-ups of two runs that differ beyond their {LEVEL:.0%} intervals, on {self.device}"
+        return table
+
+    def conclude(self) -> list[str]:
+        """Say in sentences whether the intervals of this device are honest."""
+        if not self.repetitions:
+            lines = [
+                f"There are no two runs of one sweep on {self.device} to compare. Run a sweep again, in an hour or on "
+                "another day: `ngbkit run` with the same arguments, or `ngbkit selfcheck`."
+            ]
+            return [*lines, *self.unlike]
+        rate, low, high = self.share
+        judged = sum(pair.judged for pair in self.repetitions)
+        changed = sum(pair.changed for pair in self.repetitions)
+        lines = [
+            f"{changed} of {judged} settled speed-ups differ beyond their {LEVEL:.0%} intervals: {100 * rate:.1f} % "
+            f"({100 * low:.1f} to {100 * high:.1f} %); intervals that are right make about {100 * (1 - LEVEL):.0f} % "
+            "differ."
+            if judged
+            else "No speed-up is settled in two runs."
+        ]
+        if low > 1 - LEVEL:
+            lines.append("They are too narrow here: run `ngbkit selfcheck`, and trust no difference as small as these.")
+        lines.append(self._describe_deviations())
+        return [*lines, *self.unlike]
+
+    def _describe_deviations(self) -> str:
+        if not self.deviations:
+            return (
+                f"How far speed-ups vary from run to run needs {LEAST_RUNS} runs of one sweep, the first and the last "
+                f"at least {LEAST_HOURS:.0f} h apart."
+            )
+        parts = [f"{100 * deviation:.1f} % ({compiler})" for compiler, deviation in self.deviations.items()]
+        return (
+            f"Speed-ups over identity vary by {', '.join(parts)} from run to run (standard deviations of {self.runs} "
+            f"runs over {self.hours:.1f} h, beyond what their rounds explain). Intervals of later runs allow for it."
+        )
+
+    def to_text(self) -> str:
+        """Return a table and its conclusions for a terminal."""
+        table = [tables.to_text(self.to_table())] if self.repetitions else []
+        return "\n\n".join([*table, "\n".join(self.conclude())])
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON: every pair, and the share with its interval."""
+        rate, low, high = self.share
+        json_value: dict[str, Any] = to_json_value(
+            {**asdict(self), "share": rate, "share_low": low, "share_high": high}
+        )
+        return json_value
+
+    def __repr__(self) -> str:
+        return self.to_text()
+
+    def _repr_html_(self) -> str:
+        table = tables.to_html(self.to_table()) if self.repetitions else ""
+        return table + "".join(f"<p>{escape(line)}</p>" for line in self.conclude())
+
+
+def compare_runs(device: str | None = None) -> History:
+    """Compare the stored runs of each sweep with each other, and count the speed-ups that differ.
+
+    How far they differ beyond what their rounds explain is stored, and the intervals of later runs allow for it.
+
+    Parameters
+    ----------
+    device
+        Label of the device. Default: the option `device`.
+
+    Returns
+    -------
+    History
+        Displayed as a table. The latest eight runs of a sweep are compared, each with each, if their hardware and
+        libraries are the same.
+
+    Examples
+    --------
+    >>> from ngbkit.runs.selfcheck import compare_runs
+    >>> compare_runs()  # doctest: +SKIP
+    """
+    label = device or options.get_device()
+    by_sweep: dict[str, list[folders.Summary]] = {}
+    for summary in folders.summaries():
+        if label in summary.sweep.devices and len(summary.sweep.compilers) > 1 and summary.statuses.get("ok"):
+            by_sweep.setdefault(summary.sweep.id, []).append(summary)
+    repetitions: list[Repetition] = []
+    reasons: Counter[str] = Counter()
+    spreads: list[_Spread] = []
+    for summaries in by_sweep.values():
+        if len(summaries) > 1:
+            loaded = _load(list(islice(summaries, _MOST_RUNS))[::-1], reasons)
+            repetitions += _compare_each(loaded, label, reasons)
+            spreads += _estimate_spread(loaded, label)
+    history = History(
+        device=label,
+        repetitions=tuple(repetitions),
+        deviations=merge_deviations([spread.deviations for spread in spreads]),
+        runs=sum(spread.runs for spread in spreads),
+        hours=max((spread.hours for spread in spreads), default=0.0),
+        unlike=_describe_reasons(reasons),
+    )
+    if spreads:
+        machine = {"chip": spreads[-1].chip, "threads": spreads[-1].threads}
+        store.save_history(label, {**machine, "deviations": history.deviations, "hours": history.hours})
+    return history
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Spread:
+    """How far the runs of one sweep differ, and on which machine."""
+
+    deviations: Mapping[str, float]
+    runs: int
+    hours: float
+    chip: str
+    threads: int
+
+
+def _load(summaries: Sequence[folders.Summary], reasons: Counter[str]) -> list[Stored]:
+    """Load the datasets of runs; count why some were left out."""
+    loaded = []
+    for summary in summaries:
+        try:
+            loaded.append((summary, folders.load_dataset(folders.get_runs_dir() / summary.id)))
+        except (NgbkitError, OSError) as error:
+            reasons[str(error)] += 1
+    return loaded
+
+
+def _estimate_spread(loaded: Sequence[Stored], device: str) -> list[_Spread]:
+    """Estimate the spread of the runs that are like the latest one; nothing if they are too few, or too close."""
+    latest = loaded[-1][1] if loaded else None
+    comparable = [
+        stored for stored in loaded if latest is not None and not _find_differences(stored[1], latest, device)
+    ]
+    hours = (comparable[-1][0].created - comparable[0][0].created) / 3600 if comparable else 0.0
+    if latest is None or len(comparable) < LEAST_RUNS or hours < LEAST_HOURS:
+        return []
+    machine = _read_environment(latest, device)
+    threads = loaded[-1][0].sweep.threads or machine.get("cores_usable", 0)
+    deviations = estimate_deviations([data for _, data in comparable], device)
+    chip = str(machine.get("chip", ""))
+    return [_Spread(deviations=deviations, runs=len(comparable), hours=hours, chip=chip, threads=threads)]
+
+
+def _compare_each(loaded: Sequence[Stored], device: str, reasons: Counter[str]) -> list[Repetition]:
+    """Compare runs of one sweep, the earliest first; count why some were left out."""
+    repetitions = []
+    for (index, (first, earlier)), (other, (second, later)) in combinations(enumerate(loaded), 2):
+        differences = _find_differences(earlier, later, device)
+        if differences:
+            reasons[_name_few(differences, "; ")] += 1
+            continue
+        try:
+            comparison = compare(earlier, later)
+        except MetricError as error:
+            reasons[str(error)] += 1
+            continue
+        repetitions.append(_count(comparison, device, first, second, consecutive=other == index + 1))
+    return repetitions
+
+
+def _count(
+    comparison: Comparison, device: str, first: folders.Summary, second: folders.Summary, *, consecutive: bool
+) -> Repetition:
+    on_device = comparison.on_device(device)
+    return Repetition(
+        workloads=tuple(dict.fromkeys(workload.name for workload in first.sweep.workloads)),
+        first=first.id,
+        second=second.id,
+        hours=(second.created - first.created) / 3600,
+        judged=len(on_device.judged),
+        changed=int((on_device.judged["is"] != "same").sum()),
+        unsettled=on_device.unsettled,
+        consecutive=consecutive,
+    )
+
+
+def _find_differences(earlier: Data, later: Data, device: str) -> list[str]:
+    before, after = (_read_environment(data, device) for data in (earlier, later))
+    return environment.find_differences(before, after)
+
+
+def _read_environment(data: Data, device: str) -> dict[str, Any]:
+    environments: dict[str, dict[str, Any]] = json.loads(data.attrs.get("environments") or "{}")
+    return environments.get(device, {})
+
+
+def _describe_reasons(reasons: Counter[str]) -> tuple[str, ...]:
+    return tuple(f"Not compared, {count} times: {reason}" for reason, count in reasons.items())
+
+
+def _name_few(names: Sequence[str], separator: str = ", ") -> str:
+    more = f"{separator}and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return separator.join(names[:_MOST_NAMED]) + more

@@ -1,0 +1,88 @@
+"""The spread of a device: how far speed-ups of one sweep differ from run to run, beyond what their rounds explain."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from statistics import NormalDist
+from typing import TYPE_CHECKING
+
+import numpy as np
+import xarray as xr
+
+from ngbkit.dataset.assembly import nodes
+from ngbkit.dataset.long_form import to_frame
+from ngbkit.dataset.storage import Data
+from ngbkit.errors import MetricError
+from ngbkit.metrics import labelled
+from ngbkit.runs.selfcheck.groups import set_process_sd
+from ngbkit.runs.selfcheck.limits import LEVEL
+from ngbkit.sweep.trials import BASELINE
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LEAST_RUNS, LEAST_HOURS = 3, 1.0
+"""The runs that a spread needs, and the time between the first and the last."""
+
+# Student's t at 97.5 % by degrees of freedom: a standard deviation of few runs is itself uncertain.
+_STUDENT = {2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365}
+
+
+def estimate_deviations(runs: Sequence[Data], device: str) -> dict[str, float]:
+    """Estimate the standard deviation, between runs, of the logarithm of each compiler's speed-up over identity.
+
+    All networks and batch sizes of a sweep are pooled. An interval of the normal distribution with this deviation is as
+    wide as one of Student's t with the deviation of so few runs.
+    """
+    import pandas as pd
+
+    values = [_compute_speedups(data, device).assign(run=number) for number, data in enumerate(runs)]
+    frame = pd.concat(values, ignore_index=True)
+    keys = [name for name in frame if name not in ("log", "variance", "run")]
+    variances: dict[str, list[float]] = {}
+    counts: dict[str, int] = {}
+    for labels, cell in frame.groupby(keys, dropna=False, sort=False):
+        if len(cell) >= LEAST_RUNS:
+            compiler = str(dict(zip(keys, labels, strict=True))["compiler"])
+            between = float(cell["log"].var(ddof=1) - cell["variance"].mean())
+            variances.setdefault(compiler, []).append(between)
+            counts[compiler] = min(counts.get(compiler, len(cell)), len(cell))
+    return {
+        compiler: math.sqrt(max(0.0, float(np.mean(parts)))) * _inflate(counts[compiler])
+        for compiler, parts in variances.items()
+    }
+
+
+def merge_deviations(sweeps: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Merge the deviations of several sweeps: the largest of each compiler."""
+    merged: dict[str, float] = {}
+    for deviations in sweeps:
+        for compiler, deviation in deviations.items():
+            merged[compiler] = max(merged.get(compiler, 0.0), deviation)
+    return merged
+
+
+def _compute_speedups(data: Data, device: str) -> pd.DataFrame:
+    """The logarithm of each settled speed-up on a device, and its variance by its own rounds."""
+    import pandas as pd
+
+    z = NormalDist().inv_cdf(0.5 + LEVEL / 2)
+    frames = []
+    for node in nodes(data).values():
+        try:
+            result = labelled.speedup(set_process_sd(node, 0.0), ci=LEVEL, unlike="mask")
+        except MetricError:
+            continue
+        assert isinstance(result, xr.Dataset)
+        frame = to_frame(result)
+        usable = (frame["device"] == device) & (frame["compiler"] != BASELINE) & frame["settled"].astype(bool)
+        frame = frame[usable & (frame["ci_low"] > 0) & np.isfinite(frame["speedup"])]
+        half = np.log(frame["ci_high"] / frame["ci_low"]) / 2 / z
+        columns = frame.drop(columns=["speedup", "ci_low", "ci_high", "settled"])
+        frames.append(columns.assign(log=np.log(frame["speedup"]), variance=half**2))
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["compiler", "log", "variance"])
+
+
+def _inflate(runs: int) -> float:
+    return _STUDENT.get(runs - 1, min(_STUDENT.values())) / NormalDist().inv_cdf(0.5 + LEVEL / 2)

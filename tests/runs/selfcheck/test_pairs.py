@@ -1,0 +1,167 @@
+"""Different programs in a self-check: what can be told of their speed-up, from datasets whose truth is drawn."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import xarray as xr
+from selfchecks import NOISE, make
+
+from ngbkit import metrics
+from ngbkit.dataset import synthetic
+from ngbkit.metrics.draws import HOSTED_SD
+from ngbkit.runs.selfcheck import Pair, noise, pairs, report
+from ngbkit.runs.selfcheck.estimates import Floats
+
+ROUNDS, SAMPLES = 20, 5
+SPEEDUP = 2.0
+
+
+def draw(groups: int, *, round_sd: float, group_sd: float, hog: bool = False, bend: float = 1.0) -> xr.Dataset:
+    """Draw groups of identity, its copy and a compiler twice as fast; a busy process makes it `bend` times faster."""
+    sweep = noise.build_sweep(groups, hog=hog, compilers=("onnxruntime",), repeats=ROUNDS * SAMPLES)
+    dataset = synthetic.make_dataset(sweep)
+    assert isinstance(dataset, xr.Dataset)
+    generator = np.random.default_rng(0)
+    latency = dataset["latency"].transpose("replicate", "compiler", ..., "repeat")
+    values = np.full(latency.shape, 1e-3)
+    shape = (*(1 for _ in latency.shape[2:-1]), 1)
+    by_group = generator.normal(0, group_sd, (latency.shape[0], *shape))
+    by_round = np.repeat(generator.normal(0, round_sd, (*latency.shape[:1], *latency.shape[2:-1], ROUNDS)), SAMPLES, -1)
+    values[:, 2] = 1e-3 / SPEEDUP * np.exp(by_group + by_round)
+    latency = latency.copy(data=values)
+    if hog:
+        latency = latency.where((latency["hog"] == 0) | (latency["compiler"] != "onnxruntime"), latency / bend)
+    rounds = xr.zeros_like(latency, dtype=int) + xr.DataArray(np.repeat(np.arange(ROUNDS), SAMPLES), dims=["repeat"])
+    dims = dataset["latency"].dims
+    return dataset.assign(latency=latency.transpose(*dims), round=rounds.transpose(*dims))
+
+
+def test_the_spread_of_a_speed_up_between_groups_is_estimated() -> None:
+    """Intervals that allow for it agree as often as they claim; the copies do not show it."""
+    data = draw(100, round_sd=0.01, group_sd=0.05)
+    (pair,) = pairs.estimate(data)
+    quiet, _ = noise.estimate(data)
+
+    assert ("onnxruntime", False, 100, 0, "") == (
+        pair.compiler,
+        pair.beside_busy,
+        pair.groups,
+        pair.unsettled,
+        pair.problem,
+    )
+    assert pytest.approx(0.05, rel=0.25) == pair.group_sd
+    assert 1.96 * 0.04 < pair.half_width < 1.96 * 0.07
+    assert pair.low < SPEEDUP < pair.high
+    assert 0.88 <= pair.agreeing / pair.judged <= 1
+    assert 0 == quiet.process_sd
+
+
+def test_a_busy_process_that_bends_one_program_is_seen() -> None:
+    """Copies cannot show it; the intervals of its groups miss what the quiet ones measured."""
+    data = draw(20, round_sd=0.01, group_sd=0.0, hog=True, bend=1.4)
+    quiet, busy = pairs.estimate(data)
+    text = report.to_text(make(pairs=(quiet, busy)))
+
+    assert (False, True) == (quiet.beside_busy, busy.beside_busy)
+    assert pytest.approx(1.4, rel=0.02) == busy.speedup / quiet.speedup
+    assert quiet.agreeing >= 8
+    assert (10, 10, 0) == (quiet.judged, busy.judged, busy.agreeing)
+    assert "The speed-up of onnxruntime over identity is 1.40 times as high beside a busy process." in text
+    assert "Only 0 of 10 intervals of onnxruntime over identity beside a busy process contain what the quiet" in text
+    assert "onnxruntime, beside a busy process" in text
+
+
+def test_groups_that_are_not_settled_are_counted_and_left_out() -> None:
+    """The estimates are of the others, as long as there are any."""
+    data = draw(12, round_sd=0.01, group_sd=0.0)
+    disturbed = xr.zeros_like(data["latency"]) + ((data["replicate"] < 4) & (data["compiler"] == "onnxruntime"))
+    bent = data.assign(
+        disturbed=disturbed,
+        latency=data["latency"].where(disturbed == 0, data["latency"] / 3),
+    )
+    (pair,) = pairs.estimate(bent)
+    (all_bent,) = pairs.estimate(bent.isel(replicate=slice(4)))
+
+    assert (12, 4) == (pair.groups, pair.unsettled)
+    assert pytest.approx(SPEEDUP, rel=0.02) == pair.speedup
+    assert (4, 4) == (all_bent.groups, all_bent.unsettled)
+    assert pytest.approx(3 * SPEEDUP, rel=0.02) == all_bent.speedup
+    assert "4 of 12 groups of onnxruntime are not settled" in report.to_text(make(pairs=(pair,)))
+
+
+def test_a_compiler_that_is_missing_is_told() -> None:
+    """The rest of the check goes on without it."""
+    data = draw(6, round_sd=0.01, group_sd=0.0)
+    missing = data["compiler"] == "onnxruntime"
+    data = data.assign(
+        status=xr.where(missing, "unsupported", data["status"]), error=xr.where(missing, "not installed", data["error"])
+    )
+    quiet, _ = noise.estimate(data)
+    (pair,) = pairs.estimate(data)
+
+    assert (6, 0) == (quiet.groups, quiet.failed)
+    assert "not installed" == pair.problem
+    assert math.isnan(pair.speedup)
+    assert "not installed" in make(pairs=(pair,))._repr_html_()
+
+
+def test_the_report_says_how_well_each_pair_is_known() -> None:
+    """And how far a drift of the machine moved two different programs, where two copies moved alike."""
+    ends = {"low": 1.9, "high": 2.1, "group_sd": 0.04, "half_width": 0.08}
+    pair = Pair(compiler="openvino", groups=12, speedup=2.0, judged=12, agreeing=12, **ends)
+    unsteady = make(quiet=replace(NOISE, drift=0.53, process_sd=0.0), pairs=(pair,))
+    text = "\n".join(report.write_conclusions(unsteady))
+
+    assert "known to ± 8 % for openvino here" in text
+    assert "the ratio of two copies varies by 0 %, and that of openvino by 4 %" in text
+    assert "2.00 ± 0.10" in unsteady.to_text()
+
+
+@pytest.mark.parametrize("groups", [[], [np.zeros(5)]])
+def test_too_few_groups_have_no_spread(groups: list[Floats]) -> None:
+    """A difference needs two."""
+    assert 0 == pairs.estimate_group_sd(groups)
+
+
+def test_later_intervals_allow_for_what_the_pairs_showed() -> None:
+    """A compiler that the self-check did not measure gets the largest; identity's own copy the least."""
+    rng = np.random.default_rng(0)
+    labels = ["identity", "identity{}", "onnxruntime", "openvino", "tvm"]
+    latency = np.exp(rng.normal(0, 1e-4, (1, 5, 1, 12)))
+    dims = ("device", "compiler", "batch_size", "repeat")
+    data = xr.Dataset(
+        {"latency": (dims, latency), "round": (dims, np.broadcast_to(np.arange(12), latency.shape))},
+        {"device": ["cpu"], "compiler": labels, "batch_size": [1]},
+    )
+    measured = [{"compiler": "onnxruntime", "group_sd": 0.05}, {"compiler": "openvino", "group_sd": 0.1}]
+    bent = {"compiler": "onnxruntime", "group_sd": 9.0, "beside_busy": True}
+    check = {"process_sd": 0.01, "pairs": [*measured, bent, {"compiler": "tvm", "group_sd": None}]}
+    aware = data.assign_attrs(environments=json.dumps({"cpu": {"selfcheck": check}}))
+    intervals = metrics.speedup(aware, ci=0.95).squeeze()
+    half_widths = (np.log(intervals["ci_high"] / intervals["ci_low"]) / 2 / 1.96).values
+
+    assert [0.0, 0.01, 0.05, 0.1, 0.1] == pytest.approx(half_widths.tolist(), rel=0.1, abs=1e-6)
+    between = metrics.speedup(aware, ci=0.95, baseline="openvino").sel(compiler="onnxruntime").squeeze()
+    expected = math.sqrt(0.05**2 + 0.1**2 - 0.01**2)  # identity's part of either is in none of both
+    assert pytest.approx(expected, rel=0.1) == float(np.log(between["ci_high"] / between["ci_low"])) / 2 / 1.96
+
+
+def test_a_virtual_machine_has_an_allowance_until_its_history_is_known() -> None:
+    """Two copies of one program need none: what a host does slows them alike."""
+    latency = np.exp(np.random.default_rng(0).normal(0, 1e-4, (1, 4, 1, 12)))
+    dims = ("device", "compiler", "batch_size", "repeat")
+    data = xr.Dataset(
+        {"latency": (dims, latency), "round": (dims, np.broadcast_to(np.arange(12), latency.shape))},
+        {"device": ["cpu"], "compiler": ["identity", "identity{}", "openvino", "tvm"], "batch_size": [1]},
+    )
+    hosted = {"conditions": {"virtual_machine": True}, "selfcheck": {"process_sd": 0.01}}
+    experienced = {**hosted, "history": {"deviations": {"openvino": 0.02, "onnxruntime": 0.03}}}
+    for device, expected in ((hosted, [0, 0.01, HOSTED_SD, HOSTED_SD]), (experienced, [0, 0.01, 0.02, 0.03])):
+        intervals = metrics.speedup(data.assign_attrs(environments=json.dumps({"cpu": device})), ci=0.95).squeeze()
+        half_widths = (np.log(intervals["ci_high"] / intervals["ci_low"]) / 2 / 1.96).values
+        assert expected == pytest.approx(half_widths.tolist(), rel=0.1, abs=1e-6)
