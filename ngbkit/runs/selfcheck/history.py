@@ -259,12 +259,12 @@ def _load(summaries: Sequence[folders.Summary], reasons: Counter[str]) -> list[S
 
 def _estimate_spread(loaded: Sequence[Stored], device: str) -> list[_Spread]:
     """Estimate the spread of the runs that are like the latest one; nothing if they are too few, or too close."""
-    latest = loaded[-1][1] if loaded else None
-    comparable = [
-        stored for stored in loaded if latest is not None and not _find_differences(stored[1], latest, device)
-    ]
-    hours = (comparable[-1][0].created - comparable[0][0].created) / 3600 if comparable else 0.0
-    if latest is None or len(comparable) < LEAST_RUNS or hours < LEAST_HOURS:
+    if not loaded:
+        return []
+    latest = loaded[-1][1]
+    comparable = [stored for stored in loaded if not _find_differences(stored[1], latest, device)]
+    hours = (comparable[-1][0].created - comparable[0][0].created) / 3600
+    if len(comparable) < LEAST_RUNS or hours < LEAST_HOURS:
         return []
     machine = _read_environment(latest, device)
     threads = loaded[-1][0].sweep.threads or machine.get("cores_usable", 0)
