@@ -21,6 +21,7 @@ from ngbkit.errors import MetricError, NgbkitError
 from ngbkit.figures.comparison import LEVEL, Comparison, compare
 from ngbkit.hardware import environment
 from ngbkit.metrics import tables
+from ngbkit.metrics.draws import HOSTED_SD, UNCHECKED_SD
 from ngbkit.runs import folders
 from ngbkit.runs.selfcheck import store
 from ngbkit.runs.selfcheck.estimates import estimate_share
@@ -81,7 +82,8 @@ class History:
         All pairs of runs of the same sweep on the same hardware with the same libraries.
     deviations
         By compiler, the standard deviation between runs of the logarithm of its speed-up over identity, beyond what
-        rounds explain, widened for few runs; empty without three runs of one sweep within an hour or more.
+        rounds explain, pooled with what was assumed before and widened for few runs; empty without three runs of one
+        sweep within an hour or more.
     runs, hours
         Number of those runs, and the time between the first and the last of a sweep, in hours.
     unlike
@@ -268,7 +270,9 @@ def _estimate_spread(loaded: Sequence[Stored], device: str) -> list[_Spread]:
         return []
     machine = _read_environment(latest, device)
     threads = loaded[-1][0].sweep.threads or machine.get("cores_usable", 0)
-    deviations = estimate_deviations([data for _, data in comparable], device)
+    is_virtual = bool((machine.get("conditions") or {}).get("virtual_machine"))
+    prior = HOSTED_SD if is_virtual else UNCHECKED_SD
+    deviations = estimate_deviations([data for _, data in comparable], device, prior)
     chip = str(machine.get("chip", ""))
     return [_Spread(deviations=deviations, runs=len(comparable), hours=hours, chip=chip, threads=threads)]
 

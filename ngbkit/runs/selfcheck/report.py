@@ -27,6 +27,10 @@ def _format_percent(value: float) -> str:
     return "–" if math.isnan(value) else f"{100 * value:.3g} %"
 
 
+def _format_share(value: float) -> str:
+    return "–" if math.isnan(value) else f"{100 * value:.2g} %"
+
+
 def _format_factor(value: float) -> str:
     return "–" if math.isnan(value) else f"{value:.4f}"
 
@@ -116,7 +120,7 @@ def _describe_pairs(pairs: Sequence[Pair]) -> list[str]:
     measured = [pair for pair in pairs if not pair.problem]
     quiet = {pair.compiler: pair for pair in measured if not pair.beside_busy}
     precisions = [
-        f"± {_format_percent(pair.half_width)} for {name}" for name, pair in quiet.items() if pair.half_width > 0
+        f"± {_format_share(pair.half_width)} for {name}" for name, pair in quiet.items() if pair.half_width > 0
     ]
     sentences = []
     if precisions:
@@ -126,20 +130,16 @@ def _describe_pairs(pairs: Sequence[Pair]) -> list[str]:
         )
     for pair in measured:
         where = " beside a busy process" if pair.beside_busy else ""
+        unsettled = f"{pair.unsettled} of {pair.groups} groups of {pair.compiler}{where} are marked as not settled"
+        if pair.beside_busy and pair.compiler in quiet:
+            change = pair.speedup / quiet[pair.compiler].speedup
+            sentences.append(f"The speed-up of {pair.compiler} over identity is {change:.2f} times as high{where}.")
         if pair.unsettled:
-            sentences.append(
-                f"{pair.unsettled} of {pair.groups} groups of {pair.compiler}{where} are not settled: too few of their "
-                "rounds were undisturbed."
-            )
-        if pair.judged and estimate_share(pair.agreeing, pair.judged, LEVEL)[2] < LEVEL:
+            sentences.append(f"{unsettled}: too few of their rounds were undisturbed.")
+        if pair.unsettled < pair.groups and estimate_share(pair.agreeing, pair.judged, LEVEL)[2] < LEVEL:
             sentences.append(
                 f"Only {pair.agreeing} of {pair.judged} intervals of {pair.compiler} over identity{where} contain what "
                 f"the {'quiet' if pair.beside_busy else 'other'} groups measured: they are too narrow."
-            )
-        if pair.beside_busy and pair.compiler in quiet:
-            change = pair.speedup / quiet[pair.compiler].speedup
-            sentences.append(
-                f"The speed-up of {pair.compiler} over identity is {change:.2f} times as high beside a busy process."
             )
     return sentences
 
@@ -153,17 +153,16 @@ def _warn_of_other_programs(check: SelfCheck) -> list[str]:
         reasons.append(f"the latency moved by {100 * noise.drift:.0f} % over the groups")
     if not reasons:
         return []
-    moved = [
-        f"that of {pair.compiler} by {_format_percent(pair.group_sd)}"
+    spreads = [f"that of two copies of identity by {_format_share(noise.process_sd)}"]
+    spreads += [
+        f"that of identity to {pair.compiler} by {_format_share(pair.group_sd)}"
         for pair in check.pairs
         if not pair.problem and not pair.beside_busy
     ]
-    beside = f", and {' and '.join(moved)}" if moved else ""
     return [
         f"{' and '.join(reasons).capitalize()}. Two copies of one program suffer alike from that, and two different "
-        f"programs do not: from group to group, the ratio of two copies varies by {_format_percent(noise.process_sd)}"
-        f"{beside} (standard deviations beyond what the rounds explain). Trust what a run marks as settled, or wait "
-        "until the machine is quiet."
+        f"programs do not. Ratios varied from group to group, {', '.join(spreads)} (standard deviations beyond what "
+        "the rounds explain). Trust what a run marks as settled, or wait until the machine is quiet."
     ]
 
 
@@ -235,8 +234,8 @@ def _build_pair_row(pair: Pair) -> dict[str, str]:
         "speed-up": str(Estimate(pair.speedup, pair.low, pair.high, settled=has_settled)),
         "groups": str(pair.groups),
         "not settled": str(pair.unsettled),
-        "between groups": _format_percent(pair.group_sd),
-        "one group": f"± {_format_percent(pair.half_width)}",
+        "between groups": _format_share(pair.group_sd),
+        "one group": f"± {_format_share(pair.half_width)}",
         "agreeing": f"{pair.agreeing} of {pair.judged}",
         "": "",
     }

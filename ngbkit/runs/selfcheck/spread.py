@@ -25,15 +25,17 @@ if TYPE_CHECKING:
 LEAST_RUNS, LEAST_HOURS = 3, 1.0
 """The runs that a spread needs, and the time between the first and the last."""
 
+# What was assumed before counts as many degrees of freedom: three runs that agree by chance do not outweigh it.
+_PRIOR = 2
 # Student's t at 97.5 % by degrees of freedom: a standard deviation of few runs is itself uncertain.
-_STUDENT = {2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365}
+_STUDENT = {4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
 
 
-def estimate_deviations(runs: Sequence[Data], device: str) -> dict[str, float]:
+def estimate_deviations(runs: Sequence[Data], device: str, prior: float) -> dict[str, float]:
     """Estimate the standard deviation, between runs, of the logarithm of each compiler's speed-up over identity.
 
-    All networks and batch sizes of a sweep are pooled. An interval of the normal distribution with this deviation is as
-    wide as one of Student's t with the deviation of so few runs.
+    All networks and batch sizes of a sweep are pooled, with the `prior` deviation that was assumed before. An interval
+    of the normal distribution with the result is as wide as one of Student's t with the deviation of so few runs.
     """
     import pandas as pd
 
@@ -49,7 +51,7 @@ def estimate_deviations(runs: Sequence[Data], device: str) -> dict[str, float]:
             variances.setdefault(compiler, []).append(between)
             counts[compiler] = min(counts.get(compiler, len(cell)), len(cell))
     return {
-        compiler: math.sqrt(max(0.0, float(np.mean(parts)))) * _inflate(counts[compiler])
+        compiler: _pool(max(0.0, float(np.mean(parts))), counts[compiler] - 1, prior)
         for compiler, parts in variances.items()
     }
 
@@ -84,5 +86,8 @@ def _compute_speedups(data: Data, device: str) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["compiler", "log", "variance"])
 
 
-def _inflate(runs: int) -> float:
-    return _STUDENT.get(runs - 1, min(_STUDENT.values())) / NormalDist().inv_cdf(0.5 + LEVEL / 2)
+def _pool(variance: float, freedom: int, prior: float) -> float:
+    """Pool a variance of so many degrees of freedom with the prior one, and widen its root as few runs need."""
+    pooled = (_PRIOR * prior**2 + freedom * variance) / (_PRIOR + freedom)
+    student = _STUDENT.get(_PRIOR + freedom, min(_STUDENT.values()))
+    return math.sqrt(pooled) * student / NormalDist().inv_cdf(0.5 + LEVEL / 2)
