@@ -177,7 +177,7 @@ class Dispatch:
         while self._queue_event(label, plan.next_event(0.01), trial_ids):
             continue
 
-    def _queue_event(self, label: str, event: Mapping[str, Any] | None, trial_ids: Collection[str]) -> bool:
+    def _queue_event(self, label: str, event: str | None, trial_ids: Collection[str]) -> bool:
         """Check and queue an event, if there is one; return whether there is."""
         if event is None:
             return False

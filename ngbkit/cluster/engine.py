@@ -185,8 +185,8 @@ class Plan:
     events: Events
     _interrupted_at: float = -math.inf
 
-    def next_event(self, timeout_s: float) -> dict[str, Any] | None:
-        """Return the next event, unchecked; None if none arrives in that time."""
+    def next_event(self, timeout_s: float) -> str | None:
+        """Return the text of the next event, unchecked; None if none arrives in that time."""
         try:
             return self.events.get(timeout=timeout_s)
         except queue.Empty:

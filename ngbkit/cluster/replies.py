@@ -7,17 +7,32 @@ and nothing of it is used.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from ngbkit.errors import DeviceError
-from ngbkit.sweep import records
+from ngbkit.errors import DeviceError, JournalError
+from ngbkit.sweep import notes, records, schema
+from ngbkit.sweep.schema import clean_line as sanitize
+
+__all__ = [
+    "MAX_MESSAGE_BYTES",
+    "Event",
+    "ReplyError",
+    "extract",
+    "parse",
+    "parse_event",
+    "parse_note",
+    "parse_number",
+    "parse_record",
+    "sanitize",
+]
 
 Event = dict[str, Any]
 
-_MAX_TEXT = 2000
+MAX_MESSAGE_BYTES = 64 << 20
+"""The largest valid message has a batch of a journal's records: see `ngbkit.device.plan.collect`."""
 _MAX_NOTE_BYTES = 4 << 20
+_MAX_INTEGER = 1 << 53
 
 
 class ReplyError(DeviceError):
@@ -25,23 +40,31 @@ class ReplyError(DeviceError):
 
 
 def parse(device: str, text: str) -> dict[str, Any]:
-    """Parse a reply, which must be a JSON object."""
+    """Parse a message, which must be a JSON object of limited size."""
+    if len(text) > MAX_MESSAGE_BYTES:
+        raise ReplyError(
+            f"invalid message from device {device}: got more than {MAX_MESSAGE_BYTES:,} characters; expected fewer. "
+            "Measure with fewer --repeats, or mend the device."
+        )
     try:
-        reply = json.loads(text)
+        message = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ReplyError(
-            f"invalid reply from device {device}: got {sanitize(text[:80])!r}, which is not JSON ({error})."
+            f"invalid message from device {device}: got {sanitize(text[:80])!r}, which is not JSON ({error})."
         ) from None
-    if not isinstance(reply, dict):
-        raise ReplyError(f"invalid reply from device {device}: got a {type(reply).__name__}; expected a JSON object.")
-    return reply
+    if not isinstance(message, dict):
+        raise ReplyError(
+            f"invalid message from device {device}: got a {type(message).__name__}; expected a JSON object."
+        )
+    return message
 
 
 def extract(device: str, reply: Mapping[str, Any], types: Mapping[str, type]) -> dict[str, Any]:
     """Return these fields of a reply, each checked for its type, and no others."""
     for name, expected in types.items():
         value = reply.get(name)
-        if not isinstance(value, expected) or (expected is int and isinstance(value, bool)):
+        is_number = isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _MAX_INTEGER
+        if not isinstance(value, expected) or (expected is int and not is_number):
             raise ReplyError(
                 f"invalid {name!r} in a reply from device {device}: got {sanitize(repr(value)[:80])}; expected "
                 f"{expected.__name__}. `ngbkit deploy {device}` installs the same ngbkit there."
@@ -49,11 +72,12 @@ def extract(device: str, reply: Mapping[str, Any], types: Mapping[str, type]) ->
     return {name: reply[name] for name in types}
 
 
-def parse_event(device: str, event: Mapping[str, Any], trial_ids: Collection[str]) -> Event | None:
+def parse_event(device: str, text: str, trial_ids: Collection[str]) -> Event | None:
     """Check the fields of an event and label it with its device; return None for an unknown kind.
 
     An event about a trial outside of `trial_ids` is a ReplyError.
     """
+    event = parse(device, text)
     kind = event.get("kind")
     labels = {"kind": kind, "device": device}
     if kind == "record":
@@ -61,10 +85,12 @@ def parse_event(device: str, event: Mapping[str, Any], trial_ids: Collection[str
     if kind in ("facts", "environment"):
         return {**labels, **parse_note(device, kind, event.get("key"), event.get("value"))}
     if kind == "stage":
-        return {**labels, "text": sanitize(str(event.get("text", "")))}
+        return {**labels, "text": sanitize(extract(device, event, {"text": str})["text"])}
     if kind == "round":
         fields = extract(device, event, {"text": str, "done": int, "total": int, "trial_ids": list})
-        fields["trial_ids"] = [name for name in fields["trial_ids"] if isinstance(name, str) and name in trial_ids]
+        fields["trial_ids"] = list(
+            dict.fromkeys(name for name in fields["trial_ids"] if isinstance(name, str) and name in trial_ids)
+        )
         return {**labels, **_clamp_progress(fields)}
     if kind == "tuning":
         fields = extract(device, event, {"text": str, "done": int, "total": int, "trial_id": str})
@@ -88,27 +114,28 @@ def parse_record(device: str, record: Any, trial_ids: Collection[str]) -> dict[s
         )
     try:
         return records.to_json(records.from_json(record))
-    except Exception as error:
-        raise ReplyError(f"invalid record from device {device}: {sanitize(repr(error))}.") from error
+    except JournalError as error:
+        raise ReplyError(f"invalid record from device {device}: {error}") from None
 
 
 def parse_note(device: str, kind: str, key: Any, value: Any) -> dict[str, Any]:
     """Check a device's ``environment``, or the ``facts`` of a workload."""
-    is_valid = isinstance(key, str) and isinstance(value, dict) and (kind != "environment" or key == device)
-    if not is_valid or len(key) + len(json.dumps(value)) > _MAX_NOTE_BYTES:
+    try:
+        valid = notes.parse(kind, key, value)
+    except JournalError as error:
+        raise ReplyError(f"device {device} sent an {error}") from None
+    if (kind == "environment" and key != device) or len(key) + len(json.dumps(value)) > _MAX_NOTE_BYTES:
         raise ReplyError(f"invalid or far too long {kind} from device {device}, for {sanitize(repr(key)[:80])}.")
-    return {"key": key, "value": value}
+    return {"key": key, "value": valid}
 
 
 def parse_number(value: Any) -> float | None:
     """Return a finite number of at least 0; None for any other value."""
-    is_valid = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < math.inf
-    return float(value) if is_valid else None
-
-
-def sanitize(text: str) -> str:
-    """Return foreign text as one short line without control characters, which a terminal would obey."""
-    return "".join(character if character.isprintable() else " " for character in text[:_MAX_TEXT])
+    try:
+        number: float = schema.parse(schema.Seconds, value)
+    except schema.SchemaError:
+        return None
+    return number
 
 
 def _clamp_progress(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,15 +17,15 @@ from typing import Any
 import ipyparallel
 from ipyparallel.client.client import unpack_message
 
+from ngbkit.cluster.replies import MAX_MESSAGE_BYTES
 from ngbkit.device.spec import EVENT_MIME
 
-# The largest valid reply has a batch of a journal's records: see `ngbkit.device.plan.collect`.
-MAX_REPLY_BYTES = 64 << 20
 # The name of the error in the place of a refused reply.
 REFUSED = "ReplyRefusedError"
 _MAX_TEXT = 20_000
 
-Events = queue.SimpleQueue[dict[str, Any]]
+Events = queue.SimpleQueue[str]
+"""The texts of events; one that is too long has lost its end, and is refused where it is parsed."""
 
 
 class GuardedClient(ipyparallel.Client):  # type: ignore[misc]
@@ -77,8 +77,8 @@ class GuardedClient(ipyparallel.Client):  # type: ignore[misc]
         if kind == "display_data":
             data = content.get("data")
             event = data.get(EVENT_MIME) if isinstance(data, dict) else None
-            if isinstance(event, dict) and (msg_id in self.outstanding or msg_id in self._ngbkit_events):
-                self.events(msg_id).put(event)
+            if isinstance(event, str) and (msg_id in self.outstanding or msg_id in self._ngbkit_events):
+                self.events(msg_id).put(event[: MAX_MESSAGE_BYTES + 1])
         elif kind == "status" and content.get("execution_state") == "idle":
             future = self._output_futures.get(msg_id)
             if future is not None and not future.done():
@@ -105,8 +105,8 @@ def _build_content(content: Mapping[str, Any], buffers: Sequence[Any]) -> dict[s
 
 def _check_text(buffers: Sequence[Any]) -> None:
     sizes = [memoryview(part).nbytes for part in buffers]
-    if sum(sizes) > MAX_REPLY_BYTES:
-        raise ValueError(f"got {sum(sizes):,} bytes; expected at most {MAX_REPLY_BYTES:,}")
+    if sum(sizes) > MAX_MESSAGE_BYTES:
+        raise ValueError(f"got {sum(sizes):,} bytes; expected at most {MAX_MESSAGE_BYTES:,}")
     if len(sizes) != 1:
         raise ValueError(f"got {len(sizes)} parts; expected one")
     value = _Plain(io.BytesIO(bytes(buffers[0]))).load()

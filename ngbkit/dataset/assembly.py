@@ -1,6 +1,6 @@
 """Records of a sweep become one labelled dataset.
 
-journal rows or records -> columns (tabulate) -> a grid for each set of factors -> xarray.Dataset or DataTree
+a journal or records -> columns (tabulate) -> a grid for each set of factors -> xarray.Dataset or DataTree
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -20,9 +21,8 @@ import xarray as xr
 
 from ngbkit.dataset import tabulate
 from ngbkit.dataset.storage import Data, load, save
-from ngbkit.dataset.tabulate import Entry
 from ngbkit.sweep.grid import Grid
-from ngbkit.sweep.journal import Row
+from ngbkit.sweep.journal import Entry, Journal
 from ngbkit.sweep.records import Record
 from ngbkit.sweep.trials import ANCHOR, facts_key
 from ngbkit.sweep.variables import COORDINATES, DIMS, VARIABLES
@@ -32,7 +32,7 @@ __all__ = [
     "VARIABLES",
     "Data",
     "assemble",
-    "assemble_rows",
+    "assemble_journal",
     "describe",
     "factor_dims",
     "facts_key",
@@ -83,16 +83,28 @@ def assemble(
     return _assemble(sweep, map(tabulate.from_record, records), environments or {}, run_id, facts or {})
 
 
-def assemble_rows(
-    sweep: Grid,
-    rows: Iterable[Row],
-    *,
-    environments: Facts | None = None,
-    run_id: str = "",
-    facts: Facts | None = None,
-) -> Data:
-    """As `assemble`, from the rows of a journal: no sample becomes a Python object."""
-    return _assemble(sweep, map(tabulate.from_row, rows), environments or {}, run_id, facts or {})
+def assemble_journal(sweep: Grid, journal: Journal, *, run_id: str = "") -> Data:
+    """As `assemble`, all from a journal; what is damaged in it is left out with a warning, its trials are pending."""
+    strays: list[str] = []
+    environments, facts = journal.notes("environment"), journal.notes("facts")
+    data = _assemble(sweep, journal.entries(), environments, run_id, facts, strays)
+    if problem := _describe_problems(journal, strays):
+        warnings.warn(f"the journal {journal.path} {problem}", stacklevel=3)
+    return data
+
+
+def _describe_problems(journal: Journal, strays: Collection[str]) -> str:
+    """Describe what a journal lacks because of damage, and what it has of other sweeps; empty if nothing."""
+    problems = []
+    if journal.salvaged is not None:
+        problems.append(f"is damaged; {journal.salvaged} of its records could be read")
+    if journal.damaged:
+        name, reason = next(iter(journal.damaged.items()))
+        problems.append(f"has {len(journal.damaged)} damaged entries, which are left out (first {name}: {reason})")
+    if strays:
+        problems.append(f"has {len(strays)} records of trials that are not part of its sweep, which are left out")
+    remedy = " Trials without a record are pending: `ngbkit resume` measures them."
+    return "; it ".join(problems).rstrip(".") + "." + remedy if problems else ""
 
 
 def nodes(data: Data) -> dict[str, xr.Dataset]:
@@ -136,7 +148,15 @@ class _Node:
         return stretch.reshape(*self.shape, *column.shape[1:])
 
 
-def _assemble(sweep: Grid, entries: Iterable[Entry], environments: Facts, run_id: str, facts: Facts) -> Data:
+def _assemble(
+    sweep: Grid,
+    entries: Iterable[Entry],
+    environments: Facts,
+    run_id: str,
+    facts: Facts,
+    strays: list[str] | None = None,
+) -> Data:
+    """Assemble entries; the ids of those that belong to no trial go to `strays`, or are an error without it."""
     attributes = {
         "ngbkit_version": metadata.version("ngbkit"),
         "run_id": run_id,
@@ -148,6 +168,11 @@ def _assemble(sweep: Grid, entries: Iterable[Entry], environments: Facts, run_id
     parts = _build_nodes(sweep)
     positions = _locate_trials(sweep, parts)
     recorded = list(entries)
+    if strays is not None:
+        strays += [
+            entry[0].trial_id for entry in recorded if entry[0].trial_id not in positions and not _is_anchor(entry)
+        ]
+        recorded = [entry for entry in recorded if entry[0].trial_id in positions or _is_anchor(entry)]
     anchors = [entry for entry in recorded if _is_anchor(entry)]
     width = max([sweep.repeats or 0, *(len(samples) for _, samples, _ in anchors)])
     flat = tabulate.to_columns((entry for entry in recorded if not _is_anchor(entry)), positions, width)

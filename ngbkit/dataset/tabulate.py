@@ -11,26 +11,9 @@ import numpy as np
 
 from ngbkit.dataset.disturbance import compute_medians, find_settled
 from ngbkit.errors import JournalError, UsageError
-from ngbkit.sweep import records as formats
-from ngbkit.sweep.journal import Row
+from ngbkit.sweep.journal import Entry
 from ngbkit.sweep.records import Measurement, Record
 from ngbkit.sweep.variables import FACTS, FIELDS, NO_ROUND
-
-Entry = tuple[Record, "Sequence[float] | np.ndarray", "Sequence[int] | np.ndarray"]
-"""A record, its latencies and its rounds: of a journal's row they are arrays, and the record itself has none."""
-
-
-def from_row(row: Row) -> Entry:
-    """The record of a journal's row, its samples left as arrays beside it."""
-    trial_id, text, latency, rounds = row
-    try:
-        data = json.loads(text)
-        samples, numbers = np.frombuffer(latency or b"", "<f8"), np.frombuffer(rounds or b"", "<i4")
-    except ValueError as error:
-        raise JournalError(f"invalid record of trial {trial_id}: {error}. Measure that trial again.") from error
-    if data.get("kind") == "measurement":
-        data["latency_s"] = data["rounds"] = ()
-    return formats.from_json(data), samples, numbers
 
 
 def from_record(record: Record) -> Entry:

@@ -28,7 +28,7 @@ from ngbkit.files import Store, read_chunks
 from ngbkit.hardware import conditions, environment, telemetry
 from ngbkit.hardware.accelerators import probing as accelerators
 from ngbkit.sweep import records as record_format
-from ngbkit.sweep.journal import Journal, decode
+from ngbkit.sweep.journal import Journal
 
 Publish = Callable[[dict[str, Any]], None]
 # How long other work is observed for the vitals, and how much of a log they include.
@@ -120,7 +120,7 @@ def collect(spec_json: str) -> str:
     with Journal(path, writable=False) as journal:
         missing = [trial_id for trial_id in journal.statuses() if trial_id not in have]
         selected = set(missing[:most])
-        records = [record_format.to_json(decode(row)) for row in journal.rows() if row[0] in selected]
+        records = [record_format.to_json(record) for record in journal.records(selected)]
         notes = {kind: journal.notes(kind) for kind in ("facts", "environment")}
     return json.dumps({"records": records, "more": len(missing) > most, **notes})
 
@@ -224,7 +224,8 @@ def _find_publisher() -> Publish:
     if not ZMQInteractiveShell.initialized():
         return _drop
     display = ZMQInteractiveShell.instance().display_pub
-    return lambda event: display.publish({EVENT_MIME: event})
+    # As text, since a kernel writes JSON without NaN, and stumbles over half of a surrogate pair.
+    return lambda event: display.publish({EVENT_MIME: json.dumps(event)})
 
 
 def _drop(event: dict[str, Any]) -> None:

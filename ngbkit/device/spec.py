@@ -11,7 +11,9 @@ from ngbkit.options import LAYOUT
 from ngbkit.sweep.grid import Grid
 
 EVENT_MIME = "application/vnd.ngbkit.event+json"
-FORMAT = 2
+"""The type of an event: a text with one JSON object."""
+FORMAT = 3
+"""Up to format 2 an event was the object itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,23 +3,39 @@
 from __future__ import annotations
 
 import json
+import re
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 from ngbkit import options
 from ngbkit.errors import JournalError, NgbkitError, RunNotFoundError, find_nearest
 from ngbkit.files import Store
+from ngbkit.sweep import schema
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.journal import Journal
+from ngbkit.sweep.schema import Range
 from ngbkit.sweep.trials import ANCHOR
+from ngbkit.workloads.base import hash_json
 
 if TYPE_CHECKING:
     import xarray as xr
 
 FORMAT = 1
+_METADATA = "run.json"
+_RUN_ID = re.compile(r"\w[\w.-]*", re.ASCII)
+_REMEDY = "Restore it from a copy; the journal beside it holds the measurements."
+# The last second of the year 9999, the last that can be printed.
+_LATEST = 253402300799
+
+
+class _Metadata(TypedDict):
+    format: int
+    created: Annotated[float, Range(0, _LATEST)]
+    sweep: Mapping[str, Any]
 
 
 def find(run_id: str) -> Path:
@@ -67,11 +83,11 @@ def summaries() -> Iterator[Summary]:
     """Summarize every run of this user, the latest first; unreadable folders are skipped."""
     for folder in sorted(_list_folders(), reverse=True):
         try:
-            metadata = _load_metadata(folder)
-            sweep = _parse_sweep(metadata)
+            metadata = load_metadata(folder)
+            sweep = _parse_sweep(folder, metadata)
             with Journal(folder / "journal.sqlite", writable=False) as journal:
                 by_trial = journal.statuses()
-        except (NgbkitError, OSError, KeyError, ValueError):
+        except NgbkitError:
             continue
         statuses = Counter(status for trial_id, status in by_trial.items() if not trial_id.startswith(ANCHOR))
         statuses["pending"] = len(sweep) - sum(statuses.values())
@@ -80,7 +96,7 @@ def summaries() -> Iterator[Summary]:
 
 def read_sweep(folder: Path) -> Grid:
     """Read the sweep of the run in a folder."""
-    return _parse_sweep(_load_metadata(folder))
+    return _parse_sweep(folder, load_metadata(folder))
 
 
 def load_dataset(folder: Path) -> xr.Dataset | xr.DataTree:
@@ -91,16 +107,10 @@ def load_dataset(folder: Path) -> xr.Dataset | xr.DataTree:
 def assemble_dataset(folder: Path, sweep: Grid) -> xr.Dataset | xr.DataTree:
     """Assemble the dataset of the run in a folder, whose sweep is `sweep`."""
     import ngbkit.figures.accessor  # noqa: F401  registers `ds.ngb`
-    from ngbkit.dataset.assembly import assemble_rows
+    from ngbkit.dataset.assembly import assemble_journal
 
     with Journal(folder / "journal.sqlite", writable=False) as journal:
-        return assemble_rows(
-            sweep,
-            journal.rows(),
-            environments=journal.notes("environment"),
-            facts=journal.notes("facts"),
-            run_id=folder.name,
-        )
+        return assemble_journal(sweep, journal, run_id=folder.name)
 
 
 def get_runs_dir() -> Path:
@@ -108,19 +118,54 @@ def get_runs_dir() -> Path:
     return options.get_state_dir() / options.LAYOUT.runs
 
 
-def _parse_sweep(metadata: Mapping[str, Any]) -> Grid:
-    return Grid.from_json(metadata["sweep"], locate=Store(options.get_state_dir() / options.LAYOUT.artifacts).locate)
+def build_metadata(run_id: str, sweep: Grid) -> dict[str, Any]:
+    """Build the metadata of a new run, as plain JSON with its hash."""
+    metadata = {"format": FORMAT, "id": run_id, "created": time.time(), "sweep": sweep.to_json()}
+    return {**metadata, "hash": hash_json(metadata)}
 
 
-def _load_metadata(folder: Path) -> dict[str, Any]:
-    metadata: dict[str, Any] = json.loads((folder / "run.json").read_text())
+def load_metadata(folder: Path) -> dict[str, Any]:
+    """Load the metadata of the run in a folder.
+
+    Raises
+    ------
+    JournalError
+        The file is damaged or missing, or a newer ngbkit wrote it.
+    """
+    try:
+        content = json.loads((folder / _METADATA).read_text(encoding="utf-8"))
+        metadata: dict[str, Any] = schema.parse(_Metadata, content)
+        expected = content.pop("hash", None)
+        is_intact = expected is None or expected == hash_json(content)
+    except (OSError, ValueError, RecursionError) as error:
+        raise JournalError(f"the {_METADATA} of run {folder.name} cannot be read: {error}. {_REMEDY}") from None
     if metadata["format"] != FORMAT:
         raise JournalError(
             f"run {folder.name} has format {metadata['format']}; expected {FORMAT}. Install a newer ngbkit."
         )
-    return metadata
+    if not is_intact or not _RUN_ID.fullmatch(metadata.get("id", folder.name)):
+        raise JournalError(f"the {_METADATA} of run {folder.name} is not as it was written. {_REMEDY}")
+    # As it was written, since texts of a sweep are part of its identity.
+    return {**metadata, "sweep": content["sweep"]}
+
+
+def _parse_sweep(folder: Path, metadata: Mapping[str, Any]) -> Grid:
+    locate = Store(options.get_state_dir() / options.LAYOUT.artifacts).locate
+    try:
+        return Grid.from_json(metadata["sweep"], locate=locate)
+    except NgbkitError:
+        raise
+    except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError, RecursionError) as error:
+        raise JournalError(f"the sweep of run {folder.name} cannot be read: {error!r}. {_REMEDY}") from None
 
 
 def _list_folders() -> list[Path]:
     folder = get_runs_dir()
-    return [run for run in folder.iterdir() if (run / "run.json").is_file()] if folder.is_dir() else []
+    return [run for run in folder.iterdir() if _has_metadata(run)] if folder.is_dir() else []
+
+
+def _has_metadata(folder: Path) -> bool:
+    try:
+        return (folder / _METADATA).is_file()
+    except OSError:  # of another user
+        return False

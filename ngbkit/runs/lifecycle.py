@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ngbkit import options
 from ngbkit.errors import UsageError
 from ngbkit.files import Store, write_atomically
-from ngbkit.runs.folders import FORMAT, find, get_runs_dir, read_sweep
+from ngbkit.runs.folders import build_metadata, find, get_runs_dir, load_metadata, read_sweep
 from ngbkit.runs.recordings import Recordings, Replay, copy_run
 from ngbkit.runs.run import Guide, Run
 from ngbkit.sweep.grid import Grid
@@ -61,8 +61,7 @@ def start(sweep: Grid, *, engines: Mapping[str, Engine] | None = None, guide: Gu
                 store.add(path)
     folder.mkdir(parents=True, mode=0o700)
     with write_atomically(folder / "run.json") as temporary:
-        metadata = {"format": FORMAT, "id": run_id, "created": time.time(), "sweep": sweep.to_json()}
-        temporary.write_text(json.dumps(metadata))
+        temporary.write_text(json.dumps(build_metadata(run_id, sweep)))
     return Run(sweep, run_id, folder, (), engines or {}, guide, recordings)._begin()
 
 
@@ -95,7 +94,7 @@ def resume(run_id: str, *, retry: Collection[str] = (), engines: Mapping[str, En
 
 def _replay(sweep: Grid, recording: Path, guide: Guide | None) -> Run:
     """Replay a recording under the id of the recorded run, so that replaying it twice makes one run."""
-    run_id = json.loads((recording / "run.json").read_text())["id"]
+    run_id = load_metadata(recording)["id"]
     folder = get_runs_dir() / run_id
     if not (folder / "run.json").is_file():
         options.make_state_dir()

@@ -77,7 +77,7 @@ class Run:
     error : Exception or None
         Why the run failed.
     warnings : dict
-        By device, sentences on disturbances when its plan started.
+        By device, sentences on disturbances when its plan started; under ``"journal"``, what was damaged in it.
     """
 
     def __init__(
@@ -102,6 +102,11 @@ class Run:
         self._journal.forget([trial_id for trial_id, status in statuses.items() if status in self._retry])
         self._tracker = ProgressTracker(self._trials, self._journal.statuses())
         self.warnings: dict[str, list[str]] = {}
+        if self._journal.salvaged is not None:
+            self.warnings["journal"] = [
+                f"it was damaged; {self._journal.salvaged} of its records were recovered, and the trials of all others "
+                f"are measured again (the damaged file is kept in {folder})"
+            ]
         self._stop, self._ended = threading.Event(), threading.Event()
         self._changed = threading.Condition()
         self._listeners: list[Callable[[Run], None]] = []

@@ -7,40 +7,27 @@ engine that was only thought dead cannot measure beside its successor.
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import json
-import os
 import sqlite3
 import time
-import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
 
 import numpy as np
 
-from ngbkit.errors import FencedError, JournalError
-from ngbkit.sweep import records
-from ngbkit.sweep.records import Record
+from ngbkit.errors import JournalError
+from ngbkit.sweep import journal_file, notes, records, schema
+from ngbkit.sweep.journal_file import FORMAT, JournalFile, Row, compute_checksum, is_intact
+from ngbkit.sweep.records import Measurement, NewerRecordError, Record
 
-FORMAT = 1
-Row = tuple[str, str, bytes, bytes]
-"""``(trial id, record as JSON without its samples, latencies as <f8, rounds as <i4)``: how a journal keeps a record."""
+__all__ = ["FORMAT", "Entry", "Journal", "encode"]
 
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS starts (trial_id TEXT NOT NULL, phase TEXT NOT NULL, at REAL NOT NULL);
-CREATE INDEX IF NOT EXISTS starts_of_trial ON starts (trial_id);
-CREATE TABLE IF NOT EXISTS results (
-    trial_id TEXT PRIMARY KEY, status TEXT NOT NULL, record TEXT NOT NULL, latency BLOB NOT NULL, rounds BLOB NOT NULL,
-    checksum INTEGER NOT NULL
-);
-CREATE TABLE IF NOT EXISTS notes (kind TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (kind, key));
-"""
-# Write-ahead logging needs shared memory, which these do not have.
-_NETWORK_FILE_SYSTEMS = {"nfs", "nfs4", "cifs", "smb3", "lustre", "gpfs", "beegfs", "fuse.sshfs", "9p", "afs", "ceph"}
+Entry = tuple[Record, "Sequence[float] | np.ndarray", "Sequence[int] | np.ndarray"]
+"""A record, its latencies and its rounds: of a journal they are arrays, and the record itself has none."""
 
 
 class Journal:
@@ -59,23 +46,33 @@ class Journal:
         Another process is writing to it.
     JournalError
         It cannot be opened, or a newer ngbkit wrote it. A damaged file is set aside as ``*.damaged`` and what can be
-        read of it is saved into a new one.
+        read of it is saved into a new one; a reader leaves it in its place.
+
+    Attributes
+    ----------
+    salvaged : int or None
+        The number of results that could be read of a damaged file; None of a sound one.
+    damaged : dict
+        What was found damaged while reading and is left out, by trial id or by the kind and the key of a note, with
+        the reason.
     """
 
     def __init__(self, path: Path, *, writable: bool = True) -> None:
         self.path = path
-        self.salvaged: int | None = None
+        self.damaged: dict[str, str] = {}
         self._fence: TextIO | None = None
         if not writable and not path.exists():
             raise JournalError(f"there is no journal at {path}.")
         try:
             if writable:
                 path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-                self._fence = _take_fence(path)
-            self._connection = self._open(writable)
-        except sqlite3.DatabaseError as error:
+                self._fence = journal_file.take_fence(path)
+                self._file: JournalFile = journal_file.open_for_writing(path, _is_readable)
+            else:
+                self._file = journal_file.open_for_reading(path)
+        except sqlite3.Error as error:
             self._release()
-            raise _explain(error, path) from error
+            raise journal_file.explain(error, path) from error
         except OSError as error:
             self._release()
             raise JournalError(f"the journal {path} cannot be opened: {error}.") from error
@@ -83,24 +80,9 @@ class Journal:
             self._release()
             raise
 
-    def _open(self, writable: bool) -> sqlite3.Connection:
-        if not writable:
-            return _connect(self.path)
-        connection = _connect(self.path)
-        try:
-            _prepare(connection, self.path)
-            if connection.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok":
-                raise sqlite3.DatabaseError("malformed")
-        except sqlite3.DatabaseError as error:
-            connection.close()
-            if not _is_damage(error):
-                raise
-            self.salvaged = _salvage(self.path)
-            return _connect(self.path)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
+    @property
+    def salvaged(self) -> int | None:
+        return self._file.salvaged
 
     def start(self, trial_ids: Iterable[str], phase: str) -> None:
         """Commit that these trials enter a phase: ``"load"`` (one at a time) or ``"measure"`` (a group together)."""
@@ -114,9 +96,9 @@ class Journal:
 
     def finish(self, finished: Iterable[Record]) -> None:
         """Commit what trials left behind, all in one transaction. A record that is here already is replaced."""
-        rows = [(record.trial_id, record.status, *encode(record)[1:]) for record in finished]
+        rows = [encode(record) for record in finished]
         self._write(
-            ("INSERT OR REPLACE INTO results VALUES (?, ?, ?, ?, ?, ?)", [(*row, _checksum(row)) for row in rows]),
+            ("INSERT OR REPLACE INTO results VALUES (?, ?, ?, ?, ?, ?)", rows),
             ("DELETE FROM starts WHERE trial_id = ?", [row[:1] for row in rows]),
         )
 
@@ -127,16 +109,22 @@ class Journal:
 
     def note(self, kind: str, key: str, value: Any) -> None:
         """Commit a piece of plain JSON that belongs to the run: ``("environment", device, {...})``."""
-        self._write(("INSERT OR REPLACE INTO notes VALUES (?, ?, ?)", [(kind, key, json.dumps(value))]))
+        row = (kind, key, json.dumps(value))
+        self._write(("INSERT OR REPLACE INTO notes VALUES (?, ?, ?, ?)", [(*row, compute_checksum(row))]))
 
     def notes(self, kind: str) -> dict[str, Any]:
-        """Every note of that kind, by key."""
-        rows = self._read("SELECT key, value FROM notes WHERE kind = ?", (kind,))
-        return {key: json.loads(value) for key, value in rows}
+        """Every valid note of that kind, by key (`ngbkit.sweep.notes`)."""
+        valid: dict[str, Any] = {}
+        for row in self._read("SELECT * FROM notes WHERE kind = ?", (kind,)):
+            try:
+                valid[row[1]] = notes.parse(kind, row[1], json.loads(_check("notes", row)[2]))
+            except (JournalError, ValueError, RecursionError) as error:
+                self._report_damage(f"{kind} {row[1]}", error)
+        return valid
 
     def statuses(self) -> dict[str, str]:
-        """The status of every trial that has a record."""
-        return dict(self._read("SELECT trial_id, status FROM results"))
+        """The status of every trial whose record is as it was written."""
+        return {row[0]: row[1] for row in self._read("SELECT * FROM results") if is_intact("results", row)}
 
     def unfinished(self, phase: str) -> Mapping[str, int]:
         """How often each trial entered that phase and its process ended within it; 0 for all others."""
@@ -144,18 +132,34 @@ class Journal:
             dict(self._read("SELECT trial_id, count(*) FROM starts WHERE phase = ? GROUP BY trial_id", (phase,)))
         )
 
-    def rows(self) -> Iterator[Row]:
-        """Every record as it is stored: see `Row`."""
-        yield from self._read("SELECT trial_id, record, latency, rounds FROM results")
+    def entries(self, trial_ids: Collection[str] | None = None) -> Iterator[Entry]:
+        """Every record that is valid, or those of some trials: no sample becomes a Python object."""
+        for row in self._read("SELECT * FROM results"):
+            if trial_ids is None or row[0] in trial_ids:
+                try:
+                    entry = _decode(row)
+                except NewerRecordError:
+                    raise
+                except JournalError as error:
+                    self._report_damage(row[0], error)
+                else:
+                    yield entry
 
-    def records(self) -> Iterator[Record]:
-        """Every record."""
-        for row in self.rows():
-            yield decode(row)
+    def records(self, trial_ids: Collection[str] | None = None) -> Iterator[Record]:
+        """Every record that is valid, or those of some trials."""
+        for record, latency, rounds in self.entries(trial_ids):
+            if isinstance(record, Measurement):
+                samples = tuple(np.asarray(latency).tolist())
+                yield replace(record, latency_s=samples, rounds=tuple(np.asarray(rounds).tolist()))
+            else:
+                yield record
+
+    def _report_damage(self, name: Any, reason: Exception) -> None:
+        self.damaged[schema.clean_line(str(name))] = str(reason)
 
     def close(self) -> None:
         """Let go of the file and of the fence; closing twice is fine."""
-        self._connection.close()
+        self._file.close()
         self._release()
 
     def _release(self) -> None:
@@ -166,17 +170,17 @@ class Journal:
     def _write(self, *statements: tuple[str, Sequence[tuple[Any, ...]]]) -> None:
         """Each statement with each of its rows, in one transaction."""
         try:
-            with self._connection:
+            with self._file.connection:
                 for statement, rows in statements:
-                    self._connection.executemany(statement, rows)
+                    self._file.connection.executemany(statement, rows)
         except sqlite3.Error as error:
-            raise _explain(error, self.path) from error
+            raise journal_file.explain(error, self.path) from error
 
     def _read(self, statement: str, parameters: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
         try:
-            yield from self._connection.execute(statement, parameters)
+            yield from journal_file.read_rows(self._file.connection, statement, parameters)
         except sqlite3.Error as error:
-            raise _explain(error, self.path) from error
+            raise journal_file.explain(error, self.path) from error
 
     def __enter__(self) -> Journal:
         return self
@@ -188,119 +192,44 @@ class Journal:
 
 
 def encode(record: Record) -> Row:
-    """A record as a journal keeps it."""
+    """Encode a record as the row of a journal: id, status, JSON, latencies as <f8, rounds as <i4, and the checksum."""
     data = records.to_json(record)
     latency = np.asarray(data.pop("latency_s", ()), dtype="<f8").tobytes()
     rounds = np.asarray(data.pop("rounds", ()), dtype="<i4").tobytes()
-    return record.trial_id, json.dumps(data, separators=(",", ":")), latency, rounds
+    row = (record.trial_id, record.status, json.dumps(data, separators=(",", ":")), latency, rounds)
+    return (*row, compute_checksum(row))
 
 
-def decode(row: Row) -> Record:
-    """The record of a row that `Journal.rows` gave."""
-    _, text, latency, rounds = row
-    data = json.loads(text)
-    if data.get("kind") == "measurement":
-        data["latency_s"] = np.frombuffer(latency, "<f8").tolist()
-        data["rounds"] = np.frombuffer(rounds, "<i4").tolist()
-    return records.from_json(data)
-
-
-def _checksum(row: tuple[Any, ...]) -> int:
-    return zlib.crc32(b"\0".join(part if isinstance(part, bytes) else str(part).encode() for part in row))
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    # The run's own thread writes; whoever shows results reads through a connection of its own.
-    return sqlite3.connect(path, timeout=30, check_same_thread=False)
-
-
-def _prepare(connection: sqlite3.Connection, path: Path) -> None:
-    path.chmod(0o600)
-    mode = "DELETE" if _file_system(path) in _NETWORK_FILE_SYSTEMS else "WAL"
-    connection.execute(f"PRAGMA journal_mode={mode}")
-    connection.execute("PRAGMA synchronous=FULL")
-    version = connection.execute("PRAGMA user_version").fetchone()[0]
-    if version > FORMAT:
-        raise JournalError(
-            f"{path} has journal format {version}; this ngbkit reads up to {FORMAT}. Install a newer ngbkit."
-        )
-    with connection:
-        connection.executescript(_SCHEMA)
-        connection.execute(f"PRAGMA user_version={FORMAT}")
-
-
-def _file_system(path: Path) -> str:
-    """The type of the file system that holds `path`, ``""`` where that is not known."""
+def _decode(row: Row) -> Entry:
+    """Decode a row; JournalError if it is not as it was written, or holds no record."""
+    trial_id, status, text, latency, rounds, _ = _check("results", row)
     try:
-        mounts = [line.split()[1:3] for line in Path("/proc/mounts").read_text().splitlines()]
-    except OSError:
-        return ""
-    holders = [(len(mount), kind) for mount, kind in mounts if path.absolute().is_relative_to(mount)]
-    return max(holders, default=(0, ""))[1]
+        data, samples, numbers = json.loads(text), np.frombuffer(latency, "<f8"), np.frombuffer(rounds, "<i4")
+    except (ValueError, RecursionError) as error:
+        raise JournalError(f"invalid record: {error}.") from None
+    if not isinstance(data, dict):
+        raise JournalError(f"invalid record: got {schema.describe(data)}; expected an object.")
+    record = records.from_json(data, samples=len(samples))
+    if (record.trial_id, record.status) != (trial_id, status):
+        raise JournalError(f"invalid record: got one of trial {record.trial_id}; expected {trial_id}.")
+    if len(samples) != len(numbers):
+        raise JournalError(f"invalid record: got {len(samples)} samples and {len(numbers)} rounds; expected as many.")
+    if not (np.isfinite(samples).all() and (samples >= 0).all() and (numbers >= 0).all()):
+        raise JournalError("invalid record: got samples or rounds that are no numbers of at least 0.")
+    return record, samples, numbers
 
 
-def _take_fence(path: Path) -> TextIO:
-    fence = open(path.with_name(path.name + ".lock"), "a+", opener=lambda name, flags: os.open(name, flags, 0o600))  # noqa: SIM115
+def _check(table: str, row: Row) -> Row:
+    if not is_intact(table, row):
+        raise JournalError("its checksum does not match what was written.")
+    return row
+
+
+def _is_readable(row: Row) -> bool:
     try:
-        fcntl.flock(fence, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        fence.seek(0)
-        holder = fence.read().strip() or "unknown"
-        fence.close()
-        raise FencedError(
-            f"the journal {path.name} is held by another process (pid {holder}): the run is still measured there. "
-            "Wait for it, or stop it, and try again."
-        ) from None
-    fence.truncate(0)
-    fence.write(str(os.getpid()))
-    fence.flush()
-    return fence
-
-
-def _is_damage(error: sqlite3.DatabaseError) -> bool:
-    return "malformed" in str(error) or "not a database" in str(error)
-
-
-def _salvage(path: Path) -> int:
-    """Set a damaged file aside and save what can be read of it into a new one; how many results were saved."""
-    damaged = path.with_name(path.name + ".damaged")
-    path.replace(damaged)
-    for rest in ("-wal", "-shm"):
-        remains = path.with_name(path.name + rest)
-        if remains.exists():
-            remains.replace(damaged.with_name(damaged.name + rest))
-    widths = {"starts": 3, "results": 6, "notes": 3}
-    with contextlib.closing(_connect(path)) as fresh, contextlib.closing(_connect(damaged)) as old:
-        _prepare(fresh, path)
-        with contextlib.suppress(sqlite3.DatabaseError):
-            # Lets a file be read that is shorter than its header says.
-            old.execute("PRAGMA writable_schema=ON")
-        return {table: _save_rows(old, fresh, table, width) for table, width in widths.items()}["results"]
-
-
-def _save_rows(old: sqlite3.Connection, fresh: sqlite3.Connection, table: str, width: int) -> int:
-    """Copy row by row, from either end: a page that is gone ends a scan, and the other scan gets what lies behind."""
-    places = ", ".join("?" * width)
-    saved = 0
-    for order in ("ASC", "DESC"):
-        try:
-            for row in old.execute(f"SELECT * FROM {table} ORDER BY rowid {order}"):
-                # A page that is gone may read as zeros.
-                if table == "results" and row[-1] != _checksum(row[:-1]):
-                    continue
-                with fresh:
-                    saved += fresh.execute(f"INSERT OR IGNORE INTO {table} VALUES ({places})", row).rowcount
-        except sqlite3.DatabaseError:
-            continue
-        break
-    return saved
-
-
-def _explain(error: sqlite3.Error, path: Path) -> JournalError:
-    text = str(error)
-    if "full" in text or "disk I/O" in text:
-        return JournalError(
-            f"the disk that holds {path} is full or failing ({text}). Nothing that was committed is lost: "
-            "free some space, then resume."
-        )
-    return JournalError(f"the journal {path} cannot be used: {text}.")
+        _decode(row)
+    except NewerRecordError:
+        raise
+    except JournalError:
+        return False
+    return True

@@ -21,10 +21,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
 from ngbkit.errors import JournalError
+from ngbkit.sweep import schema
+from ngbkit.sweep.schema import Count, Finite, Line, PositiveCount, Round, Seconds
 from ngbkit.sweep.variable import variable
 
 FORMAT = 4
-_READABLE = (1, 2, 3, 4)
 
 FailureStatus = Literal["failed", "timeout", "crashed", "out-of-memory", "not-equivalent", "unsupported"]
 Status = Literal[
@@ -64,15 +65,15 @@ class Contract:
         Anything else that a reader must know: ``"untuned"``.
     """
 
-    runtime: str
-    precision: str = "f32"
-    threads: int = 1
+    runtime: Line
+    precision: Line = "f32"
+    threads: Count = 1
     transfers: Literal["none", "included", "excluded"] = "none"
     synchronised: bool = True
-    overlap: int = 1
+    overlap: PositiveCount = 1
     clock: Literal["host", "events"] = "host"
     flushed: bool = False
-    notes: str = ""
+    notes: Line = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,13 +129,13 @@ class Measurement:
         Seconds since the epoch.
     """
 
-    trial_id: str
-    latency_s: tuple[float, ...]
-    rounds: tuple[int, ...]
-    compile_time_s: float = field(
+    trial_id: Line
+    latency_s: tuple[Seconds, ...]
+    rounds: tuple[Round, ...]
+    compile_time_s: Seconds = field(
         metadata=variable("compile_time", "s", "conversion and compilation time with empty caches")
     )
-    first_call_time_s: float = field(
+    first_call_time_s: Seconds = field(
         metadata=variable("first_call_time", "s", "time of the first call after compilation")
     )
     contract: Contract
@@ -143,7 +144,7 @@ class Measurement:
     max_abs_error: float = field(
         metadata=variable("max_abs_error", "1", "largest absolute error against the float64 reference")
     )
-    compile_time_warm_s: float | None = field(
+    compile_time_warm_s: Seconds | None = field(
         default=None,
         metadata=variable(
             "compile_time_warm",
@@ -152,62 +153,62 @@ class Measurement:
             "NaN where the compiler keeps none",
         ),
     )
-    calls_per_sample: int = field(
+    calls_per_sample: PositiveCount = field(
         default=1,
         metadata=variable(
             "calls_per_sample", "1", "calls in a row that a sample is the mean of", "above 1 for short calls"
         ),
     )
-    disturbed_samples: tuple[int, ...] = ()
-    disturbed_rounds: tuple[int, ...] = ()
+    disturbed_samples: tuple[Round, ...] = ()
+    disturbed_rounds: tuple[Round, ...] = ()
     interleaved: bool = field(
         default=True,
         metadata=variable(
             "interleaved", "1", "whether the compilers of the group took turns", "0 where memory did not hold them all"
         ),
     )
-    looks: int = field(
+    looks: Count = field(
         default=0,
         metadata=variable("looks", "1", "how often the stopping rule looked at the interval", "0 with fixed repeats"),
     )
-    foreign_percent: float | None = field(
+    foreign_percent: Finite | None = field(
         default=None,
         metadata=variable("foreign_percent", "%", "CPU use of other processes while measuring", "of all cores"),
     )
-    steal_percent: float | None = field(
+    steal_percent: Finite | None = field(
         default=None,
         metadata=variable(
             "steal_percent", "%", "time that the hypervisor gave others while measuring", "of that of all cores"
         ),
     )
-    cpu_percent: float | None = field(
+    cpu_percent: Finite | None = field(
         default=None, metadata=variable("cpu_percent", "%", "CPU use of the machine while measuring", "of all cores")
     )
-    process_cpu_percent: float | None = field(
+    process_cpu_percent: Finite | None = field(
         default=None,
         metadata=variable("process_cpu_percent", "%", "CPU use of the measuring process alone", "of all cores"),
     )
-    peak_memory_bytes: int | None = field(
+    peak_memory_bytes: Count | None = field(
         default=None, metadata=variable("peak_memory", "B", "peak resident memory of the measuring process")
     )
-    gpu_percent: float | None = field(
+    gpu_percent: Finite | None = field(
         default=None,
         metadata=variable("gpu_percent", "%", "use of the accelerator while measuring", "NaN where there is none"),
     )
-    gpu_memory_bytes: int | None = field(
+    gpu_memory_bytes: Count | None = field(
         default=None,
         metadata=variable(
             "gpu_memory", "B", "peak memory taken of the accelerator while measuring", "NaN where there is none"
         ),
     )
-    energy_j: float | None = field(
+    energy_j: Finite | None = field(
         default=None,
         metadata=variable(
             "energy", "J", "energy that the accelerator takes for one call", "NaN where it does not tell"
         ),
     )
     facts: Mapping[str, Any] = field(default_factory=dict)
-    started_at: float = 0.0
+    started_at: Seconds = 0.0
 
     status = "ok"
     error = ""
@@ -235,16 +236,20 @@ class Failure:
         Seconds since the epoch.
     """
 
-    trial_id: str
+    trial_id: Line
     status: FailureStatus
     stage: Stage
-    error: str
+    error: Line
     detail: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    started_at: float = 0.0
+    started_at: Seconds = 0.0
 
 
 Record = Measurement | Failure
+
+
+class NewerRecordError(JournalError):
+    """A newer ngbkit wrote a record: it is not damaged, and this ngbkit leaves it alone."""
 
 
 def to_json(record: Record) -> dict[str, Any]:
@@ -253,28 +258,54 @@ def to_json(record: Record) -> dict[str, Any]:
     return {"format": FORMAT, "kind": kind, **asdict(record)}
 
 
-def from_json(data: Mapping[str, Any]) -> Record:
-    """The record that `to_json` wrote.
+def from_json(data: Mapping[str, Any], *, samples: int | None = None) -> Record:
+    """The record that `to_json` wrote; every field is checked, and its texts are cleaned (`ngbkit.sweep.schema`).
+
+    Parameters
+    ----------
+    data
+        Plain JSON from anywhere.
+    samples
+        The number of samples, if they are kept beside the record and `data` has none.
 
     Raises
     ------
+    NewerRecordError
+        A newer ngbkit wrote it.
     JournalError
-        It is of a newer format, or it is not a record.
+        It is not a record.
     """
     fields = dict(data)
     version, kind = fields.pop("format", None), fields.pop("kind", None)
-    if version not in _READABLE:
-        raise JournalError(
+    if type(version) is int and version > FORMAT:
+        raise NewerRecordError(
             f"invalid record: got format {version!r}; expected at most {FORMAT}. Install a newer ngbkit."
         )
+    if type(version) is not int or version < 1:
+        raise JournalError(f"invalid record: got format {schema.describe(version)}; expected 1 to {FORMAT}.")
+    if not isinstance(kind, str) or kind not in _KINDS:
+        raise JournalError(f"invalid record: got kind {schema.describe(kind)}; expected 'measurement' or 'failure'.")
+    if samples is not None and kind == "measurement":
+        fields |= {"latency_s": (), "rounds": ()}
     try:
-        if kind == "failure":
-            return Failure(**fields)
-        if kind == "measurement":
-            fields["contract"] = Contract(**fields["contract"])
-            for name in {"latency_s", "rounds", "disturbed_samples", "disturbed_rounds"} & set(fields):
-                fields[name] = tuple(fields[name])
-            return Measurement(**fields)
-    except (TypeError, KeyError) as error:
+        record: Record = schema.parse(_KINDS[kind], fields)
+        if isinstance(record, Measurement):
+            _check_samples(record, len(record.latency_s) if samples is None else samples)
+    except schema.SchemaError as error:
         raise JournalError(f"invalid record of kind {kind!r}: {error}.") from error
-    raise JournalError(f"invalid record: got kind {kind!r}; expected 'measurement' or 'failure'.")
+    return record
+
+
+def _check_samples(record: Measurement, count: int) -> None:
+    """Check that the fields of a measurement fit its number of samples."""
+    if not count:
+        raise schema.SchemaError("latency_s: it has no sample; expected at least one")
+    if record.latency_s and len(record.rounds) != count:
+        raise schema.SchemaError(f"rounds: got {len(record.rounds)} for {count} samples; expected one round a sample")
+    if any(index >= count for index in record.disturbed_samples):
+        raise schema.SchemaError(
+            f"disturbed_samples: got {max(record.disturbed_samples)}; expected indices below {count}"
+        )
+
+
+_KINDS = {"measurement": Measurement, "failure": Failure}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sqlite3
 import statistics
 import subprocess
 import sys
@@ -311,13 +312,15 @@ def _report_completeness(run: Any) -> None:
     """Report missing, wrong and duplicate records of a finished scripted run."""
     from scripted import draw_samples
 
-    from ngbkit.sweep.journal import _connect, decode
+    from ngbkit.sweep.journal import Journal
 
     expected = {trial.id for trial in run.sweep.trials()}
-    with closing(_connect(run.folder / "journal.sqlite")) as journal:
+    path = run.folder / "journal.sqlite"
+    with closing(sqlite3.connect(path)) as connection:
         # A replaced record has a new number.
-        ((last_row,),) = journal.execute("SELECT max(rowid) FROM results")
-        decoded = [decode(row) for row in journal.execute("SELECT trial_id, record, latency, rounds FROM results")]
+        ((last_row,),) = connection.execute("SELECT max(rowid) FROM results")
+    with Journal(path, writable=False) as journal:
+        decoded = list(journal.records())
     correct = sum(
         record.trial_id in expected and getattr(record, "latency_s", ()) == draw_samples(record.trial_id)
         for record in decoded

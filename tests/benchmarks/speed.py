@@ -132,7 +132,7 @@ def measure_assembly() -> None:
     import ngbkit.metrics  # noqa: F401  registers the accessor `ngb`
     from ngbkit.api import Sweep
     from ngbkit.dataset import synthetic
-    from ngbkit.dataset.assembly import assemble_rows
+    from ngbkit.dataset.assembly import assemble_journal
     from ngbkit.sweep.journal import Journal
     from ngbkit.workloads.base import Workload
 
@@ -142,7 +142,7 @@ def measure_assembly() -> None:
     with tempfile.TemporaryDirectory() as folder, Journal(Path(folder) / "journal.sqlite") as journal:
         journal.finish(synthetic.make_records(sweep))
         with report_duration(f"a dataset of {len(sweep):,} trials from a journal", 5):
-            data = assemble_rows(sweep, journal.rows())
+            data = assemble_journal(sweep, journal)
     with report_duration("its BSR", 1):
         data.ngb.bsr()
 

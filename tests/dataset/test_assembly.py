@@ -1,6 +1,8 @@
 """Records into a dataset: dims, units, what is missing, and trees."""
 
 import json
+import sqlite3
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from ngbkit.api import Sweep
 from ngbkit.dataset import assembly as datasets
 from ngbkit.dataset import synthetic
 from ngbkit.errors import JournalError, UsageError
-from ngbkit.sweep import journal
+from ngbkit.sweep.journal import Journal
 from ngbkit.sweep.records import Contract, Failure, Measurement
 from ngbkit.sweep.trials import Trial
 from ngbkit.sweep.variables import VARIABLES
@@ -164,26 +166,50 @@ def test_arrays_do_as_well_as_tuples():
     xr.testing.assert_equal(datasets.assemble(grid, [measurement(trial, (2.0, 1.0))]), data)
 
 
-def test_rows_of_a_journal_give_the_same_dataset_as_records():
-    """The raw rows of a journal and the records that they hold give identical datasets."""
+def test_a_journal_gives_the_same_dataset_as_its_records(tmp_path):
+    """Whether its samples are arrays or tuples."""
     grid = sweep(network("a"), network("c", depth=(1, 2)))
     records = synthetic.make_records(grid, seed=3, failures=0.3)
-
-    rows = datasets.assemble_rows(grid, map(journal.encode, records), run_id="r")
+    with Journal(tmp_path / "journal.sqlite") as journal:
+        journal.finish(records)
+        data = datasets.assemble_journal(grid, journal, run_id="r")
 
     for path, node in datasets.nodes(datasets.assemble(grid, records, run_id="r")).items():
-        xr.testing.assert_equal(node, datasets.nodes(rows)[path])
+        xr.testing.assert_equal(node, datasets.nodes(data)[path])
 
 
-@pytest.mark.parametrize("cut", ["text", "samples"])
-def test_a_row_that_was_cut_short_is_an_error(cut):
-    """A row that was cut in the middle names its trial and says what to do."""
+def test_a_damaged_record_costs_its_own_trial_alone(tmp_path):
+    """The trial is pending, and a warning says so; the others are there."""
     grid = sweep()
-    trial_id, text, latency, rounds = journal.encode(measurement(grid.trials()[0]))
-    row = (trial_id, text[:40], latency, rounds) if cut == "text" else (trial_id, text, latency[:-3], rounds)
+    records = synthetic.make_records(grid)
+    with Journal(tmp_path / "journal.sqlite") as journal:
+        journal.finish(records)
+    with closing(sqlite3.connect(tmp_path / "journal.sqlite")) as connection, connection:
+        damaged = np.array(records[0].latency_s) * 2
+        connection.execute(
+            "UPDATE results SET latency = ? WHERE trial_id = ?", (damaged.tobytes(), records[0].trial_id)
+        )
+    with (
+        Journal(tmp_path / "journal.sqlite", writable=False) as journal,
+        pytest.warns(UserWarning, match=f"1 damaged entries.*{records[0].trial_id}.*ngbkit resume"),
+    ):
+        data = datasets.assemble_journal(grid, journal)
 
-    with pytest.raises(JournalError, match=f"invalid record of trial {trial_id}.*Measure that trial again"):
-        datasets.assemble_rows(grid, [row])
+    expected = datasets.assemble(grid, records[1:])
+    assert len(records) > 1
+    xr.testing.assert_equal(expected, data)
+
+
+def test_records_of_another_sweep_are_left_out_of_a_journals_dataset(tmp_path):
+    """With a warning that counts them."""
+    grid, other = sweep(), sweep(network("other"))
+    records = synthetic.make_records(grid)
+    with Journal(tmp_path / "journal.sqlite") as journal:
+        journal.finish([*records, *synthetic.make_records(other)])
+        with pytest.warns(UserWarning, match=f"{len(other)} records of trials that are not part of its sweep"):
+            data = datasets.assemble_journal(grid, journal)
+
+    xr.testing.assert_equal(datasets.assemble(grid, records), data)
 
 
 def test_samples_without_their_rounds_are_an_error():

@@ -99,7 +99,8 @@ def _concat_points(data: Data, trials: pd.DataFrame) -> pd.DataFrame:
         environments = ratios.read_environments(node) | environments
     roofs: list[dict[str, Any]] = []
     for device, intensities in trials.groupby("device", sort=False)["intensity"]:
-        if peaks := environments.get(str(device), {}).get("peaks"):
+        peaks = environments.get(str(device), {}).get("peaks") or {}
+        if peaks.get("flops") and peaks.get("bytes_per_s"):
             flops, bytes_per_s = float(peaks["flops"]), float(peaks["bytes_per_s"])
             ridge = flops / bytes_per_s
             left, right = min(intensities.min(), ridge) / _MARGIN, max(intensities.max(), ridge) * _MARGIN
