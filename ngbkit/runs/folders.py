@@ -24,7 +24,8 @@ from ngbkit.workloads.base import hash_json
 if TYPE_CHECKING:
     import xarray as xr
 
-FORMAT = 1
+FORMAT = 2
+"""In format 1 the metadata had no hash."""
 _METADATA = "run.json"
 _RUN_ID = re.compile(r"\w[\w.-]*", re.ASCII)
 _REMEDY = "Restore it from a copy; the journal beside it holds the measurements."
@@ -136,12 +137,12 @@ def load_metadata(folder: Path) -> dict[str, Any]:
         content = json.loads((folder / _METADATA).read_text(encoding="utf-8"))
         metadata: dict[str, Any] = schema.parse(_Metadata, content)
         expected = content.pop("hash", None)
-        is_intact = expected is None or expected == hash_json(content)
+        is_intact = metadata["format"] == 1 or expected == hash_json(content)
     except (OSError, ValueError, RecursionError) as error:
         raise JournalError(f"the {_METADATA} of run {folder.name} cannot be read: {error}. {_REMEDY}") from None
-    if metadata["format"] != FORMAT:
+    if not 1 <= metadata["format"] <= FORMAT:
         raise JournalError(
-            f"run {folder.name} has format {metadata['format']}; expected {FORMAT}. Install a newer ngbkit."
+            f"run {folder.name} has format {metadata['format']}; expected 1 to {FORMAT}. Install a newer ngbkit."
         )
     if not is_intact or not _RUN_ID.fullmatch(metadata.get("id", folder.name)):
         raise JournalError(f"the {_METADATA} of run {folder.name} is not as it was written. {_REMEDY}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from ngbkit import options
 from ngbkit.api import Sweep
 from ngbkit.dataset import synthetic
 from ngbkit.predictor.forecast import expected
-from ngbkit.runs import FORMAT
+from ngbkit.runs.folders import build_metadata
 from ngbkit.sweep.journal import Journal
 from ngbkit.sweep.records import Measurement
 from ngbkit.workloads.base import Workload
@@ -30,7 +29,7 @@ def earlier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Measurement
     sweep = build_sweep()
     folder = options.get_state_dir() / "runs" / "20300101-000000-abcd"
     folder.mkdir(parents=True)
-    (folder / "run.json").write_text(json.dumps({"format": FORMAT, "created": time.time(), "sweep": sweep.to_json()}))
+    (folder / "run.json").write_text(json.dumps(build_metadata(folder.name, sweep)))
     measurements = [record for record in synthetic.make_records(sweep) if isinstance(record, Measurement)]
     with Journal(folder / "journal.sqlite") as journal:
         journal.finish(measurements)
