@@ -17,7 +17,7 @@ from ngbkit.files import Store
 from ngbkit.sweep import schema
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.journal import Journal
-from ngbkit.sweep.schema import Range
+from ngbkit.sweep.schema import Line, Range
 from ngbkit.sweep.trials import ANCHOR
 from ngbkit.workloads.base import hash_json
 
@@ -33,10 +33,14 @@ _REMEDY = "Restore it from a copy; the journal beside it holds the measurements.
 _LATEST = 253402300799
 
 
-class _Metadata(TypedDict):
+class _Required(TypedDict):
     format: int
     created: Annotated[float, Range(0, _LATEST)]
     sweep: Mapping[str, Any]
+
+
+class _Metadata(_Required, total=False):
+    id: Line
 
 
 def find(run_id: str) -> Path:

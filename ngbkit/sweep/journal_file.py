@@ -88,12 +88,13 @@ def open_for_writing(path: Path, is_readable: IsReadable) -> JournalFile:
 def open_for_reading(path: Path) -> JournalFile:
     """Open a file for a reader, beside its writer or on a disk that is read-only; of a damaged one what can be read."""
     file = _open_shared(path)
+    source = Path(file.copy.name, path.name) if file.copy is not None else path
     try:
         _check_format(file.connection, path)
         if _check_integrity(file.connection) and not _find_missing_tables(file.connection):
             return file
     except sqlite3.Error as error:
-        if not _is_damage(error, path):
+        if not _is_damage(error, source):
             file.close()
             raise
     except BaseException:
@@ -101,7 +102,6 @@ def open_for_reading(path: Path) -> JournalFile:
         raise
     memory = _connect(":memory:")
     memory.executescript(_SCHEMA)
-    source = Path(file.copy.name, path.name) if file.copy is not None else path
     file.connection.close()
     salvaged = _salvage(source, memory)
     return JournalFile(memory, salvaged, file.copy)
@@ -175,13 +175,10 @@ def _open_shared(path: Path) -> JournalFile:
     try:
         connection.execute("PRAGMA schema_version").fetchone()
         return JournalFile(connection)
-    except sqlite3.OperationalError as error:
-        is_locked = "locked" in str(error)
-        if is_locked or (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
+    except sqlite3.DatabaseError as error:
+        if not any(text in str(error) for text in ("unable to open", "readonly")):
             return JournalFile(connection)
         connection.close()
-    except sqlite3.DatabaseError:
-        return JournalFile(connection)
     copy = tempfile.TemporaryDirectory(prefix="ngbkit-journal-")
     try:
         _copy(path, Path(copy.name, path.name))

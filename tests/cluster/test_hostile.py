@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from ngbkit.cluster import engines, replies
 from ngbkit.cluster.engine import Engine
 from ngbkit.cluster.replies import ReplyError
 from ngbkit.errors import DeviceError
+from ngbkit.sweep import records
+from ngbkit.sweep.records import Contract, Failure, Measurement
 from ngbkit.workloads.base import Workload
 
 # Runs on the engine.
@@ -121,6 +124,23 @@ plan.run = run
     assert {"pending"} == set(runs.load_dataset(run.folder)["status"].values.ravel())
 
 
+MEASUREMENT = records.to_json(
+    Measurement(
+        trial_id="trial",
+        latency_s=(0.1, 0.2),
+        rounds=(0, 1),
+        compile_time_s=1.0,
+        first_call_time_s=0.1,
+        contract=Contract(runtime="torch eager"),
+        rmse=1e-7,
+        baseline_rmse=1e-7,
+        max_abs_error=1e-6,
+    )
+)
+FAILURE = records.to_json(Failure(trial_id="trial", status="failed", stage="compile", error="no"))
+NESTED = json.loads('{"a":' * 100 + "1" + "}" * 100)
+
+
 def parse(event: dict[str, Any]) -> dict[str, Any] | None:
     """Parse an event of a device with one trial."""
     return replies.parse_event("far", json.dumps(event), {"trial"})
@@ -147,12 +167,55 @@ def test_texts_of_a_device_are_sanitized() -> None:
         {"kind": "round", "text": "x", "done": "3", "total": 5, "trial_ids": []},
         {"kind": "round", "text": "x", "done": True, "total": 5, "trial_ids": []},
         {"kind": "salvaged", "records": None, "journal": "x"},
+        {"kind": "salvaged", "records": 10**400, "journal": "x"},
+        {"kind": "stage", "text": ["x"]},
+        {"kind": "facts", "key": '["net", {}]', "value": {"parameters": "many"}},
+        {"kind": "environment", "key": "far", "value": {"conditions": False}},
+        {"kind": "environment", "key": "far", "value": {"chip": "x" * 5_000_000}},
+        {"kind": "record", "record": {**FAILURE, "error": []}},
+        {"kind": "record", "record": {**FAILURE, "facts": "x"}},
+        {"kind": "record", "record": {**FAILURE, "status": "splendid"}},
+        {"kind": "record", "record": {**FAILURE, "stage": ["compile"]}},
+        {"kind": "record", "record": {**FAILURE, "facts": NESTED}},
+        {"kind": "record", "record": {**MEASUREMENT, "latency_s": ["1"]}},
+        {"kind": "record", "record": {**MEASUREMENT, "latency_s": [], "rounds": []}},
+        {"kind": "record", "record": {**MEASUREMENT, "rounds": [0]}},
+        {"kind": "record", "record": {**MEASUREMENT, "rounds": [0, 2**31]}},
+        {"kind": "record", "record": {**MEASUREMENT, "disturbed_samples": [2]}},
+        {"kind": "record", "record": {**MEASUREMENT, "contract": {"runtime": 3}}},
     ],
+    ids=lambda event: str(event)[:60],
 )
 def test_an_invalid_event_is_refused(event: dict[str, Any]) -> None:
     """The error names the device."""
     with pytest.raises(ReplyError, match="device far"):
         parse(event)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "NaN", "[" * 100_000, "x" * (replies.MAX_MESSAGE_BYTES + 1)])
+def test_an_event_that_is_no_object_of_limited_size_is_refused(text: str) -> None:
+    """The error names the device."""
+    with pytest.raises(ReplyError, match="invalid message from device far"):
+        replies.parse_event("far", text, {"trial"})
+
+
+def test_a_valid_record_is_taken_as_it_is() -> None:
+    """With the numbers that JSON lacks."""
+    event = parse({"kind": "record", "record": {**MEASUREMENT, "rmse": math.inf}})
+
+    assert event is not None
+    assert records.from_json({**MEASUREMENT, "rmse": math.inf}) == records.from_json(event["record"])
+
+
+def test_texts_of_a_failure_and_of_an_environment_are_sanitized() -> None:
+    """They are printed on a terminal."""
+    failed = parse({"kind": "record", "record": {**FAILURE, "error": "\x1b[2Jgone\n", "detail": "a\nb\x1b[0m\x07"}})
+    observed = parse({"kind": "environment", "key": "far", "value": {"conditions": {"warnings": ["\x1b]0;x\x07hot"]}}})
+
+    assert failed is not None
+    assert observed is not None
+    assert ("gone ", "a\nb ") == (failed["record"]["error"], failed["record"]["detail"])
+    assert ["hot"] == observed["value"]["conditions"]["warnings"]
 
 
 def test_the_progress_of_tuning_is_clamped() -> None:

@@ -119,7 +119,15 @@ def _refusing(task: Task) -> Program:
 
 
 def _raising(task: Task) -> Program:
-    raise RuntimeError("no kernel for Frobnicate" if task.options["kind"] == "refusal" else "it fell over")
+    raise RuntimeError(_MESSAGES[task.options["kind"]])
+
+
+_MESSAGES = {
+    "error": "it fell over",
+    "refusal": "no kernel for Frobnicate",
+    # Half of a surrogate pair, which no encoding has, and what clears a terminal.
+    "hostile": "it \ud800 fell \x1b[2Jover",
+}
 
 
 def _slow(task: Task) -> Program:
@@ -172,9 +180,7 @@ WRONG = _compiler("wrong", _wrong)
 ZEROED = _compiler("zeroed", _zeroed)
 LOWERED = _compiler("lowered", _lowered)
 REFUSING = _compiler("refusing", _refusing)
-RAISING = _compiler(
-    "raising", _raising, kind=Option(default="error", help="how it raises", choices=("error", "refusal"))
-)
+RAISING = _compiler("raising", _raising, kind=Option(default="error", help="how it raises", choices=tuple(_MESSAGES)))
 SLOW = _compiler("slow", _slow, seconds=Option(default=0.05, help="how long a call takes at least"))
 SEARCHING = _compiler(
     "searching",

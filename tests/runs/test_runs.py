@@ -261,6 +261,18 @@ def test_a_truncated_device_journal_costs_no_record(mlp: Workload, state_dir: Pa
     assert len(resumed.sweep) == len(after)
 
 
+def test_an_error_of_any_text_costs_its_own_trial_alone(mlp: Workload) -> None:
+    """What no encoding has, and what a terminal would obey, is replaced in it."""
+    run = Sweep(mlp, ["identity", 'raising{"kind":"hostile"}'], [1], repeats=3, threads=1).start()
+    data = run.result()
+    (failure,) = run.failures()
+
+    assert ["ok", "failed"] == data["status"].values.ravel().tolist()
+    assert "RuntimeError: it   fell over" == failure.error
+    assert "raise RuntimeError" in failure.detail
+    assert failure.detail.translate({ord("\n"): None}).isprintable()
+
+
 STEPS = [(Dispatch, "_start"), (Engine, "hello"), (Engine, "push"), (Engine, "submit"), (Dispatch, "_follow")]
 
 

@@ -1,0 +1,121 @@
+"""Folders of runs: a damaged one is an error of its own, and is in nobody's way."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ngbkit import runs
+from ngbkit.api import Sweep
+from ngbkit.commands import listing
+from ngbkit.dataset import synthetic
+from ngbkit.errors import JournalError
+from ngbkit.runs.folders import build_metadata, load_metadata
+from ngbkit.runs.progress_display import list_warnings
+from ngbkit.runs.run import Run
+from ngbkit.sweep.journal import Journal
+from ngbkit.workloads.base import Workload
+
+SWEEP = Sweep([Workload(name="net", source="timm", spec={"name": "net"})], ["identity", "openvino"], [1, 4], repeats=5)
+
+
+def make_run(state_dir: Path, run_id: str, metadata: Any = None) -> Path:
+    """Make the folder of a measured run, with this content of run.json."""
+    folder = state_dir / "runs" / run_id
+    folder.mkdir(parents=True)
+    content = (
+        metadata if isinstance(metadata, bytes) else json.dumps(metadata or build_metadata(run_id, SWEEP)).encode()
+    )
+    (folder / "run.json").write_bytes(content)
+    with Journal(folder / "journal.sqlite") as journal:
+        journal.finish(synthetic.make_records(SWEEP))
+    return folder
+
+
+def double_a_sample(path: Path) -> None:
+    """Flip the one bit that doubles the first sample of a record."""
+    content, sample = path.read_bytes(), np.float64(synthetic.make_records(SWEEP)[0].latency_s[0])
+    path.write_bytes(content.replace(sample.tobytes(), (2 * sample).tobytes(), 1))
+
+
+def change(**fields: Any) -> bytes:
+    """The metadata of a run of format 1, which has no hash, with other fields."""
+    metadata = {"format": 1, "id": "b", "created": 0, "sweep": SWEEP.to_json()}
+    return json.dumps({**metadata, **fields}).encode()
+
+
+DAMAGED = {
+    "a list": b"[]",
+    "nested": b"[" * 100_000,
+    "empty": b"",
+    "bytes": b"\xff\xfe",
+    "null": b"null",
+    "a late date": change(created=1e300),
+    "no date": change(created=None),
+    "an id that leads elsewhere": change(id="../other"),
+    "an id that is null": change(id=None),
+    "a sweep that is a list": change(sweep=[]),
+    "a sweep without workloads": change(sweep={}),
+    "a workload that is a number": change(sweep={**SWEEP.to_json(), "workloads": [3]}),
+    "a format that is a text": change(format="1"),
+    "no hash": change(format=2),
+}
+
+
+@pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED)
+def test_a_damaged_run_is_an_error_of_its_own(state_dir: Path, content: bytes) -> None:
+    """The others are listed, the latest first."""
+    for name in ("a", "c"):
+        make_run(state_dir, name)
+    folder = make_run(state_dir, "b", content)
+
+    assert ["c", "a"] == [row["run"] for row in listing.list_runs()]
+    with pytest.raises(JournalError, match="run b"):
+        runs.read_sweep(folder)
+
+
+def test_metadata_that_were_changed_are_refused(state_dir: Path) -> None:
+    """Even if they are valid: another batch size would be another sweep."""
+    metadata = build_metadata("a", SWEEP)
+    metadata["sweep"]["batch_sizes"] = [1, 5]
+    folder = make_run(state_dir, "a", metadata)
+
+    with pytest.raises(JournalError, match=r"run\.json of run a is not as it was written\. Restore it"):
+        runs.read_sweep(folder)
+
+
+def test_metadata_are_loaded_as_they_were_built(state_dir: Path) -> None:
+    """Those of a run of format 1 too."""
+    first, second = make_run(state_dir, "a"), make_run(state_dir, "b", change())
+
+    assert "a" == load_metadata(first)["id"]
+    assert SWEEP.to_json() == runs.read_sweep(first).to_json() == runs.read_sweep(second).to_json()
+
+
+def test_a_damaged_journal_is_resumed_with_a_warning(state_dir: Path) -> None:
+    """What is lost is measured again."""
+    folder = make_run(state_dir, "a")
+    double_a_sample(folder / "journal.sqlite")
+    run = Run(SWEEP, "a", folder, (), {})
+    (warning,) = list_warnings(run)
+    run._journal.close()
+
+    assert warning.startswith("journal: it was damaged; 3 of its records were recovered")
+    assert 3 == len(run.statuses)
+
+
+def test_a_damaged_journal_is_shown_with_a_warning(state_dir: Path) -> None:
+    """And not changed by that."""
+    folder = make_run(state_dir, "a")
+    double_a_sample(folder / "journal.sqlite")
+    copy = shutil.copy(folder / "journal.sqlite", folder / "copy")
+
+    with pytest.warns(UserWarning, match=r"1 damaged entries.*`ngbkit resume` measures them"):
+        data = runs.load_dataset(folder)
+    assert {"ok", "pending"} == set(data["status"].values.ravel())
+    assert Path(copy).read_bytes() == (folder / "journal.sqlite").read_bytes()
