@@ -22,6 +22,9 @@ BASELINE = "identity"
 ANCHOR = "anchor-"
 """How the id of an anchor begins: see `Trial`."""
 
+# A quoted text without its end reaches to the end, so that no text is read twice.
+_MARKS = re.compile(r'[{},]|"(?:[^"\\]|\\.)*"?', re.DOTALL)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
@@ -109,5 +112,14 @@ def facts_key(workload: str, factors: Mapping[str, Any]) -> str:
 
 
 def split_labels(text: str) -> list[str]:
-    """The labels in ``'identity,openvino{"hint":"throughput"}'``; a comma inside braces separates nothing."""
-    return [part.strip() for part in re.split(r",(?![^{]*\})", text) if part.strip()]
+    """The labels in ``'identity,openvino{"hint":"throughput"}'``; a comma inside braces or quotes separates nothing."""
+    labels, start, depth = [], 0, 0
+    for mark in _MARKS.finditer(text):
+        if mark[0] == "{":
+            depth += 1
+        elif mark[0] == "}":
+            depth = max(0, depth - 1)
+        elif mark[0] == "," and not depth:
+            labels.append(text[start : mark.start()])
+            start = mark.end()
+    return [label.strip() for label in (*labels, text[start:]) if label.strip()]

@@ -126,6 +126,21 @@ def test_a_comma_within_options_separates_nothing() -> None:
     assert ["identity", 'openvino{"hint":"throughput","precision":"f32"}', "tvm"] == split_labels(text)
 
 
+@pytest.mark.parametrize(
+    "label", ['c{"a":1,"b":{"c":2,"d":3}}', 'c{"a":"},{","b":"\\",{"}', "c{a:1,b:2}", 'c{"a":","', "c}"]
+)
+def test_a_label_is_never_torn(label: str) -> None:
+    """Braces may be nested, and braces inside a JSON string are none; quotes may be missing."""
+    assert ["identity", label] == split_labels(f"identity,{label}")
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("unit", ["a,", ",", "{,", '{"\\"', ",{}"])
+def test_a_line_of_a_megabyte_is_split(unit: str) -> None:
+    """In one pass: a second look at the rest of the line for each comma would take hours."""
+    assert 1_000_000 // len(unit) >= len(split_labels(unit * (1_000_000 // len(unit))))
+
+
 @given(hint=st.sampled_from(["latency", "throughput"]), precision=st.sampled_from(["f32", "bf16", "f16"]))
 def test_a_label_reads_back_as_the_choice_that_it_names(hint: str, precision: str) -> None:
     """Whatever the order in which options were written."""
