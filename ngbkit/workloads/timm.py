@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 Size = int | tuple[int, int]
 
+# The arguments of timm.create_model that load weights, beside those that begin with "pretrained".
+_LOADING = ("cache_dir", "checkpoint_path")
+_NAME = re.compile(r"\w+(\.\w+)?")
 _REGISTERED = re.compile(r"^@register_model\b.*\n(?:@.*\n)*def (\w+)\(", re.MULTILINE)
 
 
@@ -53,11 +56,7 @@ def model(architecture: str, *, img_size: Size | None = None, name: str | None =
     >>> model("resnet18", img_size=160).name
     'resnet18{"img_size":160}'
     """
-    if "pretrained" in kwargs:
-        raise WorkloadError("invalid argument pretrained: weights are random, and nothing is downloaded. Omit it.")
-    names = list_names()
-    if names and architecture.partition(".")[0] not in names:
-        raise UnknownNameError("timm network", architecture, names, "timm.list_models() lists them all.")
+    _check(architecture, kwargs)
     size = None if img_size is None else _parse_size(img_size)
     label = labels.join(architecture, {**kwargs, **({} if img_size is None else {"img_size": img_size})})
     spec = {"architecture": architecture, "img_size": size, "kwargs": kwargs}
@@ -77,6 +76,7 @@ def list_names() -> frozenset[str]:
 def build(workload: Workload, factors: Factors) -> Network:  # noqa: ARG001  a timm network varies no factor
     """Build the network, its weights drawn from the option `seed`."""
     spec, seed = workload.spec, options.get_options()["seed"]
+    _check(spec["architecture"], spec["kwargs"])  # the description may be another machine's
     with seed_generators(seed):
         module = _create(spec["architecture"], spec["img_size"], spec["kwargs"]).eval()
     channels, *published = module.pretrained_cfg["input_size"]
@@ -115,6 +115,20 @@ SOURCE = Source(
     complete=complete,
     preload=("torch", "timm"),
 )
+
+
+def _check(architecture: str, kwargs: Mapping[str, Any]) -> None:
+    """Refuse all that would load weights from a file or a network: torch may unpickle these, and a pickle runs code."""
+    loading = sorted(name for name in kwargs if name in _LOADING or name.startswith("pretrained"))
+    if loading:
+        raise WorkloadError(
+            f"invalid argument {', '.join(loading)} of {architecture}: weights are random, and nothing is downloaded or "
+            "loaded from files. Omit it; for trained weights, build the network in a cell or with ngbkit.from_module."
+        )
+    names = list_names()
+    # A name such as local-dir:/path or hf-hub:owner/network is of no network that timm itself defines.
+    if not _NAME.fullmatch(architecture) or (names and architecture.partition(".")[0] not in names):
+        raise UnknownNameError("timm network", architecture, names, "timm.list_models() lists them all.")
 
 
 def _parse_size(size: Any) -> list[int]:

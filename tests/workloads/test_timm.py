@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
+from pathlib import Path
+
 import pytest
 import torch
 
-from ngbkit.errors import UnknownNameError, WorkloadError
+from ngbkit.errors import UnknownNameError, UsageError, WorkloadError
 from ngbkit.workloads import timm
 from ngbkit.workloads.base import Workload
 
@@ -76,6 +79,9 @@ def test_an_invalid_argument_lists_the_valid_ones() -> None:
         ({"img_size": (224,)}, "a height and a width"),
         ({"pretrained": True}, "weights are random"),
         ({"act_layer": torch.nn.ReLU}, "expected numbers, strings"),
+        ({"checkpoint_path": "weights.pth"}, "invalid argument checkpoint_path of resnet18: .* loaded from files"),
+        ({"pretrained_cfg": {"file": "weights.pth"}}, "invalid argument pretrained_cfg"),
+        ({"cache_dir": ".", "pretrained_cfg_overlay": {"url": "x"}}, "argument cache_dir, pretrained_cfg_overlay"),
     ],
 )
 def test_invalid_arguments_are_rejected_at_once(arguments: dict[str, object], message: str) -> None:
@@ -88,3 +94,37 @@ def test_arguments_that_are_not_json_show_the_form() -> None:
     """The error of an invalid label shows a valid one."""
     with pytest.raises(WorkloadError, match=r'expected JSON, such as resnet18\{"argument":value\}'):
         timm.parse("resnet18{img_size:160}")
+
+
+@pytest.mark.parametrize(
+    ("architecture", "kwargs"),
+    [("test_resnet", {"checkpoint_path": "x.pth"}), ("local-dir:x", {}), ("hf-hub:x/y", {}), ("local-dir:x.y", {})],
+)
+def test_a_device_loads_no_weights(
+    architecture: str, kwargs: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A description from elsewhere is checked where it is built: torch never opens a file that it names."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "config.json").write_text('{"architecture": "test_resnet"}')
+    monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("torch.load was reached"))
+    spec = {"architecture": architecture, "img_size": None, "kwargs": kwargs}
+    (tmp_path / "x.pth").touch()
+
+    with pytest.raises(UsageError, match="invalid argument checkpoint_path|unknown timm network"):
+        timm.build(Workload(name="x", source="timm", spec=spec), {})
+
+
+def test_no_argument_of_timm_loads_a_file_unnoticed() -> None:
+    """Each argument that timm itself takes, beside those of a network, is refused or known to load nothing."""
+    from timm.models import build_model_with_cfg, create_model
+
+    harmless = {"scriptable", "exportable", "no_jit", "model_cfg", "feature_cfg", "kwargs_filter"}
+    own = {"model_name", "model_cls", "variant", "kwargs"}
+    functions = (create_model, build_model_with_cfg)
+    arguments = {name for function in functions for name in inspect.signature(function).parameters} - own - harmless
+
+    assert len(arguments) > 5
+    for name in arguments:
+        with pytest.raises(WorkloadError, match=f"invalid argument {name} of test_resnet"):
+            timm.model("test_resnet", **{name: "x"})
