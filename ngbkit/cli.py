@@ -213,10 +213,10 @@ def _export(args: argparse.Namespace) -> int:
 def _read(source: str) -> Data:
     """The dataset of a file, or of a run."""
     from ngbkit import runs
-    from ngbkit.dataset import storage
+    from ngbkit.dataset import schema, storage
 
     is_file = source.endswith(".nc") or Path(source).is_file()
-    return storage.load(source) if is_file else runs.load_dataset(runs.find(source))
+    return schema.require_run(storage.load(source), source) if is_file else runs.load_dataset(runs.find(source))
 
 
 def _kernels(args: argparse.Namespace) -> int:

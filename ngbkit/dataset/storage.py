@@ -10,6 +10,7 @@ from pathlib import Path
 
 import xarray as xr
 
+from ngbkit.dataset import netcdf
 from ngbkit.errors import MissingDependencyError, UsageError
 
 Data = xr.Dataset | xr.DataTree
@@ -61,9 +62,8 @@ def load(path: str | os.PathLike[str]) -> Data:
         raise UsageError(f"there is no file {source}. Check the name, or save a dataset there first.")
     _require_h5py()
     try:
-        with xr.open_datatree(source, engine="h5netcdf") as tree:
-            datasets = {node.path: _plain(node.to_dataset().load()) for node in tree.subtree}
-    except (OSError, ValueError) as error:
+        datasets = {path: _plain(dataset) for path, dataset in netcdf.read(source).items()}
+    except netcdf.UnreadableError as error:
         raise UsageError(f"{source} does not read as a netCDF file: {error}. Save the dataset again.") from error
     return datasets["/"] if len(datasets) == 1 else xr.DataTree.from_dict(datasets)
 

@@ -2,13 +2,15 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
+import h5py
 import pytest
 import xarray as xr
 
 from ngbkit.api import Sweep
 from ngbkit.dataset import assembly as datasets
-from ngbkit.dataset import synthetic
+from ngbkit.dataset import netcdf, synthetic
 from ngbkit.errors import MissingDependencyError, UsageError
 from ngbkit.workloads.base import Workload
 
@@ -131,6 +133,85 @@ def test_what_is_not_a_dataset_is_refused(tmp_path):
             datasets.load(path)
     with pytest.raises(UsageError, match="there is no file"):
         datasets.load(tmp_path / "missing.nc")
+
+
+def link_to_itself(file: h5py.File) -> None:
+    file["a/loop"] = file["/"]
+
+
+def link_softly(file: h5py.File) -> None:
+    file["b"] = h5py.SoftLink("/a")
+
+
+def link_to_a_file(file: h5py.File) -> None:
+    file["b"] = h5py.ExternalLink("/etc/passwd", "/")
+
+
+def nest(file: h5py.File) -> None:
+    file.create_group("/".join(["g"] * 200))
+
+
+def ask_for_much(file: h5py.File) -> None:
+    file.create_dataset("x", (5_000_000_000,), "f8", chunks=(1000,))
+
+
+def store_elsewhere(file: h5py.File) -> None:
+    file.create_dataset("x", (10,), "u1", external=[("/etc/hostname", 0, 10)])
+
+
+def view_another_file(file: h5py.File) -> None:
+    layout = h5py.VirtualLayout((5,), "f8")
+    layout[:] = h5py.VirtualSource("other.h5", "x", (5,))
+    file.create_virtual_dataset("x", layout)
+
+
+def refer(file: h5py.File) -> None:
+    file.attrs.create("x", file["a"].ref, dtype=h5py.ref_dtype)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (link_to_itself, "is a link to another part of the file"),
+        (link_softly, "b is a link to another file or another part"),
+        (link_to_a_file, "b is a link to another file"),
+        (nest, "its groups are nested more than 16 deep"),
+        (ask_for_much, r"it asks for 37\.3 GiB; the most is 8 GiB"),
+        (store_elsewhere, "the values of /x are in another file"),
+        (view_another_file, "the values of /x are in another file"),
+        (refer, "h5r.Reference"),
+    ],
+)
+def test_a_file_reads_nothing_but_itself(tmp_path, spoil, reason):
+    """A link, values in another file, endless groups and absurd sizes are refused before anything is read."""
+    path = tmp_path / "run.nc"
+    with h5py.File(path, "w") as file:
+        file.create_group("a")
+        spoil(file)
+
+    with pytest.raises(UsageError, match=f"does not read as a netCDF file: .*{reason}"):
+        datasets.load(path)
+
+
+@pytest.mark.parametrize(
+    ("program", "reason"),
+    [
+        ("while True: pass", "HDF5 finds no end of it"),
+        ("import signal; os.kill(os.getpid(), signal.SIGSEGV)", r"HDF5 crashes on it \(signal 11\)"),
+        ("bytearray(4 << 30)", "it asks for more memory than its content needs"),
+        ("raise SystemExit(3)", "its reader ended with 3"),
+    ],
+)
+def test_a_reader_that_hangs_or_crashes_is_an_error(tmp_path, monkeypatch, program, reason):
+    """What HDF5 does to its process never reaches this one: the limits of the child hold, and the error names them."""
+    path = datasets.save(made(network("a")), tmp_path / "run.nc")
+    child = tmp_path / "netcdf_child.py"
+    text = Path(netcdf._CHILD).read_text().replace("_CPU_BYTES_PER_S = 10,", "_CPU_BYTES_PER_S = 1,")
+    child.write_text(text.replace("        size = _measure(source)\n", f"        {program}\n        size = 0\n"))
+    monkeypatch.setattr(netcdf, "_CHILD", str(child))
+
+    with pytest.raises(UsageError, match=f"does not read as a netCDF file: {reason}"):
+        datasets.load(path)
 
 
 def test_without_h5py_the_error_names_the_extra(tmp_path, monkeypatch):

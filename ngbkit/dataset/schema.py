@@ -1,0 +1,77 @@
+"""What the dataset of a run consists of, checked where a file may be of anything else."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from ngbkit.dataset.assembly import nodes
+from ngbkit.dataset.storage import Data
+from ngbkit.errors import UsageError
+from ngbkit.sweep.records import STATUSES
+from ngbkit.sweep.variables import COORDINATES, DIMS, VARIABLES
+
+_TEXT_DIMS = ("device", "workload", "compiler")
+_JSON_ATTRIBUTES = ("sweep", "environments", "facts")
+_JSON_VARIABLES = ("contract", "facts")
+
+
+def require_run(data: Data, source: str) -> Data:
+    """Return the dataset of a run, which was read from `source`; `UsageError` if it is another or a damaged one."""
+    try:
+        datasets = nodes(data)
+        if not datasets:
+            raise ValueError("it has no variables")
+        for dataset in datasets.values():
+            _check(dataset)
+    except ValueError as error:
+        raise UsageError(f"{source} is not the dataset of a run: {error}. Name a file that ngbkit saved.") from error
+    return data
+
+
+def _check(dataset: xr.Dataset) -> None:
+    """Raise a `ValueError` with the reason why a dataset is none of a run."""
+    missing = [name for name in ("latency", "status", *DIMS[:-1]) if name not in dataset.variables]
+    if missing:
+        raise ValueError(f"it has no {' and no '.join(missing)}")
+    for dim in DIMS[:-1]:
+        _check_kind(dim, dataset[dim].variable, is_text=dim in _TEXT_DIMS)
+    for name, declared in (*VARIABLES.items(), *COORDINATES.items()):
+        if name in dataset.variables:
+            _check_kind(name, dataset[name].variable, is_text=not declared.units)
+            if declared.dims == "trial" and "repeat" in dataset[name].dims:
+                raise ValueError(f"{name} has a value for each sample")
+    if "repeat" not in dataset["latency"].dims:
+        raise ValueError("latency has no samples")
+    if (dataset["batch_size"] < 1).any() or dataset["batch_size"].dtype.kind != "i":
+        raise ValueError("a batch size is no integer >= 1")
+    unknown = set(dataset["status"].values.ravel().tolist()) - set(STATUSES)
+    if unknown:
+        raise ValueError(f"unknown status {sorted(unknown)[0]!r}")
+    latency = dataset["latency"].values
+    if not (np.isnan(latency) | ((latency > 0) & (latency < np.inf))).all():
+        raise ValueError("a latency is no number of seconds above 0")
+    for name in _JSON_ATTRIBUTES:
+        _check_json(name, dataset.attrs.get(name, "{}"))
+    for name in _JSON_VARIABLES:
+        for text in set(dataset[name].values.ravel().tolist()) if name in dataset.variables else ():
+            _check_json(name, text or "{}")
+
+
+def _check_kind(name: str, variable: xr.Variable, *, is_text: bool) -> None:
+    values = variable.values
+    is_valid = all(isinstance(text, str) for text in values.ravel().tolist()) if is_text else values.dtype.kind in "iuf"
+    if not is_valid:
+        raise ValueError(f"{name} has values of {values.dtype} that are no {'texts' if is_text else 'numbers'}")
+
+
+def _check_json(name: str, text: Any) -> None:
+    try:
+        content = json.loads(text)
+    except (ValueError, TypeError, RecursionError):
+        content = None
+    if not isinstance(content, dict):
+        raise ValueError(f"{name} is no JSON object: {str(text)[:40]!r}")

@@ -1,0 +1,64 @@
+"""A file of something else is no dataset of a run, and says why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from ngbkit.api import Sweep
+from ngbkit.dataset import synthetic
+from ngbkit.dataset.schema import require_run
+from ngbkit.errors import UsageError
+from ngbkit.workloads.base import Workload
+
+
+def make() -> xr.Dataset:
+    workload = Workload(name="a", source="timm", spec={})
+    return synthetic.make_dataset(Sweep([workload], ["identity", "openvino"], [1, 2], repeats=3))
+
+
+def test_the_dataset_of_a_run_passes() -> None:
+    """Unchanged, also as a tree of several sets of factors, and pending."""
+    varied = Workload(name="b", source="timm", spec={}, takes=("depth",), factors={"depth": (1, 2)})
+    tree = synthetic.make_dataset(Sweep([Workload(name="a", source="timm", spec={}), varied], ["identity"], [1]))
+    for data in (make(), tree):
+        assert data is require_run(data, "run.nc")
+
+
+def replace_first(name: str, value: object) -> Callable[[xr.Dataset], xr.Dataset]:
+    def change(data: xr.Dataset) -> xr.Dataset:
+        data[name].values.flat[0] = value
+        return data
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda data: xr.Dataset({"t": ("x", np.arange(3.0))}), "it has no latency and no status and no device"),
+        (lambda data: xr.Dataset(), "it has no latency"),
+        (lambda data: xr.DataTree(), "it has no variables"),
+        (lambda data: data.rename(status="state"), "it has no status"),
+        (lambda data: data.assign(status=data["throughput"]), "status has values of float64 that are no texts"),
+        (lambda data: data.assign(latency=data["latency"].astype(str)), "latency has values of .* no numbers"),
+        (lambda data: data.assign(latency=data["throughput"]), "latency has no samples"),
+        (lambda data: data.assign(compile_time=data["latency"]), "compile_time has a value for each sample"),
+        (lambda data: data.assign_coords(batch_size=[0, 1]), "a batch size is no integer >= 1"),
+        (lambda data: data.assign_coords(workload=[3]), "workload has values of int64 that are no texts"),
+        (replace_first("status", "splendid"), "unknown status 'splendid'"),
+        (replace_first("latency", -1.0), "a latency is no number of seconds above 0"),
+        (replace_first("facts", "{"), "facts is no JSON object: '{'"),
+        (lambda data: data.assign_attrs(sweep=3), "sweep is no JSON object"),
+        (lambda data: data.assign_attrs(sweep="[" * 100_000), "sweep is no JSON object"),
+    ],
+)
+def test_another_dataset_is_refused(change: Callable[[xr.Dataset], xr.Dataset], reason: str) -> None:
+    """The error names the file, the reason and the remedy."""
+    data = change(make())
+
+    with pytest.raises(UsageError, match=f"x.nc is not the dataset of a run: {reason}.*Name a file that ngbkit saved"):
+        require_run(data, "x.nc")
