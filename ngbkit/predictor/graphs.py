@@ -16,7 +16,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ngbkit.errors import MissingDependencyError
+from ngbkit.errors import MissingDependencyError, WorkloadError
 from ngbkit.workloads import onnx_counts
 
 if TYPE_CHECKING:
@@ -173,12 +173,20 @@ def read(path: Path, batch_size: int = 1) -> Graph:
 
     Raises
     ------
+    WorkloadError
+        The file is missing, damaged or not ONNX.
     MissingDependencyError
         A library is not installed.
     """
     ir = _load_library()
-    proto = onnx_counts.bind(onnx_counts.load_without_weights(path), batch_size)
-    return annotate(ir.from_proto(proto))
+    model = onnx_counts.load_without_weights(Path(path))
+    try:
+        return annotate(ir.from_proto(onnx_counts.bind(model, batch_size)))
+    except Exception as error:  # the libraries raise anything about a graph that contradicts itself
+        reason = str(error).strip().partition("\n")[0]
+        raise WorkloadError(
+            f"{path} contains no valid graph ({type(error).__name__}: {reason}). Export it again."
+        ) from error
 
 
 def annotate(graph: ir.Graph) -> Graph:

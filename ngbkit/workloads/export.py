@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -142,11 +143,14 @@ def open_negative(graph: Any) -> None:
 
 
 def find_external_files(model: Any) -> dict[str, int]:
-    """Find the external data of an `onnx.ModelProto`: file names, each with its least size in bytes."""
+    """Find the external data of an `onnx.ModelProto`: file names, each with its least size in bytes.
+
+    `ValueError`: an offset or a length is no number, or negative.
+    """
     from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 
     sizes: dict[str, int] = {}
-    for tensor in find_tensors(model.graph):
+    for tensor in chain(find_tensors(model.graph), *(_find_constants(function.node) for function in model.functions)):
         if uses_external_data(tensor):
             info = ExternalDataInfo(tensor)
             end = (info.offset or 0) + (info.length or 0)
@@ -157,13 +161,26 @@ def find_external_files(model: Any) -> dict[str, int]:
 def find_tensors(graph: Any) -> Iterator[Any]:
     """Yield every constant tensor of an `onnx.GraphProto`: initialisers and attributes of nodes, with subgraphs."""
     yield from graph.initializer
-    for node in graph.node:
+    yield from _split_sparse(graph.sparse_initializer)
+    yield from _find_constants(graph.node)
+
+
+def _find_constants(nodes: Iterable[Any]) -> Iterator[Any]:
+    for node in nodes:
         for attribute in node.attribute:
             if attribute.HasField("t"):
                 yield attribute.t
             yield from attribute.tensors
+            if attribute.HasField("sparse_tensor"):
+                yield from _split_sparse([attribute.sparse_tensor])
+            yield from _split_sparse(attribute.sparse_tensors)
         for subgraph in find_subgraphs(node):
             yield from find_tensors(subgraph)
+
+
+def _split_sparse(tensors: Iterable[Any]) -> Iterator[Any]:
+    for tensor in tensors:
+        yield from (tensor.values, tensor.indices)
 
 
 def find_subgraphs(node: Any) -> Iterator[Any]:

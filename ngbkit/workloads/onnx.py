@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
-from ngbkit.errors import MissingDependencyError, WorkloadError
+from ngbkit.errors import WorkloadError
 from ngbkit.files import hash_file
-from ngbkit.workloads import feeds, files
+from ngbkit.workloads import feeds, files, onnx_model
 from ngbkit.workloads.base import Factors, Network, Source, TensorSpec, Workload
-from ngbkit.workloads.export import find_external_files, find_inputs, open_negative
+from ngbkit.workloads.export import find_external_files, find_inputs
 
 _SUFFIX = ".onnx"
 # Complaints of the checker that concern no runtime: an operator newer than this onnx, an output without a shape (the
-# inputs are checked here), external data that is a link (it is sent as a copy).
+# inputs are checked here), external data that is a link inside of the model's folder (it is sent as a copy).
 _HARMLESS = ("No Op registered", "Field 'shape' of 'type' is required", "link")
 _BASELINE = "onnxruntime, graph optimisations off"
 
@@ -41,8 +41,7 @@ def file(path: str | Path, *, name: str | None = None) -> Workload:
         The package ``onnx`` is not installed.
     """
     path = Path(path).expanduser()
-    model = _load(path)
-    _check_external(path, model)
+    model = onnx_model.read(path)
     inputs, batch_size = _parse_inputs(path, model)
     _check(path)
     names: dict[str, list[str]] = {}
@@ -90,45 +89,6 @@ SOURCE = Source(
 )
 
 
-def _load(path: Path) -> Any:
-    try:
-        import onnx
-        from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # ships no types
-    except ImportError:
-        raise MissingDependencyError("onnx", "onnxruntime") from None
-    if not path.is_file():
-        raise WorkloadError(f"there is no file {path}; expected the path of an .onnx file.")
-    with path.open("rb") as stream:
-        head = stream.read(64)
-    if head.startswith(b"version https://git-lfs"):
-        raise WorkloadError(f"{path} is a Git LFS pointer; expected the file itself. Fetch it with: git lfs pull")
-    try:
-        model = onnx.load(path, format="protobuf", load_external_data=False)
-    except DecodeError as error:
-        # A model's first field is its ir_version: a file that starts with it was written as ONNX.
-        if head.startswith(b"\x08"):
-            raise WorkloadError(f"{path} is truncated or damaged ONNX ({error}). Copy or export it again.") from None
-        raise WorkloadError(f"{path} is not an ONNX file ({error}). Export one with torch.onnx.export.") from None
-    if not model.graph.node or not model.opset_import:
-        raise WorkloadError(f"{path} contains no ONNX graph: it is truncated, or in another format. Export it again.")
-    open_negative(model.graph)
-    return model
-
-
-def _check_external(path: Path, model: Any) -> None:
-    for name, size in find_external_files(model).items():
-        location = PurePosixPath(name)
-        if location.is_absolute() or ".." in location.parts:
-            raise WorkloadError(f"{path} stores weights in {name}, outside its folder. Save them beside it.")
-        data = path.parent / name
-        if not data.is_file():
-            raise WorkloadError(f"{path} stores weights in {name}, which is missing. Copy that file to {data}.")
-        if data.stat().st_size < size:
-            raise WorkloadError(
-                f"{data} is truncated: got {data.stat().st_size} bytes; expected {size} or more. Copy it again."
-            )
-
-
 def _check(path: Path) -> None:
     import onnx
 
@@ -143,6 +103,9 @@ def _check(path: Path) -> None:
 def _lay_out(workload: Workload) -> Path:
     graph: str = workload.spec["graph"]
     paths = {name: workload.artifacts[digest] for digest, names in workload.spec["files"].items() for name in names}
+    outside = [name for name in paths if not onnx_model.is_inside(name)]
+    if outside:  # the description may be another machine's
+        raise WorkloadError(f"invalid file of {workload.name}: got {outside[0]!r}; expected a name inside its folder.")
     if all(path == paths[graph].parent / name for name, path in paths.items()):
         return paths[graph]  # this machine described them, and they already have this layout
     # Beside the artifact, not in a temporary folder: siblings reuse it, and a killed child could not remove it.
@@ -184,7 +147,10 @@ def _parse_input(path: Path, value: Any) -> TensorSpec:
     for index, dimension in enumerate(tensor.shape.dim[1:], start=1):
         if not dimension.dim_value:
             _reject_dynamic(path, value.name, index, dimension.dim_param)
-    dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type).name
+    try:
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type).name
+    except KeyError:
+        dtype = f"unknown type {tensor.elem_type}"
     if dtype not in feeds.DTYPES:
         raise WorkloadError(
             f"invalid dtype of input {value.name} of {path}: got {dtype}; expected one of {', '.join(feeds.DTYPES)}."

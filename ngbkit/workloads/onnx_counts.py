@@ -13,6 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ngbkit.errors import WorkloadError
+from ngbkit.workloads import onnx_model
 from ngbkit.workloads.export import bind_batch, find_subgraphs, find_tensors, open_negative
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -26,18 +28,25 @@ class UncountableError(Exception):
 
 
 def load_without_weights(path: Path) -> Any:
-    """Load the `onnx.ModelProto` of a file without the values of its weights, its functions inlined."""
+    """Load the `onnx.ModelProto` of a file without the values of its weights, its functions inlined.
+
+    `WorkloadError`: the file is damaged, or small constants beside it are missing.
+    """
+    model = onnx_model.read_graph(path)
+
     import onnx
     from onnx.external_data_helper import load_external_data_for_tensor, uses_external_data
     from onnx.inliner import inline_local_functions
 
-    model = onnx.load(path, load_external_data=False)
     for tensor in find_tensors(model.graph):
         if math.prod(tensor.dims) > _SHAPE_VALUES:
             empty = onnx.TensorProto(dims=tensor.dims, data_type=tensor.data_type, name=tensor.name)
             tensor.CopyFrom(empty)
         elif uses_external_data(tensor):
-            load_external_data_for_tensor(tensor, str(path.parent))
+            try:
+                load_external_data_for_tensor(tensor, str(path.parent))
+            except (OSError, ValueError, onnx.checker.ValidationError) as error:
+                raise WorkloadError(f"{path} has invalid external data: {error}. Copy it beside the file.") from error
     return inline_local_functions(model) if model.functions else model
 
 

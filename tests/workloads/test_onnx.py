@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -112,6 +113,45 @@ def point_outside(path: Path) -> None:
     path.write_bytes(model.SerializeToString())
 
 
+def set_external(key: str, value: str | bytes) -> Callable[[Path], None]:
+    def spoil(path: Path) -> None:
+        write_external(path)
+        model = onnx.load(path, load_external_data=False)
+        (entry,) = (entry for entry in model.graph.initializer[0].external_data if entry.key == key)
+        entry.value = "?" * len(value)
+        path.write_bytes(model.SerializeToString().replace(b"?" * len(value), os.fsencode(value)))
+
+    return spoil
+
+
+def link_weights(path: Path) -> None:
+    write_external(path)
+    outside = path.parent.parent / "secret"
+    (path.parent / "weights" / "w.bin").rename(outside)
+    (path.parent / "weights" / "w.bin").symlink_to(outside)
+
+
+def link_folder(path: Path) -> None:
+    write_external(path)
+    (path.parent / "weights").rename(path.parent.parent / "secrets")
+    (path.parent / "weights").symlink_to(path.parent.parent / "secrets")
+
+
+def link_in_a_circle(path: Path) -> None:
+    delete_weights(path)
+    (path.parent / "weights" / "w.bin").symlink_to("w.bin")
+
+
+def rename(old: bytes, new: bytes) -> Callable[[Path], None]:
+    return lambda path: path.write_bytes(path.read_bytes().replace(old, new)) and None
+
+
+def set_dtype(path: Path) -> None:
+    model = onnx.load(path)
+    model.graph.input[0].type.tensor_type.elem_type = 99
+    path.write_bytes(model.SerializeToString())
+
+
 def disconnect(path: Path) -> None:
     model = onnx.load(path)
     model.graph.node[0].input[0] = "nowhere"
@@ -128,7 +168,19 @@ def disconnect(path: Path) -> None:
         (lambda path: path.write_text("version https://git-lfs.github.com/spec/v1\n"), "git lfs pull"),
         (delete_weights, "stores weights in weights/w.bin, which is missing"),
         (truncate_weights, "w.bin is truncated: got 5 bytes; expected 256 or more"),
-        (point_outside, r"stores weights in \.\./w.bin, outside its folder"),
+        (point_outside, r"stores weights in '\.\./w.bin', outside its folder"),
+        (set_external("location", "/etc/hostname"), "stores weights in '/etc/hostname', outside its folder"),
+        (set_external("location", "weights\0/w.bin"), "stores weights in .*, which is no"),
+        (set_external("location", "w" * 300), "stores weights in .*, which is no file"),
+        (set_external("location", b"w\xff.bin"), "is damaged ONNX: a name in it is no text"),
+        (set_external("offset", "many"), "has invalid external data: .*many"),
+        (set_external("length", "-1"), "has invalid external data: .*non-negative"),
+        (link_weights, r"stores weights in weights/w.bin, a link to .*/secret, outside its folder\. .* copy it to"),
+        (link_folder, "stores weights in weights/w.bin, a link to .*/secrets/w.bin, outside its folder"),
+        (link_in_a_circle, "stores weights in .*weights/w.bin.*, which is"),
+        (rename(b"product", b"pro\xffuct"), "is damaged ONNX: a name in it is no text"),
+        (rename(b"MatMul", b"Mat\xfful"), "is damaged ONNX: a name in it is no text"),
+        (set_dtype, "invalid dtype of input x of .*: got unknown type 99; expected one of float64"),
         (disconnect, "is not valid ONNX: .*nowhere"),
         (
             lambda path: write(path, ["batch", "seq"]),
@@ -145,11 +197,39 @@ def disconnect(path: Path) -> None:
 )
 def test_an_invalid_file_is_rejected(tmp_path: Path, spoil: Callable[[Path], object], message: str) -> None:
     """The error names the file, its fault and the next step."""
-    path = write(tmp_path / "net.onnx")
+    (tmp_path / "folder").mkdir()
+    path = write(tmp_path / "folder" / "net.onnx")
     spoil(path)
 
     with pytest.raises(WorkloadError, match=message):
         onnx_source.file(path)
+
+
+def test_a_download_of_links_is_read(tmp_path: Path) -> None:
+    """Hugging Face's cache has the files of a model in one folder, and links to all of them in another."""
+    source, links = tmp_path / "blobs", tmp_path / "snapshot"
+    source.mkdir()
+    write_external(source / "0a1b")
+    links.mkdir()
+    (links / "weights").mkdir()
+    (links / "net.onnx").symlink_to(source / "0a1b")
+    (links / "weights" / "w.bin").symlink_to(source / "weights" / "w.bin")
+
+    assert {(links / "net.onnx"), (links / "weights" / "w.bin")} == set(
+        onnx_source.file(links / "net.onnx").artifacts.values()
+    )
+
+
+@pytest.mark.parametrize("name", ["../net.onnx", "/tmp/net.onnx", "a/../../net.onnx", ""])
+def test_a_description_lays_out_nothing_elsewhere(tmp_path: Path, name: str) -> None:
+    """On a device, the names of a description stay inside of the network's folder."""
+    description = onnx_source.file(write(tmp_path / "net.onnx")).to_json()
+    (digest,) = description["artifacts"]
+    description["spec"] |= {"graph": name, "files": {digest: [name]}}
+    workload = Workload.from_json(description, lambda _: tmp_path / "net.onnx")
+
+    with pytest.raises(WorkloadError, match="invalid file of net: got .*; expected a name inside its folder"):
+        onnx_source.build(workload, {})
 
 
 def test_a_label_that_ends_in_onnx_is_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

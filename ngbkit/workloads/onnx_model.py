@@ -1,0 +1,131 @@
+"""ONNX files that may come from anywhere, read as models whose graph, texts and external data are sound."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from ngbkit.errors import MissingDependencyError, WorkloadError
+from ngbkit.workloads.export import find_external_files, find_subgraphs, find_tensors, open_negative
+
+
+def read(path: Path) -> Any:
+    """Read the `onnx.ModelProto` of a file, whose external data is checked and not read.
+
+    Raises
+    ------
+    WorkloadError
+        As `read_graph`; or its external data is missing, truncated or outside of its folder.
+    MissingDependencyError
+        The package ``onnx`` is not installed.
+    """
+    model = read_graph(path)
+    try:
+        sizes = find_external_files(model)
+    except ValueError as error:
+        raise WorkloadError(f"{path} has invalid external data: {error}. Export it again.") from None
+    for name, size in sizes.items():
+        _check_external(path, name, size)
+    return model
+
+
+def read_graph(path: Path) -> Any:
+    """Read the `onnx.ModelProto` of a file, whatever its external data; negative dimensions are dynamic.
+
+    Raises
+    ------
+    WorkloadError
+        The file is missing, truncated, damaged or not ONNX.
+    MissingDependencyError
+        The package ``onnx`` is not installed.
+    """
+    model = _parse(path)
+    try:  # protobuf decodes a text when it is read, not when it parses the file, and may return its bytes instead
+        is_damaged = any(isinstance(text, bytes) for text in _iterate_texts(model))
+    except UnicodeDecodeError:
+        is_damaged = True
+    if is_damaged:
+        raise WorkloadError(f"{path} is damaged ONNX: a name in it is no text. Copy or export it again.")
+    open_negative(model.graph)
+    return model
+
+
+def is_inside(name: str) -> bool:
+    """Whether a relative name stays inside of the folder that it is joined to."""
+    location = PurePosixPath(name)
+    return bool(location.parts) and not location.is_absolute() and ".." not in location.parts
+
+
+def _parse(path: Path) -> Any:
+    try:
+        import onnx
+        from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # ships no types
+    except ImportError:
+        raise MissingDependencyError("onnx", "onnxruntime") from None
+    try:
+        if not path.is_file():
+            raise WorkloadError(f"there is no file {path}; expected the path of an .onnx file.")
+        with path.open("rb") as stream:
+            head = stream.read(64)
+        if head.startswith(b"version https://git-lfs"):
+            raise WorkloadError(f"{path} is a Git LFS pointer; expected the file itself. Fetch it with: git lfs pull")
+        model = onnx.load(path, format="protobuf", load_external_data=False)
+    except OSError as error:
+        raise WorkloadError(f"{path} cannot be read: {error.strerror or error}. Name another file.") from None
+    except DecodeError as error:
+        # A model's first field is its ir_version: a file that starts with it was written as ONNX.
+        if head.startswith(b"\x08"):
+            raise WorkloadError(f"{path} is truncated or damaged ONNX ({error}). Copy or export it again.") from None
+        raise WorkloadError(f"{path} is not an ONNX file ({error}). Export one with torch.onnx.export.") from None
+    if not model.graph.node or not model.opset_import:
+        raise WorkloadError(f"{path} contains no ONNX graph: it is truncated, or in another format. Export it again.")
+    return model
+
+
+def _iterate_texts(model: Any) -> Iterator[str | bytes]:
+    yield from (opset.domain for opset in model.opset_import)
+    for function in model.functions:
+        yield from (function.name, function.domain, *function.input, *function.output, *function.attribute)
+        yield from _iterate_node_texts(function.node)
+    yield from _iterate_graph_texts(model.graph)
+
+
+def _iterate_graph_texts(graph: Any) -> Iterator[str | bytes]:
+    yield graph.name
+    for tensor in find_tensors(graph):
+        yield tensor.name
+        yield from (text for entry in tensor.external_data for text in (entry.key, entry.value))
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        yield value.name
+        yield from (dimension.dim_param for dimension in value.type.tensor_type.shape.dim)
+    yield from _iterate_node_texts(graph.node)
+
+
+def _iterate_node_texts(nodes: Iterable[Any]) -> Iterator[str | bytes]:
+    for node in nodes:
+        yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+        yield from (text for attribute in node.attribute for text in (attribute.name, attribute.ref_attr_name))
+        for subgraph in find_subgraphs(node):
+            yield from _iterate_graph_texts(subgraph)
+
+
+def _check_external(path: Path, name: str, size: int) -> None:
+    if not is_inside(name):
+        raise WorkloadError(f"{path} stores weights in {name!r}, outside its folder. Save them beside it.")
+    data = path.parent / name
+    try:
+        actual = data.stat().st_size if data.is_file() else None
+        target = data.resolve()
+    except (OSError, ValueError, RuntimeError) as error:  # too long, a null character, or a circle of links
+        raise WorkloadError(f"{path} stores weights in {name[:100]!r}, which is no file ({error}).") from None
+    if actual is None:
+        raise WorkloadError(f"{path} stores weights in {name}, which is missing. Copy that file to {data}.")
+    # A download of Hugging Face is a folder of links to files that are beside each other in another folder.
+    if not any(target.is_relative_to(folder) for folder in (path.parent.resolve(), path.resolve().parent)):
+        raise WorkloadError(
+            f"{path} stores weights in {name}, a link to {target}, outside its folder. If that file belongs to the "
+            f"network, copy it to {data}."
+        )
+    if actual < size:
+        raise WorkloadError(f"{data} is truncated: got {actual} bytes; expected {size} or more. Copy it again.")
