@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -148,9 +149,11 @@ def _load_or_learn(name: str, labels: Path, report: Report | None) -> Predictor:
 
     if not labels.is_file():
         raise UsageError(f"invalid --labels: got {labels}, which is no file. Name a dataset, or saved examples.")
-    file = options.get_state_dir() / options.LAYOUT.predictors / f"{name}-{hash_file(labels)}.safetensors"
-    if not file.exists():
-        predictor.fit(_load_examples(labels), name, progress=_to_progress(report)).save(file)
+    file = options.make_state_dir() / options.LAYOUT.predictors / f"{name}-{hash_file(labels)}.safetensors"
+    if file.exists():
+        with suppress(UsageError):  # damaged, or of another ngbkit: learned anew
+            return predictor.load(file)
+    predictor.fit(_load_examples(labels), name, progress=_to_progress(report)).save(file)
     return predictor.load(file)
 
 

@@ -205,22 +205,21 @@ def load(path: str | Path) -> Examples:
     data = storage.load(path)
     stored = _load_graphs(data)
     if not isinstance(data, xr.Dataset) or "seconds" not in data or not stored:
-        raise UsageError(
-            f"{path} holds no examples; expected a file that examples.save() wrote. `collect` builds examples from "
-            "datasets."
+        expected = "expected a file that examples.save() wrote. `collect` builds examples from datasets."
+        raise UsageError(f"{path} holds no examples; {expected}")
+    layout = data.attrs.get("layout")
+    if layout != LAYOUT:
+        raise UsageError(f"invalid layout of {path}: got {layout}; expected {LAYOUT}. Collect from the runs again.")
+    try:
+        return Examples(
+            graphs=tuple(stored[str(index)] for index in range(len(stored))),
+            seconds=data["seconds"].values,
+            errors=data["errors"].values if "errors" in data else None,
+            runtimes=tuple(zip(data["device"].values.tolist(), data["compiler"].values.tolist(), strict=True)),
+            **{name: tuple(data[name].values.tolist()) for name in _TEXTS},
         )
-    if data.attrs.get("layout") != LAYOUT:
-        raise UsageError(
-            f"invalid layout of {path}: got {data.attrs.get('layout')}; expected {LAYOUT}. Collect the examples from "
-            "their runs again."
-        )
-    return Examples(
-        graphs=tuple(stored[str(index)] for index in range(len(stored))),
-        seconds=data["seconds"].values,
-        errors=data["errors"].values if "errors" in data else None,
-        runtimes=tuple(zip(data["device"].values.tolist(), data["compiler"].values.tolist(), strict=True)),
-        **{name: tuple(data[name].values.tolist()) for name in _TEXTS},
-    )
+    except (KeyError, ValueError, TypeError) as error:
+        raise UsageError(f"{path} holds no examples: {type(error).__name__}: {error}. Collect them again.") from error
 
 
 def graph(workload: Workload, batch_size: int = 1, factors: Factors | None = None) -> Graph:
@@ -276,8 +275,11 @@ def _pack(graphs_: Mapping[str, Graph]) -> str:
 
 def _load_graphs(data: Data) -> dict[str, Graph]:
     packed = data.attrs.get(ATTRIBUTE)
-    serialised = json.loads(zlib.decompress(base64.b85decode(packed))) if packed else {}
-    return {key: Graph.from_json(graph_json) for key, graph_json in serialised.items()}
+    try:
+        serialised = json.loads(zlib.decompress(base64.b85decode(packed))) if packed else {}
+        return {key: Graph.from_json(graph_json) for key, graph_json in serialised.items()}
+    except (ValueError, TypeError, AttributeError, KeyError, RecursionError, zlib.error) as error:
+        raise UsageError(f"damaged graphs of this dataset: {error!r}. Copy its file again.") from error
 
 
 def _build_key(workload: str, factors: Factors, batch_size: int, digest: str) -> str:

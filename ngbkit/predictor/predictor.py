@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -13,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ngbkit.dataset.storage import Data
-from ngbkit.errors import UnknownNameError, UsageError
+from ngbkit.errors import MissingDependencyError, UnknownNameError, UsageError
+from ngbkit.files import write_atomically
 from ngbkit.predictor.examples import Examples, Runtime, collect, graph
-from ngbkit.predictor.graphs import Graph
+from ngbkit.predictor.graphs import Graph, Operator, Tensor
 from ngbkit.predictor.kinds import find_kind
 from ngbkit.predictor.kinds.base import Floats, Model, Progress, ignore_progress
 from ngbkit.predictor.splits import split_holdout
@@ -26,6 +28,18 @@ if TYPE_CHECKING:
 
 _LAYOUT = 1
 _METADATA = "ngbkit"
+# A graph that every model can predict.
+_VALUE = Tensor(shape=(1, 1), dtype="float", bytes=4)
+_PROBE = Graph(
+    operators=(
+        Operator(name="", kind="Relu", inputs=(_VALUE,), outputs=(_VALUE,), weights=(), attributes={}, macs=0),
+    ),
+    edges=(),
+    inputs=(_VALUE,),
+    outputs=(_VALUE,),
+    shared=(),
+    digest="",
+)
 HOLDOUT = 0.15
 """The share of the networks held out from fitting, whose errors determine the intervals."""
 
@@ -174,16 +188,18 @@ class Predictor:
         """Write one ``.safetensors`` file: arrays, and JSON in its header; loading it never executes code."""
         from safetensors.numpy import save_file
 
-        metadata = {
+        metadata: dict[str, Any] = {
             "layout": _LAYOUT,
             "kind": self.model.kind,
             "settings": self.model.dump_settings(),
             "runtimes": self.runtimes,
         }
         arrays = {f"model.{name}": np.ascontiguousarray(value) for name, value in self.model.dump_arrays().items()}
+        arrays["errors"] = np.ascontiguousarray(self.errors)
+        metadata["digest"] = _hash(metadata, arrays)
         target = Path(path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        save_file({**arrays, "errors": np.ascontiguousarray(self.errors)}, target, {_METADATA: json.dumps(metadata)})
+        with write_atomically(target) as draft:
+            save_file(arrays, draft, {_METADATA: json.dumps(metadata)})
         return target
 
 
@@ -240,25 +256,64 @@ def load(path: str | Path) -> Predictor:
     Raises
     ------
     UsageError
-        The file is not a predictor, or its layout is unknown to this ngbkit.
+        The file is missing, damaged or not a predictor, or its layout is unknown to this ngbkit.
     """
+    metadata, arrays = _read(Path(path))
+    if metadata.get("layout") != _LAYOUT:
+        raise UsageError(
+            f"invalid layout of {path}: got {str(metadata.get('layout', 'none'))[:40]}; expected {_LAYOUT}. Fit the "
+            "predictor again with this version of ngbkit."
+        )
+    digest = metadata.pop("digest", None)  # older files have none
+    if digest is not None and digest != _hash(metadata, arrays):
+        raise UsageError(f"{path} is damaged: its content is not what was saved. Copy it again, or fit the predictor.")
+    try:
+        return _restore(metadata, arrays)
+    except (MissingDependencyError, UnknownNameError):
+        raise
+    except Exception as error:  # each kind of model fails in its own way about arrays that do not fit
+        reason = str(error).strip().partition("\n")[0][:200]
+        raise UsageError(
+            f"{path} is not a predictor: {type(error).__name__}: {reason}. Pass a file that predictor.save() wrote."
+        ) from error
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(path, framework="numpy") as file:
             metadata = json.loads((file.metadata() or {}).get(_METADATA, "{}"))
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  not a mapping
-    except (SafetensorError, OSError) as error:
+    # Arrays of a dtype that NumPy lacks are a TypeError or an AttributeError, and nested JSON is a RecursionError.
+    except (SafetensorError, OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise UsageError(f"{path} is not a predictor: {error}. Pass a file that predictor.save() wrote.") from error
-    if metadata.get("layout") != _LAYOUT:
-        raise UsageError(
-            f"invalid layout of {path}: got {metadata.get('layout', 'none')}; expected {_LAYOUT}. Fit the predictor "
-            "again with this version of ngbkit."
-        )
+    return metadata if isinstance(metadata, dict) else {}, arrays
+
+
+def _restore(metadata: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Predictor:
+    """Build a predictor from the content of a file; any exception if it is none."""
+    runtimes = tuple((device, compiler) for device, compiler in metadata["runtimes"])
+    errors = arrays["errors"]
+    if not all(isinstance(name, str) for runtime in runtimes for name in runtime):
+        raise TypeError("a runtime is a device and a compiler")
+    if errors.dtype != np.float64 or errors.ndim != 2 or errors.shape[1] != len(runtimes):
+        raise ValueError(f"errors of {errors.dtype}{list(errors.shape)} are not of {len(runtimes)} runtimes")
     model_arrays = {name.removeprefix("model."): value for name, value in arrays.items() if name.startswith("model.")}
     model = find_kind(metadata["kind"]).restore(metadata["settings"], model_arrays)
-    runtimes = tuple((device, compiler) for device, compiler in metadata["runtimes"])
-    return Predictor(model=model, runtimes=runtimes, errors=arrays["errors"])
+    predicted = model.predict([_PROBE])
+    if predicted.shape != (1, len(runtimes)):
+        raise ValueError(f"the model predicts {list(predicted.shape)[1:]} runtimes; expected {len(runtimes)}")
+    return Predictor(model=model, runtimes=runtimes, errors=errors)
+
+
+def _hash(metadata: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> str:
+    """Hash all that a file contains; safetensors itself has no checksum."""
+    hasher = hashlib.blake2b(json.dumps(metadata, sort_keys=True).encode(), digest_size=16)
+    for name, array in sorted(arrays.items()):
+        hasher.update(json.dumps([name, array.dtype.str, array.shape]).encode())
+        hasher.update(np.ascontiguousarray(array).tobytes())
+    return hasher.hexdigest()
 
 
 def _compute_quantiles(errors: Floats, ci: float) -> Floats:

@@ -133,10 +133,14 @@ class Gnn:
 
         model = cls(**settings)
         model._runtimes = len(arrays["0.prices"])
+        if max(model._members, model._layers) > len(arrays):
+            raise ValueError(f"{len(arrays)} arrays are too few for {model._members} networks of {model._layers} layers")
         for number in range(model._members):
             weights = {name.partition(".")[2]: value for name, value in arrays.items() if name.startswith(f"{number}.")}
-            network = model._build_network()
-            network.load_state_dict({name: torch.from_numpy(np.array(value)) for name, value in weights.items()})
+            with torch.device("meta"):  # no memory before the arrays are known to have the sizes of the settings
+                network = model._build_network()
+            tensors = {name: torch.from_numpy(np.array(value, np.float32)) for name, value in weights.items()}
+            network.load_state_dict(tensors, assign=True)
             model._networks.append(network)
         return model
 

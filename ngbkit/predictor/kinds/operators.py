@@ -73,6 +73,9 @@ class OperatorSum:
         model = cls()
         model._rows = {digest: index for index, digest in enumerate(settings["known"])}
         model._seconds, model._prices = (np.asarray(arrays[name], float) for name in ("seconds", "prices"))
+        runtimes = len(model._prices)
+        if model._seconds.shape != (len(model._rows), runtimes) or model._prices.shape != (runtimes, _COLUMNS):
+            raise ValueError(f"seconds of shape {model._seconds.shape} do not fit prices of {model._prices.shape}")
         return model
 
 
