@@ -47,7 +47,10 @@ def load_without_weights(path: Path) -> Any:
                 load_external_data_for_tensor(tensor, str(path.parent))
             except (OSError, ValueError, onnx.checker.ValidationError) as error:
                 raise WorkloadError(f"{path} has invalid external data: {error}. Copy it beside the file.") from error
-    return inline_local_functions(model) if model.functions else model
+    try:
+        return inline_local_functions(model) if model.functions else model
+    except (RuntimeError, onnx.checker.ValidationError) as error:
+        raise WorkloadError(f"{path} has functions that cannot be inlined: {error}. Export it again.") from error
 
 
 def count_parameters(model: Any) -> int:

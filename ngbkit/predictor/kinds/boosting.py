@@ -12,12 +12,16 @@ from ngbkit.errors import MissingDependencyError
 from ngbkit.predictor import features
 from ngbkit.predictor.examples import Examples
 from ngbkit.predictor.graphs import Graph
+from ngbkit.predictor.kinds import trees
 from ngbkit.predictor.kinds.base import Arrays, Floats, Progress, iterate_columns
 
 if TYPE_CHECKING:
     from typing import Self
 
     import lightgbm
+
+# A prediction has a column for each.
+_MOST_RUNTIMES = 10_000
 
 
 class Boosting:
@@ -75,15 +79,18 @@ class Boosting:
         return {"rounds": self._rounds, "leaves": self._leaves, "learning_rate": self._rate}
 
     def dump_arrays(self) -> dict[str, NDArray[Any]]:
-        trees = {f"trees_{runtime}": np.frombuffer(text.encode(), np.uint8) for runtime, text in self._trees.items()}
-        return {"runtimes": np.array([self._runtimes]), **trees}
+        texts = {f"trees_{runtime}": np.frombuffer(text.encode(), np.uint8) for runtime, text in self._trees.items()}
+        return {"runtimes": np.array([self._runtimes]), **texts}
 
     @classmethod
     def restore(cls, settings: Mapping[str, Any], arrays: Arrays) -> Self:
         model = cls(**settings)
         model._runtimes = int(arrays["runtimes"][0])
-        trees = {name: value for name, value in arrays.items() if name.startswith("trees_")}
-        model._trees = {int(name.removeprefix("trees_")): value.tobytes().decode() for name, value in trees.items()}
+        texts = {name: value.tobytes().decode() for name, value in arrays.items() if name.startswith("trees_")}
+        columns = len(features.WHOLE)
+        model._trees = {int(name.removeprefix("trees_")): trees.rebuild(text, columns) for name, text in texts.items()}
+        if not max(model._trees, default=-1) < model._runtimes <= _MOST_RUNTIMES:
+            raise ValueError(f"{model._runtimes} runtimes do not fit {len(texts)} ensembles of trees")
         return model
 
 
