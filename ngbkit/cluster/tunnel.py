@@ -25,7 +25,7 @@ from typing import Any
 
 from ngbkit.cluster.hub import build_python_path
 from ngbkit.cluster.shell import SSH, SSH_FAILED, Shell
-from ngbkit.device.keepalive import BEAT, BEAT_S, GOODBYE, Keepalive
+from ngbkit.device.keepalive import BEAT, BEAT_S, GOODBYE, Keepalive, greet
 from ngbkit.device.process_lifetime import end_with, end_with_parent
 
 UP_S = 60.0
@@ -33,6 +33,8 @@ UP_S = 60.0
 RECONNECT_S = 120.0
 _RETRY_S = 1.0
 _GOODBYE_S = 5.0
+_MOST_STRANGERS = 64
+_ACCEPT_AGAIN_S = 0.1
 _ALLOCATED = re.compile(r"Allocated port (\d+) for remote forward to 127\.0\.0\.1:(\d+)")
 
 
@@ -125,7 +127,11 @@ class _Keeper:
         self._keepalive_port = int(self._server.getsockname()[1])
         # Ports on the device, by port here; for 0 the server picks one, which later connections request again.
         self._ports = dict.fromkeys([*ports, self._keepalive_port], 0)
-        self._clients: list[socket.socket] = []
+        # Guards the connections, which several threads use.
+        self._lock = threading.Lock()
+        # Connections that have not yet proved to be an engine's, the oldest first, and those of engines.
+        self._strangers: dict[socket.socket, None] = {}
+        self._engines: list[socket.socket] = []
         self._leaving = threading.Event()
         self._up = False
         self._ssh: subprocess.Popen[bytes] | None = None
@@ -183,13 +189,36 @@ class _Keeper:
         _report({"state": "up", "ports": self._ports, "lifeline": self._keepalive_port})
 
     def _accept_engines(self) -> None:
+        """Accept connections for ever: any user of either machine can open them, and none of them ends this loop."""
         while True:
-            client, _ = self._server.accept()
-            client.sendall(self._token.encode() + b"\n")
-            self._clients.append(client)
-            if not self._up:
-                # ssh does not announce ports requested by number: an engine that reconnects proves that they are open.
-                self._report_up()
+            try:
+                self._accept_engine()
+            except (OSError, RuntimeError):  # reset before it was accepted, too many open files, too many threads
+                time.sleep(_ACCEPT_AGAIN_S)
+
+    def _accept_engine(self) -> None:
+        connection, _ = self._server.accept()
+        with self._lock:
+            # An engine answers at once: the oldest connections without an answer are the least likely to be one.
+            crowded = list(self._strangers)[: max(0, len(self._strangers) + 1 - _MOST_STRANGERS)]
+            self._strangers[connection] = None
+        for stranger in crowded:
+            with contextlib.suppress(OSError):
+                stranger.shutdown(socket.SHUT_RDWR)  # wakes its thread, which closes it
+        threading.Thread(target=self._greet, args=(connection,), daemon=True).start()
+
+    def _greet(self, connection: socket.socket) -> None:
+        """Keep the connection of an engine, and close any other."""
+        is_engine = greet(connection, self._token)
+        with self._lock:
+            del self._strangers[connection]
+            if is_engine:
+                self._engines.append(connection)
+        if not is_engine:
+            connection.close()
+        elif not self._up:
+            # ssh does not announce ports requested by number: an engine that reconnects proves that they are open.
+            self._report_up()
 
     def _send_heartbeats(self) -> None:
         while True:
@@ -197,13 +226,14 @@ class _Keeper:
             self._broadcast(BEAT)
 
     def _broadcast(self, message: bytes) -> None:
-        for client in list(self._clients):
-            try:
-                client.settimeout(1.0)
-                client.sendall(message)
-            except OSError:
-                self._clients.remove(client)
-                client.close()
+        with self._lock:
+            for connection in list(self._engines):
+                try:
+                    connection.settimeout(1.0)
+                    connection.sendall(message)
+                except OSError:
+                    self._engines.remove(connection)
+                    connection.close()
 
     def _wait_for_goodbye(self) -> None:
         """Wait for the client's goodbye or for its end, which closes the pipe; then end."""
@@ -220,8 +250,9 @@ class _Keeper:
     def _wait_for_engines(self) -> None:
         """Wait until each engine has closed its connection, as the end of its process does."""
         with selectors.DefaultSelector() as selector:
-            for client in self._clients:
-                selector.register(client, selectors.EVENT_READ)
+            with self._lock:
+                for connection in self._engines:
+                    selector.register(connection, selectors.EVENT_READ)
             deadline = time.monotonic() + _GOODBYE_S
             while selector.get_map() and time.monotonic() < deadline:
                 for key, _ in selector.select(timeout=0.1):

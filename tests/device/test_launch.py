@@ -7,11 +7,8 @@ import os
 import platform
 import shutil
 import signal
-import socket
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,7 +21,6 @@ from ngbkit.cluster.engine import Engine, create_identity
 from ngbkit.cluster.hub import Hub, build_python_path
 from ngbkit.device import launch
 from ngbkit.device.engine import Settings
-from ngbkit.device.keepalive import GOODBYE, Keepalive
 from ngbkit.errors import DeviceError
 
 
@@ -147,63 +143,3 @@ def test_a_process_with_the_pid_of_an_engine_survives(tmp_path: Path) -> None:
     launch.remove_leftovers(tmp_path / "engines")
 
     assert not folder.exists()
-
-
-@pytest.fixture
-def server() -> Iterator[socket.socket]:
-    """The socket on which a client listens."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        yield listening
-
-
-def build_keepalive(server: socket.socket) -> Keepalive:
-    """Build the connection to a server."""
-    return Keepalive(host="127.0.0.1", port=server.getsockname()[1], token="ab" * 16)
-
-
-def test_a_goodbye_ends_at_once(server: socket.socket) -> None:
-    """A greeting with the token identifies the client."""
-    keepalive = build_keepalive(server)
-    ended: list[bool] = []
-    keepalive.follow(lambda: ended.append(True))
-    connection, _ = server.accept()
-    connection.sendall(keepalive.token.encode() + b"\n\n\n")
-    time.sleep(0.2)
-    early = list(ended)
-    connection.sendall(GOODBYE)
-    wait_until(lambda: ended)
-    connection.close()
-
-    assert [] == early
-
-
-def test_a_lost_client_ends_the_engine_after_a_while(server: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tunnel that returns in time does not."""
-    monkeypatch.setattr("ngbkit.device.keepalive.GRACE_S", 2.0)
-    monkeypatch.setattr("ngbkit.device.keepalive._RETRY_S", 0.1)
-    keepalive = build_keepalive(server)
-    ended: list[bool] = []
-    keepalive.follow(lambda: ended.append(True))
-    for _ in range(2):
-        connection, _ = server.accept()
-        connection.sendall(keepalive.token.encode() + b"\n")
-        time.sleep(0.1)
-        connection.close()
-    survived = not ended
-    server.close()
-    wait_until(lambda: ended)
-
-    assert survived
-
-
-def test_a_stranger_on_the_port_is_not_the_client(server: socket.socket) -> None:
-    """Another process may own the port by now."""
-
-    def greet() -> None:
-        connection, _ = server.accept()
-        with connection:
-            connection.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
-
-    threading.Thread(target=greet, daemon=True).start()
-
-    assert not build_keepalive(server).is_answered()
