@@ -17,13 +17,15 @@ from typing import Any
 
 from ngbkit import files
 from ngbkit.device.keepalive import Keepalive
-from ngbkit.device.process_lifetime import end_group, end_with
+from ngbkit.device.process_lifetime import end_group, end_marked, end_with
 from ngbkit.options import LAYOUT
 
 # An engine abandons a controller after this many missed heartbeats, 0.75 s apart: after minutes if it has no other sign
 # of its client, and late if something else ends it.
 _MOST_MISSES, _MOST_MISSES_WITH_WATCH = 480, 2880
 READY = b"ready\n"
+# The variable that marks every process which an engine starts, and which these start, with the engine's folder.
+MARK = "NGBKIT_ENGINE"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +73,7 @@ def run_engine(settings: Settings, folder: Path, ready: int | None = None) -> No
     if settings.cores:
         os.sched_setaffinity(0, settings.cores)
     if settings.watch is not None:
-        end_with(settings.watch, cleanup=lambda: remove_files(folder, os.getpid()))
+        end_with(settings.watch, cleanup=lambda: remove_remains(folder, os.getpid()))
     if settings.lifeline is not None:
         settings.lifeline.follow(lambda: _end(folder))
     # A batch system ends a job with SIGTERM, and with SIGKILL a little later.
@@ -79,8 +81,12 @@ def run_engine(settings: Settings, folder: Path, ready: int | None = None) -> No
     _start_engine(settings, folder, ready)
 
 
-def remove_files(folder: Path, pid: int) -> None:
-    """Remove the temporary files of the engine `pid` with that folder, but not its measurements."""
+def remove_remains(folder: Path, pid: int) -> None:
+    """End what the engine `pid` with that folder has started, in whatever session, and remove its temporary files.
+
+    Its measurements remain.
+    """
+    end_marked(MARK, str(folder))
     shutil.rmtree(folder, ignore_errors=True)
     files.clean_scratch(folder.parent.parent / LAYOUT.scratch, ending=pid)
 
@@ -111,7 +117,7 @@ def _start_engine(settings: Settings, folder: Path, ready: int | None) -> None:
 
 
 def _end(folder: Path) -> None:
-    remove_files(folder, os.getpid())
+    remove_remains(folder, os.getpid())
     end_group()
 
 

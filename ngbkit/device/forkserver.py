@@ -1,26 +1,30 @@
 """The process that forks children, with the heavy imports already loaded.
 
 Run as ``python -m ngbkit.device.forkserver CONTROL_FD MODULE,MODULE``. It blocks on its control socket and ends when
-that closes; the kernel then kills its children.
+that closes, also during its imports; the kernel then kills its children. Nothing that a child started outlives the
+child: whatever left its process group becomes a child of this process with the end of its parents, and is killed.
 """
 
 from __future__ import annotations
 
+import fcntl
 import importlib
 import io
 import json
 import os
+import select
 import signal
 import socket
 import sys
 import tempfile
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from ngbkit.device import child
 from ngbkit.device.channel import Channel
-from ngbkit.device.process_lifetime import end_with_parent
+from ngbkit.device.process_lifetime import adopt_orphans, end_children, end_with_parent
 
 # Out of memory, the kernel kills children before the engine or the notebook.
 _OOM_SCORE = b"1000"
@@ -28,12 +32,21 @@ _OOM_SCORE = b"1000"
 
 def serve(control: socket.socket) -> None:
     """Fork and reap on demand until the control socket closes."""
+    adopt_orphans()
+    running: set[int] = set()
     while True:
         data, descriptors, _, _ = socket.recv_fds(control, 1 << 16, 1)
         if not data:
+            end_children()
             return
         request = json.loads(data)
-        reply = _reap(request["pid"]) if request["op"] == "reap" else _fork(control, descriptors[0], request["log"])
+        if request["op"] == "reap":
+            reply = _reap(request["pid"])
+            running.discard(request["pid"])
+            end_children(spared=running)
+        else:
+            reply = _fork(control, descriptors[0], request["log"])
+            running.add(reply["pid"])
         control.send(json.dumps(reply).encode())
 
 
@@ -57,6 +70,7 @@ def _fork(control: socket.socket, descriptor: int, log: str) -> dict[str, Any]:
 def _become_child(server: int, log: str) -> None:
     os.setpgid(0, 0)
     end_with_parent()
+    adopt_orphans()  # those of a live child are not the server's, which would kill them at the end of another child
     if os.getppid() != server:
         os._exit(0)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -82,15 +96,30 @@ def _reap(pid: int) -> dict[str, Any]:
     return {"exit": os.waitstatus_to_exitcode(status), "peak_memory_bytes": usage.ru_maxrss * 1024}
 
 
+def _end_when_closed(control: socket.socket) -> None:
+    """Have the kernel end this process when the other end closes: imports of torch take a busy machine 20 s.
+
+    The kernel sends SIGIO, which ends a process, when something happens on the socket; nothing else does before the
+    server is ready. A thread that waits for the end would be a thread at each fork.
+    """
+    with suppress(OSError):  # a sandbox without these signals
+        fcntl.fcntl(control, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(control, fcntl.F_SETFL, fcntl.fcntl(control, fcntl.F_GETFL) | os.O_ASYNC)
+    if select.select([control], [], [], 0)[0]:  # it closed before
+        sys.exit()
+
+
 def main() -> None:
     """Import the requested modules, report ready, and serve."""
     control = socket.socket(fileno=int(sys.argv[1]))
+    _end_when_closed(control)
     missing = []
     for module in filter(None, sys.argv[2].split(",")):
         try:
             importlib.import_module(module)
         except ImportError:
             missing.append(module)  # a child that needs it fails with a message of its own
+    fcntl.fcntl(control, fcntl.F_SETFL, fcntl.fcntl(control, fcntl.F_GETFL) & ~os.O_ASYNC)
     control.send(json.dumps({"ready": True, "missing": missing}).encode())
     serve(control)
 

@@ -16,7 +16,7 @@ from ngbkit.device.channel import Message
 from ngbkit.device.compiled import CompileCache
 from ngbkit.device.interleaving import Interleaving
 from ngbkit.device.server_pool import choose_form, get_servers, list_modules, list_preparation_modules
-from ngbkit.device.servers import ForkServer
+from ngbkit.device.servers import ServerEndedError
 from ngbkit.device.spec import Spec
 from ngbkit.device.timing.patience import SPARED
 from ngbkit.device.tuning import Budget, Search
@@ -59,8 +59,8 @@ class Bench:
     _tuning: set[str] = field(init=False)
     _budget: Budget = field(init=False)
     _chip: Chip | None = field(init=False)
-    # The reason why an export ended its child, by the folder of the preparation: this plan does not repeat it.
-    _unexportable: dict[str, str] = field(default_factory=dict)
+    # How an export ended its child, by the folder of the preparation: this plan does not repeat it.
+    _unexportable: dict[str, Failure] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._finished = set(self.journal.statuses()) | self.spec.have
@@ -147,19 +147,23 @@ class Bench:
             self._report("stage", text=f"preparing {group.workload.name}")
             prepared = self._prepare_in_child(group, trials[0], message)
         self.note("facts", facts_key(group.workload.name, group.factors), prepared["facts"])
-        return {**prepared, "folder": str(folder), "unexportable": self._unexportable.get(str(folder), "")}
+        return {**prepared, "folder": str(folder)}
 
     def _prepare_in_child(self, group: Group, trial: Trial, message: dict[str, Any]) -> dict[str, Any]:
         """Prepare in a child; an export that ends its child costs the ONNX graph, but not every compiler."""
         source: Source = registry.load(registry.WORKLOADS, group.workload.source)
         modules = list_preparation_modules(source, exports=bool(message["batch_sizes"]))
-        try:
-            with self._run_worker(trial, modules) as worker:
-                return worker.prepare(message)
-        except TrialFailedError as error:
-            if error.failure.status not in ("crashed", "timeout", "out-of-memory") or not message["batch_sizes"]:
-                raise
-            self._unexportable[message["folder"]] = f"the export to ONNX: {error.failure.status}, {error.failure.error}"
+        for attempt in range(1, _MOST_ATTEMPTS + 1):
+            try:
+                with self._run_worker(trial, modules) as worker:
+                    return worker.prepare(message)
+            except TrialFailedError as error:
+                status = error.failure.status
+                if status == "crashed" and attempt < _MOST_ATTEMPTS:
+                    continue  # something outside may have killed the child
+                if status not in ("crashed", "timeout", "out-of-memory") or not message["batch_sizes"]:
+                    raise
+                self._unexportable[message["folder"]] = error.failure
         with self._run_worker(trial, source.preload) as worker:
             return worker.prepare({**message, "batch_sizes": []})
 
@@ -243,15 +247,23 @@ class Bench:
             search.record(progress)
             self._report("tuning", text=f"tuning {trial}", trial_id=trial.id, **progress)
 
-        child = self._get_server(modules).fork()
-        return Worker(
-            trial=trial,
-            child=child,
-            timeout_s=self.spec.sweep.timeout_s,
-            interrupt=self.interrupt,
-            report=report,
-            meter=Meter(self._chip, child.pid),
-        )
+        try:
+            child = get_servers(self.threads, self.spec.accelerator, self.spec.state_dir).fork(modules)
+        except ServerEndedError as error:
+            failure = _build_failure(trial, "crashed", "build", error.reason)
+            raise TrialFailedError(replace(failure, detail=error.log)) from error
+        try:
+            return Worker(
+                trial=trial,
+                child=child,
+                timeout_s=self.spec.sweep.timeout_s,
+                interrupt=self.interrupt,
+                report=report,
+                meter=Meter(self._chip, child.pid),
+            )
+        except ProcessLookupError as error:  # killed already
+            child.end()
+            raise TrialFailedError(_build_failure(trial, "crashed", "build", "the child process ended")) from error
 
     def _build_task(self, trial: Trial, group: Group, prepared: Mapping[str, Any]) -> dict[str, Any]:
         """Build the task that the worker's child loads."""
@@ -264,7 +276,11 @@ class Bench:
         if not reason and prepared["batch_size"] not in (None, trial.batch_size):
             reason = f"{group.workload.name} accepts batch size {prepared['batch_size']} only"
         if not reason and form == "onnx" and size not in prepared["onnx"]:
-            reason = prepared["refused"].get(size) or prepared["unexportable"] or "it has no ONNX file"
+            failure = self._unexportable.get(prepared["folder"])
+            if failure is not None:
+                line = f"the export to ONNX: {failure.error}"
+                raise TrialFailedError(replace(failure, trial_id=trial.id, error=line, started_at=time.time()))
+            reason = prepared["refused"].get(size) or "it has no ONNX file"
         if reason:
             raise TrialFailedError(_build_failure(trial, "unsupported", "compile", reason))
         return {
@@ -323,9 +339,6 @@ class Bench:
         if label not in self._compilers:
             self._compilers[label] = registry.load(registry.COMPILERS, Choice.parse(label).compiler)
         return self._compilers[label]
-
-    def _get_server(self, modules: tuple[str, ...]) -> ForkServer:
-        return get_servers(self.threads, self.spec.accelerator, self.spec.state_dir).get(modules)
 
     def _finish(self, records: Sequence[Record]) -> None:
         """Write records to the journal, and only then report them."""

@@ -83,9 +83,9 @@ class Keepalive:
 def greet(connection: socket.socket, token: str) -> bool:
     """Handshake as the client with whoever connected; return whether it is an engine that knows the token.
 
-        client: challenge
-        engine: its own challenge, and the proof that it knows the token
-        client: its proof
+    client: challenge
+    engine: its own challenge, and the proof that it knows the token
+    client: its proof
     """
     deadline = time.monotonic() + GREET_S
     challenge = secrets.token_hex(_CHALLENGE_BYTES)

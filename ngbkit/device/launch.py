@@ -119,7 +119,7 @@ def stop(folder: Path) -> None:
         if child.poll() is None:  # something else deleted its folder, and its metadata with it
             _kill(child.pid)
         child.wait()
-    engine_process.remove_files(folder, -1 if metadata is None else metadata["pid"])
+    engine_process.remove_remains(folder, -1 if metadata is None else metadata["pid"])
 
 
 def remove_leftovers(home: Path) -> None:
@@ -146,7 +146,7 @@ def _locate_home(settings: Settings) -> Path:
 def _build_environment(settings: Settings, folder: Path) -> dict[str, str]:
     # By default IPython writes its profile to the user's home folder.
     folders = {"NGBKIT_STATE_DIR": str(folder.parent.parent), "IPYTHONDIR": str(folder / "ipython")}
-    return {**os.environ, **settings.environment, **folders}
+    return {**os.environ, **settings.environment, **folders, engine_process.MARK: str(folder)}
 
 
 def _write_metadata(folder: Path, pid: int, settings: Settings) -> None:

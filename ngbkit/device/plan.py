@@ -21,6 +21,7 @@ from ngbkit.device import peaks, server_pool
 from ngbkit.device.groups import Bench
 from ngbkit.device.interrupt import Interrupt
 from ngbkit.device.lock import acquire_lock
+from ngbkit.device.servers import ServerEndedError
 from ngbkit.device.settings import build_child_settings
 from ngbkit.device.spec import EVENT_MIME, FORMAT, Spec
 from ngbkit.errors import DeviceError, FencedError, NgbkitError
@@ -59,7 +60,8 @@ def warm(spec_json: str) -> str:
     It returns when all are ready: imports in progress would count as other work on the device.
     """
     for server in server_pool.start_servers(Spec.from_json(spec_json)):
-        server.wait_until_ready()
+        with contextlib.suppress(ServerEndedError):  # a run tries again, and records what fails
+            server.wait_until_ready()
     return "{}"
 
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import select
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import psutil
 
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+# An ended process may have forked others meanwhile: so long they are looked for.
+_SEARCH_S, _PAUSE_S = 1.0, 0.01
 
 
 def end_with(pid: int, cleanup: Callable[[], None] | None = None) -> None:
@@ -26,6 +29,50 @@ def end_with(pid: int, cleanup: Callable[[], None] | None = None) -> None:
 def end_with_parent() -> None:
     """Have the kernel kill this process when its parent ends. Linux only, and not inherited by children."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def adopt_orphans() -> None:
+    """Have the kernel make this process the parent of its descendants whose own parent ends, and not that of init.
+
+    Linux only, and not inherited by children.
+    """
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def end_children(spared: Collection[int] = ()) -> None:
+    """Kill and reap the children of this process, but not the `spared` ones, and the orphans that it adopts thereby."""
+    deadline = time.monotonic() + _SEARCH_S
+    while time.monotonic() < deadline:
+        children = [child for child in psutil.Process().children() if child.pid not in spared]
+        if not children:
+            return
+        for child in children:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child.pid, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(child.pid, os.WNOHANG)
+        time.sleep(_PAUSE_S)
+
+
+def end_marked(variable: str, value: str) -> None:
+    """Kill the other processes of this user that were started with this variable in their environment."""
+    deadline = time.monotonic() + _SEARCH_S
+    while time.monotonic() < deadline:
+        processes = [process for process in psutil.process_iter() if _is_marked(process, variable, value)]
+        if not processes:
+            return
+        for process in processes:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        time.sleep(_PAUSE_S)
+
+
+def _is_marked(process: psutil.Process, variable: str, value: str) -> bool:
+    try:
+        is_other = process.pid != os.getpid() and process.uids().real == os.getuid()
+        return is_other and process.environ().get(variable) == value and process.status() != psutil.STATUS_ZOMBIE
+    except (psutil.Error, OSError):
+        return False
 
 
 def end_group() -> None:

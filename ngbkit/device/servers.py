@@ -24,6 +24,14 @@ _LOG_TAIL = 4000
 _START_S = 120.0
 
 
+class ServerEndedError(DeviceError):
+    """A fork server ended, or did not start: `reason` in a line, and the end of its output as `log`."""
+
+    def __init__(self, reason: str, log: str) -> None:
+        self.reason, self.log = reason, log
+        super().__init__(f"{reason}: {log or 'it printed nothing'}")
+
+
 class ChildEndedError(DeviceError):
     """A child ended before it answered."""
 
@@ -141,23 +149,26 @@ class ForkServer:
         return self.folder / "server.log"
 
     def fork(self) -> Child:
-        """Fork a child of this server; DeviceError if the server does not start, or has ended."""
+        """Fork a child of this server; ServerEndedError if the server does not start, or has ended."""
         self.wait_until_ready()
         local, remote = socket.socketpair()
         self._children += 1
         log = self.folder / f"child-{self._children}.log"
         kills = count_out_of_memory_kills()
-        with remote:
-            socket.send_fds(self._control, [json.dumps({"op": "fork", "log": str(log)}).encode()], [remote.fileno()])
-        pid = self._receive_reply()["pid"]
+        request = json.dumps({"op": "fork", "log": str(log)}).encode()
+        try:
+            with remote:
+                pid = self._request(request, remote.fileno())["pid"]
+        except ServerEndedError:
+            local.close()
+            raise
         return Child(pid=pid, server=self, channel=Channel(local), log=log, kills_before=kills)
 
     def reap(self, pid: int) -> Mapping[str, Any]:
         """Wait for a child that has ended; return its exit code and its peak memory."""
         try:
-            self._control.send(json.dumps({"op": "reap", "pid": pid}).encode())
-            return self._receive_reply()
-        except (DeviceError, OSError):
+            return self._request(json.dumps({"op": "reap", "pid": pid}).encode())
+        except ServerEndedError:  # and the kernel has ended the child with it
             return {"exit": None, "peak_memory_bytes": None}
 
     @property
@@ -174,26 +185,36 @@ class ForkServer:
             self._process.wait()
 
     def wait_until_ready(self) -> None:
-        """Wait until its imports are loaded; DeviceError if it does not start."""
+        """Wait until its imports are loaded; ServerEndedError if it does not start."""
         if not self._ready:
             self._control.settimeout(_START_S)
             self._receive_reply()
             self._ready = True
 
+    def _request(self, request: bytes, *descriptors: int) -> Message:
+        try:
+            socket.send_fds(self._control, [request], descriptors)
+        except OSError as error:
+            raise self._build_ended_error(f" ({error})") from None
+        return self._receive_reply()
+
     def _receive_reply(self) -> Message:
         try:
             data = self._control.recv(1 << 16)
         except OSError as error:
-            data = b""
-            reason = f" ({error})"
-        else:
-            reason = ""
+            raise self._build_ended_error(f" ({error})") from None
         if not data:
-            tail = self._log.read_text(errors="replace")[-_LOG_TAIL:].strip()
-            name = ", ".join(self.preload) or "plain Python"
-            raise DeviceError(f"the fork server of {name} ended{reason}: {tail or 'it printed nothing'}")
+            raise self._build_ended_error()
         message: Message = json.loads(data)
         return message
+
+    def _build_ended_error(self, reason: str = "") -> ServerEndedError:
+        name = ", ".join(self.preload) or "plain Python"
+        try:
+            log = self._log.read_text(errors="replace")[-_LOG_TAIL:].strip()
+        except OSError:
+            log = ""
+        return ServerEndedError(f"the fork server of {name} ended{reason}", log)
 
 
 @dataclass(slots=True)
@@ -210,11 +231,26 @@ class Servers:
         """Get the server that has these modules imported, or start it without waiting for its imports."""
         key = tuple(preload)
         server = self._servers.get(key)
-        if server is None or not server.alive:
+        if server is not None and not server.alive:
+            server.close()
+            server = None
+        if server is None:
             folder = self.folder / f"server-{time.monotonic_ns()}"
             folder.mkdir()
             server = self._servers[key] = ForkServer(preload=key, environment=self.environment, folder=folder)
         return server
+
+    def fork(self, preload: Iterable[str]) -> Child:
+        """Fork a child that has these modules imported; a server that was killed is replaced once.
+
+        ServerEndedError if the second one ends as well.
+        """
+        server = self.get(preload)
+        try:
+            return server.fork()
+        except ServerEndedError:
+            server.close()
+        return self.get(server.preload).fork()
 
     def close(self) -> None:
         for server in self._servers.values():

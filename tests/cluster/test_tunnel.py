@@ -63,9 +63,7 @@ def test_no_connection_ends_the_greeter(keeper: tunnel._Keeper) -> None:
     assert is_answered
 
 
-def test_only_an_engine_says_that_the_tunnel_is_up(
-    keeper: tunnel._Keeper, reports: list[Mapping[str, Any]]
-) -> None:
+def test_only_an_engine_says_that_the_tunnel_is_up(keeper: tunnel._Keeper, reports: list[Mapping[str, Any]]) -> None:
     """A stranger proves nothing about the ports on the device."""
     with connect(keeper) as stranger:
         stranger.recv(100)
@@ -82,9 +80,7 @@ def test_only_an_engine_says_that_the_tunnel_is_up(
     connection.close()
 
 
-def test_silent_connections_do_not_keep_an_engine_out(
-    keeper: tunnel._Keeper, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_silent_connections_do_not_keep_an_engine_out(keeper: tunnel._Keeper, monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest of them are closed."""
     monkeypatch.setattr(tunnel, "_MOST_STRANGERS", 3)
     strangers = [connect(keeper) for _ in range(8)]

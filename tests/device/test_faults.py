@@ -107,14 +107,69 @@ input_shape = (4,)
 
 
 def test_an_export_that_ends_its_child_costs_only_what_needs_the_graph() -> None:
-    """Eager is measured; the record of a compiler that needs ONNX has the reason for the missing file."""
+    """Eager is measured; a compiler that needs ONNX has the status of the export, so that it can be tried again."""
     (net,) = cell.from_source(EXPORT_KILLER, name="net")
     records, _ = carry_out(Sweep(net, ["identity", "onnxruntime"], [1, 2], repeats=5, threads=1))
 
     assert {"ok"} == {records["identity", size].status for size in (1, 2)}
-    assert {"unsupported"} == {records["onnxruntime", size].status for size in (1, 2)}
-    assert "the export to ONNX: crashed" in records["onnxruntime", 1].error
-    assert "SIGKILL" in records["onnxruntime", 2].error
+    for size in (1, 2):
+        failure = records["onnxruntime", size]
+        assert isinstance(failure, Failure)
+        assert ("crashed", "export") == (failure.status, failure.stage)
+        assert "the export to ONNX: the child process was ended by SIGKILL" == failure.error
+
+
+def test_a_killed_export_costs_nothing(tmp_path: Path) -> None:
+    """It is tried once more."""
+    mark = f"os.path.exists({str(tmp_path / 'mark')!r})"
+    source = EXPORT_KILLER.replace("is_compiling():", f"is_compiling() and not {mark}:").replace(
+        "os.kill(", f"open({str(tmp_path / 'mark')!r}, 'w').close(); os.kill("
+    )
+    (net,) = cell.from_source(source, name="net")
+    records, _ = carry_out(Sweep(net, ["identity", "onnxruntime"], [1], repeats=5, threads=1))
+
+    assert (tmp_path / "mark").exists()
+    assert {"ok"} == {record.status for record in records.values()}
+
+
+@pytest.mark.usefixtures("cold_servers")
+@pytest.mark.parametrize("moment", ["preparing", "compiling"])
+def test_killed_servers_cost_nothing_between_trials(mlp: Workload, moment: str) -> None:
+    """They are replaced when they are needed."""
+
+    def publish(event: dict[str, Any]) -> None:
+        if event["kind"] == "stage" and event["text"].startswith(moment):
+            for process in psutil.Process().children():
+                if "ngbkit.device.forkserver" in process.cmdline():
+                    process.kill()
+                    killed.append(process.pid)
+
+    killed: list[int] = []
+    sweep = Sweep(mlp, ["onnxruntime"], [1], repeats=5, threads=1)
+    state = plan.carry_out(build_spec(sweep), publish)
+    with Journal(plan.locate_journal(options.get_state_dir(), "cpu", "run"), writable=False) as journal:
+        statuses = set(journal.statuses().values())
+
+    assert killed
+    assert ("finished", {"ok"}) == (state, statuses)
+
+
+STARTER = """
+import subprocess, torch
+subprocess.Popen(["sleep", "86399"], start_new_session=True, env={"PATH": "/usr/bin:/bin"})
+model = torch.nn.Linear(4, 2)
+input_shape = (4,)
+"""
+
+
+def test_a_process_that_a_cell_starts_ends_with_its_trial() -> None:
+    """Also in a session and with an environment of its own."""
+    (net,) = cell.from_source(STARTER, name="net")
+    records, _ = carry_out(Sweep(net, ["identity"], [1], repeats=5, threads=1))
+    command = ["sleep", "86399"]
+
+    assert "ok" == records["identity", 1].status
+    assert [] == [process for process in psutil.process_iter(["cmdline"]) if process.info["cmdline"] == command]
 
 
 @pytest.mark.usefixtures("cold_servers")

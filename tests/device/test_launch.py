@@ -20,7 +20,7 @@ from patience import limit_s, wait_until
 from ngbkit.cluster.engine import Engine, create_identity
 from ngbkit.cluster.hub import Hub, build_python_path
 from ngbkit.device import launch
-from ngbkit.device.engine import Settings
+from ngbkit.device.engine import MARK, Settings
 from ngbkit.errors import DeviceError
 
 
@@ -117,10 +117,13 @@ def test_an_engine_ends_with_its_client(hub: Hub, tmp_path: Path) -> None:
 
 
 def test_a_launch_removes_dead_engines_and_no_live_ones(hub: Hub, tmp_path: Path) -> None:
-    """Killed engines leave files, killed clients leave engines; the next launch removes both."""
+    """Killed engines leave files and daemons, killed clients leave engines; the next launch removes them."""
     home = tmp_path / "engines"
     living = launch.launch(build_settings(hub, tmp_path))
     killed = launch.launch(build_settings(hub, tmp_path))
+    daemon = subprocess.Popen(
+        ["sleep", "600"], start_new_session=True, env={**os.environ, MARK: psutil.Process(killed.pid).environ()[MARK]}
+    )
     os.killpg(killed.pid, signal.SIGKILL)
     orphan = launch.launch(build_settings(hub, tmp_path))
     metadata = json.loads((orphan.folder / "about.json").read_text())
@@ -131,6 +134,7 @@ def test_a_launch_removes_dead_engines_and_no_live_ones(hub: Hub, tmp_path: Path
 
     assert [living.folder.name] == [folder.name for folder in home.iterdir()]
     assert (True, False) == (is_alive(living.pid), is_alive(orphan.pid))
+    assert -signal.SIGKILL == daemon.wait()
     launch.stop(living.folder)
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import psutil
 import pytest
+from patience import limit_s, wait_until
 
 from ngbkit import files
-from ngbkit.device import process_lifetime
-from ngbkit.device.servers import Child, ChildEndedError, Servers
+from ngbkit.device.servers import Child, ChildEndedError, ServerEndedError, Servers
 from ngbkit.errors import DeviceError
 
 
@@ -122,14 +122,89 @@ def test_the_error_of_a_server_that_does_not_start_has_its_log(servers: Servers)
         servers.get([]).fork()
 
 
-def test_waiting_for_a_process_ends_when_it_does() -> None:
-    """For a child or not; the wait for an ended process returns at once."""
-    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(0.2)"])
-    process_lifetime.wait_for_end(process.pid)
-    process.wait()
-    process_lifetime.wait_for_end(process.pid)
+@pytest.mark.parametrize("ready", [True, False], ids=["ready", "starting"])
+def test_a_killed_server_is_replaced(servers: Servers, ready: bool) -> None:
+    """The caller gets its child all the same."""
+    server = servers.get(["json"])
+    if ready:
+        server.wait_until_ready()
+    server._process.kill()
+    child = servers.fork(["json"])
+    reply = child.ask({"op": "usage"}, 30)
+    child.end()
 
-    assert 0 == process.returncode
+    assert "peak_memory_bytes" in reply
+    assert servers.get(["json"]) is not server
+
+
+def test_a_server_that_never_starts_is_given_up(servers: Servers, tmp_path: Path) -> None:
+    """After a second attempt, with the log of that one."""
+    (tmp_path / "fatal.py").write_text("import os\nos.write(2, b'no such chip')\nos._exit(3)\n")
+    servers.environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    with pytest.raises(ServerEndedError, match="the fork server of fatal ended: no such chip") as caught:
+        servers.fork(["fatal"])
+
+    assert ("the fork server of fatal ended", "no such chip") == (caught.value.reason, caught.value.log)
+    assert 2 == len(list(servers.folder.iterdir()))
+
+
+def test_a_server_ends_with_its_engine_during_imports(servers: Servers, tmp_path: Path) -> None:
+    """Imports of torch take a busy machine twenty seconds."""
+    (tmp_path / "endless.py").write_text(
+        f"import time\nfrom pathlib import Path\nPath({str(tmp_path / 'began')!r}).touch()\ntime.sleep(600)\n"
+    )
+    servers.environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    server = servers.get(["endless"])
+    wait_until((tmp_path / "began").exists)
+    server._control.close()
+
+    assert server._process.wait(limit_s()) != 0
+
+
+def test_the_end_of_a_child_ends_what_it_started(servers: Servers, tmp_path: Path) -> None:
+    """In sessions of their own, as orphans, or without an environment; other children and theirs live on."""
+    (tmp_path / "starting.py").write_text(STARTING)
+    servers.environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    children = [servers.fork(["starting"]) for _ in range(2)]
+    started = [psutil.Process(pid) for child in children for pid in start_processes(child)]
+    first, second = started[:3], started[3:]
+    children[0].end()
+    gone, living = [is_gone(process) for process in first], [is_gone(process) for process in second]
+    servers.close()
+    children[1].channel.close()
+
+    assert [True] * 3 == gone
+    assert [False] * 3 == living
+    wait_until(lambda: all(map(is_gone, second)))
+
+
+# A source of networks whose preparation starts three processes and writes their ids to a file.
+STARTING = """
+import os, subprocess, sys
+from pathlib import Path
+from ngbkit.device import child
+
+def start(loaded, message):
+    sleep = ["sleep", "600"]
+    session = subprocess.Popen(sleep, start_new_session=True)
+    bare = subprocess.Popen(sleep, start_new_session=True, env={"PATH": os.environ["PATH"]})
+    code = "from subprocess import *; print(Popen(['sleep', '600'], start_new_session=True, stdout=DEVNULL).pid)"
+    orphan = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, start_new_session=True)
+    return {"pids": [session.pid, bare.pid, int(orphan.stdout)]}
+
+child._OPERATIONS["start"] = start
+"""
+
+
+def start_processes(child: Child) -> list[int]:
+    return list(child.ask({"op": "start"}, limit_s())["pids"])
+
+
+def is_gone(process: psutil.Process) -> bool:
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def test_folders_of_processes_that_ended_are_removed(tmp_path: Path) -> None:
