@@ -38,7 +38,9 @@ class Dispatch:
 
     run_id: str
     sweep: Grid
+    # The statuses and the trials to measure again.
     retry: frozenset[str]
+    retry_ids: frozenset[str]
     # The environment of each device when this run measured on it before.
     environments: Mapping[str, Mapping[str, Any]]
     # Receives each batch of events, on the thread that called `execute`.
@@ -127,7 +129,7 @@ class Dispatch:
         self._check_environment(label, engine.hello())
         assert engine.state_dir is not None
         engine.push({digest: path for workload in self.sweep.workloads for digest, path in workload.artifacts.items()})
-        if not self.retry:
+        if not self.retry and not self.retry_ids:
             self._collect(engine, trial_ids)
         device = devices.load().get(label)
         spec = Spec(
@@ -136,6 +138,7 @@ class Dispatch:
             state_dir=engine.state_dir,
             sweep=self.sweep,
             retry=self.retry,
+            retry_ids=self.retry_ids & set(trial_ids),
             retry_id=self._retry_id,
             have=frozenset((self._recorded | self._skipped) & set(trial_ids)),
             threads=device.threads if device else None,

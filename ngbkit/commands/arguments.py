@@ -49,7 +49,8 @@ RESUME: tuple[Argument, ...] = (
         action="append",
         metavar="STATUSES",
         completes="status",
-        help="measure trials of these statuses again, such as timeout,crashed",
+        help="measure trials of these statuses again, such as timeout,crashed; unsettled for groups that other work "
+        "disturbed",
     ),
     CLUSTER,
 )

@@ -11,13 +11,8 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from ngbkit.sweep.settling import find_settled
 from ngbkit.sweep.variables import NO_ROUND
-
-LEAST_ROUNDS = 6
-"""The undisturbed rounds of a settled trial, if it was disturbed at all: as many as an interval of 95 % needs."""
-
-LEAST_SHARE = 0.5
-"""The least share of its rounds that have an undisturbed sample."""
 
 # Latency, round and mark of the samples of trials, and of those of anchors.
 _SAMPLES = (("latency", "round", "disturbed"), ("anchor_latency", "anchor_round", "anchor_disturbed"))
@@ -61,13 +56,6 @@ def select_samples(dataset: xr.Dataset) -> xr.Dataset:
     return _select(dataset, every=False)
 
 
-def find_settled(rounds: NDArray[np.integer], disturbed: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Find the settled trials from the rounds of samples and their marks, ``(..., samples)``."""
-    every, clean = _count_distinct(rounds), _count_distinct(np.where(disturbed, NO_ROUND, rounds))
-    marked = (disturbed & (rounds >= 0)).any(axis=-1)
-    return np.asarray(~marked | ((clean >= LEAST_ROUNDS) & (clean >= LEAST_SHARE * every)))
-
-
 def compute_medians(latency: NDArray[np.floating]) -> NDArray[np.floating]:
     """Compute the median of each row, ``(..., samples)``, NaN-padded; NaN where there is no sample."""
     medians = np.full(latency.shape[:-1], np.nan)
@@ -94,10 +82,3 @@ def _select(dataset: xr.Dataset, every: bool) -> xr.Dataset:
             variables[latency] = dataset[latency].where(included).assign_attrs(dataset[latency].attrs)
             variables[rounds] = dataset[rounds].where(included, NO_ROUND).assign_attrs(dataset[rounds].attrs)
     return dataset.assign(variables) if variables else dataset
-
-
-def _count_distinct(numbers: NDArray[np.integer]) -> NDArray[np.intp]:
-    """Count the distinct numbers of at least 0 in each row."""
-    ordered = np.sort(numbers, axis=-1)
-    first = np.diff(ordered, axis=-1, prepend=NO_ROUND) > 0
-    return np.asarray(np.count_nonzero(first & (ordered >= 0), axis=-1))

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from ngbkit.dataset.disturbance import compute_medians, find_settled
+from ngbkit.dataset.disturbance import compute_medians
 from ngbkit.errors import JournalError, UsageError
 from ngbkit.sweep.journal import Entry
 from ngbkit.sweep.records import Measurement, Record
+from ngbkit.sweep.settling import find_settled
 from ngbkit.sweep.variables import FACTS, FIELDS, NO_ROUND
 
 

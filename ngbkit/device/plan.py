@@ -84,9 +84,11 @@ def carry_out(spec: Spec, publish: Publish) -> str:
             publish(
                 {"kind": "salvaged", "device": spec.device, "records": journal.salvaged, "journal": str(journal.path)}
             )
-        if spec.retry and journal.notes("retried").get("last") != spec.retry_id:
+        if (spec.retry or spec.retry_ids) and journal.notes("retried").get("last") != spec.retry_id:
             statuses = journal.statuses()
-            journal.forget([trial_id for trial_id, status in statuses.items() if status in spec.retry])
+            journal.forget(
+                [name for name, status in statuses.items() if status in spec.retry or name in spec.retry_ids]
+            )
             journal.note("retried", "last", spec.retry_id)
         bench = Bench(spec=spec, journal=journal, interrupt=interrupt.descriptor, publish=publish)
         try:

@@ -27,8 +27,9 @@ class Spec:
     state_dir: Path
     # The whole sweep; the plan runs the trials of `device`.
     sweep: Grid
-    # The plan repeats trials whose record has one of these statuses.
+    # The plan repeats trials whose record has one of these statuses, and these trials.
     retry: frozenset[str] = frozenset()
+    retry_ids: frozenset[str] = frozenset()
     # Identifies that request, which a device grants once: several engines may receive the same plan one after another.
     retry_id: str = ""
     # Trials whose record the client has: not run again, even if the device's own journal is lost.
@@ -46,6 +47,7 @@ class Spec:
                 "state_dir": str(self.state_dir),
                 "sweep": self.sweep.to_json(),
                 "retry": sorted(self.retry),
+                "retry_ids": sorted(self.retry_ids),
                 "retry_id": self.retry_id,
                 "have": sorted(self.have),
                 "threads": self.threads,
@@ -63,6 +65,7 @@ class Spec:
             state_dir=state_dir,
             sweep=Grid.from_json(data["sweep"], locate=Store(state_dir / LAYOUT.artifacts).locate),
             retry=frozenset(data["retry"]),
+            retry_ids=frozenset(data["retry_ids"]),
             retry_id=data["retry_id"],
             have=frozenset(data["have"]),
             threads=data["threads"],

@@ -18,6 +18,7 @@ from ngbkit.metrics.draws import HOSTED_SD
 from ngbkit.metrics.estimate import LEVEL
 from ngbkit.metrics.ranking import ranking
 from ngbkit.metrics.ratios import is_hosted, read_environments
+from ngbkit.sweep.settling import UNSETTLED
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,9 +66,11 @@ def conclude(data: Data) -> list[str]:
     if unsettled := _list_unsettled(data):
         count = sum(int((node["status"] == "ok").sum()) for node in nodes(data).values() if "status" in node)
         names = f" ({_join(unsettled)})" if len(unsettled) < count else ""
+        run_id = str(data.attrs.get("run_id") or "RUN")
         lines.append(
             f"{len(unsettled)} of {count} trials are not settled, since too few of their rounds were undisturbed"
-            f"{names}. Measure them again when the machine is quiet, or on another one."
+            f"{names}. When the machine is quiet, measure them again: "
+            f"`ngbkit resume {'RUN' if ', ' in run_id else run_id} --retry {UNSETTLED}`."
         )
     return [*lines, *_describe_winners(data, set(unsettled)), *_describe_allowance(data)]
 

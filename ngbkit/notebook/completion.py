@@ -16,7 +16,7 @@ from ngbkit.notebook.tables import TABLES
 from ngbkit.sweep.argument import Argument
 from ngbkit.sweep.conversion import parse_workload
 from ngbkit.sweep.parsing import restore_quotes
-from ngbkit.sweep.records import OPEN, STATUSES
+from ngbkit.sweep.settling import RETRIABLE
 from ngbkit.workloads import files
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def _list_factors(cursor: _Cursor) -> Iterator[str]:
 
 
 def _list_statuses(_cursor: _Cursor) -> Iterable[str]:
-    return [status for status in STATUSES if status not in OPEN]
+    return list(RETRIABLE)
 
 
 def _list_runs(_cursor: _Cursor) -> Iterable[str]:

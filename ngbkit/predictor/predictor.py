@@ -31,9 +31,7 @@ _METADATA = "ngbkit"
 # A graph that every model can predict.
 _VALUE = Tensor(shape=(1, 1), dtype="float", bytes=4)
 _PROBE = Graph(
-    operators=(
-        Operator(name="", kind="Relu", inputs=(_VALUE,), outputs=(_VALUE,), weights=(), attributes={}, macs=0),
-    ),
+    operators=(Operator(name="", kind="Relu", inputs=(_VALUE,), outputs=(_VALUE,), weights=(), attributes={}, macs=0),),
     edges=(),
     inputs=(_VALUE,),
     outputs=(_VALUE,),

@@ -16,7 +16,7 @@ from ngbkit.runs.folders import build_metadata, find, get_runs_dir, load_metadat
 from ngbkit.runs.recordings import Recordings, Replay, copy_run
 from ngbkit.runs.run import Guide, Run
 from ngbkit.sweep.grid import Grid
-from ngbkit.sweep.records import OPEN, STATUSES
+from ngbkit.sweep.settling import RETRIABLE
 
 if TYPE_CHECKING:
     from ngbkit.cluster.engine import Engine
@@ -73,7 +73,8 @@ def resume(run_id: str, *, retry: Collection[str] = (), engines: Mapping[str, En
     run_id
         The run's id, or a prefix of it that no other run shares.
     retry
-        Statuses of recorded trials to measure again, such as ``["timeout", "crashed"]``.
+        Statuses of recorded trials to measure again, such as ``["timeout", "crashed"]``; ``"unsettled"`` measures the
+        groups again in which other work disturbed too many rounds of a trial.
     engines
         As for `start`.
 
@@ -82,10 +83,9 @@ def resume(run_id: str, *, retry: Collection[str] = (), engines: Mapping[str, En
     RunNotFoundError, UsageError, FencedError
         No run has that id; a status cannot be retried; another process still drives the run.
     """
-    valid = [status for status in STATUSES if status not in OPEN]
     for status in retry:
-        if status not in valid:
-            raise UsageError(f"invalid status to retry: got {status!r}; expected one of {', '.join(valid)}.")
+        if status not in RETRIABLE:
+            raise UsageError(f"invalid status to retry: got {status!r}; expected one of {', '.join(RETRIABLE)}.")
     folder = find(run_id)
     sweep = read_sweep(folder)
     _check_devices(sweep, engines)

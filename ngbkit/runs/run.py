@@ -15,6 +15,7 @@ from ngbkit.runs.time_left import describe_search
 from ngbkit.sweep import records
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.journal import Journal
+from ngbkit.sweep.settling import UNSETTLED, list_unsettled
 from ngbkit.sweep.trials import Trial
 
 if TYPE_CHECKING:
@@ -100,7 +101,13 @@ class Run:
         self._journal = Journal(folder / "journal.sqlite")
         statuses = self._journal.statuses()
         self._journal.forget([trial_id for trial_id, status in statuses.items() if status in self._retry])
-        self._tracker = ProgressTracker(self._trials, self._journal.statuses())
+        # The measurements of these are replaced one by one, so that none is lost if this run is stopped.
+        retried = list_unsettled(sweep.groups(), self._journal.records()) if UNSETTLED in self._retry else ()
+        self._retry_ids = frozenset(retried)
+        self._replaced: set[str] = set()
+        statuses = self._journal.statuses()
+        current = {name: status for name, status in statuses.items() if name not in self._retry_ids}
+        self._tracker = ProgressTracker(self._trials, current)
         self.warnings: dict[str, list[str]] = {}
         if self._journal.salvaged is not None:
             self.warnings["journal"] = [
@@ -204,7 +211,8 @@ class Run:
         dispatch = Dispatch(
             run_id=self.id,
             sweep=self.sweep,
-            retry=self._retry,
+            retry=self._retry - {UNSETTLED},
+            retry_ids=self._retry_ids,
             environments=self._journal.notes("environment"),
             on_events=self._on_events,
             stop=self._stop,
@@ -239,7 +247,7 @@ class Run:
             selected = missing if self._guide is None else set(self._guide.choose(self)) & missing
             if not selected:
                 break
-            recorded = set(self._journal.statuses())
+            recorded = set(self._journal.statuses()) - (self._retry_ids - self._replaced)
             state = dispatch.execute(self._engines, recorded, skipped=missing - selected)
             if selected <= missing - set(self.statuses):
                 break  # none was recorded, and another attempt would record none either
@@ -250,6 +258,7 @@ class Run:
         finished = [records.from_json(event["record"]) for event in events if event["kind"] == "record"]
         if finished:
             self._journal.finish(finished)
+            self._replaced.update(record.trial_id for record in finished)
         unshown = iter(finished)
         for event in events:
             if event["kind"] == "record":

@@ -1,6 +1,6 @@
 """Fuzzes ONNX files: a damaged or hostile one is read, or refused with an error of ngbkit.
 
-    python tests/fuzz/run.py onnx --cases 10000
+python tests/fuzz/run.py onnx --cases 10000
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ def build_models() -> dict[str, bytes]:
     product = helper.make_node("MatMul", ["x", "w"], ["h"])
     relu = helper.make_node("Relu", ["h"], ["y"])
     shape = numpy_helper.from_array(np.array([-1, 8]), "shape")
-    branch = helper.make_graph([helper.make_node("Relu", ["h"], ["b"])], "branch", [], [helper.make_value_info("b", y.type)])
+    branch = helper.make_graph(
+        [helper.make_node("Relu", ["h"], ["b"])], "branch", [], [helper.make_value_info("b", y.type)]
+    )
     choice = helper.make_node("If", ["c"], ["y"], then_branch=branch, else_branch=branch)
     flag = numpy_helper.from_array(np.array(True), "c")
     function = helper.make_function(

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -172,6 +173,46 @@ def test_retrying_runs_failures_again(mlp: Workload) -> None:
     assert before["refusing", 1].started_at < after["refusing", 1].started_at
     with pytest.raises(UsageError, match="invalid status to retry: got 'broken'; expected one of ok, "):
         runs.resume(run.id, retry=["broken"])
+
+
+def disturb(run: Run, trial: tuple[str, int]) -> None:
+    """Mark every sample of one trial as disturbed, and no other sample."""
+    with Journal(run.folder / "journal.sqlite") as journal:
+        for key, record in load_records(run).items():
+            assert isinstance(record, Measurement)
+            marked = range(len(record.latency_s)) if key == trial else ()
+            journal.finish([replace(record, disturbed_samples=tuple(marked))])
+
+
+def test_groups_that_are_not_settled_are_measured_again(mlp: Workload) -> None:
+    """All trials of such a group, which are compared with each other, and none of another group."""
+    run = Sweep(mlp, ["identity", "onnxruntime"], [1, 2], repeats=8, threads=1).start()
+    run.result()
+    disturb(run, ("onnxruntime", 2))
+    before = load_records(run)
+    repeated = runs.resume(run.id, retry=["unsettled"])
+    repeated.result()
+    after = load_records(repeated)
+
+    assert [before[name, 1] for name in ("identity", "onnxruntime")] == [
+        after[name, 1] for name in ("identity", "onnxruntime")
+    ]
+    for name in ("identity", "onnxruntime"):
+        assert before[name, 2].started_at < after[name, 2].started_at
+    assert (4, 4) == (repeated.progress.done, repeated.progress.total)
+
+
+def test_a_measurement_stays_until_another_replaces_it(mlp: Workload) -> None:
+    """A run that is stopped while it measures again has lost nothing."""
+    run = Sweep(mlp, ["identity", "onnxruntime"], [1], repeats=8, threads=1).start()
+    run.result()
+    disturb(run, ("onnxruntime", 1))
+    before = load_records(run)
+    stopped = runs.resume(run.id, retry=["unsettled"])
+    stopped.stop()
+    stopped.wait()
+
+    assert before == load_records(stopped)
 
 
 def test_a_trial_that_kills_its_engine_twice_is_given_up(mlp: Workload) -> None:

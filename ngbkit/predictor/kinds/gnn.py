@@ -134,7 +134,9 @@ class Gnn:
         model = cls(**settings)
         model._runtimes = len(arrays["0.prices"])
         if max(model._members, model._layers) > len(arrays):
-            raise ValueError(f"{len(arrays)} arrays are too few for {model._members} networks of {model._layers} layers")
+            raise ValueError(
+                f"{len(arrays)} arrays are too few for {model._members} networks of {model._layers} layers"
+            )
         for number in range(model._members):
             weights = {name.partition(".")[2]: value for name, value in arrays.items() if name.startswith(f"{number}.")}
             with torch.device("meta"):  # no memory before the arrays are known to have the sizes of the settings

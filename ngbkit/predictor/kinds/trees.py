@@ -47,7 +47,9 @@ def _rebuild_tree(lines: Mapping[str, str], columns: int) -> str:
     children = [_parse(lines, name, int, leaves - 1) for name in ("left_child", "right_child")]
     features = _parse(lines, "split_feature", int, leaves - 1)
     # The child -1 is the first leaf; other children come after their parent, so that no path has a circle.
-    if not all(-leaves <= child < 0 or node < child < leaves - 1 for side in children for node, child in enumerate(side)):
+    if not all(
+        -leaves <= child < 0 or node < child < leaves - 1 for side in children for node, child in enumerate(side)
+    ):
         raise ValueError("a tree leads outside of itself")
     if not all(0 <= feature < columns for feature in features):
         raise ValueError("a tree splits on a column that does not exist")

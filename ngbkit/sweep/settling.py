@@ -1,0 +1,54 @@
+"""Which trials are settled: those with enough rounds that no other work disturbed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ngbkit.sweep.records import OPEN, STATUSES, Measurement, Record
+from ngbkit.sweep.trials import Group
+from ngbkit.sweep.variables import NO_ROUND
+
+LEAST_ROUNDS = 6
+"""The undisturbed rounds of a settled trial, if it was disturbed at all: as many as an interval of 95 % needs."""
+
+LEAST_SHARE = 0.5
+"""The least share of its rounds that have an undisturbed sample."""
+
+UNSETTLED = "unsettled"
+"""What stands for the trials that are not settled among the statuses that can be retried."""
+
+RETRIABLE = (*(status for status in STATUSES if status not in OPEN), UNSETTLED)
+"""What `ngbkit.runs.resume` can measure again."""
+
+
+def find_settled(rounds: NDArray[np.integer], disturbed: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Find the settled trials from the rounds of samples and their marks, ``(..., samples)``."""
+    every, clean = _count_distinct(rounds), _count_distinct(np.where(disturbed, NO_ROUND, rounds))
+    marked = (disturbed & (rounds >= 0)).any(axis=-1)
+    return np.asarray(~marked | ((clean >= LEAST_ROUNDS) & (clean >= LEAST_SHARE * every)))
+
+
+def list_unsettled(groups: Iterable[Group], records: Iterable[Record]) -> set[str]:
+    """List the ids of trials and anchors in groups with a trial that is not settled: they are measured together."""
+    unsettled = {record.trial_id for record in records if isinstance(record, Measurement) and not _is_settled(record)}
+    listed: set[str] = set()
+    for group in groups:
+        ids = {trial.id for trial in (*group.trials, *([group.anchor] if group.anchor else []))}
+        listed |= ids if ids & unsettled else set()
+    return listed
+
+
+def _is_settled(record: Measurement) -> bool:
+    rounds = np.asarray(record.rounds, dtype=np.intp)
+    disturbed = np.isin(np.arange(len(rounds)), record.disturbed_samples)
+    return bool(find_settled(rounds, disturbed))
+
+
+def _count_distinct(numbers: NDArray[np.integer]) -> NDArray[np.intp]:
+    """Count the distinct numbers of at least 0 in each row."""
+    ordered = np.sort(numbers, axis=-1)
+    first = np.diff(ordered, axis=-1, prepend=NO_ROUND) > 0
+    return np.asarray(np.count_nonzero(first & (ordered >= 0), axis=-1))
