@@ -24,7 +24,7 @@ from ngbkit.device.lock import acquire_lock
 from ngbkit.device.servers import ServerEndedError
 from ngbkit.device.settings import build_child_settings
 from ngbkit.device.spec import EVENT_MIME, FORMAT, Spec
-from ngbkit.errors import DeviceError, FencedError, NgbkitError
+from ngbkit.errors import DeviceError, NgbkitError
 from ngbkit.files import Store, read_chunks
 from ngbkit.hardware import conditions, environment, telemetry
 from ngbkit.hardware.accelerators import probing as accelerators
@@ -119,8 +119,6 @@ def collect(spec_json: str) -> str:
     if not path.exists():
         return json.dumps({"records": [], "more": False, "facts": {}, "environment": {}})
     have, most = set(data["have"]), int(data["most"])
-    with contextlib.suppress(FencedError):
-        Journal(path).close()  # opening it for writing repairs a damaged journal
     with Journal(path, writable=False) as journal:
         missing = [trial_id for trial_id in journal.statuses() if trial_id not in have]
         selected = set(missing[:most])

@@ -214,7 +214,7 @@ def _decode(row: Row) -> Entry:
         raise JournalError(f"invalid record: got one of trial {record.trial_id}; expected {trial_id}.")
     if len(samples) != len(numbers):
         raise JournalError(f"invalid record: got {len(samples)} samples and {len(numbers)} rounds; expected as many.")
-    if not (np.isfinite(samples).all() and (samples >= 0).all() and (numbers >= 0).all()):
+    if len(samples) and not (samples.min() >= 0 and samples.max() < np.inf and numbers.min() >= 0):
         raise JournalError("invalid record: got samples or rounds that are no numbers of at least 0.")
     return record, samples, numbers
 

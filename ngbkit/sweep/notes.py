@@ -102,9 +102,11 @@ def _parse_facts(key: str, value: Any) -> dict[str, Any]:
     except (TypeError, ValueError, RecursionError):
         raise SchemaError("expected the name of a network and its factors as its key") from None
     facts: dict[str, Any] = schema.parse(Mapping[str, Any], value)
-    for name in COORDINATES.keys() & facts.keys():
-        convert = _parse_number if COORDINATES[name].units else _parse_line
-        facts[name] = schema.parse_field(convert, name, facts[name])
+    for name in sorted(COORDINATES.keys() & facts.keys()):
+        try:
+            facts[name] = (_parse_number if COORDINATES[name].units else _parse_line)(facts[name])
+        except SchemaError as error:
+            raise SchemaError(f"{name}: {error}") from None
     return facts
 
 

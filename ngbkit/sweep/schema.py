@@ -24,6 +24,7 @@ MAX_TEXT = 200_000
 _MAX_DEPTH = 50
 # Larger integers are neither counts nor identifiers, and overflow where an array is made of them.
 _MAX_INTEGER = 1 << 64
+_INFINITIES = (math.inf, -math.inf)
 # JSON has no such numbers, and up to ngbkit 0.1 an event had them as text.
 _NO_NUMBERS = ("nan", "inf", "-inf")
 _ESCAPE_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
@@ -71,16 +72,10 @@ def parse(annotation: Any, value: Any) -> Any:
     return _build_parser(annotation)(value)
 
 
-def parse_field(convert: Parser, name: str, value: Any) -> Any:
-    """Convert the value of a field; an error begins with its name."""
-    try:
-        return convert(value)
-    except SchemaError as error:
-        raise SchemaError(f"{clean_line(name)[:80]}: {error}") from None
-
-
 def clean_line(text: str) -> str:
     """Return foreign text as one short line without control characters and escape sequences."""
+    if len(text) <= MAX_LINE and text.isprintable():
+        return text
     if not text[:MAX_LINE].isprintable():
         text = _ESCAPE_SEQUENCE.sub("", text[: 2 * MAX_LINE])
         text = "".join(character if character.isprintable() else " " for character in text)
@@ -135,11 +130,11 @@ def _build_annotated(kind: type, limits: Range | Clean) -> Parser:
         clean = {"line": clean_line, "text": clean_text}[limits.kind]
         return lambda value: clean(_check(value, str, "a text"))
     convert, low, high = _build_parser(kind), limits.low, limits.high
-    valid = _describe_range(kind, limits)
+    valid, exact = _describe_range(kind, limits), float if kind is float else None
 
     def parse_number(value: Any) -> Any:
-        number = convert(value)
-        if not (low <= number <= high and math.isfinite(number)):
+        number = value if type(value) is exact else convert(value)
+        if not low <= number <= high or number in _INFINITIES:
             raise SchemaError(f"got {describe(value)}; expected {valid}")
         return number
 
@@ -197,7 +192,7 @@ def _build_record(kind: Any) -> Parser:
             raise SchemaError(f"it has no {min(missing)}")
         if unknown := items.keys() - parsers.keys():
             raise SchemaError(f"it has an unknown field {describe(min(map(str, unknown)))}")
-        return kind(**{name: parse_field(parsers[name], name, item) for name, item in items.items()})
+        return kind(**_parse_fields(parsers, items))
 
     return parse_record
 
@@ -210,12 +205,21 @@ def _build_typed_dict(kind: Any) -> Parser:
         items = _check(value, Mapping, "an object")
         if missing := kind.__required_keys__ - items.keys():
             raise SchemaError(f"it has no {min(missing)}")
-        return {
-            clean_line(_check(name, str, "a text")): parse_field(parsers.get(name, _parse_json), name, item)
-            for name, item in items.items()
-        }
+        return _parse_fields(parsers, {clean_line(_check(name, str, "a text")): items[name] for name in items})
 
     return parse_typed_dict
+
+
+def _parse_fields(parsers: Mapping[str, Parser], items: Mapping[str, Any]) -> dict[str, Any]:
+    """Convert fields by name; those without a parser stay plain JSON."""
+    converted: dict[str, Any] = {}
+    name = ""
+    try:
+        for name, item in items.items():
+            converted[name] = parsers.get(name, _parse_json)(item)
+    except SchemaError as error:
+        raise SchemaError(f"{name[:80]}: {error}") from None
+    return converted
 
 
 def _check(value: Any, kind: type, noun: str) -> Any:
