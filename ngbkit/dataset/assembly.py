@@ -100,7 +100,8 @@ def _describe_problems(journal: Journal, strays: Collection[str]) -> str:
         problems.append(f"is damaged; {journal.salvaged} of its records could be read")
     if journal.damaged:
         name, reason = next(iter(journal.damaged.items()))
-        problems.append(f"has {len(journal.damaged)} damaged entries, which are left out (first {name}: {reason})")
+        count = "a damaged entry" if len(journal.damaged) == 1 else f"{len(journal.damaged)} damaged entries"
+        problems.append(f"has {count}, left out (the first is {name}: {reason.rstrip('.')})")
     if strays:
         problems.append(f"has {len(strays)} records of trials that are not part of its sweep, which are left out")
     remedy = " Trials without a record are pending: `ngbkit resume` measures them."

@@ -128,7 +128,7 @@ def test_a_configured_python_and_folder_are_checked(program: Program, launch: st
         ("echo ngbkit-checkup:{; exit 4", "does not run (it ended with 4)"),
         ("echo oh >&2; exit 1", "does not run (it ended with 1: oh)"),
         ("kill -9 $$", "does not run (it ended with 137"),
-        (build_script(ngbkit="\x1b[31mred", formats=[0]), "ngbkit [31mred there is incompatible"),
+        (build_script(ngbkit="\x1b[31mred", formats=[0]), "ngbkit red there is incompatible"),
     ],
 )
 def test_the_report_of_a_python_is_judged(program: Program, script: str, problem: str) -> None:
