@@ -89,7 +89,7 @@ def _decode(group: Mapping[str, Any], arrays: Sequence[np.ndarray[Any, Any]]) ->
         for name, variable in group["variables"].items()
     }
     store = xr.backends.InMemoryDataStore(variables, _build_all(group["attributes"], arrays))
-    return xr.decode_cf(store)
+    return xr.decode_cf(store).load()
 
 
 def _build_all(values: Mapping[str, Any], arrays: Sequence[np.ndarray[Any, Any]]) -> dict[str, Any]:

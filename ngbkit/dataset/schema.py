@@ -39,13 +39,21 @@ def _check(dataset: xr.Dataset) -> None:
         raise ValueError(f"it has no {' and no '.join(missing)}")
     for dim in DIMS[:-1]:
         _check_kind(dim, dataset[dim].variable, is_text=dim in _TEXT_DIMS)
+    unlabelled = [dim for dim in dataset.dims if dim != "repeat" and dim not in dataset.coords]
+    if unlabelled:
+        raise ValueError(f"it has no labels along {unlabelled[0]}")
+    repeated = [dim for dim, index in dataset.indexes.items() if not index.is_unique]
+    if repeated:
+        raise ValueError(f"it has a label of {repeated[0]} twice")
+    dims = set(dataset["latency"].dims)
+    if "repeat" not in dims:
+        raise ValueError("latency has no samples")
     for name, declared in (*VARIABLES.items(), *COORDINATES.items()):
         if name in dataset.variables:
             _check_kind(name, dataset[name].variable, is_text=not declared.units)
-            if declared.dims == "trial" and "repeat" in dataset[name].dims:
-                raise ValueError(f"{name} has a value for each sample")
-    if "repeat" not in dataset["latency"].dims:
-        raise ValueError("latency has no samples")
+            surplus = set(dataset[name].dims) - (dims - {"repeat"} if declared.dims == "trial" else dims)
+            if surplus:
+                raise ValueError(f"{name} has a value for each {sorted(map(str, surplus))[0]}")
     if (dataset["batch_size"] < 1).any() or dataset["batch_size"].dtype.kind != "i":
         raise ValueError("a batch size is no integer >= 1")
     unknown = set(dataset["status"].values.ravel().tolist()) - set(STATUSES)
