@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ngbkit import __version__
@@ -38,11 +36,13 @@ from ngbkit.commands.reporting import (
     print_progress,
     report_run,
 )
+from ngbkit.commands.streams import describe, hold_output, open_streams
 from ngbkit.errors import MissingDependencyError, NgbkitError, UsageError
 from ngbkit.notebook.kernels import KERNELS, answer_kernels
 from ngbkit.sweep import parsing
 from ngbkit.sweep.argument import Argument, argument
 from ngbkit.sweep.json_values import to_json_value
+from ngbkit.user_text import parse_path
 
 if TYPE_CHECKING:
     from ngbkit.api import Sweep
@@ -80,18 +80,19 @@ _OUTCOME = (arguments.FILE, _OVERWRITE, _JSON, _QUIET)
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Carry out one command line, by default that of this process; return the exit code."""
+    open_streams()
     try:
-        args = arguments.parse(_parser(), sys.argv[1:] if argv is None else argv)
-        code: int = args.command(args)
-        sys.stdout.flush()
+        with hold_output():
+            args = arguments.parse(_parser(), sys.argv[1:] if argv is None else argv)
+            code: int = args.command(args)
     except (UsageError, MissingDependencyError) as error:
         return print_error(str(error), INVALID)
     except NgbkitError as error:
         return print_error(str(error), FAILED)
     except BrokenPipeError:
-        # Or Python would complain once more when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
+    except OSError as error:
+        return print_error(describe(error), FAILED)
     except KeyboardInterrupt as interrupt:
         return print_error(str(interrupt) or "stopped.", INTERRUPTED)
     return code
@@ -215,7 +216,7 @@ def _read(source: str) -> Data:
     from ngbkit import runs
     from ngbkit.dataset import schema, storage
 
-    is_file = source.endswith(".nc") or Path(source).is_file()
+    is_file = source.endswith(".nc") or parse_path(source).is_file()
     return schema.require_run(storage.load(source), source) if is_file else runs.load_dataset(runs.find(source))
 
 
@@ -289,7 +290,7 @@ def _demo(args: argparse.Namespace) -> int:
     line = ["run", *_DEMO.split(), "-r", str(args.repeats)]
     run = start(arguments.to_sweep(arguments.parse(_parser(), line)))
     data = finish(run, args.quiet)
-    folder = Path(args.out)
+    folder = parse_path(args.out)
     with pointing_to(run):
         file = storage.save(data, folder / "demo.nc", overwrite=True)
         picture = figures.save(figures.overview(data), folder / "demo.html")

@@ -85,16 +85,23 @@ class Store:
 
 @contextmanager
 def write_atomically(path: Path) -> Iterator[Path]:
-    """Yield a draft beside `path` that replaces it when the block succeeds and is removed when the block raises."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    os.close(handle)
-    draft = Path(name)
+    """Yield a draft beside `path` that replaces it when the block succeeds and is removed when the block raises.
+
+    An error of the system names the file, also that of a full disk, which has no name of its own.
+    """
     try:
-        yield draft
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        os.close(handle)
+        draft = Path(name)
+        try:
+            yield draft
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
 
 
 def hash_file(path: Path) -> str:

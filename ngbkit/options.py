@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ngbkit.errors import UnknownNameError, UsageError
+from ngbkit.user_text import parse_path
 
 DEVICE = "NGBKIT_DEVICE"
 """The environment variable that names the device to measure on; the kernel of a device sets it."""
@@ -155,12 +156,18 @@ def get_patience() -> float:
 
 
 def get_state_dir() -> Path:
-    """Return the folder of runs, journals and cached artifacts, whether it exists or not."""
+    """Return the folder of runs, journals and cached artifacts, whether it exists or not; UsageError for a file."""
     path = _current["state_dir"] or os.environ.get("NGBKIT_STATE_DIR")
     if path:
-        return Path(path).expanduser().absolute()
-    base = os.environ.get("XDG_STATE_HOME")
-    return (Path(base) if base else Path.home() / ".local" / "state") / "ngbkit"
+        folder = parse_path(path).absolute()
+    else:
+        base = os.environ.get("XDG_STATE_HOME")
+        folder = (parse_path(base) if base else parse_path("~/.local/state")) / "ngbkit"
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(
+            f"invalid state folder: got {folder}, which is a file; expected a folder. Name another by NGBKIT_STATE_DIR."
+        )
+    return folder
 
 
 def make_state_dir() -> Path:

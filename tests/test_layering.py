@@ -13,7 +13,9 @@ import pytest
 import ngbkit
 
 ROOT = Path(ngbkit.__file__).parent
-DEVICE_SIDE = ("errors", "options", "registry", "files", "workloads", "sweep", "hardware", "compilers", "device")
+DEVICE_SIDE = (
+    *("errors", "user_text", "options", "registry", "files", "workloads", "sweep", "hardware", "compilers", "device"),
+)
 CLIENT_SIDE = (
     *("cluster", "dataset", "metrics", "figures", "runs", "predictor", "optimizer", "api", "publish", "commands"),
     *("notebook", "testing", "cli", "__main__"),

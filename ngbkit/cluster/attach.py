@@ -8,6 +8,7 @@ from typing import Any
 from ngbkit.cluster.engine import Engine
 from ngbkit.cluster.safe_client import GuardedClient
 from ngbkit.errors import DeviceError, UsageError
+from ngbkit.user_text import parse_path
 
 
 def attach(cluster: Any, device: str = "cpu", *, target: int | None = None) -> Engine:
@@ -62,7 +63,7 @@ def _connect(cluster: Any) -> GuardedClient:
         )
     try:
         if isinstance(cluster, (str, Path)):
-            if Path(cluster).is_file():
+            if parse_path(cluster).is_file():
                 return GuardedClient(str(cluster))
             cluster = ipyparallel.Cluster.from_file(cluster_id=str(cluster))
         client = cluster.connect_client_sync()

@@ -26,6 +26,7 @@ from typing import Any
 from ngbkit.cluster import keys
 from ngbkit.cluster.shell import Shell
 from ngbkit.errors import UnknownNameError, UsageError
+from ngbkit.user_text import parse_path
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -156,7 +157,7 @@ def load(path: Path | None = None) -> dict[str, Device]:
     The error for an invalid file lists every fault at once, each with its table and the valid values.
     """
     devices = {"cpu": Device(label="cpu", launch="local")}
-    file = find() if path is None else path.expanduser()
+    file = find() if path is None else parse_path(path)
     if file is None:
         return devices
     tables = _parse(file, _read(file))
@@ -220,7 +221,7 @@ def _list_folders() -> Iterator[Path]:
                 break
     chosen = os.environ.get("NGBKIT_CONFIG_DIR")
     base = os.environ.get("XDG_CONFIG_HOME")
-    yield Path(chosen).expanduser() if chosen else (Path(base) if base else home / ".config") / "ngbkit"
+    yield parse_path(chosen) if chosen else (Path(base) if base else home / ".config") / "ngbkit"
 
 
 def _read(path: Path) -> bytes:

@@ -8,13 +8,13 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ngbkit.commands.listing import Answer
 from ngbkit.errors import UsageError
 from ngbkit.runs.time_left import format_duration
 from ngbkit.sweep.argument import Argument, argument
+from ngbkit.user_text import parse_path
 
 if TYPE_CHECKING:
     from ngbkit.cluster.caches.contents import CacheItem, DeviceCaches
@@ -176,7 +176,7 @@ def _choose_evictions(caches: DeviceCaches, args: argparse.Namespace) -> list[Ca
 def _export(caches: DeviceCaches, args: argparse.Namespace) -> Answer:
     from ngbkit.cluster.caches import contents, transfer
 
-    path, names = Path(args.names[0]).expanduser(), args.names[1:]
+    path, names = parse_path(args.names[0]), args.names[1:]
     if path.is_dir():
         raise UsageError(f"{path} is a folder. Name a file in it, such as {path / 'tuned.tar.gz'}.")
     if path.exists() and not args.overwrite:
@@ -198,7 +198,7 @@ def _export(caches: DeviceCaches, args: argparse.Namespace) -> Answer:
 def _import(caches: DeviceCaches, args: argparse.Namespace) -> Answer:
     from ngbkit.cluster.caches import transfer
 
-    path, names = Path(args.names[0]).expanduser(), args.names[1:]
+    path, names = parse_path(args.names[0]), args.names[1:]
     with caches.lock("import"):
         imports = transfer.import_results(
             path,

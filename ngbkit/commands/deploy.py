@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
 from ngbkit.sweep.argument import Argument
 from ngbkit.sweep.trials import split_labels
+from ngbkit.user_text import parse_path
 
 _DEVICE = Argument(
     flags=("device",),
@@ -52,7 +52,7 @@ def to_call(args: argparse.Namespace) -> dict[str, Any]:
     """The keywords of `ngbkit.cluster.deployment.deploy.deploy` that parsed arguments ask for."""
     return {
         "extras": None if args.extras is None else split_labels(args.extras),
-        "wheels": Path(args.wheelhouse) if isinstance(args.wheelhouse, str) else args.wheelhouse,
+        "wheels": parse_path(args.wheelhouse) if isinstance(args.wheelhouse, str) else args.wheelhouse,
         "python": args.python,
         "system_site_packages": args.system_site_packages,
     }

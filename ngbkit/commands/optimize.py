@@ -16,6 +16,7 @@ from ngbkit.files import hash_file
 from ngbkit.sweep.argument import Argument, argument
 from ngbkit.sweep.json_values import to_json_value
 from ngbkit.sweep.trials import Choice
+from ngbkit.user_text import parse_path
 
 if TYPE_CHECKING:
     from ngbkit.optimizer.optimise import Optimised
@@ -104,7 +105,7 @@ def find_cost(args: argparse.Namespace, report: Report | None = None) -> Cost:
     label = Choice.parse(args.runtime).label
     # A model of another device is no model of this one, however many it knows.
     device = args.device or options.get_device()
-    if args.cost not in KINDS and Path(args.cost).is_file():
+    if args.cost not in KINDS and parse_path(args.cost).is_file():
         return predicted(predictor.load(args.cost), label, device)
     if args.cost == "flops" and args.labels is None:
         return operations
@@ -114,7 +115,7 @@ def find_cost(args: argparse.Namespace, report: Report | None = None) -> Cost:
             f"invalid --cost: got {args.cost}, which is learned from measurements of this runtime. Name them by "
             "--labels FILE; --cost flops needs none."
         )
-    return predicted(_load_or_learn(args.cost, Path(args.labels), report), label, device)
+    return predicted(_load_or_learn(args.cost, parse_path(args.labels), report), label, device)
 
 
 def build_answer(optimised: Optimised) -> Answer:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import Any
 
 from ngbkit.errors import UsageError
 from ngbkit.sweep.argument import Argument, argument
+from ngbkit.user_text import parse_json
 
 PUBLISH: tuple[Argument, ...] = (
     argument("notebooks", nargs="*", metavar="NOTEBOOKS", help="a folder of notebooks, or notebooks of one folder"),
@@ -59,6 +59,6 @@ def to_call(args: argparse.Namespace) -> dict[str, Any]:
 
 def _parse_value(text: str) -> Any:
     try:
-        return json.loads(text)
-    except ValueError:
+        return parse_json(text)
+    except UsageError:  # a word
         return text

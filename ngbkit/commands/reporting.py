@@ -6,14 +6,14 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from ngbkit.errors import NgbkitError, UsageError
 from ngbkit.runs.progress_display import list_warnings, open_display, watch
 from ngbkit.sweep.json_values import to_json_value
 from ngbkit.sweep.trials import BASELINE
+from ngbkit.user_text import parse_path
 
 if TYPE_CHECKING:
     from ngbkit.dataset.storage import Data
@@ -31,7 +31,7 @@ def report_run(run: Run, args: argparse.Namespace) -> int:
         raise
     _write(run, args)
     for warning in [] if args.quiet else [*list_warnings(run), *_point_to_failures(run)]:
-        print(f"ngbkit: {warning}", file=sys.stderr)
+        print_progress(f"ngbkit: {warning}")
     print_data(data, args.json, choose_figures(data))
     if not args.json:
         print(f"run {run.id}" + (f", in {args.out}" if args.out else ""))
@@ -53,7 +53,7 @@ def finish(run: Run, quiet: bool, remedy: str = "") -> Data:
             f"{run.id}{remedy.format(run=run.id)}"
         ) from None
     if run.error is not None:
-        print(f"ngbkit: run {run.id} failed; its measurements are kept.", file=sys.stderr)
+        print_progress(f"ngbkit: run {run.id} failed; its measurements are kept.")
         raise run.error
     return run.dataset()
 
@@ -98,7 +98,7 @@ def check_target(args: argparse.Namespace) -> None:
     """Refuse, before anything is measured, a file that could not be written after it."""
     if args.out is None:
         return
-    target = Path(args.out)
+    target = parse_path(args.out)
     if target.is_dir():
         raise UsageError(f"{target} is a folder. Name a file in it, such as {target / 'out.nc'}.")
     if target.exists() and not args.overwrite:
@@ -128,11 +128,12 @@ def print_data(data: Data, as_json: bool, figures: Sequence[str]) -> None:
 
 
 def print_progress(line: str) -> None:
-    """Print a line of progress."""
-    print(line, file=sys.stderr, flush=True)
+    """Print a line of progress; a full or closed stderr ends no measurement."""
+    with suppress(OSError):
+        print(line, file=sys.stderr, flush=True)
 
 
 def print_error(message: str, code: int) -> int:
     """Print an error; return the exit code."""
-    print(f"ngbkit: {message}", file=sys.stderr)
+    print_progress(f"ngbkit: {message}")
     return code

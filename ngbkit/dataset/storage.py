@@ -12,6 +12,7 @@ import xarray as xr
 
 from ngbkit.dataset import netcdf
 from ngbkit.errors import MissingDependencyError, UsageError
+from ngbkit.user_text import parse_path
 
 Data = xr.Dataset | xr.DataTree
 
@@ -38,14 +39,8 @@ def save(data: Data, path: str | os.PathLike[str], *, overwrite: bool = False) -
     UsageError
         The file exists, or it cannot be written: no room, no permission.
     """
-    target = Path(path)
-    if target.exists() and not overwrite:
-        raise UsageError(f"{target} exists. Choose another name, or replace it with overwrite=True.")
-    content = _encoded(data)
-    try:
-        write_whole(target, content)
-    except OSError as error:
-        raise UsageError(_unwritten(target, len(content), error)) from error
+    target = check_target(path, overwrite=overwrite)
+    write_whole(target, _encoded(data))
     return target
 
 
@@ -57,7 +52,7 @@ def load(path: str | os.PathLike[str]) -> Data:
     UsageError
         There is no such file, or it is not a netCDF file.
     """
-    source = Path(path)
+    source = parse_path(path)
     if not source.is_file():
         raise UsageError(f"there is no file {source}. Check the name, or save a dataset there first.")
     _require_h5py()
@@ -68,24 +63,37 @@ def load(path: str | os.PathLike[str]) -> Data:
     return datasets["/"] if len(datasets) == 1 else xr.DataTree.from_dict(datasets)
 
 
+def check_target(path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+    """Return the path of a file to be written; UsageError for a folder, and for a file that is not to be replaced."""
+    target = parse_path(path)
+    if target.is_dir():
+        raise UsageError(f"{target} is a folder. Name a file in it, such as {target / 'out'}.")
+    if target.exists() and not overwrite:
+        raise UsageError(f"{target} exists. Choose another name, or replace it with overwrite=True.")
+    return target
+
+
 def write_whole(target: Path, content: bytes | memoryview) -> None:
     """Write a file that appears whole or not at all, in a folder that is made where there is none.
 
     Raises
     ------
-    OSError
+    UsageError
         It cannot be written; nothing is left behind.
     """
-    target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
-        with part.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(target)
-    finally:
-        part.unlink(missing_ok=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with part.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            part.replace(target)
+        finally:
+            part.unlink(missing_ok=True)
+    except OSError as error:
+        raise UsageError(_unwritten(target, len(content), error)) from error
 
 
 def _require_h5py() -> None:
@@ -115,7 +123,7 @@ def _unwritten(target: Path, size: int, error: OSError) -> str:
     full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     why = f"there is no room for its {size / 1e6:.1f} MB" if full else error.strerror or str(error)
     remedy = "Free some space, or save to another disk" if full else "Save to another folder"
-    return f"{target} cannot be written: {why}. {remedy}; the dataset in memory is unharmed."
+    return f"{target} cannot be written: {why}. {remedy}; what is in memory is unharmed."
 
 
 def _plain(dataset: xr.Dataset) -> xr.Dataset:

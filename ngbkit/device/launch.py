@@ -31,6 +31,7 @@ from ngbkit.device.engine import READY, Settings
 from ngbkit.device.keepalive import Keepalive
 from ngbkit.errors import DeviceError
 from ngbkit.files import write_atomically
+from ngbkit.user_text import parse_path
 
 # The first start of an engine reads some thousand files, and took a busy machine over a minute. An engine that ends is
 # noticed at once, so this limit is for one that hangs.
@@ -139,7 +140,7 @@ def remove_leftovers(home: Path) -> None:
 
 
 def _locate_home(settings: Settings) -> Path:
-    state_dir = Path(settings.state_dir).expanduser() if settings.state_dir else options.get_state_dir()
+    state_dir = parse_path(settings.state_dir) if settings.state_dir else options.get_state_dir()
     return state_dir / options.LAYOUT.engines
 
 

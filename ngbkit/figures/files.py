@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ngbkit.dataset.storage import write_whole
+from ngbkit.dataset.storage import check_target, write_whole
 from ngbkit.errors import UsageError
 from ngbkit.figures import pictures
 
@@ -30,14 +30,10 @@ def save(chart: alt.TopLevelMixin, path: str | os.PathLike[str]) -> Path:
     MissingDependencyError
         vl-convert, Pillow or pypdf is not installed.
     """
-    target = Path(path)
+    target = check_target(path, overwrite=True)
     if target.suffix not in SUFFIXES:
         raise UsageError(f"invalid file name {target.name!r}; expected {', '.join(SUFFIXES)}. Change its suffix.")
-    content = _render(chart.to_dict(), target.suffix)
-    try:
-        write_whole(target, content)
-    except OSError as error:
-        raise UsageError(f"cannot write {target}: {error.strerror or error}. Save to another folder.") from error
+    write_whole(target, _render(chart.to_dict(), target.suffix))
     return target
 
 

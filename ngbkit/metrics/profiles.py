@@ -38,7 +38,7 @@ import xarray as xr
 
 from ngbkit.dataset.assembly import nodes
 from ngbkit.dataset.long_form import to_frame
-from ngbkit.dataset.storage import Data, write_whole
+from ngbkit.dataset.storage import Data, check_target, write_whole
 from ngbkit.errors import UsageError
 from ngbkit.metrics import contracts, labelled
 from ngbkit.sweep.json_values import to_json_value
@@ -96,11 +96,9 @@ def write(data: Data, path: str | Path, *, overwrite: bool = False) -> Path:
     UsageError
         The suffix is invalid, or the file exists; or as for `profiles`.
     """
-    target = Path(path)
+    target = check_target(path, overwrite=overwrite)
     if target.suffix not in (".csv", ".json"):
         raise UsageError(f"invalid file name {target.name!r}; expected .csv or .json. Change its suffix.")
-    if target.exists() and not overwrite:
-        raise UsageError(f"{target} exists. Choose another name, or replace it with overwrite=True.")
     is_csv = target.suffix == ".csv"
     text = profiles(data).to_csv(index=False) if is_csv else json.dumps(to_json(data), indent=1) + "\n"
     write_whole(target, text.encode())

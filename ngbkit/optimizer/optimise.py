@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import onnx_ir as ir
 
 from ngbkit import options
+from ngbkit.dataset.storage import check_target, write_whole
 from ngbkit.optimizer import proof, variants
 from ngbkit.optimizer.editing import open_model
 from ngbkit.optimizer.rules import RULES, Rule
@@ -135,6 +135,7 @@ def optimize(
         The network has no ONNX form, or cannot run in float64.
     """
     report, device = told or _ignore, device or options.get_device()
+    target = None if out is None else check_target(out, overwrite=True)
     workload = variants.parse_network(network, [compiler])
     with TemporaryDirectory(prefix="ngbkit-optimize-") as scratch:
         folder = Path(scratch)
@@ -167,9 +168,8 @@ def optimize(
             for candidate, file, error in zip(cheaper, files, errors, strict=True)
         )
         chosen = choose([attempt.outcome for attempt in attempts], guard=guard)
-        if out is not None:
-            Path(out).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(start if chosen is None else files[chosen], out)
+        if target is not None:
+            write_whole(target, (start if chosen is None else files[chosen]).read_bytes())
     return Optimised(
         name=workload.name,
         compiler=compiler,

@@ -22,6 +22,7 @@ from ngbkit.predictor.kinds import find_kind
 from ngbkit.predictor.kinds.base import Floats, Model, Progress, ignore_progress
 from ngbkit.predictor.splits import split_holdout
 from ngbkit.sweep.grid import Grid
+from ngbkit.user_text import parse_path
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -195,7 +196,8 @@ class Predictor:
         arrays = {f"model.{name}": np.ascontiguousarray(value) for name, value in self.model.dump_arrays().items()}
         arrays["errors"] = np.ascontiguousarray(self.errors)
         metadata["digest"] = _hash(metadata, arrays)
-        target = Path(path)
+        target = parse_path(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
         with write_atomically(target) as draft:
             save_file(arrays, draft, {_METADATA: json.dumps(metadata)})
         return target

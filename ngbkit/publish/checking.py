@@ -13,6 +13,7 @@ from ngbkit.dataset.dataset_hash import hash_dataset
 from ngbkit.errors import NgbkitError
 from ngbkit.figures.provenance import KEY
 from ngbkit.publish.manifest import Figure, Manifest
+from ngbkit.user_text import parse_path
 from ngbkit.workloads.base import hash_json
 
 
@@ -50,9 +51,9 @@ def verify(site: str | Path, notebooks: str | Path | None = None) -> tuple[int, 
     UsageError
         The folder contains no site.
     """
-    folder = Path(site)
+    folder = parse_path(site)
     manifest = Manifest.read(folder)
-    sources = Path(notebooks) if notebooks is not None else folder / "notebooks"
+    sources = parse_path(notebooks) if notebooks is not None else folder / "notebooks"
     cells = {name: _hash_cells(sources / f"{name}.ipynb") for name in manifest.notebooks}
     digests: dict[str, str] = {}
     findings = [
@@ -102,5 +103,5 @@ def _hash_cells(file: Path) -> set[str]:
 def _load_json(file: Path) -> Any:
     try:
         return json.loads(file.read_text())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None

@@ -15,10 +15,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import ngbkit
-from ngbkit.errors import NgbkitError
+from ngbkit.errors import NgbkitError, UsageError
 from ngbkit.figures import provenance
 from ngbkit.files import write_atomically
 from ngbkit.runs.recordings import FOLDER, MEASURE, Measure
+from ngbkit.user_text import parse_json
 from ngbkit.workloads.base import hash_json
 
 MEASURING_TAG = "measures"
@@ -56,7 +57,7 @@ class Executor:
             path.unlink(missing_ok=True)
         with TemporaryDirectory(prefix="ngbkit-publish-") as folder:
             source = Path(folder) / notebook.name
-            content = json.loads(notebook.read_text())
+            content = _read_notebook(notebook)
             source.write_text(json.dumps(replace_measuring_cells(content) if self.measure == "never" else content))
             self._run_papermill(source, target, notebook)
         with write_atomically(key_file) as temporary:
@@ -114,6 +115,14 @@ def _find_failure(executed: Path) -> str:
             printed = "".join("".join(output["text"]) for output in outputs if output.get("name") == "stderr")
             return f"cell {number}: {message}{printed}".strip()
     return ""
+
+
+def _read_notebook(path: Path) -> dict[str, Any]:
+    try:
+        notebook = parse_json(path.read_text(encoding="utf-8"))
+        return {**notebook, "cells": [{**cell, "source": cell["source"]} for cell in notebook["cells"]]}
+    except (OSError, UnicodeDecodeError, UsageError, TypeError, LookupError) as error:
+        raise UsageError(f"{path} cannot be read as a notebook: {error}. Save it again in JupyterLab.") from None
 
 
 def replace_measuring_cells(notebook: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from ngbkit.publish import archive, pages, site
 from ngbkit.publish.execute import Executor
 from ngbkit.publish.manifest import Manifest
 from ngbkit.runs.recordings import Measure
+from ngbkit.user_text import parse_path
 
 ARCHIVE = "archive.zip"
 """The zip of a site, in its folder."""
@@ -81,7 +82,7 @@ def publish(
     report = tell or (lambda _line: None)
     sources, texts = _find_sources(notebooks)
     folder = sources[0].parent
-    target = Path(out)
+    target = parse_path(out)
     if (target / "notebooks").resolve() == folder.resolve():
         raise UsageError(f"a site in {target} would overwrite its own notebooks. Choose another folder: -o site.")
     build = target.absolute().parent / f".{target.name}-ngbkit"
@@ -130,13 +131,12 @@ def publish(
 
 def _find_sources(notebooks: str | Path | Iterable[str | Path]) -> tuple[list[Path], list[Path]]:
     """Find the notebooks, and the Markdown files beside them where `notebooks` is a folder."""
-    if isinstance(notebooks, (str, Path)) and Path(notebooks).is_dir():
-        folder = Path(notebooks)
+    if isinstance(notebooks, (str, Path)) and (folder := parse_path(notebooks)).is_dir():
         paths, texts = sorted(folder.glob("*.ipynb")), sorted(folder.glob("*.md"))
         if not paths:
             raise UsageError(f"{folder} contains no notebook. Name a folder of notebooks, or notebooks of one folder.")
         return paths, texts
-    paths = [Path(notebooks)] if isinstance(notebooks, (str, Path)) else [Path(notebook) for notebook in notebooks]
+    paths = [parse_path(path) for path in ([notebooks] if isinstance(notebooks, (str, Path)) else notebooks)]
     invalid = [path for path in paths if not path.is_file() or path.suffix != ".ipynb"]
     if invalid or not paths:
         raise UsageError(

@@ -6,7 +6,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from ngbkit.runs.time_left import format_duration
@@ -87,8 +87,9 @@ def _build_logger() -> Callable[[Run], None]:
         nonlocal logged_s
         if run.ended or time.monotonic() - logged_s >= _LOG_EVERY_S:
             logged_s = time.monotonic()
-            sys.stderr.write(f"{describe(run)}\n")
-            sys.stderr.flush()
+            with suppress(OSError):  # a full disk behind stderr ends no run
+                sys.stderr.write(f"{describe(run)}\n")
+                sys.stderr.flush()
 
     return log
 

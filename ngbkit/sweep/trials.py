@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ngbkit import registry
 from ngbkit.errors import UsageError
+from ngbkit.user_text import parse_json
 from ngbkit.workloads.base import Number, Workload
 
 if TYPE_CHECKING:
@@ -54,8 +55,8 @@ class Choice:
         if not brace:
             return cls(compiler=compiler.name)
         try:
-            chosen = json.loads(brace + rest)
-        except json.JSONDecodeError as error:
+            chosen = parse_json(brace + rest)
+        except UsageError as error:
             raise UsageError(
                 f'the options of {text!r} are not JSON: {error}. Write them as {name}{{"option":"value"}}.'
             ) from None

@@ -24,11 +24,11 @@ import types
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ngbkit import options
 from ngbkit.errors import WorkloadError
+from ngbkit.user_text import parse_path
 from ngbkit.workloads import feeds, files, inputs, signatures
 from ngbkit.workloads.base import Factors, Network, Source, TensorSpec, Workload
 from ngbkit.workloads.randomise import randomise, run, seed_generators
@@ -113,7 +113,7 @@ def parse(text: str) -> Workload | None:
     """Parse the path of a file ending in ``.py`` that defines one model."""
     if not text.endswith(_SUFFIX):
         return None
-    path = Path(text).expanduser()
+    path = parse_path(text)
     try:
         source = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -150,6 +150,8 @@ def _parse(source: str, filename: str) -> ast.Module:
             warnings.simplefilter("ignore", DeprecationWarning)
             compile(source, filename, "exec", dont_inherit=True)  # reports more errors than the parser: a stray return
             return ast.parse(source, filename)
+    except (RecursionError, MemoryError):  # the parser's own stack
+        raise WorkloadError(f"invalid syntax in the cell: it nests too deeply ({filename}).") from None
     except (SyntaxError, ValueError) as error:
         line = ""
         if isinstance(error, SyntaxError) and error.lineno:

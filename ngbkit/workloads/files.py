@@ -6,6 +6,9 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from ngbkit.errors import UsageError
+from ngbkit.user_text import parse_path
+
 
 def link(source: Path, target: Path) -> None:
     """Link `target` to `source`, without a copy: by a hard link if possible, else by a symbolic link."""
@@ -27,8 +30,8 @@ def complete(prefix: str, suffix: str) -> Iterator[str]:
     folder = prefix[: prefix.rfind("/") + 1]
     start = prefix[len(folder) :]
     try:
-        entries = sorted(Path(folder or ".").expanduser().iterdir())
-    except OSError:
+        entries = sorted(parse_path(folder or ".").iterdir())
+    except (OSError, UsageError):
         return
     for entry in entries:
         if not entry.name.startswith(start) or (entry.name.startswith(".") and not start):

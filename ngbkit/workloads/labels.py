@@ -6,7 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from ngbkit.errors import WorkloadError
+from ngbkit.errors import UsageError, WorkloadError
+from ngbkit.user_text import parse_json
 
 
 def split(text: str) -> tuple[str, dict[str, Any]]:
@@ -15,8 +16,8 @@ def split(text: str) -> tuple[str, dict[str, Any]]:
     if not brace:
         return name, {}
     try:
-        arguments: dict[str, Any] = json.loads(brace + rest)
-    except json.JSONDecodeError as error:
+        arguments: dict[str, Any] = parse_json(brace + rest)
+    except UsageError as error:
         raise WorkloadError(
             f'invalid arguments in {text!r}: expected JSON, such as {name}{{"argument":value}} ({error}).'
         ) from None

@@ -9,6 +9,7 @@ from typing import Any
 
 from ngbkit.errors import WorkloadError
 from ngbkit.files import hash_file
+from ngbkit.user_text import parse_path
 from ngbkit.workloads import feeds, files, onnx_model
 from ngbkit.workloads.base import Factors, Network, Source, TensorSpec, Workload
 from ngbkit.workloads.export import find_external_files, find_inputs
@@ -40,7 +41,7 @@ def file(path: str | Path, *, name: str | None = None) -> Workload:
     MissingDependencyError
         The package ``onnx`` is not installed.
     """
-    path = Path(path).expanduser()
+    path = parse_path(path)
     model = onnx_model.read(path)
     inputs, batch_size = _parse_inputs(path, model)
     _check(path)

@@ -169,11 +169,11 @@ def test_the_end_of_a_child_ends_what_it_started(servers: Servers, tmp_path: Pat
     started = [psutil.Process(pid) for child in children for pid in start_processes(child)]
     first, second = started[:3], started[3:]
     children[0].end()
-    gone, living = [is_gone(process) for process in first], [is_gone(process) for process in second]
+    ended, living = [is_gone(process) for process in first], [is_gone(process) for process in second]
     servers.close()
     children[1].channel.close()
 
-    assert [True] * 3 == gone
+    assert [True] * 3 == ended
     assert [False] * 3 == living
     wait_until(lambda: all(map(is_gone, second)))
 

@@ -118,5 +118,5 @@ def test_a_place_that_cannot_be_written_is_refused(chart, tmp_path):
     """A file instead of a folder is reported as such."""
     (tmp_path / "file").write_text("")
 
-    with pytest.raises(UsageError, match="cannot write"):
+    with pytest.raises(UsageError, match="cannot be written"):
         figures.save(chart, tmp_path / "file" / "figure.svg")

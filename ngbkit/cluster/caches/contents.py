@@ -24,6 +24,7 @@ from ngbkit.device import preparation, tuning
 from ngbkit.device.lock import acquire_lock
 from ngbkit.device.plan import locate_lock
 from ngbkit.errors import DeviceError, UsageError
+from ngbkit.user_text import parse_path
 
 Kind = Literal["preparation", "tuning"]
 #: The file in the folder of a tuning result that describes it.
@@ -117,7 +118,7 @@ def locate(label: str) -> DeviceCaches:
             f"device {label} ({device.description}) has its caches on another machine: run `ngbkit cache -d {label}` "
             "there" + (f" with NGBKIT_STATE_DIR={device.state_dir}." if device.state_dir else ".")
         )
-    folder = Path(device.state_dir).expanduser() if device.state_dir else state_dir
+    folder = parse_path(device.state_dir) if device.state_dir else state_dir
     return DeviceCaches(device=label, state_dir=folder, accelerator=device.accelerator.partition(":")[0])
 
 

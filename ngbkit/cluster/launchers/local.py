@@ -19,6 +19,7 @@ from ngbkit.device import launch
 from ngbkit.device.engine import Settings
 from ngbkit.device.launch import START_S, Launched
 from ngbkit.errors import DeviceError
+from ngbkit.user_text import parse_path
 
 _lock = threading.Lock()
 # The devices of this machine share a controller, by state folder: each trusts the others.
@@ -28,7 +29,7 @@ _hubs: dict[Path, tuple[Hub, set[str]]] = {}
 def start(device: Device, starter: Starter = SILENT) -> Engine:
     """Start the engine of a device of this machine; the error for a failure has its log."""
     del starter  # it starts in seconds or fails
-    state_dir = Path(device.state_dir).expanduser() if device.state_dir else options.get_state_dir()
+    state_dir = parse_path(device.state_dir) if device.state_dir else options.get_state_dir()
     identity = create_identity(device.label)
     hub, release = _borrow_hub(identity)
     settings = Settings(

@@ -1,0 +1,105 @@
+"""The standard streams of a program: open, able to print any text, and with clear errors."""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import errno
+import io
+import os
+import sys
+import unicodedata
+from collections.abc import Iterator
+
+from ngbkit.errors import NgbkitError
+
+_ENCODE = "ngbkit.plain"
+_PLAIN = {"±": "+-", "×": "x", "µ": "u", "–": "-", "—": "-", "…": "...", "≤": "<=", "≥": ">=", "→": "->"}
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class OutputError(NgbkitError):
+    """The standard output takes no more text."""
+
+
+def open_streams() -> None:
+    """Open the standard streams that this process was started without: its next file would take their place.
+
+    Reading from such a stream gives nothing, and writing to the standard output is an error.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            # The lowest free number is the stream's own.
+            os.open(os.devnull, os.O_WRONLY if number == 2 else os.O_RDONLY)
+    sys.stdout = sys.stdout or os.fdopen(1, "w", encoding="utf-8", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", encoding="utf-8", closefd=False)
+
+
+@contextlib.contextmanager
+def hold_output() -> Iterator[None]:
+    """Hold what the block prints on the standard output, and write it at the end of the block, however that ends.
+
+    Signs that the encoding of the output lacks are replaced.
+
+    Raises
+    ------
+    BrokenPipeError
+        The reader of the output has left.
+    OutputError
+        The output cannot be written for another reason.
+    """
+    buffer = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(buffer):
+            yield
+    finally:
+        _write(buffer.getvalue())
+
+
+def describe(error: OSError) -> str:
+    """Describe an error of the system in a sentence, with the next step."""
+    subject = f"{error.filename} cannot be used" if error.filename else "a file cannot be used"
+    if error.errno in _FULL:
+        return f"{subject}: there is no room. Free some space; what was measured is kept."
+    return f"{subject}: {error.strerror or error}. Check the path and its permissions; what was measured is kept."
+
+
+def _write(text: str) -> None:
+    output = sys.stdout
+    encoding = getattr(output, "encoding", None) or "utf-8"
+    try:
+        output.write(text.encode(encoding, _ENCODE).decode(encoding))
+        output.flush()
+    except OSError as error:
+        # Or Python would fail once more when it flushes at exit.
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())
+        if isinstance(error, BrokenPipeError):
+            raise
+        raise OutputError(
+            f"cannot write to the standard output: {error.strerror or error}. Redirect it to another place; what was "
+            "measured is kept, and `ngbkit runs` lists it."
+        ) from error
+
+
+def _replace_signs(error: UnicodeError) -> tuple[str, int]:
+    """Replace the lines of tables and the usual signs by those of ASCII, and other signs by their number."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return "".join(map(_replace_sign, error.object[error.start : error.end])), error.end
+
+
+def _replace_sign(sign: str) -> str:
+    if sign in _PLAIN:
+        return _PLAIN[sign]
+    name = unicodedata.name(sign, "")
+    if not name.startswith("BOX DRAWINGS"):
+        return sign.encode("ascii", "backslashreplace").decode()
+    if " AND " in name:  # a corner, or a crossing
+        return "+"
+    return "|" if "VERTICAL" in name else "-"
+
+
+codecs.register_error(_ENCODE, _replace_signs)

@@ -1,0 +1,51 @@
+"""What users write is read once, or refused in a sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ngbkit.errors import UsageError
+from ngbkit.user_text import parse_json, parse_path
+
+
+def test_a_path_is_read() -> None:
+    """From a text or a path, with the home folder in place of its sign."""
+    assert Path.home() / "x.onnx" == parse_path("~/x.onnx")
+    assert Path("a/b") == parse_path(Path("a/b"))
+    assert Path("n" * 255) == parse_path("n" * 255)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "got an empty one"),
+        ("~nouser/x", "no such home folder"),
+        ("a\0b", "zero byte"),
+        ("a" * 256, "256 bytes; expected at most 255"),
+        ("é" * 128, "256 bytes"),
+        ("a/" * 2500, "4095 in all"),
+    ],
+)
+def test_a_path_of_no_file_is_refused(text: str, message: str) -> None:
+    """The error quotes its beginning."""
+    with pytest.raises(UsageError, match=message) as caught:
+        parse_path(text)
+
+    assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("{", "Expecting"), ("[" * 100_000, "nests too deeply"), ("9" * 5000, "too many digits"), ("", "Expecting")],
+)
+def test_invalid_json_is_refused(text: str, message: str) -> None:
+    """With the reason."""
+    with pytest.raises(UsageError, match=message):
+        parse_json(text)
+
+
+def test_json_is_read() -> None:
+    """As Python's own module reads it."""
+    assert {"a": [1, None]} == parse_json('{"a": [1, null]}')
