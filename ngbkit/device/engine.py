@@ -17,7 +17,7 @@ from typing import Any
 
 from ngbkit import files
 from ngbkit.device.keepalive import Keepalive
-from ngbkit.device.process_lifetime import end_group, end_marked, end_with
+from ngbkit.device.process_lifetime import announce_end, end_group, end_marked, end_with
 from ngbkit.options import LAYOUT
 
 # An engine abandons a controller after this many missed heartbeats, 0.75 s apart: after minutes if it has no other sign
@@ -73,7 +73,7 @@ def run_engine(settings: Settings, folder: Path, ready: int | None = None) -> No
     if settings.cores:
         os.sched_setaffinity(0, settings.cores)
     if settings.watch is not None:
-        end_with(settings.watch, cleanup=lambda: remove_remains(folder, os.getpid()))
+        end_with(settings.watch, cleanup=lambda: _end(folder))
     if settings.lifeline is not None:
         settings.lifeline.follow(lambda: _end(folder))
     # A batch system ends a job with SIGTERM, and with SIGKILL a little later.
@@ -117,6 +117,7 @@ def _start_engine(settings: Settings, folder: Path, ready: int | None) -> None:
 
 
 def _end(folder: Path) -> None:
+    announce_end()
     remove_remains(folder, os.getpid())
     end_group()
 

@@ -15,6 +15,7 @@ from ngbkit.device import preparation, server_pool, tuning
 from ngbkit.device.channel import Message
 from ngbkit.device.compiled import CompileCache
 from ngbkit.device.interleaving import Interleaving
+from ngbkit.device.process_lifetime import hold_if_ending
 from ngbkit.device.server_pool import choose_form, get_servers, list_modules, list_preparation_modules
 from ngbkit.device.servers import ServerEndedError
 from ngbkit.device.spec import Spec
@@ -342,6 +343,7 @@ class Bench:
 
     def _finish(self, records: Sequence[Record]) -> None:
         """Write records to the journal, and only then report them."""
+        hold_if_ending()
         if records:
             self.journal.finish(records)
         self._finished |= {record.trial_id for record in records}

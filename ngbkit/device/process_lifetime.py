@@ -16,6 +16,8 @@ import psutil
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 # An ended process may have forked others meanwhile: so long they are looked for.
 _SEARCH_S, _PAUSE_S = 1.0, 0.01
+# Set once this process ends the processes that it started, and then itself.
+_ending = threading.Event()
 
 
 def end_with(pid: int, cleanup: Callable[[], None] | None = None) -> None:
@@ -73,6 +75,17 @@ def _is_marked(process: psutil.Process, variable: str, value: str) -> bool:
         return is_other and process.environ().get(variable) == value and process.status() != psutil.STATUS_ZOMBIE
     except (psutil.Error, OSError):
         return False
+
+
+def announce_end() -> None:
+    """Announce that this process ends those that it started, and then itself: see `hold_if_ending`."""
+    _ending.set()
+
+
+def hold_if_ending() -> None:
+    """Block until this process has ended, if it is about to: a child that it ends itself has not crashed."""
+    if _ending.is_set():
+        threading.Event().wait()
 
 
 def end_group() -> None:

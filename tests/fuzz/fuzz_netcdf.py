@@ -24,7 +24,6 @@ import damage
 import h5py
 import hypothesis
 import numpy as np
-import xarray as xr
 from hypothesis import strategies as st
 
 from ngbkit.api import Sweep
