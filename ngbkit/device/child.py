@@ -237,7 +237,8 @@ def _check(outputs: list[np.ndarray], path: str | None, batch: int, precision: s
         return None
     expected = reference.read_reference(path)
     errors = expected.select_errors(batch)
-    return equivalence.compare(outputs, expected.outputs, baseline_rmse=errors, precision=precision)
+    check = equivalence.compare(outputs, expected.outputs, baseline_rmse=errors, precision=precision)
+    return replace(check, problem=expected.problem) if expected.problem else check
 
 
 def _warm(loaded: Loaded, message: Message) -> Message:

@@ -31,7 +31,7 @@ from ngbkit.workloads.base import Network, Source, Workload, hash_json
 
 # The result depends on these, beside the workload itself.
 _PACKAGES = ("torch", "timm", "torchvision", "onnx", "onnxscript", "onnxruntime", "onnxruntime-gpu")
-_LAYOUT = 4
+_LAYOUT = 5
 # Without it, numpy.savez would interpret an input named `file` as its own argument.
 _MARK = "="
 

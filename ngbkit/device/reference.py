@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from ngbkit import registry
 from ngbkit.compilers.base import Compiler, Task, Tuning
-from ngbkit.device.equivalence import NOISE, compute_relative_error
+from ngbkit.device.equivalence import NOISE, compare, compute_relative_error
 from ngbkit.files import write_atomically
 from ngbkit.workloads import exact, export, feeds
 from ngbkit.workloads.base import Network
@@ -21,13 +21,15 @@ from ngbkit.workloads.base import Network
 if TYPE_CHECKING:
     import torch
 
+Result = TypeVar("Result")
+
 #: The number of samples of a reference, whatever the batch size of a trial.
 ROWS = 2
 
 # The limit for an ONNX file; 3 to 12 s are usual, and a child has the sweep's `timeout_s`, 600 s.
 _BUDGET_S = 150.0
 _BASELINE = "onnxruntime, graph optimisations off"
-_OUTPUT, _ERRORS, _FIRST = "output_", "errors", "first_errors"
+_OUTPUT, _ERRORS, _FIRST, _PROBLEM = "output_", "errors", "first_errors", "problem"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +45,8 @@ class Reference:
     first_errors: tuple[float, ...] = ()
     # The runtime and precision of the reference.
     name: str = ""
+    # Why no output can be compared with these, or ``""``.
+    problem: str = ""
 
     @property
     def baseline_rmse(self) -> float:
@@ -58,7 +62,7 @@ class Reference:
         arrays = {f"{_OUTPUT}{index:04d}": output for index, output in enumerate(self.outputs)}
         with write_atomically(path) as temporary, open(temporary, "wb") as write:
             errors = {_ERRORS: np.array(self.errors), _FIRST: np.array(self.first_errors)}
-            np.savez(write, **errors, **arrays)  # type: ignore[arg-type]
+            np.savez(write, **errors, **{_PROBLEM: np.array(self.problem)}, **arrays)  # type: ignore[arg-type]
 
 
 def read_reference(path: str | Path) -> Reference:
@@ -66,7 +70,7 @@ def read_reference(path: str | Path) -> Reference:
     with np.load(path, allow_pickle=False) as arrays:
         outputs = tuple(arrays[name] for name in arrays.files if name.startswith(_OUTPUT))
         errors, first = (tuple(arrays[name].tolist()) for name in (_ERRORS, _FIRST))
-        return Reference(outputs=outputs, errors=errors, first_errors=first)
+        return Reference(outputs=outputs, errors=errors, first_errors=first, problem=str(arrays[_PROBLEM]))
 
 
 def build_reference(network: Network, seed: int, *, threads: int, onnx: Callable[[int], Path]) -> Reference:
@@ -89,15 +93,15 @@ def _run_module(module: torch.nn.Module, arrays: Sequence[np.ndarray]) -> Refere
         return [(output.float() if output.dtype is torch.bfloat16 else output).numpy() for output in outputs]
 
     with torch.inference_mode():
-        single = run(module, arrays)
+        single, again = run(module, arrays), run(module, arrays)
         alone, _ = _attempt(lambda: run(module, [array[:1] for array in arrays]))
         try:
             wide = [array.astype(np.float64) if array.dtype.kind == "f" else array for array in arrays]
             precise = run(copy.deepcopy(module).double(), wide)
         except (RuntimeError, TypeError, NotImplementedError):
             # An operator or a buffer without float64: then the float32 outputs are their own reference.
-            return _compare(single, single, "torch eager, float32")
-    reference = _compare(single, precise, "torch eager, float64", alone)
+            return _compare(single, single, "torch eager, float32", again=again)
+    reference = _compare(single, precise, "torch eager, float64", alone, again)
     if reference.baseline_rmse <= NOISE:
         return reference
     name = f"torch eager, float64; float32 is {reference.baseline_rmse:.2g} away from it, too far for a strict check"
@@ -114,25 +118,30 @@ def _run_file(network: Network, arrays: Sequence[np.ndarray], onnx: Callable[[in
         file = onnx(len(arrays[0]))
     except Exception as error:  # noqa: BLE001  as in `_attempt`
         return Reference(name=f"none: {error}")
-    single, refusal = _attempt(partial(_run_baseline, network, arrays, file, threads))
+    calls, refusal = _attempt(partial(_run_baseline, network, arrays, file, threads))
     inputs = {spec.name: array for spec, array in zip(network.inputs, arrays, strict=True)}
     precise, problem = _attempt(partial(exact.run, file, inputs, budget_s=_BUDGET_S))
-    if single is None:
+    if calls is None:
         if precise is None:
             return Reference(name=f"none: {refusal}; {problem}")
         return _compare(precise, precise, "onnx, float64")
+    single, again = calls
     if precise is not None and [output.shape for output in single] == [output.shape for output in precise]:
         first = [array[:1] for array in arrays]
-        alone, _ = _attempt(lambda: _run_baseline(network, first, onnx(1), threads))
-        reference = _compare(single, precise, "onnx, float64", alone)
+        alone, _ = _attempt(lambda: _run_baseline(network, first, onnx(1), threads)[0])
+        reference = _compare(single, precise, "onnx, float64", alone, again)
         # float32 does not lose that much: one of the two is wrong, and a wrong reference would accept everything.
         if reference.baseline_rmse <= NOISE:
             return reference
         problem = f"it is {reference.baseline_rmse:.2g} away"
-    return _compare(single, single, f"{_BASELINE}; no float64: {problem or 'its shapes differ'}")
+    name = f"{_BASELINE}; no float64: {problem or 'its shapes differ'}"
+    return _compare(single, single, name, again=again)
 
 
-def _run_baseline(network: Network, arrays: Sequence[np.ndarray], file: Path, threads: int) -> list[np.ndarray]:
+def _run_baseline(
+    network: Network, arrays: Sequence[np.ndarray], file: Path, threads: int
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Run ONNX Runtime without graph optimisations, and return the outputs of two calls."""
     compiler: Compiler = registry.load(registry.COMPILERS, "identity")
     task = Task(
         form="onnx",
@@ -147,10 +156,11 @@ def _run_baseline(network: Network, arrays: Sequence[np.ndarray], file: Path, th
         tuning=Tuning(folder=file.parent),
     )
     program = compiler.compile(task)
-    return program.fetch(program.run())
+    first = [np.array(output) for output in program.fetch(program.run())]  # copied: a call may overwrite the last one's
+    return first, list(program.fetch(program.run()))
 
 
-def _attempt(run: Callable[[], list[np.ndarray]]) -> tuple[list[np.ndarray] | None, str]:
+def _attempt(run: Callable[[], Result]) -> tuple[Result | None, str]:
     """Return the result of `run`, or None and the reason for its failure."""
     try:
         return run(), ""
@@ -159,13 +169,17 @@ def _attempt(run: Callable[[], list[np.ndarray]]) -> tuple[list[np.ndarray] | No
 
 
 def _compare(
-    single: Sequence[np.ndarray], precise: Sequence[np.ndarray], name: str, alone: Sequence[np.ndarray] | None = None
+    single: Sequence[np.ndarray],
+    precise: Sequence[np.ndarray],
+    name: str,
+    alone: Sequence[np.ndarray] | None = None,
+    again: Sequence[np.ndarray] | None = None,
 ) -> Reference:
     """Build the reference from the outputs `single` in the network's own precision, and the outputs `precise`.
 
     `alone` are its outputs for the first sample by itself. That run adds the same terms in another order: in a network
     that amplifies float32 rounding its error may be five times larger, and no compiler is better except by chance. The
-    larger error counts.
+    larger error counts. `again` are the outputs of a second call with the same inputs.
     """
     outputs = tuple(_limit_range(output, wide) for output, wide in zip(single, precise, strict=True))
     runs = [list(single)]
@@ -178,7 +192,26 @@ def _compare(
         )
         for rows in (None, 1)
     )
-    return Reference(outputs=outputs, errors=errors, first_errors=first_errors, name=name)
+    problem = _find_problem(single, single if again is None else again)
+    return Reference(outputs=outputs, errors=errors, first_errors=first_errors, name=name, problem=problem)
+
+
+def _find_problem(single: Sequence[np.ndarray], again: Sequence[np.ndarray]) -> str:
+    """Return why the outputs of two calls of the uncompiled network are no reference, or ``""``."""
+    numbers = [output for output in single if output.dtype.kind in "fc" and output.size]
+    if numbers and not any(np.isfinite(output).any() for output in numbers):
+        return (
+            "the outputs of the uncompiled network itself are NaN or infinite, all of them, so that none can be "
+            "compared; check its weights, and feed it inputs that it accepts"
+        )
+    check = compare(again, single)
+    if not check.problem:
+        return ""
+    return (
+        "the uncompiled network itself is random or keeps a state: two calls with the same inputs differ (relative "
+        f"RMSE {check.rmse:.2g}), so that no output can be compared; fix its seed, switch off its dropout, or make "
+        "its noise an input"
+    )
 
 
 def _limit_range(single: np.ndarray, precise: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
-from ngbkit.device import reference
+from ngbkit.device import child, reference
 from ngbkit.device.reference import Reference
 from ngbkit.errors import UnsupportedError
 from ngbkit.workloads import exact, export
@@ -117,6 +117,97 @@ def test_an_overflow_of_float32_is_expected() -> None:
 def test_a_module_without_float64_is_its_own_reference(module: nn.Module, name: str) -> None:
     """The name of the reference says so."""
     assert re.fullmatch(name, build_module_reference(module).name)
+
+
+class Broken(nn.Module):
+    """Returns labels, and numbers that are all the same."""
+
+    def __init__(self, value: float) -> None:
+        super().__init__()
+        self.value = value
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x * 0 + self.value, x.argmax(dim=1)
+
+
+class Masked(nn.Module):
+    """One output is infinite everywhere, and the other is not."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x * 0 - float("inf"), x
+
+
+class Counting(nn.Module):
+    """Its outputs depend on how often it was called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return x * self.calls
+
+
+class Noisy(nn.Module):
+    """Noise that is small beside its outputs, and larger than the rounding of float32."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + 1e-2 * torch.randn_like(x)
+
+
+NAN, RANDOM = "NaN or infinite, all of them.*check its weights", "random or keeps a state.*fix its seed"
+
+
+@pytest.mark.parametrize(
+    ("module", "problem"),
+    [
+        (Broken(float("nan")), NAN),
+        (Broken(float("inf")), NAN),
+        (Random(), RANDOM),
+        (Noisy(), RANDOM),
+        (Counting(), RANDOM),
+        (Broken(1.0), ""),
+        (Masked(), ""),
+        (Overflowing(), ""),
+        (Several(), ""),
+        (nn.Dropout(0.5), ""),
+    ],
+)
+def test_a_network_with_which_nothing_can_be_compared_says_so(module: nn.Module, problem: str) -> None:
+    """Every compiler would be equivalent to NaN, and to noise."""
+    actual = build_module_reference(module).problem
+
+    assert re.search(problem, actual) if problem else not actual
+
+
+@pytest.mark.parametrize(
+    ("nodes", "problem"),
+    [
+        ([helper.make_node("RandomNormalLike", ["x"], ["y"])], RANDOM),
+        ([helper.make_node("RandomNormalLike", ["x"], ["y"], seed=1.0)], RANDOM),
+        ([helper.make_node("Sub", ["x", "x"], ["z"]), helper.make_node("Div", ["z", "z"], ["y"])], NAN),
+        ([helper.make_node("Relu", ["x"], ["y"])], ""),
+    ],
+)
+def test_a_file_with_which_nothing_can_be_compared_says_so(nodes: list[Any], problem: str, tmp_path: Path) -> None:
+    """Also where its noise has a seed: each call of a session draws other numbers."""
+    actual = build_file_reference(
+        write_graph(tmp_path / "net.onnx", nodes, {"y": TensorProto.FLOAT}), tmp_path
+    ).problem
+
+    assert re.search(problem, actual) if problem else not actual
+
+
+def test_no_trial_is_equivalent_to_noise(tmp_path: Path) -> None:
+    """The comparison of a trial fails with the problem of the reference, whatever the outputs."""
+    expected = build_module_reference(Broken(float("nan")))
+    expected.write(tmp_path / "a.npz")
+
+    check = child._check(list(expected.outputs), str(tmp_path / "a.npz"), 2, "f32")
+
+    assert check is not None
+    assert expected.problem == check.problem
 
 
 def test_a_reference_reads_back(tmp_path: Path) -> None:
