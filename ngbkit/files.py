@@ -17,6 +17,7 @@ from typing import BinaryIO
 
 import psutil
 
+from ngbkit import options
 from ngbkit.errors import DeviceError, UsageError
 
 _DIGEST = re.compile(r"[0-9a-f]{32}")
@@ -51,6 +52,7 @@ class Store:
         digest = hash_file(source)
         path = self.locate(digest)
         path.parent.mkdir(parents=True, exist_ok=True)
+        source.chmod(0o600)  # as a copy has it
         source.replace(path)
         return digest
 
@@ -118,8 +120,7 @@ def make_scratch(home: Path) -> Path:
 
     Several machines may share a state folder; a machine removes only the folders of its own processes.
     """
-    home.mkdir(parents=True, exist_ok=True, mode=0o700)
-    clean_scratch(home)
+    clean_scratch(options.make_private(home))
     folder = home / f"{os.getpid()}-{secrets.token_hex(4)}-{platform.node()}"
     folder.mkdir(mode=0o700)
     return folder

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import math
 import os
+import stat
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -171,8 +172,31 @@ def get_state_dir() -> Path:
 
 
 def make_state_dir() -> Path:
-    """Create the state folder if it does not exist, readable by its owner alone, and return it."""
-    folder = get_state_dir()
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    folder.mkdir(exist_ok=True, mode=0o700)
+    """Create the state folder if it does not exist, close it to all but its owner, and return it.
+
+    A folder that the user shares with others by its nature (a home folder, ``/tmp``) keeps its own mode; what ngbkit
+    keeps in it is closed all the same.
+    """
+    folder = make_private(get_state_dir())
+    home = Path.home()
+    if folder != home and folder not in home.parents and not folder.stat().st_mode & stat.S_ISVTX:
+        _close(folder)
+    for name in astuple(LAYOUT):
+        _close(folder / name)
     return folder
+
+
+def make_private(folder: Path) -> Path:
+    """Create a folder with its missing parents, each readable by its owner alone, and return it."""
+    if not folder.is_dir():
+        make_private(folder.parent)
+        folder.mkdir(exist_ok=True, mode=0o700)  # `parents=True` would create the parents with the default mode
+    return folder
+
+
+def _close(path: Path) -> None:
+    """Take a file or folder of this user from all others; a link is left to its target."""
+    with suppress(OSError):  # it does not exist, or its file system has no modes
+        status = path.lstat()
+        if not stat.S_ISLNK(status.st_mode) and status.st_uid == os.getuid() and status.st_mode & 0o077:
+            path.chmod(stat.S_IMODE(status.st_mode) & ~0o077)

@@ -27,8 +27,10 @@ def test_a_file_is_moved_into_the_store(tmp_path: Path) -> None:
     """Nothing is left at its old path."""
     store, source = Store(tmp_path / "store"), tmp_path / "file"
     source.write_bytes(b"content")
+    source.chmod(0o644)
     digest = store.move(source)
 
+    assert 0o600 == store.locate(digest).stat().st_mode & 0o777
     assert b"content" == store.locate(digest).read_bytes()
     assert not source.exists()
 

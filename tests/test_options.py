@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import astuple
 from pathlib import Path
 from typing import Any
@@ -62,13 +63,62 @@ def test_the_state_folder_is_the_option_then_the_variable_then_the_default(
     assert [tmp_path / "option", tmp_path / "variable", tmp_path / "xdg" / "ngbkit"] == [first, second, third]
 
 
-def test_the_state_folder_is_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The mode of an existing folder does not change."""
-    monkeypatch.setenv("NGBKIT_STATE_DIR", str(tmp_path / "some" / "state"))
+def mode(path: Path) -> int:
+    return path.stat().st_mode & 0o777
 
-    assert 0o700 == options.make_state_dir().stat().st_mode & 0o777
-    options.get_state_dir().chmod(0o750)
-    assert 0o750 == options.make_state_dir().stat().st_mode & 0o777
+
+def test_the_state_folder_is_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So are the parents that are created with it; parents that exist keep their mode."""
+    monkeypatch.setenv("NGBKIT_STATE_DIR", str(tmp_path / "some" / "state"))
+    tmp_path.chmod(0o755)
+
+    assert 0o700 == mode(options.make_state_dir())
+    assert 0o700 == mode(tmp_path / "some")
+    assert 0o755 == mode(tmp_path)
+
+
+def test_an_open_state_folder_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An older ngbkit or another program may have left it readable for others: its folders and files too."""
+    state = tmp_path / "state"
+    (state / "runs").mkdir(parents=True)
+    (state / "peaks.json").touch()
+    (state / "mine").touch()
+    (tmp_path / "elsewhere").mkdir()
+    (state / "artifacts").symlink_to(tmp_path / "elsewhere")
+    for path in (state, state / "runs", state / "peaks.json", state / "mine", tmp_path / "elsewhere"):
+        path.chmod(0o755)
+    monkeypatch.setenv("NGBKIT_STATE_DIR", str(state))
+
+    options.make_state_dir()
+
+    assert [0o700] * 3 == [mode(path) for path in (state, state / "runs", state / "peaks.json")]
+    assert [0o755] * 2 == [mode(path) for path in (state / "mine", tmp_path / "elsewhere")]
+
+
+@pytest.mark.parametrize("kind", ["home", "above", "sticky"])
+def test_a_folder_of_others_too_keeps_its_mode(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A home folder, one above it, or one such as /tmp: only what ngbkit keeps in it is closed."""
+    (tmp_path / "runs").mkdir()
+    for path in (tmp_path, tmp_path / "runs"):
+        path.chmod(0o1777 if kind == "sticky" and path == tmp_path else 0o755)
+    before = mode(tmp_path)
+    monkeypatch.setenv("NGBKIT_STATE_DIR", str(tmp_path))
+    monkeypatch.setenv("HOME", str({"home": tmp_path, "above": tmp_path / "me"}.get(kind, "/nowhere")))
+
+    options.make_state_dir()
+
+    assert (before, 0o700) == (mode(tmp_path), mode(tmp_path / "runs"))
+
+
+def test_the_folder_of_another_user_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its mode is that user's to choose."""
+    tmp_path.chmod(0o755)
+    monkeypatch.setenv("NGBKIT_STATE_DIR", str(tmp_path))
+    monkeypatch.setattr(os, "getuid", lambda: tmp_path.stat().st_uid + 1)
+
+    options.make_state_dir()
+
+    assert 0o755 == mode(tmp_path)
 
 
 def test_a_device_lists_the_names_of_the_layout() -> None:

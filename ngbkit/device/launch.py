@@ -125,8 +125,7 @@ def stop(folder: Path) -> None:
 
 def remove_leftovers(home: Path) -> None:
     """Remove ended engines of this machine, and those whose client is gone; other machines may share `home`."""
-    home.mkdir(parents=True, exist_ok=True, mode=0o700)
-    for folder in home.iterdir():
+    for folder in options.make_private(home).iterdir():
         with suppress(FileNotFoundError):  # another launch removes at the same moment
             metadata = _read_metadata(folder)
             if metadata is None:

@@ -244,7 +244,7 @@ def graph(workload: Workload, batch_size: int = 1, factors: Factors | None = Non
         return Graph.from_json(json.loads(zlib.decompress(cached.read_bytes())))
     with TemporaryDirectory(prefix="ngbkit-graph-") as folder:
         result = graphs.read(export_network(workload, batch_size, Path(folder), factors), batch_size)
-    cached.parent.mkdir(parents=True, exist_ok=True)
+    options.make_private(cached.parent)
     with write_atomically(cached) as temporary:
         temporary.write_bytes(zlib.compress(json.dumps(result.to_json()).encode()))
     return result

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ngbkit.dataset.storage import Data
+from ngbkit.dataset.storage import Data, write_whole
 from ngbkit.errors import MissingDependencyError, UnknownNameError, UsageError
-from ngbkit.files import write_atomically
 from ngbkit.predictor.examples import Examples, Runtime, collect, graph
 from ngbkit.predictor.graphs import Graph, Operator, Tensor
 from ngbkit.predictor.kinds import find_kind
@@ -185,7 +184,7 @@ class Predictor:
 
     def save(self, path: str | Path) -> Path:
         """Write one ``.safetensors`` file: arrays, and JSON in its header; loading it never executes code."""
-        from safetensors.numpy import save_file
+        from safetensors.numpy import save
 
         metadata: dict[str, Any] = {
             "layout": _LAYOUT,
@@ -197,9 +196,7 @@ class Predictor:
         arrays["errors"] = np.ascontiguousarray(self.errors)
         metadata["digest"] = _hash(metadata, arrays)
         target = parse_path(path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with write_atomically(target) as draft:
-            save_file(arrays, draft, {_METADATA: json.dumps(metadata)})
+        write_whole(target, save(arrays, {_METADATA: json.dumps(metadata)}))
         return target
 
 

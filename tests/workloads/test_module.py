@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import pickletools
 import warnings
 import zipfile
@@ -15,6 +16,7 @@ import pytest
 import torch
 from torch import nn
 
+from ngbkit import options
 from ngbkit.errors import UnsupportedError, WorkloadError
 from ngbkit.workloads import export, feeds, module
 from ngbkit.workloads.base import Network, Workload
@@ -253,3 +255,19 @@ def test_no_label_names_a_live_module() -> None:
     """Only the notebook has its modules' names."""
     assert module.parse("net") is None
     assert [] == list(module.complete(""))
+
+
+def test_the_weights_of_a_module_are_the_users_alone(
+    trained: Net, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fresh state folder and all that is in its store cannot be read by others, whatever the umask."""
+    umask = os.umask(0o022)
+    try:
+        with options.set_options(state_dir=tmp_path / "state"):
+            workload = module.from_module("net", trained, EXAMPLES)
+    finally:
+        os.umask(umask)
+
+    assert workload.artifacts
+    assert 0o700 == (tmp_path / "state").stat().st_mode & 0o777
+    assert {0o600} == {path.stat().st_mode & 0o777 for path in workload.artifacts.values()}

@@ -45,7 +45,7 @@ def download(machine: Mapping[str, Any], wheel: Path, extras: Sequence[str], rep
     markers = machine["markers"]
     home = options.get_state_dir() / options.LAYOUT.wheelhouses
     folder = home / "-".join([f"cp{markers['python_version'].replace('.', '')}", platforms[0], *sorted(extras)])
-    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    options.make_private(home)
     # A new folder each time: otherwise old and new versions would both be sent.
     with tempfile.TemporaryDirectory(dir=home) as fresh:
         command = [sys.executable, "-c", _PIP, json.dumps(dict(markers)), "--disable-pip-version-check", "--no-input"]

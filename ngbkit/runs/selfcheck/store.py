@@ -50,7 +50,7 @@ def save_history(device: str, history: Mapping[str, Any]) -> Path:
 
 
 def _write(path: Path, content: Mapping[str, Any]) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    options.make_private(path.parent)
     with write_atomically(path) as temporary:
         temporary.write_text(json.dumps(content, indent=2))
     return path
