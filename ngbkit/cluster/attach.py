@@ -8,7 +8,9 @@ from typing import Any
 from ngbkit.cluster.engine import Engine
 from ngbkit.cluster.safe_client import GuardedClient
 from ngbkit.errors import DeviceError, UsageError
-from ngbkit.user_text import parse_path
+from ngbkit.user_text import parse_json, parse_path
+
+_PORTS = ("control", "task", "mux", "iopub", "notification", "registration", "broadcast")
 
 
 def attach(cluster: Any, device: str = "cpu", *, target: int | None = None) -> Engine:
@@ -63,8 +65,10 @@ def _connect(cluster: Any) -> GuardedClient:
         )
     try:
         if isinstance(cluster, (str, Path)):
-            if parse_path(cluster).is_file():
-                return GuardedClient(str(cluster))
+            file = parse_path(cluster)
+            if file.is_file():
+                _check_connection_file(file)
+                return GuardedClient(str(file))
             cluster = ipyparallel.Cluster.from_file(cluster_id=str(cluster))
         client = cluster.connect_client_sync()
     except (OSError, TimeoutError) as error:
@@ -77,9 +81,23 @@ def _connect(cluster: Any) -> GuardedClient:
         client.close()
 
 
+def _check_connection_file(path: Path) -> None:
+    """Check that a file is what ipyparallel's client reads; UsageError if it is not."""
+    try:
+        connection = parse_json(path.read_text(encoding="utf-8"))
+        missing = [name for name in ("interface", "key", "task_scheme", *_PORTS) if name not in dict(connection)]
+        problem = f"it lacks {', '.join(missing)}" if missing else ""
+    except (UnicodeDecodeError, TypeError, ValueError) as error:
+        problem = str(error)
+    if problem:
+        raise UsageError(
+            f"invalid connection file {path}: {problem}. Name the ipcontroller-client.json of a running cluster, "
+            "or its id (`ipcluster list`)."
+        )
+
+
 def _clone(client: Any) -> GuardedClient:
     """Connect another client to the same cluster."""
     config = dict(client._config)
     # A client replaces the ports by addresses.
-    ports = ("control", "task", "mux", "iopub", "notification", "registration", "broadcast")
-    return GuardedClient({**config, **{name: int(str(config[name]).rpartition(":")[2]) for name in ports}})
+    return GuardedClient({**config, **{name: int(str(config[name]).rpartition(":")[2]) for name in _PORTS}})

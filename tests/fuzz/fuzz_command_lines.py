@@ -58,6 +58,7 @@ FILES: dict[str, bytes] = {
     "empty.tar.gz": b"",
     "garbage.safetensors": b"\xff" * 64,
     "garbage.ipynb": b"{",
+    "brackets.json": b"{}",
     "deep.ipynb": b"[" * _DEEP,
 }
 HOSTILE = (
@@ -96,6 +97,7 @@ HOSTILE = (
 )
 # Words that each argument may well get, so that the other words are reached.
 PLAUSIBLE: dict[str, tuple[str, ...]] = {
+    "cluster": tuple(FILES),
     "workloads": ("mlp.onnx", "good.py", "conv", "resnet18"),
     "network": ("mlp.onnx", "good.py"),
     "compilers": ("identity", "identity,onnxruntime", 'onnxruntime{"optimization":"basic"}'),

@@ -27,6 +27,8 @@ def test_any_command_line_ends_with_an_exit_code() -> None:
         (["cache", "import", "~nouser/tuned.tar"], "no such home folder"),
         (["publish", "deep.ipynb"], "deep.ipynb cannot be read as a notebook: it nests too deeply"),
         (["optimize", "mlp.onnx", "-o", ""], "invalid path: got an empty one"),
+        (["run", "mlp.onnx", "--cluster", "deep.py"], "invalid connection file deep.py: Expecting value"),
+        (["run", "mlp.onnx", "--cluster", "brackets.json"], "brackets.json: it lacks interface, key"),
         (["export", "garbage.nc", "-o", "folder"], "garbage.nc"),
     ],
 )
