@@ -88,7 +88,8 @@ def _decode(group: Mapping[str, Any], arrays: Sequence[np.ndarray[Any, Any]]) ->
         )
         for name, variable in group["variables"].items()
     }
-    store = xr.backends.InMemoryDataStore(variables, _build_all(group["attributes"], arrays))
+    attributes = _build_all(group["attributes"], arrays)
+    store = xr.backends.InMemoryDataStore(variables, attributes)  # type: ignore[no-untyped-call]
     return xr.decode_cf(store).load()
 
 

@@ -12,10 +12,10 @@ imports nothing of ngbkit, whose package would double the time that it takes to 
 from __future__ import annotations
 
 import json
-import os
 import resource
 import sys
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import h5netcdf
@@ -38,7 +38,7 @@ class Refused(Exception):
 def main(source: str, target: str) -> None:
     """Read the file `source`, write its arrays to `target`, and answer with all else, or with the error."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    _limit_cpu(os.stat(source).st_size)
+    _limit_cpu(Path(source).stat().st_size)
     _limit_memory(0)
     try:
         size = _measure(source)

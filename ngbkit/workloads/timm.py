@@ -122,8 +122,8 @@ def _check(architecture: str, kwargs: Mapping[str, Any]) -> None:
     loading = sorted(name for name in kwargs if name in _LOADING or name.startswith("pretrained"))
     if loading:
         raise WorkloadError(
-            f"invalid argument {', '.join(loading)} of {architecture}: weights are random, and nothing is downloaded or "
-            "loaded from files. Omit it; for trained weights, build the network in a cell or with ngbkit.from_module."
+            f"invalid argument {', '.join(loading)} of {architecture}: weights are random, and nothing is downloaded "
+            "or loaded from files. Omit it; for trained weights, use a cell or ngbkit.from_module."
         )
     names = list_names()
     # A name such as local-dir:/path or hf-hub:owner/network is of no network that timm itself defines.

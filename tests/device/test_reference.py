@@ -192,9 +192,7 @@ def test_a_network_with_which_nothing_can_be_compared_says_so(module: nn.Module,
 )
 def test_a_file_with_which_nothing_can_be_compared_says_so(nodes: list[Any], problem: str, tmp_path: Path) -> None:
     """Also where its noise has a seed: each call of a session draws other numbers."""
-    actual = build_file_reference(
-        write_graph(tmp_path / "net.onnx", nodes, {"y": TensorProto.FLOAT}), tmp_path
-    ).problem
+    actual = build_file_reference(write_graph(tmp_path / "net.onnx", nodes, {"y": TensorProto.FLOAT}), tmp_path).problem
 
     assert re.search(problem, actual) if problem else not actual
 

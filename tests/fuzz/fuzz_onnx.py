@@ -1,6 +1,8 @@
 """Fuzzes ONNX files: a damaged or hostile one is read, or refused with an error of ngbkit.
 
-python tests/fuzz/run.py onnx --cases 10000
+    python tests/fuzz/run.py onnx --cases 10000
+
+Half of the files are damaged in their bytes, and half have other values in their fields.
 """
 
 from __future__ import annotations
@@ -102,8 +104,7 @@ def check_onnx(data: st.DataObject, folder: Path) -> str:
             try:
                 read(path)
                 outcomes.append("read")
-            except NgbkitError as error:
-                assert str(error)
+            except NgbkitError:
                 outcomes.append("refused")
     return " and ".join(outcomes)
 

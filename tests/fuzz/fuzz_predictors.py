@@ -76,8 +76,7 @@ def check_predictors(data: st.DataObject, folder: Path) -> str:
     path.write_bytes(content)
     try:
         loaded = predictor.load(path)
-    except NgbkitError as error:
-        assert str(error)
+    except NgbkitError:
         return "refused"
     seconds, _, _ = loaded.seconds(examples.graphs[:2], 0.5)
     assert seconds.shape == (2, len(loaded.runtimes))

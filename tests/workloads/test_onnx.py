@@ -228,7 +228,7 @@ def test_a_description_lays_out_nothing_elsewhere(tmp_path: Path, name: str) -> 
     description["spec"] |= {"graph": name, "files": {digest: [name]}}
     workload = Workload.from_json(description, lambda _: tmp_path / "net.onnx")
 
-    with pytest.raises(WorkloadError, match="invalid file of net: got .*; expected a name inside its folder"):
+    with pytest.raises(WorkloadError, match=r"invalid file of net: got .*; expected a name inside its folder"):
         onnx_source.build(workload, {})
 
 

@@ -111,7 +111,7 @@ def test_a_device_loads_no_weights(
     spec = {"architecture": architecture, "img_size": None, "kwargs": kwargs}
     (tmp_path / "x.pth").touch()
 
-    with pytest.raises(UsageError, match="invalid argument checkpoint_path|unknown timm network"):
+    with pytest.raises(UsageError, match=r"invalid argument checkpoint_path|unknown timm network"):
         timm.build(Workload(name="x", source="timm", spec=spec), {})
 
 
@@ -120,9 +120,10 @@ def test_no_argument_of_timm_loads_a_file_unnoticed() -> None:
     from timm.models import build_model_with_cfg, create_model
 
     harmless = {"scriptable", "exportable", "no_jit", "model_cfg", "feature_cfg", "kwargs_filter"}
-    own = {"model_name", "model_cls", "variant", "kwargs"}
+    positional = {"model_name", "model_cls", "variant", "kwargs"}
     functions = (create_model, build_model_with_cfg)
-    arguments = {name for function in functions for name in inspect.signature(function).parameters} - own - harmless
+    arguments = {name for function in functions for name in inspect.signature(function).parameters}
+    arguments -= positional | harmless
 
     assert len(arguments) > 5
     for name in arguments:

@@ -19,7 +19,7 @@ from ngbkit.runs import FORMAT
 from ngbkit.runs.selfcheck import compare_runs
 from ngbkit.sweep.journal import Journal
 from ngbkit.sweep.records import Measurement
-from ngbkit.workloads.base import Workload
+from ngbkit.workloads.base import Workload, hash_json
 
 ENVIRONMENT = {"chip": "one", "cores_usable": 2, "packages": {"onnxruntime": "1.2"}}
 
@@ -43,7 +43,7 @@ def store(
     folder = state_dir / "runs" / run_id
     folder.mkdir(parents=True)
     metadata = {"format": FORMAT, "id": run_id, "created": 3600.0 * hour, "sweep": sweep.to_json()}
-    (folder / "run.json").write_text(json.dumps(metadata))
+    (folder / "run.json").write_text(json.dumps({**metadata, "hash": hash_json(metadata)}))
     compilers = {trial.id: trial.compiler for trial in sweep.trials()}
     with Journal(folder / "journal.sqlite") as journal:
         for record in synthetic.make_records(sweep, seed=hour):
