@@ -3,7 +3,8 @@
     python tests/fuzz/run.py command_lines --cases 10000
 
 The command lines are built from the tables of the real parser. They run in this process, in an empty folder with an
-empty state folder, and start no other process: whatever would measure ends with a `DeviceError`.
+empty state folder, and start no other process: whatever would measure, or read a netCDF file, ends with a
+`DeviceError`.
 """
 
 from __future__ import annotations

@@ -29,7 +29,6 @@ def test_any_command_line_ends_with_an_exit_code() -> None:
         (["optimize", "mlp.onnx", "-o", ""], "invalid path: got an empty one"),
         (["run", "mlp.onnx", "--cluster", "deep.py"], "invalid connection file deep.py: Expecting value"),
         (["run", "mlp.onnx", "--cluster", "brackets.json"], "brackets.json: it lacks interface, key"),
-        (["export", "garbage.nc", "-o", "folder"], "garbage.nc"),
     ],
 )
 def test_hostile_words_are_told_in_a_sentence(words: list[str], message: str) -> None:
