@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, TypedDict
+from typing import Annotated, Any, TypedDict
 
 from ngbkit.errors import JournalError
 from ngbkit.sweep import schema
-from ngbkit.sweep.schema import Count, Finite, Line, Positive, SchemaError
+from ngbkit.sweep.schema import Count, Finite, Line, Positive, Range, SchemaError
 from ngbkit.sweep.variables import COORDINATES
+
+# The standard deviation of a logarithm: even of two programs at random it is far below ten.
+Deviation = Annotated[float, Range(0, 10)]
 
 
 class Conditions(TypedDict, total=False):
@@ -29,6 +32,7 @@ class Conditions(TypedDict, total=False):
     temperature_max_c: Finite | None
     turbo: bool | None
     on_battery: bool | None
+    virtual_machine: bool | None
 
 
 class Peaks(TypedDict, total=False):
@@ -38,10 +42,25 @@ class Peaks(TypedDict, total=False):
     bytes_per_s: Positive | None
 
 
+class Pair(TypedDict):
+    """The fields of a self-check's pair of compilers that have readers."""
+
+    compiler: Line
+    group_sd: Deviation | None
+    beside_busy: bool
+
+
 class Reliability(TypedDict, total=False):
     """The fields of a self-check that have readers."""
 
-    process_sd: Finite | None
+    process_sd: Deviation | None
+    pairs: list[Pair]
+
+
+class History(TypedDict, total=False):
+    """The fields of a device's history that have readers."""
+
+    deviations: Mapping[str, Deviation]
 
 
 class Environment(TypedDict, total=False):
@@ -62,6 +81,7 @@ class Environment(TypedDict, total=False):
     conditions: Conditions
     peaks: Peaks
     selfcheck: Reliability | None
+    history: History | None
 
 
 class TuningCost(TypedDict):

@@ -43,6 +43,13 @@ def test_the_facts_of_a_network_are_valid() -> None:
         ("environment", "cpu", {"packages": {"numpy": []}}, "packages: got a list of 0; expected a text"),
         ("environment", "cpu", {"peaks": {"flops": 0}}, "flops: got 0; expected a finite number"),
         ("environment", "cpu", {"memory_bytes": "much"}, "memory_bytes: got 'much'; expected an integer"),
+        ("environment", "cpu", {"selfcheck": {"pairs": [{"compiler": "a"}]}}, "pairs: it has no beside_busy"),
+        (
+            "environment",
+            "cpu",
+            {"history": {"deviations": {"a": -1}}},
+            "deviations: got -1; expected a finite number from 0",
+        ),
         ("tuning", "trial", {"seconds": 1.0}, "it has no candidates"),
         ("retried", "last", {}, "got an object of 0; expected a text"),
     ],
