@@ -343,7 +343,8 @@ def test_demo_prints_four_tables_and_keeps_a_page(
 
 def test_selfcheck_prints_a_table_and_json(new_runs: NewRuns, capsys: pytest.CaptureFixture[str]) -> None:
     """Of a run that it starts, or of one that there was; the figures are the same."""
-    measured = cli.main(["selfcheck", "--groups", "2", "-r", "12", "--threads", "1"]), capsys.readouterr()
+    words = ["--groups", "2", "-r", "12", "--threads", "1", "-c", "identity"]
+    measured = cli.main(["selfcheck", *words]), capsys.readouterr()
     outcome = cli.main(["selfcheck", "--run", new_runs()[0].id, "--json"]), capsys.readouterr()
     content = json.loads(outcome[1].out)
 

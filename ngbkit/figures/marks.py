@@ -83,6 +83,11 @@ def draw_points(base: alt.Chart, frame: pd.DataFrame, *, size: int, opacity: flo
     return [base.transform_filter("datum.settled").mark_circle(size=size, opacity=opacity), hollow]
 
 
+def drop_settled(frame: pd.DataFrame) -> pd.DataFrame:
+    """Drop the column ``settled`` where all rows are, since `draw_points` then has no use for it."""
+    return frame.drop(columns="settled") if frame["settled"].all() else frame
+
+
 def sort_batch_sizes(values: Iterable[float]) -> list[int]:
     """The distinct batch sizes, sorted."""
     return sorted({int(value) for value in values})

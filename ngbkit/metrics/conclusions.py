@@ -18,7 +18,7 @@ from ngbkit.metrics.draws import HOSTED_SD
 from ngbkit.metrics.estimate import LEVEL
 from ngbkit.metrics.ranking import ranking
 from ngbkit.metrics.ratios import is_hosted, read_environments
-from ngbkit.sweep.settling import UNSETTLED
+from ngbkit.sweep.records import UNSETTLED
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -16,7 +16,7 @@ from ngbkit.notebook.tables import TABLES
 from ngbkit.sweep.argument import Argument
 from ngbkit.sweep.conversion import parse_workload
 from ngbkit.sweep.parsing import restore_quotes
-from ngbkit.sweep.settling import RETRIABLE
+from ngbkit.sweep.records import RETRIABLE
 from ngbkit.workloads import files
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from ngbkit.runs.folders import build_metadata, find, get_runs_dir, load_metadat
 from ngbkit.runs.recordings import Recordings, Replay, copy_run
 from ngbkit.runs.run import Guide, Run
 from ngbkit.sweep.grid import Grid
-from ngbkit.sweep.settling import RETRIABLE
+from ngbkit.sweep.records import RETRIABLE
 
 if TYPE_CHECKING:
     from ngbkit.cluster.engine import Engine

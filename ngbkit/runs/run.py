@@ -15,7 +15,8 @@ from ngbkit.runs.time_left import describe_search
 from ngbkit.sweep import records
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.journal import Journal
-from ngbkit.sweep.settling import UNSETTLED, list_unsettled
+from ngbkit.sweep.records import UNSETTLED
+from ngbkit.sweep.settling import list_unsettled
 from ngbkit.sweep.trials import Trial
 
 if TYPE_CHECKING:

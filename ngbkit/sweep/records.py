@@ -34,6 +34,10 @@ Status = Literal[
 STATUSES: tuple[str, ...] = get_args(Status)
 OPEN = ("pending", "predicted")
 """The statuses of trials without a measurement yet."""
+UNSETTLED = "unsettled"
+"""What stands for the trials that are not settled among what can be retried."""
+RETRIABLE = (*(status for status in STATUSES if status not in OPEN), UNSETTLED)
+"""What `ngbkit.runs.resume` can measure again."""
 Stage = Literal["export", "build", "compile", "check", "measure", "engine"]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from ngbkit.sweep.records import OPEN, STATUSES, Measurement, Record
+from ngbkit.sweep.records import Measurement, Record
 from ngbkit.sweep.trials import Group
 from ngbkit.sweep.variables import NO_ROUND
 
@@ -16,12 +16,6 @@ LEAST_ROUNDS = 6
 
 LEAST_SHARE = 0.5
 """The least share of its rounds that have an undisturbed sample."""
-
-UNSETTLED = "unsettled"
-"""What stands for the trials that are not settled among the statuses that can be retried."""
-
-RETRIABLE = (*(status for status in STATUSES if status not in OPEN), UNSETTLED)
-"""What `ngbkit.runs.resume` can measure again."""
 
 
 def find_settled(rounds: NDArray[np.integer], disturbed: NDArray[np.bool_]) -> NDArray[np.bool_]:

@@ -197,7 +197,7 @@ def test_a_file_reads_nothing_but_itself(tmp_path, spoil, reason):
     ("program", "reason"),
     [
         ("while True: pass", "HDF5 finds no end of it"),
-        ("import signal; os.kill(os.getpid(), signal.SIGSEGV)", r"HDF5 crashes on it \(signal 11\)"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", r"HDF5 crashes on it \(signal 11\)"),
         ("bytearray(4 << 30)", "it asks for more memory than its content needs"),
         ("raise SystemExit(3)", "its reader ended with 3"),
     ],

@@ -143,7 +143,7 @@ def _parse_deployment(device: Device, answer: Mapping[str, Any]) -> Deployment:
         version=fields["version"],
         python=fields["python"],
         state_dir=fields["state_dir"],
-        environment=hello["environment"],
+        environment=replies.parse_note(device.label, "environment", device.label, hello["environment"])["value"],
         compilers=compilers,
         remark=_build_remark(device, fields["python"]),
     )

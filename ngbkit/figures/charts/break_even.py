@@ -90,7 +90,7 @@ def break_even(data: Data, *, cache: Cache = "cold", ci: float | None = 0.95, **
         .encode(y=alt.value(_HEIGHT - _FOOT), tooltip=tooltip),
     ]
     facet = alt.Facet("panel:N", title=None, sort=panels, header=lines.HEADER)
-    points = _concat_points(trials, _build_diagonals(paying, panels))
+    points = marks.drop_settled(_concat_points(trials, _build_diagonals(paying, panels)))
     chart = alt.layer(*layers, data=marks.inline(points), width=_WIDTH, height=_HEIGHT)
     grid = chart.facet(facet=facet, columns=min(2, len(panels)))
     remarks += captions.describe_failures(frame)

@@ -85,7 +85,7 @@ def reversals(
         label = label.mark_text(align="left", dx=9, baseline=baseline, limit=_LABEL_WIDTH - 12)
         layers.append(label.encode(y, text="network:N"))
     facet = alt.Facet("panel:N", title=None, sort=panels, header=lines.HEADER)
-    chart = alt.layer(*layers, data=marks.inline(frame), width=_WIDTH, height=_HEIGHT)
+    chart = alt.layer(*layers, data=marks.inline(marks.drop_settled(frame)), width=_WIDTH, height=_HEIGHT)
     spacing = {"column": _LABEL_WIDTH, "row": 24}
     grid: alt.FacetChart = chart.facet(facet=facet, columns=min(3, len(panels)), spacing=spacing)
     grid = grid.resolve_scale(y="independent", x="independent")

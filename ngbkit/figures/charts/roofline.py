@@ -72,7 +72,8 @@ def roofline(data: Data, *, ci: float | None = 0.95, **select: Any) -> alt.Facet
     ]
     devices = list(dict.fromkeys(frame["device"]))
     facet = alt.Facet("device:N", title=None, sort=devices, header=lines.HEADER)
-    chart = alt.layer(*layers, data=marks.inline(_concat_points(data, trials)), width=_WIDTH, height=_HEIGHT)
+    rows_and_roofs = marks.drop_settled(_concat_points(data, trials))
+    chart = alt.layer(*layers, data=marks.inline(rows_and_roofs), width=_WIDTH, height=_HEIGHT)
     grid = chart.facet(facet=facet, columns=min(2, len(devices)))
     remarks = ["compulsory traffic: weights, inputs and outputs, moved once"]
     remarks += [*omissions, *captions.describe_failures(frame)]

@@ -11,9 +11,21 @@
 >>> selfcheck.run(groups=12)  # doctest: +SKIP
 """
 
+from typing import TYPE_CHECKING, Any
+
 from ngbkit.runs.selfcheck.check import run
-from ngbkit.runs.selfcheck.history import History, compare_runs
 from ngbkit.runs.selfcheck.record import Bias, Noise, Pair, SelfCheck
 from ngbkit.runs.selfcheck.store import latest
 
+if TYPE_CHECKING:
+    from ngbkit.runs.selfcheck.history import History, compare_runs
+
 __all__ = ["Bias", "History", "Noise", "Pair", "SelfCheck", "compare_runs", "latest", "run"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("History", "compare_runs"):  # they load xarray, which the magics do without
+        from ngbkit.runs.selfcheck import history
+
+        return getattr(history, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
