@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from drawn import Spec
 from learned import RUNTIMES, build_examples
 from onnxgraphs import residual
-from safetensors import safe_open
-from safetensors.numpy import save
 
 from ngbkit import predictor, set_options
 from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.predictor import Examples
-from ngbkit.predictor import predictor as saved
 from ngbkit.predictor.kinds import KINDS
-
-_SMALL = {"epochs": 1, "width": 8, "layers": 1}
 
 
 @pytest.fixture(scope="module")
@@ -86,68 +78,6 @@ def test_another_file_is_rejected(tmp_path: Path) -> None:
     for name in ("text", "other.safetensors", "missing"):
         with pytest.raises(UsageError, match=r"is not a predictor|invalid layout"):
             predictor.load(tmp_path / name)
-
-
-def rewrite(path: Path, change: Callable[[dict[str, Any], dict[str, Any]], None], *, digest: bool = True) -> None:
-    """Change the metadata or the arrays of a predictor's file, and give it a checksum that is right."""
-    with safe_open(path, framework="numpy") as file:
-        metadata = json.loads(file.metadata()["ngbkit"])
-        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  not a mapping
-    metadata.pop("digest")
-    change(metadata, arrays)
-    if digest:
-        metadata["digest"] = saved._hash(metadata, arrays)
-    path.write_bytes(save(arrays, {"ngbkit": json.dumps(metadata)}))
-
-
-def test_an_altered_predictor_is_rejected(examples: Examples, tmp_path: Path) -> None:
-    """One flipped bit among its prices would be another prediction."""
-    path = predictor.fit(examples, "linear").save(tmp_path / "one.safetensors")
-    content = bytearray(path.read_bytes())
-    content[-3] ^= 1
-    path.write_bytes(content)
-
-    with pytest.raises(UsageError, match="is damaged: its content is not what was saved"):
-        predictor.load(path)
-
-
-def test_a_predictor_of_an_older_ngbkit_has_no_checksum(examples: Examples, tmp_path: Path) -> None:
-    """It is loaded all the same."""
-    fitted = predictor.fit(examples, "linear")
-    path = fitted.save(tmp_path / "one.safetensors")
-    rewrite(path, lambda metadata, arrays: None, digest=False)
-
-    assert fitted.runtimes == predictor.load(path).runtimes
-
-
-@pytest.mark.parametrize(
-    ("kind", "settings", "change"),
-    [
-        ("linear", {}, lambda metadata, arrays: metadata.update(runtimes=[["cpu"]])),
-        ("linear", {}, lambda metadata, arrays: metadata.update(runtimes=[["cpu", 3], ["cpu", 4]])),
-        ("linear", {}, lambda metadata, arrays: metadata.update(runtimes=[["cpu", "openvino"]])),
-        ("linear", {}, lambda metadata, arrays: metadata.update(kind=["linear"])),
-        ("linear", {}, lambda metadata, arrays: metadata.update(settings=3)),
-        ("linear", {}, lambda metadata, arrays: arrays.pop("errors") and None),
-        ("linear", {}, lambda metadata, arrays: arrays.update(errors=np.zeros(3))),
-        ("linear", {}, lambda metadata, arrays: arrays.update({"model.prices": np.zeros((2, 3))})),
-        ("operators", {}, lambda metadata, arrays: metadata["settings"]["known"].append("x")),
-        ("gnn", _SMALL, lambda metadata, arrays: metadata["settings"].update(width=10**9)),
-        ("gnn", _SMALL, lambda metadata, arrays: metadata["settings"].update(layers=10**9)),
-        ("gnn", _SMALL, lambda metadata, arrays: metadata["settings"].update(members=10**9)),
-        ("boosting", {"rounds": 2}, lambda metadata, arrays: arrays.update({"model.runtimes": np.array([10**12])})),
-        ("boosting", {"rounds": 2}, lambda metadata, arrays: arrays.update({"model.trees_1": np.zeros(9, np.uint8)})),
-    ],
-)
-def test_what_contradicts_itself_is_no_predictor(
-    kind: str, settings: dict[str, Any], change: Any, examples: Examples, tmp_path: Path
-) -> None:
-    """Also with a checksum that is right; no memory is taken for sizes that nothing in the file has."""
-    path = predictor.fit(examples, kind, **settings).save(tmp_path / "one.safetensors")
-    rewrite(path, change)
-
-    with pytest.raises(UsageError, match=r"one.safetensors is not a predictor: .*Pass a file"):
-        predictor.load(path)
 
 
 def test_too_few_networks_are_an_error(examples: Examples) -> None:
