@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
-import sqlite3
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from ngbkit.errors import FencedError, JournalError
-from ngbkit.sweep import journal_file, records
-from ngbkit.sweep.journal import Journal, encode
-from ngbkit.sweep.records import Contract, Failure, Measurement, Record
+from ngbkit.sweep.journal import Journal
+from ngbkit.sweep.records import Contract, Failure, Measurement
 
 
 def measurement(trial_id: str, samples: int = 3) -> Measurement:
@@ -97,8 +89,7 @@ def test_the_fence_falls_with_its_holder(tmp_path: Path) -> None:
     code = """
 import os, signal, sys
 from pathlib import Path
-from ngbkit.sweep import journal_file, records
-from ngbkit.sweep.journal import Journal, encode
+from ngbkit.sweep.journal import Journal
 from ngbkit.sweep.records import Failure
 journal = Journal(Path(sys.argv[1]))
 journal.finish([Failure(trial_id="a", status="failed", stage="build", error="x")])
@@ -135,8 +126,7 @@ def test_a_write_ahead_log_cut_in_the_middle_loses_the_last_record_only(tmp_path
     code = """
 import os, signal, sys
 from pathlib import Path
-from ngbkit.sweep import journal_file, records
-from ngbkit.sweep.journal import Journal, encode
+from ngbkit.sweep.journal import Journal
 from ngbkit.sweep.records import Failure
 journal = Journal(Path(sys.argv[1]))
 for name in "abc":
@@ -210,202 +200,3 @@ def test_a_held_fence_is_an_error_of_its_own_kind(tmp_path: Path) -> None:
     """Whoever waits for a fence can tell it from damage."""
     with Journal(tmp_path / "j.sqlite"), pytest.raises(FencedError, match="Wait for it"):
         Journal(tmp_path / "j.sqlite")
-
-
-def execute(path: Path, statement: str, *parameters: Any) -> None:
-    """Change a journal behind ngbkit's back."""
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute(statement, parameters)
-
-
-def read_records(path: Path, writable: bool = False) -> tuple[dict[str, Record], dict[str, str], Journal]:
-    """The records and the statuses of a journal, and the journal, closed."""
-    with Journal(path, writable=writable) as journal:
-        return {record.trial_id: record for record in journal.records()}, journal.statuses(), journal
-
-
-def test_a_flipped_bit_makes_a_record_pending(tmp_path: Path) -> None:
-    """A reader leaves it out and says so; a writer sets the damaged file aside."""
-    path = tmp_path / "j.sqlite"
-    with Journal(path) as journal:
-        journal.finish([measurement("a"), measurement("b")])
-    content = path.read_bytes()
-    sample = encode(measurement("a"))[3][8:16]
-    path.write_bytes(content.replace(sample, bytes([*sample[:-1], sample[-1] ^ 1]), 1))
-
-    (first, statuses, reader), (second, rest, writer) = read_records(path), read_records(path, writable=True)
-
-    assert 1 == len(first) == len(second)
-    assert first == second
-    assert statuses == rest == dict.fromkeys(first, "ok")
-    assert ({"a", "b"} - set(first), None) == (set(reader.damaged), reader.salvaged)
-    assert (set(), 1) == (set(writer.damaged), writer.salvaged)
-    assert content != path.with_name("j.sqlite.damaged").read_bytes()
-    assert all(record == measurement(name) for name, record in first.items())
-
-
-@pytest.mark.parametrize("column", ["status", "record", "latency", "rounds", "checksum"])
-@pytest.mark.parametrize("value", [None, 3, "text", b"bytes"])
-def test_a_value_of_any_type_costs_its_own_record_alone(tmp_path: Path, column: str, value: object) -> None:
-    """Damage may leave anything in a column, NULL included."""
-    path = tmp_path / "j.sqlite"
-    with Journal(path) as journal:
-        journal.finish([measurement("a"), measurement("b")])
-    execute(path, "CREATE TABLE loose AS SELECT * FROM results")
-    execute(path, "DROP TABLE results")
-    execute(path, "ALTER TABLE loose RENAME TO results")
-    execute(path, f"UPDATE results SET {column} = ? WHERE trial_id = 'a'", value)
-
-    for writable in (False, True):
-        read, statuses, _ = read_records(path, writable)
-        assert ({"b": measurement("b")}, {"b": "ok"}) == (read, statuses)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"facts": "x"},
-        {"compile_time_s": "1"},
-        {"rmse": []},
-        {"disturbed_samples": [-1]},
-        {"disturbed_samples": [3]},
-        {"calls_per_sample": 0},
-        {"compile_time_s": float("inf")},
-        {"peak_memory_bytes": 10**400},
-        {"trial_id": "b"},
-    ],
-)
-def test_a_record_that_an_older_client_took_costs_its_own_trial_alone(tmp_path: Path, change: dict[str, Any]) -> None:
-    """It has the right checksum, and is no record."""
-    path = tmp_path / "j.sqlite"
-    with Journal(path) as journal:
-        journal.finish([measurement("a"), measurement("b")])
-    trial_id, status, text, latency, rounds, _ = encode(measurement("a"))
-    row = (trial_id, status, json.dumps({**json.loads(text), **change}), latency, rounds)
-    execute(path, "INSERT OR REPLACE INTO results VALUES (?, ?, ?, ?, ?, ?)", *row, journal_file.compute_checksum(row))
-    first, _, reader = read_records(path)
-    second, statuses, _ = read_records(path, writable=True)
-
-    assert {"b": measurement("b")} == first == second
-    assert {"a"} == set(reader.damaged)
-    assert {"b": "ok"} == statuses
-
-
-def test_a_record_of_a_newer_format_is_an_error_and_stays(tmp_path: Path) -> None:
-    """It is not damaged."""
-    path = tmp_path / "j.sqlite"
-    with Journal(path) as journal:
-        journal.finish([measurement("a")])
-    trial_id, status, text, latency, rounds, _ = encode(measurement("a"))
-    row = (trial_id, status, json.dumps({**json.loads(text), "format": records.FORMAT + 1}), latency, rounds)
-    execute(path, "INSERT OR REPLACE INTO results VALUES (?, ?, ?, ?, ?, ?)", *row, journal_file.compute_checksum(row))
-
-    for writable in (True, False):
-        with pytest.raises(JournalError, match="Install a newer ngbkit"):
-            read_records(path, writable)
-    assert not list(tmp_path.glob("*.damaged"))
-
-
-@pytest.mark.parametrize("value", ["{", '{"chip": 3}', '{"chip": "Other"}', "[" * 100_000, None, b"x"])
-def test_a_damaged_note_costs_nothing_else(tmp_path: Path, value: object) -> None:
-    """It is left out, and the other notes are there."""
-    path = tmp_path / "j.sqlite"
-    with Journal(path) as journal:
-        journal.note("environment", "cpu", {"chip": "Some"})
-        journal.note("environment", "far", {"chip": "Some"})
-        journal.finish([measurement("a")])
-    execute(path, "CREATE TABLE loose AS SELECT * FROM notes")
-    execute(path, "DROP TABLE notes")
-    execute(path, "ALTER TABLE loose RENAME TO notes")
-    execute(path, "UPDATE notes SET value = ? WHERE key = 'cpu'", value)
-
-    for writable in (False, True):
-        with Journal(path, writable=writable) as journal:
-            assert {"far": {"chip": "Some"}} == journal.notes("environment")
-            assert {"a": "ok"} == journal.statuses()
-
-
-def test_notes_of_the_first_format_are_read_and_get_a_checksum(tmp_path: Path) -> None:
-    """A reader takes them as they are; a writer brings the journal up to date."""
-    path = tmp_path / "j.sqlite"
-    with Journal(path) as journal:
-        journal.note("environment", "cpu", {"chip": "Some"})
-        journal.finish([measurement("a")])
-    execute(path, "ALTER TABLE notes DROP COLUMN checksum")
-    execute(path, "PRAGMA user_version=1")
-    notes = []
-    for writable in (False, True, False):
-        with Journal(path, writable=writable) as journal:
-            notes.append(journal.notes("environment"))
-            assert (None, {}) == (journal.salvaged, journal.damaged)
-    execute(path, "UPDATE notes SET value = ?", '{"chip": "Other"}')
-
-    assert [{"cpu": {"chip": "Some"}}] * 3 == notes
-    with Journal(path, writable=False) as journal:
-        assert {} == journal.notes("environment")
-
-
-def test_a_reader_gets_what_can_be_read_of_a_cut_file_and_leaves_it(tmp_path: Path) -> None:
-    """Only a writer replaces it."""
-    path = tmp_path / "j.sqlite"
-    with Journal(path) as journal:
-        journal.finish([measurement(f"trial-{index:04d}", samples=100) for index in range(100)])
-    os.truncate(path, path.stat().st_size // 2)
-    content = path.read_bytes()
-    read, _, journal = read_records(path)
-
-    assert 30 <= len(read) == journal.salvaged < 100
-    assert all(record == measurement(name, samples=100) for name, record in read.items())
-    assert content == path.read_bytes()
-
-
-def test_each_damaged_file_is_kept(tmp_path: Path) -> None:
-    """The second does not replace the first."""
-    path = tmp_path / "j.sqlite"
-    for text in (b"first", b"second"):
-        path.write_bytes(text * 1000)
-        Journal(path).close()
-
-    assert path.with_name("j.sqlite.damaged").read_bytes().startswith(b"first")
-    assert path.with_name("j.sqlite.damaged1").read_bytes().startswith(b"second")
-
-
-def test_a_database_that_computes_is_refused(tmp_path: Path) -> None:
-    """Reading a view of a stranger could run for ever."""
-    path = tmp_path / "j.sqlite"
-    with closing(sqlite3.connect(path)) as connection:
-        endless = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x FROM n"
-        connection.execute(f"CREATE VIEW results AS {endless}")
-
-    with pytest.raises(JournalError, match="views or triggers"):
-        Journal(path, writable=False)
-
-
-@contextmanager
-def deny_writing(folder: Path) -> Iterator[None]:
-    """Take the right to write to a folder from this process; root has it anyway, and becomes nobody for the block."""
-    user = os.geteuid()
-    for path in (folder, *folder.iterdir()):
-        path.chmod(0o555 if path.is_dir() else 0o444)
-    if user == 0:
-        os.seteuid(65534)
-    try:
-        yield
-    finally:
-        os.seteuid(user)
-        folder.chmod(0o755)
-
-
-def test_a_journal_is_read_where_nothing_can_be_written(tmp_path: Path) -> None:
-    """With all that was committed, although the file's log has a part of it."""
-    path = tmp_path / "j.sqlite"
-    with Journal(path) as journal, tempfile.TemporaryDirectory(prefix="ngbkit-readonly-") as name:
-        journal.finish([measurement("a")])
-        for suffix in ("", "-wal"):
-            shutil.copyfile(f"{path}{suffix}", Path(name, f"j.sqlite{suffix}"))
-        with deny_writing(Path(name)):
-            read, statuses, _ = read_records(Path(name, "j.sqlite"))
-        names = {file.name for file in Path(name).iterdir()}
-
-    assert ({"a": measurement("a")}, {"a": "ok"}) == (read, statuses)
-    assert {"j.sqlite", "j.sqlite-wal"} == names
