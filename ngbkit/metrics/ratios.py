@@ -91,10 +91,16 @@ def _compute_process_sds(device: dict[str, Any], compilers: list[Any]) -> list[f
     by_compiler = {name: max(history.get(name, least), deviations.get(name, 0.0)) for name in {*history, *deviations}}
     return [
         of_baseline
-        if str(label).startswith(BASELINE)
+        if _is_baseline(str(label))
         else math.sqrt(max(of_baseline**2, by_compiler.get(label, most) ** 2 - of_baseline**2))
         for label in compilers
     ]
+
+
+def _is_baseline(label: str) -> bool:
+    """Whether a column runs the program of the baseline: of its options, only `copy` changes nothing."""
+    name, _, options = label.partition("{")
+    return name == BASELINE and (not options or options.startswith('"copy":'))
 
 
 def is_hosted(device: dict[str, Any]) -> bool:

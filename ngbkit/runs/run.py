@@ -113,7 +113,7 @@ class Run:
         if self._journal.salvaged is not None:
             self.warnings["journal"] = [
                 f"it was damaged; {self._journal.salvaged} of its records were recovered, and the trials of all others "
-                f"are measured again (the damaged file is kept in {folder})"
+                f"are measured again (a copy of the damaged file is in {folder})"
             ]
         self._stop, self._ended = threading.Event(), threading.Event()
         self._changed = threading.Condition()

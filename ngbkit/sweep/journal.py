@@ -53,8 +53,8 @@ class Journal:
     salvaged : int or None
         The number of results that could be read of a damaged file; None of a sound one.
     damaged : dict
-        What was found damaged while reading and is left out, by trial id or by the kind and the key of a note, with
-        the reason.
+        The reason why each damaged row is left out, by trial id, or by the kind and the key of a note; filled while
+        rows are read.
     """
 
     def __init__(self, path: Path, *, writable: bool = True) -> None:

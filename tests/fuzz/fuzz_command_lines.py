@@ -25,6 +25,7 @@ from typing import Any, NoReturn
 
 import hypothesis
 import pytest
+from cases import SETTINGS
 from hypothesis import strategies as st
 
 from ngbkit import cli
@@ -34,10 +35,6 @@ from ngbkit.sweep.argument import Argument
 CODES = {cli.OK, cli.FAILED, cli.INVALID, cli.INTERRUPTED, cli.BROKEN_PIPE}
 # A command line that takes longer hangs.
 LIMIT_S = 60
-# Imports of a first command, and the export of a network, are not the subject.
-SETTINGS = hypothesis.settings(
-    deadline=None, database=None, suppress_health_check=list(hypothesis.HealthCheck), print_blob=False
-)
 
 _DEEP = 100_000
 # No argument of a program holds a zero; the list of hostile values has some, since a magic's argument may.

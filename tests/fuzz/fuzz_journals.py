@@ -1,7 +1,7 @@
 """Damaged journals and run folders: nothing altered is read as genuine, and only ngbkit's own errors are raised.
 
 A case flips bits, zeroes or swaps blocks, cuts the file or its log, puts foreign rows into tables, or foreign JSON into
-``run.json``. What is read then is compared with what was written.
+``run.json``. The records that the run then has are compared with those that were written.
 """
 
 from __future__ import annotations

@@ -14,7 +14,6 @@ import os
 import subprocess
 import tempfile
 import warnings
-from collections import Counter
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -22,8 +21,8 @@ from unittest import mock
 
 import damage
 import h5py
-import hypothesis
 import numpy as np
+from cases import run_on_files
 from hypothesis import strategies as st
 
 from ngbkit.api import Sweep
@@ -32,9 +31,6 @@ from ngbkit.errors import NgbkitError
 from ngbkit.metrics import tables
 from ngbkit.workloads.base import Workload
 
-SETTINGS = hypothesis.settings(
-    deadline=None, database=None, suppress_health_check=list(hypothesis.HealthCheck), print_blob=False
-)
 _CPU_S = 2
 _PIECES = ("status", "latency", "batch_size", "DIMENSION_LIST", "FRHP", "TREE", "HEAP", "SNOD", "OHDR", "GCOL", "BTHD")
 
@@ -89,18 +85,8 @@ def check_netcdf(data: st.DataObject, folder: Path) -> str:
 
 
 def run(cases: int, seed: int) -> None:
-    """Check that many files; raise on the first finding, and print what became of them."""
-    outcomes: Counter[str] = Counter()
-    with tempfile.TemporaryDirectory(prefix="ngbkit-fuzz-") as folder:
-
-        @hypothesis.seed(seed)
-        @hypothesis.settings(SETTINGS, max_examples=cases)
-        @hypothesis.given(st.data())
-        def check(data: st.DataObject) -> None:
-            outcomes[check_netcdf(data, Path(folder))] += 1
-
-        check()
-    print(f"netcdf: {outcomes.total()} files, {dict(outcomes)}")
+    """Check that many files; see `cases.run_on_files`."""
+    run_on_files("netcdf", check_netcdf, cases, seed)
 
 
 def _summarise(message: str) -> str:

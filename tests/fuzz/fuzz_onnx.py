@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import functools
 import logging
-import tempfile
 import warnings
-from collections import Counter
 from pathlib import Path
 
 import damage
-import hypothesis
 import numpy as np
 import onnx
+from cases import run_on_files
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
@@ -26,9 +24,6 @@ from ngbkit.errors import NgbkitError
 from ngbkit.workloads import onnx as onnx_source
 
 logging.getLogger("onnx_ir").setLevel(logging.CRITICAL)  # it warns of each name that a graph does not define
-SETTINGS = hypothesis.settings(
-    deadline=None, database=None, suppress_health_check=list(hypothesis.HealthCheck), print_blob=False
-)
 _TEXTS = st.one_of(
     st.text(max_size=8),
     st.sampled_from(["", "..", "../x", "/etc/hostname", "x" * 300, "w\0", "w.bin", "9" * 30, "-1", "1e9", "x", "y"]),
@@ -110,18 +105,8 @@ def check_onnx(data: st.DataObject, folder: Path) -> str:
 
 
 def run(cases: int, seed: int) -> None:
-    """Check that many files; raise on the first finding, and print what became of them."""
-    outcomes: Counter[str] = Counter()
-    with tempfile.TemporaryDirectory(prefix="ngbkit-fuzz-") as folder:
-
-        @hypothesis.seed(seed)
-        @hypothesis.settings(SETTINGS, max_examples=cases)
-        @hypothesis.given(st.data())
-        def check(data: st.DataObject) -> None:
-            outcomes[check_onnx(data, Path(folder))] += 1
-
-        check()
-    print(f"onnx: {outcomes.total()} files, {dict(outcomes)}")
+    """Check that many files; see `cases.run_on_files`."""
+    run_on_files("onnx", check_onnx, cases, seed)
 
 
 def _edit(data: st.DataObject, model: onnx.ModelProto) -> bytes:

@@ -11,13 +11,12 @@ import functools
 import json
 import struct
 import tempfile
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import damage
-import hypothesis
 import numpy as np
+from cases import run_on_files
 from hypothesis import strategies as st
 
 from ngbkit import predictor
@@ -26,9 +25,6 @@ from ngbkit.predictor import Examples, Graph
 from ngbkit.predictor import predictor as files
 from ngbkit.predictor.graphs import Operator, Tensor
 
-SETTINGS = hypothesis.settings(
-    deadline=None, database=None, suppress_health_check=list(hypothesis.HealthCheck), print_blob=False
-)
 _KINDS: dict[str, dict[str, Any]] = {
     "flops": {},
     "linear": {},
@@ -86,18 +82,8 @@ def check_predictors(data: st.DataObject, folder: Path) -> str:
 
 
 def run(cases: int, seed: int) -> None:
-    """Check that many files; raise on the first finding, and print what became of them."""
-    outcomes: Counter[str] = Counter()
-    with tempfile.TemporaryDirectory(prefix="ngbkit-fuzz-") as folder:
-
-        @hypothesis.seed(seed)
-        @hypothesis.settings(SETTINGS, max_examples=cases)
-        @hypothesis.given(st.data())
-        def check(data: st.DataObject) -> None:
-            outcomes[check_predictors(data, Path(folder))] += 1
-
-        check()
-    print(f"predictors: {outcomes.total()} files, {dict(outcomes)}")
+    """Check that many files; see `cases.run_on_files`."""
+    run_on_files("predictors", check_predictors, cases, seed)
 
 
 def _build_examples() -> Examples:

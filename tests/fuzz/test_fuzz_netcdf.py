@@ -6,11 +6,12 @@ from pathlib import Path
 
 import fuzz_netcdf
 import hypothesis
+from cases import SETTINGS
 from hypothesis import strategies as st
 
 
 @hypothesis.seed(0)
-@hypothesis.settings(fuzz_netcdf.SETTINGS, max_examples=60)
+@hypothesis.settings(SETTINGS, max_examples=60)
 @hypothesis.given(data=st.data())
 def test_a_damaged_dataset_is_refused_or_shown(data: st.DataObject, tmp_path_factory) -> None:
     """Every other exception, and every crash, is a finding."""

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import fuzz_onnx
 import hypothesis
+from cases import SETTINGS
 from hypothesis import strategies as st
 
 
 @hypothesis.seed(0)
-@hypothesis.settings(fuzz_onnx.SETTINGS, max_examples=200)
+@hypothesis.settings(SETTINGS, max_examples=200)
 @hypothesis.given(data=st.data())
 def test_a_damaged_onnx_file_is_read_or_refused(data: st.DataObject, tmp_path_factory) -> None:
     """Every other exception, and every crash, is a finding."""

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import fuzz_predictors
 import hypothesis
+from cases import SETTINGS
 from hypothesis import strategies as st
 
 
 @hypothesis.seed(0)
-@hypothesis.settings(fuzz_predictors.SETTINGS, max_examples=100)
+@hypothesis.settings(SETTINGS, max_examples=100)
 @hypothesis.given(data=st.data())
 def test_a_damaged_predictor_is_refused(data: st.DataObject, tmp_path_factory) -> None:
     """Every other exception, and every crash, is a finding."""

@@ -8,25 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from journalled import measurement
 
 from ngbkit.errors import FencedError, JournalError
 from ngbkit.sweep.journal import Journal
-from ngbkit.sweep.records import Contract, Failure, Measurement
-
-
-def measurement(trial_id: str, samples: int = 3) -> Measurement:
-    return Measurement(
-        trial_id=trial_id,
-        latency_s=tuple(0.001 * (index + 1) for index in range(samples)),
-        rounds=tuple(range(samples)),
-        compile_time_s=0.5,
-        first_call_time_s=0.01,
-        contract=Contract(runtime="torch eager", threads=2),
-        rmse=1e-7,
-        baseline_rmse=2e-7,
-        max_abs_error=1e-6,
-        facts={"nodes": 3},
-    )
+from ngbkit.sweep.records import Failure
 
 
 def failure(trial_id: str) -> Failure:

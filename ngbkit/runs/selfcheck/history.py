@@ -17,7 +17,7 @@ from itertools import combinations, islice
 from typing import TYPE_CHECKING, Any
 
 from ngbkit import options
-from ngbkit.errors import MetricError, NgbkitError
+from ngbkit.errors import NgbkitError
 from ngbkit.figures.comparison import LEVEL, Comparison, compare
 from ngbkit.hardware import environment
 from ngbkit.metrics import tables
@@ -223,6 +223,8 @@ def compare_runs(device: str | None = None) -> History:
             loaded = _load(list(islice(summaries, _MOST_RUNS))[::-1], reasons)
             repetitions += _compare_each(loaded, label, reasons)
             spreads += _estimate_spread(loaded, label)
+    # The latest sweep comes first: what other hardware or other numbers of threads did, says nothing of this one.
+    spreads = [spread for spread in spreads if (spread.chip, spread.threads) == (spreads[0].chip, spreads[0].threads)]
     history = History(
         device=label,
         repetitions=tuple(repetitions),
@@ -232,7 +234,7 @@ def compare_runs(device: str | None = None) -> History:
         unlike=_describe_reasons(reasons),
     )
     if spreads:
-        machine = {"chip": spreads[-1].chip, "threads": spreads[-1].threads}
+        machine = {"chip": spreads[0].chip, "threads": spreads[0].threads}
         store.save_history(label, {**machine, "deviations": history.deviations, "hours": history.hours})
     return history
 
@@ -287,7 +289,7 @@ def _compare_each(loaded: Sequence[Stored], device: str, reasons: Counter[str]) 
             continue
         try:
             comparison = compare(earlier, later)
-        except MetricError as error:
+        except NgbkitError as error:
             reasons[str(error)] += 1
             continue
         repetitions.append(_count(comparison, device, first, second, consecutive=other == index + 1))

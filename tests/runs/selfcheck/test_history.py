@@ -113,6 +113,19 @@ def test_later_runs_allow_for_what_earlier_ones_differed_by(state_dir: Path, swe
     assert "from run to run (standard deviations of 5 runs over 4.0 h" in repr(history)
 
 
+def test_sweeps_of_other_threads_say_nothing_of_the_latest(state_dir: Path, sweep: Sweep) -> None:
+    """Their deviations are not mixed: the latest sweep decides for which threads they are stored."""
+    single = Sweep(sweep.workloads, sweep.compilers, [1, 2], repeats=30, threads=1)
+    for hour in (1, 2, 3):
+        store(state_dir, single, hour, faster={"onnxruntime": float(hour)})
+        store(state_dir, sweep, hour + 10)
+    history = compare_runs()
+    stored = json.loads((state_dir / "selfcheck" / "cpu.history.json").read_text())
+
+    assert (3, 2) == (history.runs, stored["threads"])
+    assert stored["deviations"]["onnxruntime"] < 0.05
+
+
 def test_what_a_run_marked_as_unsettled_is_not_held_against_it(state_dir: Path, sweep: Sweep) -> None:
     """It said that it does not know."""
     store(state_dir, sweep, 1)

@@ -131,7 +131,7 @@ def test_too_few_groups_have_no_spread(groups: list[Floats]) -> None:
 def test_later_intervals_allow_for_what_the_pairs_showed() -> None:
     """A compiler that the self-check did not measure gets the largest; identity's own copy the least."""
     rng = np.random.default_rng(0)
-    labels = ["identity", "identity{}", "onnxruntime", "openvino", "tvm"]
+    labels = ["identity", noise.COPY, "onnxruntime", "openvino", "tvm"]
     latency = np.exp(rng.normal(0, 1e-4, (1, 5, 1, 12)))
     dims = ("device", "compiler", "batch_size", "repeat")
     data = xr.Dataset(
@@ -153,11 +153,16 @@ def test_later_intervals_allow_for_what_the_pairs_showed() -> None:
 
 def test_a_virtual_machine_has_an_allowance_until_its_history_is_known() -> None:
     """Two copies of one program need none: what a host does slows them alike."""
+    labels = ["identity", noise.COPY, "openvino", 'identity{"channels_last":true}']
     latency = np.exp(np.random.default_rng(0).normal(0, 1e-4, (1, 4, 1, 12)))
     dims = ("device", "compiler", "batch_size", "repeat")
     data = xr.Dataset(
         {"latency": (dims, latency), "round": (dims, np.broadcast_to(np.arange(12), latency.shape))},
-        {"device": ["cpu"], "compiler": ["identity", "identity{}", "openvino", "tvm"], "batch_size": [1]},
+        {
+            "device": ["cpu"],
+            "compiler": labels,
+            "batch_size": [1],
+        },
     )
     hosted = {"conditions": {"virtual_machine": True}, "selfcheck": {"process_sd": 0.01}}
     experienced = {**hosted, "history": {"deviations": {"openvino": 0.02, "onnxruntime": 0.03}}}
