@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,9 +25,10 @@ def prepare(dataset: xr.Dataset, *, mask: xr.DataArray | None = None, anchored: 
     """The data from which ratios of medians and of replicates are computed.
 
     The variables are ``throughput``; ``medians`` of each round; ``anchor``, the medians of the anchor, if `anchored`
-    and present; ``process_sd``, of each compiler's own processes; ``stopped``, where a stopping rule ended the
-    measurement; and ``settled``. A dataset without rounds yields ``throughput`` and ``settled`` alone. Disturbed
-    samples of settled trials are left out, and trials in the mask become NaN.
+    and present; ``process_sd``, of each compiler's processes, and ``copies_sd``, of the ratio of two processes of one
+    program; ``stopped``, where a stopping rule ended the measurement; and ``settled``. A dataset without rounds yields
+    ``throughput`` and ``settled`` alone. Disturbed samples of settled trials are left out, and trials in the mask
+    become NaN.
     """
     is_settled, anchors_settled = disturbance.settled(dataset), disturbance.find_settled_anchors(dataset)
     dataset = disturbance.select_samples(dataset)
@@ -41,6 +43,8 @@ def prepare(dataset: xr.Dataset, *, mask: xr.DataArray | None = None, anchored: 
             medians = medians.drop_sel(compiler=_ANCHOR)
         data["medians"] = medians
         data["process_sd"] = _read_process_sd(dataset)
+        copies = [_read_copies_sd(device) for device in list_devices(dataset)]
+        data["copies_sd"] = along_devices(dataset, copies, UNCHECKED_SD)
         never = xr.zeros_like(data["throughput"], dtype=bool)
         data["stopped"] = dataset["looks"] > 0 if "looks" in dataset else never
     if mask is not None:
@@ -65,8 +69,9 @@ def list_devices(dataset: xr.Dataset) -> list[dict[str, Any]]:
 def _read_process_sd(dataset: xr.Dataset) -> xr.DataArray:
     """The standard deviation of the logarithm of a process's latency, by device and compiler.
 
-    A self-check measured it of ratios: of two processes of the baseline, and of the baseline and other compilers,
-    within minutes; the history of the device did so within hours. A compiler that neither measured has the largest.
+    What was measured is of ratios: a self-check compared two processes of the baseline, and the baseline with other
+    compilers, within minutes; the history of the device did so within hours. A compiler that neither measured has the
+    largest. The baseline gets half the variance of the least, and each other compiler the rest of its own.
     """
     compilers = list_labels(dataset, "compiler") or [BASELINE]
     devices = list_devices(dataset) or [{}]
@@ -77,24 +82,29 @@ def _read_process_sd(dataset: xr.Dataset) -> xr.DataArray:
 
 
 def _compute_process_sds(device: dict[str, Any], compilers: list[Any]) -> list[float]:
-    selfcheck = device.get("selfcheck") or {}
-    measured = selfcheck.get("process_sd")
-    of_baseline = (UNCHECKED_SD if measured is None else float(measured)) / math.sqrt(2)
+    of_copies = _read_copies_sd(device)
     deviations = {
         pair["compiler"]: float(pair["group_sd"])
-        for pair in selfcheck.get("pairs", ())
+        for pair in (device.get("selfcheck") or {}).get("pairs", ())
         if pair.get("group_sd") is not None and not pair.get("beside_busy")
     }
     history = (device.get("history") or {}).get("deviations") or {}
-    least = max(history.values()) if history else HOSTED_SD if is_hosted(device) else 0.0
-    most = max([least, math.sqrt(2) * of_baseline, *deviations.values()])
-    by_compiler = {name: max(history.get(name, least), deviations.get(name, 0.0)) for name in {*history, *deviations}}
+    least = max(history.values()) if history else HOSTED_SD if is_hosted(device) else of_copies
+    most = max([least, of_copies, *deviations.values()])
+    of_ratios = {
+        name: max(of_copies, history.get(name, least), deviations.get(name, 0.0)) for name in {*history, *deviations}
+    }
+    of_baseline = min([most, *of_ratios.values()]) / math.sqrt(2)
     return [
-        of_baseline
-        if _is_baseline(str(label))
-        else math.sqrt(max(of_baseline**2, by_compiler.get(label, most) ** 2 - of_baseline**2))
+        of_baseline if _is_baseline(str(label)) else math.sqrt(of_ratios.get(label, most) ** 2 - of_baseline**2)
         for label in compilers
     ]
+
+
+def _read_copies_sd(device: dict[str, Any]) -> float:
+    """The standard deviation of the logarithm of the ratio of two processes of one program."""
+    measured = (device.get("selfcheck") or {}).get("process_sd")
+    return UNCHECKED_SD if measured is None else float(measured)
 
 
 def _is_baseline(label: str) -> bool:
@@ -133,8 +143,11 @@ def speedup(data: xr.Dataset, metric: str, sampler: Sampler | None, baseline: st
     if "medians" not in data:
         return ratio(data["throughput"], select_reference(data["throughput"], metric, "compiler", baseline))
     reference = select_reference(data["medians"], metric, "compiler", baseline)
-    process_sd = select_reference(data["process_sd"], metric, "compiler", baseline)
-    return _compute_paired(data, reference, data["medians"]["compiler"] == baseline, process_sd, sampler)
+    columns = data["medians"]["compiler"]
+    deviation = _compute_deviation(data, metric, baseline)
+    if _is_baseline(baseline):
+        deviation = deviation.where(~_mark(columns, _is_baseline), data["copies_sd"])
+    return _compute_paired(data, reference, deviation * (columns != baseline), sampler)
 
 
 def scaling(data: xr.Dataset, metric: str, sampler: Sampler | None) -> xr.DataArray:
@@ -215,22 +228,29 @@ def _select_anchor(dataset: xr.Dataset, name: str) -> xr.DataArray:
 
 def _compute_tied(data: xr.Dataset, is_anchor: xr.DataArray, sampler: Sampler | None) -> xr.DataArray:
     """T(b) / T(1), each divided by the anchor's throughput in the same rounds."""
-    process_sd = select_reference(data["process_sd"], "rtr", "compiler", BASELINE)
-    rates = _compute_paired(data, data["anchor"], is_anchor, process_sd, sampler) * data["batch_size"]
+    deviation = _compute_deviation(data, "rtr", BASELINE) * ~is_anchor
+    rates = _compute_paired(data, data["anchor"], deviation, sampler) * data["batch_size"]
     return ratio(rates, rates.sel(batch_size=1, drop=True))
 
 
+def _compute_deviation(data: xr.Dataset, metric: str, baseline: str) -> xr.DataArray:
+    """The standard deviation of the logarithm of the ratio of each column to the baseline, as different programs."""
+    reference = select_reference(data["process_sd"], metric, "compiler", baseline)
+    deviation: xr.DataArray = xr.apply_ufunc(np.hypot, data["process_sd"], reference)
+    return deviation
+
+
+def _mark(columns: xr.DataArray, check: Callable[[str], bool]) -> xr.DataArray:
+    """Whether each label passes a check."""
+    return columns.copy(data=np.reshape([check(str(label)) for label in np.ravel(columns.values)], columns.shape))
+
+
 def _compute_paired(
-    data: xr.Dataset,
-    reference: xr.DataArray,
-    is_reference: xr.DataArray,
-    reference_sd: xr.DataArray,
-    sampler: Sampler | None,
+    data: xr.Dataset, reference: xr.DataArray, deviation: xr.DataArray, sampler: Sampler | None
 ) -> xr.DataArray:
     """The latency of the reference over that of each column, round by round; of medians where they share no round.
 
-    A column over itself, which `is_reference` marks, is of one process; any other pair is of two, the reference's with
-    its `reference_sd`.
+    The logarithm of a ratio has the `deviation` beyond what rounds show: 0 for a column over itself.
     """
     medians, core = data["medians"], ["rounds"]
     if sampler is None:
@@ -241,5 +261,4 @@ def _compute_paired(
     unpaired = ~ratios.notnull().any("rounds")
     if (unpaired & medians.notnull().any("rounds")).any():
         draws = draws.where(~unpaired, ratio(sampler.draw_medians(reference), sampler.draw_medians(medians)))
-    deviation: xr.DataArray = xr.apply_ufunc(np.hypot, data["process_sd"], reference_sd)
-    return sampler.add_noise(draws, deviation * ~is_reference)
+    return sampler.add_noise(draws, deviation)
