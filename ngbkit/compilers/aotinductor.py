@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from ngbkit.compilers import inductor_runtime, torch_runtime
 from ngbkit.compilers.base import Compiler, Option, Program, Task
 from ngbkit.compilers.torch_runtime import BoundNetwork
-from ngbkit.errors import UnsupportedError
 from ngbkit.hardware.accelerators import cuda
+from ngbkit.registry import find_version
 from ngbkit.workloads.export import flatten
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ _LOADS_FOLDERS = (2, 15)
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 _HEADERS = """
+import os
+
 from torch.utils import cpp_extension
 try:
     folders = cpp_extension.include_paths("cuda")
@@ -144,15 +146,7 @@ def _load(package: Path) -> Callable[..., Sequence[torch.Tensor]]:
     """Load the package as a callable on tensors, without Python's per-call handling of argument names."""
     import torch
 
-    try:
-        loader = torch._inductor.aoti_load_package(str(package)).loader
-    except RuntimeError as error:
-        if tuple(map(int, re.findall(r"\d+", torch.__version__)[:2])) >= _LOADS_FOLDERS:
-            raise
-        minimum = ".".join(map(str, _LOADS_FOLDERS))
-        raise UnsupportedError(
-            f"torch {torch.__version__} cannot load a package from a folder; expected torch {minimum} or newer."
-        ) from error
+    loader = torch._inductor.aoti_load_package(str(package)).loader
 
     def call(*inputs: torch.Tensor) -> Sequence[torch.Tensor]:
         outputs: Sequence[torch.Tensor] = loader.run(list(inputs))
@@ -195,9 +189,22 @@ def _find_calls(source: str) -> list[str]:
     return re.findall(r"\b(cpp_\w+|aoti_torch_cpu_\w+|aoti_torch_proxy_executor_call_function)\(", body)
 
 
+def probe_cpu() -> str:
+    """Return the reason why a package cannot be compiled for the CPU: the version of torch, or Inductor's own."""
+    return _probe_version() or inductor_runtime.probe_cpu()
+
+
 def probe_cuda() -> str:
-    """Return the reason why a package cannot be compiled for the GPU: Inductor's requirements, and CUDA's headers."""
-    return inductor_runtime.probe_cuda() or cuda.find_problem("aotinductor", _HEADERS)
+    """Return the reason why a package cannot be compiled for the GPU: as on the CPU, or CUDA's headers."""
+    return _probe_version() or inductor_runtime.probe_cuda() or cuda.find_problem("aotinductor", _HEADERS)
+
+
+def _probe_version() -> str:
+    version = find_version("torch") or ""
+    if tuple(map(int, re.findall(r"\d+", version)[:2])) >= _LOADS_FOLDERS:
+        return ""
+    least = ".".join(map(str, _LOADS_FOLDERS))
+    return f"torch {version} cannot load a package from a folder; aotinductor needs torch {least} or newer"
 
 
 COMPILER = Compiler(
@@ -207,7 +214,7 @@ COMPILER = Compiler(
     packages=("torch",),
     install="pip install 'ngbkit[torch]'",
     compile=compile,
-    accelerators={"cpu": inductor_runtime.probe_cpu, "cuda": probe_cuda},
+    accelerators={"cpu": probe_cpu, "cuda": probe_cuda},
     caches=True,
     options={
         "freezing": inductor_runtime.FREEZING,

@@ -210,7 +210,8 @@ class Compiler:
     name, summary
         Its name, and one line that describes it.
     forms
-        The forms of a network that it compiles, preferred first, each with the modules that a fork server preloads.
+        The forms of a network that it compiles, preferred first, each with the modules that a fork server preloads. A
+        module that calls CUDA when imported is left to the child, which imports it before it compiles.
     packages
         The required distributions, starting with the one whose version identifies the compiler.
     install

@@ -97,8 +97,8 @@ def _check_assigned(provider: Provider, session: Any) -> None:
     owners = {part.ep_name for part in parts}
     if parts and provider.name not in owners:
         raise UnsupportedError(
-            f"{provider.name} supports no node of this network; all would run on {', '.join(sorted(owners))}: "
-            f"{provider.reason()}"
+            f"{provider.name} supports no node of this network; all would run on {', '.join(sorted(owners))}. "
+            "Use a device whose accelerator is the CPU, or another compiler."
         )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
 import json
 import re
 import time
@@ -29,7 +30,7 @@ from ngbkit.device.timing.sampling import sample
 from ngbkit.device.timing.warming import warm_up
 from ngbkit.errors import UnsupportedError, UsageError, WorkloadError
 from ngbkit.hardware import resources
-from ngbkit.hardware.accelerators import events
+from ngbkit.hardware.accelerators import cuda, events
 from ngbkit.hardware.accelerators.events import Method
 from ngbkit.sweep.records import FailureStatus, Stage
 from ngbkit.sweep.trials import Choice
@@ -138,6 +139,10 @@ def _load(loaded: Loaded, message: Message) -> Message:
         choice = Choice.parse(message["compiler"])
         compiler: Compiler = registry.load(registry.COMPILERS, choice.compiler)
         task = _build_task(message, compiler, choice, loaded.report)
+        for module in compiler.forms[task.form]:
+            # The server has imported it, unless that calls CUDA. It is no part of a compile.
+            with contextlib.suppress(ImportError):
+                importlib.import_module(module)
     except Exception as error:
         raise StageError("build") from error
     built_s = time.perf_counter() - start
@@ -194,6 +199,9 @@ def _build_task(message: Message, compiler: Compiler, choice: Choice, report: Ca
             onnx = _link_graph(onnx, str(choice.options[GRAPH]), preparation.build_locator(message["artifacts"]))
         inputs = [TensorSpec.from_json(spec) for spec in message["inputs"]]
         examples = preparation.read_arrays(message["examples"])
+    cache, accelerator = Path(message["cache"]), message["accelerator"].partition(":")[0]
+    if accelerator == "cuda":
+        cuda.set_cache(cache / "cuda")
     return Task(
         form=message["form"],
         module=module,
@@ -203,9 +211,9 @@ def _build_task(message: Message, compiler: Compiler, choice: Choice, report: Ca
         batch_size=message["batch_size"],
         options=compiler.settle({name: value for name, value in choice.options.items() if name != GRAPH}),
         threads=message["threads"],
-        cache=Path(message["cache"]),
+        cache=cache,
         tuning=_build_tuning(message["tuning"], report),
-        accelerator=message["accelerator"].partition(":")[0],
+        accelerator=accelerator,
     )
 
 

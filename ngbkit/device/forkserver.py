@@ -25,6 +25,7 @@ from typing import Any
 from ngbkit.device import child
 from ngbkit.device.channel import Channel
 from ngbkit.device.process_lifetime import adopt_orphans, end_children, end_with_parent
+from ngbkit.hardware.accelerators import cuda
 
 # Out of memory, the kernel kills children before the engine or the notebook.
 _OOM_SCORE = b"1000"
@@ -109,16 +110,29 @@ def _end_when_closed(control: socket.socket) -> None:
         sys.exit()
 
 
+def _start_again(control: socket.socket, modules: list[str]) -> None:
+    """Start this process again with the first modules only: the next one calls CUDA, and children import it themselves.
+
+    Importing Inductor of torch 2.11 looks for GPUs and so initialises CUDA, which no forked child can use from then on.
+    """
+    os.set_inheritable(control.fileno(), True)
+    command = [sys.executable, "-m", "ngbkit.device.forkserver", str(control.fileno()), ",".join(modules)]
+    os.execv(sys.executable, command)
+
+
 def main() -> None:
     """Import the requested modules, report ready, and serve."""
     control = socket.socket(fileno=int(sys.argv[1]))
     _end_when_closed(control)
+    modules = list(filter(None, sys.argv[2].split(",")))
     missing = []
-    for module in filter(None, sys.argv[2].split(",")):
+    for number, module in enumerate(modules):
         try:
             importlib.import_module(module)
         except ImportError:
             missing.append(module)  # a child that needs it fails with a message of its own
+        if cuda.is_initialised():
+            _start_again(control, modules[:number])
     fcntl.fcntl(control, fcntl.F_SETFL, fcntl.fcntl(control, fcntl.F_GETFL) & ~os.O_ASYNC)
     control.send(json.dumps({"ready": True, "missing": missing}).encode())
     serve(control)

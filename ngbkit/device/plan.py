@@ -187,7 +187,9 @@ def _describe_accelerator(accelerator: str) -> dict[str, Any]:
 
 
 def _load_peaks(spec: Spec, threads: int) -> dict[str, Any]:
-    """Load or measure the peaks of this device; without them only the roofline is missing."""
+    """Load or measure the peaks of this device's CPU; without them, as on a GPU, only the roofline is missing."""
+    if spec.accelerator != "cpu":
+        return {}
     try:
         return asdict(peaks.load_or_measure(spec.state_dir, threads))
     except (DeviceError, OSError):

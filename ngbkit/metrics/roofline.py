@@ -49,7 +49,7 @@ def roofline(dataset: xr.Dataset) -> xr.Dataset:
         devices = ", ".join(map(str, list_labels(dataset, "device"))) or "any device"
         raise MetricError(
             f"roofline() compares with the device's own peaks, and none were measured for {devices}. "
-            "Measure again with this ngbkit on that device."
+            "Measure again with this ngbkit on that device's CPU; it measures no peaks of a GPU."
         )
     rates = ratios.prepare(dataset)["throughput"]
     batch = dataset["batch_size"]
@@ -75,5 +75,7 @@ def _name_bound(compute: np.ndarray, memory: np.ndarray) -> np.ndarray:
 
 
 def _read_peaks(dataset: xr.Dataset, name: str) -> xr.DataArray:
-    peaks = [device.get("peaks") or {} for device in ratios.list_devices(dataset)]
+    # The peaks are those of the CPU, also on a device that measures on a GPU.
+    environments = ratios.list_devices(dataset)
+    peaks = [device.get("peaks") or {} if device.get("accelerator", "cpu") == "cpu" else {} for device in environments]
     return ratios.along_devices(dataset, [float(peak.get(name) or np.nan) for peak in peaks], np.nan)

@@ -18,6 +18,7 @@ import numpy as np
 from ngbkit import registry
 from ngbkit.compilers.base import Compiler, Form, Task, Tuning
 from ngbkit.errors import UnsupportedError
+from ngbkit.hardware.accelerators import cuda
 from ngbkit.testing.networks import NETWORKS, run_reference
 from ngbkit.workloads import feeds
 from ngbkit.workloads.base import TensorSpec
@@ -65,6 +66,7 @@ def compile_all(reference: str, form: Form, cases: str, out: str, accelerator: s
     The cases of a network share a cache, as the trials of a workload do.
     """
     compiler = resolve(reference)
+    cuda.set_cache(Path(out, "cache-cuda"))
     results = []
     for index, (name, batch_size, options) in enumerate(_list_cases(compiler, form)):
         case = _build_case(name, batch_size, form, options)
@@ -78,6 +80,7 @@ def compile_all(reference: str, form: Form, cases: str, out: str, accelerator: s
 def compile_again(reference: str, form: Form, cases: str, out: str, accelerator: str) -> None:
     """Compile the default case of each network once more, with the caches that `compile_all` left in `out`."""
     compiler = resolve(reference)
+    cuda.set_cache(Path(out, "cache-cuda"))
     results = {}
     for index, (name, batch_size, options) in enumerate(_list_cases(compiler, form)):
         if name in NETWORKS and batch_size == BATCH_SIZES[0] and not options:

@@ -58,9 +58,16 @@ class CompilerConformance:
 
     @property
     def attempts(self) -> list[Attempt]:
-        """The attempts at networks that every compiler should support, except options that it refuses here."""
+        """The attempts at networks that every compiler should support, except options that it refuses here.
+
+        On a GPU, a form without any network that compiles is left out if another form has one: of the runtimes of one
+        compiler, only some may be built for the GPU.
+        """
         attempts = [case for case in observe(self.compiler, self.accelerator) if case.network != UNKNOWN_OPERATOR]
-        return [attempt for attempt in attempts if not (attempt.options and attempt.refused)]
+        forms = {attempt.form for attempt in attempts}
+        if self.accelerator != "cpu":
+            forms = {attempt.form for attempt in attempts if not attempt.refused} or forms
+        return [attempt for attempt in attempts if attempt.form in forms and not (attempt.options and attempt.refused)]
 
     def test_record_is_complete(self) -> None:
         """The record describes the compiler, its forms, its packages and how to install them."""

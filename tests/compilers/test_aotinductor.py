@@ -2,8 +2,10 @@
 
 import dataclasses
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,6 @@ import torch
 
 from ngbkit.compilers import aotinductor, torch_runtime
 from ngbkit.compilers.base import Task, Tuning
-from ngbkit.errors import UnsupportedError
 from ngbkit.testing import CompilerConformance, observe
 from ngbkit.workloads.base import TensorSpec
 
@@ -135,20 +136,15 @@ void another() { cpp_fused_relu_0(a, b); }
     assert expected == aotinductor._find_calls(source)
 
 
-@pytest.mark.parametrize(("version", "raised"), [("2.9.1", UnsupportedError), ("2.15.0+cpu", RuntimeError)])
-def test_a_torch_that_reads_no_folders_is_refused(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str, raised: type[Exception]
+@pytest.mark.parametrize("accelerator", ["cpu", "cuda:0"])
+@pytest.mark.parametrize("version", ["2.9.1", "2.11.0+cu130"])
+def test_a_torch_that_reads_no_folders_is_refused_before_it_compiles(
+    monkeypatch: pytest.MonkeyPatch, version: str, accelerator: str
 ) -> None:
-    """A torch that cannot load an unpacked package makes the trial unsupported; with a newer one it fails."""
+    """A torch that cannot load an unpacked package makes the compiler unavailable, with the version that can."""
+    monkeypatch.setattr(aotinductor, "find_version", lambda package: version)
 
-    def load(path: str) -> SimpleNamespace:
-        raise RuntimeError(f"{path} is no archive")
-
-    monkeypatch.setattr(torch._inductor, "aoti_load_package", load)
-    monkeypatch.setattr(torch, "__version__", version)
-
-    with pytest.raises(raised):
-        aotinductor._load(tmp_path)
+    assert aotinductor.COMPILER.unavailable(accelerator).endswith("aotinductor needs torch 2.15 or newer")
 
 
 def test_a_gpu_needs_the_headers_of_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,7 +153,6 @@ def test_a_gpu_needs_the_headers_of_cuda(monkeypatch: pytest.MonkeyPatch) -> Non
 
     def find_problem(library: str, program: str) -> str:
         libraries.append(library)
-        compile(program, "probe", "exec")
         return "set CUDA_HOME"
 
     monkeypatch.setattr(aotinductor.inductor_runtime, "probe_cuda", lambda: "")
@@ -165,3 +160,21 @@ def test_a_gpu_needs_the_headers_of_cuda(monkeypatch: pytest.MonkeyPatch) -> Non
 
     assert "set CUDA_HOME" == aotinductor.COMPILER.unavailable("cuda:0")
     assert ["aotinductor"] == libraries
+
+
+@pytest.mark.parametrize("has_headers", [True, False])
+def test_the_headers_are_searched_below_the_toolkit(tmp_path: Path, has_headers: bool) -> None:
+    """The probe runs in a process of its own; it prints what is missing, or nothing."""
+    headers = tmp_path / "include"
+    headers.mkdir()
+    if has_headers:
+        (headers / "cuda.h").touch()
+    process = subprocess.run(
+        [sys.executable, "-c", aotinductor._HEADERS],
+        env={**os.environ, "CUDA_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert ("found no cuda.h" in process.stdout) != has_headers

@@ -70,3 +70,13 @@ def test_without_telemetry_the_record_has_none(mlp: Workload, monkeypatch: pytes
     assert isinstance(record, Measurement)
     assert (record.gpu_percent, record.gpu_memory_bytes, record.energy_j) == (None, None, None)
     assert "chip" not in record.facts
+
+
+@pytest.mark.usefixtures("gpu")
+def test_a_gpu_has_no_peaks_of_its_cpu(mlp: Workload) -> None:
+    """A roofline of them would place every network on the GPU above it."""
+    carry_out(Sweep(mlp, ["identity"], [1], repeats=3, threads=1), accelerator="cuda:0")
+    with Journal(plan.locate_journal(options.get_state_dir(), "cpu", "run"), writable=False) as journal:
+        environment = journal.notes("environment")["cpu"]
+
+    assert environment["peaks"] == {}

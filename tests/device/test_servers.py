@@ -59,6 +59,24 @@ def test_a_server_is_started_once_for_the_same_imports(servers: Servers) -> None
     assert renewed.alive
 
 
+def test_a_server_imports_nothing_that_calls_cuda(
+    tmp_path: Path, driver_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Children forked after the first call of CUDA cannot use the GPU, so they import that module themselves."""
+    (tmp_path / "calls_cuda.py").write_text("import ctypes\nctypes.CDLL('libcuda.so.1').cuInit(0)\n")
+    paths = {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path]), "LD_LIBRARY_PATH": str(driver_folder)}
+    pool = Servers({**os.environ, **paths}, tmp_path / "scratch")
+    pool.folder.mkdir()
+    try:
+        child = pool.get(["json", "calls_cuda", "csv"]).fork()
+        libraries = Path(f"/proc/{child.pid}/maps").read_text()
+        child.end()
+    finally:
+        pool.close()
+
+    assert "libcuda.so.1" not in libraries
+
+
 def test_an_error_within_a_child_is_its_answer(servers: Servers) -> None:
     """The child survives and answers further messages."""
     child = servers.get([]).fork()

@@ -55,13 +55,22 @@ def test_a_device_without_peaks_has_rates_and_no_fraction(counted):
     assert (rates["bound"] == "").all()
 
 
+def test_a_gpu_is_not_compared_with_its_cpu(counted):
+    """The stored peaks of a device that measures on a GPU are those of its CPU."""
+    described = json.loads(counted.attrs["environments"])
+    described["cpu"]["accelerator"] = "cuda:0"
+
+    with pytest.raises(MetricError, match=r"none were measured for cpu, old.*; it measures no peaks of a GPU"):
+        metrics.roofline(counted.assign_attrs(environments=json.dumps(described)))
+
+
 def test_a_roofline_says_what_it_lacks(counted):
     """The error lists the missing counts, or the devices without peaks."""
     with pytest.raises(MetricError, match="this dataset lacks macs, output_bytes"):
         metrics.roofline(counted.drop_vars(["macs", "output_bytes"]))
     with pytest.raises(MetricError, match="none were measured for old"):
         metrics.roofline(counted.sel(device=["old"]))
-    with pytest.raises(MetricError, match="none were measured for cpu, old"):
+    with pytest.raises(MetricError, match=r"none were measured for cpu, old"):
         metrics.roofline(counted.drop_attrs())
 
 

@@ -7,6 +7,8 @@ runs; `find_problem`, `describe` and `read_compute_capability` are safe anywhere
 from __future__ import annotations
 
 import ctypes
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ngbkit.hardware.accelerators.probing import describe, find_problem, read_compute_capability
@@ -14,7 +16,7 @@ from ngbkit.hardware.accelerators.probing import describe, find_problem, read_co
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["Driver", "describe", "find_problem", "read_compute_capability"]
+__all__ = ["Driver", "describe", "find_problem", "is_initialised", "read_compute_capability", "set_cache"]
 
 LIBRARY = "libcuda.so.1"
 
@@ -25,8 +27,28 @@ _L2_CACHE_SIZE = 38
 _CAPABILITY_MAJOR = 75
 _CAPABILITY_MINOR = 76
 
+_NOT_INITIALISED = 3  # CUDA_ERROR_NOT_INITIALIZED
+
 _BUS_ID_LENGTH = 32
 _NAME_LENGTH = 256
+
+
+def set_cache(folder: Path) -> None:
+    """Let the driver cache below `folder` what it compiles for this GPU; call it before this process first calls CUDA.
+
+    A library without code for a GPU brings an intermediate form, PTX, which the driver compiles at the first call. Its
+    own cache, in the user's home, would make every compile but the first one a warm one.
+    """
+    os.environ["CUDA_CACHE_PATH"] = str(folder)
+
+
+def is_initialised() -> bool:
+    """Return whether this process has called CUDA: children that it forks from then on cannot use a GPU."""
+    try:
+        library = ctypes.CDLL(LIBRARY, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+    except OSError:
+        return False
+    return bool(library.cuDeviceGetCount(ctypes.byref(ctypes.c_int())) != _NOT_INITIALISED)
 
 
 class Driver:

@@ -1,6 +1,10 @@
 """The CUDA driver, on a fake GPU."""
 
+import os
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -97,3 +101,28 @@ def test_the_gpu_has_properties(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -
     assert driver.integrated
     assert (12, 0) == driver.compute_capability
     assert "13.1" == driver.cuda_version
+
+
+def test_a_process_that_has_called_cuda_is_told_from_another(driver_folder: Path) -> None:
+    """Also from one that has loaded the driver and not called it."""
+    program = f"""
+import ctypes
+from ngbkit.hardware.accelerators import cuda
+cuda.LIBRARY = {str(driver_folder / "libcuda.so.1")!r}
+states = [cuda.is_initialised()]
+ctypes.CDLL(cuda.LIBRARY)
+states.append(cuda.is_initialised())
+cuda.Driver()
+print([*states, cuda.is_initialised()])
+"""
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert "[False, False, True]" == process.stdout.strip()
+
+
+def test_the_driver_caches_in_the_given_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The driver reads this variable when it starts."""
+    monkeypatch.delenv("CUDA_CACHE_PATH", raising=False)
+    cuda.set_cache(tmp_path / "cuda")
+
+    assert str(tmp_path / "cuda") == os.environ["CUDA_CACHE_PATH"]

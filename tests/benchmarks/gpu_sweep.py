@@ -1,0 +1,129 @@
+"""The sweep of `gpu.py`, measured without an engine, and its dataset.
+
+python tests/benchmarks/gpu_sweep.py measure STATE      # on the machine with the GPU; stops at Ctrl+C, and resumes
+python tests/benchmarks/gpu_sweep.py collect STATE [--into notebooks/data]    # where ngbkit[notebook] is
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ngbkit.device import plan
+from ngbkit.device.spec import Spec
+from ngbkit.options import set_options
+from ngbkit.sweep.grid import Grid
+from ngbkit.sweep.journal import Journal
+from ngbkit.sweep.trials import BASELINE
+from ngbkit.workloads import timm
+
+DEVICE, ACCELERATOR = "gpu", "cuda:0"
+#: The smallest network of each of the paper's families.
+NETWORKS = ("resnet18", "efficientnet_b3", "deit3_small_patch16_224", "swin_s3_tiny_224", "convnext_tiny")
+REPEATS = 60
+#: Compilers and batch sizes of each run. Inductor compiles for half a minute, and has a run of its own.
+RUNS = {
+    "gpu": (("identity", "torchscript", "onnxruntime", "tensorrt-rtx", "tensorrt"), (1, 2, 4, 8, 16, 32)),
+    "gpu-inductor": (("identity", "inductor"), (1, 8, 32)),
+}
+DATA = Path(__file__).parents[2] / "notebooks" / "data"
+
+
+def build_spec(state: Path, run_id: str) -> Spec:
+    compilers, batch_sizes = RUNS[run_id]
+    grid = Grid(
+        workloads=[timm.model(name) for name in NETWORKS],
+        compilers=compilers,
+        batch_sizes=batch_sizes,
+        devices=[DEVICE],
+        repeats=REPEATS,
+    )
+    # A machine with other packages than the last one measures what was unsupported or failed there.
+    return Spec(
+        run_id=run_id,
+        device=DEVICE,
+        state_dir=state,
+        sweep=grid,
+        accelerator=ACCELERATOR,
+        retry=frozenset({"unsupported", "failed"}),
+        retry_id=str(time.time()),
+    )
+
+
+def measure(state: Path) -> None:
+    set_options(state_dir=state)
+    began = time.monotonic()
+
+    names = {
+        trial.id: f"{trial.workload} {trial.batch_size} {trial.compiler}"
+        for run_id in RUNS
+        for trial in build_spec(state, run_id).sweep.trials()
+    }
+
+    def show(event: dict[str, Any]) -> None:
+        record = event.get("record", {})
+        if record.get("trial_id") in names:
+            text = f"{record.get('status', 'ok')} {record.get('error', '')[:120]}"
+            print(
+                f"{time.monotonic() - began:6.1f} s  {names[record['trial_id']]}: {text}", file=sys.stderr, flush=True
+            )
+
+    lines = []
+    for run_id in RUNS:
+        spec = build_spec(state, run_id)
+        outcome = plan.carry_out(spec, show)
+        trials = {trial.id for trial in spec.sweep.trials()}
+        with Journal(plan.locate_journal(state, DEVICE, run_id), writable=False) as journal:
+            statuses = Counter(status for name, status in journal.statuses().items() if name in trials)
+        parts = ", ".join(f"{count} {status}" for status, count in statuses.most_common())
+        lines.append(f"{run_id}: {sum(statuses.values())} of {len(trials)} trials: {parts or 'none'}")
+        if outcome != "finished":
+            break
+    print(json.dumps({"state": outcome, "line": "; ".join(lines)}))
+
+
+def collect(state: Path, into: Path) -> None:
+    """Write the results of the checks, and a dataset of each run in which a trial was measured, into a folder."""
+    from ngbkit.dataset import storage
+    from ngbkit.dataset.assembly import assemble_journal
+
+    parts = {path.stem: json.loads(path.read_text()) for path in sorted((state.parent / "parts").glob("*.json"))}
+    for part in parts.values():
+        # Packages are in the environment of the dataset; a traceback is for whoever mends it.
+        part.get("data", {}).pop("packages", None)
+    (into / "10-gpu.json").write_text(json.dumps(parts, indent=1) + "\n")
+    for run_id in RUNS:
+        path = plan.locate_journal(state, DEVICE, run_id)
+        if not path.exists():
+            continue
+        with Journal(path, writable=False) as journal:
+            data = assemble_journal(build_spec(state, run_id).sweep, journal, run_id=run_id)
+        statuses = Counter(data["status"].values.ravel().tolist())
+        print(f"{run_id}: {', '.join(f'{count} {status}' for status, count in statuses.most_common())}")
+        # A run whose other compilers all failed compares nothing.
+        if "ok" in np.unique(data["status"].drop_sel(compiler=BASELINE)):
+            target = into / f"{run_id}.nc"
+            print(f"{storage.save(data, target, overwrite=True)}: {target.stat().st_size / 1e6:.2f} MB")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("verb", choices=("measure", "collect"))
+    parser.add_argument("state", type=Path)
+    parser.add_argument("--into", type=Path, default=DATA)
+    args = parser.parse_args()
+    if args.verb == "measure":
+        measure(args.state)
+    else:
+        collect(args.state, args.into)
+
+
+if __name__ == "__main__":
+    main()
