@@ -200,7 +200,7 @@ class Campaign:
         elif not self.kind.fails:
             # A trial whose engine was killed twice or more during it is recorded as crashed.
             failed = {key: status for key, status in failed.items() if status != "crashed"}
-        unexplained = len(failed) - (self.injected if self.kind.fails else 0)
+        unexplained = len(failed) - self.kind.fails * self.injected
         self.row.lost += len(missing) + max(0, unexplained)
         if missing or unexplained > 0:
             self.add_note(f"without a record: {missing}; failed: {failed}")
@@ -236,21 +236,23 @@ class Kind:
     """A kind of fault.
 
     `share` is its number among 200 faults; `inject` does the harm and returns whether it harmed anything, and is None
-    if compilers of the sweep do it; `far` needs a device behind ssh; `fails` allows trials to fail.
+    if compilers of the sweep do it; `far` needs a device behind ssh; `fails` is the number of trials that one of
+    its faults may fail: a fork server has the children of a group, with its anchor.
     """
 
     name: str
     share: int
     inject: Callable[[Campaign, Client], bool] | None
     far: bool = False
-    fails: bool = False
+    fails: int = 0
 
 
 KINDS = {
     kind.name: kind
     for kind in (
-        Kind("child", 45, harms.harm_child, fails=True),
+        Kind("child", 45, harms.harm_child, fails=1),
         Kind("engine", 40, harms.build_killer("ngbkit.device.engine")),
+        Kind("server", 10, harms.build_killer("ngbkit.device.forkserver"), fails=len(COMPILERS) + 1),
         Kind("nanny", 5, harms.build_killer("ipyparallel.engine.nanny")),
         Kind("controller", 25, harms.build_killer("ngbkit.cluster.controller")),
         Kind("client", 35, harms.harm_client),
@@ -258,7 +260,7 @@ KINDS = {
         Kind("tunnel-keeper", 10, harms.build_killer("ngbkit.cluster.tunnel"), far=True),
         Kind("link-down", 1, harms.harm_link, far=True),
         Kind("engine-stopped", 1, harms.harm_pace),
-        Kind("out-of-memory", 5, None, fails=True),
+        Kind("out-of-memory", 5, None, fails=1),
         Kind("full-disk", 3, harms.harm_disk),
         Kind("torn-journal", 10, harms.harm_journal),
         Kind("two-clients", 10, harms.harm_by_another),
