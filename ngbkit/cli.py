@@ -35,6 +35,7 @@ from ngbkit.commands.reporting import (
     print_error,
     print_progress,
     report_run,
+    show_warnings,
 )
 from ngbkit.commands.streams import describe, hold_output, open_streams
 from ngbkit.errors import MissingDependencyError, NgbkitError, UsageError
@@ -82,7 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Carry out one command line, by default that of this process; return the exit code."""
     open_streams()
     try:
-        with hold_output():
+        with show_warnings(), hold_output():
             args = arguments.parse(_parser(), sys.argv[1:] if argv is None else argv)
             code: int = args.command(args)
     except (UsageError, MissingDependencyError) as error:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from ngbkit.errors import NgbkitError, UsageError
 from ngbkit.runs.progress_display import list_warnings, open_display, watch
@@ -131,6 +132,22 @@ def print_progress(line: str) -> None:
     """Print a line of progress; a full or closed stderr ends no measurement."""
     with suppress(OSError):
         print(line, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def show_warnings() -> Iterator[None]:
+    """Print warnings of ngbkit within the block as errors are, without the line of code that gave them."""
+    with warnings.catch_warnings():
+        show = warnings.showwarning
+
+        def print_warning(message: Warning | str, category: type[Warning], *place: Any) -> None:
+            if category is UserWarning:
+                print_progress(f"ngbkit: warning: {message}")
+            else:
+                show(message, category, *place)
+
+        warnings.showwarning = cast("Any", print_warning)
+        yield
 
 
 def print_error(message: str, code: int) -> int:

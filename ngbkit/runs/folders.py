@@ -6,7 +6,7 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict
@@ -84,15 +84,20 @@ class Summary:
     statuses: Mapping[str, int]
 
 
-def summaries() -> Iterator[Summary]:
-    """Summarize every run of this user, the latest first; unreadable folders are skipped."""
+def _ignore(error: NgbkitError) -> None:
+    del error
+
+
+def summaries(report: Callable[[NgbkitError], None] = _ignore) -> Iterator[Summary]:
+    """Summarize every run of this user, the latest first; `report` receives the error of each that cannot be read."""
     for folder in sorted(_list_folders(), reverse=True):
         try:
             metadata = load_metadata(folder)
             sweep = _parse_sweep(folder, metadata)
             with Journal(folder / "journal.sqlite", writable=False) as journal:
                 by_trial = journal.statuses()
-        except NgbkitError:
+        except NgbkitError as error:
+            report(error)
             continue
         statuses = Counter(status for trial_id, status in by_trial.items() if not trial_id.startswith(ANCHOR))
         statuses["pending"] = len(sweep) - sum(statuses.values())

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -69,14 +72,27 @@ DAMAGED = {
 
 @pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED)
 def test_a_damaged_run_is_an_error_of_its_own(state_dir: Path, content: bytes) -> None:
-    """The others are listed, the latest first."""
+    """The others are listed, the latest first, with a warning that names it."""
     for name in ("a", "c"):
         make_run(state_dir, name)
     folder = make_run(state_dir, "b", content)
 
-    assert ["c", "a"] == [row["run"] for row in listing.list_runs()]
+    with pytest.warns(UserWarning, match="left out a run: .*run b"):
+        assert ["c", "a"] == [row["run"] for row in listing.list_runs()]
     with pytest.raises(JournalError, match="run b"):
         runs.read_sweep(folder)
+
+
+def test_a_shell_warns_of_a_damaged_run_in_one_line(state_dir: Path) -> None:
+    """Without the line of code that warns."""
+    make_run(state_dir, "a")
+    make_run(state_dir, "b", b"[]")
+    command = [sys.executable, "-c", "from ngbkit import cli; cli.main(['runs'])"]
+    environment = {**os.environ, "NGBKIT_STATE_DIR": str(state_dir)}
+    process = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+
+    assert process.stderr.startswith("ngbkit: warning: left out a run: the run.json of run b cannot be read")
+    assert 1 == len(process.stderr.splitlines())
 
 
 def test_metadata_that_were_changed_are_refused(state_dir: Path) -> None:

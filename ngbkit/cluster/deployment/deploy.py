@@ -134,19 +134,24 @@ def _parse_deployment(device: Device, answer: Mapping[str, Any]) -> Deployment:
                 f"device {device.label} has {name} {hello[name]} after the deploy; expected {expected}. Did this "
                 "ngbkit change while it ran? Restart it, and deploy again."
             )
-    compilers = [
-        {**replies.extract(device.label, item, {"compiler": str, "missing": str}), "version": item.get("version")}
-        for item in fields["compilers"]
-    ]
     return Deployment(
         device=device.label,
-        version=fields["version"],
-        python=fields["python"],
-        state_dir=fields["state_dir"],
+        version=replies.sanitize(fields["version"]),
+        python=replies.sanitize(fields["python"]),
+        state_dir=replies.sanitize(fields["state_dir"]),
         environment=replies.parse_note(device.label, "environment", device.label, hello["environment"])["value"],
-        compilers=compilers,
+        compilers=[_parse_compiler(device, item) for item in fields["compilers"]],
         remark=_build_remark(device, fields["python"]),
     )
+
+
+def _parse_compiler(device: Device, item: Any) -> dict[str, Any]:
+    """Check the description of one compiler; its version is None if it is not installed."""
+    if not isinstance(item, Mapping):
+        item = {"compiler": item}
+    types = {"compiler": str, "missing": str, **({} if item.get("version") is None else {"version": str})}
+    texts = replies.extract(device.label, item, types)
+    return {"version": None, **{name: replies.sanitize(text) for name, text in texts.items()}}
 
 
 def _build_remark(device: Device, python: str) -> str:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import shlex
 import time
+import warnings
 from collections.abc import Iterable
 
 from ngbkit.commands.listing.answer import Answer
 from ngbkit.commands.listing.layout import Row
+from ngbkit.errors import NgbkitError
 from ngbkit.sweep import validation
 from ngbkit.sweep.argument import Argument
 from ngbkit.sweep.option import format_options
@@ -42,10 +44,14 @@ def answer_runs(args: argparse.Namespace) -> Answer:
 
 
 def list_runs() -> list[Row]:
-    """Every run, the latest first: ``run``, ``created``, ``trials``, ``statuses``, ``workloads``, ``options``."""
+    """Every run, the latest first: ``run``, ``created``, ``trials``, ``statuses``, ``workloads``, ``options``.
+
+    A run that cannot be read is left out with a warning.
+    """
     from ngbkit import runs
 
-    return [
+    errors: list[NgbkitError] = []
+    rows: list[Row] = [
         {
             "run": summary.id,
             "created": time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(summary.created)),
@@ -54,8 +60,11 @@ def list_runs() -> list[Row]:
             "workloads": [workload.name for workload in summary.sweep.workloads],
             "options": shlex.join(format_options(summary.sweep)),
         }
-        for summary in runs.summaries()
+        for summary in runs.summaries(errors.append)
     ]
+    for error in errors:
+        warnings.warn(f"left out a run: {error}", stacklevel=2)
+    return rows
 
 
 def list_failures(run_id: str) -> list[Row]:
