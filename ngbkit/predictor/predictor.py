@@ -296,6 +296,8 @@ def _restore(metadata: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) ->
         raise TypeError("a runtime is a device and a compiler")
     if errors.dtype != np.float64 or errors.ndim != 2 or errors.shape[1] != len(runtimes):
         raise ValueError(f"errors of {errors.dtype}{list(errors.shape)} are not of {len(runtimes)} runtimes")
+    if any(np.isinf(array).any() for array in arrays.values() if array.dtype.kind == "f"):
+        raise ValueError("an infinite number")  # it would predict NaN
     model_arrays = {name.removeprefix("model."): value for name, value in arrays.items() if name.startswith("model.")}
     model = find_kind(metadata["kind"]).restore(metadata["settings"], model_arrays)
     predicted = model.predict([_PROBE])

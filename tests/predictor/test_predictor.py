@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import math
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from drawn import Spec
 from learned import RUNTIMES, build_examples
 from onnxgraphs import residual
+from safetensors.numpy import save_file
 
 from ngbkit import predictor, set_options
 from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.predictor import Examples
+from ngbkit.predictor import predictor as files
 from ngbkit.predictor.kinds import KINDS
 
 
@@ -71,13 +76,75 @@ def test_a_predictor_is_saved_as_arrays(kind: str, examples: Examples, tmp_path:
 
 def test_another_file_is_rejected(tmp_path: Path) -> None:
     """The error names the file and the expected kind of file."""
-    from safetensors.numpy import save_file
-
     (tmp_path / "text").write_text("hello, this is no predictor at all")
     save_file({"a": np.zeros(1)}, tmp_path / "other.safetensors")
     for name in ("text", "other.safetensors", "missing"):
         with pytest.raises(UsageError, match=r"is not a predictor|invalid layout"):
             predictor.load(tmp_path / name)
+
+
+@pytest.fixture
+def saved(examples: Examples, tmp_path: Path) -> Path:
+    """The file of a small predictor."""
+    return predictor.fit(examples, "linear").save(tmp_path / "linear.safetensors")
+
+
+def rewrite(path: Path, change: Callable[[dict[str, Any], dict[str, Any]], None]) -> None:
+    """Change the metadata and the arrays of a predictor's file, and sign it as whoever made it would."""
+    metadata, arrays = files._read(path)
+    metadata.pop("digest")
+    change(metadata, arrays)
+    metadata["digest"] = files._hash(metadata, arrays)
+    save_file(arrays, path, {files._METADATA: json.dumps(metadata)})
+
+
+@pytest.mark.parametrize("place", [0.2, 0.5, 0.9])
+def test_a_flipped_bit_is_found(saved: Path, place: float) -> None:
+    """A weight that changed a little would predict wrong numbers without a word."""
+    content = bytearray(saved.read_bytes())
+    content[int(place * len(content))] ^= 1
+    saved.write_bytes(content)
+
+    with pytest.raises(UsageError, match=r"is damaged|is not a predictor|invalid layout"):
+        predictor.load(saved)
+
+
+def test_a_shortened_file_is_refused(saved: Path) -> None:
+    """The end of it is missing."""
+    saved.write_bytes(saved.read_bytes()[:-8])
+
+    with pytest.raises(UsageError, match="is not a predictor"):
+        predictor.load(saved)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda metadata, arrays: metadata["runtimes"].append(["cpu", "x"]), "runtimes"),
+        (lambda metadata, arrays: metadata.update(runtimes=[["cpu"]]), "ValueError"),
+        (lambda metadata, arrays: metadata.update(runtimes=None), "TypeError"),
+        (lambda metadata, arrays: metadata.pop("settings"), "KeyError"),
+        (lambda metadata, arrays: arrays.pop("errors"), "KeyError"),
+        (lambda metadata, arrays: arrays.update(errors=np.zeros(3, np.float32)), "float32"),
+        (lambda metadata, arrays: arrays.update(errors=np.full_like(arrays["errors"], np.inf)), "infinite"),
+    ],
+)
+def test_a_file_that_contradicts_itself_is_refused(
+    saved: Path, change: Callable[[dict[str, Any], dict[str, Any]], None], reason: str
+) -> None:
+    """Even if its hash fits: it was made, not damaged."""
+    rewrite(saved, change)
+
+    with pytest.raises(UsageError, match=rf"is not a predictor: .*{reason}"):
+        predictor.load(saved)
+
+
+def test_an_unknown_kind_in_a_file_is_refused(saved: Path) -> None:
+    """The error lists the known ones."""
+    rewrite(saved, lambda metadata, arrays: metadata.update(kind="oracle"))
+
+    with pytest.raises(UnknownNameError, match="oracle"):
+        predictor.load(saved)
 
 
 def test_too_few_networks_are_an_error(examples: Examples) -> None:
