@@ -18,7 +18,8 @@ Every message reports the value received, the valid values and the next step. No
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 _LISTED = 12  # An error lists at most this many valid names.
 
@@ -44,17 +45,28 @@ class UnknownNameError(UsageError):
         Every valid name.
     hint
         A full sentence with the next step.
+    synonyms
+        Other names of some valid ones, in lower case, each with the valid name.
     """
 
-    def __init__(self, kind: str, name: str, choices: Iterable[str], hint: str = "") -> None:
+    def __init__(
+        self,
+        kind: str,
+        name: str,
+        choices: Iterable[str],
+        hint: str = "",
+        synonyms: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self.kind, self.name, self.choices, self.hint = kind, name, sorted(choices), hint
+        self.synonyms = dict(synonyms)
         super().__init__(self._build_message())
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
-        return type(self), (self.kind, self.name, self.choices, self.hint)
+        return type(self), (self.kind, self.name, self.choices, self.hint, self.synonyms)
 
     def _build_message(self) -> str:
-        matches = find_nearest(self.name, self.choices)
+        synonym = self.synonyms.get(self.name.lower(), "")
+        matches = [synonym] if synonym in self.choices else find_nearest(self.name, self.choices)
         if matches:
             expected = f"Did you mean {_join_or(matches)}?"
         elif not self.choices:

@@ -21,6 +21,17 @@ WORKLOADS = "ngbkit.workloads"
 LAUNCHERS = "ngbkit.launchers"
 
 _KINDS = {COMPILERS: "compiler", WORKLOADS: "workload source", LAUNCHERS: "launcher"}
+# What a compiler is called elsewhere.
+_COMPILER_SYNONYMS = {
+    **dict.fromkeys(("eager", "pytorch", "torch", "none", "baseline"), "identity"),
+    **dict.fromkeys(("jit", "script", "torch.jit", "trace"), "torchscript"),
+    **dict.fromkeys(("torch.compile", "torch_compile", "compile", "dynamo", "torchinductor"), "inductor"),
+    **dict.fromkeys(("aoti", "torch.export"), "aotinductor"),
+    **dict.fromkeys(("ort", "onnx"), "onnxruntime"),
+    "ov": "openvino",
+    "trt": "tensorrt",
+    "metaschedule": "tvm",
+}
 
 
 def list_names(group: str) -> list[str]:
@@ -33,7 +44,8 @@ def load(group: str, name: str) -> Any:
     entry_points = _list_entry_points(group)
     if name not in entry_points:
         hint = "`ngbkit compilers` lists them all." if group == COMPILERS else ""
-        raise UnknownNameError(_KINDS.get(group, group), name, entry_points, hint)
+        synonyms = _COMPILER_SYNONYMS if group == COMPILERS else {}
+        raise UnknownNameError(_KINDS.get(group, group), name, entry_points, hint, synonyms)
     return _load(entry_points[name])
 
 

@@ -36,6 +36,24 @@ def test_an_unknown_compiler_offers_the_nearest() -> None:
         registry.load(registry.COMPILERS, "opnvino")
 
 
+@pytest.mark.parametrize(
+    ("name", "valid"),
+    [("eager", "identity"), ("torch.compile", "inductor"), ("ORT", "onnxruntime"), ("trt", "tensorrt")],
+)
+def test_a_compiler_by_its_other_name_is_recognised(name: str, valid: str) -> None:
+    """The error offers ngbkit's name, and no list."""
+    with pytest.raises(UnknownNameError, match=rf"unknown compiler '{name}'\. Did you mean {valid}\?"):
+        registry.load(registry.COMPILERS, name)
+
+
+def test_every_synonym_is_of_a_compiler() -> None:
+    """A synonym of nothing would never be offered, and one that is a compiler's own name never needed."""
+    names = set(registry.list_names(registry.COMPILERS))
+
+    assert set(registry._COMPILER_SYNONYMS.values()) <= names
+    assert not names & set(registry._COMPILER_SYNONYMS)
+
+
 def test_a_plugin_that_fails_to_import_is_left_out_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     """All other plugins are loaded."""
     broken = EntryPoint(name="broken", value="no_such_module:COMPILER", group=registry.COMPILERS)

@@ -34,17 +34,17 @@ def to_factors(value: Mapping[str, Iterable[Number]] | None) -> dict[str, tuple[
 
 def vary(workloads: Sequence[Workload], factors: Mapping[str, Sequence[Number]]) -> tuple[Workload, ...]:
     """The workloads with the values of those factors that each takes."""
+    accepted = {name for workload in workloads for name in workload.takes}
+    for name in factors:
+        if name not in accepted:
+            raise UnknownNameError("factor", name, accepted, "It must be an argument that a workload takes.")
     varied = tuple(workload.with_factors(factors) for workload in workloads)
     names = [workload.name for workload in varied]
     for name in names:
         if names.count(name) > 1:
             raise UsageError(f"invalid workloads: got {names.count(name)} named {name!r}; give each its own name.")
-    accepted = {name for workload in varied for name in workload.takes}
     for name in sorted(accepted & RESERVED):
         raise UsageError(f"invalid factor {name!r}: the dataset uses that name. Call it {name}_factor.")
-    for name in factors:
-        if name not in accepted:
-            raise UnknownNameError("factor", name, accepted, "It must be an argument that a workload takes.")
     return varied
 
 

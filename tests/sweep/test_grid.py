@@ -102,9 +102,10 @@ def test_a_factor_without_a_value_says_how_to_give_one() -> None:
 
 
 def test_a_factor_that_no_workload_takes_offers_the_nearest() -> None:
-    """A misspelt factor would otherwise sweep nothing."""
-    with pytest.raises(UnknownNameError, match=r"unknown factor 'widht'. Did you mean width\?"):
-        Sweep(blocks.conv(8, 1), factors={"widht": [1, 2]})
+    """A misspelt factor would otherwise sweep nothing, or be reported as the lack of the right one."""
+    for block in (blocks.conv(8, 1), blocks.conv()):
+        with pytest.raises(UnknownNameError, match=r"unknown factor 'widht'. Did you mean width\?"):
+            Sweep(block, factors={"widht": [1, 2]})
 
 
 def test_two_workloads_of_one_name_are_refused() -> None:
