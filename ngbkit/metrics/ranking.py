@@ -25,10 +25,10 @@ _LEVEL = 0.5
 
 
 def ranking(data: Data, *, unlike: Unlike = "error", untuned: bool = False) -> pd.DataFrame:
-    """The compilers of each group, the fastest first.
+    """The compilers of each group, the one that is most probably the fastest first.
 
-    With `identity` in the dataset they are ordered by their speed-up over it, which is paired round by round, so that
-    drift affects all alike; otherwise by throughput.
+    Equally probable ones are ordered by speed: with `identity` in the dataset by their speed-up over it, which is
+    paired round by round, so that drift affects all alike; otherwise by throughput.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ def ranking(data: Data, *, unlike: Unlike = "error", untuned: bool = False) -> p
     Returns
     -------
     pandas.DataFrame
-        ``workload, <factors>, batch_size, device, rank, compiler``; ``of_best``, its speed over that of the first; and
+        ``workload, <factors>, batch_size, device, rank, compiler``; ``of_best``, its speed over the highest; and
         ``probability``, the share of replicates in which it is the fastest of its group: NaN with fewer than two
         rounds. Trials without a measurement are excluded.
 
@@ -80,14 +80,16 @@ def _rank_node(
     for index in np.ndindex(*speeds.shape[:-1]):
         values = speeds.values[index]
         shares = None if draws is None else _compute_win_shares(draws[index], values)
-        order = [column for column in np.argsort(-values, kind="stable").tolist() if np.isfinite(values[column])]
+        # The estimate of a wide, skewed interval can be the highest, and rarely that of the fastest.
+        keys = (-values,) if shares is None else (-values, -shares)
+        order = [column for column in np.lexsort(keys).tolist() if np.isfinite(values[column])]
         group = {dim: labels[dim][i] for dim, i in zip(dims, index, strict=False)}
         for rank, column in enumerate(order, start=1):
             yield {
                 **group,
                 "rank": rank,
                 "compiler": str(labels["compiler"][column]),
-                "of_best": float(values[column] / values[order[0]]),
+                "of_best": float(values[column] / np.nanmax(values)),
                 "probability": float("nan") if shares is None else float(shares[column]),
             }
 

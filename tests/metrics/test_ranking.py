@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from dataclasses import asdict
 
@@ -40,6 +41,18 @@ def test_the_fastest_comes_first_and_surely():
     assert [1, 2, 3] == ranking["rank"].tolist()
     np.testing.assert_allclose([1, 0.5 / 0.9, 0.5], ranking["of_best"], rtol=0.05)
     assert [1.0, 0.0, 0.0] == ranking["probability"].tolist()
+
+
+def test_the_most_probable_comes_first(monkeypatch: pytest.MonkeyPatch):
+    """Its estimate may be lower than that of a column with a wide, skewed interval."""
+    shares = np.array([0.0, 0.4, 0.6])
+    module = importlib.import_module("ngbkit.metrics.ranking")  # its name in the package is that of the function
+    monkeypatch.setattr(module, "_compute_win_shares", lambda draws, values: shares)
+    ranking = metrics.ranking(measured({"net": (1.0, 0.5, 0.52)})).set_index("compiler")
+
+    assert ["raw", "quick", "identity"] == ranking.index.tolist()
+    assert ranking["probability"].is_monotonic_decreasing
+    assert 1.0 == ranking["of_best"]["quick"] > ranking["of_best"]["raw"]
 
 
 def test_two_that_are_alike_share_the_probability():
