@@ -281,7 +281,7 @@ def _describe(item: CacheItem) -> str:
         return _describe_result(item.compiler, item.metadata)
     factors = "".join(f" {name}={value}" for name, value in item.metadata["factors"].items())
     count = item.metadata["parameters"]
-    return f"{item.metadata['network']}{factors}" or ("" if count is None else f"{count:,} parameters")
+    return f"{item.metadata['network']}{factors}" or ("unfinished" if count is None else f"{count:,} parameters")
 
 
 def _describe_result(compiler: str, meta: Mapping[str, Any]) -> str:

@@ -174,18 +174,27 @@ def _find_preparations(caches: DeviceCaches) -> Iterator[CacheItem]:
 
 
 def _describe_preparation(folder: Path) -> dict[str, Any]:
-    try:
+    prepared: Any = None
+    with suppress(OSError, ValueError, RecursionError):
         prepared = json.loads((folder / "prepared.json").read_text())
-    except (OSError, ValueError):
-        prepared = {}
+    network, factors, facts = (_get(prepared, name, kind) for name, kind in _PREPARED.items())
     return {
-        "network": prepared.get("network", ""),
-        "factors": prepared.get("factors", {}),
-        "parameters": prepared.get("facts", {}).get("parameters"),
+        "network": network,
+        "factors": factors,
+        "parameters": _get(facts, "parameters", int) or None,
         "onnx": sum(1 for _ in folder.glob("batch-*.onnx")),
         "reference": (folder / "reference.npz").is_file(),
         "compiled": len(_list_folders(folder / "compiled")),
     }
+
+
+_PREPARED = {"network": str, "factors": dict, "facts": dict}
+
+
+def _get(mapping: Any, name: str, kind: type) -> Any:
+    """Get a value of that type; its empty one if a damaged file has another."""
+    value = mapping.get(name) if isinstance(mapping, dict) else None
+    return value if isinstance(value, kind) else kind()
 
 
 def _find_results(caches: DeviceCaches) -> Iterator[CacheItem]:
