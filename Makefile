@@ -58,7 +58,7 @@ pages: $(READY) ## write notebooks/options.md from the declarations of options
 	PYTHONPATH=tests $(BIN)/python tests/pages.py
 
 pins: $(READY) ## renew binder/requirements.txt
-	$(BIN)/uv pip compile --upgrade --universal --python-version 3.10 pyproject.toml --extra all --group dev \
+	$(BIN)/uv pip compile --upgrade --universal --python-version 3.10 pyproject.toml --extra all --extra testing --group dev \
 		--no-annotate --no-header --quiet --output-file $(PINS)
 
 clean:
@@ -73,5 +73,5 @@ $(READY): pyproject.toml $(PINS)
 	@$(PYTHON) -c 'import sys; sys.exit(f"ngbkit needs Python 3.10 or newer; $(PYTHON) is {sys.version.split()[0]}. Name another: make PYTHON=python3.12 demo" if sys.version_info < (3, 10) else 0)'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade --constraint $(PINS) "pip>=25.1" uv
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint $(PINS) --editable '.[all]' --group dev
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint $(PINS) --editable '.[all,testing]' --group dev
 	@rm -f $(VENV)/ready-* && touch $(READY)

@@ -41,8 +41,20 @@ def test_every_dependency_is_pinned() -> None:
     for pin in map(Requirement, lines):
         pins.setdefault(_normalize(pin.name), []).append(pin)
     extras = PROJECT["project"]["optional-dependencies"]
-    names = re.search(r"\[(.*)\]", extras["all"][0])[1].split(",")  # type: ignore[index]
-    texts = [*PROJECT["project"]["dependencies"], *(text for name in names for text in extras[name])]
+
+    def expand(name: str) -> list[Requirement]:
+        """The requirements of an extra, and of the extras that it includes."""
+        parts = [Requirement(text) for text in extras[name]]
+        inner = [
+            requirement
+            for part in parts
+            if part.name == "ngbkit"
+            for extra in part.extras
+            for requirement in expand(extra)
+        ]
+        return [*parts, *inner]
+
+    texts = [*PROJECT["project"]["dependencies"], *map(str, [*expand("all"), *expand("testing")])]
     requirements = [Requirement(text) for text in (*texts, *PROJECT["dependency-groups"]["dev"])]
     requirements = [req for req in requirements if req.name != "ngbkit" and _is_active(req)]
     matching = {

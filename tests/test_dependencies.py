@@ -1,0 +1,57 @@
+"""Every package that ngbkit imports is declared in pyproject.toml, and not only brought along by another."""
+
+from __future__ import annotations
+
+import ast
+import sys
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+FILES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "ngbkit").rglob("*.py"))
+# The errors of onnx are those of protobuf.
+BROUGHT_ALONG = {"google"}
+# Only type checkers import them.
+FOR_TYPES = {"_typeshed", "typing_extensions"}
+
+
+def list_modules(file: str) -> Iterator[str]:
+    """List the top-level modules that a file imports, in functions too."""
+    for node in ast.walk(ast.parse((ROOT / file).read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module.partition(".")[0]
+
+
+@cache
+def find_declared() -> frozenset[str]:
+    texts = [*PROJECT["dependencies"], *(text for extra in PROJECT["optional-dependencies"].values() for text in extra)]
+    return frozenset(canonicalize_name(Requirement(text).name) for text in texts)
+
+
+@cache
+def find_distributions() -> dict[str, list[str]]:
+    return {module: list(names) for module, names in metadata.packages_distributions().items()}
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_imports_are_declared(file: str) -> None:
+    """By the name of their distribution; what is not installed here, by the module's own name."""
+    modules = set(list_modules(file)) - {"ngbkit", *BROUGHT_ALONG, *FOR_TYPES, *sys.stdlib_module_names}
+    distributions = {module: find_distributions().get(module, [module]) for module in modules}
+    undeclared = {
+        module: names
+        for module, names in distributions.items()
+        if not {canonicalize_name(name) for name in names} & find_declared()
+    }
+
+    assert not undeclared
