@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ast
 import sys
-import tomllib
 from collections.abc import Iterator
 from functools import cache
 from importlib import metadata
 from pathlib import Path
 
 import pytest
+import tomllib
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
