@@ -9,7 +9,7 @@ import os
 import shutil
 import subprocess
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -95,9 +95,11 @@ def summarize(requirements: Iterable[Sequence[str]]) -> str:
     return f"Skipped tests, and the commands that install what they need: {', '.join(parts)}" if parts else ""
 
 
-def run(command: Sequence[str]) -> str:
-    """Run a program that must not fail; return its output."""
-    process = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+def run(command: Sequence[str], environment: Mapping[str, str] | None = None) -> str:
+    """Run a program that must not fail, by default in this environment; return its output."""
+    process = subprocess.run(
+        command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
     if process.returncode:
         output = f"{process.stdout}{process.stderr}"
         raise RuntimeError(f"{' '.join(command)} failed with exit code {process.returncode}: {output}")
