@@ -27,8 +27,6 @@ _L2_CACHE_SIZE = 38
 _CAPABILITY_MAJOR = 75
 _CAPABILITY_MINOR = 76
 
-_NOT_INITIALISED = 3  # CUDA_ERROR_NOT_INITIALIZED
-
 _BUS_ID_LENGTH = 32
 _NAME_LENGTH = 256
 
@@ -48,7 +46,8 @@ def is_initialised() -> bool:
         library = ctypes.CDLL(LIBRARY, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
     except OSError:
         return False
-    return bool(library.cuDeviceGetCount(ctypes.byref(ctypes.c_int())) != _NOT_INITIALISED)
+    # Every function but one is an error before the driver is initialised, and where no GPU is visible.
+    return not library.cuDeviceGetCount(ctypes.byref(ctypes.c_int()))
 
 
 class Driver:
