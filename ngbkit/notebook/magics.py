@@ -65,6 +65,10 @@ def _magic(mark: Callable[..., Any]) -> Callable[[_Method], _Method]:
     return decorate
 
 
+class _HelpRequested(Exception):
+    """The user asked for the help of a magic, as in a shell; its text is that of ``%ngbench?``."""
+
+
 class RunInterruptedError(KeyboardInterrupt):
     """Ctrl-C stopped a run: later cells must not run on half a dataset. IPython shows it without a traceback."""
 
@@ -274,7 +278,10 @@ class Benchmarks(Magics):
         return namespace
 
     def _parse(self, magic: Any, line: str) -> argparse.Namespace:
-        args = arguments.parse(magic.parser, [self._expand(word) for word in parsing.split_words(line)])
+        words = parsing.split_words(line)
+        if {"-h", "--help"} & {*words}:
+            raise _HelpRequested(magic.__doc__)
+        args = arguments.parse(magic.parser, [self._expand(word) for word in words])
         out = getattr(args, "out", None)
         if out is not None and not out.isidentifier():
             raise UsageError(
@@ -351,9 +358,11 @@ def _parse_cell(source: str, args: argparse.Namespace) -> list[Workload]:
 
 @contextmanager
 def _shorten_errors() -> Iterator[None]:
-    """Show an error as one line, after the traceback of the user's own code if there is one."""
+    """Show an error as one line, after the traceback of the user's own code if there is one; or print the help."""
     try:
         yield
+    except _HelpRequested as request:
+        print(request)  # noqa: T201  as a shell does
     except NgbkitError as error:
         traceback: str = getattr(error, "traceback", "")
         if traceback:

@@ -74,6 +74,16 @@ def test_every_option_is_in_the_help(shell: InteractiveShell, name: str) -> None
         assert argument.help.replace("%%", "%") in help_text
 
 
+@pytest.mark.parametrize("line", ["%ngbench --help", "%ngbench resnet18 -h", "%ngruns --help"])
+def test_help_is_printed_as_in_a_shell(shell: InteractiveShell, line: str) -> None:
+    """It is that of ``%ngbench?``, and nothing is measured."""
+    value, text = run_cell(shell, line)
+
+    assert value is None
+    assert f"%{line[1:].partition(' ')[0]}" in text
+    assert "options:" in text.lower()
+
+
 def test_a_line_binds_a_dataset_and_shows_one_table(shell: InteractiveShell, mlp_file: Path) -> None:
     """Labels of compilers keep their options, and $sizes inserts a variable of the notebook."""
     shell.user_ns["sizes"] = [1, 2]
