@@ -25,6 +25,9 @@ from ngbkit.user_text import parse_path
 DEVICE = "NGBKIT_DEVICE"
 """The environment variable that names the device to measure on; the kernel of a device sets it."""
 
+STATE_DIR = "NGBKIT_STATE_DIR"
+"""The environment variable that names the state folder."""
+
 PATIENCE = "NGBKIT_PATIENCE"
 """The environment variable that sets the patience of sweeps on a device; see `ngbkit.Sweep`."""
 
@@ -158,7 +161,7 @@ def get_patience() -> float:
 
 def get_state_dir() -> Path:
     """Return the folder of runs, journals and cached artifacts, whether it exists or not; UsageError for a file."""
-    path = _current["state_dir"] or os.environ.get("NGBKIT_STATE_DIR")
+    path = _current["state_dir"] or os.environ.get(STATE_DIR)
     if path:
         folder = parse_path(path).absolute()
     else:
@@ -166,7 +169,7 @@ def get_state_dir() -> Path:
         folder = (parse_path(base) if base else parse_path("~/.local/state")) / "ngbkit"
     if folder.exists() and not folder.is_dir():
         raise UsageError(
-            f"invalid state folder: got {folder}, which is a file; expected a folder. Name another by NGBKIT_STATE_DIR."
+            f"invalid state folder: got {folder}, which is a file; expected a folder. Name another by {STATE_DIR}."
         )
     return folder
 

@@ -145,7 +145,7 @@ def _locate_home(settings: Settings) -> Path:
 
 def _build_environment(settings: Settings, folder: Path) -> dict[str, str]:
     # By default IPython writes its profile to the user's home folder.
-    folders = {"NGBKIT_STATE_DIR": str(folder.parent.parent), "IPYTHONDIR": str(folder / "ipython")}
+    folders = {options.STATE_DIR: str(folder.parent.parent), "IPYTHONDIR": str(folder / "ipython")}
     return {**os.environ, **settings.environment, **folders, engine_process.MARK: str(folder)}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from base64 import b64encode
@@ -15,6 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import ngbkit
+from ngbkit import options
 from ngbkit.errors import NgbkitError, UsageError
 from ngbkit.figures import provenance
 from ngbkit.files import write_atomically
@@ -39,6 +41,7 @@ class Executor:
     folder: Path  # of executed notebooks and of the hashes of their inputs
     recordings: Path  # the folder of recordings
     datasets: Path  # the folder in which figures save their datasets, by hash
+    state: Path  # the state folder of notebooks that measure; the others have an empty one each
     measure: Measure = "never"  # see `ngbkit.runs.recordings`
     # Values for the names in the cell tagged ``parameters``, by stem of the notebook.
     parameters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -59,12 +62,16 @@ class Executor:
             source = Path(folder) / notebook.name
             content = _read_notebook(notebook)
             source.write_text(json.dumps(replace_measuring_cells(content) if self.measure == "never" else content))
-            self._run_papermill(source, target, notebook)
+            state = Path(folder) / "state"
+            if self.measure != "never":
+                state = self.state
+                _make_measuring_state(state)
+            self._run_papermill(source, target, notebook, state)
         with write_atomically(key_file) as temporary:
             temporary.write_text(json.dumps({"key": key}))
         return target, True
 
-    def _run_papermill(self, source: Path, target: Path, notebook: Path) -> None:
+    def _run_papermill(self, source: Path, target: Path, notebook: Path, state: Path) -> None:
         command = [sys.executable, "-m", "papermill", str(source), str(target)]
         command += ["--cwd", str(notebook.parent.absolute()), "--kernel", "python3", "--no-progress-bar"]
         command += ["--no-log-output"]
@@ -75,6 +82,7 @@ class Executor:
             FOLDER: str(self.recordings.absolute()),
             MEASURE: self.measure,
             provenance.DATASETS: str(self.datasets.absolute()),
+            options.STATE_DIR: str(state.absolute()),
         }
         process = subprocess.run(
             command,
@@ -100,6 +108,24 @@ class Executor:
                 "parameters": dict(self.parameters.get(notebook.stem, {})),
             }
         )
+
+
+def _make_measuring_state(folder: Path) -> None:
+    """Make a state folder for notebooks that measure on this machine, with runs of its own.
+
+    It shares the devices of the user's state folder, whose locks keep two runs from measuring at once, and has copies
+    of what is known about this machine.
+    """
+    user_state, layout = options.make_state_dir(), options.LAYOUT
+    devices = options.make_private(user_state / layout.devices)
+    link = options.make_private(folder) / layout.devices
+    link.unlink(missing_ok=True)
+    link.symlink_to(devices)
+    shutil.rmtree(folder / layout.selfcheck, ignore_errors=True)
+    if (user_state / layout.selfcheck).is_dir():
+        shutil.copytree(user_state / layout.selfcheck, folder / layout.selfcheck)
+    if (user_state / layout.peaks).is_file():
+        shutil.copyfile(user_state / layout.peaks, folder / layout.peaks)
 
 
 def _find_failure(executed: Path) -> str:

@@ -90,6 +90,7 @@ def publish(
         folder=build / ("measured" if measure != "never" else "executed"),
         recordings=folder / "data" / "recorded",
         datasets=build / "datasets",
+        state=build / "state",
         measure=measure,
         parameters=parameters or {},
     )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from ngbkit.errors import DeviceError, NgbkitError
 from ngbkit.runs.folders import assemble_dataset
 from ngbkit.runs.progress import Progress, ProgressTracker
+from ngbkit.runs.recordings import Recordings, Replay
 from ngbkit.runs.time_left import describe_search
 from ngbkit.sweep import records
 from ngbkit.sweep.grid import Grid
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
     from ngbkit.cluster.dispatch import Dispatch
     from ngbkit.cluster.engine import Engine
-    from ngbkit.runs.recordings import Recordings
 
 State = Literal["starting", "running", "stopping", "finished", "stopped", "failed"]
 # The progress text of each kind of event.
@@ -161,6 +161,11 @@ class Run:
     def subscribe(self, listener: Callable[[Run], None]) -> None:
         """Call `listener` with the run after each change, on the run's own thread."""
         self._listeners.append(listener)
+
+    @property
+    def is_replay(self) -> bool:
+        """Whether the run repeats a recording, perhaps of another machine, and measures nothing."""
+        return isinstance(self._guide, Replay)
 
     @property
     def progress(self) -> Progress:

@@ -21,6 +21,7 @@ import pytest
 from lab import limit_ms
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from playwright.sync_api import Browser
+from selfchecks import make
 from state import make_state_dir
 
 import ngbkit
@@ -32,6 +33,7 @@ from ngbkit.publish import ExecutionError, publish, verify
 from ngbkit.publish.execute import NOTE
 from ngbkit.publish.manifest import Manifest
 from ngbkit.runs import recordings
+from ngbkit.runs.selfcheck import store
 from ngbkit.workloads import onnx
 
 SWEEP = "-c identity,onnxruntime -b 1,2 -r 10 --threads 1 -o ds"
@@ -289,6 +291,41 @@ def test_errors_of_publishing(folder: Path, tmp_path: Path) -> None:
     assert (folder / "01-first.ipynb").is_file()
     with pytest.raises(UsageError, match="contains no site"):
         verify(tmp_path / "bare")
+
+
+def read_state(state_dir: Path) -> dict[str, bytes]:
+    """Read the files of the runs, self-checks and predictors in a state folder."""
+    paths = [path for name in ("runs", "selfcheck", "predictors") for path in (state_dir / name).rglob("*")]
+    return {str(path.relative_to(state_dir)): path.read_bytes() for path in paths if path.is_file()}
+
+
+@pytest.mark.parametrize("measure", ["never", "missing"])
+def test_the_state_of_the_reader_neither_appears_nor_changes(
+    measure: recordings.Measure, folder: Path, tmp_path: Path, state_dir: Path
+) -> None:
+    """A page lists the runs of its own notebooks alone; the reader's runs and self-checks remain as they are."""
+    (recording,) = (folder / "data" / "recorded").iterdir()
+    shutil.copytree(recording, state_dir / "runs" / "20250101-000000-beef")
+    store.save(make())
+    before = read_state(state_dir)
+    shutil.copytree(folder / "data", tmp_path / "notebooks" / "data")
+    sweeps = [f"%ngbench data/mlp.onnx {SWEEP}"]
+    if measure == "missing":
+        sweeps.append("%ngbench data/mlp.onnx -c identity -r 3 --threads 1 -o ds")
+    cells = ["%load_ext ngbkit", *sweeps, "%ngruns", "from ngbkit.runs.selfcheck import latest, store"]
+    cells += ["print('check:', latest() and 'this one')", "store.save_history('cpu', {})"]
+    content = build_notebook(new_markdown_cell("# Runs"), *map(new_code_cell, cells))
+    nbformat.write(content, tmp_path / "notebooks" / "page.ipynb")
+    publish(tmp_path / "notebooks", tmp_path / "site", measure=measure)
+    text = (tmp_path / "site" / "page.html").read_text()
+
+    assert json.loads((recording / "run.json").read_text())["id"] in text
+    assert "beef" not in text
+    assert before == read_state(state_dir)
+    # A notebook that measures shares the locks of devices, and knows the noise of this machine.
+    assert ("check: this one" in text) == (measure == "missing")
+    journals = [path.stem for path in (state_dir / "devices").glob("cpu/*.sqlite")]
+    assert [True] * (len(sweeps) - 1) == [name in text for name in journals]
 
 
 def test_figures_show_the_recording(folder: Path, site: Path) -> None:

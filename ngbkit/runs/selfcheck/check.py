@@ -94,6 +94,7 @@ def run(
     from ngbkit.runs.selfcheck import bias, noise
 
     rounds = validation.count("rounds", rounds)
+    save: Callable[[SelfCheck], object] = store.save
     if run_id is None:
         devices = (device or options.get_device(),)
         sweep = noise.build_sweep(
@@ -109,10 +110,12 @@ def run(
         started = runs.start(sweep)
         data = started.result() if wait is None else wait(started)
         check = _assess(data, started.id, observed)
+        if started.is_replay:
+            save = _discard  # the check is of the machine that recorded it
     else:
         folder = runs.find(run_id)
         check = _assess(runs.load_dataset(folder), folder.name, None)
-    store.save(check)
+    save(check)
     if not full:
         return check
     try:
@@ -123,8 +126,12 @@ def run(
             "it, and --full measures the bias too."
         ) from None
     check = replace(check, bias=measured)
-    store.save(check)
+    save(check)
     return check
+
+
+def _discard(check: SelfCheck) -> None:
+    del check
 
 
 def _assess(data: Data, run_id: str, observed: Mapping[str, Any] | None) -> SelfCheck:

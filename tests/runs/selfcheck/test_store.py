@@ -5,9 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from selfchecks import NOISE, make
 
+from ngbkit.runs import recordings, selfcheck
 from ngbkit.runs.selfcheck import Bias, latest, report, store
+
+RECORDED = Path(__file__).parents[3] / "notebooks" / "data" / "recorded"
 
 
 def test_the_latest_check_of_a_device_is_loaded() -> None:
@@ -30,6 +34,15 @@ def test_a_check_of_another_chip_is_ignored(state_dir: Path) -> None:
     (state_dir / "selfcheck" / "cpu.json").write_text("{")
 
     assert (None, None, None) == (nothing, other_chip, latest())
+
+
+def test_a_replayed_check_is_not_stored(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is of the machine that recorded it, whose noise would widen the intervals of this one."""
+    monkeypatch.setenv(recordings.FOLDER, str(RECORDED))
+    monkeypatch.setenv(recordings.MEASURE, "never")
+
+    assert 3 == selfcheck.run(groups=3, repeats=20).quiet.groups
+    assert not (state_dir / "selfcheck").exists()
 
 
 def test_the_report_has_conclusions() -> None:
