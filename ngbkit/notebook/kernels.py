@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from ngbkit import options
 from ngbkit.cluster import devices
 from ngbkit.commands.listing import Answer
 from ngbkit.errors import MissingDependencyError, UnknownNameError, UsageError
@@ -77,6 +78,8 @@ def build_spec(label: str) -> dict[str, Any]:
         "argv": [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}", "--ext", "ngbkit"],
         "display_name": f"ngbkit on {label}",
         "language": "python",
+        # VS Code ignores provisioners (microsoft/vscode-jupyter#14172).
+        "env": {options.DEVICE: label},
         "metadata": {
             "debugger": True,
             "kernel_provisioner": {"provisioner_name": PROVISIONER, "config": {"device": label}},
@@ -112,10 +115,16 @@ def _find_installed() -> dict[str, str]:
 
 
 def _build_row(kernel: str, label: str) -> dict[str, str]:
-    listed = not label or label in devices.load()
+    manager = _spec_manager()
+    if label and label not in devices.load():
+        remark = "the devices file has no such device any more"
+    elif label and manager.get_kernel_spec(kernel).env.get(options.DEVICE) != label:
+        remark = f"an older ngbkit installed it, and in VS Code it measures on cpu: `ngbkit kernels install {label}`"
+    else:
+        remark = ""
     return {
         "kernel": kernel,
         "device": label or "any",
-        "where": _spec_manager().find_kernel_specs()[kernel],
-        "remark": "" if listed else "the devices file has no such device any more",
+        "where": manager.find_kernel_specs()[kernel],
+        "remark": remark,
     }

@@ -33,6 +33,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A Jupyter folder with the kernel in the wheel, and a devices file."""
     for name in ("JUPYTER_DATA_DIR", "JUPYTER_PATH"):
         monkeypatch.setenv(name, str(tmp_path / "jupyter"))
+    monkeypatch.setattr("jupyter_core.paths.ENV_JUPYTER_PATH", [])  # has the kernels of the Python environment
     shutil.copytree(SHIPPED, tmp_path / "jupyter" / "kernels" / "ngbkit")
     file = tmp_path / "config" / "devices.toml"
     file.parent.mkdir()
@@ -75,6 +76,17 @@ def test_kernels_are_installed_listed_and_removed(capsys: pytest.CaptureFixture[
     assert ["ngbkit"] == [row["kernel"] for row in run_kernels(capsys, "remove")]
 
 
+def test_a_kernel_of_an_older_version_has_a_remark(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its ``kernel.json`` names the device for Jupyter alone; installing it again adds the environment of VS Code."""
+    file = kernels.install("orin") / "kernel.json"
+    spec = json.loads(file.read_text())
+    del spec["env"]
+    file.write_text(json.dumps(spec))
+
+    assert "in VS Code it measures on cpu: `ngbkit kernels install orin`" in run_kernels(capsys)[1]["remark"]
+    assert "" == run_kernels(capsys, "install", "orin")[1]["remark"]
+
+
 def test_an_unknown_device_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     """The error suggests the nearest name."""
     assert 2 == cli.main(["kernels", "install", "orrin"])
@@ -85,10 +97,20 @@ def test_an_unknown_device_is_an_error(capsys: pytest.CaptureFixture[str]) -> No
         kernels.install("orrin")
 
 
-@pytest.mark.parametrize(("name", "device"), [("ngbkit", "cpu"), ("ngbkit-orin", "orin")])
-def test_a_kernel_starts_with_its_magics_and_its_device(name: str, device: str) -> None:
-    """The kernel in the wheel measures on this machine by default, the kernel of a device there."""
-    kernels.install("orin")
+@pytest.mark.parametrize(
+    ("name", "device", "provisioner"),
+    [("ngbkit", "cpu", True), ("ngbkit-orin", "orin", True), ("ngbkit-orin", "orin", False)],
+)
+def test_a_kernel_starts_with_its_magics_and_its_device(name: str, device: str, provisioner: bool) -> None:
+    """The kernel in the wheel measures on this machine by default, that of a device there, also without a provisioner.
+
+    VS Code ignores provisioners: it starts what ``kernel.json`` says, with its environment.
+    """
+    file = kernels.install("orin") / "kernel.json"
+    if not provisioner:
+        spec = json.loads(file.read_text())
+        del spec["metadata"]["kernel_provisioner"]
+        file.write_text(json.dumps(spec))
     manager = KernelManager(kernel_name=name)
     manager.start_kernel()
     try:
