@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from ngbkit import figures, optimizer, predictor, runs
     from ngbkit.api import Sweep
     from ngbkit.cluster.attach import attach
+    from ngbkit.cluster.plain_client import client
     from ngbkit.dataset import reference
     from ngbkit.dataset.merging import merge
     from ngbkit.dataset.storage import load, save
@@ -62,6 +63,7 @@ _EXPORTS = {
     "attach": ("ngbkit.cluster.attach", "attach"),
     "blocks": ("ngbkit.workloads.blocks", ""),
     "cell": ("ngbkit.workloads.cell", ""),
+    "client": ("ngbkit.cluster.plain_client", "client"),
     "figures": ("ngbkit.figures", ""),
     "forecast": ("ngbkit.predictor.forecast", ""),
     "from_module": ("ngbkit.workloads.module", "from_module"),
@@ -89,6 +91,7 @@ __all__ = [
     "attach",
     "blocks",
     "cell",
+    "client",
     "figures",
     "forecast",
     "from_module",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ngbkit.cluster.engine import Engine
 from ngbkit.cluster.safe_client import GuardedClient
@@ -11,6 +12,7 @@ from ngbkit.errors import DeviceError, UsageError
 from ngbkit.user_text import parse_json, parse_path
 
 _PORTS = ("control", "task", "mux", "iopub", "notification", "registration", "broadcast")
+Client = TypeVar("Client")
 
 
 def attach(cluster: Any, device: str = "cpu", *, target: int | None = None) -> Engine:
@@ -38,15 +40,56 @@ def attach(cluster: Any, device: str = "cpu", *, target: int | None = None) -> E
     UsageError
         Not a cluster, or one without that engine.
     """
+    client, numbers = _list_engines(cluster)
+    if target is None and len(numbers) != 1 and _is_view(cluster):
+        raise UsageError(
+            f"invalid cluster: got a view of {len(numbers)} engines; expected one engine. Name a view of one, such as "
+            f"rc[{client.ids[0]}], or attach each engine of the client to a device of its own by `target`."
+        )
+    if target is not None and target not in numbers:
+        raise UsageError(f"no engine {target} in the cluster; expected one of {', '.join(map(str, numbers))}.")
+    return Engine(device=device, view=client[numbers[0] if target is None else target])
+
+
+def attach_each(cluster: Any, devices: Sequence[str]) -> dict[str, Engine]:
+    """Use a running engine for each device, in the order of the engines; UsageError if there are too few."""
+    client, numbers = _list_engines(cluster)
+    if len(numbers) < len(devices):
+        name = cluster if isinstance(cluster, (str, Path)) else f"({type(cluster).__name__})"
+        raise UsageError(
+            f"invalid cluster {name}: got {len(numbers)} engine(s) for {len(devices)} devices; expected one for "
+            "each. Start more (`ipcluster engines`), or name fewer devices."
+        )
+    return {
+        device: Engine(device=device, view=client[number]) for device, number in zip(devices, numbers, strict=False)
+    }
+
+
+def clone(client: Any, connect: Callable[..., Client]) -> Client:
+    """Connect another client to the same cluster."""
+    config = dict(client._config)
+    # A client replaces the ports by addresses.
+    return connect({**config, **{name: int(str(config[name]).rpartition(":")[2]) for name in _PORTS}})
+
+
+def _list_engines(cluster: Any) -> tuple[GuardedClient, list[int]]:
+    """Connect to a cluster; return the client and the numbers of its engines, or those of a view."""
     client = _connect(cluster)
-    targets = getattr(cluster, "targets", None)
-    if isinstance(targets, int):
-        target = targets
     if not client.ids:
         raise DeviceError("the cluster has no engine: start one (`ipcluster engines`), then try again.")
-    if target is not None and target not in client.ids:
-        raise UsageError(f"no engine {target} in the cluster; expected one of {', '.join(map(str, client.ids))}.")
-    return Engine(device=device, view=client[client.ids[0] if target is None else target])
+    targets = cluster.targets if _is_view(cluster) else None
+    if targets is None or targets == "all":
+        return client, list(client.ids)
+    numbers = [targets] if isinstance(targets, int) else list(targets)
+    if lost := sorted(set(numbers) - set(client.ids)):
+        raise DeviceError(f"the cluster has no engine {lost[0]} any more; it has {', '.join(map(str, client.ids))}.")
+    return client, numbers
+
+
+def _is_view(cluster: Any) -> bool:
+    from ipyparallel.client.view import View
+
+    return isinstance(cluster, View)
 
 
 def _connect(cluster: Any) -> GuardedClient:
@@ -57,7 +100,7 @@ def _connect(cluster: Any) -> GuardedClient:
     if isinstance(client, GuardedClient):
         return client
     if isinstance(client, ipyparallel.Client):
-        return _clone(client)
+        return clone(client, GuardedClient)
     if not isinstance(cluster, (str, Path, ipyparallel.Cluster)):
         raise UsageError(
             f"invalid cluster: got a {type(cluster).__name__}; expected a Client, a Cluster, a view of one engine, an "
@@ -70,15 +113,12 @@ def _connect(cluster: Any) -> GuardedClient:
                 _check_connection_file(file)
                 return GuardedClient(str(file))
             cluster = ipyparallel.Cluster.from_file(cluster_id=str(cluster))
-        client = cluster.connect_client_sync()
+        # `Cluster.connect_client_sync` would connect a client that binds ``%px``.
+        return GuardedClient(profile_dir=cluster.profile_dir, cluster_id=cluster.cluster_id)
     except (OSError, TimeoutError) as error:
         raise DeviceError(
             f"the cluster {cluster} does not answer: {error}. Is it running? (`ipcluster list`)"
         ) from error
-    try:
-        return _clone(client)
-    finally:
-        client.close()
 
 
 def _check_connection_file(path: Path) -> None:
@@ -94,10 +134,3 @@ def _check_connection_file(path: Path) -> None:
             f"invalid connection file {path}: {problem}. Name the ipcontroller-client.json of a running cluster, "
             "or its id (`ipcluster list`)."
         )
-
-
-def _clone(client: Any) -> GuardedClient:
-    """Connect another client to the same cluster."""
-    config = dict(client._config)
-    # A client replaces the ports by addresses.
-    return GuardedClient({**config, **{name: int(str(config[name]).rpartition(":")[2]) for name in _PORTS}})

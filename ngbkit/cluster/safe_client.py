@@ -36,6 +36,9 @@ class GuardedClient(ipyparallel.Client):  # type: ignore[misc]
         self._ngbkit_lock = threading.Lock()
         super().__init__(*arguments, **settings)
 
+    def activate(self, targets: Any = "all", suffix: str = "") -> None:
+        """Bind no magics: ipyparallel's first client in IPython binds ``%px``, which is for the user's own clusters."""
+
     def events(self, msg_id: str) -> Events:
         """Return the queue of a call's events, including those that have already arrived."""
         with self._ngbkit_lock:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ngbkit.api import Sweep
 from ngbkit.errors import UnknownNameError, UsageError
@@ -25,7 +25,8 @@ CLUSTER = argument(
     "--cluster",
     metavar="ID",
     completes="path",
-    help="measure on the engines of a running ipyparallel cluster: its id, or its connection file",
+    help="measure on the engines of a running ipyparallel cluster: its id, its connection file, or "
+    "$rc in a notebook, for a variable with a client, a cluster or a view",
 )
 WORKLOADS, *_OPTIONS = arguments_of(Sweep)
 SWEEP: tuple[Argument, ...] = (*_OPTIONS, CLUSTER)
@@ -110,7 +111,7 @@ def to_sweep(args: argparse.Namespace, workloads: Iterable[str | Workload] | Non
     keywords = parse_options(Sweep, args)
     keywords["workloads"] = keywords.get("workloads", []) if workloads is None else list(workloads)
     sweep = Sweep(**keywords)
-    if not args.cluster:
+    if args.cluster in (None, ""):
         from ngbkit.cluster import devices
 
         devices.check(sweep.devices)
@@ -122,18 +123,10 @@ def to_run(sweep: Sweep, args: argparse.Namespace) -> Run:
     return sweep.start(budget=args.budget, predictor=args.predictor, engines=to_engines(args.cluster, sweep.devices))
 
 
-def to_engines(cluster: str | None, devices: Sequence[str]) -> dict[str, Engine]:
+def to_engines(cluster: Any, devices: Sequence[str]) -> dict[str, Engine]:
     """An engine of the user's own cluster for each device; none where no cluster is named."""
-    if not cluster:
+    if cluster is None or cluster == "":
         return {}
-    from ngbkit.cluster.attach import attach
+    from ngbkit.cluster.attach import attach_each
 
-    first = attach(cluster, devices[0])
-    client = first.view.client
-    if len(client.ids) < len(devices):
-        raise UsageError(
-            f"invalid cluster {cluster}: got {len(client.ids)} engine(s) for {len(devices)} devices; expected one for "
-            "each. Start more (`ipcluster engines`), or name fewer devices."
-        )
-    others = zip(devices[1:], client.ids[1:], strict=False)
-    return {devices[0]: first, **{device: attach(client, device, target=number) for device, number in others}}
+    return attach_each(cluster, devices)

@@ -282,6 +282,8 @@ class Benchmarks(Magics):
         if {"-h", "--help"} & {*words}:
             raise _HelpRequested(magic.__doc__)
         args = arguments.parse(magic.parser, [self._expand(word) for word in words])
+        if isinstance(cluster := getattr(args, "cluster", None), str):
+            args.cluster = self._find_cluster(cluster)
         out = getattr(args, "out", None)
         if out is not None and not out.isidentifier():
             raise UsageError(
@@ -298,9 +300,17 @@ class Benchmarks(Magics):
             if name not in self._user_ns:
                 return match[0]
             value = self._user_ns[name]
+            if _is_cluster(value):
+                return match[0]  # `_find_cluster` replaces it by the object
             return ",".join(map(str, value)) if isinstance(value, (list, tuple, range)) else str(value)
 
         return _VARIABLE.sub(fill, word)
+
+    def _find_cluster(self, word: str) -> Any:
+        """Find the ipyparallel client, cluster or view in the variable that a word names; the word itself if none."""
+        match = _VARIABLE.fullmatch(word)
+        value = self._user_ns.get(match[1] or match[2]) if match else None
+        return value if _is_cluster(value) else word
 
     def _to_workload(self, word: str, args: argparse.Namespace) -> str | Workload:
         return modules.to_workload(word, self._user_ns, args) if word in modules.find(self._user_ns) else word
@@ -330,6 +340,11 @@ class Benchmarks(Magics):
         if name is not None:
             self._user_ns[name] = data
         return data
+
+
+def _is_cluster(value: object) -> bool:
+    """Whether a value is of a class of ipyparallel, or of a class derived from one."""
+    return any(kind.__module__.partition(".")[0] == "ipyparallel" for kind in type(value).__mro__)
 
 
 def _to_listing(answer: listing.Answer) -> Listing:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from IPython.core.magic_arguments import MagicArgumentParser
@@ -219,15 +217,17 @@ def test_a_word_too_many_is_refused() -> None:
 
 def test_each_device_gets_an_engine_of_the_users_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     """In the order of the engines; without a cluster there is none."""
-    client = SimpleNamespace(ids=[4, 7])
 
-    def attach(cluster: Any, device: str, *, target: int | None = None) -> SimpleNamespace:
-        return SimpleNamespace(view=SimpleNamespace(client=client), device=device, target=target)
+    class Client:
+        ids = (4, 7)
 
-    monkeypatch.setattr("ngbkit.cluster.attach.attach", attach)
+        def __getitem__(self, number: int) -> int:
+            return number
+
+    monkeypatch.setattr("ngbkit.cluster.attach._connect", lambda _: Client())
     result = arguments.to_engines("mine", ["a", "b"])
 
-    assert {"a": None, "b": 7} == {label: engine.target for label, engine in result.items()}
+    assert {"a": 4, "b": 7} == {label: engine.view for label, engine in result.items()}
     assert {} == arguments.to_engines(None, ["a"])
     with pytest.raises(UsageError, match="got 2 engine"):
         arguments.to_engines("mine", ["a", "b", "c"])
