@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 from xml.etree import ElementTree
 
+import numpy as np
 import vl_convert
+import xarray as xr
 
 from ngbkit.api import Sweep
 from ngbkit.dataset import assembly as datasets
@@ -46,6 +49,29 @@ def unlike(sweep: Sweep, compiler: str) -> Data:
         for trial, record in zip(sweep.trials(), synthetic.make_records(sweep), strict=True)
     ]
     return datasets.assemble(sweep, records)
+
+
+def flipping() -> xr.Dataset:
+    """Two networks whose order reverses between two compilers, and one that is the slowest in both."""
+    data = measured(*map(network, "abc"), batch_sizes=[1])
+    times = {"a": (2.0, 2.2), "b": (3.0, 1.0), "c": (9.0, 8.0)}
+    noise = np.random.default_rng(0).normal(1, 0.01, data["latency"].shape)
+    latency = data["latency"].copy(data=noise)
+    for name, pair in times.items():
+        for compiler, seconds in zip(("identity", "openvino"), pair, strict=True):
+            latency.loc[{"workload": name, "compiler": compiler}] *= seconds
+    return data.assign(latency=latency, throughput=1 / latency.median("repeat")).drop_vars(
+        ["anchor_latency", "anchor_round"], errors="ignore"
+    )
+
+
+def roofed() -> xr.Dataset:
+    """A dataset with the operations of its networks and the peaks of its device."""
+    data = measured(*map(network, "ab"))
+    facts = {"macs": 1e9, "weight_bytes": 4e7, "input_bytes": 6e5, "output_bytes": 4e3}
+    peaks = {"cpu": {"peaks": {"flops": 1e12, "bytes_per_s": 2e10}}}
+    coords = {name: ("workload", [value, value]) for name, value in facts.items()}
+    return data.assign_coords(coords).assign_attrs(environments=json.dumps(peaks))
 
 
 class Spec:

@@ -1,11 +1,9 @@
 """Figures of other kinds: heat maps, reversals, break-even, samples, rounds, statuses, rooflines."""
 
-import json
-
 import numpy as np
 import pytest
 import xarray as xr
-from drawn import Spec, crashing, measured, network, sweep
+from drawn import Spec, crashing, flipping, measured, network, roofed, sweep
 
 from ngbkit import figures, metrics
 from ngbkit.dataset import synthetic
@@ -38,20 +36,6 @@ def test_a_heatmap_needs_widths():
     """The error reports the factors of the sweep."""
     with pytest.raises(MetricError, match="the sweep varies depth"):
         figures.heatmap(measured(network("block", depth=(1, 2))))
-
-
-def flipping():
-    """Two networks whose order reverses between two compilers, and one that is the slowest in both."""
-    data = measured(*map(network, "abc"), batch_sizes=[1])
-    times = {"a": (2.0, 2.2), "b": (3.0, 1.0), "c": (9.0, 8.0)}
-    noise = np.random.default_rng(0).normal(1, 0.01, data["latency"].shape)
-    latency = data["latency"].copy(data=noise)
-    for name, pair in times.items():
-        for compiler, seconds in zip(("identity", "openvino"), pair, strict=True):
-            latency.loc[{"workload": name, "compiler": compiler}] *= seconds
-    return data.assign(latency=latency, throughput=1 / latency.median("repeat")).drop_vars(
-        ["anchor_latency", "anchor_round"], errors="ignore"
-    )
 
 
 def test_pairs_that_change_places_are_drawn_with_both_ends():
@@ -191,15 +175,6 @@ def test_a_status_is_read_on_its_colour():
         theme.choose_ink(colour) for colour in ("#FFFFFF", "#332288", "#E69F00")
     ]
     assert set(theme.STATUS_WORDS) == set(theme.STATUS_COLOURS)
-
-
-def roofed():
-    """A dataset with the operations of its networks and the peaks of its device."""
-    data = measured(*map(network, "ab"))
-    facts = {"macs": 1e9, "weight_bytes": 4e7, "input_bytes": 6e5, "output_bytes": 4e3}
-    peaks = {"cpu": {"peaks": {"flops": 1e12, "bytes_per_s": 2e10}}}
-    coords = {name: ("workload", [value, value]) for name, value in facts.items()}
-    return data.assign_coords(coords).assign_attrs(environments=json.dumps(peaks))
 
 
 def test_the_roof_is_the_devices_own():

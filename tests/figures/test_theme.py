@@ -1,8 +1,10 @@
 """Colours and dashes of compilers."""
 
 import pytest
+import vl_convert
+from drawn import flipping, measured, network, roofed
 
-from ngbkit import registry
+from ngbkit import figures, registry
 from ngbkit.figures import theme
 
 
@@ -44,7 +46,17 @@ def test_options_change_the_dash_and_not_the_colour():
     assert 3 == len({tuple(dash) for dash in theme.assign_dashes(labels).values()})
 
 
-@pytest.mark.parametrize("guide", ["axis", "header", "legend"])
-def test_every_guide_has_colours_of_its_own(guide):
-    """A dark theme of Jupyter draws the others in white, on the white background of the figure."""
-    assert {theme.CONFIG[guide][name] for name in ("labelColor", "titleColor")}.isdisjoint({"white", theme.BACKGROUND})
+@pytest.fixture(scope="module")
+def blocks():
+    return measured(network("block", width=(8, 16), depth=(1, 2)))
+
+
+@pytest.mark.parametrize("name", sorted(set(figures.__all__) - {"save"}))
+def test_a_figure_looks_the_same_in_a_dark_notebook(name, blocks):
+    """JupyterLab merges its dark theme below that of the figure, which leaves nothing to it."""
+    data = {"reversals": flipping, "roofline": roofed}.get(name, lambda: blocks)()
+    spec = getattr(figures, name)(data).to_dict()
+
+    light, dark = (vl_convert.vegalite_to_png(spec, theme=theme) for theme in (None, "dark"))
+
+    assert light == dark
