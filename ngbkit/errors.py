@@ -18,14 +18,26 @@ Every message reports the value received, the valid values and the next step. No
 from __future__ import annotations
 
 import difflib
+import itertools
+import traceback
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from types import MappingProxyType
 
+_PACKAGE = Path(__file__).parent
+_LIBRARIES = frozenset({"site-packages", "dist-packages"})
 _LISTED = 12  # An error lists at most this many valid names.
 
 
 class NgbkitError(Exception):
-    """The root of every error that ngbkit raises on purpose."""
+    """The root of every error that ngbkit raises on purpose; a notebook shows it with the user's line alone."""
+
+    def _render_traceback_(self) -> list[str]:
+        """Render the error for IPython, which would show ten lines of each frame, most of them ngbkit's own."""
+        own: str = getattr(self, "traceback", "")
+        frame = _find_user_frame(traceback.extract_tb(self.__traceback__))
+        line = [f"line {frame.lineno}: {frame.line}"] if frame and frame.line else []
+        return [*own.splitlines(), *line, f"{type(self).__name__}: {self}"]
 
 
 class UsageError(NgbkitError, ValueError):
@@ -136,6 +148,12 @@ class DeviceError(NgbkitError):
 
 class MetricError(NgbkitError, ValueError):
     """A metric lacks the trial that it is relative to; the message names the trial to add."""
+
+
+def _find_user_frame(frames: Iterable[traceback.FrameSummary]) -> traceback.FrameSummary | None:
+    """The last frame of the user's code before ngbkit was called."""
+    callers = itertools.takewhile(lambda frame: not Path(frame.filename).is_relative_to(_PACKAGE), frames)
+    return next((frame for frame in reversed(list(callers)) if _LIBRARIES.isdisjoint(Path(frame.filename).parts)), None)
 
 
 def find_nearest(name: str, choices: Iterable[str], limit: int = 3) -> list[str]:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ngbkit import metrics
 from ngbkit.dataset.long_form import list_factors
 from ngbkit.dataset.storage import Data
-from ngbkit.errors import MetricError
-from ngbkit.figures import captions, lines, marks, provenance, rows
+from ngbkit.figures import captions, lines, marks, provenance, rows, theme
 
 if TYPE_CHECKING:
     import altair as alt
@@ -30,7 +29,8 @@ def reversals(
 ) -> alt.FacetChart:
     """Pairs of networks whose order by throughput differs between two columns (the paper's figure 1).
 
-    One panel per pair, with the two columns in which both leads are largest.
+    One panel per pair, with the two columns in which both leads are largest; without a pair, an empty panel that says
+    so.
 
     Parameters
     ----------
@@ -47,8 +47,6 @@ def reversals(
 
     Raises
     ------
-    MetricError
-        No pair is reversed with that probability.
     UnknownNameError, UsageError
         As for `throughput`.
     """
@@ -59,11 +57,9 @@ def reversals(
     reversed_pairs = metrics.reversals(data, probability=probability, unlike="mask", untuned=untuned)
     trials = _Trials.of(rates, list_factors(data))
     pairs = _select_pairs(reversed_pairs, trials)
+    text = "Rank reversals: throughput (samples/s)"
     if not pairs:
-        raise MetricError(
-            f"no two of these networks reverse their order with a probability of at least {probability:g}. "
-            "Lower `probability`, or compare more networks, compilers or devices."
-        )
+        return lines.finish(_draw_none(probability), captions.build_title(text, data, rates))
     frame = pd.DataFrame([point for pair in pairs[:PAIRS] for point in _build_panel(pair, trials)])
     panels = list(dict.fromkeys(frame["panel"]))
     x = alt.X("column:N", title=None, sort=None, axis=alt.Axis(labelAngle=0, labelLimit=140, ticks=False))
@@ -90,8 +86,21 @@ def reversals(
     grid: alt.FacetChart = chart.facet(facet=facet, columns=min(3, len(panels)), spacing=spacing)
     grid = grid.resolve_scale(y="independent", x="independent")
     remarks = [f"{len(pairs) - PAIRS} more pairs are not drawn"] if len(pairs) > PAIRS else []
-    title = captions.build_title("Rank reversals: throughput (samples/s)", data, rates, remarks)
-    return lines.finish(grid, title)
+    return lines.finish(grid, captions.build_title(text, data, rates, remarks))
+
+
+def _draw_none(probability: float) -> alt.FacetChart:
+    """An empty panel: that no order reverses is a result, and later cells run on."""
+    import altair as alt
+    import pandas as pd
+
+    reason = f"No two of these networks reverse their order with a probability of at least {probability:g}."
+    frame = pd.DataFrame({"panel": ["no reversal"], "reason": [reason]})
+    text = alt.Chart(marks.inline(frame), width=3 * _WIDTH, height=_HEIGHT // 3)
+    text = text.mark_text(align="left", baseline="middle", fontSize=12, color=theme.BLACK)
+    text = text.encode(alt.Text("reason:N"), alt.XValue(0), alt.YValue(_HEIGHT // 6))
+    chart: alt.FacetChart = text.facet(facet=alt.Facet("panel:N", title=None, header=lines.HEADER), columns=1)
+    return chart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
