@@ -34,10 +34,10 @@ class NgbkitError(Exception):
 
     def _render_traceback_(self) -> list[str]:
         """Render the error for IPython, which would show ten lines of each frame, most of them ngbkit's own."""
-        own: str = getattr(self, "traceback", "")
+        block: str = getattr(self, "traceback", "")
         frame = _find_user_frame(traceback.extract_tb(self.__traceback__))
         line = [f"line {frame.lineno}: {frame.line}"] if frame and frame.line else []
-        return [*own.splitlines(), *line, f"{type(self).__name__}: {self}"]
+        return [*block.splitlines(), *line, f"{type(self).__name__}: {self}"]
 
 
 class UsageError(NgbkitError, ValueError):

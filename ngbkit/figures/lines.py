@@ -69,7 +69,9 @@ def draw(spec: Lines) -> tuple[alt.FacetChart, list[str]]:
         bounds="flush",
         spacing={"row": 74, "column": 52},
     )
-    return chart.resolve_scale(y="independent").resolve_axis(x="independent"), remarks
+    # Networks have throughputs of their own; compilers are compared, and those of one network on one axis.
+    chart = chart.resolve_scale(y="independent" if spec.by == "network" else "shared")
+    return chart.resolve_axis(x="independent"), remarks
 
 
 def describe_omitted(panels: Sequence[str], kind: str = "panels") -> list[str]:
@@ -86,7 +88,10 @@ def _build_layers(spec: Lines, frame: pd.DataFrame, look: marks.Look) -> list[al
 
     x = _build_x(spec, frame)
     scale = _build_scale(spec, frame)
-    y = alt.Y("value:Q", title=None, scale=scale, axis=alt.Axis(tickCount=5, labelExpr=_NUMBER))
+    y, low = (
+        alt.Y(f"{name}:Q", title=spec.value, scale=scale, axis=alt.Axis(tickCount=5, labelExpr=_NUMBER))
+        for name in ("value", "low")
+    )
     labels = ["network:N", "compiler:N", f"{spec.x}:Q"]
     tooltip: list[Any] = [*labels, alt.Tooltip("value:Q", title=spec.value, format=".4~g")]
     tooltip += [*(alt.Tooltip(f"{name}:Q", format=".4~g") for name in ("low", "high")), "samples:Q"]
@@ -100,7 +105,7 @@ def _build_layers(spec: Lines, frame: pd.DataFrame, look: marks.Look) -> list[al
         interval = measured.mark_rule(strokeWidth=1.5, opacity=0.55)
         if dense:
             interval = base.mark_area(opacity=0.18, invalid="break-paths-filter-domains")
-        layers.append(interval.encode(alt.Y("low:Q", title=None, scale=scale), alt.Y2("high:Q")))
+        layers.append(interval.encode(low, alt.Y2("high:Q")))
     layers.append(base.mark_line(strokeWidth=2, invalid="break-paths-filter-domains").encode(y, look.encode_dash()))
     if not dense:
         layers += [points.encode(y, tooltip=tooltip) for points in marks.draw_points(measured, frame, size=34)]
@@ -134,14 +139,15 @@ def _build_scale(spec: Lines, frame: pd.DataFrame) -> alt.Scale:
     # The marks of trials without a result are below the values.
     places = int(frame["place"].max()) + 1
     extent = [_HEIGHT - (_STEP * places + _FOOT - 3 if places else 0), 0]
-    if needs_log_axis(frame, spec.by):
+    if needs_log_axis(frame, spec.by if spec.by == "network" else None):
         return alt.Scale(type="log", nice=False, padding=10, range=extent)
-    return alt.Scale(zero=spec.zero, nice=True, padding=0 if spec.zero else 8, range=extent)
+    # Padding could extend the axis of positive values below zero; a round end never does.
+    return alt.Scale(zero=spec.zero, nice=True, padding=0, range=extent)
 
 
-def needs_log_axis(frame: pd.DataFrame, panel: str, column: str = "value") -> bool:
-    """Whether the values of any panel differ by so much that only a logarithmic axis shows them all."""
-    positive = frame[frame[column] > 0].groupby(panel, sort=False)[column]
+def needs_log_axis(frame: pd.DataFrame, panel: str | None, column: str = "value") -> bool:
+    """Whether the values of any panel, or of all if they share an axis, differ too much for a linear axis."""
+    positive = frame[frame[column] > 0].groupby(panel or (lambda _: 0), sort=False)[column]
     return bool((positive.max() > LOG_FROM * positive.min()).any())
 
 
