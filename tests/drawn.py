@@ -104,6 +104,11 @@ class Spec:
         root = ElementTree.fromstring(vl_convert.vegalite_to_svg(self.spec))
         return {element.text or "" for element in root.iter("{http://www.w3.org/2000/svg}text")}
 
+    def items(self, mark: str) -> list[dict[str, Any]]:
+        """Every mark of a kind as it is drawn (``"rule"``, ``"symbol"``), with its place in pixels of its panel."""
+        scene = vl_convert.vegalite_to_scenegraph(self.spec)["scenegraph"]
+        return [item for part in _walk_scene(scene) if part.get("marktype") == mark for item in part["items"]]
+
     def _data(self, spec: dict[str, Any]) -> Iterator[str]:
         yield from spec.get("datasets", {}).values()
         for part in _walk(spec):
@@ -116,6 +121,12 @@ def _walk(spec: dict[str, Any]) -> Iterator[dict[str, Any]]:
     nested = spec.get("spec")
     for part in [*([nested] if nested else []), *(part for key in _PARTS for part in spec.get(key, []))]:
         yield from _walk(part)
+
+
+def _walk_scene(part: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield part
+    for item in part.get("items", []):
+        yield from _walk_scene(item)
 
 
 _PARTS = ("layer", "concat", "hconcat", "vconcat")

@@ -27,7 +27,9 @@ LOG_FROM = 50
 DENSE = 2000
 """A figure of more trials has lines without marks, and bands as intervals."""
 
-_WIDTH, _HEIGHT = 200, 140
+# A panel is narrower where its row would be wider than a page of a notebook.
+_WIDTH, _ROW_WIDTH, _HEIGHT = 200, 1000, 140
+_GAP = 64
 _FOOT, _STEP = 7, 11
 # So that 0.5 is not formatted as 500m.
 _NUMBER = "abs(datum.value) < 1000 ? format(datum.value, '~r') : format(datum.value, '.3~s')"
@@ -62,12 +64,13 @@ def draw(spec: Lines) -> tuple[alt.FacetChart, list[str]]:
     names += [] if frame["settled"].all() else ["settled"]
     names += [] if len(frame) > DENSE else ["samples"]
     layers = _build_layers(spec, frame, look)
+    width = min(_WIDTH, _ROW_WIDTH // columns - _GAP)
     # Panels are aligned by their own edges, whatever space their axes need; the spacing is for those.
-    chart = alt.layer(*layers, data=marks.inline(frame[names]), width=_WIDTH, height=_HEIGHT).facet(
+    chart = alt.layer(*layers, data=marks.inline(frame[names]), width=width, height=_HEIGHT).facet(
         facet=alt.Facet(f"{spec.by}:N", title=None, sort=panels[:PANELS], header=HEADER),
         columns=columns,
         bounds="flush",
-        spacing={"row": 74, "column": 52},
+        spacing={"row": 74, "column": _GAP},
     )
     # Networks have throughputs of their own; compilers are compared, and those of one network on one axis.
     chart = chart.resolve_scale(y="independent" if spec.by == "network" else "shared")
@@ -98,17 +101,20 @@ def _build_layers(spec: Lines, frame: pd.DataFrame, look: marks.Look) -> list[al
     base = alt.Chart().encode(x, look.encode_colour())
     measured = base.transform_filter("isValid(datum.value)")
     dense = len(frame) > DENSE
+    # Intervals at one x would cover each other; areas and the lines through them need no such space.
+    shift = {} if dense else {"xOffset": look.dodge()}
     layers: list[Any] = []
     if spec.reference is not None:
         layers.append(alt.Chart().mark_rule(color="#999999", strokeDash=[2, 2]).encode(y=alt.datum(spec.reference)))
     if frame["low"].notna().any():
-        interval = measured.mark_rule(strokeWidth=1.5, opacity=0.55)
+        interval = measured.mark_rule(strokeWidth=1.5, opacity=0.55, **shift)
         if dense:
             interval = base.mark_area(opacity=0.18, invalid="break-paths-filter-domains")
         layers.append(interval.encode(low, alt.Y2("high:Q")))
-    layers.append(base.mark_line(strokeWidth=2, invalid="break-paths-filter-domains").encode(y, look.encode_dash()))
+    line = base.mark_line(strokeWidth=2, invalid="break-paths-filter-domains", **shift)
+    layers.append(line.encode(y, look.encode_dash()))
     if not dense:
-        layers += [points.encode(y, tooltip=tooltip) for points in marks.draw_points(measured, frame, size=34)]
+        layers += [points.encode(y, tooltip=tooltip) for points in marks.draw_points(measured, frame, size=34, **shift)]
     elif not frame["settled"].all():
         _, hollow = marks.draw_points(measured, frame, size=34)
         layers.append(hollow.encode(y, tooltip=tooltip))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
 
 REASON_COLOUR = "#B3261E"
 """The colour of the text that explains a missing value."""
+
+# Between the intervals of two lines at one x, and of the first and the last, in pixels.
+_STEP, _SPREAD = 3.0, 16.0
 
 _DIGITS = "%.6g"
 
@@ -37,7 +41,7 @@ def inline(frame: pd.DataFrame) -> alt.InlineData:
 class Look:
     """The encodings that distinguish the lines and the failure statuses of a figure."""
 
-    labels: Sequence[str]  # of the lines, in the order of the legend
+    labels: list[str]  # of the lines, in the order of the legend
     statuses: Sequence[str]  # of trials without a result
     series: str = "compiler"  # a line per "compiler" or per "network"
 
@@ -59,6 +63,14 @@ class Look:
             legend = alt.Legend(symbolType=symbol, symbolStrokeWidth=3, symbolSize=200, symbolOpacity=1)
         return alt.Color(f"{self.series}:N", scale=scale, title=self.series, **{"legend": legend, **options})
 
+    def dodge(self) -> alt.ExprRef:
+        """Shift the marks of each line by its own number of pixels, so that intervals at one x stand side by side."""
+        import altair as alt
+
+        step = min(_STEP, _SPREAD / max(1, len(self.labels) - 1))
+        middle = (len(self.labels) - 1) / 2
+        return alt.ExprRef(f"{step:.2g} * (indexof({json.dumps(self.labels)}, datum.{self.series}) - {middle})")
+
     def encode_dash(self) -> alt.StrokeDash:
         """Encode one dash per set of options of a compiler; for networks, a new dash when their colours repeat."""
         import altair as alt
@@ -75,12 +87,14 @@ class Look:
         return alt.Shape("status:N", scale=scale, title="no result")
 
 
-def draw_points(base: alt.Chart, frame: pd.DataFrame, *, size: int, opacity: float = 1.0) -> list[alt.Chart]:
+def draw_points(
+    base: alt.Chart, frame: pd.DataFrame, *, size: int, opacity: float = 1.0, **options: Any
+) -> list[alt.Chart]:
     """Draw a circle for each row, hollow where it is not settled; `base` has the column ``settled`` unless all are."""
     if frame["settled"].all():
-        return [base.mark_circle(size=size, opacity=opacity)]
-    hollow = base.transform_filter("!datum.settled").mark_point(size=size, opacity=1, fill=theme.BACKGROUND)
-    return [base.transform_filter("datum.settled").mark_circle(size=size, opacity=opacity), hollow]
+        return [base.mark_circle(size=size, opacity=opacity, **options)]
+    hollow = base.transform_filter("!datum.settled").mark_point(size=size, opacity=1, fill=theme.BACKGROUND, **options)
+    return [base.transform_filter("datum.settled").mark_circle(size=size, opacity=opacity, **options), hollow]
 
 
 def drop_settled(frame: pd.DataFrame) -> pd.DataFrame:

@@ -1,6 +1,9 @@
 """Figures with one panel per network and one line per compiler: throughput, speed-up, ASE, BSR, depth, CPU use."""
 
+from xml.etree import ElementTree
+
 import pytest
+import vl_convert
 from drawn import Spec, crashing, measured, network, sweep, unlike
 
 from ngbkit import figures
@@ -169,3 +172,47 @@ def test_panels_are_by_network_or_by_compiler():
     """The error lists the valid values."""
     with pytest.raises(UsageError, match=r"invalid by='device'; expected one of 'network', 'compiler'"):
         figures.throughput(measured(), by="device")
+
+
+def test_panels_by_compiler_share_an_axis():
+    """The compilers are what is compared; a panel per network has an axis of its own."""
+    data = measured(*map(network, "ab"))
+    values = {by: Spec(figures.throughput(data, by=by)).spec["resolve"]["scale"]["y"] for by in ("network", "compiler")}
+
+    assert {"network": "independent", "compiler": "shared"} == values
+
+
+@pytest.mark.parametrize(
+    ("name", "title"),
+    [("throughput", "throughput (samples/s)"), ("speedup", "speed-up over identity"), ("ase", "ASE"), ("bsr", "BSR")],
+)
+def test_the_y_axis_has_a_title(name, title):
+    """A panel alone says what it shows."""
+    assert title in Spec(FIGURES[name](measured())).texts()
+
+
+def test_intervals_at_one_x_do_not_cover_each_other():
+    """The marks of each compiler are shifted by some pixels of their own, and its interval goes through its mark."""
+    spec = Spec(figures.throughput(measured(compilers=["identity", "openvino", "tvm"], batch_sizes=[1])))
+
+    points = {item["x"] for item in spec.items("symbol") if item.get("size") == 34}
+    intervals = {item["x"] for item in spec.items("rule") if item.get("opacity") == 0.55}
+    assert 3 == len(points)
+    assert points == intervals
+
+
+def test_the_axis_of_positive_values_does_not_go_below_zero():
+    """A speed-up cannot be negative, however close to zero it is."""
+    data = measured(network("block", depth=(1, 2)), batch_sizes=[1])
+    slow = (data["compiler"] == "openvino") & (data["depth"] == 1)
+    data = data.assign(latency=data["latency"] * (1 + 30 * slow))
+
+    assert not any(text.startswith(("-", "\N{MINUS SIGN}")) for text in Spec(figures.depth(data)).texts())
+
+
+def test_a_row_of_panels_fits_on_the_page_of_a_notebook():
+    """Five panels are narrower than three, so that nothing is cut off in a window of 1,400 pixels."""
+    networks = [network(name * 3) for name in "abcde"]
+    svg = ElementTree.fromstring(vl_convert.vegalite_to_svg(Spec(figures.throughput(measured(*networks))).spec))
+
+    assert float(svg.get("width")) < 1150
