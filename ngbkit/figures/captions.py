@@ -30,16 +30,19 @@ def build_title(
     *,
     against: Iterable[str] = (),
     baseline: str = BASELINE,
+    ci: float | None = None,
 ) -> alt.TitleParams:
     """The title of a figure; its subtitle has the provenance and the remarks, one per line.
 
     `frame` holds the rows of the figure; `against` names the dims along which columns are compared
-    (``"compiler"``, ``"batch_size"``), for a remark on each column that is not.
+    (``"compiler"``, ``"batch_size"``), for a remark on each column that is not. `ci` is the probability that the drawn
+    intervals cover.
     """
     import altair as alt
 
     lines = [
         describe_provenance(data, frame),
+        *([f"bars: {100 * ci:g} % intervals"] if ci is not None and frame["low"].notna().any() else []),
         *remarks,
         *(["synthetic: nothing was measured"] if data.attrs.get("synthetic") else []),
         *contracts.list_uncompared(data, against, baseline=baseline),

@@ -90,11 +90,26 @@ class Look:
 def draw_points(
     base: alt.Chart, frame: pd.DataFrame, *, size: int, opacity: float = 1.0, **options: Any
 ) -> list[alt.Chart]:
-    """Draw a circle for each row, hollow where it is not settled; `base` has the column ``settled`` unless all are."""
+    """Draw a mark for each row, a circle unless `base` encodes a shape, hollow where it is not settled.
+
+    `base` has the column ``settled`` unless all rows are.
+    """
     if frame["settled"].all():
-        return [base.mark_circle(size=size, opacity=opacity, **options)]
+        return [base.mark_point(filled=True, size=size, opacity=opacity, **options)]
     hollow = base.transform_filter("!datum.settled").mark_point(size=size, opacity=1, fill=theme.BACKGROUND, **options)
-    return [base.transform_filter("datum.settled").mark_circle(size=size, opacity=opacity, **options), hollow]
+    filled = base.transform_filter("datum.settled").mark_point(filled=True, size=size, opacity=opacity, **options)
+    return [filled, hollow]
+
+
+def encode_networks(frame: pd.DataFrame) -> tuple[alt.Shape | alt.ShapeValue, list[str]]:
+    """Encode one shape per network, if there are enough shapes; otherwise a remark points to the tooltips."""
+    import altair as alt
+
+    networks = list(dict.fromkeys(frame["network"]))
+    if len(networks) > len(theme.NETWORK_SHAPES):
+        return alt.ShapeValue("circle"), [f"{len(networks)} networks: the tooltip of a mark names its own"]
+    scale = alt.Scale(domain=networks, range=list(theme.NETWORK_SHAPES[: len(networks)]))
+    return alt.Shape("network:N", scale=scale, title="network"), []
 
 
 def drop_settled(frame: pd.DataFrame) -> pd.DataFrame:

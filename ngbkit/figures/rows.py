@@ -110,6 +110,20 @@ def require_factor(factor: str, values: Values, figure: str, example: str) -> Va
     return compute
 
 
+def require_batch_sizes(values: Values, figure: str) -> Values:
+    """Draw only nodes with two batch sizes: the efficiency of one alone is 1 by definition."""
+
+    def compute(node: xr.Dataset) -> xr.Dataset:
+        if node.sizes["batch_size"] < 2:
+            raise MetricError(
+                f"{figure}() compares batch sizes, and the sweep has only {int(node['batch_size'][0])}. "
+                "Add another, such as -b 1,8."
+            )
+        return values(node)
+
+    return compute
+
+
 def drop_baseline(frame: pd.DataFrame, baseline: str = BASELINE) -> pd.DataFrame:
     """The rows of the compilers that are compared with the baseline, whose own value is 1 by definition."""
     compared = frame[frame["compiler"] != baseline]

@@ -39,6 +39,9 @@ STATUS_SHAPES = {
 }
 """By the status of a trial without a result."""
 
+NETWORK_SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-left", "triangle-right", "stroke")
+"""The shapes of networks, in order, where colours distinguish compilers."""
+
 STATUS_WORDS = {
     "ok": "ok",
     "pending": "…",

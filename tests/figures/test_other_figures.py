@@ -1,7 +1,10 @@
 """Figures of other kinds: heat maps, reversals, break-even, samples, rounds, statuses, rooflines."""
 
+import json
+
 import numpy as np
 import pytest
+import vl_convert
 import xarray as xr
 from drawn import Spec, crashing, flipping, measured, network, roofed, sweep
 
@@ -250,3 +253,60 @@ def test_samples_that_estimates_leave_out_are_pale():
     assert float(others.median()) == pytest.approx(trial["median"], rel=1e-4)
     assert trial["p95"] < 10 * trial["p5"]
     assert "unused" not in {row["kind"] for row in Spec(figures.latency(disturb(data, batch_size=1))).rows}
+
+
+def test_a_heatmap_of_one_batch_size_is_an_error():
+    """Every cell would be 1 by definition; the error says what to add."""
+    with pytest.raises(
+        MetricError, match=r"compares batch sizes, and the sweep has only 1\. Add another, such as -b 1,8"
+    ):
+        figures.heatmap(measured(network("block", width=(8, 16)), batch_sizes=[1]))
+
+
+@pytest.mark.parametrize(("draw", "data"), [(figures.break_even, flipping), (figures.roofline, roofed)])
+def test_a_mark_shows_its_network(draw, data):
+    """Colours are of compilers, shapes of networks, and the legend has both."""
+    spec = Spec(draw(data()))
+
+    assert {"network", "compiler", "a", "b"} <= spec.texts()
+    shapes = spec.scales("shape")[0]
+    assert list(theme.NETWORK_SHAPES[: len(shapes["domain"])]) == shapes["range"]
+
+
+def test_more_networks_than_shapes_are_in_the_tooltips():
+    """The subtitle says where the network of a mark is."""
+    spec = Spec(figures.break_even(measured(*map(network, "abcdefghi"))))
+
+    assert "9 networks: the tooltip of a mark names its own" in spec.subtitle
+    assert "network" not in spec.texts()
+
+
+def test_a_figure_with_bars_says_what_they_are():
+    """The probability of intervals, or the quantiles of samples; nothing where there is no interval."""
+    data = flipping()
+
+    for draw in (figures.throughput, figures.speedup, figures.break_even, figures.reversals):
+        assert "bars: 90 % intervals" in Spec(draw(data, ci=0.9)).subtitle
+        assert "bars" not in Spec(draw(data, ci=None)).subtitle
+    assert "bars: the middle half" in Spec(figures.latency(data)).subtitle
+
+
+def test_three_columns_of_rounds_fit_on_the_page_of_a_notebook():
+    """Nothing is cut off in a window of 1,400 pixels."""
+    spec = Spec(figures.traces(measured(*map(network, "abc"), batch_sizes=[1])))
+
+    assert vl_convert.vegalite_to_scenegraph(spec.spec)["width"] < 1150
+
+
+def test_ticks_of_the_roofline_have_labels_of_their_own():
+    """Rates within a factor of ten do not round to one number."""
+    data = roofed()
+    trial = {"compiler": "openvino", "batch_size": 1, "workload": "a"}
+    rates = metrics.roofline(data).sel(trial).squeeze()
+    peaks = {"flops": 1.1 * float(rates["flops"]), "bytes_per_s": 1.1 * float(rates["flops"] / rates["intensity"])}
+    near = data.assign_attrs(environments=json.dumps({"cpu": {"peaks": peaks}}))
+    spec = Spec(figures.roofline(near, **trial, ci=None))
+    labels = [item["text"] for item in spec.items("text") if str(item.get("text", "")).endswith(("G", "T"))]
+
+    assert len(labels) > 1
+    assert len(labels) == len(set(labels))

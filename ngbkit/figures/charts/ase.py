@@ -36,4 +36,4 @@ def ase(data: Data, *, by: lines.By = "network", ci: float | None = 0.95, **sele
     frame = rows.build_rows(data, rows.wrap_metric(partial(metrics.ase, unlike="mask"), ci), select)
     chart, remarks = lines.draw(lines.Lines(frame=frame, x="batch_size", value="ASE", reference=1, by=by))
     text = "Absolute scaling efficiency: T(b) / (b T(1))"
-    return lines.finish(chart, captions.build_title(text, data, frame, remarks, against=["batch_size"]))
+    return lines.finish(chart, captions.build_title(text, data, frame, remarks, against=["batch_size"], ci=ci))

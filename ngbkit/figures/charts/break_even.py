@@ -64,6 +64,7 @@ def break_even(data: Data, *, cache: Cache = "cold", ci: float | None = 0.95, **
     if paying.empty:
         raise MetricError("no benefit to draw: no compiled trial is faster than identity. Select other trials.")
     look = marks.Look.of(frame)
+    shape, omissions = marks.encode_networks(frame)
     scale = alt.Scale(type="log", nice=False, padding=24)
     x_axis, y_axis = (
         alt.Axis(values=_list_decades(part), format="~g") for part in (trials["seconds"], paying["value"])
@@ -76,8 +77,9 @@ def break_even(data: Data, *, cache: Cache = "cold", ci: float | None = 0.95, **
     tooltip += [alt.Tooltip("calls:Q", title="calls to break even", format=",.0f"), "samples:Q"]
     diagonal = alt.Chart().transform_filter("datum.kind == 'diagonal'").encode(x, y, alt.Detail("label:N"))
     trial = alt.Chart().transform_filter("datum.kind == 'trial'").encode(x, look.encode_colour(symbol="circle"))
-    benefit = trial.transform_filter("datum.value > 0")
-    interval = benefit.transform_filter("datum.low > 0").mark_rule(opacity=0.45)
+    shaped = trial.encode(shape)
+    benefit = shaped.transform_filter("datum.value > 0")
+    interval = trial.transform_filter("datum.value > 0 && datum.low > 0").mark_rule(opacity=0.45)
     layers = [
         diagonal.mark_line(color="#BBBBBB", strokeWidth=1),
         diagonal.transform_filter("datum.last")
@@ -85,18 +87,18 @@ def break_even(data: Data, *, cache: Cache = "cold", ci: float | None = 0.95, **
         .encode(text="label:N"),
         interval.encode(alt.Y("low:Q", title=y_title, axis=y_axis, scale=scale), alt.Y2("high:Q")),
         *(points.encode(y, tooltip=tooltip) for points in marks.draw_points(benefit, trials, size=60, opacity=0.9)),
-        trial.transform_filter("datum.value <= 0")
-        .mark_point(shape="triangle-down", filled=True, size=60, opacity=0.8)
+        shaped.transform_filter("datum.value <= 0")
+        .mark_point(filled=True, size=60, opacity=0.8)
         .encode(y=alt.value(_HEIGHT - _FOOT), tooltip=tooltip),
     ]
     facet = alt.Facet("panel:N", title=None, sort=panels, header=lines.HEADER)
     points = marks.drop_settled(_concat_points(trials, _build_diagonals(paying, panels)))
     chart = alt.layer(*layers, data=marks.inline(points), width=_WIDTH, height=_HEIGHT)
     grid = chart.facet(facet=facet, columns=min(2, len(panels)))
-    remarks += captions.describe_failures(frame)
+    remarks += [*omissions, *captions.describe_failures(frame)]
     if len(paying) < len(trials):
-        remarks.append(f"{len(trials) - len(paying)} trials save nothing and never pay off: triangles at the bottom")
-    title = captions.build_title("Compile time and savings per call", data, frame, remarks, against=["compiler"])
+        remarks.append(f"{len(trials) - len(paying)} trials save nothing and never pay off: at the bottom")
+    title = captions.build_title("Compile time and savings per call", data, frame, remarks, against=["compiler"], ci=ci)
     return lines.finish(grid, title)
 
 

@@ -45,5 +45,5 @@ def bsr(
     frame = rows.drop_baseline(frame, baseline)
     chart, remarks = lines.draw(lines.Lines(frame=frame, x="batch_size", value="BSR", reference=1, zero=False, by=by))
     text = f"Batch scaling resilience: ASE over that of {baseline}"
-    title = captions.build_title(text, data, frame, remarks, against=["compiler"], baseline=baseline)
+    title = captions.build_title(text, data, frame, remarks, against=["compiler"], baseline=baseline, ci=ci)
     return lines.finish(chart, title)

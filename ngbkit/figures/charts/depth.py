@@ -54,5 +54,5 @@ def depth(
     )
     chart, remarks = lines.draw(spec)
     text = f"Speed-up over {baseline} by {factor}"
-    title = captions.build_title(text, data, frame, remarks, against=["compiler"], baseline=baseline)
+    title = captions.build_title(text, data, frame, remarks, against=["compiler"], baseline=baseline, ci=ci)
     return lines.finish(chart, title)

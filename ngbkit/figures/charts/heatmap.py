@@ -37,14 +37,14 @@ def heatmap(data: Data, *, factor: str = "width", ci: float | None = 0.95, **sel
     Raises
     ------
     MetricError
-        There is no batch size 1, or no network with two values of `factor`.
+        There is no batch size 1 or no other, or no network with two values of `factor`.
     UnknownNameError, UsageError
         As for `throughput`.
     """
     import altair as alt
 
     efficiency = rows.wrap_metric(partial(metrics.ase, unlike="mask"), ci)
-    values = rows.require_factor(factor, efficiency, "heatmap", "64,96")
+    values = rows.require_factor(factor, rows.require_batch_sizes(efficiency, "heatmap"), "heatmap", "64,96")
     frame = rows.build_rows(data, values, select, axes=[factor])
     frame["panel"] = frame["network"] + " · " + frame["compiler"]
     panels = list(dict.fromkeys(frame["panel"]))

@@ -75,6 +75,7 @@ def latency(data: Data, **select: Any) -> alt.FacetChart:
     chart = alt.layer(*layers, data=marks.inline(points), width=_WIDTH, height=alt.Step(_LINE))
     grid: alt.FacetChart = chart.facet(facet=facet, columns=min(3, len(panels))).resolve_scale(x="independent")
     grid = grid.resolve_axis(x="independent")
+    remarks.append("strokes: samples; bars: the middle half of them, and nine tenths where thin; dots: medians")
     return lines.finish(grid, captions.build_title("Latency of every sample (ms)", data, trials, remarks))
 
 

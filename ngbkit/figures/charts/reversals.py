@@ -86,7 +86,7 @@ def reversals(
     grid: alt.FacetChart = chart.facet(facet=facet, columns=min(3, len(panels)), spacing=spacing)
     grid = grid.resolve_scale(y="independent", x="independent")
     remarks = [f"{len(pairs) - PAIRS} more pairs are not drawn"] if len(pairs) > PAIRS else []
-    return lines.finish(grid, captions.build_title(text, data, rates, remarks))
+    return lines.finish(grid, captions.build_title(text, data, rates, remarks, ci=ci))
 
 
 def _draw_none(probability: float) -> alt.FacetChart:

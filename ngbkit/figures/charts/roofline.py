@@ -45,12 +45,12 @@ def roofline(data: Data, *, ci: float | None = 0.95, **select: Any) -> alt.Facet
     """
     import altair as alt
 
-    frame, omissions = rows.drop_failed_compilers(rows.build_rows(data, partial(_compute_rates, ci=ci), select))
+    frame, remarks = rows.drop_failed_compilers(rows.build_rows(data, partial(_compute_rates, ci=ci), select))
     look = marks.Look.of(frame)
     x = alt.X("intensity:Q", title="operations per byte (FLOP/B)", scale=alt.Scale(type="log", nice=False))
     x = x.axis(tickCount=5, format="~g", grid=False)
     y_title, y_scale = "operations per second (FLOP/s)", alt.Scale(type="log", nice=False, padding=10)
-    y_axis = alt.Axis(tickCount=5, format=".1~s", grid=False)
+    y_axis = alt.Axis(tickCount=5, format=".3~s", grid=False)
     y = alt.Y("value:Q", title=y_title, scale=y_scale, axis=y_axis)
     tooltip: list[Any] = ["network:N", "compiler:N", "batch_size:Q", alt.Tooltip("intensity:Q", format=".3~g")]
     tooltip += [
@@ -64,7 +64,8 @@ def roofline(data: Data, *, ci: float | None = 0.95, **select: Any) -> alt.Facet
     trials = frame[frame["value"].notna()]
     coloured = trial.encode(x, look.encode_colour(symbol="circle"))
     interval = coloured.transform_filter("isValid(datum.low)").mark_rule(opacity=0.45)
-    points = marks.draw_points(coloured, trials, size=60, opacity=0.85)
+    shape, omissions = marks.encode_networks(trials)
+    points = marks.draw_points(coloured.encode(shape), trials, size=60, opacity=0.85)
     layers = [
         roof,
         interval.encode(alt.Y("low:Q", title=y_title, scale=y_scale, axis=y_axis), alt.Y2("high:Q")),
@@ -75,9 +76,9 @@ def roofline(data: Data, *, ci: float | None = 0.95, **select: Any) -> alt.Facet
     rows_and_roofs = marks.drop_settled(_concat_points(data, trials))
     chart = alt.layer(*layers, data=marks.inline(rows_and_roofs), width=_WIDTH, height=_HEIGHT)
     grid = chart.facet(facet=facet, columns=min(2, len(devices)))
-    remarks = ["compulsory traffic: weights, inputs and outputs, moved once"]
+    remarks += ["compulsory traffic: weights, inputs and outputs, moved once"]
     remarks += [*omissions, *captions.describe_failures(frame)]
-    return lines.finish(grid, captions.build_title("Roofline", data, frame, remarks))
+    return lines.finish(grid, captions.build_title("Roofline", data, frame, remarks, ci=ci))
 
 
 def _compute_rates(node: xr.Dataset, ci: float | None) -> xr.Dataset:

@@ -48,5 +48,5 @@ def speedup(
     spec = lines.Lines(frame=frame, x="batch_size", value=f"speed-up over {baseline}", reference=1, by=by)
     chart, remarks = lines.draw(spec)
     text = f"Speed-up over {baseline} by batch size"
-    title = captions.build_title(text, data, frame, remarks, against=["compiler"], baseline=baseline)
+    title = captions.build_title(text, data, frame, remarks, against=["compiler"], baseline=baseline, ci=ci)
     return lines.finish(chart, title)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import altair as alt
     import pandas as pd
 
-_WIDTH, _HEIGHT = 340, 150
+_WIDTH, _HEIGHT = 260, 150
 
 
 @provenance.traced
