@@ -50,7 +50,9 @@ def _render_page(spec: dict[str, Any], scripts: str) -> str:
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{escape(pictures.get_title(spec))}</title>\n"
-        "<style>body { margin: 1.5rem; background: white; }</style>\n</head>\n<body>\n"
+        "<style>body { margin: 1.5rem; background: white; }\n"
+        "#figure, #figure .chart-wrapper { width: 100%; }\n"
+        "#figure svg.marks { max-width: 100%; height: auto; }</style>\n</head>\n<body>\n"
         f'<div id="figure"></div>\n<script>{scripts}</script>\n'
         f'<script>window.vegaEmbed("#figure", {text}, {{renderer: "svg"}}).catch(console.error);</script>\n'
         "</body>\n</html>\n"
