@@ -102,7 +102,7 @@ def _build_layers(spec: Lines, frame: pd.DataFrame, look: marks.Look) -> list[al
     measured = base.transform_filter("isValid(datum.value)")
     dense = len(frame) > DENSE
     # Intervals at one x would cover each other; areas and the lines through them need no such space.
-    shift = {} if dense else {"xOffset": look.dodge()}
+    shift: dict[str, Any] = {} if dense else {"xOffset": look.dodge()}
     layers: list[Any] = []
     if spec.reference is not None:
         layers.append(alt.Chart().mark_rule(color="#999999", strokeDash=[2, 2]).encode(y=alt.datum(spec.reference)))

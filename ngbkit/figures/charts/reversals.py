@@ -98,7 +98,7 @@ def _draw_none(probability: float) -> alt.FacetChart:
     frame = pd.DataFrame({"panel": ["no reversal"], "reason": [reason]})
     text = alt.Chart(marks.inline(frame), width=3 * _WIDTH, height=_HEIGHT // 3)
     text = text.mark_text(align="left", baseline="middle", fontSize=12, color=theme.BLACK)
-    text = text.encode(alt.Text("reason:N"), alt.XValue(0), alt.YValue(_HEIGHT // 6))
+    text = text.encode(alt.Text("reason:N"), x=alt.value(0), y=alt.value(_HEIGHT // 6))
     chart: alt.FacetChart = text.facet(facet=alt.Facet("panel:N", title=None, header=lines.HEADER), columns=1)
     return chart
 
