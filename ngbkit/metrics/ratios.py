@@ -69,7 +69,7 @@ def list_devices(dataset: xr.Dataset) -> list[dict[str, Any]]:
 def _read_process_sd(dataset: xr.Dataset) -> xr.DataArray:
     """The standard deviation of the logarithm of a process's latency, by device and compiler.
 
-    What was measured is of ratios: a self-check compared two processes of the baseline, and the baseline with other
+    The measured ones are of ratios: a self-check compared two processes of the baseline, and the baseline with other
     compilers, within minutes; the history of the device did so within hours. A compiler that neither measured has the
     largest. The baseline gets half the variance of the least, and each other compiler the rest of its own.
     """

@@ -113,7 +113,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=9.0, help="when to end, whatever is left (default: 9)")
     parser.add_argument(
-        "--state", type=Path, default=Path("/tmp/ngbkit-gpu"), help="where results and wheels are stored"
+        "--state", type=Path, default=ROOT / "results" / "gpu", help="where results and wheels are stored"
     )
     parser.add_argument(
         "--bundle", type=Path, metavar="FILE", help="an archive of the results, read first and written last"

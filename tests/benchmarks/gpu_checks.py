@@ -21,21 +21,26 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+from gpu_programs import (
+    ACCELERATOR,
+    build_products,
+    build_resnet,
+    compile_network,
+    compile_onnx,
+    load_compiler,
+    write_graph,
+)
 
 from ngbkit import registry
-from ngbkit.compilers.base import Compiler, Form, Program, Task, Tuning
+from ngbkit.compilers.base import Program
 from ngbkit.device.timing.sampling import choose_block_size, sample
 from ngbkit.errors import NgbkitError
 from ngbkit.hardware import telemetry
 from ngbkit.hardware.accelerators import events, graphs, probing
 from ngbkit.hardware.accelerators.cuda import Driver
 from ngbkit.testing.networks import relative_rmse, run_reference
-from ngbkit.workloads import feeds, timm
-from ngbkit.workloads.base import Network, TensorSpec
-from ngbkit.workloads.export import export_for
+from ngbkit.workloads import feeds
 
-ACCELERATOR = "cuda"
-THREADS = 4
 ROUNDS, SAMPLE_S = 30, 0.02
 #: In f32 a product of 1024 factors errs by some 1e-7 of its size; with factors rounded to 10 bits by some 3e-4.
 F32_ERROR, TF32_ERROR = 2e-5, 5e-5
@@ -297,92 +302,6 @@ def check_memory(compiler: str) -> Result:
             text = f"{type(error).__name__}: {error}"
             status = str(child.describe_failure(error)["status"])
     return {"ok": status == "out-of-memory", "line": f"{status or 'no status'}: {text.splitlines()[0][:200]}"}
-
-
-def load_compiler(name: str) -> Compiler:
-    loaded: Compiler = registry.load(registry.COMPILERS, name)
-    return loaded
-
-
-def build_resnet() -> Network:
-    return timm.build(timm.model("resnet18"), {})
-
-
-def build_products() -> Network:
-    """Build a network of one convolution and one product, large enough for a GPU's matrix units."""
-    import torch
-    from torch import nn
-
-    class Products(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.convolution = nn.Conv2d(128, 128, 3, padding=1, bias=False)
-            self.product = nn.Linear(1024, 1024, bias=False)
-
-        def forward(self, image: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            return self.convolution(image), self.product(image.flatten(2))
-
-    torch.manual_seed(0)
-    return Network(inputs=[TensorSpec(name="input", shape=(128, 32, 32))], module=Products().eval())
-
-
-def compile_network(network: Network, compiler: str, batch_size: int, folder: Path, **options: Any) -> Program:
-    record = load_compiler(compiler)
-    form = next(iter(record.forms))
-    folder.mkdir(exist_ok=True)
-    path = export_for(network, folder, [batch_size], seed=0)[batch_size] if form == "onnx" else None
-    arrays = feeds.draw(network.inputs, network.examples, batch_size, seed=0)
-    return record.compile(build_task(record, form, network, path, arrays, folder, options))
-
-
-def compile_onnx(path: Path, record: Compiler, folder: Path, *, shape: tuple[int, ...]) -> Program:
-    folder.mkdir()
-    arrays = [np.random.default_rng(0).standard_normal((1, *shape), np.float32)]
-    network = Network(inputs=[TensorSpec(name="input", shape=shape)], module=None)
-    return record.compile(build_task(record, "onnx", network, path, arrays, folder, {}))
-
-
-def build_task(
-    record: Compiler,
-    form: Form,
-    network: Network,
-    path: Path | None,
-    arrays: list[np.ndarray],
-    folder: Path,
-    options: Mapping[str, Any],
-) -> Task:
-    import copy
-
-    return Task(
-        form=form,
-        # A compiler moves the module to its device.
-        module=copy.deepcopy(network.module) if form == "module" else None,
-        onnx=path,
-        inputs=network.inputs,
-        arrays=arrays,
-        batch_size=len(arrays[0]),
-        options=record.settle(options),
-        threads=THREADS,
-        cache=folder,
-        accelerator=ACCELERATOR,
-        tuning=Tuning(folder=folder / "tuning"),
-    )
-
-
-def write_graph(path: Path, operators: tuple[str, ...]) -> Path:
-    """Write a chain of operators on 3 x 16 x 16."""
-    import onnx
-
-    names = ["input", *(f"value{number}" for number in range(1, len(operators))), "output"]
-    nodes = [
-        onnx.helper.make_node(operator, [before], [after])
-        for operator, before, after in zip(operators, names[:-1], names[1:], strict=True)
-    ]
-    shapes = {"input": [1, 3, 16, 16], "output": [1, 3]}
-    values = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape) for name, shape in shapes.items()]
-    graph = onnx.helper.make_graph(nodes, "chain", values[:1], values[1:])
-    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 20)], ir_version=10), path)
-    return path
 
 
 def compute_ratio(above: list[float], below: list[float]) -> tuple[float, float, float]:

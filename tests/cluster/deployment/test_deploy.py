@@ -28,8 +28,6 @@ from ngbkit.cluster.deployment.onsite.folder import LOCK, MARK, Refused
 from ngbkit.cluster.deployment.onsite.install import READY
 from ngbkit.cluster.deployment.remote import request
 from ngbkit.cluster.devices import Device
-from ngbkit.cluster.replies import ReplyError
-from ngbkit.device import plan
 from ngbkit.errors import DeviceError, UnknownNameError, UsageError
 
 # No index and no folder of this machine: the device gets only the wheels that are sent to it.
@@ -72,42 +70,6 @@ def home(device: Device, deployed: Deployment) -> Path:
 
 def list_names(path: Path) -> list[str]:
     return sorted(entry.name for entry in path.iterdir())
-
-
-def build_answer(device: Device, **fields: Any) -> dict[str, Any]:
-    """The answer of a device after a deploy."""
-    hello = json.loads(plan.hello())
-    compilers = [{"compiler": "identity", "missing": "", "version": "2"}]
-    answer = {"python": "/p", "state_dir": device.state_dir, "version": "1", "hello": hello, "compilers": compilers}
-    return {**answer, **fields}
-
-
-def test_what_a_device_says_of_its_deployment_is_shown_without_control_characters(device: Device) -> None:
-    """A terminal would follow them."""
-    compilers = [
-        {"compiler": "a\x1b[2J", "missing": "\x07", "version": None},
-        {"compiler": "b", "missing": "", "version": "\x1b]0;"},
-    ]
-    answer = build_answer(device, version="1\x1b[2J", python="/p\x07", compilers=compilers)
-    deployment = deploying._parse_deployment(device, answer)
-    texts = [
-        deployment.version,
-        deployment.python,
-        *map(str, (row[name] for row in deployment.compilers for name in row)),
-    ]
-
-    assert all(text.isprintable() for text in texts)
-    assert [None, ""] == [row["version"] for row in deployment.compilers]
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [{"version": 1}, {"compilers": ["identity"]}, {"compilers": [{"compiler": "a", "missing": "", "version": 3}]}],
-)
-def test_a_deployment_with_other_fields_is_refused(device: Device, fields: dict[str, Any]) -> None:
-    """The error names the field and the device."""
-    with pytest.raises(ReplyError, match=r"invalid .* in a reply from device far"):
-        deploying._parse_deployment(device, build_answer(device, **fields))
 
 
 def test_a_deploy_needs_no_network(deployed: Deployment, home: Path) -> None:
