@@ -155,6 +155,7 @@ def test_the_subtitle_says_where_it_comes_from():
 
     assert [
         "median of 10 samples per trial · device cpu · run r42",
+        "bars: 95 % intervals",
         "synthetic: nothing was measured",
     ] == drawn(data)["title"]["subtitle"]
 

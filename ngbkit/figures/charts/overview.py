@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import xarray as xr
@@ -101,11 +101,14 @@ def _draw_lines(look: _Look, frame: pd.DataFrame, figure: str) -> alt.LayerChart
     y, low = (alt.Y(f"{name}:Q", title=_TITLES[figure], axis=axis, scale=scale) for name in ("value", "low"))
     base = alt.Chart(_embed_points(frame, figure)).encode(x, y, look.encode_colour(), tooltip=_TOOLTIP)
     measured = base.transform_filter("isValid(datum.value)")
-    curves = base.mark_line(strokeWidth=2, invalid="break-paths-filter-domains").encode(look.encode_dash())
+    # Intervals at one batch size would cover each other.
+    shift: dict[str, Any] = {"xOffset": look.dodge()}
+    curves = base.mark_line(strokeWidth=2, invalid="break-paths-filter-domains", **shift)
+    points = marks.draw_points(measured, frame.assign(settled=frame[f"{figure}_settled"]), size=42, **shift)
     layers: list[alt.Chart] = [
-        curves,
-        *_draw_intervals(measured, low, frame, figure),
-        *_draw_points(measured, frame[f"{figure}_settled"]),
+        curves.encode(look.encode_dash()),
+        *_draw_intervals(measured, low, frame, figure, shift),
+        *points,
     ]
     if look.statuses:
         failures = alt.Chart(_embed_failures(frame, domain, look.logarithmic[figure]))
@@ -142,22 +145,15 @@ def _draw_bars(look: _Look, frame: pd.DataFrame, figure: str) -> alt.LayerChart:
     return alt.LayerChart(layer=[bars, intervals, numbers, reasons], width=270, height=alt.Step(20))
 
 
-def _draw_intervals(measured: alt.Chart, low: alt.Y, frame: pd.DataFrame, figure: str) -> list[alt.Chart]:
+def _draw_intervals(
+    measured: alt.Chart, low: alt.Y, frame: pd.DataFrame, figure: str, shift: Mapping[str, Any]
+) -> list[alt.Chart]:
     """The intervals as rules; none where the dataset has too few rounds."""
     import altair as alt
 
     if frame[f"{figure}_low"].isna().all():
         return []
-    return [measured.mark_rule(strokeWidth=1.5, opacity=0.55).encode(low, alt.Y2("high:Q"))]
-
-
-def _draw_points(measured: alt.Chart, settled: pd.Series) -> list[alt.Chart]:
-    """The values as points, hollow where they are not settled."""
-    points = measured.transform_filter("datum.settled").mark_circle(size=42, opacity=1)
-    if settled.all():
-        return [points]
-    hollow = measured.transform_filter("!datum.settled")
-    return [points, hollow.mark_point(size=42, opacity=1, fill=theme.BACKGROUND)]
+    return [measured.mark_rule(strokeWidth=1.5, opacity=0.55, **shift).encode(low, alt.Y2("high:Q"))]
 
 
 _TOOLTIP = ["network:N", "compiler:N", "batch_size:Q", "status:N", "text:N", "error:N"]
@@ -216,6 +212,8 @@ def _list_remarks(data: Data, frame: pd.DataFrame, omitted: Sequence[str]) -> li
     """The remarks of this figure, one per line."""
     remarks = []
     batch_sizes = set(frame["batch_size"])
+    if frame[[f"{name}_low" for name in _TITLES]].notna().any(axis=None):
+        remarks.append(f"{'bars' if len(batch_sizes) > 1 else 'strokes'}: 95 % intervals")
     if len(batch_sizes) == 1:
         remarks.append(f"batch size {batch_sizes.pop()}")
     reduced = dict.fromkeys(dim for node in nodes(data).values() for dim in factor_dims(node) if node.sizes[dim] > 2)
