@@ -20,22 +20,20 @@ from ngbkit.files import write_atomically
 FORMAT = 2
 """In format 1 notes had no checksum."""
 
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS starts (trial_id TEXT NOT NULL, phase TEXT NOT NULL, at REAL NOT NULL);
-CREATE INDEX IF NOT EXISTS starts_of_trial ON starts (trial_id);
-CREATE TABLE IF NOT EXISTS results (
-    trial_id TEXT PRIMARY KEY, status TEXT NOT NULL, record TEXT NOT NULL, latency BLOB NOT NULL, rounds BLOB NOT NULL,
-    checksum INTEGER NOT NULL
-);
-CREATE TABLE IF NOT EXISTS notes (
-    kind TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, checksum INTEGER, PRIMARY KEY (kind, key)
-);
-"""
-# The types of the columns of each table: a damaged row may hold any value of any type.
-_COLUMNS: dict[str, tuple[type, ...]] = {
-    "starts": (str, str, float),
-    "results": (str, str, str, bytes, bytes, int),
-    "notes": (str, str, str, int),
+# The declarations of the columns of each table.
+_TABLES = {
+    "starts": "trial_id TEXT NOT NULL, phase TEXT NOT NULL, at REAL NOT NULL",
+    "results": "trial_id TEXT PRIMARY KEY, status TEXT NOT NULL, record TEXT NOT NULL, latency BLOB NOT NULL, "
+    "rounds BLOB NOT NULL, checksum INTEGER NOT NULL",
+    "notes": "kind TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, checksum INTEGER, PRIMARY KEY (kind, key)",
+}
+_SCHEMA = "".join(f"CREATE TABLE IF NOT EXISTS {table} ({columns});\n" for table, columns in _TABLES.items())
+_SCHEMA += "CREATE INDEX IF NOT EXISTS starts_of_trial ON starts (trial_id);"
+# The types of those columns: a damaged row may hold any value of any type.
+_COLUMNS: dict[str, dict[str, type]] = {
+    "starts": {"trial_id": str, "phase": str, "at": float},
+    "results": {"trial_id": str, "status": str, "record": str, "latency": bytes, "rounds": bytes, "checksum": int},
+    "notes": {"kind": str, "key": str, "value": str, "checksum": int},
 }
 # Write-ahead logging needs shared memory, which these do not have.
 _NETWORK_FILE_SYSTEMS = {"nfs", "nfs4", "cifs", "smb3", "lustre", "gpfs", "beegfs", "fuse.sshfs", "9p", "afs", "ceph"}
@@ -133,7 +131,7 @@ def compute_checksum(row: Row) -> int:
 
 def is_intact(table: str, row: Row) -> bool:
     """Whether a row of a table is as it was written, as far as its types and its checksum tell."""
-    kinds = _COLUMNS[table]
+    kinds = _COLUMNS[table].values()
     if len(row) != len(kinds) or not all(type(part) is kind for part, kind in zip(row, kinds, strict=True)):
         return False
     return table == "starts" or row[-1] == compute_checksum(row[:-1])
@@ -215,6 +213,16 @@ def _check_format(connection: sqlite3.Connection, path: Path) -> None:
     # Reading a foreign view could run for ever.
     if connection.execute("SELECT count(*) FROM sqlite_master WHERE type NOT IN ('table', 'index')").fetchone()[0]:
         raise JournalError(f"invalid journal {path}: got a database with views or triggers; expected tables alone.")
+    for table in _COLUMNS:
+        if list_columns(connection, table) and not _has_declared_columns(connection, table):
+            raise sqlite3.DatabaseError(f"malformed columns of {table}")
+
+
+def _has_declared_columns(connection: sqlite3.Connection, table: str) -> bool:
+    columns = list_columns(connection, table)
+    if table == "notes" and len(columns) == 3:  # of format 1
+        columns.append("checksum")
+    return columns == list(_COLUMNS[table])
 
 
 def _is_sound(connection: sqlite3.Connection, is_readable: IsReadable) -> bool:
@@ -278,10 +286,22 @@ def _copy(path: Path, target: Path) -> None:
 def _salvage(damaged: Path, fresh: sqlite3.Connection, is_readable: IsReadable = bool) -> int:
     """Copy the rows of a damaged file that are as they were written; return how many of them are results."""
     with contextlib.closing(_connect(damaged)) as old:
+        _restore_columns(old)
         with contextlib.suppress(sqlite3.Error):
             # Lets a file be read that is shorter than its header says.
             old.execute("PRAGMA writable_schema=ON")
         return {table: _save_rows(old, fresh, table, is_readable) for table in _COLUMNS}["results"]
+
+
+def _restore_columns(old: sqlite3.Connection) -> None:
+    """Declare damaged columns anew until the file is closed: the file itself stays as it is."""
+    with contextlib.suppress(sqlite3.Error):
+        old.execute("PRAGMA writable_schema=ON")
+        for table, columns in _TABLES.items():
+            if not _has_declared_columns(old, table):
+                declaration = f"CREATE TABLE {table} ({columns})"
+                old.execute("UPDATE sqlite_master SET sql = ? WHERE type = 'table' AND name = ?", (declaration, table))
+        old.execute("PRAGMA writable_schema=RESET")
 
 
 def _save_rows(old: sqlite3.Connection, fresh: sqlite3.Connection, table: str, is_readable: IsReadable) -> int:
@@ -291,7 +311,8 @@ def _save_rows(old: sqlite3.Connection, fresh: sqlite3.Connection, table: str, i
     saved = 0
     for order in ("ASC", "DESC"):
         with fresh, contextlib.suppress(sqlite3.Error):
-            for row in read_rows(old, f"SELECT * FROM {table} ORDER BY rowid {order}"):
+            names = ", ".join(list(_COLUMNS[table])[: len(list_columns(old, table))])
+            for row in read_rows(old, f"SELECT {names} FROM {table} ORDER BY rowid {order}"):
                 if is_intact(table, row) and (table != "results" or is_readable(row)):
                     saved += fresh.execute(f"INSERT OR IGNORE INTO {table} VALUES ({places})", row).rowcount
             break

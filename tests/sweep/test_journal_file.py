@@ -53,6 +53,30 @@ def test_a_flipped_bit_makes_a_record_pending(tmp_path: Path) -> None:
     assert all(record == measurement(name) for name, record in first.items())
 
 
+@pytest.mark.parametrize("name", [b"latency BLOB", b"checksum INTEGER NOT", b"value TEXT", b"phase TEXT"])
+@pytest.mark.parametrize("byte", [b"\xe8", b"x", b"\0", b","])
+def test_a_damaged_name_of_a_column_costs_no_record(tmp_path: Path, name: bytes, byte: bytes) -> None:
+    """Even where it is no text, for which Python has an error that is none of sqlite's."""
+    path = tmp_path / "j.sqlite"
+    with Journal(path) as journal:
+        journal.finish([measurement("a")])
+        journal.note("environment", "cpu", {})
+        journal.start(["b"], "load")
+    content = path.read_bytes()
+    damaged = content.replace(name, byte + name[1:])
+    path.write_bytes(damaged)
+
+    assert content != damaged
+    for writable in (False, True):
+        read, _, journal = read_records(path, writable)
+        assert 1 == journal.salvaged
+        assert {"a": measurement("a")} == read
+    assert damaged == path.with_name("j.sqlite.damaged").read_bytes()
+    with Journal(path) as journal:
+        assert {"cpu": {}} == journal.notes("environment")
+        assert {"b": 1} == journal.unfinished("load")
+
+
 @pytest.mark.parametrize("column", ["status", "record", "latency", "rounds", "checksum"])
 @pytest.mark.parametrize("value", [None, 3, "text", b"bytes"])
 def test_a_value_of_any_type_costs_its_own_record_alone(tmp_path: Path, column: str, value: object) -> None:
