@@ -19,7 +19,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -121,8 +121,10 @@ class Tunnel:
 class _Keeper:
     """Keeps ssh running, and the connections of the engines on the device."""
 
-    def __init__(self, host: str, ports: Sequence[int], token: str) -> None:
-        self._host, self._token = host, token
+    def __init__(
+        self, host: str, ports: Sequence[int], token: str, report: Callable[[Mapping[str, Any]], None]
+    ) -> None:
+        self._host, self._token, self._report = host, token, report
         self._server = socket.create_server(("127.0.0.1", 0))
         self._keepalive_port = int(self._server.getsockname()[1])
         # Ports on the device, by port here; for 0 the server picks one, which later connections request again.
@@ -147,9 +149,9 @@ class _Keeper:
                 return
             if self._up:
                 deadline = time.monotonic() + RECONNECT_S
-                _report({"state": "down", "said": output})
+                self._report({"state": "down", "said": output})
             if time.monotonic() >= deadline:
-                _report({"state": "lost", "said": output})
+                self._report({"state": "lost", "said": output})
                 return
             time.sleep(_RETRY_S)
 
@@ -186,11 +188,11 @@ class _Keeper:
 
     def _report_up(self) -> None:
         self._up = True
-        _report({"state": "up", "ports": self._ports, "lifeline": self._keepalive_port})
+        self._report({"state": "up", "ports": self._ports, "lifeline": self._keepalive_port})
 
     def _accept_engines(self) -> None:
-        """Accept connections for ever: any user of either machine can open them, and none of them ends this loop."""
-        while True:
+        """Accept connections until the goodbye: any user of either machine can open them, and none ends this loop."""
+        while not self._leaving.is_set():
             try:
                 self._accept_engine()
             except (OSError, RuntimeError):  # reset before it was accepted, too many open files, too many threads
@@ -274,7 +276,7 @@ def main() -> None:
     """Keep up the tunnel that the first line on the standard input describes."""
     request = json.loads(sys.stdin.readline())
     end_with(request["watch"])
-    _Keeper(request["host"], request["ports"], request["token"]).keep()
+    _Keeper(request["host"], request["ports"], request["token"], _report).keep()
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -18,19 +18,27 @@ TOKEN = "ab" * 16
 
 
 @pytest.fixture
-def reports(monkeypatch: pytest.MonkeyPatch) -> list[Mapping[str, Any]]:
+def reports() -> list[Mapping[str, Any]]:
     """What the process of the tunnel tells its client."""
-    reports: list[Mapping[str, Any]] = []
-    monkeypatch.setattr(tunnel, "_report", reports.append)
-    return reports
+    return []
 
 
 @pytest.fixture
-def keeper(reports: list[Mapping[str, Any]]) -> tunnel._Keeper:
+def keeper(reports: list[Mapping[str, Any]]) -> Iterator[tunnel._Keeper]:
     """One that accepts connections, without ssh."""
-    keeper = tunnel._Keeper("far", [], TOKEN)
-    threading.Thread(target=keeper._accept_engines, daemon=True).start()
-    return keeper
+    keeper = tunnel._Keeper("far", [], TOKEN, reports.append)
+    accepting = threading.Thread(target=keeper._accept_engines, daemon=True)
+    accepting.start()
+    yield keeper
+    keeper._leaving.set()
+    keeper._server.shutdown(socket.SHUT_RDWR)  # wakes the thread
+    accepting.join()
+    keeper._server.close()
+    for connection in list(keeper._strangers):
+        connection.shutdown(socket.SHUT_RDWR)
+    wait_until(lambda: not keeper._strangers)
+    for connection in keeper._engines:
+        connection.close()
 
 
 def connect(keeper: tunnel._Keeper) -> socket.socket:
