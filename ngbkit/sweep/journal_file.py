@@ -159,9 +159,19 @@ def explain(error: sqlite3.Error, path: Path) -> JournalError:
     return JournalError(f"the journal {path} cannot be used: {text}.")
 
 
+class _Connection(sqlite3.Connection):
+    """A connection to a file that may be damaged, where SQLite's own message may quote what is no text."""
+
+    def execute(self, *arguments: Any) -> sqlite3.Cursor:
+        try:
+            return super().execute(*arguments)
+        except UnicodeDecodeError as error:
+            raise sqlite3.DatabaseError(f"malformed name: {error}") from error
+
+
 def _connect(path: Path | str) -> sqlite3.Connection:
     # The run's own thread writes; whoever shows results reads through a connection of its own.
-    connection = sqlite3.connect(path, timeout=30, check_same_thread=False)
+    connection = sqlite3.connect(path, timeout=30, check_same_thread=False, factory=_Connection)
     # A damaged text must not end the reading of others; half a character never checks.
     connection.text_factory = lambda text: text.decode(errors="replace")
     return connection

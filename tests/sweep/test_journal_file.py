@@ -77,6 +77,25 @@ def test_a_damaged_name_of_a_column_costs_no_record(tmp_path: Path, name: bytes,
         assert {"b": 1} == journal.unfinished("load")
 
 
+def test_an_error_that_quotes_what_is_no_text_is_damage(tmp_path: Path) -> None:
+    """SQLite names the table whose schema it cannot parse, and Python cannot read that name."""
+    path = tmp_path / "j.sqlite"
+    with Journal(path) as journal:
+        journal.finish([measurement("a")])
+    content = path.read_bytes()
+    damaged = content.replace(b"tableresultsresults", b"tabler\xcesultsr\xcesults").replace(
+        b"CREATE TABLE results", b"CREATE T\xceBLE results"
+    )
+    path.write_bytes(damaged)
+
+    assert content != damaged
+    for writable in (False, True):
+        read, _, journal = read_records(path, writable)
+        assert 0 == journal.salvaged
+        assert {} == read
+    assert damaged == path.with_name("j.sqlite.damaged").read_bytes()
+
+
 @pytest.mark.parametrize("column", ["status", "record", "latency", "rounds", "checksum"])
 @pytest.mark.parametrize("value", [None, 3, "text", b"bytes"])
 def test_a_value_of_any_type_costs_its_own_record_alone(tmp_path: Path, column: str, value: object) -> None:
