@@ -3,7 +3,7 @@
 `ngbkit --help` lists them.
 
 Tables go to stdout, progress and messages to stderr. It exits with 0; 1 where a run failed or no trial gave a result;
-2 where what was args for is not valid; 130 after Ctrl-C, which keeps what was measured; 141 where its reader left.
+2 where the arguments are not valid; 130 after Ctrl-C, which keeps what was measured; 141 where its reader left.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from ngbkit import __version__
 from ngbkit.commands import arguments, deploy, listing, publish, selfcheck
 from ngbkit.commands.arguments import Parser
 from ngbkit.commands.cache import CACHE, answer_cache
+from ngbkit.commands.demo import DEMO, show_demo
 from ngbkit.commands.listing import Answer
 from ngbkit.commands.optimize import OPTIMIZE, answer_optimize
 from ngbkit.commands.reporting import (
@@ -28,9 +29,7 @@ from ngbkit.commands.reporting import (
     INVALID,
     OK,
     check_target,
-    find_exit_code,
     finish,
-    pointing_to,
     print_data,
     print_error,
     print_progress,
@@ -51,9 +50,6 @@ if TYPE_CHECKING:
 
 __all__ = ["BROKEN_PIPE", "FAILED", "INTERRUPTED", "INVALID", "OK", "main"]
 
-_DEMO_FIGURES = ("throughput", "speedup", "ase", "bsr")
-_DEMO = "resnet18 deit3_small_patch16_224 -b 1,2,4 -c identity,torchscript,onnxruntime,openvino"
-
 
 _JSON = argument("--json", action="store_true", help="print JSON, for programs")
 _QUIET = argument("--quiet", action="store_true", help="show no progress")
@@ -71,10 +67,6 @@ _FORMAT = argument("--format", choices=("profiles",), default="profiles", help="
 _PROFILES = argument("-o", "--out", metavar="FILE", help="a .csv or a .json file (default: JSON, printed)")
 _FIGURES = "throughput, speedup, rtr, ase, bsr, latency, … (default: throughput)"
 _FIGURE = argument("--figure", metavar="NAME", default="throughput", help=_FIGURES)
-_FOLDER = argument("-o", "--out", metavar="DIR", default="results", help="for demo.nc and demo.html (default: results)")
-_DEMO_REPEATS = argument(
-    "-r", "--repeats", metavar="N", type=int, default=50, help="timed samples a trial (default: 50)"
-)
 _REPORT = " and then: ngbkit selfcheck --run {run}"
 _OUTCOME = (arguments.FILE, _OVERWRITE, _JSON, _QUIET)
 
@@ -282,23 +274,9 @@ def _selfcheck(args: argparse.Namespace) -> int:
 
 
 def _demo(args: argparse.Namespace) -> int:
-    """Measure a ResNet and a DeiT with four compilers on this machine, and save the results and a figure."""
+    """Measure two small networks with four compilers on this machine, and save the results and a figure."""
     _require_client_side("altair", "vl_convert")
-    from ngbkit import figures
-    from ngbkit.dataset import storage
-    from ngbkit.runs import start
-
-    line = ["run", *_DEMO.split(), "-r", str(args.repeats)]
-    run = start(arguments.to_sweep(arguments.parse(_parser(), line)))
-    data = finish(run, args.quiet)
-    folder = parse_path(args.out)
-    with pointing_to(run):
-        file = storage.save(data, folder / "demo.nc", overwrite=True)
-        picture = figures.save(figures.overview(data), folder / "demo.html")
-    print_data(data, args.json, _DEMO_FIGURES)
-    if not args.json:
-        print(f"\n{file} holds the dataset, {picture} the figure.")
-    return find_exit_code(run)
+    return show_demo(args, lambda line: arguments.parse(_parser(), line))
 
 
 def _deploy(args: argparse.Namespace) -> int:
@@ -339,7 +317,7 @@ _COMMANDS: dict[str, tuple[Callable[[argparse.Namespace], int], tuple[Argument, 
     "publish": (_publish, (*publish.PUBLISH, _QUIET)),
     "verify": (_verify, (*publish.VERIFY, _JSON)),
     "selfcheck": (_selfcheck, (*selfcheck.TABLE, _JSON, _QUIET)),
-    "demo": (_demo, (_DEMO_REPEATS, _FOLDER, _JSON, _QUIET)),
+    "demo": (_demo, (*DEMO, _JSON, _QUIET)),
 }
 
 

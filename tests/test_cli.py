@@ -18,7 +18,6 @@ from ngbkit import cli
 from ngbkit.cluster import engines
 from ngbkit.dataset import storage
 from ngbkit.errors import DeviceError, UsageError
-from ngbkit.metrics import tables
 
 SLOW = 'slow{"seconds":0.05}'
 
@@ -319,26 +318,6 @@ def test_a_missing_package_is_named_before_measuring(
     assert (
         "ngbkit: xarray is not installed. Install it with: pip install 'ngbkit[notebook]'\n" == capsys.readouterr().err
     )
-
-
-def test_demo_prints_four_tables_and_keeps_a_page(
-    mlp_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A demo that was run before is replaced, for its files are its own."""
-    monkeypatch.setattr(cli, "_DEMO", f"{mlp_file} -b 1,2 -c identity,onnxruntime")
-    (tmp_path / "demo.nc").write_text("an older one")
-    code = cli.main(["demo", "-r", "3", "-o", str(tmp_path), "--quiet"])
-    printed = capsys.readouterr().out
-    page = (tmp_path / "demo.html").read_text()
-    content = storage.load(tmp_path / "demo.nc")
-    titles = [tables.compact(content, figure).attrs["title"] for figure in ("throughput", "speedup", "ase", "bsr")]
-
-    assert cli.OK == code
-    assert titles == [title for title in titles if title in " ".join(printed.split())]
-    assert 4 == printed.count("┏")
-    assert (1, 1, 2, 2, 3) == content["latency"].shape
-    assert "vega" in page
-    assert 'src="http' not in page
 
 
 def test_selfcheck_prints_a_table_and_json(new_runs: NewRuns, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,43 @@
+"""The demo: four tables, what they settle, where its time went, and a page."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from ngbkit import cli
+from ngbkit.commands import arguments, demo
+from ngbkit.dataset import storage
+from ngbkit.metrics import tables
+
+
+def test_its_sweep_is_small_and_has_the_baseline() -> None:
+    """Two networks, and batch size 1, to which scaling metrics refer."""
+    sweep = arguments.to_sweep(arguments.parse(cli._parser(), ["run", *demo.SWEEP.split()]))
+
+    assert 16 == len(sweep)
+    assert "identity" in sweep.compilers
+    assert 1 in sweep.batch_sizes
+
+
+def test_demo_prints_four_tables_and_keeps_a_page(
+    mlp_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A demo that was run before is replaced, for its files are its own."""
+    monkeypatch.setattr(demo, "SWEEP", f"{mlp_file} -b 1,2 -c identity,onnxruntime")
+    (tmp_path / "demo.nc").write_text("an older one")
+    code = cli.main(["demo", "-r", "3", "-o", str(tmp_path), "--quiet"])
+    printed = capsys.readouterr().out
+    page = (tmp_path / "demo.html").read_text()
+    content = storage.load(tmp_path / "demo.nc")
+    titles = [tables.compact(content, figure).attrs["title"] for figure in ("throughput", "speedup", "ase", "bsr")]
+
+    assert cli.OK == code
+    assert titles == [title for title in titles if title in " ".join(printed.split())]
+    assert re.search(r"This took \d+ s: \d+ s of timed calls", printed)
+    assert 4 == printed.count("┏")
+    assert (1, 1, 2, 2, 3) == content["latency"].shape
+    assert "vega" in page
+    assert 'src="http' not in page
