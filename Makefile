@@ -2,7 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PINS := binder/requirements.txt
+PINS := constraints.txt
+BINDER := binder/requirements.txt
 # Named by content: a checkout or a restored cache does not outdate an environment.
 READY := $(VENV)/ready-$(shell cat pyproject.toml $(PINS) | cksum | cut -d " " -f 1)
 
@@ -10,6 +11,8 @@ READY := $(VENV)/ready-$(shell cat pyproject.toml $(PINS) | cksum | cut -d " " -
 WORKERS ?= $(shell $(PYTHON) -c 'import os; memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"); \
 	print(max(1, min(8, 2 * len(os.sched_getaffinity(0)), memory // (3 << 30))))')
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+COMPILE := $(BIN)/uv pip compile pyproject.toml --no-annotate --no-header --quiet
 
 # A thousand processes import the same modules: let the first write their byte code.
 unexport PYTHONDONTWRITEBYTECODE
@@ -57,9 +60,10 @@ durations: $(READY) ## record how long each test takes, for --quick and for the 
 pages: $(READY) ## write notebooks/options.md from the declarations of options
 	PYTHONPATH=tests $(BIN)/python tests/pages.py
 
-pins: $(READY) ## renew binder/requirements.txt
-	$(BIN)/uv pip compile --upgrade --universal --python-version 3.10 pyproject.toml --extra all --extra testing --group dev \
-		--no-annotate --no-header --quiet --output-file $(PINS)
+pins: $(READY) ## renew constraints.txt, and what Binder installs of it
+	$(COMPILE) --upgrade --universal --python-version 3.10 --extra all --extra testing --group dev --output-file $(PINS)
+	$(COMPILE) --python-version $(subst python-,,$(shell cat binder/runtime.txt)) --extra lab --extra onnxruntime --extra openvino \
+		--constraint $(PINS) --output-file $(BINDER)
 
 clean:
 	rm -rf $(VENV)

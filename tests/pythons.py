@@ -13,7 +13,7 @@ from requirements import OTHER_PYTHON, run, skip
 
 from ngbkit.cluster.deployment import wheel
 
-_PINS = Path(__file__).parents[1] / "binder" / "requirements.txt"
+_PINS = Path(__file__).parents[1] / "constraints.txt"
 _VERSIONS = ("3.10", "3.13", "3.12", "3.11")
 
 

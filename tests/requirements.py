@@ -11,6 +11,7 @@ import subprocess
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NoReturn
 
 #: Name of the property of a test's report that holds the requirement it was skipped for.
@@ -95,10 +96,10 @@ def summarize(requirements: Iterable[Sequence[str]]) -> str:
     return f"Skipped tests, and the commands that install what they need: {', '.join(parts)}" if parts else ""
 
 
-def run(command: Sequence[str], environment: Mapping[str, str] | None = None) -> str:
-    """Run a program that must not fail, by default in this environment; return its output."""
+def run(command: Sequence[str], environment: Mapping[str, str] | None = None, cwd: Path | None = None) -> str:
+    """Run a program that must not fail, by default in this environment and folder; return its output."""
     process = subprocess.run(
-        command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        command, env=environment, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )
     if process.returncode:
         output = f"{process.stdout}{process.stderr}"

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from ngbkit.runs import recordings
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:
@@ -27,18 +29,15 @@ def test_repo2docker_reads_every_file() -> None:
     command = [sys.executable, "-m", "repo2docker", "--no-build", "--debug", str(ROOT)]
     process = subprocess.run(command, capture_output=True, text=True, check=True)
     output = process.stdout + process.stderr
-    packages = (BINDER / "apt.txt").read_text().split()
 
     assert f"Building conda environment for python={python}" in output
     assert [] == [name for name in ("postBuild", "start", "requirements.txt") if f"binder/{name}" not in output]
-    assert re.search(rf"apt-get install .*{re.escape(' '.join(packages))}", output)
 
 
 def test_every_dependency_is_pinned() -> None:
     """Once for each Python, at a version that pyproject.toml allows."""
-    lines = [line for line in (BINDER / "requirements.txt").read_text().splitlines() if line and line[0] not in "#- "]
     pins: dict[str, list[Requirement]] = {}
-    for pin in map(Requirement, lines):
+    for pin in _read_requirements(ROOT / "constraints.txt"):
         pins.setdefault(_normalize(pin.name), []).append(pin)
     extras = PROJECT["project"]["optional-dependencies"]
 
@@ -70,6 +69,20 @@ def test_every_dependency_is_pinned() -> None:
     assert {} == {name: matches for name, matches in matching.items() if len(matches) != 1}
 
 
+def test_binder_installs_what_the_quick_start_needs() -> None:
+    """JupyterLab and two compilers at the pinned versions, and neither torch nor what developers use (`make pins`)."""
+    installed = {_normalize(pin.name): str(pin.specifier) for pin in _read_requirements(BINDER / "requirements.txt")}
+    pinned = {
+        (_normalize(pin.name), str(pin.specifier))
+        for pin in _read_requirements(ROOT / "constraints.txt")
+        if pin.marker is None or pin.marker.evaluate({"python_version": "3.12", "python_full_version": "3.12.0"})
+    }
+
+    assert {"jupyterlab", "onnxruntime", "openvino", "xarray"} <= installed.keys()
+    assert not {"torch", "timm", "mypy", "ruff", "jupyter-repo2docker"} & installed.keys()
+    assert installed.items() <= pinned
+
+
 @pytest.mark.parametrize("name", ["postBuild", "start"])
 def test_scripts_can_be_run(name: str) -> None:
     """They are executable by their owner, and valid for the shell."""
@@ -88,6 +101,14 @@ def test_start_runs_its_command() -> None:
     assert (3, "as it came") == (process.returncode, process.stdout)
 
 
+def test_start_replays_recordings() -> None:
+    """Of the notebooks beside it; another sweep is measured."""
+    command = [BINDER / "start", "bash", "-c", f'printf %s "${recordings.FOLDER}"']
+    process = subprocess.run(command, capture_output=True, text=True, check=True)
+
+    assert Path(process.stdout).resolve() == ROOT / "notebooks" / "data" / "recorded"
+
+
 def test_it_opens_on_the_quick_start() -> None:
     """The first page that postBuild configures exists."""
     config = json.loads(re.search(r"printf '(.*)\\n'", (BINDER / "postBuild").read_text())[1])  # type: ignore[index]
@@ -95,6 +116,10 @@ def test_it_opens_on_the_quick_start() -> None:
 
     assert (ROOT / page).is_file()
     assert page.startswith("notebooks/01-")
+
+
+def _read_requirements(file: Path) -> list[Requirement]:
+    return [Requirement(line) for line in file.read_text().splitlines() if line and line[0] not in "#- "]
 
 
 def _is_active(requirement: Requirement) -> bool:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 
 import pytest
 from pythons import create_other_environment
 from requirements import run
+
+from ngbkit.runs import recordings
 
 EXTRAS = ("notebook", "onnxruntime", "openvino")
 SHOWN = """
@@ -23,6 +26,16 @@ speedup = data.ngb.speedup().sel(compiler="openvino")
 heavy = [name for name in ("torch", "jupyterlab", "onnxscript") if importlib.util.find_spec(name)]
 print(json.dumps({"heavy": heavy, "speedup": speedup.values.ravel().tolist()}))
 """
+REPLAYED = """
+import json, sys
+from IPython.core.interactiveshell import InteractiveShell
+
+shell = InteractiveShell.instance()
+for cell in json.load(open(sys.argv[1]))["cells"]:
+    if cell["cell_type"] == "code":
+        shell.run_cell("".join(cell["source"])).raise_error()
+"""
+NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 
 
 @pytest.fixture(scope="module")
@@ -44,3 +57,15 @@ def test_onnx_files_are_measured_without_torch(python: Path, mlp_file: Path, tmp
     assert 2 == len(report["speedup"])
     assert all(value > 0 for value in report["speedup"])
     assert "<svg" in picture.read_text()
+
+
+def test_the_quick_start_is_replayed_without_torch(python: Path, tmp_path: Path) -> None:
+    """As Binder does, whose requirements are these: networks are named, and none is built."""
+    (tmp_path / "notebooks").mkdir()
+    page = shutil.copy(NOTEBOOKS / "01-quickstart.ipynb", tmp_path / "notebooks")
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "NGBKIT_STATE_DIR": str(tmp_path / "state")}
+    environment |= {recordings.FOLDER: str(NOTEBOOKS / "data" / "recorded"), recordings.MEASURE: "never"}
+    printed = run([str(python), "-c", REPLAYED, str(page)], environment=environment, cwd=tmp_path / "notebooks")
+
+    assert "resnet18" in printed
+    assert (tmp_path / "results" / "quickstart.nc").exists()

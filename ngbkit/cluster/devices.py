@@ -121,6 +121,11 @@ class Device:
         """The shell that runs its programs."""
         return Shell(host=self.host, setup=self.setup)
 
+    @property
+    def shares_packages(self) -> bool:
+        """Whether its engine imports the packages of this process."""
+        return self.launch == "local" and self.python is None and not self.setup
+
     def environment(self) -> dict[str, str]:
         """Return the environment variables of its engine, which hide every GPU on a CPU."""
         number = self.accelerator.partition(":")[2]

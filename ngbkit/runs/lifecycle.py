@@ -6,11 +6,12 @@ import json
 import secrets
 import time
 from collections.abc import Collection, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ngbkit import options
-from ngbkit.errors import UsageError
+from ngbkit import options, registry
+from ngbkit.errors import MissingDependencyError, UsageError
 from ngbkit.files import Store, write_atomically
 from ngbkit.runs.folders import build_metadata, find, get_runs_dir, load_metadata, read_sweep
 from ngbkit.runs.recordings import Recordings, Replay, copy_run
@@ -20,6 +21,7 @@ from ngbkit.sweep.records import RETRIABLE
 
 if TYPE_CHECKING:
     from ngbkit.cluster.engine import Engine
+    from ngbkit.workloads.base import Source
 
 
 def start(sweep: Grid, *, engines: Mapping[str, Engine] | None = None, guide: Guide | None = None) -> Run:
@@ -44,6 +46,8 @@ def start(sweep: Grid, *, engines: Mapping[str, Engine] | None = None, guide: Gu
     ------
     UnknownNameError
         A device is unknown.
+    MissingDependencyError
+        A package that builds a network is not installed, and a device has no other packages than these.
     UsageError
         The sweep has no recording, and measuring is forbidden.
     """
@@ -105,4 +109,14 @@ def _replay(sweep: Grid, recording: Path, guide: Guide | None) -> Run:
 def _check_devices(sweep: Grid, engines: Mapping[str, Engine] | None) -> None:
     from ngbkit.cluster import devices
 
-    devices.check(device for device in sweep.devices if device not in (engines or {}))
+    to_start = [device for device in sweep.devices if device not in (engines or {})]
+    devices.check(to_start)
+    if any(devices.get(device).shares_packages for device in to_start):
+        for workload in sweep.workloads:
+            _check_packages(registry.load(registry.WORKLOADS, workload.source))
+
+
+def _check_packages(source: Source) -> None:
+    for module in source.preload:
+        if find_spec(module) is None:
+            raise MissingDependencyError(module, source.extra)

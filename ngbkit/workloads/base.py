@@ -163,6 +163,8 @@ class Source:
         ``complete(prefix)`` returns the completions of a word, for Tab.
     preload
         The modules that ``build`` imports; a fork server imports them once.
+    extra
+        The extra of ngbkit that installs them.
     """
 
     name: str
@@ -171,6 +173,7 @@ class Source:
     parse: Callable[[str], Workload | None]
     complete: Callable[[str], Iterable[str]]
     preload: tuple[str, ...] = ("torch",)
+    extra: str = "torch"
 
 
 def hash_json(value: Any) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ngbkit import options
-from ngbkit.errors import MissingDependencyError, UnknownNameError, WorkloadError
+from ngbkit.errors import UnknownNameError, WorkloadError
 from ngbkit.workloads import labels
 from ngbkit.workloads.base import Factors, Network, Source, Workload
 from ngbkit.workloads.randomise import build_network, seed_generators
@@ -85,12 +85,13 @@ def build(workload: Workload, factors: Factors) -> Network:  # noqa: ARG001  a t
 
 
 def parse(text: str) -> Workload | None:
-    """Parse the name of a timm network, ``resnet18`` or ``resnet18{"img_size":160}``; None if timm has no such one."""
+    """Parse the name of a timm network, ``resnet18`` or ``resnet18{"img_size":160}``; None if timm has no such one.
+
+    Without timm any name may be one: a device that has timm, or a recording, knows better.
+    """
     architecture = text.strip().partition("{")[0].strip()
     names = list_names()
-    if not names and architecture.isidentifier():
-        raise MissingDependencyError("timm", "torch")
-    if architecture.partition(".")[0] not in names:
+    if architecture.partition(".")[0] not in names if names else not architecture.isidentifier():
         return None
     _, arguments = labels.split(text)
     size = arguments.pop("img_size", None)

@@ -34,6 +34,14 @@ def test_parse_returns_none_for_another_source(word: str) -> None:
     assert timm.parse(word) is None
 
 
+def test_without_timm_any_name_may_be_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The device that builds it, or a recording, knows; files and blocks are of other sources."""
+    monkeypatch.setattr(timm, "list_names", frozenset)
+
+    assert "resnet18" == timm.parse("resnet18").name  # type: ignore[union-attr]
+    assert [None, None] == [timm.parse(word) for word in ("blocks.conv", "net.onnx")]
+
+
 def test_an_unknown_name_offers_the_nearest() -> None:
     """The error suggests similar names."""
     with pytest.raises(UnknownNameError, match=r"unknown timm network 'resnet81'. Did you mean .*resnet18"):

@@ -34,7 +34,7 @@ def list_contents(state_dir: Path, request: Mapping[str, Any]) -> dict[str, Any]
             measuring.append(journal.stem)
         try:
             records.setdefault(journal.stem, []).extend(_read_trial_ids(journal))
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # of a message that quotes damaged bytes
             unread.append(f"{journal} ({error})")
     is_marked = (state_dir / MARK).exists()
     return {
