@@ -48,7 +48,7 @@ efficiency: $(READY) ## measure the share of timed calls in a sweep, and what --
 	$(BIN)/python tests/benchmarks/efficiency.py $(ARGS)
 
 screens: $(READY) ## take the README's pictures of the panels; on a quiet machine, with chromium
-	$(BIN)/python tests/screens.py
+	$(BIN)/python tests/screens.py $(ARGS)
 
 recordings: $(READY) ## measure the sweeps of notebooks and documents that have no recording; on a quiet machine
 	$(BIN)/ngbkit publish notebooks -o site --missing

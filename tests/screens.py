@@ -1,4 +1,4 @@
-"""Takes the README's pictures of the panels, in JupyterLab in a headless browser, with real measurements.
+"""Takes the pictures of the README and of its pages, in JupyterLab in a headless browser, with real measurements.
 
 They are saved in notebooks/screens. Run ``make screens`` on a quiet machine after a visible change.
 """
@@ -9,8 +9,10 @@ import argparse
 import io
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
+from documents import parse_blocks
 from lab import Notebook, launch_browser, serve
 from PIL import Image
 from playwright.sync_api import Locator
@@ -27,7 +29,8 @@ _COLOURS = 256
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.parse_args()
+    parser.add_argument("--only", choices=list(_PICTURES), help="take this picture alone")
+    only = parser.parse_args().only
     OUT.mkdir(parents=True, exist_ok=True)
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -35,20 +38,29 @@ def main() -> None:
         launch_browser() as browser,
     ):
         work = Path(folder) / "work"
-
-        def open_notebook(*cells: str) -> Notebook:
+        shutil.copy(ROOT / "notebooks" / "data" / STORED, work)
+        for name in [only] if only else _PICTURES:
+            if name == "devices":
+                (work / "devices.toml").write_text(DEVICES)
+            cells, take = _PICTURES[name]
             page = browser.new_page(viewport={"width": 1480, "height": 2200}, device_scale_factor=1.5)
             notebook = Notebook(page, address, work, *cells)
-            notebook.run_all()
-            return notebook
-
-        _take_sweep(open_notebook("%load_ext ngbkit", "%ngpanel"))
-        shutil.copy(ROOT / "notebooks" / "data" / STORED, work)
-        load = f"%load_ext ngbkit\nimport ngbkit\nblocks = ngbkit.load('{STORED}')"
-        _take_explorer(open_notebook(load, "%ngpanel explore blocks"))
-        (work / "devices.toml").write_text(DEVICES)
-        _take_devices(open_notebook("%load_ext ngbkit", "%ngpanel devices"))
+            notebook.execute("notebook:run-all-cells")
+            take(notebook)
+            _save(notebook.cell(len(cells) - 1), name)
+            page.close()
         browser.close()
+
+
+def _read_first_cell() -> str:
+    """Read the first cell of the README, which the picture shows with its output."""
+    return next(block.text for block in parse_blocks(ROOT / "README.md") if block.kind == "cell")
+
+
+def _take_notebook(notebook: Notebook) -> None:
+    cell = notebook.cell(0)
+    cell.locator(_CHART).wait_for(timeout=_MEASURING_MS)
+    notebook.page.wait_for_timeout(1000)
 
 
 def _take_sweep(notebook: Notebook) -> None:
@@ -65,7 +77,6 @@ def _take_sweep(notebook: Notebook) -> None:
     page.get_by_text("-b 1,4 -r 20 -o ds").wait_for()
     page.get_by_role("button", name="Run", exact=True).click()
     page.locator("[role=status]", has_text="has ended").wait_for(timeout=_MEASURING_MS)
-    _save(notebook.cell(1), "sweep")
 
 
 def _take_explorer(notebook: Notebook) -> None:
@@ -80,7 +91,6 @@ def _take_explorer(notebook: Notebook) -> None:
     panel.get_by_text("90 % between").wait_for()
     notebook.page.mouse.move(5, 5)  # hides the tooltip of a mark
     notebook.page.wait_for_timeout(500)
-    _save(panel, "explorer")
 
 
 def _take_devices(notebook: Notebook) -> None:
@@ -90,7 +100,6 @@ def _take_devices(notebook: Notebook) -> None:
         panel.get_by_role("button", name="Start", exact=True).click()
         panel.get_by_role("row", name=device).get_by_role("cell", name="ready").wait_for(timeout=_MEASURING_MS)
     notebook.page.wait_for_timeout(2000)
-    _save(panel, "devices")
 
 
 def _save(panel: Locator, name: str) -> None:
@@ -98,6 +107,19 @@ def _save(panel: Locator, name: str) -> None:
     target = OUT / f"{name}.png"
     picture.quantize(_COLOURS, dither=Image.Dither.NONE).save(target, optimize=True)
     print(f"{target} ({target.stat().st_size / 1e3:.0f} kB)", flush=True)
+
+
+_LOAD = "%load_ext ngbkit"
+# The cells of each picture, of which it shows the last, and what is done before it is taken.
+_PICTURES: dict[str, tuple[tuple[str, ...], Callable[[Notebook], None]]] = {
+    "notebook": ((_read_first_cell(),), _take_notebook),
+    "sweep": ((_LOAD, "%ngpanel"), _take_sweep),
+    "explorer": (
+        (f"{_LOAD}\nimport ngbkit\nblocks = ngbkit.load('{STORED}')", "%ngpanel explore blocks"),
+        _take_explorer,
+    ),
+    "devices": ((_LOAD, "%ngpanel devices"), _take_devices),
+}
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The README: its commands, options and code work."""
+"""The README and the landing page: short, with commands and numbers that are true."""
 
 from __future__ import annotations
 
@@ -8,37 +8,69 @@ from pathlib import Path
 import pages
 import pytest
 
+import ngbkit
 from ngbkit import cli
 
 ROOT = Path(__file__).parents[1]
-TEXT = (ROOT / "README.md").read_text()
+NOTEBOOKS = ROOT / "notebooks"
+README = ROOT / "README.md"
+PAGES = [README, *sorted(NOTEBOOKS.glob("*.md"))]
+#: A minute's reading.
+MOST_BYTES = 7_000
 
 
-def test_the_two_commands_come_first() -> None:
-    """They are visible without scrolling."""
-    head = TEXT.splitlines()[:15]
+def test_the_readme_is_read_in_a_minute() -> None:
+    """What it leaves out are pages of the site, which it links."""
+    assert MOST_BYTES >= README.stat().st_size
 
-    assert [True, True] == [any(command in line for line in head) for command in ("make demo", "make test")]
+
+def test_installing_comes_first() -> None:
+    """Then the command that measures."""
+    text = README.read_text()
+
+    assert "# ngbkit" == text.splitlines()[0]
+    assert text.index("pip install") < text.index("make demo") < text.index("%ngbench")
 
 
 def test_the_page_of_options_is_that_of_the_code() -> None:
     """If this fails: `make pages`."""
     assert pages.render_options() == pages.OPTIONS.read_text(encoding="utf-8")
-    assert pages.OPTIONS.relative_to(ROOT).as_posix() in TEXT
 
 
-@pytest.mark.parametrize("block", re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL))
-def test_python_runs(block: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each block runs unchanged, and prints something."""
-    exec(compile(block, "README.md", "exec"), {})
-
-    assert capsys.readouterr().out
-
-
-def test_every_command_of_the_shell_exists() -> None:
-    """Those in the list of commands, and in the examples."""
-    listed = set(re.search(r"`ngbkit ((?:\w+ \| )+\w+)`", TEXT)[1].split(" | "))  # type: ignore[index]
-    used = set(re.findall(r"^    ngbkit (\w+)", TEXT, re.MULTILINE))
+def test_every_command_of_the_shell_is_listed() -> None:
+    """Each of them exists."""
+    text = (NOTEBOOKS / "shell-and-python.md").read_text()
+    listed = set(re.search(r"`ngbkit ((?:\w+ \| )+\w+)`", text)[1].split(" | "))  # type: ignore[index]
 
     assert set(cli._COMMANDS) == listed
-    assert used <= listed
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    """Pages of the site link to other pages; the README to files of the checkout."""
+    links = re.findall(r"\]\(([^)#]+)\)", page.read_text())
+    local = [link for link in links if not link.startswith("https://")]
+
+    assert [] == [link for link in local if not (page.parent / link).exists()]
+    assert page == README or not [link for link in local if link.startswith("..")]
+
+
+def test_every_page_is_reached_from_the_landing_page() -> None:
+    """Its table of contents names each page and each notebook."""
+    contents = "\n".join(re.findall(r"```{toctree}\n(.*?)```", (NOTEBOOKS / "index.md").read_text(), re.DOTALL))
+    stems = {path.stem for path in (*NOTEBOOKS.glob("*.md"), *NOTEBOOKS.glob("*.ipynb"))}
+
+    assert stems - {"index"} | {"api"} == {line for line in contents.splitlines() if line and not line.startswith(":")}
+
+
+def test_the_number_of_the_landing_page_is_that_of_its_command() -> None:
+    """The reversal is that of the stored dataset, at the precision of the text."""
+    text = (NOTEBOOKS / "index.md").read_text()
+    reversals = ngbkit.load(NOTEBOOKS / "data" / "paper.nc").ngb.reversals(probability=0.95)
+    pair = ("efficientnet_b3", "deit3_small_patch16_224", "identity", "onnxruntime")
+    row = reversals.set_index(["workload_a", "workload_b", "compiler_1", "compiler_2"]).loc[pair]
+
+    assert (32, 0.975) == (row["batch_size"], round(row["probability"], 3))
+    assert f"{row['ratio_1']:.2f} times the throughput" in text
+    assert f"{row['ratio_2']:.1f} times in ONNX Runtime" in text
+    assert "probability=0.95" in text

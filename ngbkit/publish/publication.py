@@ -115,6 +115,8 @@ def publish(
     site.write_sources(
         pages_folder, config, page_files, texts, [build / "datasets" / f"{digest}.nc" for digest in digests]
     )
+    for source in (*sources, *texts):
+        site.copy_pictures(source, pages_folder)
     # myst-nb writes copies of the notebooks beside the html folder.
     site.build(pages_folder, build / "html")
     shutil.copytree(build / "html", target, dirs_exist_ok=True)

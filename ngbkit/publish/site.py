@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -92,6 +93,10 @@ suppress_warnings = ["mystnb.unknown_mime_type", "myst.header", "myst.xref_missi
 """
 
 
+# Of Markdown, also within a notebook; an address of another server has a colon.
+_PICTURE = re.compile(r"!\[[^\]]*\]\(([^):\s]+)\)")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteConfig:
     """The title and the description of a site, and the modules of its API reference."""
@@ -144,6 +149,16 @@ def write_sources(
         )
     for dataset in sorted(datasets):
         _write_dataset(dataset, static / "datasets")
+
+
+def copy_pictures(source: Path, folder: Path) -> None:
+    """Copy the pictures that a page shows from the folder of its source, and its folders, into a folder."""
+    root = source.parent.resolve()
+    for name in _PICTURE.findall(source.read_text()):
+        picture, target = (root / name).resolve(), folder / name
+        if picture.is_file() and picture.is_relative_to(root):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(picture, target)
 
 
 def build(folder: Path, site: Path) -> None:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Mapping
+from importlib import metadata
 from pathlib import Path
 
 import keeping
@@ -51,6 +53,7 @@ def few() -> ngbkit.predictor.Examples:
 def folder(tmp_path: Path, mlp_file: Path, few: ngbkit.predictor.Examples, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the files that documents name; sweeps in it are replayed."""
     shutil.copy(mlp_file, tmp_path / "model.onnx")
+    (tmp_path / "data").symlink_to(ROOT / "notebooks" / "data")
     examples.save(few, tmp_path / "labels.nc")
     (tmp_path / "notebooks").mkdir()
     nbformat.write(_build_notebook(), tmp_path / "notebooks" / "01-small.ipynb")
@@ -85,6 +88,9 @@ def reader(folder: Path, shell: InteractiveShell, few: ngbkit.predictor.Examples
         if words[0] == "make":
             subprocess.run([*words[:1], "-n", *words[1:]], cwd=ROOT, capture_output=True, check=True)
             return
+        if words[0] == "pip":
+            _check_install(words)
+            return
         _prepare(folder)
         parsed = arguments.parse(cli._parser(), words[1:])
         if _is_far(words):
@@ -102,6 +108,14 @@ def reader(folder: Path, shell: InteractiveShell, few: ngbkit.predictor.Examples
         assert {"cpu"} < set(devices.load())
 
     return Reader(cell=cell, command=command, table=table)
+
+
+def _check_install(words: list[str]) -> None:
+    """Check that the extras exist."""
+    extras = re.fullmatch(r"\.(?:\[([a-z,-]+)\])?", words[-1])
+    assert words[:-1] == ["pip", "install"]
+    assert extras
+    assert set((extras[1] or "all").split(",")) <= set(metadata.metadata("ngbkit").get_all("Provides-Extra") or [])
 
 
 def _check_sweep(parsed: argparse.Namespace) -> None:

@@ -1,0 +1,26 @@
+"""The sources of a site: what pages show comes along."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ngbkit.publish import site
+
+
+@pytest.mark.parametrize("name", ["page.md", "page.ipynb"])
+def test_pictures_of_a_page_are_copied(tmp_path: Path, name: str) -> None:
+    """Those of its own folder: neither an address, nor a file outside of it, nor one that is missing."""
+    source, target = tmp_path / "notebooks", tmp_path / "sources"
+    (source / "screens").mkdir(parents=True)
+    (source / "screens" / "a.png").write_bytes(b"picture")
+    (tmp_path / "private.png").write_bytes(b"private")
+    links = ("screens/a.png", "../private.png", "https://example.org/b.png", "none.png")
+    (source / name).write_text("\n".join(f"![a picture]({link})" for link in links))
+    site.copy_pictures(source / name, target)
+
+    assert {target / "screens" / "a.png"} == {
+        path for path in tmp_path.rglob("*.png") if source not in path.parents
+    } - {tmp_path / "private.png"}
+    assert b"picture" == (target / "screens" / "a.png").read_bytes()
