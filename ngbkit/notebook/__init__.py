@@ -4,7 +4,7 @@ magics.py       parses a line, calls ngbkit, and displays the result
 completion.py   completes the options and values of a magic with Tab
 modules.py      turns a torch module of the notebook into a workload
 display.py      displays runs and lists; sheets.py lists with one block a row
-objects.py      displays sweeps and the metrics of datasets
+objects.py      displays sweeps and the metrics of datasets; datasets.py datasets themselves
 charts.py       displays figures without a network
 kernels.py      lists, installs and removes kernels; provisioner.py starts the kernel of a device
 panels/         forms that compose a line of a magic, run it, and explore its dataset
@@ -20,19 +20,21 @@ if TYPE_CHECKING:
 
 def load(shell: InteractiveShell) -> None:
     """Register the magics, their completion and all displays with a shell."""
-    from ngbkit.notebook import charts, completion, display, magics, objects
+    from ngbkit.notebook import charts, completion, datasets, display, magics, objects
 
     magics.register(shell)
     completion.register(shell)
     display.register(shell)
     charts.register(shell)
     objects.register(shell)
+    datasets.register(shell)
 
 
 def unload(shell: InteractiveShell) -> None:
     """Remove from a shell all that `load` registered."""
-    from ngbkit.notebook import charts, completion, display, magics, objects
+    from ngbkit.notebook import charts, completion, datasets, display, magics, objects
 
+    datasets.unregister(shell)
     objects.unregister(shell)
     charts.unregister(shell)
     display.unregister(shell)

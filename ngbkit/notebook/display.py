@@ -15,6 +15,7 @@ from ngbkit.runs.progress_display import PAUSE_S, describe, list_warnings
 from ngbkit.runs.time_left import format_duration
 
 if TYPE_CHECKING:
+    import pandas as pd
     from IPython.core.interactiveshell import InteractiveShell
 
     from ngbkit.dataset.storage import Data
@@ -56,25 +57,32 @@ class Snapshot:
     run: Run
     data: Data | None  # None while it measures
     elapsed_s: float  # since it was first displayed
+    with_tables: bool = True  # whether its data is displayed as tables, or by the remarks alone
 
     def _repr_html_(self) -> str:
         progress, line = self.run.progress, escape(self._describe())
         if self.data is None:
             bar = f'<progress value="{progress.done}" max="{progress.total}" style="vertical-align: middle"></progress>'
             return f"{bar} {line}"
-        from ngbkit.metrics.tables import compact, to_html
+        from ngbkit.metrics.tables import to_html
 
         notes = "<br>".join([line, *map(escape, self._list_remarks())])
-        tables = "".join(to_html(compact(self.data, figure)) for figure in choose_figures(self.data))
+        tables = "".join(map(to_html, self._build_tables()))
         return f"{tables}<p><small>{notes}</small></p>"
 
     def __repr__(self) -> str:
         if self.data is None:
             return self._describe()
-        from ngbkit.metrics.tables import compact, to_text
+        from ngbkit.metrics.tables import to_text
 
-        tables = [to_text(compact(self.data, figure)) for figure in choose_figures(self.data)]
-        return "\n".join([*tables, self._describe(), *self._list_remarks()])
+        return "\n".join([*map(to_text, self._build_tables()), self._describe(), *self._list_remarks()])
+
+    def _build_tables(self) -> list[pd.DataFrame]:
+        from ngbkit.metrics.tables import compact
+
+        if self.data is None or not self.with_tables:
+            return []
+        return [compact(self.data, figure) for figure in choose_figures(self.data)]
 
     def _list_remarks(self) -> list[str]:
         """List the conclusions, what disturbed the run, and the command that shows why trials failed."""
@@ -120,9 +128,13 @@ class RunDisplay:
     def show(self, run: Run) -> None:
         """Display the run as it is now."""
         if run.ended and self.with_table:
-            self._update(Snapshot(run, run.dataset(), time.monotonic() - self._began), last=True)
+            self.show_results(run, run.dataset())
         else:
             self._update(Snapshot(run, None, 0.0), last=False)
+
+    def show_results(self, run: Run, data: Data, *, with_tables: bool = True) -> None:
+        """Display a run that has ended, with the tables of its data or without."""
+        self._update(Snapshot(run, data, time.monotonic() - self._began, with_tables), last=True)
 
     def write(self, line: str) -> None:
         """Display a line of text in the place of the run."""

@@ -321,10 +321,11 @@ class Benchmarks(Magics):
             call_at_end(run, lambda run: self._bind(run, args.out))
             return run
         assert self.shell is not None
+        display = RunDisplay(self.shell, with_table=False)
         try:
-            watch(run, RunDisplay(self.shell).show)
+            watch(run, display.show)
         except KeyboardInterrupt:
-            self._bind(run, args.out)
+            display.show_results(run, self._bind(run, args.out))
             progress = run.progress
             result = f"`{args.out}` is their dataset" if args.out else "they are kept"
             raise RunInterruptedError(
@@ -332,8 +333,11 @@ class Benchmarks(Magics):
                 f"Resume with: %ngruns --resume {run.id}"
             ) from None
         data = self._bind(run, args.out)
+        is_value = not args.out and run.state == "finished" and find_common_failure(run) is None
+        # The display of a dataset has the same tables.
+        display.show_results(run, data, with_tables=not is_value)
         _raise_failure(run)
-        return None if args.out else data
+        return data if is_value else None
 
     def _bind(self, run: Run, name: str | None) -> Data:
         data = run.dataset()

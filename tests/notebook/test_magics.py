@@ -117,6 +117,17 @@ def test_without_a_name_the_dataset_is_the_value(shell: InteractiveShell, mlp_fi
     assert isinstance(shell.user_ns["ds"], xr.Dataset)
 
 
+def test_the_value_of_a_line_has_the_tables(shell: InteractiveShell, mlp_file: Path) -> None:
+    """They are displayed once, and as the value of the cell: the run is a line above them."""
+    with capture_output() as captured:
+        shell.run_cell(f"%ngbench {mlp_file} -c onnxruntime -r 3").raise_error()
+    outputs = [output.data["text/plain"] for output in captured.outputs]
+
+    assert 1 == "".join([captured.stdout, *outputs]).count("throughput (samples/s)")
+    assert ["1 of 1 trials, finished" in text for text in outputs][:1] == [True]
+    assert "throughput (samples/s)" not in outputs[0]
+
+
 def test_a_cell_defines_a_network(shell: InteractiveShell) -> None:
     """The device builds it for each value of its factors, and the notebook gets none of its variables."""
     run_cell(shell, f"%%ngbench -c identity --factor width=2,3 --name net -r 3 -o ds\n{CELL}")

@@ -1,0 +1,125 @@
+"""Displays a dataset of ngbkit by its values with their intervals, and xarray's own display folded below them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from ngbkit.commands.reporting import choose_figures
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from IPython.core.interactiveshell import InteractiveShell
+
+    from ngbkit.dataset.storage import Data
+
+# By name: registering the displays does not import xarray.
+_TYPES = (("xarray.core.dataset", "Dataset"), ("xarray.core.datatree", "DataTree"))
+# Every dataset that ngbkit assembles or merges has this attribute, and so have selections from it.
+_ATTRIBUTE = "ngbkit_version"
+# Intervals of more trials take seconds, which a display must not.
+_MOST_TRIALS = 1000
+_MOST_ROWS = 40
+
+
+def register(shell: InteractiveShell) -> None:
+    """Register the displays with a shell; a dataset that is not ngbkit's keeps xarray's own."""
+    formatters: Any = shell.display_formatter.formatters  # type: ignore[union-attr]
+    for module, name in _TYPES:
+        formatters["text/html"].for_type_by_name(module, name, to_html)
+        formatters["text/plain"].for_type_by_name(module, name, _print)
+
+
+def unregister(shell: InteractiveShell) -> None:
+    """Restore xarray's own displays."""
+    formatters: Any = shell.display_formatter.formatters  # type: ignore[union-attr]
+    for module, name in _TYPES:
+        for kind in ("text/html", "text/plain"):
+            formatters[kind].pop(f"{module}.{name}", None)
+
+
+def to_html(data: Data) -> str:
+    """Render a dataset as tables with its values, above xarray's own display; one that is not ngbkit's as the latter."""
+    from ngbkit.metrics import tables
+
+    own = _to_own_html(data)
+    if (frames := _build_tables(data)) is None:
+        return own
+    body = "".join(map(tables.to_html, frames))
+    return (
+        f"{body}<p><small>{escape(' · '.join(_describe(data)))}</small></p>"
+        f"<details><summary>{escape(_summarize(data))}</summary>{own}</details>"
+    )
+
+
+def to_text(data: Data) -> str:
+    """Render a dataset as text: see `to_html`."""
+    from ngbkit.metrics import tables
+
+    if (frames := _build_tables(data)) is None:
+        return repr(data)
+    return "\n".join(
+        [*map(tables.to_text, frames), " · ".join(_describe(data)), f"{_summarize(data)}; print() shows all of it"]
+    )
+
+
+def _print(data: Data, printer: Any, _cycle: bool) -> None:
+    printer.text(to_text(data))
+
+
+def _to_own_html(data: Data) -> str:
+    """Render xarray's own display; the attributes of ngbkit, which are pages of JSON, are folded in it."""
+    import xarray as xr
+
+    if _ATTRIBUTE not in data.attrs:
+        return data._repr_html_()
+    with xr.set_options(display_expand_attrs=False):
+        return data._repr_html_()
+
+
+def _build_tables(data: Data) -> list[pd.DataFrame] | None:
+    """Build the tables of a dataset; None if it is not ngbkit's, or lacks what they need."""
+    if _ATTRIBUTE not in data.attrs or not 0 < _count_trials(data) <= _MOST_TRIALS:
+        return None
+    from ngbkit.metrics import tables
+
+    try:
+        frames = [tables.compact(data, figure) for figure in choose_figures(data)]
+    except Exception:  # noqa: BLE001  users select and compute as they like: a display never raises
+        return None
+    return [_shorten(frame) for frame in frames]
+
+
+def _count_trials(data: Data) -> int:
+    from ngbkit.dataset.assembly import nodes
+
+    return sum(node["status"].size for node in nodes(data).values() if "status" in node)
+
+
+def _shorten(frame: pd.DataFrame) -> pd.DataFrame:
+    """Keep the first rows of a table, with a note on the number of the others."""
+    if len(frame) <= _MOST_ROWS:
+        return frame
+    shortened = frame.head(_MOST_ROWS)
+    shortened.attrs = dict(frame.attrs)
+    shortened.attrs["notes"] = [f"… and {len(frame) - _MOST_ROWS} more rows", *frame.attrs["notes"]]
+    return shortened
+
+
+def _describe(data: Data) -> Iterator[str]:
+    """Describe what the values are from, and what disturbed them."""
+    from ngbkit.figures.captions import describe_provenance
+    from ngbkit.metrics.conclusions import describe_disturbance
+
+    yield describe_provenance(data)
+    if disturbance := describe_disturbance(data):
+        yield disturbance
+
+
+def _summarize(data: Data) -> str:
+    """Summarize the shape of a dataset in the words of xarray."""
+    name = f"xarray.{type(data).__name__}"
+    if not data.sizes:
+        return name
+    return f"{name} ({', '.join(f'{dim}: {size}' for dim, size in data.sizes.items())})"
