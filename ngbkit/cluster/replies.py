@@ -85,7 +85,8 @@ def parse_event(device: str, text: str, trial_ids: Collection[str]) -> Event | N
     if kind in ("facts", "environment"):
         return {**labels, **parse_note(device, kind, event.get("key"), event.get("value"))}
     if kind == "stage":
-        return {**labels, "text": sanitize(extract(device, event, {"text": str})["text"])}
+        text = sanitize(extract(device, event, {"text": str})["text"])
+        return {**labels, "text": text, **_parse_step(event, trial_ids)}
     if kind == "round":
         fields = extract(device, event, {"text": str, "done": int, "total": int, "trial_ids": list})
         fields["trial_ids"] = list(
@@ -102,6 +103,15 @@ def parse_event(device: str, text: str, trial_ids: Collection[str]) -> Event | N
         fields = extract(device, event, {"records": int, "journal": str})
         return {**labels, "records": fields["records"], "journal": sanitize(fields["journal"])}
     return None
+
+
+def _parse_step(event: Mapping[str, Any], trial_ids: Collection[str]) -> dict[str, str]:
+    """Return the step that a stage begins, and its trial, if they are known; the time left is estimated from them."""
+    step, trial_id = event.get("step"), event.get("trial_id")
+    if step == "prepare":
+        return {"step": step}
+    is_known = isinstance(trial_id, str) and trial_id in trial_ids
+    return {"step": step, "trial_id": trial_id} if step == "compile" and is_known else {}  # type: ignore[dict-item]
 
 
 def parse_record(device: str, record: Any, trial_ids: Collection[str]) -> dict[str, Any]:

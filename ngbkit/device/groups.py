@@ -145,7 +145,7 @@ class Bench:
         }
         prepared = preparation.load(folder, message["batch_sizes"])
         if prepared is None:
-            self._report("stage", text=f"preparing {group.workload.name}")
+            self._report("stage", step="prepare", text=f"preparing {group.workload.name}")
             prepared = self._prepare_in_child(group, trials[0], message)
         self.note("facts", facts_key(group.workload.name, group.factors), prepared["facts"])
         return {**prepared, "folder": str(folder)}
@@ -179,7 +179,7 @@ class Bench:
         workers: list[Worker] = []
         try:
             for trial in batch:
-                self._report("stage", trial_id=trial.id, text=f"compiling {trial}")
+                self._report("stage", step="compile", trial_id=trial.id, text=f"compiling {trial}")
                 try:
                     if self._has_room(workers):
                         workers.append(self._load(trial, group, prepared))

@@ -40,7 +40,7 @@ def unregister(shell: InteractiveShell) -> None:
 
 
 def to_html(data: Data) -> str:
-    """Render a dataset as tables with its values, above xarray's own display; one that is not ngbkit's as the latter."""
+    """Render a dataset as tables with its values above xarray's own display; of another dataset only the latter."""
     from ngbkit.metrics import tables
 
     own = _to_own_html(data)

@@ -60,9 +60,9 @@ class Snapshot:
     with_tables: bool = True  # whether its data is displayed as tables, or by the remarks alone
 
     def _repr_html_(self) -> str:
-        progress, line = self.run.progress, escape(self._describe())
+        line = escape(self._describe())
         if self.data is None:
-            bar = f'<progress value="{progress.done}" max="{progress.total}" style="vertical-align: middle"></progress>'
+            bar = f'<progress value="{self.run.progress.share:.4f}" style="vertical-align: middle"></progress>'
             return f"{bar} {line}"
         from ngbkit.metrics.tables import to_html
 

@@ -21,6 +21,8 @@ class Progress:
         Number of recorded trials, and of all trials.
     statuses
         Number of records of each status.
+    share
+        The share (0 to 1) of the work that is done: of each trial its compilation, and its rounds.
     text
         The current activity.
     remaining_s
@@ -30,6 +32,7 @@ class Progress:
     done: int
     total: int
     statuses: Mapping[str, int]
+    share: float
     text: str
     remaining_s: float | None
 
@@ -63,6 +66,16 @@ class ProgressTracker:
             self._statuses[trial_id] = status
             self._times_left[trial.device].finish(trial_id)
 
+    def prepare(self, device: str) -> None:
+        """Begin to prepare a network on a device."""
+        if device in self._times_left:
+            self._times_left[device].prepare()
+
+    def compile(self, device: str, trial_id: str) -> None:
+        """Begin to compile a trial on a device."""
+        if device in self._times_left:
+            self._times_left[device].compile(trial_id)
+
     def advance(self, device: str, trial_ids: Iterable[str], share: float) -> None:
         """Set which share (0 to 1) of their rounds the trials that a device measures now have completed."""
         if device in self._times_left:
@@ -81,10 +94,12 @@ class ProgressTracker:
         devices = self._totals.keys() if device is None else {device}
         statuses = [status for trial_id, status in self.statuses.items() if self._trials[trial_id].device in devices]
         estimates = [self._times_left[label].estimate_s() for label in devices]
+        total = sum(self._totals[label] for label in devices)
         return Progress(
             done=len(statuses),
-            total=sum(self._totals[label] for label in devices),
+            total=total,
             statuses=Counter(statuses),
+            share=sum(self._times_left[label].share * self._totals[label] for label in devices) / max(total, 1),
             text=self._text if device is None else self._texts[device],
             remaining_s=max((seconds for seconds in estimates if seconds is not None), default=None),
         )

@@ -13,6 +13,7 @@ from ngbkit.runs.time_left import format_duration
 
 if TYPE_CHECKING:
     from ngbkit.runs import Run
+    from ngbkit.runs.progress import Progress as RunProgress
     from ngbkit.sweep.records import Failure
 
 #: The shortest time between two updates of a display.
@@ -24,19 +25,25 @@ _LOG_EVERY_S = 10.0
 
 
 def describe(run: Run) -> str:
-    """Describe a run in one line: its recorded trials, the time left, and the current activity.
+    """Describe a run in one line: its recorded trials, the work that is done, the time left, the current activity.
 
     >>> describe(run)  # doctest: +SKIP
-    '3 of 12 trials, about 1 min 20 s left: resnet18 batch 4, round 2 of 5'
+    '3 of 12 trials, 27 % of the work, about 1 min 20 s left: resnet18 batch 4, round 2 of 5'
     """
-    progress = run.progress
+    return describe_progress(run.progress, run.ended)
+
+
+def describe_progress(progress: RunProgress, ended: bool) -> str:
+    """Describe the progress of a run, or of its part on one device: see `describe`."""
     failed = progress.done - progress.statuses.get("ok", 0)
     line = f"{progress.done} of {progress.total} trials"
+    if not ended and progress.share > progress.done / max(progress.total, 1):
+        line += f", {100 * progress.share:.0f} % of the work"
     if failed:
         line += f", {failed} without a result"
-    if progress.remaining_s is not None and not run.ended:
+    if progress.remaining_s is not None and not ended:
         line += f", about {format_duration(progress.remaining_s)} left"
-    return line if run.ended else f"{line}: {progress.text}"
+    return line if ended else f"{line}: {progress.text}"
 
 
 def watch(run: Run, show: Callable[[Run], None]) -> None:
@@ -76,7 +83,7 @@ def open_display(quiet: bool = False) -> Iterator[Callable[[Run], None]]:
         with Progress(*columns, console=Console(stderr=True), auto_refresh=False) as bar:
             task = bar.add_task("")
             yield lambda run: bar.update(
-                task, completed=run.progress.done, total=run.progress.total, description=describe(run), refresh=True
+                task, completed=run.progress.share, total=1.0, description=describe(run), refresh=True
             )
 
 

@@ -170,8 +170,7 @@ class Run:
     @property
     def progress(self) -> Progress:
         """How far the run is at this moment."""
-        progress = self._tracker.snapshot()
-        return progress if self._guide is None else replace(progress, remaining_s=self._guide.left_s())
+        return self._summarize(None)
 
     def progress_of(self, device: str) -> Progress:
         """Return how far the part of the run on one device is.
@@ -181,7 +180,11 @@ class Run:
         UnknownNameError
             The run does not measure on that device.
         """
-        return self._tracker.snapshot(device)
+        return self._summarize(device)
+
+    def _summarize(self, device: str | None) -> Progress:
+        progress = self._tracker.snapshot(device)
+        return progress if self._guide is None else replace(progress, remaining_s=self._guide.left_s())
 
     @property
     def statuses(self) -> dict[str, str]:
@@ -282,6 +285,10 @@ class Run:
             self._journal.note(kind, event["key"], event["value"])
             if kind == "environment":
                 self.warnings[event["key"]] = event["value"].get("conditions", {}).get("warnings", [])
+        elif event.get("step") == "prepare":
+            self._tracker.prepare(event["device"])
+        elif event.get("step") == "compile":
+            self._tracker.compile(event["device"], event["trial_id"])
         elif kind == "round":
             self._tracker.advance(event["device"], event["trial_ids"], event["done"] / event["total"])
         if kind in _TEXTS:

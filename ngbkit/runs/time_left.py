@@ -3,40 +3,156 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from ngbkit.sweep.trials import Trial
+from ngbkit.workloads.base import Number
+
+Network = tuple[str, tuple[tuple[str, Number], ...]]
+"""The name of a network, and its factors."""
+
+
+@dataclass(slots=True)
+class _Rate:
+    """The time that some work took, and how much of it was done."""
+
+    seconds: float = 0.0
+    units: float = 0.0
+
+    def compute_s(self, units: float, usual: _Rate) -> float | None:
+        """Compute the seconds for more of it, from the usual rate if none is done; None if that is unknown too."""
+        rate = self if self.units > 0 else usual
+        if not units:
+            return 0.0
+        return rate.seconds / rate.units * units if rate.units > 0 else None
 
 
 class TimeLeft:
-    """Estimates the time left for `trials`, of which those in `finished` are recorded, from the time spent so far."""
+    """Estimates the time left for `trials`, of which those in `finished` are recorded, from the time of what is done.
+
+    The time between two events belongs to what the earlier one began. A network is prepared once, a trial compiled
+    once, and the samples of a trial take a time that grows with the batch size: the rest takes as long as that work
+    took so far, of the same compiler and the same network if possible.
+    """
 
     def __init__(self, trials: Mapping[str, Trial], finished: Collection[str]) -> None:
-        # Compiling costs about the same at any batch size; timing grows with it.
-        self._weights = {trial_id: 4.0 + trial.batch_size for trial_id, trial in trials.items()}
-        self._left = sum(weight for trial_id, weight in self._weights.items() if trial_id not in finished)
-        self._spent = self._under_way = 0.0
-        self._started = self._updated = time.monotonic()
+        self._trials = trials
+        self._open = {trial_id for trial_id in trials if trial_id not in finished}
+        self._compiled: set[str] = set()
+        self._shares: dict[str, float] = {}  # of the rounds of a trial
+        self._networks: set[Network] = set()  # prepared
+        self._preparing = _Rate()
+        self._compiling: dict[str, _Rate] = {}  # by compiler
+        self._measuring: dict[str, _Rate] = {}  # by network, a unit a sample of a call
+        self._current: _Rate | None = None  # what takes the time from the latest event on
+        self._updated_s = 0.0
+        self._trial_id = ""  # that is being compiled
 
-    def finish(self, trial_id: str) -> None:
-        """Count a trial as recorded."""
-        weight = self._weights[trial_id]
-        self._spent, self._left, self._under_way = self._spent + weight, self._left - weight, 0.0
-        self._updated = time.monotonic()
+    def prepare(self) -> None:
+        """Begin to prepare a network."""
+        self._switch(self._preparing)
+
+    def compile(self, trial_id: str) -> None:
+        """Begin to compile a trial; an anchor, which is no trial of the sweep, belongs to the trial before it."""
+        if trial_id in self._trials:
+            trial = self._trials[trial_id]
+            self._switch(self._compiling.setdefault(trial.compiler, _Rate()))
+            self._count_network(trial)
+            self._compiled.discard(trial_id)
+            self._trial_id = trial_id
 
     def advance(self, trial_ids: Iterable[str], share: float) -> None:
         """Set which share (0 to 1) of their rounds the trials that are being measured have completed."""
-        self._under_way = share * sum(self._weights.get(trial_id, 0.0) for trial_id in trial_ids)
-        self._updated = time.monotonic()
+        trials = {name: self._trials[name] for name in trial_ids if name in self._trials}
+        if not trials:
+            return
+        self._switch(self._measuring.setdefault(next(iter(trials.values())).workload, _Rate()))
+        for name in trials:
+            self._count_rounds(name, share)
+
+    def finish(self, trial_id: str) -> None:
+        """Count a trial as recorded."""
+        if trial_id in self._shares:
+            self._switch(self._current)
+            self._count_rounds(trial_id, 1.0)
+        elif trial_id == self._trial_id:
+            self._switch(None)
+        self._count_network(self._trials[trial_id])
+        self._open.discard(trial_id)
+        if not self._trial_id and not self._open & self._shares.keys():
+            self._current = None
+
+    @property
+    def share(self) -> float:
+        """The share of the work that is done: a trial is compiled, and measured in rounds."""
+        steps = 2 * (len(self._trials) - len(self._open)) + sum(
+            (name in self._compiled) + self._shares.get(name, 0.0) for name in self._open
+        )
+        return steps / (2 * len(self._trials)) if self._trials else 1.0
 
     def estimate_s(self) -> float | None:
-        """Estimate the seconds until the end; None until some work is done."""
-        completed = self._spent + self._under_way
-        if not completed:
+        """Estimate the seconds until the end; None until some of each kind of work is done."""
+        if not self._open:
+            return 0.0
+        usual_compile, usual_measure = _sum(self._compiling.values()), _sum(self._measuring.values())
+        left = [self._trials[name] for name in self._open if name not in self._compiled]
+        expected = [
+            *(self._compiling.get(trial.compiler, usual_compile).compute_s(1, usual_compile) for trial in left),
+            *(
+                self._measuring.get(trial.workload, usual_measure).compute_s(units, usual_measure)
+                for trial, units in self._list_rounds_left()
+            ),
+            self._preparing.compute_s(len({*map(_get_network, left)} - self._networks), self._preparing),
+        ]
+        if any(seconds is None for seconds in expected):
             return None
-        rate = (self._updated - self._started) / completed
-        return max(0.0, rate * (self._left - self._under_way) - (time.monotonic() - self._updated))
+        under_way_s = 0.0 if self._current is None else time.monotonic() - self._updated_s
+        if self._current is self._preparing or self._trial_id:
+            # A step that takes longer than expected leaves the rest as it was.
+            usual = self._preparing if self._current is self._preparing else usual_compile
+            under_way_s = min(under_way_s, self._current.compute_s(1, usual) or 0.0) if self._current else 0.0
+        return max(0.0, sum(seconds or 0.0 for seconds in expected) - under_way_s)
+
+    def _list_rounds_left(self) -> Iterator[tuple[Trial, float]]:
+        for name in self._open:
+            trial = self._trials[name]
+            yield trial, (1.0 - self._shares.get(name, 0.0)) * trial.batch_size
+
+    def _count_network(self, trial: Trial) -> None:
+        if _get_network(trial) not in self._networks:
+            self._networks.add(_get_network(trial))
+            self._preparing.units += 1
+
+    def _count_rounds(self, trial_id: str, share: float) -> None:
+        trial = self._trials[trial_id]
+        # Less than before: after a crash of the engine the group begins again.
+        done = max(0.0, share - self._shares.get(trial_id, 0.0))
+        self._measuring[trial.workload].units += done * trial.batch_size
+        self._shares[trial_id] = share
+
+    def _switch(self, rate: _Rate | None) -> None:
+        """Add the time since the latest event to what it began, and begin another."""
+        now_s = time.monotonic()
+        if self._current is not None:
+            self._current.seconds += now_s - self._updated_s
+        if self._trial_id:
+            self._compiling[self._trials[self._trial_id].compiler].units += 1
+            self._compiled.add(self._trial_id)
+            self._trial_id = ""
+        self._current, self._updated_s = rate, now_s
+
+
+def _get_network(trial: Trial) -> Network:
+    return trial.workload, trial.factors
+
+
+def _sum(rates: Iterable[_Rate]) -> _Rate:
+    total = _Rate()
+    for rate in rates:
+        total.seconds, total.units = total.seconds + rate.seconds, total.units + rate.units
+    return total
 
 
 def format_duration(seconds: float) -> str:

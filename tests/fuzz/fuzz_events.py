@@ -62,7 +62,7 @@ def build_events() -> list[dict[str, Any]]:
         {"kind": "record", "record": records.to_json(failed)},
         {"kind": "facts", "key": facts_key("net", {}), "value": FACTS},
         {"kind": "environment", "key": "far", "value": description},
-        {"kind": "stage", "text": "compiling net"},
+        {"kind": "stage", "text": "compiling net", "step": "compile", "trial_id": IDS[0]},
         {"kind": "round", "text": "measuring net", "done": 1, "total": 10, "trial_ids": IDS},
         {"kind": "tuning", "text": "tuning", "trial_id": IDS[0], "done": 1, "total": 9, "best_s": 0.1, "left_s": 2.0},
         {"kind": "salvaged", "records": 3, "journal": "/tmp/j.sqlite"},

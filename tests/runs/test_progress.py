@@ -57,19 +57,37 @@ def test_each_device_has_its_text(trials):
     assert "stopped" == tracker.snapshot("cpu").text
 
 
-def test_the_slowest_device_finishes_last(trials):
+def test_the_slowest_device_finishes_last(trials, monkeypatch):
     """Devices work in parallel, so the time left is their longest; a device without records has no estimate."""
+    now = [0.0]
+    monkeypatch.setattr("ngbkit.runs.time_left.time.monotonic", lambda: now[0])
     tracker = ProgressTracker(trials, {})
     assert tracker.snapshot().remaining_s is None
 
-    tracker.record(list_ids(trials, "cpu")[0], "ok")
-    half = tracker.snapshot("cpu").remaining_s
-    tracker.record(list_ids(trials, "cpu")[1], "ok")
-    tracker.record(list_ids(trials, "orin")[0], "ok")
+    for device, seconds in (("cpu", 1.0), ("orin", 5.0)):
+        trial_id = list_ids(trials, device)[0]
+        tracker.prepare(device)
+        tracker.compile(device, trial_id)
+        now[0] += seconds
+        tracker.advance(device, [trial_id], 0.0)
+        now[0] += seconds
+        tracker.advance(device, [trial_id], 1.0)
+        tracker.record(trial_id, "ok")
 
-    assert half is not None
-    assert 0 == tracker.snapshot("cpu").remaining_s
-    assert tracker.snapshot().remaining_s == pytest.approx(tracker.snapshot("orin").remaining_s, abs=0.5)
+    assert (2.0, 10.0) == tuple(tracker.snapshot(device).remaining_s for device in ("cpu", "orin"))
+    assert 10.0 == tracker.snapshot().remaining_s
+
+
+def test_the_share_is_that_of_all_devices(trials):
+    """Compilations and rounds count before the first record."""
+    tracker = ProgressTracker(trials, {})
+    first, second = list_ids(trials, "cpu")
+    tracker.compile("cpu", first)
+    tracker.compile("cpu", second)
+    tracker.advance("cpu", [first, second], 0.5)
+
+    assert (0.375, 0.75) == (tracker.snapshot().share, tracker.snapshot("cpu").share)
+    assert 0 == tracker.snapshot().done
 
 
 def test_an_unknown_device_is_an_error(trials):

@@ -21,13 +21,21 @@ class Steps:
     ended: bool = False
     stopped: int = 0
     done: int = 0
+    share: float = 0.0
     remaining_s: float | None = None
     statuses: dict[str, int] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
 
     @property
     def progress(self) -> Progress:
-        return Progress(done=self.done, total=4, statuses=self.statuses, text="measuring", remaining_s=self.remaining_s)
+        return Progress(
+            done=self.done,
+            total=4,
+            statuses=self.statuses,
+            share=self.share,
+            text="measuring",
+            remaining_s=self.remaining_s,
+        )
 
     def wait_for_change(self, timeout_s: float) -> None:
         self.steps.pop(0)()
@@ -61,12 +69,12 @@ def test_a_duration_is_in_its_two_largest_units(seconds: float, text: str) -> No
 
 
 def test_a_run_is_described_in_a_line() -> None:
-    """Recorded trials, failures, the time left and the current step; at the end only trials and failures."""
-    run = Steps([], done=3, remaining_s=80, statuses={"ok": 1, "timeout": 2})
+    """Recorded trials, the work, failures, the time left and the current step; at the end only trials and failures."""
+    run = Steps([], done=3, share=0.8, remaining_s=80, statuses={"ok": 1, "timeout": 2})
     during = progress_display.describe(run)
     run.end()
 
-    assert "3 of 4 trials, 2 without a result, about 1 min 20 s left: measuring" == during
+    assert "3 of 4 trials, 80 % of the work, 2 without a result, about 1 min 20 s left: measuring" == during
     assert "3 of 4 trials, 2 without a result" == progress_display.describe(run)
     assert "0 of 4 trials: measuring" == progress_display.describe(Steps([]))
 

@@ -6,21 +6,160 @@ import pytest
 
 from ngbkit.api import Sweep
 from ngbkit.runs import time_left
+from ngbkit.runs.time_left import TimeLeft
 
 
-def test_the_time_left_follows_trials_and_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rest is expected to take as long for its weight as the finished and the current trials."""
-    now = [0.0]
-    monkeypatch.setattr(time_left.time, "monotonic", lambda: now[0])
-    trials = {str(number): trial for number, trial in enumerate(Sweep("resnet18", ["identity"], [4, 12, 28]).trials())}
-    estimator = time_left.TimeLeft(trials, finished=[])
-    start = estimator.estimate_s()
-    now[0] = 4.0
-    estimator.advance(["0"], 0.5)  # half of 8 of 8 + 16 + 32
-    half = estimator.estimate_s()
-    now[0] = 8.0
-    estimator.finish("0")
-    first = estimator.estimate_s()
-    now[0] = 10.0
+class Clock:
+    """A fake clock, and the trials of a sweep by name: ``net identity 1``."""
 
-    assert (None, 52.0, 48.0, 46.0) == (start, half, first, estimator.estimate_s())
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        monkeypatch.setattr(time_left.time, "monotonic", lambda: self.now)
+
+    def build(self, *networks: str, batch_sizes: tuple[int, ...] = (1, 4)) -> TimeLeft:
+        """Nothing is recorded; the ids of the trials are names."""
+        sweep = Sweep(list(networks), ["identity", "openvino"], batch_sizes)
+        names = {f"{trial.workload} {trial.compiler} {trial.batch_size}": trial for trial in sweep.trials()}
+        return TimeLeft(names, finished=())
+
+    def measure(self, left: TimeLeft, network: str, size: int, *, compile_s: float = 2.0, call_s: float = 3.0) -> None:
+        """Compile both trials of a group, measure them, `call_s` a sample of a call for each, and record them."""
+        names = [f"{network} {compiler} {size}" for compiler in ("identity", "openvino")]
+        for name in names:
+            left.compile(name)
+            self.now += compile_s
+        left.advance(names, 0.0)
+        self.now += call_s * size * len(names)
+        left.advance(names, 1.0)
+        for name in names:
+            left.finish(name)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+def test_the_share_grows_with_each_step_of_a_trial(clock: Clock) -> None:
+    """It moves at each compilation and each round, long before the first record, and never goes back."""
+    left = clock.build("resnet18", batch_sizes=(1,))
+    shares = [left.share]
+    for step in (
+        left.prepare,
+        lambda: left.compile("resnet18 identity 1"),
+        lambda: left.compile("resnet18 openvino 1"),
+        lambda: left.advance(["resnet18 identity 1", "resnet18 openvino 1"], 0.0),
+        lambda: left.advance(["resnet18 identity 1", "resnet18 openvino 1"], 0.5),
+        lambda: left.finish("resnet18 identity 1"),
+        lambda: left.finish("resnet18 openvino 1"),
+    ):
+        step()
+        shares.append(left.share)
+
+    assert [0, 0, 0, 0.25, 0.5, 0.75, 0.875, 1] == shares
+
+
+def test_preparing_a_network_is_not_expected_again(clock: Clock) -> None:
+    """47 s before the first record, of which 40 for a network that is prepared once, are no 27 min for the rest."""
+    left = clock.build("resnet18", batch_sizes=(1, 2, 4))
+    left.prepare()
+    clock.now += 40.0
+    before = left.estimate_s()
+    clock.measure(left, "resnet18", 1)
+
+    assert before is None
+    assert 4 * 2.0 + 3.0 * 2 * (2 + 4) == left.estimate_s()
+
+
+def test_another_network_is_prepared_too(clock: Clock) -> None:
+    """A network without measurements is expected to take what the others took."""
+    left = clock.build("resnet18", "resnet50", batch_sizes=(1,))
+    left.prepare()
+    clock.now += 40.0
+    clock.measure(left, "resnet18", 1)
+
+    assert 40.0 + 2 * 2.0 + 2 * 3.0 == left.estimate_s()
+
+
+def test_a_compiler_and_a_network_have_their_own_times(clock: Clock) -> None:
+    """A slow compiler is slow for every network, and a slow network for every compiler."""
+    left = clock.build("resnet18", "resnet50", batch_sizes=(1, 4))
+    clock.measure(left, "resnet18", 1, call_s=1.0)
+    clock.measure(left, "resnet50", 1, call_s=5.0)
+    both = left.estimate_s()
+    clock.measure(left, "resnet18", 4, call_s=1.0)
+
+    assert 4 * 2.0 + 2 * 4 * (1.0 + 5.0) == both
+    assert 2 * 2.0 + 2 * 4 * 5.0 == left.estimate_s()
+
+
+def test_the_time_left_counts_down_between_events(clock: Clock) -> None:
+    """Not below what is left without the current step, however long that takes."""
+    left = clock.build("resnet18", batch_sizes=(1, 4))
+    clock.measure(left, "resnet18", 1)
+    start = left.estimate_s()
+    left.compile("resnet18 identity 4")
+    clock.now += 1.5
+    during = left.estimate_s()
+    clock.now += 100.0
+
+    assert (28.0, 26.5, 26.0) == (start, during, left.estimate_s())
+
+
+def test_rounds_are_work_that_is_done(clock: Clock) -> None:
+    """In the first group already."""
+    left = clock.build("resnet18", batch_sizes=(2,))
+    names = ["resnet18 identity 2", "resnet18 openvino 2"]
+    for name in names:
+        left.compile(name)
+        clock.now += 1.0
+    left.advance(names, 0.0)
+    clock.now += 6.0
+    left.advance(names, 0.25)
+    quarter = left.estimate_s()
+    clock.now += 2.0
+
+    assert (18.0, 16.0) == (quarter, left.estimate_s())
+
+
+def test_what_fails_leaves_nothing(clock: Clock) -> None:
+    """A trial that fails in its compilation has no rounds; one whose network fails has neither."""
+    left = clock.build("resnet18", batch_sizes=(1,))
+    left.prepare()
+    clock.now += 5.0
+    left.finish("resnet18 identity 1")
+    left.compile("resnet18 openvino 1")
+    clock.now += 5.0
+    left.finish("resnet18 openvino 1")
+
+    assert (1.0, 0.0) == (left.share, left.estimate_s())
+
+
+def test_a_group_that_begins_again_is_no_error(clock: Clock) -> None:
+    """After a crash of the engine its trials are compiled again, and its rounds count from 0."""
+    left = clock.build("resnet18", batch_sizes=(1,))
+    names = ["resnet18 identity 1", "resnet18 openvino 1"]
+    for _ in range(2):
+        for name in names:
+            left.compile(name)
+            clock.now += 1.0
+        left.advance(names, 0.5)
+        clock.now += 4.0
+    estimate = left.estimate_s()
+
+    assert estimate is not None
+    assert estimate >= 0
+    assert 0 < left.share < 1
+
+
+def test_an_anchor_belongs_to_the_trial_before_it(clock: Clock) -> None:
+    """Every group has one at the end: the time that it takes is expected again."""
+    left = clock.build("resnet18", batch_sizes=(1, 4))
+    clock.measure(left, "resnet18", 1)
+    for name in ("resnet18 identity 4", "resnet18 openvino 4", "anchor-1"):
+        left.compile(name)
+        clock.now += 2.0
+    left.advance(["resnet18 identity 4", "resnet18 openvino 4"], 0.0)
+
+    assert 0.75 == left.share
+    assert 24.0 == left.estimate_s()

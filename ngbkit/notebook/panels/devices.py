@@ -14,6 +14,7 @@ from ngbkit.cluster import devices, engines
 from ngbkit.cluster.engine import Vitals
 from ngbkit.cluster.launchers.base import Starter
 from ngbkit.commands import listing
+from ngbkit.runs.progress_display import describe_progress
 
 # Between two updates of the table. Only a button queries a device itself, which would disturb a measurement.
 _REFRESH_S = 1.0
@@ -64,7 +65,7 @@ class DevicesPanel(widgets.VBox):  # type: ignore[misc, unused-ignore]
         run = next((run for run in runs.live() if label in run.sweep.devices), None)
         if run is not None:
             progress = run.progress_of(label)
-            cells |= {"engine": "measuring", "now": f"{progress.done} of {progress.total} trials: {progress.text}"}
+            cells |= {"engine": "measuring", "now": describe_progress(progress, run.ended)}
         vitals = self._vitals.get(label)
         if vitals is not None:
             cells |= {

@@ -12,8 +12,7 @@ import ipywidgets as widgets
 
 from ngbkit.errors import NgbkitError
 from ngbkit.notebook.panels import grid
-from ngbkit.runs.progress_display import PAUSE_S, describe, list_warnings
-from ngbkit.runs.time_left import format_duration
+from ngbkit.runs.progress_display import PAUSE_S, describe, describe_progress, list_warnings
 
 if TYPE_CHECKING:
     from ngbkit.runs import Run
@@ -75,7 +74,7 @@ class Live(widgets.VBox):  # type: ignore[misc, unused-ignore]
 
 
 def _render_bars(run: Run) -> str:
-    lines = [escape(describe(run))]
+    lines = [escape(describe(run))] if len(run.sweep.devices) > 1 else []
     if run.error is not None:
         lines.append(escape(str(run.error)))
     for device in run.sweep.devices:
@@ -84,7 +83,5 @@ def _render_bars(run: Run) -> str:
 
 
 def _render_bar(device: str, progress: Progress, ended: bool) -> str:
-    remaining = "" if progress.remaining_s is None or ended else f", about {format_duration(progress.remaining_s)} left"
-    text = f"{device}: {progress.done} of {progress.total}{remaining}" + ("" if ended else f": {progress.text}")
-    bar = f'<progress value="{progress.done}" max="{progress.total}" aria-label="{escape(device)}"></progress>'
-    return f"{bar} {escape(text)}"
+    bar = f'<progress value="{progress.share:.4f}" aria-label="{escape(device)}"></progress>'
+    return f"{bar} {escape(f'{device}: {describe_progress(progress, ended)}')}"
