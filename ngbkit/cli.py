@@ -13,10 +13,10 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ngbkit import __version__
-from ngbkit.commands import arguments, deploy, listing, publish, selfcheck
+from ngbkit.commands import arguments, deploy, estimate, listing, publish, selfcheck
 from ngbkit.commands.arguments import Parser
 from ngbkit.commands.cache import CACHE, answer_cache
 from ngbkit.commands.demo import DEMO, show_demo
@@ -41,7 +41,6 @@ from ngbkit.errors import MissingDependencyError, NgbkitError, UsageError
 from ngbkit.notebook.kernels import KERNELS, answer_kernels
 from ngbkit.sweep import parsing
 from ngbkit.sweep.argument import Argument, argument
-from ngbkit.sweep.json_values import to_json_value
 from ngbkit.user_text import parse_path
 
 if TYPE_CHECKING:
@@ -115,13 +114,8 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _estimate(sweep: Sweep, args: argparse.Namespace) -> int:
-    estimate = sweep.estimate(args.predictor)
-    rows: list[dict[str, Any]] = estimate.best().to_dict(orient="records")  # type: ignore[assignment]  # names are texts
-    if args.json:
-        print(json.dumps(to_json_value({"seconds": estimate.seconds, "best": rows}), indent=2))
-    else:
-        print(estimate)
-        print(Answer(json=[], rows=rows, empty="No earlier run, nor a predictor, predicts the results.").to_text())
+    estimated = sweep.estimate(args.predictor)
+    print(json.dumps(estimate.answer_estimate(estimated).json, indent=2) if args.json else estimate.to_text(estimated))
     return OK
 
 

@@ -1,4 +1,4 @@
-"""Displays a sweep, and the metrics of a dataset, as a sheet in text and in HTML."""
+"""Displays a sweep and the metrics of a dataset as sheets, and an estimate, in text and in HTML."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ngbkit.commands import listing
+from ngbkit.commands import estimate, listing
 from ngbkit.sweep import parsing
 from ngbkit.sweep.option import format_options
 
@@ -17,20 +17,22 @@ if TYPE_CHECKING:
     from ngbkit.sweep.grid import Grid
 
 Row = dict[str, Any]
+Renderers = tuple[Callable[[Any], str], Callable[[Any], str]]
+"""Render a value as text, and as HTML."""
 
 
 def register(shell: InteractiveShell) -> None:
-    """Register the sheets with a shell."""
+    """Register the displays with a shell."""
     formatters: Any = shell.display_formatter.formatters  # type: ignore[union-attr]
-    for (module, name), describe in _SHEETS.items():
-        formatters["text/html"].for_type_by_name(module, name, _html(describe))
-        formatters["text/plain"].for_type_by_name(module, name, _text(describe))
+    for (module, name), (to_text, to_html) in _DISPLAYS.items():
+        formatters["text/html"].for_type_by_name(module, name, to_html)
+        formatters["text/plain"].for_type_by_name(module, name, _printer(to_text))
 
 
 def unregister(shell: InteractiveShell) -> None:
-    """Restore the plain display of sweeps and metrics."""
+    """Restore the plain displays."""
     formatters: Any = shell.display_formatter.formatters  # type: ignore[union-attr]
-    for module, name in _SHEETS:
+    for module, name in _DISPLAYS:
         for kind in ("text/html", "text/plain"):
             formatters[kind].pop(f"{module}.{name}", None)
 
@@ -72,16 +74,20 @@ def _list_public_names(value: object) -> str:
     return ", ".join(name for name in dir(value) if not name.startswith("_"))
 
 
-def _html(describe: Callable[[Any], Row]) -> Callable[[Any], str]:
-    return lambda value: listing.to_html_sheets([describe(value)], "")
+def _to_sheet(describe: Callable[[Any], Row]) -> Renderers:
+    return (
+        lambda value: listing.to_sheets([describe(value)], ""),
+        lambda value: listing.to_html_sheets([describe(value)], ""),
+    )
 
 
-def _text(describe: Callable[[Any], Row]) -> Callable[[Any, Any, bool], None]:
-    return lambda value, printer, _cycle: printer.text(listing.to_sheets([describe(value)], ""))
+def _printer(to_text: Callable[[Any], str]) -> Callable[[Any, Any, bool], None]:
+    return lambda value, printer, _cycle: printer.text(to_text(value))
 
 
-# By name: registering the sheets imports neither class.
-_SHEETS: dict[tuple[str, str], Callable[[Any], Row]] = {
-    ("ngbkit.api", "Sweep"): describe_sweep,
-    ("ngbkit.figures.accessor", "Metrics"): describe_metrics,
+# By name: registering the displays imports none of the classes.
+_DISPLAYS: dict[tuple[str, str], Renderers] = {
+    ("ngbkit.api", "Sweep"): _to_sheet(describe_sweep),
+    ("ngbkit.figures.accessor", "Metrics"): _to_sheet(describe_metrics),
+    ("ngbkit.predictor.forecast.estimate", "Estimate"): (estimate.to_text, estimate.to_html),
 }

@@ -17,6 +17,7 @@ from IPython.utils.capture import capture_output
 from patience import wait_until
 from state import NewRuns
 
+from ngbkit.commands.estimate import to_text
 from ngbkit.errors import DeviceError
 from ngbkit.notebook import tables
 from ngbkit.runs import Run
@@ -106,8 +107,13 @@ def test_a_budget_and_an_estimate_are_options(shell: InteractiveShell, mlp_file:
     run_cell(shell, f"estimate = %ngbench {mlp_file} -c identity,onnxruntime -b 1,2 -r 5 --estimate")
 
     assert {"ok", "predicted"} == set(shell.user_ns["ds"]["status"].values.ravel())
-    assert "4 trials in 2 groups, about" in str(shell.user_ns["estimate"])
-    assert 2 == len(shell.user_ns["estimate"].best())
+    estimate = shell.user_ns["estimate"]
+    value, output = run_cell(shell, f"%ngbench {mlp_file} -c identity,onnxruntime -b 1,2 -r 5 --estimate")
+
+    assert "4 trials in 2 groups, about" in str(estimate)
+    assert repr(value) == repr(estimate)
+    assert to_text(estimate) in output
+    assert 2 == len(estimate.best())
 
 
 def test_without_a_name_the_dataset_is_the_value(shell: InteractiveShell, mlp_file: Path) -> None:

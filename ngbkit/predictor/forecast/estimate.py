@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ngbkit.dataset.assembly import assemble
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import UsageError
 from ngbkit.predictor.forecast.expected import Costs, describe, estimate_seconds, load_earlier_trials
 from ngbkit.predictor.forecast.guide import Guide
-from ngbkit.predictor.forecast.imputation import best, fill
+from ngbkit.predictor.forecast.imputation import best, fill, list_best
 from ngbkit.sweep.grid import Grid
+from ngbkit.sweep.json_values import to_json_value
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from ngbkit.predictor import Predictor
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Estimate:
     """The expected duration and results of a sweep.
 
@@ -39,12 +40,19 @@ class Estimate:
     text: str
     data: Data
 
+    def __repr__(self) -> str:
+        return f"<Estimate: {self.text}>"
+
     def __str__(self) -> str:
         return self.text
 
     def best(self) -> pd.DataFrame:
         """The predicted best compiler of each group: see `ngbkit.forecast.best`."""
         return best(self.data)
+
+    def list_best(self) -> list[dict[str, Any]]:
+        """As `best`, as rows of plain values, each with the ends of the interval of the latency: ``low``, ``high``."""
+        return [to_json_value(row) for row in list_best(self.data)]
 
 
 def estimate(sweep: Grid, predictor: Predictor | str | os.PathLike[str] | None = None) -> Estimate:

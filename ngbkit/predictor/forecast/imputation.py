@@ -26,6 +26,8 @@ VARIABLES = {
     "predicted_high": ("s", "upper end of the 95 % interval of that prediction", ""),
 }
 
+_ENDS = ("low", "high")
+
 Prediction = tuple[float, float, float]
 """Seconds, and both ends of their interval."""
 
@@ -75,8 +77,12 @@ def best(data: Data) -> pd.DataFrame:
     """
     import pandas as pd
 
-    rows = [row for node in nodes(data).values() for row in _list_best(node)]
-    return pd.DataFrame(rows)
+    return pd.DataFrame([{name: row[name] for name in row if name not in _ENDS} for row in list_best(data)])
+
+
+def list_best(data: Data) -> list[dict[str, Any]]:
+    """List the rows of `best`, each with the ends of the interval of a predicted latency: ``low`` and ``high`` (s)."""
+    return [row for node in nodes(data).values() for row in _list_best(node)]
 
 
 def _list_best(node: xr.Dataset) -> list[dict[str, Any]]:
@@ -95,15 +101,25 @@ def _list_best(node: xr.Dataset) -> list[dict[str, Any]]:
         if ranking:
             fastest = ranking[0]
             labels = {dim: seconds[dim].values[index] for dim, index in zip(dims, position, strict=True)}
+            ends = [_select_end(node, f"{PREDICTED}_{end}", labels, fastest) for end in _ENDS]
             lead = float(values[ranking[1]] / values[fastest]) if len(ranking) > 1 else np.nan
             rows.append(
                 {
                     **labels,
                     **{"compiler": seconds["compiler"].values[fastest], "latency": float(values[fastest])},
+                    **dict(zip(_ENDS, ends, strict=True)),
                     **{"measured": bool(is_measured[position][fastest]), "lead": lead},
                 }
             )
     return rows
+
+
+def _select_end(node: xr.Dataset, name: str, labels: Mapping[str, Any], column: int) -> float:
+    """Select an end of the interval of a prediction; NaN if nothing was predicted."""
+    if name not in node:
+        return float("nan")
+    where = {dim: label for dim, label in labels.items() if dim in node[name].dims}
+    return float(node[name].sel(where).isel(compiler=column).item())
 
 
 def _fill_node(node: xr.Dataset, predictions: Mapping[Key, Prediction]) -> xr.Dataset:

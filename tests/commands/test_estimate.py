@@ -1,0 +1,73 @@
+"""An estimate in words: the same in a shell and in a notebook, with the digits that its intervals support."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from drawn import measured
+
+from ngbkit.commands import estimate
+from ngbkit.predictor.forecast import Estimate
+from ngbkit.predictor.forecast.imputation import VARIABLES, fill
+
+
+@pytest.fixture
+def estimated() -> Estimate:
+    """A sweep of which two trials of three are predicted, one without an interval that says much."""
+    data = measured(batch_sizes=[1, 4])
+    pending = data.assign(status=data["status"].copy(data=np.full(data["status"].shape, "pending", dtype=object)))
+    pending["latency"] = pending["latency"] * np.nan
+    predictions = {
+        ("net", (), "cpu", "openvino", 1): (0.12863036474046108, 0.11, 0.15),
+        ("net", (), "cpu", "identity", 1): (0.2, 0.19, 0.21),
+        ("net", (), "cpu", "identity", 4): (0.0000123, np.nan, np.nan),
+    }
+    return Estimate(seconds=84.2, text="4 trials in 2 groups, about 1 min 24 s", data=fill(pending, predictions))
+
+
+@pytest.mark.parametrize(
+    ("times", "text"),
+    [
+        ((0.12863036474046108, 0.11, 0.15), "129 ± 20 ms"),
+        ((0.0000123, None, None), "~12 µs"),
+        ((2.5, 2.4, 2.6), "2.50 ± 0.10 s"),
+        ((3e-9, None, None), "~0.0030 µs"),
+    ],
+)
+def test_a_time_has_sensible_digits_and_a_unit(times: tuple[float, float | None, float | None], text: str) -> None:
+    """As many digits as its interval supports, or two."""
+    assert text == estimate.format_time(*times)
+
+
+def test_the_likely_results_are_a_table(estimated: Estimate) -> None:
+    """A row a group, with the interval of the prediction and the distance to the next compiler, if there is one."""
+    first, second = estimate.answer_estimate(estimated).rows
+
+    assert ("openvino", "129 ± 20 ms", "1.55") == tuple(first.values())[-3:]
+    assert ("identity", "~12 µs", "") == tuple(second.values())[-3:]
+
+
+def test_text_and_html_have_the_same_words(estimated: Estimate) -> None:
+    """And neither has the digits of a float."""
+    text, html = estimate.to_text(estimated), estimate.to_html(estimated)
+
+    for word in ("4 trials in 2 groups, about 1 min 24 s", "likely fastest", "129 ± 20 ms", "speed-up over the next"):
+        assert word in text
+        assert word in html
+    assert "0.1286" not in text + html
+
+
+def test_programs_get_every_digit(estimated: Estimate) -> None:
+    """With the ends of the interval, None where there is none."""
+    report = estimate.answer_estimate(estimated).json
+
+    assert 84.2 == report["seconds"]
+    assert (0.12863036474046108, 0.11, 0.15) == tuple(report["best"][0][name] for name in ("latency", "low", "high"))
+    assert report["best"][1]["low"] is None
+
+
+def test_the_table_of_python_is_as_before(estimated: Estimate) -> None:
+    """The ends of the interval are in the dataset."""
+    assert ["compiler", "latency", "measured", "lead"] == list(estimated.best().columns)[-4:]
+    assert set(VARIABLES) <= set(estimated.data)
+    assert "<Estimate: 4 trials in 2 groups, about 1 min 24 s>" == repr(estimated)
