@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import pkgutil
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -14,10 +15,13 @@ import numpy as np
 import vl_convert
 import xarray as xr
 
+from ngbkit import figures
 from ngbkit.api import Sweep
 from ngbkit.dataset import assembly as datasets
 from ngbkit.dataset import synthetic
 from ngbkit.dataset.storage import Data
+from ngbkit.figures import charts
+from ngbkit.figures.comparison import compare
 from ngbkit.sweep.records import Failure
 from ngbkit.workloads.base import Workload
 
@@ -72,6 +76,23 @@ def roofed() -> xr.Dataset:
     peaks = {"cpu": {"peaks": {"flops": 1e12, "bytes_per_s": 2e10}}}
     coords = {name: ("workload", [value, value]) for name, value in facts.items()}
     return data.assign_coords(coords).assign_attrs(environments=json.dumps(peaks))
+
+
+def list_charts() -> list[str]:
+    """Every chart of ngbkit, by name: a new file in ``charts`` is one more."""
+    return sorted(module.name for module in pkgutil.iter_modules(charts.__path__))
+
+
+def draw_example(name: str) -> Any:
+    """Draw a chart of synthetic data, whichever it needs."""
+    if name == "changes":
+        return compare(measured(), measured()).plot()
+    examples = {"reversals": flipping, "roofline": roofed}
+    return getattr(figures, name)(examples.get(name, _measure_blocks)())
+
+
+def _measure_blocks() -> Data:
+    return measured(network("block", width=(8, 16), depth=(1, 2)))
 
 
 class Spec:

@@ -1,8 +1,8 @@
 """Charts of a dataset, and the accessor `ds.ngb` for charts and metrics.
 
 charts/ has one chart per file. rows.py builds one row per trial from a dataset and a metric, lines.py draws one panel
-per network, captions.py adds the title and its remarks, marks.py and theme.py style all charts; files.py writes a
-chart, renderer.py displays it in a notebook.
+per network, captions.py adds the title and its remarks, marks.py and theme.py style all charts, composition.py lets
+them be parts of others; files.py writes a chart, renderer.py displays it in a notebook.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ngbkit.dataset.storage import check_target, write_whole
 from ngbkit.errors import UsageError
 from ngbkit.figures import pictures
+from ngbkit.figures.composition import build_spec
 
 if TYPE_CHECKING:
     import altair as alt
@@ -33,7 +34,7 @@ def save(chart: alt.TopLevelMixin, path: str | os.PathLike[str]) -> Path:
     target = check_target(path, overwrite=True)
     if target.suffix not in SUFFIXES:
         raise UsageError(f"invalid file name {target.name!r}; expected {', '.join(SUFFIXES)}. Change its suffix.")
-    write_whole(target, _render(chart.to_dict(), target.suffix))
+    write_whole(target, _render(build_spec(chart), target.suffix))
     return target
 
 

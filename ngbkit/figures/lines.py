@@ -174,6 +174,8 @@ def _stack_failures(frame: pd.DataFrame, panel: str, x: str) -> np.ndarray:
 
 
 def finish(chart: Chart, title: alt.TitleParams) -> Chart:
-    """Set the title and the theme of a chart."""
-    chart.title, chart.config = title, theme.CONFIG
-    return chart
+    """Set the title of a chart, and make it a figure with the look of all."""
+    from ngbkit.figures.composition import to_figure
+
+    chart.title = title
+    return to_figure(chart)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, wraps
 from importlib import metadata
 from pathlib import Path
@@ -65,6 +65,21 @@ def build_provenance(figure: str, arguments: dict[str, Any], data: Any) -> dict[
         "drawn_with": metadata.version("ngbkit"),
         **({"drawn_at": _find_commit()} if _find_commit() else {}),
     }
+
+
+def merge(provenances: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The provenance of a composition of figures: its ``parts``, or that of its only figure."""
+    return provenances[0] if len(provenances) == 1 else {"parts": list(provenances)} if provenances else {}
+
+
+def list_parts(provenance: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The provenance of each figure of a composition, or of a single figure."""
+    return list(provenance.get("parts", [provenance]))
+
+
+def list_datasets(provenance: Mapping[str, Any]) -> list[str]:
+    """The hashes of the datasets of a figure or of a composition of figures, each once."""
+    return list(dict.fromkeys(part["dataset"] for part in list_parts(provenance) if part.get("dataset")))
 
 
 def _archive(data: Any, digest: str) -> None:

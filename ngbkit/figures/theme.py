@@ -74,6 +74,9 @@ BLACK, WHITE = "#1B1B1B", "#FFFFFF"
 # Paul Tol's bright scheme, without its grey.
 _NETWORKS = ("#4477AA", "#EE6677", "#228833", "#CCBB44", "#66CCEE", "#AA3377")
 
+NAME = "ngbkit"
+"""The name of the theme in altair's registry."""
+
 FONT = "system-ui, 'Helvetica Neue', Arial, sans-serif"
 
 
@@ -164,4 +167,4 @@ CONFIG: Mapping[str, Any] = {
         "subtitleFontSize": 11,
     },
 }
-"""The `config` of every chart."""
+"""The `config` of every figure; altair knows it as the theme ``ngbkit``."""

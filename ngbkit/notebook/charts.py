@@ -28,8 +28,8 @@ def render(chart: alt.TopLevelMixin) -> Any:
     """Render a chart as the MIME bundle that a notebook stores."""
     import altair as alt
 
-    from ngbkit.figures import renderer
+    from ngbkit.figures import composition, renderer
 
     if alt.renderers.active not in ("", "default"):
         return chart._repr_mimebundle_()
-    return renderer.to_mimebundle(chart.to_dict())
+    return renderer.to_mimebundle(composition.build_spec(chart))

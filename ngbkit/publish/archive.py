@@ -8,6 +8,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from ngbkit.figures.provenance import list_datasets
 from ngbkit.publish.manifest import Manifest
 
 _CONTEXT = "https://w3id.org/ro/crate/1.1/context"
@@ -53,7 +54,7 @@ def build_crate(site: Path, manifest: Manifest, files: list[Path]) -> dict[str, 
             figure = figures[name]
             entity["name"] = figure.title
             entity["isBasedOn"] = [{"@id": f"notebooks/{figure.notebook}.ipynb"}]
-            if digest := figure.provenance.get("dataset"):
+            for digest in list_datasets(figure.provenance):
                 entity["isBasedOn"].append({"@id": f"_static/datasets/{digest}.nc"})
         entities.append(entity)
     root = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from ngbkit.dataset import storage
 from ngbkit.dataset.dataset_hash import hash_dataset
 from ngbkit.errors import NgbkitError
-from ngbkit.figures.provenance import KEY
+from ngbkit.figures.provenance import KEY, list_parts
 from ngbkit.publish.manifest import Figure, Manifest
 from ngbkit.user_text import parse_path
 from ngbkit.workloads.base import hash_json
@@ -73,9 +73,14 @@ def _check(figure: Figure, folder: Path, cells: set[str], digests: dict[str, str
         yield "spec", "the specification has another provenance than the manifest"
     if figure.code not in cells:
         yield "code", f"cell {figure.cell} of {figure.notebook} drew it, and has changed since"
-    digest = figure.provenance.get("dataset")
-    if not digest:
-        return
+    for part in list_parts(figure.provenance):
+        if part.get("dataset"):
+            yield from _check_dataset(part, folder, digests)
+
+
+def _check_dataset(provenance: Mapping[str, Any], folder: Path, digests: dict[str, str]) -> Iterator[tuple[str, str]]:
+    """Check the dataset and the sweep of a figure that is not composed of others."""
+    digest = provenance["dataset"]
     data = folder / "_static" / "datasets" / f"{digest}.nc"
     if digest not in digests:
         digests[digest] = _fingerprint(data)
@@ -83,7 +88,7 @@ def _check(figure: Figure, folder: Path, cells: set[str], digests: dict[str, str
         state = f"has the hash {digests[digest]}" if digests[digest] else "is missing or unreadable"
         yield "dataset", f"{data.name} {state}; expected {digest}"
     metadata = _load_json(data.with_suffix(".json"))
-    if metadata is None or hash_json(metadata.get("sweep")) != figure.provenance.get("sweep"):
+    if metadata is None or hash_json(metadata.get("sweep")) != provenance.get("sweep"):
         yield "sweep", f"the sweep of {data.name} is missing or differs from that of the figure"
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ngbkit.figures import pictures, renderer
-from ngbkit.figures.provenance import KEY
+from ngbkit.figures.provenance import KEY, list_datasets, list_parts
 from ngbkit.publish.manifest import Figure
 from ngbkit.workloads.base import hash_json
 
@@ -91,12 +91,13 @@ def _render_provenance(figure: Figure, code: str) -> str:
     """Render the details below a figure: its provenance, the code of its cell, and links to its files."""
     rows = "".join(
         f"<tr><th>{escape(label)}</th><td>{escape(value if isinstance(value, str) else json.dumps(value))}</td></tr>"
+        for part in list_parts(figure.provenance)
         for name, label in _ROWS.items()
-        if (value := figure.provenance.get(name))
+        if (value := part.get(name))
     )
     links = [(f"figures/{figure.id}{kind}", kind[1:].upper()) for kind in pictures.KINDS]
     links.append((f"figures/{figure.id}.json", "Vega-Lite"))
-    if digest := figure.provenance.get("dataset"):
+    for digest in list_datasets(figure.provenance):
         links += [(f"datasets/{digest}.{kind}", label) for kind, label in _DATA.items()]
     anchors = " · ".join(f'<a href="_static/{path}" download>{label}</a>' for path, label in links)
     cell = f"<pre>{escape(code)}</pre>"

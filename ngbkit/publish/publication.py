@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ngbkit.errors import UsageError
+from ngbkit.figures.provenance import list_datasets
 from ngbkit.publish import archive, pages, site
 from ngbkit.publish.execute import Executor
 from ngbkit.publish.manifest import Manifest
@@ -111,7 +112,7 @@ def publish(
         figures=tuple(figures),
     )
     report("building the site")
-    digests = {digest for figure in figures if (digest := figure.provenance.get("dataset"))}
+    digests = {digest for figure in figures for digest in list_datasets(figure.provenance)}
     site.write_sources(
         pages_folder, config, page_files, texts, [build / "datasets" / f"{digest}.nc" for digest in digests]
     )

@@ -2,9 +2,9 @@
 
 import pytest
 import vl_convert
-from drawn import flipping, measured, network, roofed
+from drawn import draw_example, list_charts
 
-from ngbkit import figures, registry
+from ngbkit import registry
 from ngbkit.figures import theme
 
 
@@ -46,16 +46,10 @@ def test_options_change_the_dash_and_not_the_colour():
     assert 3 == len({tuple(dash) for dash in theme.assign_dashes(labels).values()})
 
 
-@pytest.fixture(scope="module")
-def blocks():
-    return measured(network("block", width=(8, 16), depth=(1, 2)))
-
-
-@pytest.mark.parametrize("name", sorted(set(figures.__all__) - {"save"}))
-def test_a_figure_looks_the_same_in_a_dark_notebook(name, blocks):
+@pytest.mark.parametrize("name", list_charts())
+def test_a_figure_looks_the_same_in_a_dark_notebook(name):
     """JupyterLab merges its dark theme below that of the figure, which leaves nothing to it."""
-    data = {"reversals": flipping, "roofline": roofed}.get(name, lambda: blocks)()
-    spec = getattr(figures, name)(data).to_dict()
+    spec = draw_example(name).to_dict()
 
     light, dark = (vl_convert.vegalite_to_png(spec, theme=theme) for theme in (None, "dark"))
 

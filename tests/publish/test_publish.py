@@ -10,6 +10,7 @@ import shutil
 import threading
 import zipfile
 from collections.abc import Iterator
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -30,11 +31,14 @@ from ngbkit.dataset import storage
 from ngbkit.dataset.dataset_hash import hash_dataset
 from ngbkit.errors import UsageError
 from ngbkit.publish import ExecutionError, publish, verify
+from ngbkit.publish.archive import build_crate
 from ngbkit.publish.execute import NOTE
 from ngbkit.publish.manifest import Manifest
+from ngbkit.publish.pages import render_figure
 from ngbkit.runs import recordings
 from ngbkit.runs.selfcheck import store
 from ngbkit.workloads import onnx
+from ngbkit.workloads.base import hash_json
 
 SWEEP = "-c identity,onnxruntime -b 1,2 -r 10 --threads 1 -o ds"
 
@@ -237,6 +241,41 @@ def test_a_site_as_built_agrees(site: Path, capsys: pytest.CaptureFixture[str]) 
     assert (2, []) == verify(site)
     assert 0 == cli.main(["verify", str(site)])
     assert "All 2 figures agree" in capsys.readouterr().out
+
+
+def test_a_composition_is_based_on_the_data_of_its_parts(site: Path) -> None:
+    """The page and the metadata of the archive link both datasets."""
+    manifest = Manifest.read(site)
+    figure = manifest.figures[0]
+    lost = {**figure.provenance, "dataset": "lost"}
+    both = replace(figure, provenance={"parts": [figure.provenance, lost]})
+    changed = replace(manifest, figures=(both,))
+    files = [site / "_static" / "figures" / f"{figure.id}.svg"]
+    (entity,) = (entity for entity in build_crate(site, changed, files)["@graph"] if "isBasedOn" in entity)
+    page = render_figure(both, json.loads(files[0].with_suffix(".json").read_text()), "code")
+
+    for part in both.provenance["parts"]:
+        assert {"@id": f"_static/datasets/{part['dataset']}.nc"} in entity["isBasedOn"]
+        assert f'"_static/datasets/{part["dataset"]}.nc"' in page
+
+
+def test_every_dataset_of_a_composition_is_checked(site: Path, tmp_path: Path) -> None:
+    """A missing one is reported."""
+    copy = tmp_path / "site"
+    shutil.copytree(site, copy)
+    manifest = Manifest.read(copy)
+    figure = manifest.figures[0]
+    file = copy / "_static" / "figures" / f"{figure.id}.json"
+    spec = json.loads(file.read_text())
+    spec["usermeta"]["ngbkit"] = {"parts": [figure.provenance, {**figure.provenance, "dataset": "lost"}]}
+    file.write_text(json.dumps(spec))
+    both = replace(figure, provenance=spec["usermeta"]["ngbkit"], spec=hash_json(spec))
+    replace(manifest, figures=(both,)).write(copy)
+
+    _, findings = verify(copy)
+
+    assert {"dataset", "sweep"} == {finding.what for finding in findings}
+    assert all("lost.nc" in finding.said for finding in findings)
 
 
 @pytest.mark.parametrize("subject", ["dataset", "spec", "sweep", "code"])

@@ -1,0 +1,132 @@
+"""Figures as parts of other charts: composed with altair, with their look, colours and provenance."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import altair as alt
+import pytest
+from drawn import draw_example, list_charts, measured, network
+from IPython.core.interactiveshell import InteractiveShell
+
+from ngbkit import figures
+from ngbkit.figures import composition, provenance, renderer, theme
+from ngbkit.notebook import charts
+
+COMPOSE: dict[str, Callable[..., Any]] = {"hconcat": alt.hconcat, "vconcat": alt.vconcat, "concat": alt.concat}
+METADATA = "{http://www.w3.org/2000/svg}metadata"
+
+
+def points() -> alt.Chart:
+    """A chart of the user's own."""
+    return alt.Chart(alt.InlineData(values=[{"x": 1, "kind": "mine"}])).mark_point().encode(x="x:Q", color="kind:N")
+
+
+@pytest.mark.parametrize("name", list_charts())
+def test_every_figure_is_a_part_of_a_chart(name: str) -> None:
+    """The composition is valid, and has look and provenance once, at its top."""
+    figure = draw_example(name)
+    whole, spec = figure.to_dict(), composition.build_spec(alt.vconcat(figure, points()))
+
+    assert whole["config"] == spec["config"]
+    assert whole.get("usermeta") == spec.get("usermeta")
+    assert not {"config", "usermeta", "$schema", "datasets"} & set(spec["vconcat"][0])
+    assert whole["title"] == {**spec["vconcat"][0], **spec["vconcat"][0].get("concat", [{}])[0]}["title"]
+
+
+@pytest.fixture(scope="module")
+def pair() -> tuple[Any, Any]:
+    """Speed-ups, which have no line of the baseline, and throughputs of the same data, which have."""
+    data = measured(network("a"))
+    return figures.speedup(data), figures.throughput(data)
+
+
+@pytest.mark.parametrize("compose", COMPOSE)
+def test_a_composition_embeds_the_provenance_of_its_parts(compose: str, pair: tuple[Any, Any], tmp_path: Path) -> None:
+    """In its file, in order, and each dataset once."""
+    path = figures.save(COMPOSE[compose](*pair), tmp_path / "both.svg")
+    embedded = json.loads(ElementTree.fromstring(path.read_text()).find(METADATA).text)
+
+    assert ["speedup", "throughput"] == [part["figure"] for part in provenance.list_parts(embedded)]
+    assert [embedded["parts"][0]["dataset"]] == provenance.list_datasets(embedded)
+
+
+def test_compositions_of_compositions(pair: tuple[Any, Any]) -> None:
+    """Parts are found at any depth."""
+    spec = composition.build_spec((pair[0] | points()) & pair[1])
+
+    assert ["speedup", "throughput"] == [part["figure"] for part in spec["usermeta"][provenance.KEY]["parts"]]
+
+
+def test_colours_are_those_of_each_part(pair: tuple[Any, Any]) -> None:
+    """Vega-Lite would join the scales of both, and give identity the colour of another compiler."""
+    svg = renderer.to_html(alt.hconcat(*pair).to_dict())
+    lines = [
+        element.get("stroke")
+        for element in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}path")
+        if element.get("stroke-width") == "2"
+    ]
+
+    assert [theme.COLOURS[name] for name in ("openvino", "identity", "openvino")] == lines
+
+
+def test_the_configuration_of_a_user_is_above_the_look(pair: tuple[Any, Any]) -> None:
+    """Of a figure, and of a composition."""
+    for chart in (pair[0].configure_axis(labelFontSize=20), alt.hconcat(*pair).configure_axis(labelFontSize=20)):
+        axis = composition.build_spec(chart)["config"]["axis"]
+        assert {**theme.CONFIG["axis"], "labelFontSize": 20} == axis
+
+
+def test_a_chart_of_ones_own_keeps_the_theme_of_the_user(pair: tuple[Any, Any], tmp_path: Path) -> None:
+    """Drawing, showing and saving figures enables no theme."""
+    active = alt.theme.active
+    before = points().to_dict()
+    figures.save(pair[0], tmp_path / "figure.svg")
+    composition.build_spec(alt.hconcat(*pair))
+
+    assert active == alt.theme.active
+    assert before == points().to_dict() == composition.build_spec(points())
+    with alt.theme.enable("dark"):
+        assert before != points().to_dict() == composition.build_spec(points())
+
+
+@pytest.mark.parametrize("enabled", ["dark", theme.NAME])
+def test_figures_are_readable_below_any_theme(enabled: str, pair: tuple[Any, Any]) -> None:
+    """Their own look is above the theme of the user."""
+    with alt.theme.enable(enabled):
+        config = pair[0].to_dict()["config"]
+
+    for section, look in theme.CONFIG.items():
+        assert look == ({name: config[section][name] for name in look} if isinstance(look, dict) else config[section])
+
+
+def test_the_look_is_a_theme_for_other_charts(pair: tuple[Any, Any]) -> None:
+    """altair knows it by name."""
+    with alt.theme.enable("ngbkit"):
+        assert theme.CONFIG["axis"] == points().to_dict()["config"]["axis"]
+
+
+def test_a_notebook_shows_a_composition_with_its_look(pair: tuple[Any, Any]) -> None:
+    """As a figure alone."""
+    shell = InteractiveShell()
+    charts.register(shell)
+    try:
+        bundle, _ = shell.display_formatter.format(alt.hconcat(*pair))
+    finally:
+        charts.unregister(shell)
+
+    assert composition.build_spec(alt.hconcat(*pair)) == bundle[renderer.MIME]
+    assert theme.BACKGROUND == bundle[renderer.MIME]["config"]["background"]
+
+
+def test_a_comparison_can_be_layered() -> None:
+    """Of the figures it alone has no panels, which Vega-Lite does not layer."""
+    rule = alt.Chart(alt.InlineData(values=[{"y": 2}])).mark_rule().encode(y="y:Q")
+    spec = composition.build_spec(alt.layer(draw_example("changes"), rule))
+
+    assert 2 == len(spec["layer"])
+    assert theme.CONFIG["font"] == spec["config"]["font"]
