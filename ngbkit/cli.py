@@ -220,7 +220,7 @@ def _optimize(args: argparse.Namespace) -> int:
 
 def _publish(args: argparse.Namespace) -> int:
     """Build a site of notebooks whose figures others can check."""
-    _require_client_side("altair", "vl_convert", "papermill", "sphinx", "myst_nb")
+    _require_client_side("altair", "vl_convert")
     from ngbkit.publish import publish as build_site
 
     site = build_site(**publish.to_call(args), tell=None if args.quiet else print_progress)

@@ -3,70 +3,107 @@
 from __future__ import annotations
 
 import json
+import mimetypes
 import zipfile
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from ngbkit.figures.provenance import list_datasets
+from ngbkit.publish.citation import Author, Citation
 from ngbkit.publish.manifest import Manifest
 
-_CONTEXT = "https://w3id.org/ro/crate/1.1/context"
-_PROFILE = "https://w3id.org/ro/crate/1.1"
+if TYPE_CHECKING:
+    from rocrate.rocrate import ROCrate
+
+METADATA_FILES = ("CITATION.cff", "LICENSE")
+"""Of the author's repository; a site and its archive contain them."""
+
+# The newest version of the specification that the validators of archives know.
+_VERSION = "1.2"
 _METADATA = "ro-crate-metadata.json"
+_FOLDERS = ("notebooks", "_static/figures", "_static/datasets")
+# The system's own table of media types may lack these.
 _KINDS = {
-    ".nc": "application/x-netcdf",
+    ".cff": "application/yaml",
     ".csv": "text/csv",
-    ".json": "application/json",
     ".ipynb": "application/x-ipynb+json",
-    ".svg": "image/svg+xml",
-    ".png": "image/png",
-    ".pdf": "application/pdf",
+    ".md": "text/markdown",
+    ".nc": "application/x-netcdf",
+    "": "text/plain",  # LICENSE
 }
 
 
-def write_archive(site: Path, manifest: Manifest, target: Path) -> Path:
-    """Write the zip of a site: notebooks, datasets, figures and the manifest, described by RO-Crate 1.1 metadata."""
-    folders = ("notebooks", "_static/figures", "_static/datasets")
-    files = [file for folder in folders for file in _list_files(site / folder)]
-    files += [file for file in _list_files(site) if file.parent == site and file.suffix in (".json", ".cff", ".md")]
+def write_archive(site: Path, manifest: Manifest, citation: Citation, target: Path) -> Path:
+    """Write the zip of a site: notebooks, datasets, figures and the manifest, described by RO-Crate metadata."""
+    files = [file for folder in _FOLDERS for file in _list_files(site / folder)]
+    files += [
+        file
+        for file in _list_files(site)
+        if file.parent == site and (file.suffix in (".json", ".md") or file.name in METADATA_FILES)
+    ]
+    crate = build_crate(site, manifest, citation, files)
+    # The library's own writer adds a folder of the working directory that is called None.
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr(_METADATA, json.dumps(build_crate(site, manifest, files), indent=1))
+        archive.writestr(_METADATA, json.dumps(crate.metadata.generate(), indent=1, ensure_ascii=False))
         for file in files:
             archive.write(file, file.relative_to(site).as_posix())
     return target
 
 
-def build_crate(site: Path, manifest: Manifest, files: list[Path]) -> dict[str, Any]:
-    """Build the RO-Crate metadata of a site: the format of each file, and the notebook and dataset of each figure."""
+def build_crate(site: Path, manifest: Manifest, citation: Citation, files: list[Path]) -> ROCrate:
+    """Build the RO-Crate of a site: its authors and licenses, each file, and the origin of each figure."""
+    from rocrate.rocrate import ROCrate
+
+    crate = ROCrate(version=_VERSION)
+    crate.name = manifest.title
+    crate.description = f"Notebooks, measurements and figures, published with ngbkit {manifest.version}."
+    crate.datePublished = datetime.now(timezone.utc).date()
+    _add_citation(crate, citation)
     figures = {
         f"_static/figures/{figure.id}.{kind}": figure
         for figure in manifest.figures
         for kind in ("svg", "png", "pdf", "json")
     }
-    entities = []
     for file in files:
-        name = file.relative_to(site).as_posix()
-        entity: dict[str, Any] = {"@id": name, "@type": "File", "contentSize": str(file.stat().st_size)}
-        if file.suffix in _KINDS:
-            entity["encodingFormat"] = _KINDS[file.suffix]
-        if name in figures:
-            figure = figures[name]
-            entity["name"] = figure.title
-            entity["isBasedOn"] = [{"@id": f"notebooks/{figure.notebook}.ipynb"}]
-            for digest in list_datasets(figure.provenance):
-                entity["isBasedOn"].append({"@id": f"_static/datasets/{digest}.nc"})
-        entities.append(entity)
-    root = {
-        "@id": "./",
-        "@type": "Dataset",
-        "name": manifest.title,
-        "description": f"Notebooks, measurements and figures, published with ngbkit {manifest.version}.",
-        "datePublished": datetime.now(timezone.utc).date().isoformat(),
-        "hasPart": [{"@id": entity["@id"]} for entity in entities],
-    }
-    metadata = {"@id": _METADATA, "@type": "CreativeWork", "conformsTo": {"@id": _PROFILE}, "about": {"@id": "./"}}
-    return {"@context": _CONTEXT, "@graph": [metadata, root, *entities]}
+        path = file.relative_to(site)
+        kind = _KINDS.get(file.suffix) or mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+        properties: dict[str, Any] = {
+            "name": path.name,
+            "contentSize": str(file.stat().st_size),
+            "encodingFormat": kind,
+        }
+        if figure := figures.get(path.as_posix()):
+            sources = [f"notebooks/{figure.notebook}.ipynb"]
+            sources += [f"_static/datasets/{digest}.nc" for digest in list_datasets(figure.provenance)]
+            properties |= {"name": figure.title, "isBasedOn": [{"@id": quote(source)} for source in sources]}
+        crate.add_file(file, path, properties=properties)
+    return crate
+
+
+def _add_citation(crate: ROCrate, citation: Citation) -> None:
+    """State the authors and the licenses at the root of a crate, each as an entity."""
+    from rocrate.model.contextentity import ContextEntity
+
+    def add(identifier: str, kind: str, **properties: Any) -> Any:
+        return crate.add(ContextEntity(crate, identifier, properties={"@type": kind, **properties}))
+
+    def add_author(number: int, author: Author) -> Any:
+        properties: dict[str, Any] = {"name": author.name}
+        if author.website:
+            properties["url"] = author.website
+        if author.affiliation:
+            properties["affiliation"] = add(f"#affiliation-{number}", "Organization", name=author.affiliation)
+        kind = "Person" if author.is_person else "Organization"
+        return add(author.orcid or f"#author-{number}", kind, **properties)
+
+    if citation.licenses:
+        crate.license = [add(license.url, "CreativeWork", name=license.name) for license in citation.licenses]
+    if citation.authors:
+        crate.root_dataset["author"] = [
+            add_author(number, author) for number, author in enumerate(citation.authors, start=1)
+        ]
 
 
 def _list_files(folder: Path) -> list[Path]:

@@ -6,12 +6,14 @@ import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ngbkit.errors import UsageError
+from ngbkit.errors import MissingDependencyError, UsageError
 from ngbkit.figures.provenance import list_datasets
-from ngbkit.publish import archive, pages, site
+from ngbkit.publish import archive, citation, config, pages, site
+from ngbkit.publish.citation import Citation
 from ngbkit.publish.execute import Executor
 from ngbkit.publish.manifest import Manifest
 from ngbkit.runs.recordings import Measure
@@ -20,8 +22,20 @@ from ngbkit.user_text import parse_path
 ARCHIVE = "archive.zip"
 """The zip of a site, in its folder."""
 
-# Copied into the site from the folder of the notebooks, or from its parent.
-_METADATA_FILES = ("CITATION.cff", "LICENSE")
+# Of the extra `publish`. A site is refused before its notebooks are executed, not after hours of measuring.
+_PACKAGES = {
+    "furo": "furo",
+    "myst_nb": "myst-nb",
+    "packaging": "packaging",
+    "papermill": "papermill",
+    "rocrate": "rocrate",
+    "sphinx": "sphinx",
+    "yaml": "pyyaml",
+}
+_UNLICENSED = (
+    f"no license: the archive does not say who may use it. Set license in {config.FILE} or {citation.FILE}, "
+    'for example license = "CC-BY-4.0".'
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,15 +88,23 @@ def publish(
     Raises
     ------
     UsageError
-        There is no notebook, or the site would overwrite its notebooks.
+        There is no notebook, the site would overwrite its notebooks, or ``site.toml`` or ``CITATION.cff`` is invalid.
     ExecutionError
         A cell failed.
     MissingDependencyError
-        Sphinx, myst-nb or papermill is not installed.
+        A package of the extra ``publish`` is not installed.
     """
+    for module, package in _PACKAGES.items():
+        if find_spec(module) is None:
+            raise MissingDependencyError(package, "publish")
     report = tell or (lambda _line: None)
     sources, texts = _find_sources(notebooks)
     folder = sources[0].parent
+    settings = config.SiteConfig.read(folder / config.FILE)
+    metadata_files = _find_metadata_files(folder)
+    credits = _read_citation(metadata_files, settings)
+    if not credits.licenses:
+        report(_UNLICENSED)
     target = parse_path(out)
     if (target / "notebooks").resolve() == folder.resolve():
         raise UsageError(f"a site in {target} would overwrite its own notebooks. Choose another folder: -o site.")
@@ -104,9 +126,8 @@ def publish(
             executed.append(source.stem)
         page_files.append(pages_folder / source.name)
         figures += pages.write_page(notebook, page_files[-1], pages_folder / "_static" / "figures")
-    config = site.SiteConfig.read(folder / "site.toml")
     manifest = Manifest(
-        title=config.title,
+        title=settings.title,
         version=metadata.version("ngbkit"),
         notebooks=tuple(source.stem for source in sources),
         figures=tuple(figures),
@@ -114,7 +135,7 @@ def publish(
     report("building the site")
     digests = {digest for figure in figures for digest in list_datasets(figure.provenance)}
     site.write_sources(
-        pages_folder, config, page_files, texts, [build / "datasets" / f"{digest}.nc" for digest in digests]
+        pages_folder, settings, page_files, texts, [build / "datasets" / f"{digest}.nc" for digest in digests]
     )
     for source in (*sources, *texts):
         site.copy_pictures(source, pages_folder)
@@ -122,13 +143,10 @@ def publish(
     site.build(pages_folder, build / "html")
     shutil.copytree(build / "html", target, dirs_exist_ok=True)
     _copy_sources(sources, target / "notebooks")
-    for name in _METADATA_FILES:
-        for path in (folder / name, folder.parent / name):
-            if path.is_file():
-                shutil.copyfile(path, target / name)
-                break
+    for path in metadata_files:
+        shutil.copyfile(path, target / path.name)
     manifest.write(target)
-    archive.write_archive(target, manifest, target / ARCHIVE)
+    archive.write_archive(target, manifest, credits, target / ARCHIVE)
     size = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
     return Published(site=target, executed=tuple(executed), figures=len(figures), bytes=size)
 
@@ -150,6 +168,18 @@ def _find_sources(notebooks: str | Path | Iterable[str | Path]) -> tuple[list[Pa
     if len({path.absolute().parent for path in paths}) > 1:
         raise UsageError("the notebooks are in several folders; expected one folder with all notebooks of a site.")
     return paths, []
+
+
+def _find_metadata_files(folder: Path) -> list[Path]:
+    """Find the license and the citation in the folder of the notebooks, or else in its parent."""
+    candidates = [(folder / name, folder.parent / name) for name in archive.METADATA_FILES]
+    return [file for paths in candidates if (file := next((path for path in paths if path.is_file()), None))]
+
+
+def _read_citation(metadata_files: Sequence[Path], settings: config.SiteConfig) -> Citation:
+    """Read the authors and the licenses of a site: those of site.toml, or else those of CITATION.cff."""
+    file = next((path for path in metadata_files if path.name == citation.FILE), None)
+    return (Citation.read(file) if file else Citation()).overridden_by(settings.citation)
 
 
 def _copy_sources(sources: Sequence[Path], folder: Path) -> None:

@@ -8,22 +8,16 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 
 import xarray as xr
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
 from ngbkit.dataset import storage
-from ngbkit.errors import MissingDependencyError, NgbkitError, UsageError
+from ngbkit.errors import NgbkitError, UsageError
 from ngbkit.figures.pictures import load_converter
 from ngbkit.metrics import profiles
+from ngbkit.publish.config import SiteConfig
 from ngbkit.sweep.json_values import to_json_value
 
 _SCRIPT = """\
@@ -97,26 +91,6 @@ suppress_warnings = ["mystnb.unknown_mime_type", "myst.header", "myst.xref_missi
 _PICTURE = re.compile(r"!\[[^\]]*\]\(([^):\s]+)\)")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SiteConfig:
-    """The title and the description of a site, and the modules of its API reference."""
-
-    title: str = "Notebooks"
-    description: str = ""
-    api: tuple[str, ...] = ()
-
-    @classmethod
-    def read(cls, file: Path) -> SiteConfig:
-        """Read ``site.toml`` beside the notebooks; the defaults where there is none."""
-        if not file.is_file():
-            return cls()
-        try:
-            data = tomllib.loads(file.read_text())
-            return cls(**{**data, "api": tuple(data.get("api", ()))})
-        except (ValueError, TypeError) as error:
-            raise UsageError(f"invalid {file}: {error}; expected title, description and api in TOML.") from error
-
-
 def write_sources(
     folder: Path, config: SiteConfig, pages: Sequence[Path], texts: Sequence[Path], datasets: Collection[Path]
 ) -> None:
@@ -163,9 +137,6 @@ def copy_pictures(source: Path, folder: Path) -> None:
 
 def build(folder: Path, site: Path) -> None:
     """Run Sphinx to build the pages that have changed; its warnings, such as a broken link, are errors."""
-    for package in ("sphinx", "myst_nb", "furo"):
-        if find_spec(package) is None:
-            raise MissingDependencyError(package.replace("_", "-"), "publish")
     # In a process of its own: docutils and Sphinx keep global state, and change that of Python.
     command = [sys.executable, "-m", "sphinx", "-b", "html", "-d", str(folder.parent / "doctrees"), "-q", "-W"]
     command += ["--keep-going", str(folder), str(site)]

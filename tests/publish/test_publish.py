@@ -58,6 +58,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, mlp_file: Path, peaks_file:
     (folder / "data").mkdir(parents=True)
     shutil.copyfile(mlp_file, folder / "data" / "mlp.onnx")
     config = 'title = "A small study"\ndescription = "Of one network."\napi = ["ngbkit.metrics.profiles"]\n'
+    config += 'license = "CC-BY-4.0"\nauthors = ["A team"]\n'
     (folder / "site.toml").write_text(config)
     first = build_notebook(
         new_markdown_cell("# What was measured\n\nSee [the other](02-again.ipynb)."),
@@ -131,6 +132,9 @@ def test_a_site_is_complete(site: Path) -> None:
         names = {entity["@id"] for entity in graph if entity.get("@type") == "File"}
         assert names == set(archive.namelist()) - {"ro-crate-metadata.json"}
     assert {"notebooks/01-first.ipynb", "notebooks/data/mlp.onnx"} <= names
+    named = {entity["@id"]: entity.get("name") for entity in graph}
+    root = next(entity for entity in graph if entity["@id"] == "./")
+    assert [["CC-BY-4.0"], ["A team"]] == [[named[part["@id"]] for part in root[key]] for key in ("license", "author")]
     pdf = next(entity for entity in graph if entity["@id"] == "_static/figures/figure-01-first-3-0.pdf")
     assert {"@id": "notebooks/01-first.ipynb"} in pdf["isBasedOn"]
 
@@ -310,13 +314,19 @@ def test_each_disagreement_is_found(
 
 
 def test_errors_of_publishing(folder: Path, tmp_path: Path) -> None:
-    """No notebook, notebooks of two folders, a cell that fails, a sweep without a recording, no site."""
+    """No notebook, notebooks of two folders, a cell that fails, a wrong setting, no recording, no site."""
     (tmp_path / "bare").mkdir()
     with pytest.raises(UsageError, match="contains no notebook"):
         publish(tmp_path / "bare", tmp_path / "site")
     nbformat.write(build_notebook(new_code_cell("1 / 0")), tmp_path / "bare" / "wrong.ipynb")
+    lines: list[str] = []
     with pytest.raises(ExecutionError, match="ZeroDivisionError"):
+        publish(tmp_path / "bare", tmp_path / "site", tell=lines.append)
+    assert lines[0].startswith("no license: the archive does not say who may use it. Set license in site.toml")
+    (tmp_path / "bare" / "site.toml").write_text('license = "free"')
+    with pytest.raises(UsageError, match="license is 'free'"):  # before a cell is executed
         publish(tmp_path / "bare", tmp_path / "site")
+    (tmp_path / "bare" / "site.toml").unlink()
     with pytest.raises(UsageError, match="in several folders"):
         publish([tmp_path / "bare" / "wrong.ipynb", folder / "01-first.ipynb"], tmp_path / "site")
     shutil.copyfile(folder / "data" / "mlp.onnx", tmp_path / "bare" / "mlp.onnx")
