@@ -10,7 +10,8 @@ import xarray as xr
 
 from ngbkit.dataset.assembly import nodes
 from ngbkit.dataset.storage import Data
-from ngbkit.errors import UsageError
+from ngbkit.errors import JournalError, UsageError
+from ngbkit.sweep import notes
 from ngbkit.sweep.records import STATUSES
 from ngbkit.sweep.variables import COORDINATES, DIMS, VARIABLES
 
@@ -56,7 +57,8 @@ def _check(dataset: xr.Dataset) -> None:
                 raise ValueError(f"{name} has a value for each {sorted(map(str, surplus))[0]}")
     if (dataset["batch_size"] < 1).any() or dataset["batch_size"].dtype.kind != "i":
         raise ValueError("a batch size is no integer >= 1")
-    unknown = set(dataset["status"].values.ravel().tolist()) - set(STATUSES)
+    # A merge of several runs has cells that none of them requested.
+    unknown = set(dataset["status"].values.ravel().tolist()) - {*STATUSES, ""}
     if unknown:
         raise ValueError(f"unknown status {sorted(unknown)[0]!r}")
     latency = dataset["latency"].values
@@ -64,6 +66,11 @@ def _check(dataset: xr.Dataset) -> None:
         raise ValueError("a latency is no number of seconds above 0")
     for name in _JSON_ATTRIBUTES:
         _check_json(name, dataset.attrs.get(name, "{}"))
+    for label, description in json.loads(dataset.attrs.get("environments", "{}")).items():
+        try:
+            notes.parse("environment", label, description)
+        except JournalError as error:
+            raise ValueError(str(error).removesuffix(".")) from error
     for name in _JSON_VARIABLES:
         for text in set(dataset[name].values.ravel().tolist()) if name in dataset.variables else ():
             _check_json(name, text or "{}")

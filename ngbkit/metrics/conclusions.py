@@ -1,4 +1,4 @@
-"""The conclusions of a run, in sentences: what disturbed it, what is settled, what is fastest, and what to do."""
+"""What disturbed a run, and its conclusions, in sentences: what is settled, what is fastest, and what to do."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from ngbkit.dataset.disturbance import settled
 from ngbkit.dataset.long_form import list_factors, list_labels, to_frame
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError
+from ngbkit.hardware.conditions import describe_other_work
 from ngbkit.metrics.draws import HOSTED_SD
 from ngbkit.metrics.estimate import LEVEL
 from ngbkit.metrics.ranking import ranking
@@ -30,7 +31,22 @@ _MOST = 6
 
 
 def describe_disturbance(data: Data) -> str:
-    """Describe in a phrase how far other work disturbed a run; empty if it was quiet or not monitored."""
+    """Describe in a phrase how far other work disturbed a run; empty if it was quiet or not monitored.
+
+    Tables and figures have it, so that their numbers never appear without it.
+    """
+    return "; ".join(filter(None, [_describe_disturbed_samples(data), _describe_start(data)]))
+
+
+def _describe_start(data: Data) -> str:
+    """What ran on the devices when their part of a run began."""
+    devices = {label: device for node in nodes(data).values() for label, device in read_environments(node).items()}
+    states = {label: describe_other_work(device.get("conditions") or {}) for label, device in devices.items()}
+    busy = [f"{state} of {label}" if len(states) > 1 else state for label, state in states.items() if state]
+    return f"other work used {', and '.join(busy)} when it began" if busy else ""
+
+
+def _describe_disturbed_samples(data: Data) -> str:
     parts = [node for node in nodes(data).values() if {"disturbed", "latency"} <= set(node.variables)]
     total = sum(int(node["latency"].notnull().sum()) for node in parts)
     share = sum(int((node["disturbed"] > 0).where(node["latency"].notnull()).sum()) for node in parts) / max(total, 1)
@@ -56,13 +72,10 @@ def conclude(data: Data) -> list[str]:
     Returns
     -------
     list of str
-        What disturbed the run, unless it was quiet; the trials that are not settled, if there are any; where several
-        compilers were measured, the fastest of each group where it is sure, the ties, and what would settle them; and
-        what intervals allow for on a virtual machine.
+        The trials that are not settled, if there are any; where several compilers were measured, the fastest of each
+        group where it is sure, the ties, and what would settle them; and what intervals allow for on a virtual machine.
     """
     lines = []
-    if state := describe_disturbance(data):
-        lines.append(f"{state}.")
     if unsettled := _list_unsettled(data):
         count = sum(int((node["status"] == "ok").sum()) for node in nodes(data).values() if "status" in node)
         names = f" ({_join(unsettled)})" if len(unsettled) < count else ""

@@ -19,6 +19,7 @@ from ngbkit.dataset.long_form import expand_labels, list_factors, list_labels, t
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError, UnknownNameError
 from ngbkit.metrics import arrays, contracts, labelled
+from ngbkit.metrics.conclusions import describe_disturbance
 from ngbkit.metrics.estimate import LEVEL, UNBOUNDED, UNSETTLED, Estimate
 from ngbkit.sweep.records import STATUSES
 from ngbkit.sweep.trials import BASELINE
@@ -72,8 +73,9 @@ def compact(data: Data, figure: str = "throughput") -> pd.DataFrame:
 
     A cell is a number, the status of a trial without one, or empty where no trial was requested. A metric of a dataset
     with rounds is an `Estimate`, a number with its 95 % interval. With several devices, the rows are per device too.
-    ``attrs["title"]`` names the numbers and their unit; ``attrs["notes"]`` explains, one per line, the marks of
-    numbers, what they are tied to, and which columns are not compared since they were timed under another contract.
+    ``attrs["title"]`` names the numbers and their unit; ``attrs["notes"]`` says, one per line, what disturbed the run,
+    what the marks of numbers mean, what they are tied to, and which columns are not compared since they were timed
+    under another contract.
 
     Parameters
     ----------
@@ -103,6 +105,7 @@ def compact(data: Data, figure: str = "throughput") -> pd.DataFrame:
     table = table.set_index(keys)
     table.attrs["title"] = _build_title(figure)
     table.attrs["notes"] = [
+        *filter(None, [describe_disturbance(data)]),
         *_explain_marks(table),
         *_explain_ties(data, figure),
         *contracts.list_uncompared(data, _AGAINST.get(figure, ())),

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 from ngbkit import options
 from ngbkit.errors import JournalError, NgbkitError, RunNotFoundError, find_nearest
 from ngbkit.files import Store
+from ngbkit.hardware.conditions import BUSY_PERCENT
 from ngbkit.sweep import schema
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.journal import Journal
@@ -76,12 +77,15 @@ class Summary:
         What it measures.
     statuses
         Number of trials of each status, ``pending`` included.
+    other_work_percent
+        By device, how much of all cores other work used when the run began, if that was much.
     """
 
     id: str
     created: float
     sweep: Grid
     statuses: Mapping[str, int]
+    other_work_percent: Mapping[str, float]
 
 
 def _ignore(error: NgbkitError) -> None:
@@ -95,13 +99,22 @@ def summaries(report: Callable[[NgbkitError], None] = _ignore) -> Iterator[Summa
             metadata = load_metadata(folder)
             sweep = _parse_sweep(folder, metadata)
             with Journal(folder / "journal.sqlite", writable=False) as journal:
-                by_trial = journal.statuses()
+                by_trial, environments = journal.statuses(), journal.notes("environment")
         except NgbkitError as error:
             report(error)
             continue
         statuses = Counter(status for trial_id, status in by_trial.items() if not trial_id.startswith(ANCHOR))
         statuses["pending"] = len(sweep) - sum(statuses.values())
-        yield Summary(id=folder.name, created=metadata["created"], sweep=sweep, statuses=+statuses)
+        shares = {
+            label: device.get("conditions", {}).get("other_busy_percent") for label, device in environments.items()
+        }
+        yield Summary(
+            id=folder.name,
+            created=metadata["created"],
+            sweep=sweep,
+            statuses=+statuses,
+            other_work_percent={label: share for label, share in shares.items() if (share or 0) >= BUSY_PERCENT},
+        )
 
 
 def read_sweep(folder: Path) -> Grid:

@@ -27,6 +27,8 @@ class Progress:
         The current activity.
     remaining_s
         Expected seconds until the end; None while there is nothing to estimate it from.
+    other_work
+        What runs beside the measurement, such as ``"46 % of all cores (python)"``; empty if that is little.
     """
 
     done: int
@@ -35,6 +37,7 @@ class Progress:
     share: float
     text: str
     remaining_s: float | None
+    other_work: str = ""
 
 
 class ProgressTracker:
@@ -52,6 +55,7 @@ class ProgressTracker:
         self._totals = {device: len(part) for device, part in by_device.items()}
         self._times_left = {device: TimeLeft(part, finished=self._statuses) for device, part in by_device.items()}
         self._texts = dict.fromkeys(by_device, "starting")
+        self._other_work = dict.fromkeys(by_device, "")
         self._text = "starting"
 
     @property
@@ -87,6 +91,11 @@ class ProgressTracker:
         for label in self._texts if device is None else {device} & set(self._texts):
             self._texts[label] = text
 
+    def set_other_work(self, device: str, text: str) -> None:
+        """Set what runs beside the measurement on a device."""
+        if device in self._other_work:
+            self._other_work[device] = text
+
     def snapshot(self, device: str | None = None) -> Progress:
         """Summarize the progress of the whole run, or of its part on one device."""
         if device is not None and device not in self._totals:
@@ -95,6 +104,8 @@ class ProgressTracker:
         statuses = [status for trial_id, status in self.statuses.items() if self._trials[trial_id].device in devices]
         estimates = [self._times_left[label].estimate_s() for label in devices]
         total = sum(self._totals[label] for label in devices)
+        busy = {label: text for label in devices if (text := self._other_work[label])}
+        is_named = device is None and len(self._totals) > 1
         return Progress(
             done=len(statuses),
             total=total,
@@ -102,4 +113,5 @@ class ProgressTracker:
             share=sum(self._times_left[label].share * self._totals[label] for label in devices) / max(total, 1),
             text=self._text if device is None else self._texts[device],
             remaining_s=max((seconds for seconds in estimates if seconds is not None), default=None),
+            other_work=", ".join(f"{text} of {label}" if is_named else text for label, text in busy.items()),
         )

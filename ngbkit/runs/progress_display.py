@@ -25,7 +25,7 @@ _LOG_EVERY_S = 10.0
 
 
 def describe(run: Run) -> str:
-    """Describe a run in one line: its recorded trials, the work that is done, the time left, the current activity.
+    """Describe a run in one line: its recorded trials, the work that is done, the time left, the current step, other work.
 
     >>> describe(run)  # doctest: +SKIP
     '3 of 12 trials, 27 % of the work, about 1 min 20 s left: resnet18 batch 4, round 2 of 5'
@@ -43,7 +43,10 @@ def describe_progress(progress: RunProgress, ended: bool) -> str:
         line += f", {failed} without a result"
     if progress.remaining_s is not None and not ended:
         line += f", about {format_duration(progress.remaining_s)} left"
-    return line if ended else f"{line}: {progress.text}"
+    if ended:
+        return line
+    beside = f"; other work uses {progress.other_work}" if progress.other_work else ""
+    return f"{line}: {progress.text}{beside}"
 
 
 def watch(run: Run, show: Callable[[Run], None]) -> None:

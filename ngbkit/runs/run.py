@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from ngbkit.errors import DeviceError, NgbkitError
+from ngbkit.hardware.conditions import describe_other_work
 from ngbkit.runs.folders import assemble_dataset
 from ngbkit.runs.progress import Progress, ProgressTracker
 from ngbkit.runs.recordings import Recordings, Replay
@@ -79,7 +80,7 @@ class Run:
     error : Exception or None
         Why the run failed.
     warnings : dict
-        By device, sentences on disturbances when its plan started; under ``"journal"``, what was damaged in it.
+        By device, sentences on disturbances when its plan last started; under ``"journal"``, what was damaged in it.
     """
 
     def __init__(
@@ -110,6 +111,8 @@ class Run:
         current = {name: status for name, status in statuses.items() if name not in self._retry_ids}
         self._tracker = ProgressTracker(self._trials, current)
         self.warnings: dict[str, list[str]] = {}
+        for label, description in self._journal.notes("environment").items():
+            self._set_conditions(label, description)
         if self._journal.salvaged is not None:
             self.warnings["journal"] = [
                 f"it was damaged; {self._journal.salvaged} of its records were recovered, and the trials of all others "
@@ -273,6 +276,9 @@ class Run:
             if event["kind"] == "record":
                 record = next(unshown)
                 self._tracker.record(record.trial_id, record.status)
+                if isinstance(record, records.Measurement) and record.foreign_percent is not None:
+                    state = describe_other_work({"other_busy_percent": record.foreign_percent})
+                    self._tracker.set_other_work(event["device"], state)
             else:
                 self._on_event(event)
         if self.state == "starting":
@@ -284,7 +290,7 @@ class Run:
         if kind in ("facts", "environment"):
             self._journal.note(kind, event["key"], event["value"])
             if kind == "environment":
-                self.warnings[event["key"]] = event["value"].get("conditions", {}).get("warnings", [])
+                self._set_conditions(event["key"], event["value"])
         elif event.get("step") == "prepare":
             self._tracker.prepare(event["device"])
         elif event.get("step") == "compile":
@@ -293,6 +299,11 @@ class Run:
             self._tracker.advance(event["device"], event["trial_ids"], event["done"] / event["total"])
         if kind in _TEXTS:
             self._tracker.set_text(_TEXTS[kind](event), event["device"])
+
+    def _set_conditions(self, device: str, description: Mapping[str, Any]) -> None:
+        conditions = description.get("conditions", {})
+        self.warnings[device] = conditions.get("warnings", [])
+        self._tracker.set_other_work(device, describe_other_work(conditions))
 
     def _notify(self) -> None:
         with self._changed:

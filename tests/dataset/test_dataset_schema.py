@@ -21,10 +21,10 @@ def make() -> xr.Dataset:
 
 
 def test_the_dataset_of_a_run_passes() -> None:
-    """Unchanged, also as a tree of several sets of factors, and pending."""
+    """Unchanged, also as a tree of several sets of factors, pending, and with cells that no run of a merge has."""
     varied = Workload(name="b", source="timm", spec={}, takes=("depth",), factors={"depth": (1, 2)})
     tree = synthetic.make_dataset(Sweep([Workload(name="a", source="timm", spec={}), varied], ["identity"], [1]))
-    for data in (make(), tree):
+    for data in (make(), tree, replace_first("status", "")(make())):
         assert data is require_run(data, "run.nc")
 
 
@@ -55,6 +55,7 @@ def replace_first(name: str, value: object) -> Callable[[xr.Dataset], xr.Dataset
         (replace_first("latency", -1.0), "a latency is no number of seconds above 0"),
         (replace_first("facts", "{"), "facts is no JSON object: '{'"),
         (lambda data: data.assign_attrs(sweep=3), "sweep is no JSON object"),
+        (lambda data: data.assign_attrs(environments='{"cpu": []}'), "invalid environment cpu: got a list of 0"),
         (lambda data: data.assign_attrs(sweep="[" * 100_000), "sweep is no JSON object"),
     ],
 )

@@ -195,6 +195,21 @@ def test_a_warning_has_a_remedy(observed: dict[str, object], sentence: str) -> N
     assert [True] == [warning.startswith(sentence) for warning in warnings]
 
 
+@pytest.mark.parametrize(
+    ("observed", "text"),
+    [
+        ({"other_busy_percent": 25.0, "busiest": ["stress", "java"]}, "25 % of all cores (stress, java)"),
+        ({"other_busy_percent": 10.0}, "10 % of all cores"),
+        ({"other_busy_percent": 9.9, "busiest": ["stress"]}, ""),
+        ({"other_busy_percent": None}, ""),
+        ({}, ""),
+    ],
+)
+def test_much_other_work_is_described(observed: dict[str, object], text: str) -> None:
+    """With the names of what does it, where they are known; a machine's own services are not much."""
+    assert text == conditions.describe_other_work(observed)
+
+
 def test_threads_with_a_core_each_have_no_warning() -> None:
     """Half the threads of a machine with SMT, as many as its quota; more threads than cores have one."""
     observed = {"cores_usable": 4, "cores_physical": 2, "cpu_quota_cores": 2.0}

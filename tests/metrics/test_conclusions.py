@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from ngbkit import figures
 from ngbkit.api import Sweep
+from ngbkit.dataset import storage
 from ngbkit.dataset.assembly import assemble
 from ngbkit.dataset.storage import Data
+from ngbkit.metrics import tables
 from ngbkit.metrics.conclusions import conclude, describe_disturbance
 from ngbkit.sweep.records import Contract, Measurement
 from ngbkit.workloads.base import Workload
 
 ROUNDS = 20
+FIGURES = ("throughput", "speedup")
 
 
 def measure(
@@ -85,9 +90,11 @@ def test_a_tie_is_named_as_one(mlp: Workload) -> None:
 def test_a_disturbed_winner_is_not_sure(mlp: Workload) -> None:
     """However clear its lead: other work may have bent it."""
     data = measure(mlp, {"identity": 1.0, "openvino": 3.0}, {"identity": range(15)}, foreign_percent=30.0)
-    state, unsettled, tie = conclude(data)
+    unsettled, tie = conclude(data)
 
-    assert "38 % of the samples were disturbed: of the cores, other processes took 30 % of their time." == state
+    assert "38 % of the samples were disturbed: of the cores, other processes took 30 % of their time" in (
+        describe_disturbance(data)
+    )
     assert unsettled.startswith(
         "1 of 2 trials are not settled, since too few of their rounds were undisturbed (identity"
     )
@@ -100,6 +107,32 @@ def test_a_few_disturbed_samples_are_not_worth_a_word(mlp: Workload, samples: Se
     data = measure(mlp, {"identity": 1.0, "openvino": 3.0}, {"openvino": samples}, steal_percent=4.0)
 
     assert mentioned == bool(describe_disturbance(data))
+
+
+BUSY = {"other_busy_percent": 99.6, "busiest": ["stress"]}
+
+
+@pytest.mark.parametrize(
+    ("devices", "text"),
+    [
+        ({"cpu": BUSY}, "other work used 100 % of all cores (stress) when it began"),
+        ({"cpu": {"other_busy_percent": 9.4}}, ""),
+        ({"cpu": {"other_busy_percent": None}}, ""),
+        ({"cpu": BUSY, "orin": {}}, "other work used 100 % of all cores (stress) of cpu when it began"),
+    ],
+)
+def test_what_ran_when_a_run_began_stays_with_it(
+    mlp: Workload, devices: Mapping[str, Mapping[str, object]], text: str, tmp_path: Path
+) -> None:
+    """In each table and in the subtitle of each figure, also of a dataset that was saved and opened again."""
+    data = measure(mlp, {"identity": 1.0, "openvino": 3.0})
+    data.attrs["environments"] = json.dumps({label: {"conditions": state} for label, state in devices.items()})
+    data = storage.load(storage.save(data, tmp_path / "run.nc"))
+    subtitles = [figures.overview(data).to_dict()["title"]["subtitle"], data.ngb.plot.speedup().title.subtitle]
+
+    assert text == describe_disturbance(data)
+    assert [bool(text)] * 2 == ["other work used" in tables.to_text(tables.compact(data, name)) for name in FIGURES]
+    assert [bool(text)] * 2 == [text in lines for lines in subtitles]
 
 
 def test_a_single_compiler_has_no_rival(mlp: Workload) -> None:

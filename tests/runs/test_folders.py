@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,11 @@ from ngbkit.api import Sweep
 from ngbkit.commands import listing
 from ngbkit.dataset import synthetic
 from ngbkit.errors import JournalError
+from ngbkit.notebook.display import Snapshot
 from ngbkit.runs.folders import build_metadata, load_metadata
-from ngbkit.runs.progress_display import list_warnings
+from ngbkit.runs.progress_display import describe, list_warnings
 from ngbkit.runs.run import Run
+from ngbkit.sweep import records as record_format
 from ngbkit.sweep.journal import Journal
 from ngbkit.workloads.base import Workload
 
@@ -123,6 +126,40 @@ def test_a_damaged_journal_is_resumed_with_a_warning(state_dir: Path) -> None:
 
     assert warning.startswith("journal: it was damaged; 3 of its records were recovered")
     assert 3 == len(run.statuses)
+
+
+def test_other_work_is_reported_of_a_run_that_is_opened_again(state_dir: Path) -> None:
+    """As it was found last: by its warnings, its line of progress, its table, and the list of runs."""
+    folder = make_run(state_dir, "a")
+    warning = "other work uses 100 % of all cores (stress): end it"
+    conditions = {"other_busy_percent": 99.6, "busiest": ["stress"], "warnings": [warning]}
+    with Journal(folder / "journal.sqlite") as journal:
+        journal.note("environment", "cpu", {"conditions": conditions})
+    run = Run(SWEEP, "a", folder, (), {})
+    run._journal.close()
+    (row,) = listing.list_runs()
+
+    assert [f"cpu: {warning}"] == list_warnings(run)
+    assert describe(run).endswith("; other work uses 100 % of all cores (stress)")
+    assert "other work used 100 % of all cores (stress)" in repr(Snapshot(run, run.dataset(), 0.0))
+    assert {"cpu": 100} == row["other_work_percent"]
+    assert "cpu 100" in listing.to_text([row], "")
+
+
+def test_other_work_is_reported_while_it_lasts(state_dir: Path) -> None:
+    """First as it was when the device began, then as the latest trial found it."""
+    folder = make_run(state_dir, "a")
+    run = Run(SWEEP, "a", folder, (), {})
+    states = []
+    value = {"conditions": {"other_busy_percent": 46.0, "busiest": ["stress"]}}
+    run._on_events([{"kind": "environment", "device": "cpu", "key": "cpu", "value": value}])
+    for share in (30.0, 1.0):
+        states.append(run.progress.other_work)
+        record = replace(synthetic.make_records(SWEEP)[0], foreign_percent=share)
+        run._on_events([{"kind": "record", "device": "cpu", "record": record_format.to_json(record)}])
+    run._journal.close()
+
+    assert ["46 % of all cores (stress)", "30 % of all cores", ""] == [*states, run.progress.other_work]
 
 
 def test_a_damaged_journal_is_shown_with_a_warning(state_dir: Path) -> None:

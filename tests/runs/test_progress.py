@@ -43,6 +43,18 @@ def test_earlier_records_count(trials):
     assert 1 == tracker.snapshot().done
 
 
+def test_other_work_is_reported_until_it_ends(trials):
+    """By device, and of the run as a whole with the device; that of an unknown device is ignored."""
+    tracker = ProgressTracker(trials, {})
+    tracker.set_other_work("cpu", "46 % of all cores")
+    tracker.set_other_work("elsewhere", "99 % of all cores")
+
+    assert ("46 % of all cores", "") == (tracker.snapshot("cpu").other_work, tracker.snapshot("orin").other_work)
+    assert "46 % of all cores of cpu" == tracker.snapshot().other_work
+    tracker.set_other_work("cpu", "")
+    assert "" == tracker.snapshot().other_work
+
+
 def test_each_device_has_its_text(trials):
     """The run as a whole has the latest text of any device."""
     tracker = ProgressTracker(trials, {})

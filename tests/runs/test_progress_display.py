@@ -23,6 +23,7 @@ class Steps:
     done: int = 0
     share: float = 0.0
     remaining_s: float | None = None
+    other_work: str = ""
     statuses: dict[str, int] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
 
@@ -35,6 +36,7 @@ class Steps:
             share=self.share,
             text="measuring",
             remaining_s=self.remaining_s,
+            other_work=self.other_work,
         )
 
     def wait_for_change(self, timeout_s: float) -> None:
@@ -69,7 +71,7 @@ def test_a_duration_is_in_its_two_largest_units(seconds: float, text: str) -> No
 
 
 def test_a_run_is_described_in_a_line() -> None:
-    """Recorded trials, the work, failures, the time left and the current step; at the end only trials and failures."""
+    """Recorded trials, failures, the time left, the current step, what disturbs it; at the end trials and failures."""
     run = Steps([], done=3, share=0.8, remaining_s=80, statuses={"ok": 1, "timeout": 2})
     during = progress_display.describe(run)
     run.end()
@@ -77,6 +79,8 @@ def test_a_run_is_described_in_a_line() -> None:
     assert "3 of 4 trials, 80 % of the work, 2 without a result, about 1 min 20 s left: measuring" == during
     assert "3 of 4 trials, 2 without a result" == progress_display.describe(run)
     assert "0 of 4 trials: measuring" == progress_display.describe(Steps([]))
+    busy = Steps([], other_work="46 % of all cores (stress)")
+    assert "0 of 4 trials: measuring; other work uses 46 % of all cores (stress)" == progress_display.describe(busy)
 
 
 def test_watching_shows_every_change_and_the_end() -> None:

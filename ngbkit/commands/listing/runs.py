@@ -44,7 +44,8 @@ def answer_runs(args: argparse.Namespace) -> Answer:
 
 
 def list_runs() -> list[Row]:
-    """Every run, the latest first: ``run``, ``created``, ``trials``, ``statuses``, ``workloads``, ``options``.
+    """Every run, the latest first: ``run``, ``created``, ``trials``, ``statuses``, ``workloads``, ``options``, and
+    ``other_work_percent`` of all cores by device, where that was much.
 
     A run that cannot be read is left out with a warning.
     """
@@ -58,6 +59,7 @@ def list_runs() -> list[Row]:
             "trials": len(summary.sweep),
             "statuses": dict(summary.statuses),
             "workloads": [workload.name for workload in summary.sweep.workloads],
+            "other_work_percent": {label: round(share) for label, share in summary.other_work_percent.items()},
             "options": shlex.join(format_options(summary.sweep)),
         }
         for summary in runs.summaries(errors.append)

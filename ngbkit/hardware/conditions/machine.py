@@ -15,6 +15,8 @@ from ngbkit.hardware.resources import find_control_groups, read_available_memory
 
 # Of one core, in percent. The services of an idle machine use less, and it is more than two ticks of an observation.
 BUSY_CORE_PERCENT = 15.0
+# Of all cores: other work of which every display of a run tells.
+BUSY_PERCENT = 10.0
 # Percent of all cores' time: equal to the precision that is usually requested.
 STEAL_PERCENT = 1.0
 # Most chips lower their clocks at 90 to 100 °C, and boost less before that.
@@ -59,6 +61,14 @@ def list_warnings(conditions: Mapping[str, Any], threads: int | None = None) -> 
         *_warn_of_clocks(conditions),
         *_warn_of_too_few_cores(conditions, usable, threads),
     ]
+
+
+def describe_other_work(conditions: Mapping[str, Any]) -> str:
+    """Describe in a phrase what runs beside a measurement, if that is much; else empty."""
+    busy, names = conditions.get("other_busy_percent") or 0.0, ", ".join(conditions.get("busiest") or ())
+    if busy < BUSY_PERCENT:
+        return ""
+    return f"{busy:.0f} % of all cores" + (f" ({names})" if names else "")
 
 
 def warn_of_other_work(conditions: Mapping[str, Any]) -> Iterator[str]:
