@@ -29,6 +29,7 @@ from ngbkit.commands.reporting import (
     INVALID,
     OK,
     check_target,
+    choose_figures,
     finish,
     print_data,
     print_error,
@@ -64,8 +65,8 @@ _ALL = argument("--all", action="store_true", help="every trial, and not only th
 _DRAWN = argument("--figure", metavar="FILE", help="write the two runs as a figure: .html, .svg, .png or .pdf")
 _FORMAT = argument("--format", choices=("profiles",), default="profiles", help="what to write: profiles (the default)")
 _PROFILES = argument("-o", "--out", metavar="FILE", help="a .csv or a .json file (default: JSON, printed)")
-_FIGURES = "throughput, speedup, rtr, ase, bsr, latency, … (default: throughput)"
-_FIGURE = argument("--figure", metavar="NAME", default="throughput", help=_FIGURES)
+_FIGURES = "speedup, throughput, rtr, ase, bsr, latency, … (default: speedup, then throughput)"
+_FIGURE = argument("--figure", metavar="NAME", help=_FIGURES)
 _REPORT = " and then: ngbkit selfcheck --run {run}"
 _OUTCOME = (arguments.FILE, _OVERWRITE, _JSON, _QUIET)
 
@@ -159,7 +160,8 @@ def _cache(args: argparse.Namespace) -> int:
 def _show(args: argparse.Namespace) -> int:
     """Print the results of a file or of a run."""
     _require_client_side()
-    print_data(_read(args.source), args.json, [args.figure])
+    data = _read(args.source)
+    print_data(data, args.json, [args.figure] if args.figure else choose_figures(data))
     return OK
 
 

@@ -21,7 +21,7 @@ DEMO: tuple[Argument, ...] = (
     argument("-r", "--repeats", metavar="N", type=int, default=30, help="timed samples a trial (default: 30)"),
     argument("-o", "--out", metavar="DIR", default="results", help="for demo.nc and demo.html (default: results)"),
 )
-_FIGURES = ("throughput", "speedup", "ase", "bsr")
+_FIGURES = ("speedup", "throughput", "ase", "bsr")
 
 
 def show_demo(args: argparse.Namespace, parse: Callable[[list[str]], argparse.Namespace]) -> int:

@@ -107,12 +107,12 @@ def check_target(args: argparse.Namespace) -> None:
 
 
 def choose_figures(data: Data) -> list[str]:
-    """The figures to print of a run: throughput, and speed-up where there is a compiler to compare."""
+    """The figures to print of a run: speed-ups, if there is a compiler to compare, and then throughput."""
     from ngbkit.dataset.assembly import nodes
     from ngbkit.dataset.long_form import list_labels
 
     labels = {str(label) for node in nodes(data).values() for label in list_labels(node, "compiler")}
-    return ["throughput", "speedup"] if BASELINE in labels and len(labels) > 1 else ["throughput"]
+    return [*(["speedup"] if BASELINE in labels and len(labels) > 1 else []), "throughput"]
 
 
 def print_data(data: Data, as_json: bool, figures: Sequence[str]) -> None:

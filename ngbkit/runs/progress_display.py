@@ -25,7 +25,7 @@ _LOG_EVERY_S = 10.0
 
 
 def describe(run: Run) -> str:
-    """Describe a run in one line: its recorded trials, the work that is done, the time left, the current step, other work.
+    """Describe a run in one line: its recorded trials, the work that is done, the time left, the step, other work.
 
     >>> describe(run)  # doctest: +SKIP
     '3 of 12 trials, 27 % of the work, about 1 min 20 s left: resnet18 batch 4, round 2 of 5'

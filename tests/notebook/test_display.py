@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from drawn import measured
 from IPython.core.interactiveshell import InteractiveShell
 from patience import wait_until
 
 from ngbkit import runs
 from ngbkit.api import Sweep
 from ngbkit.notebook import display
+from ngbkit.runs.progress import Progress
 
 
 class Recorder:
@@ -78,6 +81,18 @@ def test_a_run_is_displayed_as_the_value_of_a_cell(
     assert "throughput (samples/s)" in displayed
     assert f"<Run {run.id} finished: 1 of 1 trials>" in plain
     assert "throughput" not in plain
+
+
+def test_the_table_begins_with_speedups() -> None:
+    """With their intervals, in a page and in a terminal; throughput follows."""
+    progress = Progress(done=4, total=4, statuses={"ok": 4}, text="", remaining_s=None)
+    run: Any = SimpleNamespace(id="1", state="finished", ended=True, progress=progress, failures=list, warnings={})
+    snapshot = display.Snapshot(run, measured(), 1.0)
+    for text in (snapshot._repr_html_(), repr(snapshot)):
+        speedups, _, rates = text.partition("throughput (samples/s)")
+
+        assert re.search(r"speed-up over identity.* \d\.\d+ (± \d|\(\d)", speedups.replace(">", "> "), re.DOTALL)
+        assert "openvino" in rates
 
 
 def test_a_callback_at_the_end_runs_once(mlp_file: Path) -> None:

@@ -1,0 +1,35 @@
+"""The results of a run as text: which tables, in which order."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from drawn import measured
+
+from ngbkit import cli
+from ngbkit.commands import reporting
+from ngbkit.dataset import storage
+
+SPEEDUP, THROUGHPUT = "speed-up over identity", "throughput (samples/s)"
+
+
+def test_speedups_come_first() -> None:
+    """They answer the question; a run without a baseline, or with nothing but it, has throughput alone."""
+    assert ["speedup", "throughput"] == reporting.choose_figures(measured())
+    assert ["throughput"] == reporting.choose_figures(measured(compilers=["identity"]))
+    assert ["throughput"] == reporting.choose_figures(measured(compilers=["openvino", "onnxruntime"]))
+
+
+def test_show_answers_as_a_run_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Speed-ups with their intervals, then throughput, then what is settled; or the one figure that is named."""
+    file = storage.save(measured(), tmp_path / "out.nc")
+    codes = [cli.main(["show", str(file)]), cli.main(["show", str(file), "--figure", "throughput"])]
+    printed = capsys.readouterr().out
+    speedups, *rest = printed.split(THROUGHPUT)
+
+    assert [cli.OK, cli.OK] == codes
+    assert re.search(rf"{SPEEDUP}\n.* \d\.\d+ (± \d|\(\d)", speedups, re.DOTALL)
+    assert 2 == len(rest)
+    assert SPEEDUP not in "".join(rest)
