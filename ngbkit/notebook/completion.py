@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 from ngbkit import registry
 from ngbkit.commands import listing
 from ngbkit.errors import NgbkitError
-from ngbkit.notebook import modules
+from ngbkit.notebook import modules, option_completion
 from ngbkit.notebook.tables import TABLES
 from ngbkit.sweep.argument import Argument
 from ngbkit.sweep.conversion import parse_workload
 from ngbkit.sweep.parsing import restore_quotes
 from ngbkit.sweep.records import RETRIABLE
+from ngbkit.sweep.trials import split_labels
 from ngbkit.workloads import files
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 # `%ngbench …`, `%%ngbench …`, `ds = %ngbench …`
 _MAGIC = re.compile(r"^\s*(?:[\w.\[\], ]+=\s*)?%%?(ng\w+)[ \t]+(.*)$")
+
+_BLANKS = re.compile(r"\s+(?![^{}]*\})")
 
 
 def register(shell: InteractiveShell) -> None:
@@ -46,13 +49,17 @@ def unregister(shell: InteractiveShell) -> None:
     matchers[:] = [matcher for matcher in matchers if getattr(matcher, "matcher_identifier", "") != "ngbkit"]
 
 
-def complete(magic: str, line: str, namespace: Mapping[str, Any]) -> tuple[str, list[str]]:
+def complete(magic: str, line: str, namespace: Mapping[str, Any], rest: str = "") -> tuple[str, list[str]]:
     """Complete the line of a magic up to the cursor; return the part of it that the completions replace, and those.
+
+    `rest` is the text after the cursor.
 
     >>> complete("ngbench", "resnet18 -c identity,openv", {})
     ('openv', ['openvino'])
     """
-    *words, word = re.split(r"\s+", line.lstrip())
+    if parts := option_completion.split_braces(line):
+        return _complete_option(magic, *parts, rest)
+    *words, word = _split_blanks(line)
     if word.startswith("-") and "=" not in word:
         return word, sorted(flag for argument in TABLES[magic] for flag in argument.flags if flag.startswith(word))
     argument, typed = _find_argument(TABLES[magic], words, word)
@@ -65,6 +72,20 @@ def complete(magic: str, line: str, namespace: Mapping[str, Any]) -> tuple[str, 
     )
     values = argument.settings.get("choices") or _LISTERS[argument.completes](cursor)
     return typed, list(dict.fromkeys(value for value in values if value.startswith(typed)))
+
+
+def _split_blanks(line: str) -> list[str]:
+    """Split a line, the last word of which may be empty, at blanks that are not in braces."""
+    return _BLANKS.split(line.lstrip())
+
+
+def _complete_option(magic: str, line: str, inside: str, rest: str) -> tuple[str, list[str]]:
+    """Complete inside the braces at the end of a line, if they are those of a compiler."""
+    *words, word = _split_blanks(line)
+    argument, typed = _find_argument(TABLES[magic], words, word)
+    if argument is None or argument.completes != "compiler":
+        return "", []
+    return option_completion.complete(split_labels(typed)[-1].lstrip("'"), inside, rest)
 
 
 def _find_argument(table: Sequence[Argument], words: Sequence[str], word: str) -> tuple[Argument | None, str]:
@@ -177,7 +198,8 @@ def _match(context: CompletionContext, shell: InteractiveShell) -> SimpleMatcher
     match = _MAGIC.match(context.line_with_cursor[: context.cursor_position])
     if match is None or match[1] not in TABLES:
         return {"completions": []}
-    typed, values = complete(match[1], match[2], shell.user_ns)
+    rest = context.line_with_cursor[context.cursor_position :]
+    typed, values = complete(match[1], match[2], shell.user_ns, rest)
     # The type is one word: JupyterLab splits it at blanks.
     completions = [SimpleCompletion(text=value, type="option") for value in values]
     return {"completions": completions, "matched_fragment": typed, "suppress": True, "ordered": True}

@@ -52,6 +52,23 @@ def press_tab(shell: InteractiveShell, text: str) -> list[str]:
         ("%ngcache -d cpu cl|", "%ngcache -d cpu clean"),
         ("%ngcache --device=c|", "%ngcache --device=cpu"),
         ("%ngcache clean --older|", "%ngcache clean --older-than"),
+        ("%ngbench net -c openvino{|", '%ngbench net -c openvino{"precision":'),
+        ('%ngbench net -c openvino{"|', '%ngbench net -c openvino{"precision":'),
+        ('%ngbench net -c identity,openvino{"pre|', '%ngbench net -c identity,openvino{"precision":'),
+        ('%ngbench net --compilers=openvino{"pre|', '%ngbench net --compilers=openvino{"precision":'),
+        ("%ngbench net -c 'openvino{\"pre|", '%ngbench net -c \'openvino{"precision":'),
+        ('%ngbench net -c openvino{"precision":|', '%ngbench net -c openvino{"precision":"bf16"'),
+        ('%ngbench net -c openvino{"precision": "b|', '%ngbench net -c openvino{"precision": "bf16"'),
+        (
+            '%ngbench net -c openvino{"hint": "latency", "pre|',
+            '%ngbench net -c openvino{"hint": "latency", "precision":',
+        ),
+        ('%ngbench net -c tvm{"trials": 9},openvino{"pre|', '%ngbench net -c tvm{"trials": 9},openvino{"precision":'),
+        ('%ngbench net -c openvino{"streams": 2} -b 1 -d c|', '%ngbench net -c openvino{"streams": 2} -b 1 -d cpu'),
+        ('%ngbench net -c openvino{"pre|"} -b 1', '%ngbench net -c openvino{"precision'),
+        ('%ngbench net -c openvino{"precision":"b|"}', '%ngbench net -c openvino{"precision":"bf16'),
+        ("%ngbench net -c onnxruntime{spinning:t|", "%ngbench net -c onnxruntime{spinning:true"),
+        ('%ngoptimize net --runtime openvino{"pre|', '%ngoptimize net --runtime openvino{"precision":'),
     ],
 )
 def test_every_kind_of_value_completes(shell: InteractiveShell, typed: str, offered: str) -> None:
@@ -64,6 +81,27 @@ def test_only_fitting_values_are_offered(shell: InteractiveShell) -> None:
     offered = press_tab(shell, "%ngbench resnet18 -c |")
 
     assert registry.list_names(registry.COMPILERS) == [text.rpartition(" ")[2] for text in offered]
+
+
+def test_only_options_are_offered_in_braces(shell: InteractiveShell) -> None:
+    """Each once, those of that compiler, and neither a file nor a Python name."""
+    line = '%ngbench net -c openvino{"precision":"f32",'
+    options = registry.load(registry.COMPILERS, "openvino").options
+
+    assert [f'{line}"{name}":' for name in options if name != "precision"] == press_tab(shell, f"{line}|")
+    assert ("", []) == completion.complete("ngbench", 'net -c no_compiler{"', {})
+    assert ("", []) == completion.complete("ngbench", 'resnet18{"', {})
+
+
+def test_choices_are_offered_as_json(shell: InteractiveShell) -> None:
+    """All of the option; the default of one without choices."""
+    options = registry.load(registry.COMPILERS, "openvino").options
+    line = '%ngbench net -c openvino{"'
+
+    assert [f'{line}precision":"{choice}"' for choice in options["precision"].choices] == press_tab(
+        shell, f'{line}precision":|'
+    )
+    assert [f'{line}streams":{json.dumps(options["streams"].default)}'] == press_tab(shell, f'{line}streams":|')
 
 
 WITH_OPTIONS = [name for name, table in tables.TABLES.items() if any(entry.flags[0].startswith("-") for entry in table)]
