@@ -132,9 +132,11 @@ def test_a_site_is_complete(site: Path) -> None:
         names = {entity["@id"] for entity in graph if entity.get("@type") == "File"}
         assert names == set(archive.namelist()) - {"ro-crate-metadata.json"}
     assert {"notebooks/01-first.ipynb", "notebooks/data/mlp.onnx"} <= names
-    named = {entity["@id"]: entity.get("name") for entity in graph}
+    names_by_id = {entity["@id"]: entity.get("name") for entity in graph}
     root = next(entity for entity in graph if entity["@id"] == "./")
-    assert [["CC-BY-4.0"], ["A team"]] == [[named[part["@id"]] for part in root[key]] for key in ("license", "author")]
+    assert [["CC-BY-4.0"], ["A team"]] == [
+        [names_by_id[part["@id"]] for part in root[key]] for key in ("license", "author")
+    ]
     pdf = next(entity for entity in graph if entity["@id"] == "_static/figures/figure-01-first-3-0.pdf")
     assert {"@id": "notebooks/01-first.ipynb"} in pdf["isBasedOn"]
 
