@@ -13,6 +13,7 @@ from keeping import run_cache
 import ngbkit
 from ngbkit import runs
 from ngbkit.dataset import nodes
+from ngbkit.metrics.tables import compact
 from ngbkit.predictor import examples
 from ngbkit.sweep.journal import Journal
 from ngbkit.sweep.records import Measurement
@@ -38,6 +39,16 @@ def test_a_dataset_loads() -> None:
     assert ("device", "workload", "width", "depth", "compiler", "batch_size", "repeat") == blocks["latency"].dims
     assert {"ok", "failed"} <= set(blocks["status"].values.ravel())
     assert float(blocks.ngb.speedup().sel(compiler="identity").min()) == 1.0
+
+
+def test_older_units_are_read() -> None:
+    """A table of a dataset whose attributes have the symbols that people read, as those of 0.1 do, has its unit."""
+    tree = ngbkit.load(FILES / "tree.nc")
+    units = {name: nodes(tree)["/conv"][name].attrs["units"] for name in ("peak_memory", "throughput")}
+    titles = [compact(tree, name).attrs["title"] for name in units]
+
+    assert {"peak_memory": "B", "throughput": "samples/s"} == units
+    assert ["peak resident memory of the measuring process (B)", "throughput (samples/s)"] == titles
 
 
 @pytest.mark.parametrize("folder", RECORDINGS, ids=lambda folder: folder.name[:8])

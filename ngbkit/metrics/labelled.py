@@ -23,12 +23,12 @@ Result = xr.DataArray | xr.Dataset
 
 # metric: (units, long_name)
 METRICS: Mapping[str, tuple[str, str]] = {
-    "throughput": ("samples/s", "throughput"),
+    "throughput": ("s-1", "throughput"),
     "speedup": ("1", f"speed-up over {BASELINE}"),
     "rtr": ("1", "relative throughput rate: T(b) / T(1)"),
     "ase": ("1", "absolute scaling efficiency: T(b) / (b T(1))"),
     "bsr": ("1", f"batch scaling resilience: ASE over that of {BASELINE}"),
-    "tcr": ("B/s", "transfer cost reduction per second"),
+    "tcr": ("byte s-1", "transfer cost reduction per second"),
 }
 
 

@@ -59,9 +59,11 @@ def roofline(dataset: xr.Dataset) -> xr.Dataset:
     shares = ratios.ratio(flops, peaks[0]), ratios.ratio(traffic, peaks[1])
     bound, fraction = xr.apply_ufunc(_name_bound, *shares), xr.apply_ufunc(np.maximum, *shares)
     variables = {
-        "flops": annotate(flops, "flops", "FLOP/s", "floating-point operations per second"),
-        "bytes_per_s": annotate(traffic, "bytes_per_s", "B/s", "compulsory traffic per second, a lower bound"),
-        "intensity": annotate(ratios.ratio(flops, traffic), "intensity", "FLOP/B", "operations per byte moved"),
+        "flops": annotate(flops, "flops", "s-1", "floating-point operations per second"),
+        "bytes_per_s": annotate(traffic, "bytes_per_s", "byte s-1", "compulsory traffic per second, a lower bound"),
+        "intensity": annotate(
+            ratios.ratio(flops, traffic), "intensity", "byte-1", "floating-point operations per byte moved"
+        ),
         "bound": annotate(bound, "bound", "", "the nearer of the two peaks"),
         "fraction": annotate(fraction, "fraction", "1", "share of the nearer of the f32 peaks"),
     }

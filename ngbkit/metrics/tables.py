@@ -270,12 +270,11 @@ def _compute_latency(node: xr.Dataset) -> xr.DataArray:
 
 
 def _build_title(figure: str) -> str:
-    if figure in labelled.METRICS:
-        units, long_name = labelled.METRICS[figure]
-    else:
-        units, long_name = VARIABLES[figure].units, VARIABLES[figure].long_name
+    variable = VARIABLES.get(figure)
+    _, long_name = labelled.METRICS.get(figure) or ("", VARIABLES[figure].long_name)
     long_name = "median latency" if figure == "latency" else long_name
-    return long_name if units in ("", "1") else f"{long_name} ({units})"
+    symbol = variable.unit_symbol if variable else ""
+    return f"{long_name} ({symbol})" if symbol else long_name
 
 
 def _format_cells(frame: pd.DataFrame) -> tuple[list[tuple[str, bool]], Iterator[list[str]]]:

@@ -25,10 +25,10 @@ def summary(dataset: xr.Dataset) -> xr.Dataset:
     """
     latency = dataset["latency"]
     rates = ratios.ratio(dataset["batch_size"], latency).transpose(*latency.dims)
-    variables = {**_summarize(latency, "latency", "s"), **_summarize(rates, "throughput", "samples/s")}
+    variables = {**_summarize(latency, "latency", "s"), **_summarize(rates, "throughput", "s-1")}
     rate = ratios.prepare(dataset.drop_vars("round", errors="ignore"))["throughput"]
     long_name = "batch size over the median latency"
-    variables["throughput_median"] = annotate(rate, "throughput_median", "samples/s", long_name)
+    variables["throughput_median"] = annotate(rate, "throughput_median", "s-1", long_name)
     variables["samples"] = annotate(latency.notnull().sum("repeat"), "samples", "1", "number of samples")
     return xr.Dataset({**variables, "status": dataset["status"]}).assign_attrs(dataset.attrs)
 

@@ -193,7 +193,7 @@ class Measurement:
         metadata=variable("process_cpu_percent", "%", "CPU use of the measuring process alone", "of all cores"),
     )
     peak_memory_bytes: Count | None = field(
-        default=None, metadata=variable("peak_memory", "B", "peak resident memory of the measuring process")
+        default=None, metadata=variable("peak_memory", "byte", "peak resident memory of the measuring process")
     )
     gpu_percent: Finite | None = field(
         default=None,
@@ -202,7 +202,7 @@ class Measurement:
     gpu_memory_bytes: Count | None = field(
         default=None,
         metadata=variable(
-            "gpu_memory", "B", "peak memory taken of the accelerator while measuring", "NaN where there is none"
+            "gpu_memory", "byte", "peak memory taken of the accelerator while measuring", "NaN where there is none"
         ),
     )
     energy_j: Finite | None = field(

@@ -10,6 +10,9 @@ Dims = Literal["trial", "sample", "anchor sample"]
 """``"sample"`` has the dim `repeat` beside those of a trial; an anchor has no compiler."""
 
 
+_SYMBOLS = {"byte": "B", "1": ""}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variable:
     """One variable, or coordinate, of the dataset.
@@ -17,11 +20,13 @@ class Variable:
     Parameters
     ----------
     name, units, long_name, comment
-        As the dataset has them. Units are empty for a text.
+        As the dataset has them. Units are those of UDUNITS, as the CF conventions ask for; empty for a text.
     dims
         What it has one value for.
     fills
         The field of a measurement, or of a failure's facts, that it is read from; empty where it is computed.
+    symbol
+        The unit as people read it, where it is not that of `units`.
     """
 
     name: str
@@ -30,6 +35,12 @@ class Variable:
     comment: str = ""
     dims: Dims = "trial"
     fills: str = ""
+    symbol: str = ""
+
+    @property
+    def unit_symbol(self) -> str:
+        """The unit as tables and panels write it; empty for a text or a pure number."""
+        return self.symbol or _SYMBOLS.get(self.units, self.units)
 
     @property
     def attrs(self) -> dict[str, str]:

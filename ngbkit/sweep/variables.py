@@ -17,9 +17,16 @@ NO_ROUND = -1
 
 
 def _declare(
-    name: str, units: str, long_name: str, comment: str = "", *, dims: Dims = "trial", fills: str = ""
+    name: str,
+    units: str,
+    long_name: str,
+    comment: str = "",
+    *,
+    dims: Dims = "trial",
+    fills: str = "",
+    symbol: str = "",
 ) -> Variable:
-    return Variable(name=name, units=units, long_name=long_name, comment=comment, dims=dims, fills=fills)
+    return Variable(name=name, units=units, long_name=long_name, comment=comment, dims=dims, fills=fills, symbol=symbol)
 
 
 def _declare_fact(name: str, long_name: str, comment: str = "NaN where it does not tell") -> Variable:
@@ -78,7 +85,13 @@ FACTS = (
 """Those that a fact of a record fills: what each compiler reports of its work, under names that mean the same."""
 
 _COMPUTED = (
-    _declare("throughput", "samples/s", "throughput", "batch size over the median latency"),
+    _declare(
+        "throughput",
+        "s-1",
+        "throughput",
+        "samples per second: batch size over the median latency",
+        symbol="samples/s",
+    ),
     _declare(
         "rmse_ratio",
         "1",
@@ -104,9 +117,9 @@ COORDINATES = {
             "mult-adds of one sample as torchinfo counts them: a linear layer once, not once a token",
         ),
         _declare("macs", "1", "multiply-accumulate operations of one sample"),
-        _declare("weight_bytes", "B", "parameters and buffers"),
-        _declare("input_bytes", "B", "inputs of one sample"),
-        _declare("output_bytes", "B", "outputs of one sample"),
+        _declare("weight_bytes", "byte", "parameters and buffers"),
+        _declare("input_bytes", "byte", "inputs of one sample"),
+        _declare("output_bytes", "byte", "outputs of one sample"),
         _declare("baseline", "", "what identity means"),
     )
 }

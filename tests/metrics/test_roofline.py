@@ -41,7 +41,7 @@ def test_everything_is_described(counted):
     """Units, names, and the dims of every other metric."""
     rates = metrics.roofline(counted)
 
-    units = {"flops": "FLOP/s", "bytes_per_s": "B/s", "intensity": "FLOP/B", "bound": "", "fraction": "1"}
+    units = {"flops": "s-1", "bytes_per_s": "byte s-1", "intensity": "byte-1", "bound": "", "fraction": "1"}
     assert units == {name: values.attrs["units"] for name, values in rates.items()}
     assert {counted["status"].dims} == {values.dims for values in rates.values()}
 

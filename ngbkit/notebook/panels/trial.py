@@ -17,6 +17,7 @@ from ngbkit.errors import MetricError
 from ngbkit.figures import rows
 from ngbkit.metrics import ratios
 from ngbkit.metrics.estimate import LEVEL, UNSETTLED, Estimate
+from ngbkit.sweep.variables import VARIABLES
 
 DIMS = ("workload", "compiler", "batch_size", "device")
 # The facts of an environment that distinguish two machines.
@@ -69,8 +70,7 @@ def describe(data: Data, trial: Mapping[str, Any]) -> dict[str, Any]:
     row |= _describe_samples(results) | _describe_estimates(node, trial)
     for name in _NUMBERS:
         if name in results and np.isfinite(results[name].item()):
-            units = str(results[name].attrs.get("units", ""))
-            row[name.replace("_", " ")] = _format_number(results[name].item(), units)
+            row[name.replace("_", " ")] = _format_number(results[name].item(), VARIABLES[name].unit_symbol)
     for name in ("contract", "facts"):
         if name in results and results[name].item():
             facts = json.loads(results[name].item())
@@ -91,10 +91,8 @@ def _select(node: xr.Dataset, trial: Mapping[str, Any]) -> xr.Dataset | None:
     return node.sel({key: value for key, value in trial.items() if key in node.dims})
 
 
-def _format_number(value: float, units: str) -> str:
-    if units == "B":
-        return f"{value / 1e6:.4g} MB"
-    return f"{value:.4g} {units}".removesuffix(" 1")
+def _format_number(value: float, symbol: str) -> str:
+    return f"{value / 1e6:.4g} MB" if symbol == "B" else f"{value:.4g} {symbol}".rstrip()
 
 
 def _format_fact(value: Any) -> str:
