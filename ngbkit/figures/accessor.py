@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import xarray as xr
 
 from ngbkit.dataset import disturbance
 from ngbkit.dataset.assembly import nodes
+from ngbkit.dataset.environments import environments
 from ngbkit.dataset.long_form import list_factors
+from ngbkit.dataset.selection import select
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError
+from ngbkit.figures.comparison import Comparison, compare
 from ngbkit.metrics import economy, factors, labelled, trials
 from ngbkit.metrics.contracts import Unlike, UnlikeContractsError
 from ngbkit.metrics.economy import Cache
-from ngbkit.metrics.ranking import ranking
+from ngbkit.metrics.front import front
+from ngbkit.metrics.means import Groups, mean
+from ngbkit.metrics.published import beside_paper
+from ngbkit.metrics.ranking import ranking, winners
 from ngbkit.metrics.reversals import reversals
 from ngbkit.metrics.roofline import roofline
+from ngbkit.metrics.tables import Table, compact
 from ngbkit.sweep.trials import BASELINE
+from ngbkit.workloads.paper import find_family
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -105,6 +114,44 @@ class Metrics:
     def roofline(self) -> Data:
         """See `ngbkit.metrics.roofline`."""
         return _map_nodes(roofline, self._data)
+
+    def table(self, figure: str = "speedup", *, by: Groups | None = None, **select: Any) -> Table:
+        """A metric or a variable with a row per network and batch size and a column per compiler, with its intervals.
+
+        See `ngbkit.metrics.tables.compact`: `figure` is one of its figures, and labels are selected as for a figure:
+        ``ds.ngb.table("bsr", compiler=["openvino"], batch_size=8)``. With `by`, rows are groups of networks.
+        """
+        return Table(compact(self._data, figure, by=by, select=select))
+
+    def mean(
+        self, metric: str = "speedup", *, by: Groups = find_family, ci: float | None = None, unlike: Unlike = "error"
+    ) -> Labelled:
+        """See `ngbkit.metrics.mean`."""
+        return _compute(partial(mean, metric=metric), self._data, by=by, ci=ci, unlike=unlike)
+
+    def winners(self, *, unlike: Unlike = "error", untuned: bool = False) -> pd.DataFrame:
+        """See `ngbkit.metrics.winners`."""
+        return winners(self._data, unlike=unlike, untuned=untuned)
+
+    def front(self, size: str = "parameters") -> pd.DataFrame:
+        """See `ngbkit.metrics.front`."""
+        return front(self._data, size)
+
+    def beside_paper(self, number: str, *, device: str = "xeon", on: str | None = None) -> pd.DataFrame:
+        """See `ngbkit.metrics.beside_paper`: ``ds.ngb.beside_paper("VI")``."""
+        return beside_paper(self._data, number, device=device, on=on)
+
+    def compare(self, other: Data, metric: str = "speedup") -> Comparison:
+        """See `ngbkit.figures.comparison.compare`: what changed from this run to the `other`."""
+        return compare(self._data, other, metric)
+
+    def sel(self, **labels: Any) -> Data:
+        """See `ngbkit.dataset.selection.select`, which selects from a tree too."""
+        return select(self._data, **labels)
+
+    def environments(self) -> pd.DataFrame:
+        """See `ngbkit.dataset.environments.environments`: the machine of each device."""
+        return environments(self._data)
 
     def summary(self) -> Data:
         """See `ngbkit.metrics.summary`."""

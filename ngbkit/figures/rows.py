@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,20 +10,18 @@ import xarray as xr
 
 from ngbkit.dataset.assembly import factor_dims, nodes
 from ngbkit.dataset.long_form import list_factors, to_frame
+from ngbkit.dataset.selection import LABELS, Select, select_rows
 from ngbkit.dataset.storage import Data
-from ngbkit.errors import MetricError, UnknownNameError, UsageError
+from ngbkit.errors import MetricError
 from ngbkit.sweep.records import OPEN
 from ngbkit.sweep.trials import BASELINE
-from ngbkit.workloads.paper import FAMILIES
+from ngbkit.workloads.paper import find_family
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Values = Callable[[xr.Dataset], xr.Dataset]
 """Computes what a figure draws of a node: ``value``, and optionally ``low``, ``high`` and ``settled``."""
-
-Select = Mapping[str, Any]
-"""By dim, the label or the labels to draw."""
 
 
 def wrap_metric(metric: Callable[..., xr.DataArray | xr.Dataset], ci: float | None) -> Values:
@@ -73,7 +70,8 @@ def build_rows(data: Data, values: Values, select: Select, *, axes: Collection[s
         raise problem
     factors = list_factors(data)
     trials = pd.concat(frames, ignore_index=True)
-    frame = _select(trials[trials["status"] != ""], select, factors)  # a trial that no run requested has no status
+    requested = trials[trials["status"] != ""]  # a trial that no run requested has no status
+    frame = select_rows(requested, select, ["workload", *factors, *LABELS])
     many_devices = frame["device"].nunique() > 1
     frame.insert(0, "network", name_networks(frame, [name for name in factors if name not in axes], many_devices))
     return frame
@@ -145,15 +143,6 @@ def drop_failed_compilers(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]
     return frame[~frame["compiler"].isin(failed)].reset_index(drop=True), [remark]
 
 
-def find_family(workload: str) -> str:
-    """The family of a network: that of the paper, or the leading letters of its name."""
-    for name, members in FAMILIES.items():
-        if workload in members:
-            return name
-    letters = re.match(r"[A-Za-z]+", workload)
-    return letters[0].lower() if letters else workload
-
-
 def order_by_family(frame: pd.DataFrame) -> tuple[list[str], int]:
     """The networks in the order of their panels, and the number of columns.
 
@@ -181,7 +170,6 @@ def count_columns(panels: int) -> int:
 
 
 _MOST_COLUMNS, _USUAL_COLUMNS = 6, 5
-_LABELS = ("device", "compiler", "batch_size")
 
 
 def _flatten(node: xr.Dataset, values: xr.Dataset) -> pd.DataFrame:
@@ -198,21 +186,3 @@ def _count_samples(node: xr.Dataset) -> xr.DataArray:
     if "latency" not in node:
         return xr.full_like(node["status"], np.nan, dtype=float)
     return node["latency"].notnull().sum("repeat")
-
-
-def _select(frame: pd.DataFrame, select: Select, factors: Sequence[str]) -> pd.DataFrame:
-    dims = ["workload", *factors, *_LABELS]
-    for dim, selection in select.items():
-        if dim not in dims:
-            raise UnknownNameError("dim", dim, dims)
-        labels = list(dict.fromkeys(frame[dim].tolist()))
-        is_label = isinstance(selection, str) or not isinstance(selection, Collection)
-        selected = [selection] if is_label else list(selection)
-        for label in selected:
-            if label not in labels:
-                raise UnknownNameError(dim.replace("_", " "), str(label), map(str, labels))
-        frame = frame[frame[dim].isin(selected)]
-    if frame.empty:
-        selections = ", ".join(f"{dim}={labels!r}" for dim, labels in select.items())
-        raise UsageError(f"no trial to draw with {selections or 'this dataset'}. Widen the selection.")
-    return frame.reset_index(drop=True)

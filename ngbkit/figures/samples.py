@@ -11,6 +11,7 @@ import xarray as xr
 from ngbkit.dataset.assembly import nodes
 from ngbkit.dataset.disturbance import settled
 from ngbkit.dataset.long_form import list_labels, list_trial_dims
+from ngbkit.dataset.selection import Select
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError
 from ngbkit.figures import lines, rows
@@ -26,7 +27,7 @@ def _count_samples(node: xr.Dataset) -> xr.Dataset:
     return xr.Dataset({"value": node["latency"].notnull().sum("repeat"), "settled": settled(node)})
 
 
-def build_panels(data: Data, select: rows.Select) -> tuple[pd.DataFrame, list[str]]:
+def build_panels(data: Data, select: Select) -> tuple[pd.DataFrame, list[str]]:
     """The trials to draw, with the column ``panel``, a network at a batch size; and remarks on omitted ones."""
     trials, remarks = rows.drop_failed_compilers(rows.build_rows(data, _count_samples, select))
     trials["panel"] = trials["network"]

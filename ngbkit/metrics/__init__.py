@@ -3,19 +3,25 @@
 from ngbkit.dataset.disturbance import settled, undisturbed
 from ngbkit.metrics.economy import break_even
 from ngbkit.metrics.factors import depth_slope, friction, retention
+from ngbkit.metrics.front import front
 from ngbkit.metrics.labelled import ase, bsr, rtr, speedup, tcr, throughput
-from ngbkit.metrics.ranking import ranking
+from ngbkit.metrics.means import mean
+from ngbkit.metrics.published import beside_paper
+from ngbkit.metrics.ranking import ranking, winners
 from ngbkit.metrics.reversals import reversals
 from ngbkit.metrics.roofline import roofline
 from ngbkit.metrics.trials import failures, summary, why
 
 __all__ = [
     "ase",
+    "beside_paper",
     "break_even",
     "bsr",
     "depth_slope",
     "failures",
     "friction",
+    "front",
+    "mean",
     "ranking",
     "retention",
     "reversals",
@@ -28,4 +34,5 @@ __all__ = [
     "throughput",
     "undisturbed",
     "why",
+    "winners",
 ]

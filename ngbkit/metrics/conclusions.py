@@ -11,6 +11,7 @@ import xarray as xr
 
 from ngbkit.dataset.assembly import nodes
 from ngbkit.dataset.disturbance import settled
+from ngbkit.dataset.environments import read_environments
 from ngbkit.dataset.long_form import list_factors, list_labels, to_frame
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError
@@ -18,7 +19,7 @@ from ngbkit.hardware.conditions import describe_other_work
 from ngbkit.metrics.draws import HOSTED_SD
 from ngbkit.metrics.estimate import LEVEL
 from ngbkit.metrics.ranking import ranking
-from ngbkit.metrics.ratios import is_hosted, read_environments
+from ngbkit.metrics.ratios import is_hosted
 from ngbkit.sweep.records import UNSETTLED
 
 if TYPE_CHECKING:

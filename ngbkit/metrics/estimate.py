@@ -26,6 +26,8 @@ class Estimate(float):
     '1.71 ± 0.16'
     >>> str(Estimate(3.99, 2.66, 6.06, settled=False))
     '4.0 (2.7 to 6.1)?'
+    >>> str(Estimate(12.3, 9.8, math.inf))
+    '12.3 (9.8 to inf)'
     >>> str(Estimate(1.7149))
     '~1.7'
     """
@@ -41,8 +43,8 @@ class Estimate(float):
 
     @property
     def bounded(self) -> bool:
-        """Whether it has an interval."""
-        return math.isfinite(self.low) and math.isfinite(self.high)
+        """Whether it has an interval, whose high end may be infinite."""
+        return math.isfinite(self.low) and not math.isnan(self.high)
 
     def __str__(self) -> str:
         if not math.isfinite(self):
@@ -50,6 +52,9 @@ class Estimate(float):
         mark = "" if self.settled else UNSETTLED
         if not self.bounded:
             return f"{UNBOUNDED}{_round(float(self), 1 - _find_exponent(float(self)))}{mark}"
+        if math.isinf(self.high):
+            decimals = _count_decimals(float(self), max(self - self.low, abs(self) / 10))
+            return f"{_round(float(self), decimals)} ({_round(self.low, decimals)} to inf){mark}"
         half = (self.high - self.low) / 2
         if half <= 0:
             return f"{_round(float(self), _count_decimals(float(self), 0.0))}{mark}"
@@ -78,4 +83,4 @@ def _find_exponent(value: float) -> int:
 
 
 def _round(value: float, decimals: int) -> str:
-    return f"{round(value, decimals):,.{max(decimals, 0)}f}"
+    return f"{round(value, decimals) + 0.0:,.{max(decimals, 0)}f}"  # of -0.0 this makes 0.0

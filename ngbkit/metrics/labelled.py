@@ -152,8 +152,7 @@ def bsr(dataset: xr.Dataset, *, baseline: str = BASELINE, ci: float | None = Non
     """
 
     def compute(data: xr.Dataset, sampler: Sampler | None) -> xr.DataArray:
-        speedups = ratios.speedup(data, "bsr", sampler, baseline)
-        return ratios.ratio(speedups, ratios.select_reference(speedups, "bsr", "batch_size", 1))
+        return compute_bsr(data, "bsr", sampler, baseline)
 
     return estimate(compute, prepare_compared(dataset, "bsr", unlike, baseline), ci, _describe("bsr", baseline))
 
@@ -215,6 +214,12 @@ def prepare_scaled(dataset: xr.Dataset, metric: str, tied: bool, unlike: Unlike)
 def compute_ase(data: xr.Dataset, metric: str, sampler: Sampler | None) -> xr.DataArray:
     """ASE, of medians or of replicates."""
     return ratios.ratio(ratios.scaling(data, metric, sampler), data["throughput"]["batch_size"])
+
+
+def compute_bsr(data: xr.Dataset, metric: str, sampler: Sampler | None, baseline: str = BASELINE) -> xr.DataArray:
+    """BSR, of medians or of replicates."""
+    speedups = ratios.speedup(data, metric, sampler, baseline)
+    return ratios.ratio(speedups, ratios.select_reference(speedups, metric, "batch_size", 1))
 
 
 def _describe(metric: str, baseline: str = BASELINE) -> tuple[str, str, str]:

@@ -61,6 +61,34 @@ def ranking(data: Data, *, unlike: Unlike = "error", untuned: bool = False) -> p
     return pd.DataFrame(rows, columns=names)
 
 
+def winners(data: Data, *, unlike: Unlike = "error", untuned: bool = False) -> pd.DataFrame:
+    """The compiler of each group that is most probably the fastest, and the one after it.
+
+    Parameters
+    ----------
+    data, unlike, untuned
+        As for `ranking`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per group: ``workload, <factors>, batch_size, device, compiler``; ``probability``, that it is the
+        fastest; ``second``, the next compiler, empty where there is none; and ``second_of_best``, its speed over the
+        highest.
+
+    Raises
+    ------
+    MetricError, UsageError
+        As for `ranking`.
+    """
+    ranks = ranking(data, unlike=unlike, untuned=untuned)
+    keys = ["workload", *list_factors(data), "batch_size", "device"]
+    first = ranks[ranks["rank"] == 1][[*keys, "compiler", "probability"]]
+    second = ranks[ranks["rank"] == 2].rename(columns={"compiler": "second", "of_best": "second_of_best"})
+    table = first.merge(second[[*keys, "second", "second_of_best"]], on=keys, how="left")
+    return table.fillna({"second": ""})
+
+
 def _rank_node(
     node: xr.Dataset, unlike: Unlike, untuned: bool, generator: np.random.Generator
 ) -> Iterator[dict[str, Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 import xarray as xr
 
 from ngbkit.dataset import disturbance
+from ngbkit.dataset.environments import read_environments
 from ngbkit.dataset.long_form import list_labels
 from ngbkit.errors import MetricError
 from ngbkit.metrics import arrays
@@ -52,12 +52,6 @@ def prepare(dataset: xr.Dataset, *, mask: xr.DataArray | None = None, anchored: 
             dims = data[name].dims
             data[name] = data[name].where(~mask).transpose(*dims)
     return data
-
-
-def read_environments(dataset: xr.Dataset) -> dict[str, dict[str, Any]]:
-    """The environment of each device, by its label."""
-    environments: dict[str, dict[str, Any]] = json.loads(dataset.attrs.get("environments") or "{}")
-    return environments
 
 
 def list_devices(dataset: xr.Dataset) -> list[dict[str, Any]]:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from html import escape
-from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,17 +14,21 @@ import xarray as xr
 from ngbkit.dataset.assembly import factor_dims, nodes
 from ngbkit.dataset.disturbance import select_samples
 from ngbkit.dataset.long_form import expand_labels, list_factors, list_labels, to_frame
+from ngbkit.dataset.selection import Select, list_selected, select_rows
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError, UnknownNameError
-from ngbkit.metrics import arrays, contracts, labelled
+from ngbkit.metrics import arrays, contracts, economy, factors, labelled, means
 from ngbkit.metrics.conclusions import describe_disturbance
 from ngbkit.metrics.estimate import LEVEL, UNBOUNDED, UNSETTLED, Estimate
-from ngbkit.sweep.records import STATUSES
+from ngbkit.metrics.means import Groups
+from ngbkit.metrics.rendering import format_number, to_html, to_text
 from ngbkit.sweep.trials import BASELINE
 from ngbkit.sweep.variables import VARIABLES
 
 if TYPE_CHECKING:
     import pandas as pd
+
+__all__ = ["FIGURES", "Table", "build_trial_table", "compact", "format_number", "to_html", "to_text"]
 
 # A trial that is unlike its reference stays empty, and a note explains why.
 _METRICS: dict[str, Callable[..., Any]] = {
@@ -36,16 +38,26 @@ _METRICS: dict[str, Callable[..., Any]] = {
     "ase": partial(labelled.ase, unlike="mask"),
     "bsr": partial(labelled.bsr, unlike="mask"),
 }
+# These have no row in the long form: they are of several trials, or of a trial that need not be measured again.
+_DERIVED: dict[str, Callable[..., Any]] = {
+    "depth_slope": partial(factors.depth_slope, unlike="mask"),
+    "retention": partial(factors.retention, unlike="mask"),
+    "friction": partial(factors.friction, unlike="mask"),
+    "break_even": partial(economy.break_even, unlike="mask"),
+    "break_even_warm": partial(economy.break_even, unlike="mask", cache="warm"),
+}
+_RATIOS = ("speedup", "rtr", "ase", "bsr", "retention")
 # The dims along which each is compared.
-_AGAINST = {"speedup": ("compiler",), "rtr": ("batch_size",), "ase": ("batch_size",), "bsr": ("compiler",)}
+_OVER_COMPILERS = ("speedup", "bsr", "depth_slope", "retention", "break_even", "break_even_warm")
+_AGAINST = dict.fromkeys(_OVER_COMPILERS, ("compiler",)) | dict.fromkeys(("rtr", "ase", "friction"), ("batch_size",))
+# The number of curves that a note names.
+_MOST = 6
 _ENDS = ("low", "high")
 _CERTAINTY = (*_ENDS, "settled")
 _VARIABLES = ("compile_time", "first_call_time", "cpu_percent", "peak_memory", "rmse_ratio")
 
-FIGURES = ("latency", *_METRICS, *_VARIABLES)
+FIGURES = ("latency", *_METRICS, *_DERIVED, *_VARIABLES)
 """The figures that `compact` can show."""
-
-_GREY = "rgba(128, 128, 128, 0.4)"  # visible on white and on black
 
 
 def build_trial_table(data: Data) -> pd.DataFrame:
@@ -68,7 +80,9 @@ def build_trial_table(data: Data) -> pd.DataFrame:
     return table
 
 
-def compact(data: Data, figure: str = "throughput") -> pd.DataFrame:
+def compact(
+    data: Data, figure: str = "throughput", *, by: Groups | None = None, select: Select | None = None
+) -> pd.DataFrame:
     """One row per workload, its factors and batch size; one column per compiler.
 
     A cell is a number, the status of a trial without one, or empty where no trial was requested. A metric of a dataset
@@ -80,106 +94,65 @@ def compact(data: Data, figure: str = "throughput") -> pd.DataFrame:
     Parameters
     ----------
     data
-        The dataset or tree of a run.
+        The dataset or tree of a run. Nodes of a tree that lack the reference of the figure are left out.
     figure
         One of `FIGURES`.
+    by
+        The group of each network, as for `ngbkit.metrics.mean`: rows are then groups, with their geometric means.
+    select
+        By dim, the label or the labels to show. Their reference need not be among them.
 
     Raises
     ------
     UnknownNameError
-        There is no such figure.
+        There is no such figure, dim or label.
     MetricError
         The dataset lacks the reference of the figure.
+    UsageError
+        Nothing is selected, or the figure has no mean.
     """
     import pandas as pd
 
     if figure not in FIGURES:
         raise UnknownNameError("figure", figure, FIGURES)
-    factors = list_factors(data)
+    parts = _compute_nodes(data, figure, by)
+    trials = pd.concat([_compact_node(node, cells) for node, cells in parts], ignore_index=True)
+    labels = [name for name in ("workload", *list_factors(data), "device", "batch_size") if name in trials]
+    trials, compilers = _select(trials, labels, select or {})
     devices = {label for node in nodes(data).values() for label in list_labels(node, "device")}
-    keys = ["workload", *factors, *(["device"] if len(devices) > 1 else []), "batch_size"]
-    frame = pd.concat([_compact_node(node, figure) for node in nodes(data).values()], ignore_index=True)
-    table = frame.reindex(columns=[*keys, *(name for name in frame.columns if name not in {*keys, "device"})])
-    for name in factors:
+    keys = [name for name in labels if name != "device" or len(devices) > 1]
+    table = trials.reindex(columns=[*keys, *compilers])
+    for name in {*list_factors(data)} & {*keys}:
         table[name] = table[name].where(table[name].notna(), "")  # for a network that does not take it
     table = table.set_index(keys)
-    table.attrs["title"] = _build_title(figure)
+    table.attrs["title"] = _build_title(figure, parts[0][1])
     table.attrs["notes"] = [
         *filter(None, [describe_disturbance(data)]),
         *_explain_marks(table),
         *_explain_ties(data, figure),
+        *_list_contradictions(parts, select or {}),
         *contracts.list_uncompared(data, _AGAINST.get(figure, ())),
     ]
     return table
 
 
-def to_text(frame: pd.DataFrame, width: int | None = None) -> str:
-    """Render a frame for a terminal, without escape codes if the output is not a terminal.
+@dataclass(frozen=True, slots=True, eq=False)
+class Table:
+    """A table that a notebook displays: ``ds.ngb.table("speedup")``.
 
     Parameters
     ----------
     frame
-        The result of `compact` or `build_trial_table`, or any other frame.
-    width
-        Characters per line. Default: the width of the terminal; without one, the width of the table.
+        The table in pandas, to compute with: the result of `compact`.
     """
-    from rich.console import Console
-    from rich.measure import Measurement
-    from rich.table import Table
-    from rich.text import Text
 
-    title, notes = frame.attrs.get("title"), frame.attrs.get("notes", [])
-    table = Table(title=Text(title) if title else None, title_justify="left", title_style="bold")
-    terminal = sys.stdout.isatty()
-    header, rows = _format_cells(frame)
-    for name, numeric in header:
-        table.add_column(Text(name), justify="right" if numeric else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(cell, style="red" if cell in STATUSES and cell != "ok" else "") for cell in row))
-    console = Console(file=StringIO(), force_terminal=terminal, force_jupyter=False, width=width)
-    if width is None and not terminal:
-        needed = Measurement.get(console, console.options.update(max_width=100_000), table).maximum
-        console.width = max([needed, *map(len, notes)])
-    with console.capture() as captured:
-        console.print(table)
-        for note in notes:
-            console.print(Text(note))
-    return "\n".join(line.rstrip() for line in captured.get().splitlines())
+    frame: pd.DataFrame
 
+    def _repr_html_(self) -> str:
+        return to_html(self.frame)
 
-def to_html(frame: pd.DataFrame) -> str:
-    """Render a frame as one HTML element without scripts or requests, readable on light and dark pages."""
-    header, rows = _format_cells(frame)
-    line = f"padding: 0.25em 0.8em; border-bottom: 1px solid {_GREY};"
-    styles = [f"text-align: {'right' if numeric else 'left'}; {line}" for _, numeric in header]
-    head = "".join(f'<th style="{style}">{escape(name)}</th>' for (name, _), style in zip(header, styles, strict=True))
-    body = "".join(
-        "<tr>" + "".join(_render_cell(cell, style) for cell, style in zip(row, styles, strict=True)) + "</tr>"
-        for row in rows
-    )
-    title = frame.attrs.get("title")
-    caption = f'<caption style="text-align: left; font-weight: bold;">{escape(title)}</caption>' if title else ""
-    notes = "".join(
-        f'<tr><td colspan="{len(header)}" style="text-align: left; {line}">{escape(note)}</td></tr>'
-        for note in frame.attrs.get("notes", [])
-    )
-    foot = f"<tfoot>{notes}</tfoot>" if notes else ""
-    return (
-        '<table style="border-collapse: collapse; font-variant-numeric: tabular-nums; color: inherit;">'
-        f"{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody>{foot}</table>"
-    )
-
-
-def format_number(value: float) -> str:
-    """Format a number with four significant digits, and NaN as ``–``."""
-    if math.isnan(value):
-        return "–"
-    if value == 0 or math.isinf(value):
-        return f"{value:g}"
-    if not 1e-3 <= abs(value) < 1e7:
-        return f"{value:.3e}"
-    digits = 3 - math.floor(math.log10(abs(float(f"{value:.3e}"))))
-    return f"{round(value, digits):,.{max(digits, 0)}f}"
+    def __repr__(self) -> str:
+        return to_text(self.frame)
 
 
 def _tabulate_node(node: xr.Dataset) -> pd.DataFrame:
@@ -204,44 +177,87 @@ def _tabulate_node(node: xr.Dataset) -> pd.DataFrame:
     return frame[frame["status"] != ""]  # the grid of several runs has cells that no run requested
 
 
-def _compact_node(node: xr.Dataset, figure: str) -> pd.DataFrame:
-    """A figure of a node, one column per compiler."""
+def _compute_nodes(data: Data, figure: str, by: Groups | None) -> list[tuple[xr.Dataset, xr.DataArray]]:
+    """Each node that has the reference of a figure, with its cells."""
+    parts: list[tuple[xr.Dataset, xr.DataArray]] = []
+    problems: list[MetricError] = []
+    for node in nodes(data).values():
+        try:
+            parts.append((node, _compute_figure(node, figure, by)))
+        except MetricError as error:
+            problems.append(error)
+    if not parts:
+        raise problems[0]
+    return parts
+
+
+def _compact_node(node: xr.Dataset, cells: xr.DataArray) -> pd.DataFrame:
+    """The cells of a node, one column per compiler; each with the status of its trial, where it is of one."""
     import pandas as pd
 
-    keys = ["workload", *factor_dims(node), "device", "batch_size"]
-    cells = _compute_figure(node, figure).where(node["status"] == "ok", node["status"])
-    grid = expand_labels(cells.to_dataset(name="cell"))["cell"].transpose(*keys, "compiler")
+    status = node["status"]
+    if "networks" in cells.coords:  # means of several
+        cells = cells.where(cells.notnull(), "")
+    elif set(status.dims) <= set(cells.dims):
+        cells = cells.where(status == "ok", status)
+    else:
+        cells = cells.where((status != "").any([dim for dim in status.dims if dim not in cells.dims]), "")
+    trials = cells.to_dataset(name="cell")
+    grid = expand_labels(trials)["cell"]
+    names = factor_dims(trials)
+    keys = [key for key in ("workload", *names, "device", "batch_size") if key in grid.dims]
+    grid = grid.transpose(*keys, "compiler")
     rows = pd.MultiIndex.from_product([grid[key].values for key in keys], names=keys).to_frame(index=False)
-    rows = rows.astype(dict.fromkeys(factor_dims(node), object))  # integers stay integers beside nodes without them
+    rows = rows.astype(dict.fromkeys(names, object))  # integers stay integers beside nodes without them
     columns = grid["compiler"].values.tolist()
     table = pd.DataFrame(grid.values.reshape(-1, len(columns)), columns=columns)
     requested = (table != "").any(axis="columns")
     return rows.join(table)[requested]
 
 
-def _compute_figure(node: xr.Dataset, figure: str) -> xr.DataArray:
+def _select(trials: pd.DataFrame, labels: list[str], select: Select) -> tuple[pd.DataFrame, list[str]]:
+    """The selected rows, and the compilers whose columns are selected; `labels` are the columns with labels."""
+    compilers = [name for name in trials.columns if name not in labels]
+    for label in (selected := list_selected(select.get("compiler", compilers))):
+        if label not in compilers:
+            raise UnknownNameError("compiler", str(label), compilers)
+    rows = {dim: selection for dim, selection in select.items() if dim != "compiler"}
+    return select_rows(trials, rows, labels), selected
+
+
+def _compute_figure(node: xr.Dataset, figure: str, by: Groups | None) -> xr.DataArray:
     """The numbers of a figure as objects: estimates, if it is a metric and the dataset has rounds."""
+    if by is not None:
+        return _compute_estimates(node, figure, partial(means.mean, metric=figure, by=by, unlike="mask"))
+    if metric := _METRICS.get(figure) or _DERIVED.get(figure):
+        return _compute_estimates(node, figure, metric)
     if figure == "latency":
         return _compute_latency(node).astype(object)
-    if figure not in _METRICS:
-        return node[figure].astype(object)
+    if figure not in node:
+        raise MetricError(f"this dataset has no {figure!r}. Measure again with this ngbkit.")
+    return node[figure].astype(object)
+
+
+def _compute_estimates(node: xr.Dataset, figure: str, metric: Callable[..., Any]) -> xr.DataArray:
     if not {"latency", "round"} <= set(node.variables):
-        numbers: xr.DataArray = _METRICS[figure](node).astype(object)
+        numbers: xr.DataArray = metric(node).astype(object)
         return numbers
-    result = _METRICS[figure](node, ci=LEVEL)
-    values = result[figure].values
-    is_itself = _compare_with_itself(values, figure)
-    ends = (np.where(is_itself, 1.0, result[f"ci_{end}"].values) for end in _ENDS)
-    columns = [column.ravel() for column in (values, *ends, result["settled"].values | is_itself)]
-    cells = np.empty(values.size, dtype=object)
+    result = metric(node, ci=LEVEL)
+    numbers = result[next(iter(result.data_vars))]
+    is_itself = _compare_with_itself(numbers, figure).values
+    ends = (np.where(is_itself, numbers.values, result[f"ci_{end}"].values) for end in _ENDS)
+    columns = [column.ravel() for column in (numbers.values, *ends, result["settled"].values | is_itself)]
+    cells = np.empty(numbers.size, dtype=object)
     cells[:] = [Estimate(*column) for column in zip(*columns, strict=True)]
-    estimates: xr.DataArray = result[figure].copy(data=cells.reshape(values.shape))
+    estimates: xr.DataArray = numbers.copy(data=cells.reshape(numbers.shape))
     return estimates
 
 
 def _compare_with_itself(values: Any, figure: str) -> Any:
-    """Where a ratio compares a trial with itself: no measured ratio is 1 to the last bit."""
-    return (values == 1) & (figure != "throughput")
+    """Where a metric compares a trial with itself: no measured ratio is 1 to the last bit."""
+    if figure in _RATIOS:
+        return values == 1
+    return (values == 0) & (values["compiler"] == BASELINE)
 
 
 def _explain_marks(table: pd.DataFrame) -> list[str]:
@@ -252,6 +268,26 @@ def _explain_marks(table: pd.DataFrame) -> list[str]:
     if any(not cell.bounded for cell in estimates):
         notes.append(f"{UNBOUNDED} without an interval: too few rounds; measure more repeats (-r)")
     return notes
+
+
+def _list_contradictions(parts: list[tuple[xr.Dataset, xr.DataArray]], select: Select) -> list[str]:
+    """The curves that neither their slope nor their retention describes, since they are not monotone."""
+    names = []
+    for _, cells in parts:
+        if "contradictory" not in cells.coords:
+            continue
+        frame = to_frame(cells["contradictory"].reset_coords(drop=True).to_dataset(name="contradictory"))
+        for dim, selection in select.items():
+            frame = frame[frame[dim].isin(list_selected(selection))]
+        labels = [name for name in frame if name not in ("workload", "device", "compiler", "contradictory")]
+        names += [
+            f"{row['compiler']} on {row['workload']} {' '.join(f'{name} {row[name]}' for name in labels)}"
+            for row in frame[frame["contradictory"]].to_dict("records")
+        ]
+    if not names:
+        return []
+    more = f"; and {len(names) - _MOST} more" if len(names) > _MOST else ""
+    return [f"slope and retention contradict each other, so neither describes: {'; '.join(names[:_MOST])}{more}"]
 
 
 def _explain_ties(data: Data, figure: str) -> list[str]:
@@ -269,47 +305,10 @@ def _compute_latency(node: xr.Dataset) -> xr.DataArray:
     return medians
 
 
-def _build_title(figure: str) -> str:
-    variable = VARIABLES.get(figure)
-    _, long_name = labelled.METRICS.get(figure) or ("", VARIABLES[figure].long_name)
+def _build_title(figure: str, cells: xr.DataArray) -> str:
+    if figure in VARIABLES and figure not in _METRICS:
+        symbol, long_name = VARIABLES[figure].unit_symbol, VARIABLES[figure].long_name
+    else:
+        symbol, long_name = cells.attrs["units"], cells.attrs["long_name"]
     long_name = "median latency" if figure == "latency" else long_name
-    symbol = variable.unit_symbol if variable else ""
-    return f"{long_name} ({symbol})" if symbol else long_name
-
-
-def _format_cells(frame: pd.DataFrame) -> tuple[list[tuple[str, bool]], Iterator[list[str]]]:
-    """Each column's name and whether it is numeric, and the rows as texts; a label that repeats is omitted."""
-    labels = [name for name in frame.index.names if name is not None]
-    flat = frame.reset_index() if labels else frame
-    columns = [flat[name].tolist() for name in flat.columns]
-    header = [(str(name), any(map(_is_number, column))) for name, column in zip(flat.columns, columns, strict=True)]
-    return header, _omit_repeated(zip(*map(_format_column, columns), strict=True), max(len(labels) - 1, 0))
-
-
-def _format_column(values: list[Any]) -> list[str]:
-    """The texts of a column: its numbers are all integers, or all have decimals; an estimate knows its own."""
-    numbers = [value for value in values if _is_number(value) and not isinstance(value, Estimate)]
-    integers = all(value == int(value) for value in numbers if math.isfinite(value))
-    write = _format_integer if integers else format_number
-    return [write(value) if _is_number(value) and not isinstance(value, Estimate) else str(value) for value in values]
-
-
-def _format_integer(value: float) -> str:
-    return f"{value:.0f}" if math.isfinite(value) else format_number(value)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _omit_repeated(rows: Iterator[tuple[str, ...]], labels: int) -> Iterator[list[str]]:
-    previous: tuple[str, ...] = ()
-    for row in rows:
-        same = next((i for i in range(labels) if row[: i + 1] != previous[: i + 1]), labels)
-        yield [*[""] * same, *row[same:]]
-        previous = row
-
-
-def _render_cell(cell: str, style: str) -> str:
-    failed = cell in STATUSES and cell != "ok"
-    return f'<td style="{style}{" color: #d1495b;" if failed else ""}">{escape(cell)}</td>'
+    return long_name if symbol in ("", "1") else f"{long_name} ({symbol})"

@@ -27,7 +27,6 @@ from ngbkit.dataset import storage
 from ngbkit.dataset.assembly import describe, factor_dims, nodes
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import UsageError
-from ngbkit.figures.rows import find_family
 from ngbkit.files import Store, write_atomically
 from ngbkit.metrics import arrays
 from ngbkit.predictor import drift, graphs
@@ -35,6 +34,7 @@ from ngbkit.predictor.graphs import Graph
 from ngbkit.workloads import labels
 from ngbkit.workloads.base import Factors, Source, Workload, hash_json
 from ngbkit.workloads.export import export_for
+from ngbkit.workloads.paper import find_family
 
 Runtime = tuple[str, str]
 """A device and a compiler, with the options that are in its label."""

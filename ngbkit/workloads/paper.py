@@ -1,6 +1,8 @@
-"""The fifteen networks of the paper's table IV, in its order, at its 224 x 224 pixels."""
+"""The fifteen networks of the paper's table IV, in its order, at its 224 x 224 pixels, and families of networks."""
 
 from __future__ import annotations
+
+import re
 
 from ngbkit.workloads import timm
 from ngbkit.workloads.base import Workload
@@ -22,6 +24,15 @@ def zoo() -> list[Workload]:
     network for 288 x 288.
     """
     return [timm.model(name, name=name, img_size=_select_size(name)) for family in FAMILIES.values() for name in family]
+
+
+def find_family(workload: str) -> str:
+    """The family of a network: that of the paper, or the leading letters of its name."""
+    for name, members in FAMILIES.items():
+        if workload in members:
+            return name
+    letters = re.match(r"[A-Za-z]+", workload)
+    return letters[0].lower() if letters else workload
 
 
 def _select_size(name: str) -> int | None:

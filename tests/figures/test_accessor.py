@@ -2,9 +2,14 @@
 
 import pytest
 import xarray as xr
+from drawn import measured as measured_sweep
+from drawn import network
 
 from ngbkit import metrics
+from ngbkit.dataset.environments import environments
 from ngbkit.errors import MetricError
+from ngbkit.figures import comparison
+from ngbkit.metrics import tables
 
 NAMES = ("throughput", "speedup", "rtr", "ase", "bsr")
 
@@ -18,6 +23,25 @@ def tree(scaling, deepening) -> xr.DataTree:
 def test_a_method_is_its_function(scaling, name):
     """Each method of a dataset returns the result of the function of that name."""
     xr.testing.assert_identical(getattr(metrics, name)(scaling), getattr(scaling.ngb, name)())
+
+
+def test_tables_and_selections_are_methods():
+    """Each returns the result of its function, with its arguments."""
+    data = measured_sweep(network("resnet18"), network("resnet50"), batch_sizes=(1, 2, 4))
+    data = data.assign_coords(parameters=("workload", [1.0, 2.0]))
+    tree = xr.DataTree.from_dict({"/a": data})
+    frame = tables.compact(data, "bsr", select={"batch_size": 4})
+
+    assert frame.equals(data.ngb.table("bsr", batch_size=4).frame)
+    assert tables.compact(data, "speedup", by={"resnet18": "one"}).equals(data.ngb.table(by={"resnet18": "one"}).frame)
+    assert metrics.winners(data).equals(data.ngb.winners())
+    assert metrics.front(data).equals(data.ngb.front())
+    assert metrics.beside_paper(data, "VI", device="orin").equals(data.ngb.beside_paper("VI", device="orin"))
+    xr.testing.assert_identical(metrics.mean(data, "ase", ci=0.9), data.ngb.mean("ase", ci=0.9))
+    xr.testing.assert_identical(metrics.mean(data).to_dataset(), tree.ngb.mean()["a"].to_dataset())
+    xr.testing.assert_identical(data.sel(workload=["resnet50"]), tree.ngb.sel(workload=["resnet50"]))
+    assert comparison.compare(data, data).trials.equals(data.ngb.compare(data).trials)
+    assert environments(data).equals(data.ngb.environments())
 
 
 def test_methods_with_arguments(scaling, deepening):

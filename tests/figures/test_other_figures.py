@@ -213,7 +213,7 @@ def test_nothing_left_to_draw_is_an_error():
     """The error for an empty selection repeats the selection."""
     data = measured(network("block", width=(8, 16)))
 
-    with pytest.raises(UsageError, match=r"no trial to draw with batch_size=\[\]"):
+    with pytest.raises(UsageError, match=r"no trial with batch_size=\[\]"):
         figures.throughput(data, batch_size=[])
 
 

@@ -95,21 +95,6 @@ def test_a_selected_label_is_still_a_row():
     assert rows.build_rows(data, THROUGHPUT, {}).equals(rows.build_rows(data.sel(device="cpu"), THROUGHPUT, {}))
 
 
-@pytest.mark.parametrize(
-    ("workload", "family"),
-    [
-        ("deit3_small_patch16_224", "deit"),
-        ("swin_s3_tiny_224", "swin"),
-        ("vit_base_patch16_224", "vit"),
-        ("regnety_032", "regnety"),
-        ("7b", "7b"),
-    ],
-)
-def test_families(workload, family):
-    """The paper defines its families; others are the leading letters of the name."""
-    assert family == rows.find_family(workload)
-
-
 def test_families_stand_in_columns_by_size():
     """Families of equal length form columns, whose rows are sorted by size."""
     data = measured(*map(network, ("resnet50", "resnet18", "deit3_small_patch16_224", "deit3_base_patch16_224")))

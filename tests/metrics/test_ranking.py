@@ -106,3 +106,15 @@ def test_without_a_baseline_throughput_decides():
 
     assert ["quick", "raw"] == metrics.ranking(data.sel(compiler=["quick", "raw"]))["compiler"].tolist()
     assert ["quick"] == metrics.ranking(data.sel(compiler="quick"))["compiler"].tolist()
+
+
+def test_winners_have_a_runner_up():
+    """One row per group; a group with one compiler has none."""
+    data = measured({"net": (1.0, 0.5, 0.9), "alone": (1.0, 0.5, 0.9)})
+    alone = (data["workload"] == "alone") & (data["compiler"] != "identity")
+    table = metrics.winners(data.assign(latency=data["latency"].where(~alone))).set_index("workload")
+
+    assert ["batch_size", "device", "compiler", "probability", "second", "second_of_best"] == list(table.columns)
+    assert ["quick", 1.0, "raw"] == table.loc["net", ["compiler", "probability", "second"]].tolist()
+    assert 0.5 / 0.9 == pytest.approx(table.loc["net", "second_of_best"], rel=0.05)
+    assert ["identity", ""] == table.loc["alone", ["compiler", "second"]].tolist()

@@ -4,14 +4,17 @@ import math
 from dataclasses import replace
 from html.parser import HTMLParser
 
+import numpy as np
 import pandas as pd
 import pytest
 
+from ngbkit import metrics
 from ngbkit.api import Sweep
 from ngbkit.dataset import assembly as datasets
 from ngbkit.dataset import synthetic
 from ngbkit.errors import MetricError, UnknownNameError
 from ngbkit.metrics import tables
+from ngbkit.metrics.estimate import Estimate
 from ngbkit.sweep.records import Contract, Failure, Measurement, Record
 from ngbkit.sweep.trials import Trial
 from ngbkit.workloads.base import Workload
@@ -276,3 +279,102 @@ def test_large_tables_are_whole():
     table = tables.build_trial_table(synthetic.make_dataset(sweep, failures=0.3))
 
     assert len(sweep) == len(table)
+
+
+DEEP = ("conv", {"depth": (1, 2, 4), "width": (16, 32)})
+
+
+def synthetic_blocks(**more) -> datasets.Data:
+    name, factors = DEEP
+    return synthetic.make_dataset(
+        Sweep([network(name, **factors)], ["identity", "openvino"], [1, 4], repeats=10, **more)
+    )
+
+
+@pytest.mark.parametrize(
+    ("figure", "rows"),
+    [
+        ("depth_slope", ["workload", "width", "batch_size"]),
+        ("retention", ["workload", "width", "batch_size"]),
+        ("friction", ["workload", "depth"]),
+        ("break_even", ["workload", "depth", "width", "batch_size"]),
+        ("break_even_warm", ["workload", "depth", "width", "batch_size"]),
+    ],
+)
+def test_a_metric_of_several_trials_has_a_table(figure, rows):
+    """Without the dim that it reduces; each number has its interval, and its title says what it is."""
+    table = tables.compact(synthetic_blocks(), figure)
+
+    assert set(rows) == set(table.index.names)
+    assert ["identity", "openvino"] == list(table.columns)
+    assert all(isinstance(cell, Estimate) and cell.bounded for cell in table["openvino"])
+    assert table.attrs["title"].startswith({"f": "growth", "b": "calls", "d": "least", "r": "speed-up"}[figure[0]])
+
+
+def test_the_baseline_over_itself_is_exact():
+    """Its slope is 0, its retention 1, its break-even 0: none is an estimate."""
+    for figure, number in (("depth_slope", "0"), ("retention", "1"), ("break_even", "0")):
+        assert {number} == {str(cell) for cell in tables.compact(synthetic_blocks(), figure)["identity"]}
+
+
+def test_nodes_without_the_factor_have_no_rows():
+    """Of a tree, the others remain; of a dataset alone, the error says what to add."""
+    tree = measured(network("net"), network("conv", depth=(1, 2)))
+
+    assert {"conv"} == set(tables.compact(tree, "retention").index.get_level_values("workload"))
+    with pytest.raises(MetricError, match="--factor depth=1"):
+        tables.compact(measured(), "retention")
+
+
+def test_a_curve_that_is_not_monotone_is_named(deepening):
+    """Its slope and its retention contradict each other; where another curve is selected, none is named."""
+    seconds = np.array([1, 0.5, 1, 0.9, 1, 0.51]).reshape(3, 2, 1, 1)
+    odd = deepening.assign(latency=deepening["latency"].copy(data=seconds)).assign_coords(depth=[1, 2, 9])
+    odd = odd.expand_dims(workload=["conv"], device=["cpu"])
+    note = "slope and retention contradict each other, so neither describes: fast on conv batch_size 1"
+
+    assert [note] == [line for line in tables.compact(odd, "depth_slope").attrs["notes"] if "contradict" in line]
+    chosen = tables.compact(odd, "retention", select={"compiler": "identity"}).attrs["notes"]
+    assert [] == [line for line in chosen if "contradict" in line]
+
+
+def test_rows_of_groups():
+    """Networks are replaced by the geometric mean of their group."""
+    data = synthetic.make_dataset(Sweep(list(map(network, "abc")), ["identity", "openvino"], [1, 4], repeats=10))
+    table = tables.compact(data, "speedup", by={"a": "small", "b": "small", "c": "large"})
+    means = metrics.mean(data, by={"a": "small", "b": "small", "c": "large"})
+
+    assert [("small", 1), ("small", 4), ("large", 1), ("large", 4)] == table.index.tolist()
+    assert means.sel(device="cpu", compiler="openvino").values.ravel().tolist() == table["openvino"].tolist()
+    assert all(cell.bounded for cell in table["openvino"])
+    with pytest.raises(UnknownNameError, match="unknown metric 'compile_time'"):
+        tables.compact(data, "compile_time", by={"a": "small"})
+
+
+def test_labels_are_selected_after_the_numbers():
+    """The baseline need not be among them; columns stand in the order of the selection."""
+    table = tables.compact(measured(), "bsr", select={"compiler": ["openvino"], "batch_size": 4})
+
+    assert ([("net", 4)], ["openvino"]) == (list(table.index), list(table.columns))
+    assert ["openvino", "identity"] == list(tables.compact(measured(), select={"compiler": ["openvino", "identity"]}))
+    with pytest.raises(UnknownNameError, match="Did you mean openvino"):
+        tables.compact(measured(), select={"compiler": "opnvino"})
+    with pytest.raises(UnknownNameError, match="unknown batch size '3'"):
+        tables.compact(measured(), select={"batch_size": 3})
+    with pytest.raises(UnknownNameError, match="unknown dim 'width'"):
+        tables.compact(measured(), select={"width": 3})
+
+
+def test_a_variable_that_is_missing_is_an_error():
+    """Of a dataset of an older ngbkit."""
+    with pytest.raises(MetricError, match="no 'peak_memory'"):
+        tables.compact(measured().drop_vars("peak_memory"), "peak_memory")
+
+
+def test_a_table_displays_itself():
+    """As HTML in a notebook, as text in a terminal; its frame is for computing."""
+    frame = tables.compact(measured())
+    table = tables.Table(frame)
+
+    assert (tables.to_html(frame), tables.to_text(frame)) == (table._repr_html_(), repr(table))
+    assert table.frame is frame

@@ -7,10 +7,10 @@ import torch
 
 from ngbkit import predictor, registry, set_options
 from ngbkit.errors import UsageError
-from ngbkit.figures.rows import find_family
 from ngbkit.predictor import generate
 from ngbkit.workloads import counts, layers
 from ngbkit.workloads.base import Workload
+from ngbkit.workloads.paper import find_family
 
 
 def compute_output(workload: Workload) -> torch.Tensor:

@@ -56,3 +56,18 @@ def test_a_network_of_the_zoo_has_table_ivs_counts(name: str) -> None:
     counts = count(Network(inputs=[TensorSpec(name="input", shape=(3, 224, 224))], module=module))
 
     assert TABLE_IV[name] == (counts.parameters, counts.mult_adds, counts.macs)
+
+
+@pytest.mark.parametrize(
+    ("workload", "family"),
+    [
+        ("deit3_small_patch16_224", "deit"),
+        ("swin_s3_tiny_224", "swin"),
+        ("vit_base_patch16_224", "vit"),
+        ("regnety_032", "regnety"),
+        ("7b", "7b"),
+    ],
+)
+def test_families(workload, family):
+    """The paper defines its families; others are the leading letters of the name."""
+    assert family == paper.find_family(workload)

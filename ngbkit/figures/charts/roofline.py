@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 import xarray as xr
 
 from ngbkit import metrics
-from ngbkit.dataset.assembly import nodes
+from ngbkit.dataset.environments import read_environments
 from ngbkit.dataset.storage import Data
 from ngbkit.figures import captions, lines, marks, provenance, rows
-from ngbkit.metrics import ratios
 
 if TYPE_CHECKING:
     import altair as alt
@@ -96,9 +95,7 @@ def _concat_points(data: Data, trials: pd.DataFrame) -> pd.DataFrame:
     """The trials, and three points of the roof of each device: the minimum of its two peaks."""
     import pandas as pd
 
-    environments: dict[str, dict[str, Any]] = {}
-    for node in nodes(data).values():
-        environments = ratios.read_environments(node) | environments
+    environments = read_environments(data)
     roofs: list[dict[str, Any]] = []
     for device, intensities in trials.groupby("device", sort=False)["intensity"]:
         peaks = environments.get(str(device), {}).get("peaks") or {}

@@ -12,10 +12,10 @@ import xarray as xr
 
 from ngbkit import metrics
 from ngbkit.dataset.assembly import factor_dims, nodes
+from ngbkit.dataset.environments import read_environments
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError
 from ngbkit.figures import rows
-from ngbkit.metrics import ratios
 from ngbkit.metrics.estimate import LEVEL, UNSETTLED, Estimate
 from ngbkit.sweep.variables import VARIABLES
 
@@ -77,7 +77,7 @@ def describe(data: Data, trial: Mapping[str, Any]) -> dict[str, Any]:
             row[name] = ", ".join(
                 f"{key} {_format_fact(value)}" for key, value in facts.items() if value not in ("", None)
             )
-    facts = ratios.read_environments(results).get(str(trial["device"]), {})
+    facts = read_environments(results).get(str(trial["device"]), {})
     environment = {key: facts[key] for key in _ENVIRONMENT if facts.get(key)}
     if environment:
         row["environment"] = ", ".join(f"{key} {value}" for key, value in environment.items())
