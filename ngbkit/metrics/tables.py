@@ -306,9 +306,8 @@ def _compute_latency(node: xr.Dataset) -> xr.DataArray:
 
 
 def _build_title(figure: str, cells: xr.DataArray) -> str:
-    if figure in VARIABLES and figure not in _METRICS:
-        symbol, long_name = VARIABLES[figure].unit_symbol, VARIABLES[figure].long_name
-    else:
-        symbol, long_name = cells.attrs["units"], cells.attrs["long_name"]
+    is_variable = figure in VARIABLES and figure not in _METRICS
+    long_name = VARIABLES[figure].long_name if is_variable else cells.attrs["long_name"]
+    symbol = VARIABLES[figure].unit_symbol if figure in VARIABLES else cells.attrs["units"]
     long_name = "median latency" if figure == "latency" else long_name
     return long_name if symbol in ("", "1") else f"{long_name} ({symbol})"
