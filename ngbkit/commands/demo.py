@@ -15,10 +15,10 @@ from ngbkit.user_text import parse_path
 if TYPE_CHECKING:
     from ngbkit.dataset.storage import Data
 
-SWEEP = "mobilenetv3_small_100 deit_tiny_patch16_224 -b 1,4 -c identity,torchscript,onnxruntime,openvino"
+SWEEP = "mobilenetv3_small_100 deit_tiny_patch16_224 -b 1,2 -c identity,onnxruntime,openvino"
 """A convolutional network and a transformer, small enough that two cores measure them in a minute."""
 DEMO: tuple[Argument, ...] = (
-    argument("-r", "--repeats", metavar="N", type=int, default=30, help="timed samples a trial (default: 30)"),
+    argument("-r", "--repeats", metavar="N", type=int, default=20, help="timed samples a trial (default: 20)"),
     argument("-o", "--out", metavar="DIR", default="results", help="for demo.nc and demo.html (default: results)"),
 )
 _FIGURES = ("speedup", "throughput", "ase", "bsr")

@@ -17,7 +17,7 @@ def test_its_sweep_is_small_and_has_the_baseline() -> None:
     """Two networks, and batch size 1, to which scaling metrics refer."""
     sweep = arguments.to_sweep(arguments.parse(cli._parser(), ["run", *demo.SWEEP.split()]))
 
-    assert 16 == len(sweep)
+    assert 12 == len(sweep)
     assert "identity" in sweep.compilers
     assert 1 in sweep.batch_sizes
 
