@@ -63,8 +63,19 @@ _METRIC = argument(
 )
 _ALL = argument("--all", action="store_true", help="every trial, and not only those that changed")
 _DRAWN = argument("--figure", metavar="FILE", help="write the two runs as a figure: .html, .svg, .png or .pdf")
-_FORMAT = argument("--format", choices=("profiles",), default="profiles", help="what to write: profiles (the default)")
-_PROFILES = argument("-o", "--out", metavar="FILE", help="a .csv or a .json file (default: JSON, printed)")
+_FORMAT = argument(
+    "--format",
+    choices=("profiles", "trials", "samples"),
+    default="profiles",
+    help="what to write: profiles for planners (the default); trials, one per row with all that was measured; or "
+    "samples, every one",
+)
+_EXPORTED = argument(
+    "-o",
+    "--out",
+    metavar="FILE",
+    help="a .csv or .parquet file, or .json for profiles (default: printed, profiles as JSON and others as CSV)",
+)
 _FIGURES = "speedup, throughput, rtr, ase, bsr, latency, … (default: speedup, then throughput)"
 _FIGURE = argument("--figure", metavar="NAME", help=_FIGURES)
 _REPORT = " and then: ngbkit selfcheck --run {run}"
@@ -188,13 +199,17 @@ def _compare(args: argparse.Namespace) -> int:
 
 
 def _export(args: argparse.Namespace) -> int:
-    """Write latency and throughput profiles for planners, as CSV or JSON."""
+    """Write profiles for planners, all trials or all samples, as CSV, Parquet or JSON."""
     _require_client_side()
-    from ngbkit.metrics import profiles
+    from ngbkit.metrics import frames, profiles
 
+    check_target(args)
     data = _read(args.source)
+    build = frames.BUILDERS.get(args.format)
     if args.out is None:
-        print(json.dumps(profiles.to_json(data), indent=1))
+        print(build(data).to_csv(index=False).rstrip() if build else json.dumps(profiles.to_json(data), indent=1))
+    elif build:
+        frames.write(build(data), args.out, overwrite=args.overwrite)
     else:
         profiles.write(data, args.out, overwrite=args.overwrite)
     return OK
@@ -302,7 +317,7 @@ _COMMANDS: dict[str, tuple[Callable[[argparse.Namespace], int], tuple[Argument, 
     "runs": (_runs, (*listing.RUNS, _JSON)),
     "show": (_show, (_SOURCE, _FIGURE, _JSON)),
     "compare": (_compare, (_FIRST, _SECOND, _METRIC, _ALL, _DRAWN, _JSON)),
-    "export": (_export, (_SOURCE, _FORMAT, _PROFILES, _OVERWRITE)),
+    "export": (_export, (_SOURCE, _FORMAT, _EXPORTED, _OVERWRITE)),
     "devices": (_devices, (*listing.DEVICES, _JSON)),
     "deploy": (_deploy, (*deploy.DEPLOY, _JSON)),
     "undeploy": (_undeploy, deploy.UNDEPLOY),

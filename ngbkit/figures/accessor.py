@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import xarray as xr
 
@@ -14,9 +14,9 @@ from ngbkit.dataset.environments import environments
 from ngbkit.dataset.long_form import list_factors
 from ngbkit.dataset.selection import select
 from ngbkit.dataset.storage import Data
-from ngbkit.errors import MetricError
+from ngbkit.errors import MetricError, UnknownNameError
 from ngbkit.figures.comparison import Comparison, compare
-from ngbkit.metrics import economy, factors, labelled, trials
+from ngbkit.metrics import economy, factors, frames, labelled, trials
 from ngbkit.metrics.contracts import Unlike, UnlikeContractsError
 from ngbkit.metrics.economy import Cache
 from ngbkit.metrics.front import front
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from ngbkit.figures.plots import Plots
 
+Rows = Literal["trials", "samples"]
 Labelled = xr.DataArray | xr.Dataset | xr.DataTree
 
 
@@ -164,6 +165,15 @@ class Metrics:
     def settled(self) -> Labelled:
         """See `ngbkit.metrics.settled`."""
         return _compute(disturbance.settled, self._data)
+
+    def to_dataframe(self, rows: Rows = "trials") -> pd.DataFrame:
+        """The trials, one per row, with their metrics and all that was measured; or every ``"samples"``.
+
+        See `ngbkit.metrics.frames.to_dataframe` and `ngbkit.metrics.frames.to_samples` for the columns and their units.
+        """
+        if rows not in frames.BUILDERS:
+            raise UnknownNameError("rows", rows, frames.BUILDERS)
+        return frames.BUILDERS[rows](self._data)
 
     def failures(self) -> pd.DataFrame:
         """See `ngbkit.metrics.failures`; the rows of all nodes of a tree."""

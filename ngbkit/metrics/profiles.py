@@ -1,4 +1,4 @@
-"""Latency and throughput profiles as CSV and JSON, for planners that choose models and hardware for serving.
+"""Latency and throughput profiles as CSV, Parquet and JSON, for planners that choose models and hardware for serving.
 
 Planners of edge and cloud deployments (InferLine, for one) start from profiles: the latency of a model on a device at
 each batch size. This module writes them from a dataset, one row for each measured workload, its factors, device,
@@ -40,7 +40,7 @@ from ngbkit.dataset.assembly import nodes
 from ngbkit.dataset.long_form import to_frame
 from ngbkit.dataset.storage import Data, check_target, write_whole
 from ngbkit.errors import UsageError
-from ngbkit.metrics import contracts, labelled
+from ngbkit.metrics import contracts, frames, labelled
 from ngbkit.sweep.json_values import to_json_value
 
 if TYPE_CHECKING:
@@ -89,19 +89,21 @@ def to_json(data: Data) -> dict[str, Any]:
 
 
 def write(data: Data, path: str | Path, *, overwrite: bool = False) -> Path:
-    """Write the profiles of a dataset atomically to a ``.csv`` or ``.json`` file.
+    """Write the profiles of a dataset atomically to a ``.csv``, ``.parquet`` or ``.json`` file.
 
     Raises
     ------
     UsageError
         The suffix is invalid, or the file exists; or as for `profiles`.
+    MissingDependencyError
+        Parquet needs pyarrow.
     """
     target = check_target(path, overwrite=overwrite)
-    if target.suffix not in (".csv", ".json"):
-        raise UsageError(f"invalid file name {target.name!r}; expected .csv or .json. Change its suffix.")
-    is_csv = target.suffix == ".csv"
-    text = profiles(data).to_csv(index=False) if is_csv else json.dumps(to_json(data), indent=1) + "\n"
-    write_whole(target, text.encode())
+    if target.suffix in (".csv", ".parquet"):
+        return frames.write(profiles(data), target, overwrite=overwrite)
+    if target.suffix != ".json":
+        raise UsageError(f"invalid file name {target.name!r}; expected .csv, .parquet or .json. Change its suffix.")
+    write_whole(target, f"{json.dumps(to_json(data), indent=1)}\n".encode())
     return target
 
 

@@ -71,7 +71,7 @@ def test_a_file_of_another_sort_is_refused(tmp_path: Path) -> None:
     data = measured()
     (tmp_path / "there.csv").touch()
 
-    with pytest.raises(UsageError, match=r"\.csv or \.json"):
+    with pytest.raises(UsageError, match=r"\.csv, \.parquet or \.json"):
         profiles.write(data, tmp_path / "a.xlsx")
     with pytest.raises(UsageError, match="exists"):
         profiles.write(data, tmp_path / "there.csv")

@@ -1,0 +1,158 @@
+"""Tidy frames of pandas, one row per trial or one per sample, and their files: CSV and Parquet."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import xarray as xr
+
+from ngbkit.dataset.assembly import nodes
+from ngbkit.dataset.long_form import list_factors, list_trial_dims, to_frame
+from ngbkit.dataset.storage import Data, check_target, write_whole
+from ngbkit.errors import MissingDependencyError, UsageError
+from ngbkit.metrics import contracts, labelled, tables
+from ngbkit.sweep.variables import VARIABLES
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# JSON, and what the table of trials computes.
+_NO_COLUMNS = frozenset({"contract", "facts", "throughput"})
+_LAST = ("status", "error")
+_SAMPLES = ("latency", "round", "disturbed")
+
+
+def to_dataframe(data: Data) -> pd.DataFrame:
+    """The trials of a dataset or tree, one per row: labels, metrics with their intervals, and all that was measured.
+
+    ``frame.attrs["units"]`` has the unit of each column with one.
+
+    ============================================== ========= =====================================================
+    column                                         unit
+    ============================================== ========= =====================================================
+    ``workload``, factors, ``device``,                       the labels of the trial; a factor that a workload does
+    ``compiler``                                             not take is NaN
+    ``batch_size``                                 1         samples per call
+    ``samples``                                    1         number of timed samples
+    ``latency``                                    s         median time of one call with the whole batch
+    ``throughput``                                 s-1       samples per second: batch size over the median latency
+    ``speedup``, ``rtr``, ``ase``, ``bsr``         1         the ratios; NaN where the dataset lacks their reference
+    … ``_low``, ``_high``                                    the ends of the 95 % interval of each of these five; NaN
+                                                             with too few rounds
+    … ``_settled``                                           whether enough rounds behind it were undisturbed
+    ``threads``, ``precision``                     1         from the contract
+    ``compile_time``, ``compile_time_warm``,       s         compilation with empty and with filled caches; the first
+    ``first_call_time``                                      call after it
+    ``cpu_percent``, ``process_cpu_percent``,      %         of all cores: of the machine, of the measuring process,
+    ``foreign_percent``, ``steal_percent``                   of other processes, and of others on the host
+    ``peak_memory``, ``gpu_memory``                byte      resident memory of the process; memory of the accelerator
+    ``gpu_percent``, ``energy``                    %, J      use of the accelerator; its energy for one call
+    ``max_abs_error``, ``rmse_ratio``              1         error against the float64 reference
+    other variables of the dataset                           as `ngbkit.load` has them, with the units there
+    ``status``, ``error``                                    what became of the trial, and why it failed
+    ============================================== ========= =====================================================
+
+    Examples
+    --------
+    >>> frame = ds.ngb.to_dataframe()  # doctest: +SKIP
+    >>> frame.groupby(["workload", "compiler"])["throughput"].max()  # doctest: +SKIP
+    """
+    import pandas as pd
+
+    table = tables.build_trial_table(data)
+    others = pd.concat([_select_others(node) for node in nodes(data).values()], ignore_index=True)
+    others = others[[name for name in others if name not in table]]
+    frame = pd.concat([table, others], axis="columns")
+    labels = ["workload", *list_factors(data), "device", "compiler", "batch_size", "samples"]
+    middle = [name for name in frame if name not in {*labels, *_LAST}]
+    return _describe_units(frame[[*labels, *middle, *_LAST]])
+
+
+def to_samples(data: Data) -> pd.DataFrame:
+    """The samples of a dataset or tree, one per row, in measured order within each trial.
+
+    The columns are the labels of the trial; ``latency`` (s), of one call with the whole batch; ``round`` (1), the
+    interleaving round; and ``disturbed`` (1), whether something else had the cores for a part of it.
+    ``frame.attrs["units"]`` has the unit of each.
+
+    Raises
+    ------
+    UsageError
+        The dataset has no samples.
+    """
+    import pandas as pd
+
+    sampled = [node for node in nodes(data).values() if "latency" in node]
+    if not sampled or not any(node["latency"].notnull().any() for node in sampled):
+        raise UsageError("no sample to list: this dataset has no measurement. Use the dataset of a finished run.")
+    frame = pd.concat([_list_samples(node) for node in sampled], ignore_index=True)
+    labels = ["workload", *list_factors(data), "device", "compiler", "batch_size"]
+    return _describe_units(frame[[*labels, *(name for name in _SAMPLES if name in frame)]])
+
+
+def write(frame: pd.DataFrame, path: str | Path, *, overwrite: bool = False) -> Path:
+    """Write a frame atomically to a ``.csv`` or ``.parquet`` file.
+
+    Raises
+    ------
+    UsageError
+        The suffix is invalid, or the file exists.
+    MissingDependencyError
+        Parquet needs pyarrow.
+    """
+    target = check_target(path, overwrite=overwrite)
+    if target.suffix not in (".csv", ".parquet"):
+        raise UsageError(f"invalid file name {target.name!r}; expected .csv or .parquet. Change its suffix.")
+    if target.suffix == ".csv":
+        content = frame.to_csv(index=False).encode()
+    else:
+        if find_spec("pyarrow") is None:
+            raise MissingDependencyError("pyarrow", "parquet")
+        buffer = io.BytesIO()
+        frame.to_parquet(buffer, engine="pyarrow", index=False)
+        content = buffer.getvalue()
+    write_whole(target, content)
+    return target
+
+
+BUILDERS: Mapping[str, Callable[[Data], pd.DataFrame]] = {"trials": to_dataframe, "samples": to_samples}
+"""Builds the frame of each name."""
+
+
+def _select_others(node: xr.Dataset) -> pd.DataFrame:
+    """What a node has of each trial beside the columns of the table of trials, one row per requested trial."""
+    latency = node["latency"]
+    dims = set(latency.dims) - {"repeat"}
+    present = [str(name) for name in node.data_vars if name not in _NO_COLUMNS and dims >= set(node[name].dims)]
+    variables = {
+        "status": node["status"],  # the first: its dims order the rows, as in the table of trials
+        "samples": latency.notnull().sum("repeat"),
+        "threads": contracts.extract_field(node, "threads", float("nan")),
+        "precision": contracts.extract_field(node, "precision", ""),
+        **{name: node[name] for name in present},
+    }
+    frame = to_frame(xr.Dataset(variables))
+    return frame[frame["status"] != ""]
+
+
+def _list_samples(node: xr.Dataset) -> pd.DataFrame:
+    names = [name for name in _SAMPLES if name in node]
+    labels = list_trial_dims(node)
+    scalars = [dim for dim in labels if dim in node.coords and dim not in node.dims]
+    samples = node[names].expand_dims(scalars).reset_coords(drop=True)
+    order = [dim for dim in labels if dim in samples.dims]
+    frame = samples.to_dataframe(dim_order=[*order, "repeat"]).reset_index()
+    return frame[frame["latency"].notna()]
+
+
+def _describe_units(frame: pd.DataFrame) -> pd.DataFrame:
+    metrics = {name: units for name, (units, _) in labelled.METRICS.items()}
+    units = {name: variable.units for name, variable in VARIABLES.items() if variable.units} | metrics
+    units |= {f"{name}_{end}": unit for name, unit in metrics.items() for end in ("low", "high")}
+    units |= {"batch_size": "1", "samples": "1", "threads": "1"}
+    frame.attrs["units"] = {name: units[name] for name in map(str, frame.columns) if name in units}
+    return frame
