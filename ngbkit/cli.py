@@ -21,6 +21,7 @@ from ngbkit.commands.arguments import Parser
 from ngbkit.commands.cache import CACHE, answer_cache
 from ngbkit.commands.demo import DEMO, show_demo
 from ngbkit.commands.listing import Answer
+from ngbkit.commands.notices import list_notices
 from ngbkit.commands.optimize import OPTIMIZE, answer_optimize
 from ngbkit.commands.reporting import (
     BROKEN_PIPE,
@@ -122,6 +123,8 @@ def _run(args: argparse.Namespace) -> int:
     sweep = arguments.to_sweep(args)
     if args.estimate:
         return _estimate(sweep, args)
+    for notice in [] if args.quiet else list_notices(sweep, with_time=args.budget is None):
+        print_progress(f"ngbkit: {notice}")
     return report_run(arguments.to_run(sweep, args), args)
 
 

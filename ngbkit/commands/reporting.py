@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from ngbkit.errors import NgbkitError, UsageError
-from ngbkit.runs.progress_display import list_warnings, open_display, watch
+from ngbkit.runs.progress_display import explain_failure, open_display, watch
 from ngbkit.sweep.json_values import to_json_value
 from ngbkit.sweep.trials import BASELINE
 from ngbkit.user_text import parse_path
@@ -31,7 +31,7 @@ def report_run(run: Run, args: argparse.Namespace) -> int:
         _write(run, args)
         raise
     _write(run, args)
-    for warning in [] if args.quiet else [*list_warnings(run), *_point_to_failures(run)]:
+    for warning in [] if args.quiet else _point_to_failures(run):
         print_progress(f"ngbkit: {warning}")
     print_data(data, args.json, choose_figures(data))
     if not args.json:
@@ -82,12 +82,13 @@ def pointing_to(run: Run) -> Iterator[None]:
 
 def find_exit_code(run: Run) -> int:
     """The exit code of a run; if no trial gave a result, print why."""
-    progress = run.progress
-    if progress.statuses.get("ok"):
+    if run.progress.statuses.get("ok"):
         return OK
-    reasons = {failure.error: failure.status for failure in run.failures()}
-    causes = "; ".join(f"{status}: {error}" for error, status in list(reasons.items())[:3])
-    return print_error(f"no trial gave a result. {causes}", FAILED)
+    error = explain_failure(run)
+    lines = [] if error is None else error.traceback.rstrip().splitlines()
+    for line in lines:
+        print_progress(line)
+    return print_error(str(error or "no trial gave a result."), FAILED)
 
 
 def _point_to_failures(run: Run) -> list[str]:

@@ -58,12 +58,14 @@ class Snapshot:
     data: Data | None  # None while it measures
     elapsed_s: float  # since it was first displayed
     with_tables: bool = True  # whether its data is displayed as tables, or by the remarks alone
+    notices: Sequence[str] = ()  # what was to be known before it
 
     def _repr_html_(self) -> str:
         line = escape(self._describe())
         if self.data is None:
             bar = f'<progress value="{self.run.progress.share:.4f}" style="vertical-align: middle"></progress>'
-            return f"{bar} {line}"
+            notes = "<br>".join(map(escape, [*self.notices, *list_warnings(self.run)]))
+            return f"{bar} {line}" + (f"<br><small>{notes}</small>" if notes else "")
         from ngbkit.metrics.tables import to_html
 
         notes = "<br>".join([line, *map(escape, self._list_remarks())])
@@ -72,7 +74,7 @@ class Snapshot:
 
     def __repr__(self) -> str:
         if self.data is None:
-            return self._describe()
+            return "\n".join([self._describe(), *self.notices, *list_warnings(self.run)])
         from ngbkit.metrics.tables import to_text
 
         return "\n".join([*map(to_text, self._build_tables()), self._describe(), *self._list_remarks()])
@@ -122,15 +124,17 @@ class RunDisplay:
 
     shell: InteractiveShell
     with_table: bool = True  # whether a run that has ended is displayed as its table, or as its last line
+    notices: Sequence[str] = ()  # displayed above a run in a terminal, and below its bar elsewhere
     _handle: Any = None
     _began: float = field(default_factory=time.monotonic)
+    _printed: set[str] = field(default_factory=set)
 
     def show(self, run: Run) -> None:
         """Display the run as it is now."""
         if run.ended and self.with_table:
             self.show_results(run, run.dataset())
         else:
-            self._update(Snapshot(run, None, 0.0), last=False)
+            self._update(Snapshot(run, None, 0.0, notices=self.notices), last=False)
 
     def show_results(self, run: Run, data: Data, *, with_tables: bool = True) -> None:
         """Display a run that has ended, with the tables of its data or without."""
@@ -151,13 +155,22 @@ class RunDisplay:
 
         in_terminal = getattr(self.shell, "kernel", None) is None
         if in_terminal and not last:
-            _overwrite(repr(content))
+            self._print(repr(content).splitlines())
         elif self._handle is None or in_terminal:
             _overwrite("")
             self._handle = DisplayHandle()  # type: ignore[no-untyped-call]  # IPython's own
             self._handle.display(content)
         else:
             self._handle.update(content)
+
+    def _print(self, lines: Sequence[str]) -> None:
+        """Overwrite the line of progress; each further line is printed above it, once."""
+        for line in lines[1:]:
+            if line not in self._printed:
+                self._printed.add(line)
+                _overwrite("")
+                sys.stderr.write(f"{line}\n")
+        _overwrite(lines[0] if lines else "")
 
 
 def follow(run: Run, shell: InteractiveShell) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,13 +16,14 @@ from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class
 from ngbkit.commands import arguments, listing
 from ngbkit.commands import selfcheck as selfcheck_arguments
 from ngbkit.commands.cache import answer_cache
+from ngbkit.commands.notices import list_notices
 from ngbkit.commands.optimize import answer_optimize
-from ngbkit.errors import NgbkitError, UsageError, WorkloadError
+from ngbkit.errors import NgbkitError, UsageError
 from ngbkit.notebook import modules
 from ngbkit.notebook.display import Listing, RunDisplay, call_at_end
 from ngbkit.notebook.sheets import Sheets
 from ngbkit.notebook.tables import TABLES
-from ngbkit.runs.progress_display import find_common_failure, watch
+from ngbkit.runs.progress_display import explain_failure, watch
 from ngbkit.sweep import parsing
 
 if TYPE_CHECKING:
@@ -108,7 +109,8 @@ class Benchmarks(Magics):
             sweep = arguments.to_sweep(args, workloads)
             if args.estimate:
                 return sweep.estimate(args.predictor)
-            return self._finish(arguments.to_run(sweep, args), args)
+            notices = list_notices(sweep, with_time=args.budget is None)
+            return self._finish(arguments.to_run(sweep, args), args, notices)
 
     @_magic(line_magic)
     def ngruns(self, line: str) -> Any:
@@ -315,13 +317,13 @@ class Benchmarks(Magics):
     def _to_workload(self, word: str, args: argparse.Namespace) -> str | Workload:
         return modules.to_workload(word, self._user_ns, args) if word in modules.find(self._user_ns) else word
 
-    def _finish(self, run: Run, args: argparse.Namespace) -> Run | Data | None:
+    def _finish(self, run: Run, args: argparse.Namespace, notices: Sequence[str] = ()) -> Run | Data | None:
         """Wait for a run, display it and bind its dataset; with --background bind that later and return the run."""
         if args.background:
             call_at_end(run, lambda run: self._bind(run, args.out))
             return run
         assert self.shell is not None
-        display = RunDisplay(self.shell, with_table=False)
+        display = RunDisplay(self.shell, with_table=False, notices=() if run.is_replay else notices)
         try:
             watch(run, display.show)
         except KeyboardInterrupt:
@@ -333,7 +335,7 @@ class Benchmarks(Magics):
                 f"Resume with: %ngruns --resume {run.id}"
             ) from None
         data = self._bind(run, args.out)
-        is_value = not args.out and run.state == "finished" and find_common_failure(run) is None
+        is_value = not args.out and run.state == "finished" and explain_failure(run) is None
         # The display of a dataset has the same tables.
         display.show_results(run, data, with_tables=not is_value)
         _raise_failure(run)
@@ -356,14 +358,9 @@ def _to_listing(answer: listing.Answer) -> Listing:
 
 
 def _raise_failure(run: Run) -> None:
-    """Raise the error of a run, or the one reason why all of its trials failed, with the user's own traceback."""
-    if run.error is not None:
-        raise run.error
-    failure = find_common_failure(run)
-    if failure is not None:
-        files = [workload.spec.get("filename") for workload in run.sweep.workloads]
-        traceback = failure.detail if any(file and file in failure.detail for file in files) else ""
-        raise WorkloadError(f"no trial gave a result, all are {failure.status}: {failure.error}", traceback)
+    """Raise the error of a run, or the reason why none of its trials gave a result, with the user's own traceback."""
+    if error := run.error or explain_failure(run):
+        raise error
 
 
 def _parse_cell(source: str, args: argparse.Namespace) -> list[Workload]:

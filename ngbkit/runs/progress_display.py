@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
+from ngbkit.errors import WorkloadError
 from ngbkit.runs.time_left import format_duration
 
 if TYPE_CHECKING:
     from ngbkit.runs import Run
     from ngbkit.runs.progress import Progress as RunProgress
-    from ngbkit.sweep.records import Failure
 
 #: The shortest time between two updates of a display.
 PAUSE_S = 0.2
@@ -72,7 +72,10 @@ def watch(run: Run, show: Callable[[Run], None]) -> None:
 
 @contextmanager
 def open_display(quiet: bool = False) -> Iterator[Callable[[Run], None]]:
-    """Open a display on stderr for `watch`: a bar on a terminal, otherwise a line every ten seconds."""
+    """Open a display on stderr for `watch`: a bar on a terminal, otherwise a line every ten seconds.
+
+    Each warning is written once, as soon as the run has it.
+    """
     if quiet:
         yield lambda _run: None
     elif not sys.stderr.isatty():
@@ -83,25 +86,49 @@ def open_display(quiet: bool = False) -> Iterator[Callable[[Run], None]]:
 
         columns = (BarColumn(), TextColumn("{task.description}", markup=False))
         # Drawn after a change, not by a thread that would disturb the measurement.
-        with Progress(*columns, console=Console(stderr=True), auto_refresh=False) as bar:
+        console = Console(stderr=True)
+        with Progress(*columns, console=console, auto_refresh=False) as bar:
             task = bar.add_task("")
-            yield lambda run: bar.update(
-                task, completed=run.progress.share, total=1.0, description=describe(run), refresh=True
-            )
+            warn = _build_warner(lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True))
+
+            def show(run: Run) -> None:
+                warn(run)
+                bar.update(task, completed=run.progress.share, total=1.0, description=describe(run), refresh=True)
+
+            yield show
+
+
+def _build_warner(write: Callable[[str], object]) -> Callable[[Run], None]:
+    """Build a function that writes each warning of a run once."""
+    written: set[str] = set()
+
+    def warn(run: Run) -> None:
+        for line in list_warnings(run):
+            if line not in written:
+                written.add(line)
+                write(f"ngbkit: {line}")
+
+    return warn
 
 
 def _build_logger() -> Callable[[Run], None]:
     logged_s = -math.inf
+    warn = _build_warner(_write)
 
     def log(run: Run) -> None:
         nonlocal logged_s
+        warn(run)
         if run.ended or time.monotonic() - logged_s >= _LOG_EVERY_S:
             logged_s = time.monotonic()
-            with suppress(OSError):  # a full disk behind stderr ends no run
-                sys.stderr.write(f"{describe(run)}\n")
-                sys.stderr.flush()
+            _write(describe(run))
 
     return log
+
+
+def _write(line: str) -> None:
+    with suppress(OSError):  # a full disk behind stderr ends no run
+        sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
 
 
 def list_warnings(run: Run) -> list[str]:
@@ -113,10 +140,16 @@ def list_warnings(run: Run) -> list[str]:
     return [f"{device}: {line}" for device, lines in sorted(run.warnings.items()) for line in lines]
 
 
-def find_common_failure(run: Run) -> Failure | None:
-    """Return the failure that every trial of a run shares, or None."""
-    progress = run.progress
-    if not progress.done or progress.done < progress.total or progress.statuses.get("ok"):
+def explain_failure(run: Run) -> WorkloadError | None:
+    """Build the error of a run that has ended without any result, from the first reason; None if there is a result.
+
+    Its traceback is that of the user's own code, if that is the reason.
+    """
+    if not run.ended or run.progress.statuses.get("ok") or not (failures := run.failures()):
         return None
-    failures = run.failures()
-    return failures[0] if len({failure.error for failure in failures}) == 1 else None
+    first = failures[0]
+    count = len({failure.error for failure in failures})
+    reasons = f"all are {first.status}" if count == 1 else f"the first of {count} reasons is {first.status}"
+    files = [workload.spec.get("filename") for workload in run.sweep.workloads]
+    traceback = first.detail if any(file and file in first.detail for file in files) else ""
+    return WorkloadError(f"no trial gave a result, {reasons}: {first.error}", traceback)

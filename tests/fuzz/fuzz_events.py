@@ -22,7 +22,7 @@ from ngbkit.figures import accessor  # noqa: F401  registers `ds.ngb`
 from ngbkit.hardware import conditions, environment
 from ngbkit.metrics import tables
 from ngbkit.runs.folders import build_metadata
-from ngbkit.runs.progress_display import describe, find_common_failure, list_warnings
+from ngbkit.runs.progress_display import describe, explain_failure, list_warnings
 from ngbkit.runs.run import Run
 from ngbkit.sweep import records
 from ngbkit.sweep.records import Failure
@@ -104,8 +104,8 @@ def _check_run(run: Run, genuine: dict[str, Any]) -> None:
     latency = data["latency"].sel(device="near").transpose(*data["latency"].dims[1:])
     expected = synthetic.make_dataset(SWEEP)["latency"].sel(device="near")
     np.testing.assert_array_equal(expected.values, latency.values[..., : expected.sizes["repeat"]])
-    failure = find_common_failure(run)
-    for line in [describe(run), *list_warnings(run), *([failure.error] if failure else [])]:
+    failure = explain_failure(run)
+    for line in [describe(run), *list_warnings(run), *([str(failure)] if failure else [])]:
         _check_text(line)
     for failed in run.failures():
         _check_text(failed.error)

@@ -268,6 +268,19 @@ def test_a_cell_that_raises_shows_its_own_traceback(shell: InteractiveShell) -> 
     assert {"failed"} == set(shell.user_ns["ds"]["status"].values.ravel())
 
 
+def test_the_first_reason_is_shown_if_trials_fail_for_several(shell: InteractiveShell) -> None:
+    """With the line of the cell; the notices are printed before."""
+    cell = (
+        "%%ngbench -c onnxruntime,openvino --factor width=2,3 -r 3\ninput_shape = (3,)\ndef model(width):\n"
+        "    raise ValueError(f'no {width}')\n"
+    )
+    error, output = fail_cell(shell, cell)
+
+    assert "no trial gave a result, the first of 2 reasons is failed: the cell raised ValueError: no 2" in str(error)
+    assert "raise ValueError(f'no {width}')" in output
+    assert output.index("4 trials in 2 groups") < output.index("no speed-ups: identity") < output.index("raise Val")
+
+
 def test_a_run_that_fails_is_a_usage_error(
     shell: InteractiveShell, mlp_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

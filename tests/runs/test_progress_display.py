@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,6 +27,8 @@ class Steps:
     other_work: str = ""
     statuses: dict[str, int] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
+    warnings: dict[str, list[str]] = field(default_factory=dict)
+    sweep: Any = field(default_factory=lambda: SimpleNamespace(workloads=[SimpleNamespace(spec={})]))
 
     @property
     def progress(self) -> Progress:
@@ -53,7 +56,7 @@ class Steps:
 
     def failures(self) -> list[Failure]:
         return [
-            Failure(trial_id=str(number), status="failed", stage="build", error=text)
+            Failure(trial_id=str(number), status="failed", stage="build", error=text, detail="details of net.py")
             for number, text in enumerate(self.errors)
         ]
 
@@ -122,19 +125,47 @@ def test_a_second_interrupt_does_not_wait() -> None:
 
 
 @pytest.mark.parametrize(
-    ("statuses", "errors", "common"),
+    ("statuses", "errors", "message"),
     [
-        ({"failed": 4}, ["boom"] * 4, "boom"),
-        ({"failed": 4}, ["boom", "boom", "boom", "other"], None),
-        ({"failed": 3, "ok": 1}, ["boom"] * 3, None),
-        ({"failed": 3}, ["boom"] * 3, None),
+        ({"failed": 4}, ["boom"] * 4, "no trial gave a result, all are failed: boom"),
+        ({"failed": 4}, ["bang", "boom", "boom"], "no trial gave a result, the first of 2 reasons is failed: bang"),
+        ({"failed": 3, "ok": 1}, ["boom"] * 3, "None"),
+        ({}, [], "None"),
     ],
 )
-def test_a_failure_is_common_when_all_trials_share_it(
-    statuses: dict[str, int], errors: list[str], common: str | None
+def test_the_first_reason_explains_a_run_without_results(
+    statuses: dict[str, int], errors: list[str], message: str
 ) -> None:
-    """A trial that succeeded, failed otherwise or is pending makes failures a matter of single trials."""
-    run = Steps([], done=sum(statuses.values()), statuses=statuses, errors=errors)
-    failure = progress_display.find_common_failure(run)
+    """Trials that fail for different reasons, as for two widths, leave as little as those with one."""
+    run = Steps([], done=4, statuses=statuses, errors=errors)
+    early = progress_display.explain_failure(run)
+    run.end()
 
-    assert common == (failure and failure.error)
+    assert early is None
+    assert message == str(progress_display.explain_failure(run))
+
+
+def test_the_reason_has_the_line_of_the_user() -> None:
+    """The traceback of a cell, and of no other code."""
+    run = Steps([], done=1, statuses={"failed": 1}, errors=["boom"])
+    run.end()
+    for filename, traceback in (("net.py", "details of net.py"), ("other.py", "")):
+        run.sweep.workloads[0].spec["filename"] = filename
+        error = progress_display.explain_failure(run)
+
+        assert error is not None
+        assert traceback == error.traceback
+
+
+def test_a_warning_is_written_once_and_before_the_end(capsys: pytest.CaptureFixture[str]) -> None:
+    """As soon as the run has it; a quiet display writes none."""
+    run = Steps([])
+    for quiet in (True, False):
+        run.warnings.clear()
+        with progress_display.open_display(quiet) as show:
+            show(run)
+            run.warnings["cpu"] = ["other work uses 46 % of all cores"]
+            show(run)
+            show(run)
+
+    assert 1 == capsys.readouterr().err.count("ngbkit: cpu: other work uses 46 % of all cores\n")

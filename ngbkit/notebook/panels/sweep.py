@@ -11,6 +11,7 @@ from IPython.core.error import UsageError as IPythonUsageError
 from IPython.core.getipython import get_ipython
 
 from ngbkit import runs
+from ngbkit.commands.notices import list_notices
 from ngbkit.errors import NgbkitError, UsageError
 from ngbkit.notebook import modules
 from ngbkit.notebook.panels import ahead
@@ -18,7 +19,6 @@ from ngbkit.notebook.panels.copying import CopyButton
 from ngbkit.notebook.panels.form import Form
 from ngbkit.notebook.panels.line import MAGIC
 from ngbkit.notebook.panels.live import Live
-from ngbkit.predictor.forecast import expected
 
 if TYPE_CHECKING:
     from ngbkit.runs import Run
@@ -65,7 +65,7 @@ class SweepPanel(widgets.VBox):  # type: ignore[misc, unused-ignore]
             line = self.form.line
             cell = line.to_cell()
             sweep = line.to_sweep(modules.find(self._shell.user_ns))
-            outlook = expected.describe(sweep, expected.estimate_seconds(sweep))
+            outlook = list_notices(sweep, with_time="--budget" not in line.to_words())
         except NgbkitError as error:
             self.copy.text, self.line.value = "", ""
             self.outlook.value = f"<em>{escape(str(error))}</em>"
@@ -73,7 +73,7 @@ class SweepPanel(widgets.VBox):  # type: ignore[misc, unused-ignore]
             return
         self.copy.text = cell
         self.line.value = f"<code>{escape(cell)}</code>"
-        self.outlook.value = escape(outlook)
+        self.outlook.value = "<br>".join(map(escape, outlook))
         self.run.disabled = self.active is not None
         if not self._engines_started:
             self._engines_started = True

@@ -1,0 +1,70 @@
+"""What is known before a sweep is measured: its expected time, a missing baseline, a missing compiler."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from drawn import network, sweep
+
+from ngbkit import registry
+from ngbkit.commands.notices import list_notices
+from ngbkit.predictor.forecast import expected
+
+
+@pytest.fixture(autouse=True)
+def _nothing_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(expected, "load_earlier_trials", lambda: iter(()))
+
+
+@pytest.fixture
+def missing(monkeypatch: pytest.MonkeyPatch) -> str:
+    """A compiler of which a package is not installed."""
+    compiler = registry.load(registry.COMPILERS, "openvino")
+    monkeypatch.setattr(type(compiler), "missing", lambda self: ["openvino"] if self.name == "openvino" else [])
+    return "openvino"
+
+
+def test_the_number_of_trials_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the expected time as soon as an earlier run tells it; a budget has its own."""
+    before = list_notices(sweep())
+    monkeypatch.setattr(expected, "estimate_seconds", lambda grid: 80.2)
+
+    assert ["4 trials in 2 groups; the duration is unknown without an earlier run"] == before
+    assert ["4 trials in 2 groups, about 1 min 20 s"] == list_notices(sweep())
+    assert [] == list_notices(sweep(), with_time=False)
+
+
+@pytest.mark.parametrize(
+    ("compilers", "count"),
+    [
+        (["onnxruntime", "openvino"], 1),
+        (["openvino", 'openvino{"hint":"throughput"}'], 1),
+        (["onnxruntime"], 0),
+        (['identity{"copy":1}', "openvino"], 0),
+        (["identity", "openvino"], 0),
+    ],
+)
+def test_a_comparison_without_its_baseline_is_said(compilers: list[str], count: int) -> None:
+    """One compiler alone is compared with nothing."""
+    notices = list_notices(sweep(network("net"), compilers=compilers), with_time=False)
+
+    assert count == sum("-c identity,…" in notice for notice in notices)
+
+
+def test_a_missing_compiler_is_said_with_its_remedy(missing: str) -> None:
+    """Once, with all its columns; the other compilers are not named."""
+    columns = ["identity", missing, f'{missing}{{"hint":"throughput"}}']
+    (notice,) = list_notices(sweep(compilers=columns), with_time=False)
+
+    assert notice.startswith("no result of openvino on cpu: openvino not installed; install with: ")
+
+
+def test_what_another_machine_has_is_not_known_here(
+    missing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A device that is reached by ssh, or that has a Python of its own, may have it."""
+    monkeypatch.chdir(tmp_path)
+    Path("devices.toml").write_text('[orin]\nlaunch = "ssh"\nhost = "orin"\n')
+
+    assert [] == list_notices(sweep(compilers=["identity", missing], devices=["orin"]), with_time=False)
