@@ -6,6 +6,14 @@ import pytest
 from lab_panels import Open, expect_status, fill_form, find_button, find_field, show_panel
 from playwright.sync_api import expect
 
+# The placeholders, longer than a character, that are wider than their field.
+_LIST_CUT = """inputs => inputs.filter(input => {
+  const style = getComputedStyle(input), context = document.createElement("canvas").getContext("2d");
+  context.font = style.font;
+  const room = input.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
+  return input.placeholder.length > 1 && context.measureText(input.placeholder).width > room;
+}).map(input => input.placeholder)"""
+
 
 def test_from_a_form_to_a_chart(open_notebook: Open, network: str) -> None:
     """The dataset is bound to the name in the form."""
@@ -20,6 +28,17 @@ def test_from_a_form_to_a_chart(open_notebook: Open, network: str) -> None:
     notebook.execute("notebook:run-cell")
     expect(notebook.cell(2)).to_contain_text("'batch_size': 2")
     notebook.screenshot("sweep-panel")
+
+
+def test_nothing_of_the_form_is_cut(open_notebook: Open) -> None:
+    """Every placeholder fits in its field, and what is not available stands below the form, folded."""
+    notebook = show_panel(open_notebook)
+    notebook.page.set_viewport_size({"width": 1400, "height": 1000})
+    expect(notebook.page.get_by_placeholder("search: resnet")).to_be_visible()
+    cut = notebook.page.locator("input[placeholder]").evaluate_all(_LIST_CUT)
+    notebook.screenshot("sweep-form")
+
+    assert [] == cut
 
 
 def test_the_copied_cell_has_the_same_trials(open_notebook: Open, network: str) -> None:

@@ -50,7 +50,14 @@ class ExplorerPanel(widgets.VBox):  # type: ignore[misc, unused-ignore]
         self.filters = {dim: _build_filter(dim, labels) for dim, labels in self._labels.items() if len(labels) > 1}
         self.chart = widgets.Output()
         self.message, self.code, self.sheet = widgets.HTML(), widgets.HTML(), widgets.HTML()
-        self.trial = widgets.Dropdown(description="trial", options=[], style=_STYLE, layout={"width": "100%"})
+        # A list in the page: the menu of a dropdown with hundreds of entries would leave it.
+        self.trial = widgets.Select(
+            description="trial",
+            options=[],
+            rows=_MOST_ROWS,
+            style=_STYLE,
+            layout={"width": "100%", "max_width": "48em"},
+        )
         self.path = widgets.Text(value="results/figure", description="file", style=_STYLE)
         self.copy, self.picker = CopyButton(), Picker()
         saves = [self._build_save_button(suffix) for suffix in ("png", "svg", "csv")]

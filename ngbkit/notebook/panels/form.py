@@ -18,8 +18,8 @@ from ngbkit.sweep.trials import BASELINE
 
 _WIDE = widgets.Layout(width="100%")
 _STYLE = {"description_width": "7.5em"}
-# Wide enough for the placeholder of every field.
-_FIELD = "31em"
+# Wide enough for a placeholder of this many characters, which a test holds.
+_FIELD, PLACEHOLDER_LENGTH = "31em", 40
 # Ticked at first, if they work on this machine.
 _DEFAULTS = ("identity", "onnxruntime", "openvino")
 
@@ -31,21 +31,22 @@ class Form(widgets.VBox):  # type: ignore[misc, unused-ignore]
         self._modules, self._on_change = modules, on_change
         self.search = widgets.Combobox(
             description="network",
-            placeholder="search: resnet…, blocks.conv, a file, your own model",
+            placeholder="search: resnet…, blocks.conv, net.onnx",
             style=_STYLE,
             layout={"width": _FIELD},
         )
         self.add = widgets.Button(description="Add", tooltip="add this network to the sweep")
         self.networks = widgets.TagsInput(value=[], allow_duplicates=False, layout=_WIDE)
-        self.factors = self._build_text("factors", "", "width=64,96 depth=1:6, if a network has factors")
+        self.factors = self._build_text("factors", "", "width=64,96 depth=1:6, of a block")
         names = sorted(registry.list_names(registry.COMPILERS), key=lambda name: (name != BASELINE, name))
         self.compilers = {name: self._build_checkbox(name) for name in names}
+        #: Why compilers are not available; the panel shows it below the form.
         self.reasons = widgets.HTML("<small>checking which compilers work here…</small>")
-        self.columns = self._build_text("with options", "", 'openvino{"hint":"throughput"}, separated by commas')
+        self.columns = self._build_text("with options", "", 'openvino{"hint":"throughput"},tvm{…}')
         self.devices = {name: self._build_checkbox(name) for name in _list_devices()}
         self.batch_sizes = self._build_text("batch sizes", "1", "1,4,8 or 1:4")
         self.repeats = self._build_text("samples", "", "per trial (default: 100)")
-        self.precision = self._build_text("or precision", "", "measure until speed-ups are this precise: 1%")
+        self.precision = self._build_text("or precision", "", "until speed-ups are this precise: 1%")
         self.out = self._build_text("dataset", "ds", "the variable to bind the dataset to")
         self.more = self._build_text("more options", "", "--threads 2 --timeout 300")
         self._set_defaults()
@@ -77,8 +78,8 @@ class Form(widgets.VBox):  # type: ignore[misc, unused-ignore]
         for name, checkbox in self.compilers.items():
             checkbox.disabled = name in missing
             checkbox.value = checkbox.value and name not in missing
-        lines = "".join(f"<li>{escape(name)}: {escape(reason)}</li>" for name, reason in missing.items())
-        self.reasons.value = f"<small>not available:<ul style='margin: 0'>{lines}</ul></small>" if lines else ""
+            checkbox.tooltip = missing.get(name, "")
+        self.reasons.value = _render_reasons(missing)
 
     def _set_defaults(self) -> None:
         for name in _DEFAULTS:
@@ -100,7 +101,6 @@ class Form(widgets.VBox):  # type: ignore[misc, unused-ignore]
             self.networks,
             widgets.HBox([self.factors, self.batch_sizes], layout=wrap),
             _add_label("compilers", widgets.HBox(list(self.compilers.values()), layout=wrap)),
-            self.reasons,
             self.columns,
             _add_label("devices", widgets.HBox(list(self.devices.values()), layout=wrap)),
             widgets.HBox([self.repeats, self.precision], layout=wrap),
@@ -131,6 +131,17 @@ class Form(widgets.VBox):  # type: ignore[misc, unused-ignore]
         return widgets.Checkbox(
             value=False, description=name, indent=False, layout=widgets.Layout(width="auto", margin="0 1em 0 0")
         )
+
+
+def _render_reasons(missing: Mapping[str, str]) -> str:
+    """Render which compilers are not available, and folded below, why; nothing if all are."""
+    if not missing:
+        return ""
+    lines = "".join(f"<li>{escape(name)}: {escape(reason)}</li>" for name, reason in missing.items())
+    return (
+        f"<details><summary><small>not available here: {escape(', '.join(missing))}</small></summary>"
+        f"<small><ul style='margin: 0'>{lines}</ul></small></details>"
+    )
 
 
 def _add_label(name: str, control: widgets.Widget) -> widgets.HBox:

@@ -55,7 +55,7 @@ class SweepPanel(widgets.VBox):  # type: ignore[misc, unused-ignore]
         self.resume.on_click(lambda _: self._start("ngruns", self._resume_line()))
         self.stop.on_click(lambda _: self._stop())
         buttons = widgets.HBox([self.run, self.stop, self.resume, self.copy])
-        super().__init__([self.form, self.line, self.outlook, buttons, self.message, self.live])
+        super().__init__([self.form, self.line, self.outlook, buttons, self.form.reasons, self.message, self.live])
         self._find_unfinished()
         self._refresh()
 

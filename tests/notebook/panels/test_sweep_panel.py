@@ -11,6 +11,7 @@ from patience import wait_until
 from ngbkit import runs
 from ngbkit.api import Sweep
 from ngbkit.notebook.panels import SweepPanel
+from ngbkit.notebook.panels.form import PLACEHOLDER_LENGTH
 
 
 @pytest.fixture
@@ -31,6 +32,19 @@ def test_it_shows_its_line(panel: SweepPanel, mlp_file: Path) -> None:
 
     assert f"%ngbench {mlp_file} -c identity,onnxruntime -b 1,4 -r 5 -o ds" == panel.copy.text
     assert panel.outlook.value.startswith("4 trials in 2 groups")
+
+
+def test_placeholders_are_short_enough_to_be_read(panel: SweepPanel) -> None:
+    """A test in a browser compares the longest with the width of its field."""
+    texts = [
+        child.placeholder
+        for row in panel.form.children
+        for child in getattr(row, "children", (row,))
+        if getattr(child, "placeholder", "").strip("\u200b")
+    ]
+
+    assert len(texts) > 6
+    assert [] == [text for text in texts if len(text) > PLACEHOLDER_LENGTH]
 
 
 def test_an_invalid_sweep_cannot_run(panel: SweepPanel) -> None:
@@ -57,6 +71,9 @@ def test_unavailable_compilers_are_disabled_with_their_reason(panel: SweepPanel)
 
     assert panel.form.compilers["tvm"].disabled
     assert "tvm: apache-tvm is not installed" in panel.form.reasons.value
+    assert "apache-tvm is not installed" == panel.form.compilers["tvm"].tooltip
+    assert panel.form.reasons not in panel.form.children
+    assert panel.form.reasons in panel.children
     assert "tvm" not in panel.form.line.compilers
 
 
