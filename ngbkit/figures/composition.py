@@ -66,7 +66,8 @@ _KINDS: Mapping[type[alt.TopLevelMixin], type[Figure]] = {
 
 def to_figure(chart: _Chart) -> _Chart:
     """Convert a chart to a figure, which is an instance of its altair class too."""
-    figure: Any = _KINDS[type(chart)](**chart._kwds)
+    altered: Any = chart
+    figure: _Chart = _KINDS[type(chart)](**altered._kwds)  # type: ignore[assignment]  # a subclass of the chart's
     return figure
 
 
@@ -79,7 +80,7 @@ def build_spec(chart: alt.TopLevelMixin) -> dict[str, Any]:
     return (_complete(chart) if is_composition else chart).to_dict()
 
 
-def _complete(chart: _Chart) -> _Chart:
+def _complete(chart: Any) -> Any:
     """A copy of a chart with the look, below its own configuration, and the provenance of its figures."""
     own = chart._get("config", {})
     complete = chart.copy(deep=False)

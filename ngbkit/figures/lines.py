@@ -27,12 +27,15 @@ LOG_FROM = 50
 DENSE = 2000
 """A figure of more trials has lines without marks, and bands as intervals."""
 
+PAGE_WIDTH = 1000
+"""The largest width of the panels of a figure, so that it fits with its legend on a page of a notebook, in pixels."""
+
 # A panel is narrower where its row would be wider than a page of a notebook.
-_WIDTH, _ROW_WIDTH, _HEIGHT = 200, 1000, 140
-_GAP = 64
+_WIDTH, _HEIGHT = 200, 140
+_GAP, _ROW_GAP = 64, 74
 _FOOT, _STEP = 7, 11
-# So that 0.5 is not formatted as 500m.
-_NUMBER = "abs(datum.value) < 1000 ? format(datum.value, '~r') : format(datum.value, '.3~s')"
+NUMBER = "abs(datum.value) < 1000 ? format(datum.value, '~r') : format(datum.value, '.3~s')"
+"""The label of a number on an axis, such that 0.5 is not 500m."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,14 +66,16 @@ def draw(spec: Lines) -> tuple[alt.FacetChart, list[str]]:
     names = ["network", "compiler", spec.x, "value", "low", "high", "status", "error", "place"]
     names += [] if frame["settled"].all() else ["settled"]
     names += [] if len(frame) > DENSE else ["samples"]
-    layers = _build_layers(spec, frame, look)
-    width = min(_WIDTH, _ROW_WIDTH // columns - _GAP)
+    width = min(_WIDTH, PAGE_WIDTH // columns - _GAP)
+    grid = (columns * (width + _GAP), -(-len(panels[:PANELS]) // columns) * (_HEIGHT + _ROW_GAP))
+    layers = _build_layers(spec, frame, look, grid)
+    layers.append(marks.draw_titles(spec.by, width + _GAP - 10))
     # Panels are aligned by their own edges, whatever space their axes need; the spacing is for those.
     chart = alt.layer(*layers, data=marks.inline(frame[names]), width=width, height=_HEIGHT).facet(
-        facet=alt.Facet(f"{spec.by}:N", title=None, sort=panels[:PANELS], header=HEADER),
+        facet=alt.Facet(f"{spec.by}:N", title=None, sort=panels[:PANELS], header=NO_HEADER),
         columns=columns,
         bounds="flush",
-        spacing={"row": 74, "column": _GAP},
+        spacing={"row": _ROW_GAP, "column": _GAP},
     )
     # Networks have throughputs of their own; compilers are compared, and those of one network on one axis.
     chart = chart.resolve_scale(y="independent" if spec.by == "network" else "shared")
@@ -85,20 +90,23 @@ def describe_omitted(panels: Sequence[str], kind: str = "panels") -> list[str]:
 
 HEADER = {"labelFontSize": 12, "labelFontWeight": "bold", "labelAnchor": "start", "labelPadding": 4}
 
+NO_HEADER = {"labelExpr": "''"}
+"""For panels with `marks.draw_titles`: Vega-Lite has a label for each panel of wrapped rows, even without a header."""
 
-def _build_layers(spec: Lines, frame: pd.DataFrame, look: marks.Look) -> list[alt.Chart]:
+
+def _build_layers(spec: Lines, frame: pd.DataFrame, look: marks.Look, grid: tuple[float, float]) -> list[alt.Chart]:
     import altair as alt
 
     x = _build_x(spec, frame)
     scale = _build_scale(spec, frame)
     y, low = (
-        alt.Y(f"{name}:Q", title=spec.value, scale=scale, axis=alt.Axis(tickCount=5, labelExpr=_NUMBER))
+        alt.Y(f"{name}:Q", title=spec.value, scale=scale, axis=alt.Axis(tickCount=5, labelExpr=NUMBER))
         for name in ("value", "low")
     )
     labels = ["network:N", "compiler:N", f"{spec.x}:Q"]
     tooltip: list[Any] = [*labels, alt.Tooltip("value:Q", title=spec.value, format=".4~g")]
     tooltip += [*(alt.Tooltip(f"{name}:Q", format=".4~g") for name in ("low", "high")), "samples:Q"]
-    base = alt.Chart().encode(x, look.encode_colour())
+    base = alt.Chart().encode(x, look.encode_colour(area=grid))
     measured = base.transform_filter("isValid(datum.value)")
     dense = len(frame) > DENSE
     # Intervals at one x would cover each other; areas and the lines through them need no such space.

@@ -21,6 +21,16 @@ _STEP, _SPREAD = 3.0, 16.0
 
 _DIGITS = "%.6g"
 
+TITLE: dict[str, Any] = {"fontSize": 12, "fontWeight": "bold", "color": theme.TITLE}
+"""The style of the title of a panel."""
+
+TITLE_LIFT = 9
+"""The distance of the title from its panel, in pixels: above half of a label of the axis."""
+
+_LINE = TITLE["fontSize"] + 2
+_ENTRY, _SYMBOL, _LETTER = 16, 40, 6.2
+"""The height of an entry of a legend, the width of its symbol with the space around, and of a letter, in pixels."""
+
 
 def inline(frame: pd.DataFrame) -> alt.InlineData:
     """Embed the rows of a frame in the figure as CSV, a third of the size of JSON.
@@ -52,8 +62,13 @@ class Look:
         shapes = [name for name in theme.STATUS_SHAPES if name in statuses]
         return cls(labels=list(dict.fromkeys(frame[series])), statuses=shapes, series=series)
 
-    def encode_colour(self, *, symbol: str = "stroke", **options: Any) -> alt.Color:
-        """Encode one colour per line; the legend shows a stroke, or another `symbol`."""
+    def encode_colour(
+        self, *, symbol: str = "stroke", area: tuple[float, float] | None = None, **options: Any
+    ) -> alt.Color:
+        """Encode one colour per line; the legend shows a stroke, or another `symbol`.
+
+        A legend that is higher than the panels, whose width and height are `area`, is below them in columns.
+        """
         import altair as alt
 
         assign = theme.assign_colours if self.series == "compiler" else theme.assign_network_colours
@@ -61,6 +76,9 @@ class Look:
         legend = alt.Legend(symbolType=symbol, symbolSize=90, symbolOpacity=1)
         if symbol == "stroke":
             legend = alt.Legend(symbolType=symbol, symbolStrokeWidth=3, symbolSize=200, symbolOpacity=1)
+        if area is not None and _ENTRY * (len(self.labels) + 1) > area[1]:
+            longest = _SYMBOL + _LETTER * max(map(len, self.labels))
+            legend.orient, legend.columns = "bottom", max(1, int(area[0] / longest))
         return alt.Color(f"{self.series}:N", scale=scale, title=self.series, **{"legend": legend, **options})
 
     def dodge(self) -> alt.ExprRef:
@@ -110,6 +128,20 @@ def encode_networks(frame: pd.DataFrame) -> tuple[alt.Shape | alt.ShapeValue, li
         return alt.ShapeValue("circle"), [f"{len(networks)} networks: the tooltip of a mark names its own"]
     scale = alt.Scale(domain=networks, range=list(theme.NETWORK_SHAPES[: len(networks)]))
     return alt.Shape("network:N", scale=scale, title="network"), []
+
+
+def draw_titles(panel: str, width: float, *, lines: int = 1) -> alt.Chart:
+    """Draw the title of each panel above its left edge, cut off beyond `width`, with so many `lines`.
+
+    All titles of a row stand on one line; a header of Vega-Lite would rise with the highest label of its panel's axis.
+    """
+    import altair as alt
+
+    title = alt.Chart().transform_aggregate(groupby=[panel])
+    title = title.mark_text(align="left", baseline="bottom", lineBreak="\n", limit=width, **TITLE)
+    return title.encode(
+        x=alt.value(0), y=alt.value(-TITLE_LIFT - (lines - 1) * _LINE), text=f"{panel}:N", tooltip=f"{panel}:N"
+    )
 
 
 def drop_settled(frame: pd.DataFrame) -> pd.DataFrame:

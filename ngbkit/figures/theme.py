@@ -68,7 +68,7 @@ STATUS_COLOURS = {
 }
 """A colour for each status: the more it needs attention, the stronger."""
 
-BLACK, WHITE = "#1B1B1B", "#FFFFFF"
+BLACK, WHITE = "#000000", "#FFFFFF"
 """The colours of text on a coloured background."""
 
 # Paul Tol's bright scheme, without its grey.
@@ -130,7 +130,7 @@ def _strip_options(label: str) -> str:
 
 BACKGROUND = "white"
 # A dark page draws guides in white unless the figure sets their colour.
-_LABEL, _TITLE = "#444444", "#222222"
+_LABEL, TITLE = "#444444", "#222222"
 CONFIG: Mapping[str, Any] = {
     "background": BACKGROUND,  # dark axes would be invisible on a dark page
     "font": FONT,
@@ -149,19 +149,19 @@ CONFIG: Mapping[str, Any] = {
         "titlePadding": 8,
     },
     "axisY": {"minExtent": 34},  # aligns panels whose numbers differ in length
-    "header": {"labelColor": _TITLE, "titleColor": _TITLE},
+    "header": {"labelColor": TITLE, "titleColor": TITLE},
     "legend": {
         "labelColor": _LABEL,
         "labelFontSize": 11,
         "labelLimit": 260,
         "symbolSize": 70,
-        "titleColor": _TITLE,
+        "titleColor": TITLE,
         "titleFontSize": 11,
         "titleFontWeight": "bold",
     },
     "title": {
         "anchor": "start",
-        "color": _TITLE,
+        "color": TITLE,
         "fontSize": 13,
         "subtitleColor": "#666666",
         "subtitleFontSize": 11,

@@ -13,9 +13,12 @@ from ngbkit.metrics.estimate import UNSETTLED
 if TYPE_CHECKING:
     import altair as alt
 
-_CELL = 44
-_DARK_BELOW = 0.55
-"""The share of the colour range below which cells have white text."""
+# A cell is narrower where its row of panels would be wider than a page of a notebook.
+_CELL, _LEAST_CELL, _LINE, _GAP = 44, 34, 22, 60
+# The legend of a scale is narrower than that of names.
+_ROW_WIDTH = lines.PAGE_WIDTH + 60
+_DARK_BELOW = 0.43
+"""The share of the colour range below which white text has more contrast than black: the luminance of viridis."""
 
 
 @provenance.traced
@@ -61,16 +64,21 @@ def heatmap(data: Data, *, factor: str = "width", ci: float | None = 0.95, **sel
         tooltip=[*(f"{name}:{kind}" for name, kind in _COLUMNS), f"{factor}:Q"],
     )
     light = f"isValid(datum.value) && datum.value < {_DARK_BELOW * most}"
-    ink = alt.condition(light, alt.value("white"), alt.value("#1b1b1b"))
+    ink = alt.condition(light, alt.value(theme.WHITE), alt.value(theme.BLACK))
     layers = [
         base.mark_rect(stroke="white", strokeWidth=1, invalid=None).encode(color=fill),
         base.mark_text(fontSize=11).encode(text="mark:N", color=ink),
     ]
-    step = alt.Step(_CELL)
-    chart = alt.layer(*layers, data=marks.inline(cells), width=step, height=alt.Step(_CELL // 2)).facet(
-        facet=alt.Facet("panel:N", title=None, sort=panels[: lines.PANELS], header=lines.HEADER),
-        columns=frame["compiler"].nunique(),
+    columns, width = _fit_panels(frame["compiler"].nunique(), frame["batch_size"].nunique())
+    layers.append(marks.draw_titles("panel", width * frame["batch_size"].nunique() + _GAP - 10))
+    chart = alt.layer(*layers, data=marks.inline(cells), width=alt.Step(width), height=alt.Step(_LINE)).facet(
+        facet=alt.Facet("panel:N", title=None, sort=panels[: lines.PANELS], header=lines.NO_HEADER),
+        columns=columns,
+        bounds="flush",
+        spacing={"row": 74, "column": _GAP},
     )
+    # The networks of a tree have widths and batch sizes of their own, and a common axis empty cells.
+    chart = chart.resolve_scale(x="independent", y="independent").resolve_axis(x="independent", y="independent")
     text = f"Absolute scaling efficiency by batch size and {factor}"
     remarks = lines.describe_omitted(panels)
     return lines.finish(chart, captions.build_title(text, data, frame, remarks, against=["batch_size"]))
@@ -87,6 +95,12 @@ _COLUMNS = (
     ("status", "N"),
     ("error", "N"),
 )
+
+
+def _fit_panels(compilers: int, batch_sizes: int) -> tuple[int, int]:
+    """The number of columns of panels, one per compiler if they fit, and the width of a cell."""
+    cell = max(_LEAST_CELL, min(_CELL, (_ROW_WIDTH // compilers - _GAP) // batch_sizes))
+    return max(1, min(compilers, _ROW_WIDTH // (cell * batch_sizes + _GAP))), cell
 
 
 def _format_cell(row: dict[Any, Any]) -> str:

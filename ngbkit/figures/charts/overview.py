@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 NETWORKS = 16
 """The largest number of rows of a figure; the paper has fifteen networks."""
 
+_MOST_IN_COLUMN = 5
+_WIDTH, _WIDTH_OF_TWO = 270, 180
+
 _TITLES = {"throughput": "throughput (samples/s)", "speedup": "speed-up over identity"}
 
 
@@ -51,10 +54,10 @@ def overview(data: Data) -> alt.ConcatChart:
     networks = list(dict.fromkeys(frame["network"]))
     trials = frame[frame["network"].isin(networks[:NETWORKS])]
     look = _Look.of(trials)
-    panels = [_draw_row(look, str(name), part) for name, part in trials.groupby("network", sort=False)]
+    panels = [_draw_row(look, part) for _, part in trials.groupby("network", sort=False)]
     remarks = _list_remarks(data, frame, networks[NETWORKS:])
     title = captions.build_title("Throughput and speed-up", data, frame, remarks, against=["compiler"])
-    return lines.finish(alt.concat(*panels, columns=1 if len(panels) < 5 else 2, spacing=28), title)
+    return lines.finish(alt.concat(*panels, columns=look.columns, spacing=28), title)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +67,12 @@ class _Look(marks.Look):
     batch_sizes: list[int]
     figures: list[str]
     logarithmic: dict[str, bool]
+    columns: int
+
+    @property
+    def width(self) -> int:
+        """The width of a panel, such that two columns fit on a page."""
+        return _WIDTH if self.columns == 1 else _WIDTH_OF_TWO
 
     @classmethod
     def of(cls, frame: pd.DataFrame, series: str = "compiler") -> _Look:
@@ -75,17 +84,19 @@ class _Look(marks.Look):
             statuses=look.statuses,
             batch_sizes=marks.sort_batch_sizes(frame["batch_size"]),
             figures=figures,
+            columns=1 if frame["network"].nunique() < _MOST_IN_COLUMN else 2,
             logarithmic={name: lines.needs_log_axis(frame, "network", name) for name in figures},
         )
 
 
-def _draw_row(look: _Look, network: str, frame: pd.DataFrame) -> alt.HConcatChart:
+def _draw_row(look: _Look, frame: pd.DataFrame) -> alt.HConcatChart:
     import altair as alt
 
     draw = _draw_lines if len(look.batch_sizes) > 1 else _draw_bars
-    return alt.hconcat(*(draw(look, frame, figure) for figure in look.figures), spacing=24).properties(
-        title=alt.TitleParams(network, offset=6)
-    )
+    first, *others = (draw(look, frame, figure) for figure in look.figures)
+    title = marks.draw_titles("network", look.width * len(look.figures))
+    title.data = marks.inline(frame[["network"]].head(1))
+    return alt.hconcat(alt.layer(first, title), *others, spacing=24)
 
 
 def _draw_lines(look: _Look, frame: pd.DataFrame, figure: str) -> alt.LayerChart:
@@ -114,7 +125,7 @@ def _draw_lines(look: _Look, frame: pd.DataFrame, figure: str) -> alt.LayerChart
         failures = alt.Chart(_embed_failures(frame, domain, look.logarithmic[figure]))
         failures = failures.encode(x, y, look.encode_colour(), look.encode_shape(), tooltip=_TOOLTIP)
         layers.append(failures.mark_point(filled=True, size=64, opacity=1))
-    return alt.LayerChart(layer=layers, width=270, height=180)
+    return alt.LayerChart(layer=layers, width=look.width, height=180)
 
 
 def _draw_bars(look: _Look, frame: pd.DataFrame, figure: str) -> alt.LayerChart:
@@ -142,7 +153,7 @@ def _draw_bars(look: _Look, frame: pd.DataFrame, figure: str) -> alt.LayerChart:
     )
     reasons = missing.mark_text(align="left", dx=4, fontSize=10, color=marks.REASON_COLOUR)
     reasons = reasons.encode(x=alt.datum(0), text="why:N")
-    return alt.LayerChart(layer=[bars, intervals, numbers, reasons], width=270, height=alt.Step(20))
+    return alt.LayerChart(layer=[bars, intervals, numbers, reasons], width=look.width, height=alt.Step(20))
 
 
 def _draw_intervals(

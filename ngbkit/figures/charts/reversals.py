@@ -20,7 +20,7 @@ PAIRS = 9
 """The largest number of pairs of a figure."""
 
 _COLOURS = ("#0072B2", "#D55E00")
-_WIDTH, _HEIGHT, _LABEL_WIDTH = 150, 130, 150
+_WIDTH, _HEIGHT, _LABEL_WIDTH, _AXIS = 150, 130, 150, 30
 
 
 @provenance.traced
@@ -64,7 +64,7 @@ def reversals(
     panels = list(dict.fromkeys(frame["panel"]))
     x = alt.X("column:N", title=None, sort=None, axis=alt.Axis(labelAngle=0, labelLimit=140, ticks=False))
     scale = alt.Scale(type="log", nice=False, padding=16)
-    y = alt.Y("value:Q", title=None, scale=scale, axis=alt.Axis(tickCount=4, format=".3~s"))
+    y = alt.Y("value:Q", title=None, scale=scale, axis=alt.Axis(tickCount=4, labelExpr=lines.NUMBER))
     colours = alt.Scale(domain=["a", "b"], range=list(_COLOURS))
     base = alt.Chart().encode(x, alt.Color("side:N", scale=colours, legend=None))
     tooltip = ["network:N", "column:N", "value:Q", "low:Q", "high:Q"]
@@ -80,10 +80,11 @@ def reversals(
         label = base.transform_filter(f"datum.name == '{position}'")
         label = label.mark_text(align="left", dx=9, baseline=baseline, limit=_LABEL_WIDTH - 12)
         layers.append(label.encode(y, text="network:N"))
-    facet = alt.Facet("panel:N", title=None, sort=panels, header=lines.HEADER)
+    layers.append(marks.draw_titles("panel", _WIDTH + _LABEL_WIDTH, lines=2))
+    facet = alt.Facet("panel:N", title=None, sort=panels, header=lines.NO_HEADER)
     chart = alt.layer(*layers, data=marks.inline(marks.drop_settled(frame)), width=_WIDTH, height=_HEIGHT)
-    spacing = {"column": _LABEL_WIDTH, "row": 24}
-    grid: alt.FacetChart = chart.facet(facet=facet, columns=min(3, len(panels)), spacing=spacing)
+    spacing = {"column": _LABEL_WIDTH + _AXIS, "row": 74}
+    grid: alt.FacetChart = chart.facet(facet=facet, columns=min(3, len(panels)), bounds="flush", spacing=spacing)
     grid = grid.resolve_scale(y="independent", x="independent")
     remarks = [f"{len(pairs) - PAIRS} more pairs are not drawn"] if len(pairs) > PAIRS else []
     return lines.finish(grid, captions.build_title(text, data, rates, remarks, ci=ci))
@@ -159,7 +160,7 @@ def _build_panel(pair: Mapping[Any, Any], trials: _Trials) -> Iterator[dict[str,
     highest = max(corners[1]["value"], corners[3]["value"])
     for (side, column), trial in zip(_CORNERS, corners, strict=True):
         yield {
-            "panel": ", ".join([names, f"batch {pair['batch_size']}", *factors, *probability]),
+            "panel": names + "\n" + ", ".join([f"batch {pair['batch_size']}", *factors, *probability]),
             "side": side,
             "network": trial["workload"],
             "column": f"{trial['compiler']} on {trial['device']}" if trials.with_device else trial["compiler"],

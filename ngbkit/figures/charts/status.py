@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 _WIDTH, _HEIGHT, _LEAST = 42, 18, 5
 # The cells of larger sweeps are smaller, so that the figure is not.
-_MOST_WIDTH, _MOST_HEIGHT = 1600, 1400
-# Smaller cells have no word.
-_WORD_WIDTH, _WORD_HEIGHT = 36, 12
+_MOST_WIDTH, _MOST_HEIGHT = 760, 1400
+# Cells that are smaller than the longest word have none.
+_LETTER_WIDTH, _WORD_HEIGHT = 5, 12
 
 
 @provenance.traced
@@ -56,7 +56,7 @@ def status(data: Data, **select: Any) -> alt.FacetChart:
     width = _fit_cell(_WIDTH, _MOST_WIDTH, frame["batch_size"].nunique() * len(compilers))
     height = _fit_cell(_HEIGHT, _MOST_HEIGHT, len(networks))
     layers = [base.mark_rect(stroke="white", strokeWidth=1 if min(width, height) >= _WORD_HEIGHT else 0).encode(colour)]
-    if width >= _WORD_WIDTH and height >= _WORD_HEIGHT:
+    if width > _LETTER_WIDTH * int(frame["word"].str.len().max()) and height >= _WORD_HEIGHT:
         dark = [name for name in statuses if theme.choose_ink(theme.STATUS_COLOURS[name]) == theme.WHITE]
         is_dark = f"indexof({json.dumps(dark)}, datum.status) >= 0"
         ink = alt.condition(is_dark, alt.value(theme.WHITE), alt.value(theme.BLACK))

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import altair as alt
     import pandas as pd
 
-_WIDTH, _HEIGHT = 260, 150
+_WIDTH, _HEIGHT, _GAP = 260, 150, 74
 
 
 @provenance.traced
@@ -52,9 +52,12 @@ def traces(data: Data, **select: Any) -> alt.FacetChart:
         base.mark_line(strokeWidth=1.5).encode(y, look.encode_dash()),
         base.mark_circle(size=16, opacity=1).encode(y, tooltip=tooltip),
     ]
-    facet = alt.Facet("panel:N", title=None, sort=panels, header=lines.HEADER)
+    layers.append(marks.draw_titles("panel", _WIDTH + _GAP - 10))
+    facet = alt.Facet("panel:N", title=None, sort=panels, header=lines.NO_HEADER)
     chart = alt.layer(*layers, data=marks.inline(frame), width=_WIDTH, height=_HEIGHT)
-    grid: alt.FacetChart = chart.facet(facet=facet, columns=min(3, len(panels)))
+    grid: alt.FacetChart = chart.facet(
+        facet=facet, columns=min(3, len(panels)), bounds="flush", spacing={"row": 74, "column": _GAP}
+    )
     grid = grid.resolve_scale(y="independent", x="independent").resolve_axis(x="independent")
     if frame["disturbed"].any():
         remarks.append("shaded: disturbed rounds")
@@ -63,8 +66,12 @@ def traces(data: Data, **select: Any) -> alt.FacetChart:
 
 
 def _compute_rounds(timed: pd.DataFrame) -> pd.DataFrame:
-    """The median of each round, and its ratio to the median of the trial."""
+    """The median of each round, and its ratio to the median of the trial.
+
+    Rounds are counted from 0 in each panel: a merged dataset numbers those of each run from another million.
+    """
     groups = timed.groupby(["panel", "compiler", "round"], sort=False)
     rounds = groups.agg(ms=("ms", "median"), disturbed=("disturbed", "any")).reset_index()
     medians = rounds.groupby(["panel", "compiler"], sort=False)["ms"].transform("median")
+    rounds["round"] = rounds.groupby("panel", sort=False)["round"].rank("dense").astype(int) - 1
     return rounds.assign(relative=rounds["ms"] / medians).sort_values(["panel", "compiler", "round"], ignore_index=True)
