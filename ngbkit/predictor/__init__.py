@@ -11,6 +11,7 @@ from ngbkit.predictor.examples import Examples, attach, collect, graph
 from ngbkit.predictor.graphs import Graph, read
 from ngbkit.predictor.predictor import Predictor, fit, load
 from ngbkit.predictor.profiling import profile
+from ngbkit.predictor.rewritings import compare_rewritings, to_frame
 
 __all__ = [
     "Examples",
@@ -18,6 +19,7 @@ __all__ = [
     "Predictor",
     "attach",
     "collect",
+    "compare_rewritings",
     "draw",
     "evaluate",
     "fit",
@@ -26,4 +28,5 @@ __all__ = [
     "profile",
     "read",
     "summary",
+    "to_frame",
 ]

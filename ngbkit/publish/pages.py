@@ -13,6 +13,9 @@ from ngbkit.figures.provenance import KEY, list_datasets, list_parts
 from ngbkit.publish.manifest import Figure
 from ngbkit.workloads.base import hash_json
 
+FOLDED = "hide-input"
+"""The tag by which myst-nb folds the source of a cell; a reader without scripts can unfold it."""
+
 _ROWS = {
     "figure": "drawn by",
     "arguments": "with",
@@ -42,7 +45,10 @@ def write_page(executed: Path, target: Path, static: Path) -> list[Figure]:
     notebook = json.loads(text)
     figures = []
     for number, cell in enumerate(notebook["cells"]):
-        cell.setdefault("metadata", {}).pop("papermill", None)
+        metadata = cell.setdefault("metadata", {})
+        metadata.pop("papermill", None)
+        if metadata.get("jupyter", {}).get("source_hidden"):  # folded in JupyterLab, and so in the page
+            metadata["tags"] = [*metadata.get("tags", []), FOLDED]
         code = "".join(cell["source"])
         for index, (output, spec) in enumerate(_find_charts(cell.get("outputs", []))):
             figure = Figure(

@@ -65,7 +65,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, mlp_file: Path, peaks_file:
         new_code_cell("rows = 1", metadata={"tags": ["parameters"]}),
         new_code_cell(f"%load_ext ngbkit\n%ngbench data/mlp.onnx {SWEEP}"),
         new_code_cell("ds.ngb.plot.throughput()"),
-        new_code_cell("print('parameter', rows)"),
+        new_code_cell("print('parameter', rows)", metadata={"jupyter": {"source_hidden": True}}),
         new_code_cell("ds.ngb.plot.speedup()"),
     )
     second = build_notebook(
@@ -230,6 +230,17 @@ def test_only_changed_notebooks_are_executed_again(folder: Path, site: Path) -> 
     finally:
         notebook.write_text(original)
         publish(folder, site)
+
+
+def test_a_cell_that_is_folded_in_jupyterlab_is_folded_in_the_page(site: Path) -> None:
+    """Its output stays visible; other cells stay open."""
+    text = (site / "01-first.html").read_text()
+    sources = re.findall(r'<details class="[^"]*\bhide above-input\b.*?</details>', text, re.DOTALL)
+
+    assert 1 == len(sources)
+    assert "parameter" in sources[0]
+    assert "parameter 1" not in sources[0]
+    assert "parameter 1" in text.partition(sources[0])[2]
 
 
 def test_parameters_are_values_for_names(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

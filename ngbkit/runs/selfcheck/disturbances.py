@@ -29,6 +29,7 @@ from ngbkit.sweep.trials import BASELINE
 from ngbkit.workloads import timm
 
 if TYPE_CHECKING:
+    import altair as alt
     import pandas as pd
 
 COMPILERS = (BASELINE, "onnxruntime", "openvino")
@@ -37,6 +38,9 @@ REPEATS = 30
 ROUNDS = 6
 LEVEL = 0.95
 _TIMEOUT_S = 600.0
+# Of a figure, in pixels; and the colours of both loads.
+_WIDTH, _STEP = 230, 40
+_COLOURS = ("#0072B2", "#D55E00")
 # It ends when this process ends for any reason (PR_SET_PDEATHSIG).
 _BUSY = "import ctypes; ctypes.CDLL(None).prctl(1, 9, 0, 0, 0)\nwhile True: pass"
 
@@ -146,6 +150,37 @@ def table(effects: Iterable[Effect]) -> pd.DataFrame:
     frame = pd.DataFrame(list(rows.values()), pd.MultiIndex.from_tuples(rows, names=["beside", "disturbance"]))
     frame.attrs["title"] = "each number with one disturbance, over the number as ngbkit measures it"
     return frame
+
+
+def draw(effects: Iterable[Effect]) -> alt.FacetChart:
+    """Draw effects: a row a disturbance, a panel a number, with 95 % intervals where there are enough rounds."""
+    import altair as alt
+    import pandas as pd
+
+    from ngbkit.figures import lines, marks
+
+    frame = pd.DataFrame([asdict(effect) for effect in effects])
+    scale = alt.Scale(type="log", nice=False, padding=12)
+    encodings = {
+        "y": alt.Y("disturbance:N", sort=None, title=None, axis=alt.Axis(labelLimit=320)),
+        "yOffset": alt.YOffset("beside:N", sort=None),
+        "color": alt.Color("beside:N", sort=None, title="beside", scale=alt.Scale(range=list(_COLOURS))),
+    }
+    ratio = alt.X("ratio:Q", scale=scale, title="with the disturbance, over without it", axis=alt.Axis(tickCount=5))
+    shape = alt.Shape("beside:N", sort=None, title="beside")
+    tooltip = ["disturbance:N", "beside:N", "number:N", "ratio:Q", "low:Q", "high:Q", "rounds:Q"]
+    layers = alt.layer(
+        alt.Chart().mark_rule(color="#BBBBBB").encode(x=alt.datum(1, scale=scale)),
+        alt.Chart().mark_rule().encode(x=alt.X("low:Q", scale=scale), x2="high:Q", **encodings),
+        alt.Chart().mark_point(filled=True, size=60).encode(x=ratio, shape=shape, tooltip=tooltip, **encodings),
+        data=marks.inline(frame),
+        width=_WIDTH,
+        height=alt.Step(_STEP, **{"for": "position"}),
+    )
+    chart: alt.FacetChart = layers.facet(facet=alt.Facet("number:N", title=None, header=lines.HEADER), columns=3)
+    title = "The effect of each precaution"
+    subtitle = ["each number without one precaution, over the number as ngbkit measures it"]
+    return lines.finish(chart, alt.TitleParams(title, subtitle=subtitle, fontSize=16, offset=16))
 
 
 def to_text(effects: Iterable[Effect]) -> str:
