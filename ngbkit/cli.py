@@ -79,7 +79,6 @@ _EXPORTED = argument(
 )
 _FIGURES = "speedup, throughput, rtr, ase, bsr, latency, … (default: speedup, then throughput)"
 _FIGURE = argument("--figure", metavar="NAME", help=_FIGURES)
-_REPORT = " and then: ngbkit selfcheck --run {run}"
 _OUTCOME = (arguments.FILE, _OVERWRITE, _JSON, _QUIET)
 
 
@@ -282,7 +281,7 @@ def _selfcheck(args: argparse.Namespace) -> int:
         print(json.dumps(history.to_json(), indent=2) if args.json else history.to_text())
         return OK
     keywords = selfcheck.to_call(args)
-    result = checks.run(**keywords, wait=lambda run: finish(run, args.quiet, _REPORT), tell=report)
+    result = checks.run(**keywords, wait=lambda run: finish(run, args.quiet, selfcheck.REPORT), tell=report)
     print(json.dumps(result.to_json(), indent=2) if args.json else result.to_text())
     return OK
 

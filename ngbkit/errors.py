@@ -12,21 +12,46 @@
     ├── DeviceError                  an engine, a child process or a link was lost
     └── MetricError (ValueError)     a metric lacks the trial that it is relative to
 
-Every message reports the value received, the valid values and the next step. Nothing here prints or exits.
+Every message reports the value received, the valid values and the next step: a command of the shell in backticks,
+which `translate_commands` writes as the reader types it elsewhere. Nothing here prints or exits.
 """
 
 from __future__ import annotations
 
 import difflib
 import itertools
+import re
 import traceback
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import Literal
 
 _PACKAGE = Path(__file__).parent
 _LIBRARIES = frozenset({"site-packages", "dist-packages"})
 _LISTED = 12  # An error lists at most this many valid names.
+
+Place = Literal["magic", "python"]
+"""Where a reader of a message is: at the magics of a notebook, or at Python's own lines in it."""
+_COMMAND = re.compile(r"`ngbkit (?P<command>[a-z]+)(?P<arguments>(?: [^`]*)?)`")
+# The commands that are magics too, with the same arguments.
+_MAGICS = {
+    "cache": "%ngcache",
+    "compilers": "%ngcompilers",
+    "devices": "%ngdevices",
+    "optimize": "%ngoptimize",
+    "resume": "%ngruns --resume",
+    "run": "%ngbench",
+    "runs": "%ngruns",
+    "selfcheck": "%ngselfcheck",
+}
+# The calls that do what a command does without options; {} is its argument.
+_CALLS = {
+    "resume": "ngbkit.resume('{}')",
+    "run": "ngbkit.Sweep(…).run()",
+    "runs": "ngbkit.runs.summaries()",
+    "selfcheck": "ngbkit.runs.selfcheck.run()",
+}
 
 
 class NgbkitError(Exception):
@@ -37,7 +62,8 @@ class NgbkitError(Exception):
         block: str = getattr(self, "traceback", "")
         frame = _find_user_frame(traceback.extract_tb(self.__traceback__))
         line = [f"line {frame.lineno}: {frame.line}"] if frame and frame.line else []
-        return [*block.splitlines(), *line, f"{type(self).__name__}: {self}"]
+        message = translate_commands(str(self), "python")
+        return [*block.splitlines(), *line, f"{type(self).__name__}: {message}"]
 
 
 class UsageError(NgbkitError, ValueError):
@@ -154,6 +180,26 @@ def _find_user_frame(frames: Iterable[traceback.FrameSummary]) -> traceback.Fram
     """The last frame of the user's code before ngbkit was called."""
     callers = itertools.takewhile(lambda frame: not Path(frame.filename).is_relative_to(_PACKAGE), frames)
     return next((frame for frame in reversed(list(callers)) if _LIBRARIES.isdisjoint(Path(frame.filename).parts)), None)
+
+
+def translate_commands(text: str, place: Place) -> str:
+    """Write the commands in a text, ``ngbkit …`` in backticks, as its reader types them in a notebook.
+
+    A command without a magic or a call is one of the shell, which a notebook runs after a ``!``.
+
+    >>> translate_commands("`ngbkit runs` lists all runs.", "magic")
+    '`%ngruns` lists all runs.'
+    """
+
+    def translate(match: re.Match[str]) -> str:
+        command, arguments = match["command"], match["arguments"]
+        call = _CALLS.get(command, "") if place == "python" else ""
+        if call and arguments.count(" ") == call.count("{}"):
+            return f"`{call.format(arguments.strip())}`"
+        magic = _MAGICS.get(command) if place == "magic" else None
+        return f"`{magic or f'!ngbkit {command}'}{arguments}`"
+
+    return _COMMAND.sub(translate, text)
 
 
 def find_nearest(name: str, choices: Iterable[str], limit: int = 3) -> list[str]:

@@ -366,7 +366,7 @@ def test_an_interrupt_keeps_what_was_measured(
     statuses = list(storage.load(out)["status"].values.ravel())
 
     assert cli.INTERRUPTED == process.returncode
-    assert f"Go on with: ngbkit resume {new_runs()[0].id}" in message
+    assert f"Resume with: `ngbkit resume {new_runs()[0].id}`" in message
     assert "Traceback" not in message
     assert {"ok", "pending"} == set(statuses)
 

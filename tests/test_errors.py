@@ -6,8 +6,17 @@ import pickle
 
 import pytest
 
-from ngbkit import errors
-from ngbkit.errors import MissingDependencyError, NgbkitError, UnknownNameError, UsageError, WorkloadError, find_nearest
+from ngbkit import cli, errors
+from ngbkit.errors import (
+    MissingDependencyError,
+    NgbkitError,
+    UnknownNameError,
+    UsageError,
+    WorkloadError,
+    find_nearest,
+    translate_commands,
+)
+from ngbkit.notebook import tables
 
 
 def test_an_unknown_name_offers_the_nearest() -> None:
@@ -35,6 +44,45 @@ def test_without_a_similar_name_the_error_lists_a_few_choices(choices: list[str]
 def test_the_nearest_name_ignores_case() -> None:
     """The most similar name is the first."""
     assert "resnet18" == find_nearest("ResNet18", ["resnet34", "resnet18", "vit"])[0]
+
+
+@pytest.mark.parametrize(
+    ("command", "magic", "python"),
+    [
+        ("ngbkit runs", "%ngruns", "ngbkit.runs.summaries()"),
+        ("ngbkit runs --failures 2030", "%ngruns --failures 2030", "!ngbkit runs --failures 2030"),
+        ("ngbkit resume 2030", "%ngruns --resume 2030", "ngbkit.resume('2030')"),
+        (
+            "ngbkit resume 2030 --retry unsettled",
+            "%ngruns --resume 2030 --retry unsettled",
+            "!ngbkit resume 2030 --retry unsettled",
+        ),
+        ("ngbkit run", "%ngbench", "ngbkit.Sweep(…).run()"),
+        ("ngbkit devices init", "%ngdevices init", "!ngbkit devices init"),
+        ("ngbkit deploy orin", "!ngbkit deploy orin", "!ngbkit deploy orin"),
+    ],
+)
+def test_a_proposal_is_written_as_its_reader_types_it(command: str, magic: str, python: str) -> None:
+    """A command in backticks is a magic, a call, or a command that a notebook runs in a shell; words are left alone."""
+    text = f"Use `{command}`, since ngbkit runs it."
+
+    assert f"Use `{magic}`, since ngbkit runs it." == translate_commands(text, "magic")
+    assert f"Use `{python}`, since ngbkit runs it." == translate_commands(text, "python")
+    assert translate_commands(text, "magic") == translate_commands(translate_commands(text, "magic"), "magic")
+
+
+def test_every_magic_that_is_proposed_exists() -> None:
+    """With the name of its command in the shell."""
+    assert {name.split()[0].lstrip("%") for name in errors._MAGICS.values()} <= set(tables.TABLES)
+    assert set(errors._MAGICS) <= set(cli._COMMANDS)
+
+
+def test_ipython_shows_an_error_in_the_words_of_python() -> None:
+    """Its message has the command of the shell, which `ngbkit` prints."""
+    error = UsageError("missing. `ngbkit runs` lists all runs.")
+
+    assert "missing. `ngbkit runs` lists all runs." == str(error)
+    assert ["UsageError: missing. `ngbkit.runs.summaries()` lists all runs."] == error._render_traceback_()
 
 
 def test_a_missing_dependency_names_the_command() -> None:

@@ -31,7 +31,7 @@ def report_run(run: Run, args: argparse.Namespace) -> int:
         _write(run, args)
         raise
     _write(run, args)
-    for warning in [] if args.quiet else _point_to_failures(run):
+    for warning in [] if args.quiet else point_to_failures(run):
         print_progress(f"ngbkit: {warning}")
     print_data(data, args.json, choose_figures(data))
     if not args.json:
@@ -39,24 +39,31 @@ def report_run(run: Run, args: argparse.Namespace) -> int:
     return find_exit_code(run)
 
 
-def finish(run: Run, quiet: bool, remedy: str = "") -> Data:
+def finish(run: Run, quiet: bool, then: str = "") -> Data:
     """Wait for a run, with a line of progress, and return its dataset.
 
-    Where Ctrl-C stops it, the message of the KeyboardInterrupt says how to go on, and `remedy` after it.
+    Where Ctrl-C stops it, the message of the KeyboardInterrupt says how to resume it, and what to do then.
     """
     try:
         with open_display(quiet) as show:
             watch(run, show)
     except KeyboardInterrupt:
-        progress = run.progress
-        raise KeyboardInterrupt(
-            f"stopped after {progress.done} of {progress.total} trials, which are kept. Go on with: ngbkit resume "
-            f"{run.id}{remedy.format(run=run.id)}"
-        ) from None
+        raise KeyboardInterrupt(describe_interrupt(run, then=then)) from None
     if run.error is not None:
         print_progress(f"ngbkit: run {run.id} failed; its measurements are kept.")
         raise run.error
     return run.dataset()
+
+
+def describe_interrupt(run: Run, dataset: str | None = None, then: str = "") -> str:
+    """Describe a run that Ctrl-C stopped: where its measurements are, how to resume it, and the command to use then."""
+    progress = run.progress
+    result = f"`{dataset}` is their dataset" if dataset else "they are kept"
+    following = f" and then: `{then.format(run=run.id)}`" if then else ""
+    return (
+        f"stopped after {progress.done} of {progress.total} trials; {result}. Resume with: `ngbkit resume {run.id}`"
+        f"{following}"
+    )
 
 
 def _write(run: Run, args: argparse.Namespace) -> None:
@@ -91,7 +98,8 @@ def find_exit_code(run: Run) -> int:
     return print_error(str(error or "no trial gave a result."), FAILED)
 
 
-def _point_to_failures(run: Run) -> list[str]:
+def point_to_failures(run: Run) -> list[str]:
+    """Name the command that shows why trials failed, if any did."""
     count = len(run.failures())
     return [f"{count} of its trials gave no result: `ngbkit runs --failures {run.id}` says why"] if count else []
 

@@ -11,6 +11,9 @@ from ngbkit.runs.selfcheck.limits import PARTNERS
 from ngbkit.sweep.argument import Argument, argument
 from ngbkit.sweep.parsing import parse_compilers
 
+REPORT = "ngbkit selfcheck --run {run}"
+"""The command that reports on a self-check that was stopped, and resumed."""
+
 TABLE: tuple[Argument, ...] = (
     argument(
         "--groups",

@@ -10,7 +10,8 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from ngbkit.commands import listing
-from ngbkit.commands.reporting import choose_figures
+from ngbkit.commands.reporting import choose_figures, point_to_failures
+from ngbkit.errors import translate_commands
 from ngbkit.runs.progress_display import PAUSE_S, describe, list_warnings
 from ngbkit.runs.time_left import format_duration
 
@@ -44,10 +45,21 @@ class Listing:
     empty: str  # the sentence that replaces a table without rows
 
     def _repr_html_(self) -> str:
-        return listing.to_html(self.rows, self.empty)
+        return listing.to_html(*self.translate())
 
     def __repr__(self) -> str:
-        return listing.to_text(self.rows, self.empty)
+        return listing.to_text(*self.translate())
+
+    def translate(self) -> tuple[list[dict[str, Any]], str]:
+        """Return the rows and the sentence with the magics that they propose."""
+        rows = [
+            {
+                name: translate_commands(value, "magic") if isinstance(value, str) else value
+                for name, value in row.items()
+            }
+            for row in self.rows
+        ]
+        return rows, translate_commands(self.empty, "magic")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +102,9 @@ class Snapshot:
         """List the conclusions, what disturbed the run, and the command that shows why trials failed."""
         from ngbkit.metrics.conclusions import conclude
 
-        count = len(self.run.failures())
-        hint = [f"{count} of its trials gave no result: %ngruns --failures {self.run.id} shows why"] if count else []
-        return [*(conclude(self.data) if self.data is not None else []), *list_warnings(self.run), *hint]
+        conclusions = conclude(self.data) if self.data is not None else []
+        lines = [*conclusions, *list_warnings(self.run), *point_to_failures(self.run)]
+        return [translate_commands(line, "magic") for line in lines]
 
     def _describe(self) -> str:
         line = describe(self.run)

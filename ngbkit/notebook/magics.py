@@ -18,7 +18,8 @@ from ngbkit.commands import selfcheck as selfcheck_arguments
 from ngbkit.commands.cache import answer_cache
 from ngbkit.commands.notices import list_notices
 from ngbkit.commands.optimize import answer_optimize
-from ngbkit.errors import NgbkitError, UsageError
+from ngbkit.commands.reporting import describe_interrupt
+from ngbkit.errors import NgbkitError, UsageError, translate_commands
 from ngbkit.notebook import modules
 from ngbkit.notebook.display import Listing, RunDisplay, call_at_end
 from ngbkit.notebook.sheets import Sheets
@@ -74,7 +75,7 @@ class RunInterruptedError(KeyboardInterrupt):
     """Ctrl-C stopped a run: later cells must not run on half a dataset. IPython shows it without a traceback."""
 
     def _render_traceback_(self) -> list[str]:
-        return [f"KeyboardInterrupt: {self}"]
+        return [f"KeyboardInterrupt: {translate_commands(str(self), 'magic')}"]
 
 
 @magics_class
@@ -265,11 +266,7 @@ class Benchmarks(Magics):
         try:
             watch(run, display.show)
         except KeyboardInterrupt:
-            progress = run.progress
-            raise KeyboardInterrupt(
-                f"stopped after {progress.done} of {progress.total} trials; they are kept. "
-                f"Resume with: %ngruns --resume {run.id} and then: %ngselfcheck --run {run.id}"
-            ) from None
+            raise KeyboardInterrupt(describe_interrupt(run, then=selfcheck_arguments.REPORT)) from None
         _raise_failure(run)
         return run.dataset()
 
@@ -328,12 +325,7 @@ class Benchmarks(Magics):
             watch(run, display.show)
         except KeyboardInterrupt:
             display.show_results(run, self._bind(run, args.out))
-            progress = run.progress
-            result = f"`{args.out}` is their dataset" if args.out else "they are kept"
-            raise RunInterruptedError(
-                f"stopped after {progress.done} of {progress.total} trials; {result}. "
-                f"Resume with: %ngruns --resume {run.id}"
-            ) from None
+            raise RunInterruptedError(describe_interrupt(run, args.out)) from None
         data = self._bind(run, args.out)
         is_value = not args.out and run.state == "finished" and explain_failure(run) is None
         # The display of a dataset has the same tables.
@@ -383,4 +375,4 @@ def _shorten_errors() -> Iterator[None]:
         traceback: str = getattr(error, "traceback", "")
         if traceback:
             sys.stderr.write(traceback if traceback.endswith("\n") else f"{traceback}\n")
-        raise ipython.UsageError(str(error)) from None
+        raise ipython.UsageError(translate_commands(str(error), "magic")) from None

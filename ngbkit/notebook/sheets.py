@@ -12,7 +12,7 @@ class Sheets(Listing):
     __slots__ = ()
 
     def _repr_html_(self) -> str:
-        return listing.to_html_sheets(self.rows, self.empty)
+        return listing.to_html_sheets(*self.translate())
 
     def __repr__(self) -> str:
-        return listing.to_sheets(self.rows, self.empty)
+        return listing.to_sheets(*self.translate())

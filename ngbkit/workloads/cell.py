@@ -122,8 +122,8 @@ def parse(text: str) -> Workload | None:
     if workloads[0].spec["model"] is not None:
         names = ", ".join(workload.name for workload in workloads)
         raise WorkloadError(
-            f"{text} defines several models ({names}); expected one. Define `model` alone, or use "
-            "Sweep(workloads=cell.from_source(source))."
+            f"{text} defines several models ({names}); expected one. Define `model` alone, and "
+            "each other model in a file of its own."
         )
     return workloads[0]
 

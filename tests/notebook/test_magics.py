@@ -17,6 +17,7 @@ from IPython.utils.capture import capture_output
 from patience import wait_until
 from state import NewRuns
 
+import ngbkit
 from ngbkit.commands.estimate import to_text
 from ngbkit.errors import DeviceError
 from ngbkit.notebook import tables
@@ -268,6 +269,31 @@ def test_a_cell_that_raises_shows_its_own_traceback(shell: InteractiveShell) -> 
     assert {"failed"} == set(shell.user_ns["ds"]["status"].values.ravel())
 
 
+@pytest.mark.parametrize(
+    ("line", "proposal"),
+    [
+        ("%ngruns --resume 1999", "`%ngruns` lists all runs."),
+        ("%ngbench resnet18 -c qqqq", "`%ngcompilers` lists them all."),
+        ("ngbkit.resume('1999')", "`ngbkit.runs.summaries()` lists all runs."),
+    ],
+)
+def test_an_error_proposes_what_can_be_typed_here(shell: InteractiveShell, line: str, proposal: str) -> None:
+    """A magic's names magics, and one of Python names calls; a shell's own commands are in neither."""
+    shell.user_ns["ngbkit"] = ngbkit
+    _, output = fail_cell(shell, line)
+
+    assert proposal in output
+    assert "`ngbkit runs`" not in output
+
+
+def test_an_empty_list_names_the_magic(shell: InteractiveShell, tmp_path: Path) -> None:
+    """The same sentence names the command in a shell."""
+    with ngbkit.set_options(state_dir=tmp_path):
+        _, output = run_cell(shell, "%ngruns")
+
+    assert "There is no run yet: `%ngbench` starts one." in output
+
+
 def test_the_first_reason_is_shown_if_trials_fail_for_several(shell: InteractiveShell) -> None:
     """With the line of the cell; the notices are printed before."""
     cell = (
@@ -318,7 +344,7 @@ def test_an_interrupt_binds_the_measurements_and_resume_adds_the_rest(
     part, full = shell.user_ns["part"], shell.user_ns["full"]
 
     assert isinstance(error, KeyboardInterrupt)
-    assert f"`part` is their dataset. Resume with: %ngruns --resume {run.id}" in output
+    assert f"`part` is their dataset. Resume with: `%ngruns --resume {run.id}`" in output
     assert "Traceback" not in output
     assert {"ok", "pending"} == set(part["status"].values.ravel())
     assert {"ok"} == set(full["status"].values.ravel())
@@ -387,4 +413,4 @@ def test_an_interrupted_selfcheck_names_the_command_to_resume(shell: Interactive
     (run,) = new_runs()
 
     assert isinstance(error, KeyboardInterrupt)
-    assert f"Resume with: %ngruns --resume {run.id} and then: %ngselfcheck --run {run.id}" in output
+    assert f"Resume with: `%ngruns --resume {run.id}` and then: `%ngselfcheck --run {run.id}`" in output

@@ -14,6 +14,7 @@ from ngbkit.cluster import devices, engines
 from ngbkit.cluster.engine import Vitals
 from ngbkit.cluster.launchers.base import Starter
 from ngbkit.commands import listing
+from ngbkit.errors import translate_commands
 from ngbkit.runs.progress_display import describe_progress
 
 # Between two updates of the table. Only a button queries a device itself, which would disturb a measurement.
@@ -126,7 +127,8 @@ class DevicesPanel(widgets.VBox):  # type: ignore[misc, unused-ignore]
         self.engine_log.value = f'<pre aria-label="log of the engine">{text}</pre>' if text else ""
 
     def _report(self, text: str) -> None:
-        self.message.value = f'<span role="status">{escape(text)}</span>' if text else ""
+        text = escape(translate_commands(text, "magic"))
+        self.message.value = f'<span role="status">{text}</span>' if text else ""
 
 
 def _format(value: float | None, factor: float, unit: str) -> str | None:

@@ -14,7 +14,7 @@ from ngbkit import figures
 from ngbkit.commands import listing
 from ngbkit.dataset.assembly import factor_dims, nodes
 from ngbkit.dataset.storage import Data
-from ngbkit.errors import NgbkitError
+from ngbkit.errors import NgbkitError, translate_commands
 from ngbkit.figures import renderer
 from ngbkit.figures.plots import Plots
 from ngbkit.metrics.tables import build_trial_table
@@ -184,7 +184,8 @@ class ExplorerPanel(widgets.VBox):  # type: ignore[misc, unused-ignore]
         return button
 
     def _report(self, text: str) -> None:
-        self.message.value = f'<span role="status">{escape(text)}</span>' if text else ""
+        text = escape(translate_commands(text, "magic"))
+        self.message.value = f'<span role="status">{text}</span>' if text else ""
 
 
 def _collect_labels(table: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import ipywidgets as widgets
 
-from ngbkit.errors import NgbkitError
+from ngbkit.errors import NgbkitError, translate_commands
 from ngbkit.notebook.panels import grid
 from ngbkit.runs.progress_display import PAUSE_S, describe, describe_progress, list_warnings
 
@@ -68,15 +68,15 @@ class Live(widgets.VBox):  # type: ignore[misc, unused-ignore]
         try:
             html = renderer.to_html(figures.overview(data).to_dict())
         except NgbkitError as error:
-            html = f"<small>{escape(str(error))}</small>"
-        lines = conclude(data) if run.ended else []
+            html = f"<small>{escape(translate_commands(str(error), 'magic'))}</small>"
+        lines = [translate_commands(line, "magic") for line in conclude(data)] if run.ended else []
         self.chart.value = html + "".join(f"<div><small>{escape(line)}</small></div>" for line in lines)
 
 
 def _render_bars(run: Run) -> str:
     lines = [escape(describe(run))] if len(run.sweep.devices) > 1 else []
     if run.error is not None:
-        lines.append(escape(str(run.error)))
+        lines.append(escape(translate_commands(str(run.error), "magic")))
     for device in run.sweep.devices:
         lines.append(_render_bar(device, run.progress_of(device), run.ended))
     return "<br>".join([*lines, *(f"<small>{escape(line)}</small>" for line in list_warnings(run))])

@@ -12,7 +12,7 @@ from IPython.core.getipython import get_ipython
 
 from ngbkit import runs
 from ngbkit.commands.notices import list_notices
-from ngbkit.errors import NgbkitError, UsageError
+from ngbkit.errors import NgbkitError, UsageError, translate_commands
 from ngbkit.notebook import modules
 from ngbkit.notebook.panels import ahead
 from ngbkit.notebook.panels.copying import CopyButton
@@ -68,7 +68,7 @@ class SweepPanel(widgets.VBox):  # type: ignore[misc, unused-ignore]
             outlook = list_notices(sweep, with_time="--budget" not in line.to_words())
         except NgbkitError as error:
             self.copy.text, self.line.value = "", ""
-            self.outlook.value = f"<em>{escape(str(error))}</em>"
+            self.outlook.value = f"<em>{escape(translate_commands(str(error), 'magic'))}</em>"
             self.run.disabled = True
             return
         self.copy.text = cell
@@ -126,4 +126,5 @@ class SweepPanel(widgets.VBox):  # type: ignore[misc, unused-ignore]
             )
 
     def _report(self, text: str) -> None:
-        self.message.value = f'<span role="status">{escape(text)}</span>' if text else ""
+        text = escape(translate_commands(text, "magic"))
+        self.message.value = f'<span role="status">{text}</span>' if text else ""

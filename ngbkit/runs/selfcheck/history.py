@@ -17,7 +17,7 @@ from itertools import combinations, islice
 from typing import TYPE_CHECKING, Any
 
 from ngbkit import options
-from ngbkit.errors import NgbkitError
+from ngbkit.errors import NgbkitError, translate_commands
 from ngbkit.figures.comparison import LEVEL, Comparison, compare
 from ngbkit.hardware import environment
 from ngbkit.metrics import tables
@@ -186,7 +186,8 @@ class History:
 
     def _repr_html_(self) -> str:
         table = tables.to_html(self.to_table()) if self.repetitions else ""
-        return table + "".join(f"<p>{escape(line)}</p>" for line in self.conclude())
+        lines = (translate_commands(line, "magic") for line in self.conclude())
+        return table + "".join(f"<p>{escape(line)}</p>" for line in lines)
 
 
 def compare_runs(device: str | None = None) -> History:
