@@ -116,12 +116,17 @@ def check_target(args: argparse.Namespace) -> None:
 
 
 def choose_figures(data: Data) -> list[str]:
-    """The figures to print of a run: speed-ups, if there is a compiler to compare, and then throughput."""
+    """The figures to print of a run: speed-ups, if any trial can be compared with the baseline, and then throughput."""
     from ngbkit.dataset.assembly import nodes
-    from ngbkit.dataset.long_form import list_labels
+    from ngbkit.dataset.long_form import expand_labels
 
-    labels = {str(label) for node in nodes(data).values() for label in list_labels(node, "compiler")}
-    return [*(["speedup"] if BASELINE in labels and len(labels) > 1 else []), "throughput"]
+    for node in nodes(data).values():
+        has_result = expand_labels(node)["status"] == "ok"
+        if BASELINE in has_result["compiler"]:
+            others = has_result.drop_sel(compiler=BASELINE)
+            if bool((others & has_result.sel(compiler=BASELINE)).any()):
+                return ["speedup", "throughput"]
+    return ["throughput"]
 
 
 def print_data(data: Data, as_json: bool, figures: Sequence[str]) -> None:

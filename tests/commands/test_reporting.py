@@ -22,6 +22,17 @@ def test_speedups_come_first() -> None:
     assert ["throughput"] == reporting.choose_figures(measured(compilers=["openvino", "onnxruntime"]))
 
 
+def test_speedups_need_a_baseline_with_a_result() -> None:
+    """Of a run with a budget that measured no baseline, a table of them would have no number."""
+    data = measured()
+    unmeasured = data["status"].where(data["compiler"] != "identity", "predicted")
+    disjoint = data["status"].where((data["compiler"] == "identity") == (data["batch_size"] == 1), "predicted")
+
+    assert ["throughput"] == reporting.choose_figures(data.assign(status=unmeasured))
+    assert ["throughput"] == reporting.choose_figures(data.assign(status=disjoint))
+    assert ["speedup", "throughput"] == reporting.choose_figures(data.sel(device="cpu", batch_size=1))
+
+
 def test_show_answers_as_a_run_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Speed-ups with their intervals, then throughput, then what is settled; or the one figure that is named."""
     file = storage.save(measured(), tmp_path / "out.nc")
