@@ -46,8 +46,8 @@ def format_time(seconds: float, low: float | None, high: float | None) -> str:
     '129 ± 30 ms'
     """
     unit = next((unit for unit, size in _UNITS.items() if seconds >= size), "µs")
-    ends = (math.nan if end is None else end / _UNITS[unit] for end in (low, high))
-    return f"{Number(seconds / _UNITS[unit], *ends)} {unit}"
+    lower, upper = (math.nan if end is None else end / _UNITS[unit] for end in (low, high))
+    return f"{Number(seconds / _UNITS[unit], lower, upper)} {unit}"
 
 
 def _describe(row: dict[str, Any]) -> Row:
@@ -56,7 +56,7 @@ def _describe(row: dict[str, Any]) -> Row:
         **labels,
         "likely fastest": row["compiler"],
         "expected latency": format_time(row["latency"], row["low"], row["high"]),
-        "speed-up over the next": "" if row["lead"] is None else f"{row['lead']:.2f}",
+        "lead": "" if row["lead"] is None else f"{row['lead']:.2f}",
     }
 
 

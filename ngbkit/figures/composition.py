@@ -82,9 +82,11 @@ def build_spec(chart: alt.TopLevelMixin) -> dict[str, Any]:
 
 def _complete(chart: Any) -> Any:
     """A copy of a chart with the look, below its own configuration, and the provenance of its figures."""
-    own = chart._get("config", {})
+    configuration = chart._get("config", {})
     complete = chart.copy(deep=False)
-    complete.config = alt.utils.update_nested(theme.CONFIG, getattr(own, "to_dict", lambda: own)(), copy=True)
+    complete.config = alt.utils.update_nested(
+        theme.CONFIG, getattr(configuration, "to_dict", lambda: configuration)(), copy=True
+    )
     provenances = [figure._get("usermeta", {}).get(KEY) for figure in _find_figures(chart)]
     provenance = merge([provenance for provenance in provenances if provenance])
     if provenance:

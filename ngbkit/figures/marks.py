@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ngbkit.figures import theme
 
@@ -139,9 +139,10 @@ def draw_titles(panel: str, width: float, *, lines: int = 1) -> alt.Chart:
 
     title = alt.Chart().transform_aggregate(groupby=[panel])
     title = title.mark_text(align="left", baseline="bottom", lineBreak="\n", limit=width, **TITLE)
-    return title.encode(
+    title = title.encode(
         x=alt.value(0), y=alt.value(-TITLE_LIFT - (lines - 1) * _LINE), text=f"{panel}:N", tooltip=f"{panel}:N"
     )
+    return cast("alt.Chart", title)
 
 
 def drop_settled(frame: pd.DataFrame) -> pd.DataFrame:

@@ -43,13 +43,13 @@ def to_html(data: Data) -> str:
     """Render a dataset as tables with its values above xarray's own display; of another dataset only the latter."""
     from ngbkit.metrics import tables
 
-    own = _to_own_html(data)
+    inner = _to_own_html(data)
     if (frames := _build_tables(data)) is None:
-        return own
+        return inner
     body = "".join(map(tables.to_html, frames))
     return (
         f"{body}<p><small>{escape(' · '.join(_describe(data)))}</small></p>"
-        f"<details><summary>{escape(_summarize(data))}</summary>{own}</details>"
+        f"<details><summary>{escape(_summarize(data))}</summary>{inner}</details>"
     )
 
 
@@ -74,7 +74,7 @@ def _to_own_html(data: Data) -> str:
 
     if _ATTRIBUTE not in data.attrs:
         return data._repr_html_()
-    with xr.set_options(display_expand_attrs=False):
+    with xr.set_options(display_expand_attrs=False):  # type: ignore[no-untyped-call]
         return data._repr_html_()
 
 

@@ -100,12 +100,12 @@ def open_display(quiet: bool = False) -> Iterator[Callable[[Run], None]]:
 
 def _build_warner(write: Callable[[str], object]) -> Callable[[Run], None]:
     """Build a function that writes each warning of a run once."""
-    written: set[str] = set()
+    printed: set[str] = set()
 
     def warn(run: Run) -> None:
         for line in list_warnings(run):
-            if line not in written:
-                written.add(line)
+            if line not in printed:
+                printed.add(line)
                 write(f"ngbkit: {line}")
 
     return warn

@@ -30,12 +30,12 @@ def points() -> alt.Chart:
 def test_every_figure_is_a_part_of_a_chart(name: str) -> None:
     """The composition is valid, and has look and provenance once, at its top."""
     figure = draw_example(name)
-    whole, spec = figure.to_dict(), composition.build_spec(alt.vconcat(figure, points()))
+    alone, spec = figure.to_dict(), composition.build_spec(alt.vconcat(figure, points()))
 
-    assert whole["config"] == spec["config"]
-    assert whole.get("usermeta") == spec.get("usermeta")
+    assert alone["config"] == spec["config"]
+    assert alone.get("usermeta") == spec.get("usermeta")
     assert not {"config", "usermeta", "$schema", "datasets"} & set(spec["vconcat"][0])
-    assert whole["title"] == {**spec["vconcat"][0], **spec["vconcat"][0].get("concat", [{}])[0]}["title"]
+    assert alone["title"] == {**spec["vconcat"][0], **spec["vconcat"][0].get("concat", [{}])[0]}["title"]
 
 
 @pytest.fixture(scope="module")

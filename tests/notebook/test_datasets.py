@@ -24,8 +24,8 @@ def test_values_come_first(shell: InteractiveShell, data: Data) -> None:
     """Throughputs and speed-ups have their intervals, as in the tables of a run; no JSON is displayed."""
     text, html = display(shell, data)
 
-    for shown in (text, html):
-        values, _, folded = shown.partition("<details>")
+    for output in (text, html):
+        values, _, folded = output.partition("<details>")
         assert values.index("throughput (samples/s)") < values.index("speed-up over identity")
         assert "±" in values
         assert "median of 10 samples per trial · device cpu" in values

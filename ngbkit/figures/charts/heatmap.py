@@ -71,7 +71,9 @@ def heatmap(data: Data, *, factor: str = "width", ci: float | None = 0.95, **sel
     ]
     columns, width = _fit_panels(frame["compiler"].nunique(), frame["batch_size"].nunique())
     layers.append(marks.draw_titles("panel", width * frame["batch_size"].nunique() + _GAP - 10))
-    chart = alt.layer(*layers, data=marks.inline(cells), width=alt.Step(width), height=alt.Step(_LINE)).facet(
+    chart: alt.FacetChart = alt.layer(
+        *layers, data=marks.inline(cells), width=alt.Step(width), height=alt.Step(_LINE)
+    ).facet(
         facet=alt.Facet("panel:N", title=None, sort=panels[: lines.PANELS], header=lines.NO_HEADER),
         columns=columns,
         bounds="flush",
