@@ -21,12 +21,12 @@ def display(shell: InteractiveShell, value: object) -> tuple[str, str]:
 
 @pytest.mark.parametrize("data", [measured(), measured(network("a"), network("b", width=(8, 16)))])
 def test_values_come_first(shell: InteractiveShell, data: Data) -> None:
-    """Throughputs and speed-ups have their intervals, as in the tables of a run; no JSON is displayed."""
+    """Speed-ups and throughputs have their intervals, as in the tables of a run; no JSON is displayed."""
     text, html = display(shell, data)
 
     for output in (text, html):
         values, _, folded = output.partition("<details>")
-        assert values.index("throughput (samples/s)") < values.index("speed-up over identity")
+        assert values.index("speed-up over identity") < values.index("throughput (samples/s)")
         assert "±" in values
         assert "median of 10 samples per trial · device cpu" in values
         assert '"compilers"' not in values
