@@ -1,3 +1,4 @@
+# PYTHON_ARGCOMPLETE_OK
 """The shell, with the same commands as the magics.
 
 `ngbkit --help` lists them.
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -55,10 +57,12 @@ __all__ = ["BROKEN_PIPE", "FAILED", "INTERRUPTED", "INVALID", "OK", "main"]
 _JSON = argument("--json", action="store_true", help="print JSON, for programs")
 _QUIET = argument("--quiet", action="store_true", help="show no progress")
 _OVERWRITE = argument("--overwrite", action="store_true", help="replace the file if it exists")
-_RUN_ID = argument("run", metavar="RUN", help="its id, or the beginning of it")
-_SOURCE = argument("source", metavar="FILE_OR_RUN", help="a file that `run -o` wrote, or the id of a run")
-_FIRST = argument("first", metavar="A", help="a file that `run -o` wrote, or the id of a run")
-_SECOND = argument("second", metavar="B", help="another of the same sweep")
+_RUN_ID = argument("run", metavar="RUN", completes="run", help="its id, or the beginning of it")
+_SOURCE = argument(
+    "source", metavar="FILE_OR_RUN", completes="result", help="a file that `run -o` wrote, or the id of a run"
+)
+_FIRST = argument("first", metavar="A", completes="result", help="a file that `run -o` wrote, or the id of a run")
+_SECOND = argument("second", metavar="B", completes="result", help="another of the same sweep")
 _METRIC = argument(
     "--metric", metavar="NAME", default="speedup", help="speedup (the default), throughput, rtr, ase, bsr"
 )
@@ -85,6 +89,11 @@ _OUTCOME = (arguments.FILE, _OVERWRITE, _JSON, _QUIET)
 def main(argv: Sequence[str] | None = None) -> int:
     """Carry out one command line, by default that of this process; return the exit code."""
     open_streams()
+    if "_ARGCOMPLETE" in os.environ:  # Tab was pressed in a shell
+        from ngbkit.commands.shell_completion import complete_line
+
+        complete_line(_parser(), {name: table for name, (_, table) in _COMMANDS.items()})
+        return OK
     try:
         with show_warnings(), hold_output():
             args = arguments.parse(_parser(), sys.argv[1:] if argv is None else argv)

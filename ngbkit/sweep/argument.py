@@ -18,7 +18,7 @@ class Argument:
     help
         One line; the same in a shell and in ``%ngbench?``.
     completes
-        The kind of values that Tab offers, which `ngbkit.notebook.completion` knows; empty for none.
+        The kind of values that Tab offers, which `ngbkit.commands.completion` lists; empty for none.
     settings
         Further keywords of ``add_argument``.
     """

@@ -1,0 +1,62 @@
+"""Completes the command line in a shell, by argcomplete: bash, zsh and others run ngbkit for it at each Tab."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+
+from ngbkit.commands.completion import LISTERS, LISTS, Cursor, select_positionals
+from ngbkit.sweep.argument import Argument
+
+# The metavars and the kind of arguments for which argcomplete lists files.
+_FILES = {"FILE", "DIR", "SITE", "NOTEBOOKS", "path"}
+
+
+def complete_line(parser: argparse.ArgumentParser, tables: Mapping[str, Sequence[Argument]]) -> None:
+    """Print the completions of the line that the shell hands over, and exit; return if argcomplete is not installed.
+
+    `tables` has the arguments of each command.
+    """
+    try:
+        import argcomplete
+        from argcomplete.lexers import split_line
+    except ImportError:
+        return
+    _, _, _, words, _ = split_line(os.environ["COMP_LINE"], int(os.environ["COMP_POINT"]))
+    for command, subparser in _list_subparsers(parser):
+        for declared in tables[command]:
+            action = next(action for action in subparser._actions if action.dest == declared.dest)
+            if declared.completes in LISTERS and declared.completes != "path":
+                action.completer = _Completer(declared, tables[command], words[2:])  # type: ignore[attr-defined]
+            elif not {declared.settings.get("metavar"), declared.completes} & _FILES and action.choices is None:
+                action.completer = _complete_nothing  # type: ignore[attr-defined]
+    argcomplete.autocomplete(parser, always_complete_options="long", exit_method=sys.exit)
+
+
+def _list_subparsers(parser: argparse.ArgumentParser) -> Iterable[tuple[str, argparse.ArgumentParser]]:
+    (commands,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    return commands.choices.items()
+
+
+def _complete_nothing(**_context: object) -> tuple[()]:
+    """Offer nothing, where argcomplete would list files. Its own such completer hides the options too."""
+    return ()
+
+
+class _Completer:
+    """Lists the values of one argument, as argcomplete calls it."""
+
+    def __init__(self, declared: Argument, table: Sequence[Argument], words: Sequence[str]) -> None:
+        self._declared, self._words = declared, words
+        self._positionals = select_positionals(table, words)
+
+    def __call__(self, prefix: str, **_context: object) -> list[str]:
+        kind = self._declared.completes
+        first, comma, typed = prefix.rpartition(",") if kind in LISTS else ("", "", prefix)
+        if "{" in prefix:  # the options of a compiler, which quotes of the shell surround
+            return []
+        cursor = Cursor(typed=typed, words=self._words, positionals=self._positionals)
+        values = dict.fromkeys(LISTERS[kind](cursor))
+        return [f"{first}{comma}{value}" for value in values if value.startswith(typed)]
