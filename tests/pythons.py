@@ -14,14 +14,14 @@ from requirements import OTHER_PYTHON, run, skip
 from ngbkit.cluster.deployment import wheel
 
 _PINS = Path(__file__).parents[1] / "constraints.txt"
-_VERSIONS = ("3.10", "3.13", "3.12", "3.11")
+VERSIONS = ("3.10", "3.13", "3.12", "3.11")
 
 
 def find_other_python(version: str | None = None) -> Path | None:
     """Find an interpreter of that version, or of any but this process's; return None if there is none."""
     current = "{}.{}".format(*sys.version_info)
     versions = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
-    for number in [version] if version else [number for number in _VERSIONS if number != current]:
+    for number in [version] if version else [number for number in VERSIONS if number != current]:
         for candidate in [*versions.glob(f"{number}.*/bin/python{number}"), shutil.which(f"python{number}")]:
             # The one on PATH may be pyenv's, which only lists the versions.
             program = [candidate or "false", "-I", "-c", "import sys; print(sys.executable)"]

@@ -13,6 +13,7 @@ import pytest
 import tomllib
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from pythons import VERSIONS
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -41,6 +42,15 @@ def find_declared() -> frozenset[str]:
 @cache
 def find_distributions() -> dict[str, list[str]]:
     return {module: list(names) for module, names in metadata.packages_distributions().items()}
+
+
+def test_the_classifiers_name_the_pythons_that_are_tested() -> None:
+    """From the oldest that is required."""
+    prefix = "Programming Language :: Python :: "
+    versions = [text.removeprefix(prefix) for text in PROJECT["classifiers"] if text.startswith(f"{prefix}3.")]
+
+    assert sorted(VERSIONS) == versions
+    assert f">={versions[0]}" == PROJECT["requires-python"]
 
 
 @pytest.mark.parametrize("file", FILES)
