@@ -17,7 +17,7 @@ from ngbkit.optimizer.editing import open_model
 from ngbkit.optimizer.rules import RULES, Rule
 from ngbkit.optimizer.search import USUAL, Beam, Candidate, Cost, Step, search
 from ngbkit.optimizer.variants import Outcome
-from ngbkit.predictor.examples import export_network
+from ngbkit.predictor.network_graphs import export_network
 
 if TYPE_CHECKING:
     import xarray as xr

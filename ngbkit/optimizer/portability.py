@@ -21,7 +21,7 @@ from ngbkit.optimizer.optimise import TOP, choose, save_candidate
 from ngbkit.optimizer.rules import RULES, Rule
 from ngbkit.optimizer.search import USUAL, Beam, Candidate, Cost, search
 from ngbkit.optimizer.variants import Outcome
-from ngbkit.predictor.examples import export_network
+from ngbkit.predictor.network_graphs import export_network
 from ngbkit.workloads.base import Workload
 
 MEASURED = "measured on {}"

@@ -7,8 +7,9 @@ fitted to.
 
 from ngbkit.predictor.drawing import draw
 from ngbkit.predictor.evaluation import evaluate, summary
-from ngbkit.predictor.examples import Examples, attach, collect, graph
+from ngbkit.predictor.examples import Examples, collect
 from ngbkit.predictor.graphs import Graph, read
+from ngbkit.predictor.network_graphs import attach, graph
 from ngbkit.predictor.predictor import Predictor, fit, load
 from ngbkit.predictor.profiling import profile
 from ngbkit.predictor.rewritings import compare_rewritings, to_frame

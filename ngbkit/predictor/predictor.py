@@ -15,10 +15,12 @@ from numpy.typing import NDArray
 
 from ngbkit.dataset.storage import Data, write_whole
 from ngbkit.errors import MissingDependencyError, UnknownNameError, UsageError
-from ngbkit.predictor.examples import Examples, Runtime, collect, graph
+from ngbkit.predictor.examples import Examples, collect
 from ngbkit.predictor.graphs import Graph, Operator, Tensor
 from ngbkit.predictor.kinds import find_kind
 from ngbkit.predictor.kinds.base import Floats, Model, Progress, ignore_progress
+from ngbkit.predictor.network_graphs import graph
+from ngbkit.predictor.rows import Runtime
 from ngbkit.predictor.splits import split_holdout
 from ngbkit.sweep.grid import Grid
 from ngbkit.user_text import parse_path

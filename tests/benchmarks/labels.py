@@ -32,8 +32,8 @@ from ngbkit.errors import NgbkitError
 from ngbkit.files import hash_file
 from ngbkit.optimizer.editing import open_model
 from ngbkit.optimizer.rules import RULES
-from ngbkit.predictor import examples, generate, graphs
-from ngbkit.predictor.examples import VARIANTS
+from ngbkit.predictor import examples, generate, graphs, network_graphs
+from ngbkit.predictor.rows import VARIANTS
 from ngbkit.runs.progress_display import describe, watch
 from ngbkit.workloads import counts, onnx
 from ngbkit.workloads.base import Source, Workload
@@ -136,7 +136,7 @@ def _rewrite(workload: Workload, folder: Path, seed: int) -> Iterator[Step]:
     """Yield the sweeps of a network beside random rewritings of it, and of its single operators."""
     directory = folder / "files" / workload.name.replace("/", "_").replace("{", "-").replace("}", "")
     directory.mkdir(parents=True, exist_ok=True)
-    start = examples.export_network(workload, 1, directory)
+    start = network_graphs.export_network(workload, 1, directory)
     model = open_model(ir.load(start))
     generator = np.random.default_rng([seed, *map(ord, workload.name)])
     variants = dict(islice(_draw_variants(model, generator, directory), VARIANTS_EACH))

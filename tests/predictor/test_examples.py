@@ -14,6 +14,7 @@ from ngbkit.errors import UsageError
 from ngbkit.files import Store
 from ngbkit.options import make_state_dir
 from ngbkit.predictor import examples as room
+from ngbkit.predictor import network_graphs
 from ngbkit.workloads.base import Workload
 
 
@@ -27,7 +28,7 @@ def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         width = 8 if workload.name.startswith("same") else 16
         return predictor.read(residual(tmp_path, width, int((factors or {}).get("depth", 1))), batch_size)
 
-    monkeypatch.setattr(room, "graph", graph)
+    monkeypatch.setattr(network_graphs, "graph", graph)
     return names
 
 

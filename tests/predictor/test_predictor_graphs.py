@@ -155,7 +155,7 @@ def test_a_workload_is_exported_once(state: Path, monkeypatch: pytest.MonkeyPatc
     network = timm.model("mobilenetv3_small_050")
     with set_options(state_dir=state):
         result = predictor.graph(network, 2)
-        monkeypatch.setattr("ngbkit.predictor.examples.export_for", lambda *_: pytest.fail("exported again"))
+        monkeypatch.setattr("ngbkit.predictor.network_graphs.export_for", lambda *_: pytest.fail("exported again"))
         again = predictor.graph(network, 2)
 
     assert result == again
