@@ -160,7 +160,12 @@ def _build_scale(spec: Lines, frame: pd.DataFrame) -> alt.Scale:
 
 
 def needs_log_axis(frame: pd.DataFrame, panel: str | None, column: str = "value") -> bool:
-    """Whether the values of any panel, or of all if they share an axis, differ too much for a linear axis."""
+    """Whether the values of any panel, or of all if they share an axis, differ too much for a linear axis.
+
+    A logarithmic axis has no place for negative ones.
+    """
+    if (frame[column] < 0).any():
+        return False
     positive = frame[frame[column] > 0].groupby(panel or (lambda _: 0), sort=False)[column]
     return bool((positive.max() > LOG_FROM * positive.min()).any())
 

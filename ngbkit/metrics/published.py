@@ -101,9 +101,11 @@ def _tabulate(node: xr.Dataset, published: xr.Dataset, compute: _Compute) -> pd.
     ]
     merged = xr.merge(pairs, join="inner", combine_attrs="drop")
     frame = merged.to_dataframe(dim_order=[dim for dim in _DIMS if dim in merged.dims])
-    columns = [f"{name} {suffix}" for name in published.data_vars for suffix in ("paper", "here")]
-    frame = frame[[*columns, *(name for name in frame if name not in columns)]]
-    return frame.dropna(subset=columns[::2], how="all").dropna(subset=columns[1::2], how="all")
+    order = [f"{name} {suffix}" for name in published.data_vars for suffix in ("paper", "here", "low", "high")]
+    frame = frame[[*(name for name in order if name in frame), *(name for name in frame if name not in order)]]
+    for suffix in ("paper", "here"):
+        frame = frame.dropna(subset=[f"{name} {suffix}" for name in published.data_vars], how="all")
+    return frame
 
 
 _Compute = Callable[[xr.Dataset, xr.Dataset], xr.Dataset]

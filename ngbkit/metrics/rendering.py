@@ -70,7 +70,8 @@ def to_html(frame: pd.DataFrame) -> str:
     )
     foot = f"<tfoot>{notes}</tfoot>" if notes else ""
     return (
-        '<table style="border-collapse: collapse; font-variant-numeric: tabular-nums; color: inherit;">'
+        '<table style="border-collapse: collapse; margin-bottom: 1em; '
+        'font-variant-numeric: tabular-nums; color: inherit;">'
         f"{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody>{foot}</table>"
     )
 

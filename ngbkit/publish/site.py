@@ -28,7 +28,13 @@ for (const figure of document.querySelectorAll("figure.ngb-figure")) {
   picture.before(alive);
   const spec = JSON.parse(figure.querySelector(".ngb-spec").textContent);
   window.vegaEmbed(alive, spec, { actions: false, renderer: "svg" }).then(
-    () => { picture.hidden = true; figure.classList.add("ngb-alive"); },
+    () => {
+      picture.hidden = true;
+      figure.classList.add("ngb-alive");
+      // One that is little wider than the page shrinks; one that is much wider scrolls, to stay readable.
+      const svg = alive.querySelector("svg");
+      if (svg.width.baseVal.value < 1.2 * figure.clientWidth) svg.style.maxWidth = "100%";
+    },
     (error) => { alive.remove(); console.error(figure.id, error); },
   );
 }
@@ -48,6 +54,10 @@ figure.ngb-figure figcaption th { padding-right: 1rem; font-weight: normal; text
 figure.ngb-figure figcaption td { font-family: monospace; overflow-wrap: anywhere; }
 figure.ngb-figure figcaption pre { padding: 0.6rem; background: var(--color-code-background); overflow-x: auto; }
 div.cell_output { overflow-x: auto; }
+details.admonition.hide { padding: 0; border: none; box-shadow: none; background: none; }
+details.admonition.hide summary p.admonition-title { padding: 0; background: none; font-weight: normal; }
+details.admonition.hide summary p.admonition-title { color: var(--color-foreground-muted); }
+details.admonition.hide summary p.admonition-title::before { display: none; }
 div.cell_output table { font-size: 85%; font-variant-numeric: tabular-nums; border: none; border-collapse: collapse; }
 div.cell_output :is(th, td) { padding: 0.15rem 0.6rem; border: none; text-align: right; vertical-align: top; }
 div.cell_output tr { border-bottom: 1px solid var(--color-background-border); }

@@ -1,5 +1,6 @@
 """Figures with one panel per network and one line per compiler: throughput, speed-up, ASE, BSR, depth, CPU use."""
 
+import pandas as pd
 import pytest
 import vl_convert
 from drawn import Spec, crashing, measured, network, sweep, unlike
@@ -214,3 +215,12 @@ def test_a_row_of_panels_fits_on_the_page_of_a_notebook():
     spec = Spec(figures.throughput(measured(*networks)))
 
     assert vl_convert.vegalite_to_scenegraph(spec.spec)["width"] < 1150
+
+
+def test_no_axis_of_negative_values_is_logarithmic():
+    """Positive ones that differ much are."""
+    values = pd.DataFrame({"value": [0.01, 8.0], "low": [-5.0, 8.0]})
+
+    assert lines.needs_log_axis(values, None)
+    assert not lines.needs_log_axis(values.assign(value=[-0.01, 8.0]), None)
+    assert not lines.needs_log_axis(pd.concat([values, values.assign(value=-5.0)]), None)

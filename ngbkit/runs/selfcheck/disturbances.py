@@ -164,15 +164,20 @@ def draw(effects: Iterable[Effect]) -> alt.FacetChart:
     encodings = {
         "y": alt.Y("disturbance:N", sort=None, title=None, axis=alt.Axis(labelLimit=320)),
         "yOffset": alt.YOffset("beside:N", sort=None),
-        "color": alt.Color("beside:N", sort=None, title="beside", scale=alt.Scale(range=list(_COLOURS))),
+        "color": alt.Color(
+            "beside:N",
+            sort=None,
+            title="beside",
+            scale=alt.Scale(range=list(_COLOURS)),
+            legend=alt.Legend(orient="top", symbolType="circle"),
+        ),
     }
     ratio = alt.X("ratio:Q", scale=scale, title="with the disturbance, over without it", axis=alt.Axis(tickCount=5))
-    shape = alt.Shape("beside:N", sort=None, title="beside")
     tooltip = ["disturbance:N", "beside:N", "number:N", "ratio:Q", "low:Q", "high:Q", "rounds:Q"]
     layers = alt.layer(
         alt.Chart().mark_rule(color="#BBBBBB").encode(x=alt.datum(1, scale=scale)),
         alt.Chart().mark_rule().encode(x=alt.X("low:Q", scale=scale), x2="high:Q", **encodings),
-        alt.Chart().mark_point(filled=True, size=60).encode(x=ratio, shape=shape, tooltip=tooltip, **encodings),
+        alt.Chart().mark_point(filled=True, size=60).encode(x=ratio, tooltip=tooltip, **encodings),
         data=marks.inline(frame),
         width=_WIDTH,
         height=alt.Step(_STEP, **{"for": "position"}),
