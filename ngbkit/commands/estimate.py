@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from ngbkit.commands import listing
 from ngbkit.commands.listing import Answer, Row
-from ngbkit.metrics.estimate import Estimate as Number
 from ngbkit.sweep.json_values import to_json_value
 
 if TYPE_CHECKING:
@@ -45,6 +44,8 @@ def format_time(seconds: float, low: float | None, high: float | None) -> str:
     >>> format_time(0.12863036474046108, 0.1, 0.16)
     '129 ± 30 ms'
     """
+    from ngbkit.metrics.estimate import Estimate as Number
+
     unit = next((unit for unit, size in _UNITS.items() if seconds >= size), "µs")
     lower, upper = (math.nan if end is None else end / _UNITS[unit] for end in (low, high))
     return f"{Number(seconds / _UNITS[unit], lower, upper)} {unit}"

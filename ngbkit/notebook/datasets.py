@@ -43,7 +43,7 @@ def to_html(data: Data) -> str:
     """Render a dataset as tables with its values above xarray's own display; of another dataset only the latter."""
     from ngbkit.metrics import tables
 
-    inner = _to_own_html(data)
+    inner = _to_xarray_html(data)
     if (frames := _build_tables(data)) is None:
         return inner
     body = "".join(map(tables.to_html, frames))
@@ -68,7 +68,7 @@ def _print(data: Data, printer: Any, _cycle: bool) -> None:
     printer.text(to_text(data))
 
 
-def _to_own_html(data: Data) -> str:
+def _to_xarray_html(data: Data) -> str:
     """Render xarray's own display; the attributes of ngbkit, which are pages of JSON, are folded in it."""
     import xarray as xr
 
