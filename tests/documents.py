@@ -14,7 +14,7 @@ Kind = Literal["toml", "shell", "cell", "python"]
 
 _FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _INDENTED = re.compile(r"(?<=\n\n)( {4}.*\n(?:\n* {4}.*\n)*)")
-_PROGRAMS = ("ngbkit", "make", "pip")
+_PROGRAMS = ("ngbkit", "make", "pip", "eval")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

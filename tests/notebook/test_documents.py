@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from importlib import metadata
 from pathlib import Path
@@ -87,6 +88,10 @@ def reader(folder: Path, shell: InteractiveShell, few: ngbkit.predictor.Examples
     def command(words: list[str]) -> None:
         if words[0] == "make":
             subprocess.run([*words[:1], "-n", *words[1:]], cwd=ROOT, capture_output=True, check=True)
+            return
+        if words[0] == "eval":
+            path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+            subprocess.run(["bash", "-ec", f'eval "{words[1]}"'], env={**os.environ, "PATH": path}, check=True)
             return
         if words[0] == "pip":
             _check_install(words)
