@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ngbkit.dataset.storage import check_target, write_whole
 from ngbkit.errors import UsageError
-from ngbkit.figures import pictures
+from ngbkit.figures import layout, pictures
 from ngbkit.figures.composition import build_spec
 
 if TYPE_CHECKING:
@@ -19,28 +19,58 @@ if TYPE_CHECKING:
 SUFFIXES = (".html", *pictures.KINDS)
 
 
-def save(chart: alt.TopLevelMixin, path: str | os.PathLike[str]) -> Path:
+def save(
+    chart: alt.TopLevelMixin,
+    path: str | os.PathLike[str],
+    *,
+    width: float | None = None,
+    dpi: float | None = None,
+) -> Path:
     """Write a chart in the format of the suffix of `path`, one of `SUFFIXES`; an existing file is replaced.
 
-    A page embeds its scripts, so that it opens without a network. A picture embeds its provenance.
+    A page embeds its scripts, so that it opens without a network. A picture embeds its provenance; that of a
+    composition (``alt.hconcat(a, b)``) embeds the provenance of its parts.
+
+    Parameters
+    ----------
+    chart
+        A figure of ngbkit, a composition, or any other chart of altair.
+    path
+        The file to write.
+    width
+        The width of the picture in millimetres, such as 88 for a column of a paper with two, and 180 for both. A
+        figure that is too wide has fewer panels a row, and its legend below. Default: as drawn, at 96 pixels an inch.
+    dpi
+        The pixels an inch of a PNG. Default: 300 with a `width`, otherwise 192.
 
     Raises
     ------
     UsageError
-        The suffix is invalid, or the file cannot be written.
+        The suffix is invalid, or the file cannot be written; `width` or `dpi` is out of range or does not apply to
+        the format; or the text would be too small to read at `width`.
     MissingDependencyError
         vl-convert, Pillow or pypdf is not installed.
     """
     target = check_target(path, overwrite=True)
     if target.suffix not in SUFFIXES:
         raise UsageError(f"invalid file name {target.name!r}; expected {', '.join(SUFFIXES)}. Change its suffix.")
-    write_whole(target, _render(build_spec(chart), target.suffix))
+    if width is not None and target.suffix not in pictures.KINDS:
+        raise UsageError(
+            f"a page fills its window: {target.name!r} takes no width. Save a {', '.join(pictures.KINDS)}."
+        )
+    if dpi is not None and target.suffix != ".png":
+        raise UsageError(f"only pixels have a density: {target.name!r} takes no dpi. Save a .png, or leave out dpi.")
+    spec = build_spec(chart)
+    if width is not None:
+        spec = layout.fit(spec, layout.check_width(width))
+    density = None if dpi is None else layout.check_dpi(dpi)
+    write_whole(target, _render(spec, target.suffix, width, density))
     return target
 
 
-def _render(spec: dict[str, Any], suffix: str) -> bytes:
+def _render(spec: dict[str, Any], suffix: str, width: float | None, dpi: float | None) -> bytes:
     if suffix in pictures.KINDS:
-        return pictures.render(spec, [suffix])[suffix]
+        return pictures.render(spec, [suffix], width=width, dpi=dpi)[suffix]
     return _render_page(spec, pictures.load_converter().javascript_bundle("window.vegaEmbed = vegaEmbed;")).encode()
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import math
+import re
 from collections.abc import Iterable, Mapping
 from html import escape
 from importlib import import_module
@@ -17,31 +19,50 @@ KINDS = (".svg", ".png", ".pdf")
 """The suffixes of the formats of a picture."""
 
 
-def render(spec: dict[str, Any], kinds: Iterable[str] = KINDS) -> dict[str, bytes]:
-    """Render a figure as the content of a file of each kind.
+PX_PER_INCH = 96
+"""The pixels of CSS, in which figures are drawn, an inch."""
+
+_MM_PER_INCH, _POINTS_PER_INCH = 25.4, 72
+_DPI, _DPI_OF_PAPER = 192.0, 300.0
+
+
+def render(
+    spec: dict[str, Any], kinds: Iterable[str] = KINDS, *, width: float | None = None, dpi: float | None = None
+) -> dict[str, bytes]:
+    """Render a figure as the content of a file of each kind, `width` millimetres wide.
 
     The provenance of the figure (`ngbkit.figures.provenance`) is embedded as JSON: in the element ``metadata`` of an
     SVG, the text ``ngbkit`` of a PNG, the metadata entry ``/ngbkit`` of a PDF.
     """
     converter = load_converter()
     svg = str(converter.vegalite_to_svg(spec))
+    density = dpi or (_DPI if width is None else _DPI_OF_PAPER)
+    scale, in_mm, in_points = 1.0, svg, svg
+    if width is not None:
+        size = measure(svg)
+        scale = width / _MM_PER_INCH * PX_PER_INCH / size[0]
+        in_mm = _resize(svg, size, width / size[0], "mm")
+        # vl-convert makes a pixel a point.
+        in_points = _resize(svg, size, scale * _POINTS_PER_INCH / PX_PER_INCH, "")
     provenance = spec.get("usermeta", {}).get(KEY)
     metadata = json.dumps(provenance) if provenance else ""
     files = {}
     for kind in kinds:
         if kind == ".svg":
-            files[kind] = _embed_in_svg(svg, metadata).encode()
+            files[kind] = _embed_in_svg(in_mm, metadata).encode()
         elif kind == ".png":
-            files[kind] = _embed_in_png(bytes(converter.svg_to_png(svg, scale=2)), metadata)
+            png = bytes(converter.svg_to_png(svg, scale=scale * density / PX_PER_INCH))
+            files[kind] = _embed_in_png(png, metadata, density)
         else:
-            files[kind] = _embed_in_pdf(bytes(converter.svg_to_pdf(svg)), metadata, get_title(spec))
+            files[kind] = _embed_in_pdf(bytes(converter.svg_to_pdf(in_points)), metadata, get_title(spec))
     return files
 
 
 def get_title(spec: Mapping[str, Any]) -> str:
     """The title of a figure, in one line."""
     title = spec.get("title") or ""
-    return title if isinstance(title, str) else str(title.get("text", ""))
+    text = title.get("text", "") if isinstance(title, Mapping) else title
+    return text if isinstance(text, str) else " ".join(text)
 
 
 def load_converter() -> Any:
@@ -56,12 +77,27 @@ def _import_library(module: str, package: str) -> Any:
         raise MissingDependencyError(package, "notebook") from error
 
 
+def measure(svg: str) -> tuple[float, float]:
+    """The width and the height of an SVG of vega, in pixels."""
+    sizes = (re.search(rf'<svg[^>]*?\s{name}="([\d.]+)"', svg) for name in ("width", "height"))
+    width, height = (float(size[1]) if size else math.nan for size in sizes)
+    return width, height
+
+
+def _resize(svg: str, size: tuple[float, float], scale: float, unit: str) -> str:
+    """Set the size of an SVG in a unit; its `viewBox` stays that of the drawing."""
+    for name, length in zip(("width", "height"), size, strict=True):
+        text = f'{name}="{length * scale:.3f}{unit}"'
+        svg = re.sub(rf'(<svg[^>]*?\s){name}="[\d.]+"', rf"\g<1>{text}", svg, count=1)
+    return svg
+
+
 def _embed_in_svg(svg: str, metadata: str) -> str:
     head, end, rest = svg.partition(">")
     return f"{head}{end}<metadata>{escape(metadata)}</metadata>{rest}" if metadata else svg
 
 
-def _embed_in_png(png: bytes, metadata: str) -> bytes:
+def _embed_in_png(png: bytes, metadata: str, dpi: float) -> bytes:
     images, text = _import_library("PIL.Image", "pillow"), _import_library("PIL.PngImagePlugin", "pillow").PngInfo()
     if metadata:
         text.add_itxt(KEY, metadata)
@@ -71,7 +107,7 @@ def _embed_in_png(png: bytes, metadata: str) -> bytes:
         opaque = images.alpha_composite(white, image.convert("RGBA")).convert("RGB")
     # A chart has few colours: with a palette it takes a third of the bytes and looks the same.
     palette = opaque.quantize(256, method=images.Quantize.MEDIANCUT, dither=images.Dither.NONE)
-    palette.save(target, "PNG", pnginfo=text, optimize=True)
+    palette.save(target, "PNG", pnginfo=text, optimize=True, dpi=(dpi, dpi))
     return target.getvalue()
 
 

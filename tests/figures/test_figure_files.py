@@ -6,12 +6,14 @@ from xml.etree import ElementTree
 
 import pypdf
 import pytest
+from drawn import measured, network
 from PIL import Image
 
 from ngbkit import figures
 from ngbkit.api import Sweep
 from ngbkit.dataset import synthetic
 from ngbkit.errors import UsageError
+from ngbkit.figures import layout, pictures
 from ngbkit.workloads.base import Workload
 
 
@@ -106,6 +108,55 @@ def test_a_figure_is_replaced_and_nothing_is_left_beside_it(chart, tmp_path):
     assert path == figures.save(chart, path)
     assert "older" != path.read_text()
     assert [path] == list(tmp_path.iterdir())
+
+
+@pytest.fixture(scope="module")
+def wide():
+    return figures.throughput(measured(*map(network, ("resnet18", "resnet50", "vit", "swin", "mobile"))))
+
+
+@pytest.mark.parametrize("width", [88, 180])
+def test_a_picture_is_as_wide_as_the_column_of_a_paper(wide, tmp_path, width):
+    """Of each format, in millimetres, with text of at least five points."""
+    svg, png, pdf = (figures.save(wide, tmp_path / f"figure{kind}", width=width) for kind in (".svg", ".png", ".pdf"))
+    root = ElementTree.fromstring(svg.read_text())
+    with Image.open(png) as image:
+        pixels, density = image.width, image.info["dpi"][0]
+
+    assert width == pytest.approx(float(root.get("width").removesuffix("mm")), rel=1e-3)
+    assert width == pytest.approx(pixels / density * 25.4, rel=0.01)
+    assert width == pytest.approx(float(pypdf.PdfReader(pdf).pages[0].mediabox.width) / 72 * 25.4, rel=0.01)
+    scale = width / 25.4 * 96 / float(root.get("viewBox").split()[2])
+    assert layout.LEAST_PT <= 11 * 0.75 * scale
+
+
+@pytest.mark.parametrize(("arguments", "pixels"), [({"dpi": 96}, 1), ({}, 2), ({"dpi": 600}, 6.25)])
+def test_a_png_has_its_density(chart, tmp_path, arguments, pixels):
+    """Pixels an inch, and as many in the file."""
+    width = pictures.measure(figures.save(chart, tmp_path / "figure.svg").read_text())[0]
+    with Image.open(figures.save(chart, tmp_path / "figure.png", **arguments)) as image:
+        assert pixels * width == pytest.approx(image.width, abs=2)
+        assert 96 * pixels == pytest.approx(image.info["dpi"][0], rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "arguments", "message"),
+    [
+        (".svg", {"width": 0}, r"invalid width=0; expected millimetres from 10 to 2000, such as 88"),
+        (".svg", {"width": "88mm"}, "invalid width='88mm'"),
+        (".svg", {"width": float("nan")}, "invalid width=nan"),
+        (".png", {"dpi": 1e9}, "invalid dpi=1000000000.0; expected pixels an inch from 36 to 2400"),
+        (".svg", {"dpi": 300}, "takes no dpi. Save a .png"),
+        (".html", {"width": 88}, "takes no width. Save a .svg, .png, .pdf"),
+        (".svg", {"width": 12}, r"would be [\d.]+ points high.*Use a width >= \d+ mm, or select fewer trials"),
+    ],
+)
+def test_sizes_that_do_not_work_are_refused(wide, tmp_path, suffix, arguments, message):
+    """The error says what is valid, and nothing is written."""
+    with pytest.raises(UsageError, match=message):
+        figures.save(wide, tmp_path / f"figure{suffix}", **arguments)
+
+    assert [] == list(tmp_path.iterdir())
 
 
 def test_an_unknown_suffix_is_refused(chart, tmp_path):
