@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ngbkit import runs
+from ngbkit import cli, runs
 from ngbkit.api import Sweep
 from ngbkit.commands import listing
 from ngbkit.dataset import synthetic
 from ngbkit.errors import JournalError
 from ngbkit.notebook.display import Snapshot
+from ngbkit.notebook.panels import live
 from ngbkit.runs.folders import build_metadata, load_metadata
 from ngbkit.runs.progress_display import describe, list_warnings
 from ngbkit.runs.run import Run
@@ -128,8 +129,10 @@ def test_a_damaged_journal_is_resumed_with_a_warning(state_dir: Path) -> None:
     assert 3 == len(run.statuses)
 
 
-def test_other_work_is_reported_of_a_run_that_is_opened_again(state_dir: Path) -> None:
-    """As it was found last: by its warnings, its line of progress, its table, and the list of runs."""
+def test_other_work_is_reported_of_a_run_that_is_opened_again(
+    state_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As it was found last: by its warnings, its line of progress, its table, its panel, and the list of runs."""
     folder = make_run(state_dir, "a")
     warning = "other work uses 100 % of all cores (stress): end it"
     conditions = {"other_busy_percent": 99.6, "busiest": ["stress"], "warnings": [warning]}
@@ -142,6 +145,9 @@ def test_other_work_is_reported_of_a_run_that_is_opened_again(state_dir: Path) -
     assert [f"cpu: {warning}"] == list_warnings(run)
     assert describe(run).endswith("; other work uses 100 % of all cores (stress)")
     assert "other work used 100 % of all cores (stress)" in repr(Snapshot(run, run.dataset(), 0.0))
+    assert "other work uses 100 % of all cores (stress)" in live._render_bars(run)
+    assert 0 == cli.main(["show", "a"])
+    assert "other work used 100 % of all cores (stress)" in capsys.readouterr().out
     assert {"cpu": 100} == row["other_work_percent"]
     assert "cpu 100" in listing.to_text([row], "")
 
