@@ -33,7 +33,7 @@ for (const figure of document.querySelectorAll("figure.ngb-figure")) {
       figure.classList.add("ngb-alive");
       // One that is little wider than the page shrinks; one that is much wider scrolls, to stay readable.
       const svg = alive.querySelector("svg");
-      if (svg.width.baseVal.value < 1.2 * figure.clientWidth) svg.style.maxWidth = "100%";
+      if (svg.width.baseVal.value < 1.25 * figure.clientWidth) svg.style.maxWidth = "100%";
     },
     (error) => { alive.remove(); console.error(figure.id, error); },
   );
@@ -55,7 +55,7 @@ figure.ngb-figure figcaption td { font-family: monospace; overflow-wrap: anywher
 figure.ngb-figure figcaption pre { padding: 0.6rem; background: var(--color-code-background); overflow-x: auto; }
 div.cell_output { overflow-x: auto; }
 details.admonition.hide { padding: 0; border: none; box-shadow: none; background: none; }
-details.admonition.hide summary p.admonition-title { padding: 0; background: none; font-weight: normal; }
+details.admonition.hide summary p.admonition-title { padding: 0 0 0 1.2rem; background: none; font-weight: normal; }
 details.admonition.hide summary p.admonition-title { color: var(--color-foreground-muted); }
 details.admonition.hide summary p.admonition-title::before { display: none; }
 div.cell_output table { font-size: 85%; font-variant-numeric: tabular-nums; border: none; border-collapse: collapse; }
