@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 import pkgutil
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ from ngbkit.api import Sweep
 from ngbkit.dataset import assembly as datasets
 from ngbkit.dataset import synthetic
 from ngbkit.dataset.storage import Data
-from ngbkit.figures import charts
+from ngbkit.figures import charts, theme
 from ngbkit.figures.comparison import compare
 from ngbkit.sweep.records import Failure
 from ngbkit.workloads.base import Workload
@@ -92,7 +93,15 @@ def draw_example(name: str) -> Any:
 
 
 def _measure_blocks() -> Data:
-    return measured(network("block", width=(8, 16), depth=(1, 2)))
+    """Blocks of two widths and depths, some of whose trials failed in each way."""
+    grid = sweep(network("block", width=(8, 16), depth=(1, 2)), compilers=("identity", "openvino", "tvm"))
+    statuses = itertools.cycle(theme.STATUS_SHAPES)
+    failures = [
+        Failure(trial_id=trial.id, status=next(statuses), stage="measure", error="for a reason")
+        for trial in grid.trials()
+        if trial.compiler == "tvm" and dict(trial.factors)["depth"] == 2
+    ]
+    return datasets.assemble(grid, [*synthetic.make_records(grid), *failures])
 
 
 class Spec:
@@ -123,7 +132,8 @@ class Spec:
     def texts(self) -> set[str]:
         """Every text of the rendered SVG."""
         root = ElementTree.fromstring(vl_convert.vegalite_to_svg(self.spec))
-        return {element.text or "" for element in root.iter("{http://www.w3.org/2000/svg}text")}
+        tags = [f"{{http://www.w3.org/2000/svg}}{name}" for name in ("text", "tspan")]  # a line of a text is a tspan
+        return {element.text or "" for tag in tags for element in root.iter(tag)}
 
     def items(self, mark: str) -> list[dict[str, Any]]:
         """Every mark of a kind as it is drawn (``"rule"``, ``"symbol"``), with its place in pixels of its panel."""

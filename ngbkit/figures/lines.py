@@ -27,7 +27,7 @@ LOG_FROM = 50
 DENSE = 2000
 """A figure of more trials has lines without marks, and bands as intervals."""
 
-PAGE_WIDTH = 1000
+PAGE_WIDTH = 970
 """The largest width of the panels of a figure, so that it fits with its legend on a page of a notebook, in pixels."""
 
 # A panel is narrower where its row would be wider than a page of a notebook.
@@ -90,7 +90,7 @@ def describe_omitted(panels: Sequence[str], kind: str = "panels") -> list[str]:
 
 HEADER = {"labelFontSize": 12, "labelFontWeight": "bold", "labelAnchor": "start", "labelPadding": 4}
 
-NO_HEADER = {"labelExpr": "''"}
+NO_HEADER = {"labelExpr": "''", "labelPadding": -26}
 """For panels with `marks.draw_titles`: Vega-Lite has a label for each panel of wrapped rows, even without a header."""
 
 

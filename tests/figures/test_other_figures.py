@@ -1,12 +1,13 @@
 """Figures of other kinds: heat maps, reversals, break-even, samples, rounds, statuses, rooflines."""
 
 import json
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 import vl_convert
 import xarray as xr
-from drawn import Spec, crashing, flipping, measured, network, roofed, sweep
+from drawn import Spec, crashing, draw_example, flipping, list_charts, measured, network, roofed, sweep
 
 from ngbkit import figures, metrics
 from ngbkit.dataset import synthetic
@@ -52,7 +53,7 @@ def test_pairs_that_change_places_are_drawn_with_both_ends():
     for row in spec.rows:
         throughput = data["throughput"].sel(workload=row["network"], compiler=row["column"], batch_size=1, device="cpu")
         assert float(throughput) == pytest.approx(row["value"], rel=1e-4)
-    assert {"a", "b", "a / b, batch 1, 100% sure"} <= spec.texts()
+    assert {"a", "b", "a / b", "batch 1, 100% sure"} <= spec.texts()
 
 
 def test_no_reversal_is_an_empty_panel_that_says_so():
@@ -177,7 +178,7 @@ def test_the_status_of_every_trial_is_in_a_cell():
 
 def test_a_status_is_read_on_its_colour():
     """Text is black on light colours and white on dark ones."""
-    assert ["#1B1B1B", "#FFFFFF", "#1B1B1B"] == [
+    assert [theme.BLACK, theme.WHITE, theme.BLACK] == [
         theme.choose_ink(colour) for colour in ("#FFFFFF", "#332288", "#E69F00")
     ]
     assert set(theme.STATUS_WORDS) == set(theme.STATUS_COLOURS)
@@ -310,3 +311,74 @@ def test_ticks_of_the_roofline_have_labels_of_their_own():
 
     assert len(labels) > 1
     assert len(labels) == len(set(labels))
+
+
+def test_a_heatmap_of_a_tree_has_no_empty_rows():
+    """Each network has rows of its own widths alone."""
+    tree = xr.DataTree.from_dict(
+        {
+            "/a": measured(network("narrow", width=(8, 16)), compilers=["identity"]),
+            "/b": measured(network("wide", width=(64, 96, 128)), compilers=["identity"]),
+        }
+    )
+    spec = Spec(figures.heatmap(tree))
+
+    heights = [item["height"] for item in spec.items("group") if item.get("height") and item.get("width") == 88]
+    assert [2, 3] == [round(height / 22) for height in heights]
+
+
+def test_a_failed_cell_is_not_an_efficiency_of_zero():
+    """It has no colour of the scale, whose lower end is nearly black."""
+    spec = Spec(figures.heatmap(crashing(sweep(network("block", width=(8, 16))), "openvino", 4)))
+    root = ElementTree.fromstring(vl_convert.vegalite_to_svg(spec.spec))
+    cells = [
+        path.get("fill") for path in root.iter("{http://www.w3.org/2000/svg}path") if path.get("stroke") == "white"
+    ]
+
+    assert sum(row["value"] is not None for row in spec.rows) == len([fill for fill in cells if fill != "#DDDDDD"])
+
+
+def test_rounds_of_merged_runs_are_counted_from_zero():
+    """A merged dataset numbers the rounds of each run from another million."""
+    data = measured(batch_sizes=[1])
+    rounds = [Spec(figures.traces(part)).rows for part in (data, data.assign(round=data["round"] + 1_000_000))]
+
+    assert rounds[0] == rounds[1]
+    assert 0 == min(row["round"] for row in rounds[1])
+
+
+@pytest.mark.parametrize("draw", [figures.throughput, figures.traces])
+def test_the_titles_of_a_row_of_panels_stand_on_one_line(draw):
+    """Whatever the axes, whose highest labels are at different heights."""
+    spec = Spec(draw(measured(*map(network, "abc"), batch_sizes=[1])))
+    titles = {item["text"]: item for item in spec.items("text") if item.get("fontWeight") == "bold"}
+
+    assert {"a", "b", "c"} <= set(titles)
+    assert 1 == len({titles[name]["y"] for name in "abc"})
+
+
+@pytest.mark.parametrize("name", list_charts())
+def test_every_figure_fits_on_the_page_of_a_notebook(name):
+    """Nothing is cut off in a window of 1,400 pixels, whatever the number of networks, compilers and batch sizes."""
+    names = ["deit3_medium_patch16_224", "swin_s3_small_224", "efficientnet_b3", "resnet50", "convnext_base", "f"]
+    compilers = ["identity", "torchscript", "onnxruntime", "openvino", "tvm"]
+    factors = {"width": (8, 16)} if name == "heatmap" else {"depth": (1, 2)} if name == "depth" else {}
+    batch_sizes = [1] if name == "latency" else [1, 2, 4, 8, 16, 32]
+    data = measured(*(network(label, **factors) for label in names), compilers=compilers, batch_sizes=batch_sizes)
+    chart = draw_example(name) if name in ("roofline", "changes") else getattr(figures, name)(data)
+
+    assert vl_convert.vegalite_to_scenegraph(chart.to_dict())["width"] < 1150
+
+
+def test_a_legend_of_many_networks_is_below_its_panels():
+    """In columns, instead of higher than the figure."""
+    few, many = (
+        figures.throughput(
+            measured(*(network(f"{'abcd'[number % 4] * 3}{number}") for number in range(count))), by="compiler"
+        )
+        for count in (4, 20)
+    )
+    heights = [vl_convert.vegalite_to_scenegraph(chart.to_dict())["height"] for chart in (few, many)]
+
+    assert "bottom" not in json.dumps(few.to_dict()["spec"]["layer"][0]["encoding"]["color"])
+    assert heights[1] < heights[0] + 140

@@ -29,7 +29,9 @@ def drawn(data: datasets.Data) -> dict:
 
 
 def titles(spec: dict) -> list[str]:
-    return [row["title"]["text"] for row in spec["concat"]]
+    """The title of each row, the last layer of its first panel."""
+    layers = [panels(spec, row)[0]["layer"][-1] for row in range(len(spec["concat"]))]
+    return [read(spec["datasets"][layer["data"]["name"]])[0]["network"] for layer in layers]
 
 
 def panels(spec: dict, row: int = 0) -> list[dict]:
@@ -39,6 +41,7 @@ def panels(spec: dict, row: int = 0) -> list[dict]:
 def rows(spec: dict, layer: int) -> list[dict]:
     """The data of a layer of the first panel; altair hoists data that layers share."""
     panel = panels(spec)[0]
+    panel = {**panel, "layer": panel["layer"][:-1]}  # without its title
     owner = next(part for part in (panel["layer"][layer], panel, spec["concat"][0], spec) if "data" in part)
     return read(spec["datasets"][owner["data"]["name"]])
 
@@ -84,7 +87,7 @@ def crashed() -> datasets.Data:
 def test_a_failed_trial_is_marked(crashed):
     """A failure is a mark at its batch size inside the panel, whose shape is in the legend, and breaks its line."""
     spec = drawn(crashed)
-    failed = panels(spec)[0]["layer"][-1]
+    failed = panels(spec)[0]["layer"][-2]
 
     (mark,) = rows(spec, -1)
     assert ("openvino", 4, "crashed", "signal 11") == tuple(
@@ -110,7 +113,7 @@ def test_failures_of_one_batch_size_do_not_cover_each_other():
 def test_one_batch_size_is_bars():
     """A single batch size has no lines: compilers are bars, and failures are texts."""
     spec = drawn(synthetic.make_dataset(sweep(batch_sizes=[8]), failures=1.0))
-    layers = panels(spec)[0]["layer"]
+    layers = panels(spec)[0]["layer"][:-1]
 
     assert ["bar", "rule", "text", "text"] == [layer["mark"]["type"] for layer in layers]
     assert {row["why"] for row in rows(spec, -1)} <= set(theme.STATUS_SHAPES)

@@ -1,7 +1,9 @@
 """Colours and dashes of compilers."""
 
+import altair as alt
 import pytest
 import vl_convert
+from contrast import LEAST, PAGES, measure_contrasts
 from drawn import draw_example, list_charts
 
 from ngbkit import registry
@@ -54,3 +56,26 @@ def test_a_figure_looks_the_same_in_a_dark_notebook(name):
     light, dark = (vl_convert.vegalite_to_png(spec, theme=theme) for theme in (None, "dark"))
 
     assert light == dark
+
+
+@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("name", list_charts())
+def test_every_text_is_readable(name, page):
+    """Each has the contrast of WCAG 2 with what is behind it, on the pages of both themes."""
+    texts = measure_contrasts(draw_example(name).to_dict(), page)
+
+    assert len(texts) > 5
+    assert [] == [text for text in texts if text.contrast < LEAST]
+
+
+def test_a_text_that_is_not_readable_is_found():
+    """A black title on a dark page, and on either page a text on a cell of about its own colour."""
+    cell = alt.Chart(alt.InlineData(values=[{"word": "grey"}]), width=60, height=60)
+    chart = cell.mark_rect(color="#777777") + cell.mark_text(color="#888888").encode(text="word:N")
+    title = alt.TitleParams("title", color="black")
+    spec = chart.properties(title=title).configure(background="transparent").to_dict()
+
+    unreadable = {
+        page: {text.text for text in measure_contrasts(spec, page) if text.contrast < LEAST} for page in PAGES
+    }
+    assert {"light": {"grey"}, "dark": {"grey", "title"}} == unreadable

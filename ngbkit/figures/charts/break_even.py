@@ -83,7 +83,7 @@ def break_even(data: Data, *, cache: Cache = "cold", ci: float | None = 0.95, **
     layers = [
         diagonal.mark_line(color="#BBBBBB", strokeWidth=1),
         diagonal.transform_filter("datum.last")
-        .mark_text(align="right", baseline="bottom", dx=-4, dy=-2, fontSize=10, color="#888888")
+        .mark_text(align="right", baseline="bottom", dx=-4, dy=-2, fontSize=10, color="#666666")
         .encode(text="label:N"),
         interval.encode(alt.Y("low:Q", title=y_title, axis=y_axis, scale=scale), alt.Y2("high:Q")),
         *(points.encode(y, tooltip=tooltip) for points in marks.draw_points(benefit, trials, size=60, opacity=0.9)),

@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     import altair as alt
 
 # A cell is narrower where its row of panels would be wider than a page of a notebook.
-_CELL, _LEAST_CELL, _LINE, _GAP = 44, 34, 22, 60
+_CELL, _LEAST_CELL, _LINE, _GAP, _LETTER = 44, 34, 22, 60, 7
 # The legend of a scale is narrower than that of names.
 _ROW_WIDTH = lines.PAGE_WIDTH + 60
+_MISSING = "#DDDDDD"
 _DARK_BELOW = 0.43
 """The share of the colour range below which white text has more contrast than black: the luminance of viridis."""
 
@@ -57,7 +58,6 @@ def heatmap(data: Data, *, factor: str = "width", ci: float | None = 0.95, **sel
     cells = cells[["panel", factor, *(name for name, _ in _COLUMNS), "mark"]]
     scale = alt.Scale(scheme="viridis", domain=[0, most])
     colour = alt.Color("value:Q", title="ASE", scale=scale, legend=alt.Legend(gradientLength=140))
-    fill = alt.condition("isValid(datum.value)", colour, alt.value("#DDDDDD"))
     base = alt.Chart().encode(
         alt.X("batch_size:O", title="batch size", axis=alt.Axis(labelAngle=0)),
         alt.Y(f"{factor}:O", title=factor, sort="descending"),
@@ -66,18 +66,21 @@ def heatmap(data: Data, *, factor: str = "width", ci: float | None = 0.95, **sel
     light = f"isValid(datum.value) && datum.value < {_DARK_BELOW * most}"
     ink = alt.condition(light, alt.value(theme.WHITE), alt.value(theme.BLACK))
     layers = [
-        base.mark_rect(stroke="white", strokeWidth=1, invalid=None).encode(color=fill),
+        base.mark_rect(stroke="white", strokeWidth=1, color=_MISSING),
+        base.transform_filter("isValid(datum.value)").mark_rect(stroke="white", strokeWidth=1).encode(colour),
         base.mark_text(fontSize=11).encode(text="mark:N", color=ink),
     ]
-    columns, width = _fit_panels(frame["compiler"].nunique(), frame["batch_size"].nunique())
-    layers.append(marks.draw_titles("panel", width * frame["batch_size"].nunique() + _GAP - 10))
+    sizes, longest = frame["batch_size"].nunique(), max(map(len, panels))
+    columns, width = _fit_panels(frame["compiler"].nunique(), sizes)
+    gap = max(_GAP, min(_LETTER * longest, _ROW_WIDTH // columns) - width * sizes)
+    layers.append(marks.draw_titles("panel", width * sizes + gap - 10))
     chart: alt.FacetChart = alt.layer(
         *layers, data=marks.inline(cells), width=alt.Step(width), height=alt.Step(_LINE)
     ).facet(
         facet=alt.Facet("panel:N", title=None, sort=panels[: lines.PANELS], header=lines.NO_HEADER),
         columns=columns,
         bounds="flush",
-        spacing={"row": 74, "column": _GAP},
+        spacing={"row": 74, "column": gap},
     )
     # The networks of a tree have widths and batch sizes of their own, and a common axis empty cells.
     chart = chart.resolve_scale(x="independent", y="independent").resolve_axis(x="independent", y="independent")

@@ -70,11 +70,13 @@ def latency(data: Data, **select: Any) -> alt.FacetChart:
             x=alt.value(6), color=alt.value(marks.REASON_COLOUR), text="status:N", tooltip=["status:N", "error:N"]
         ),
     ]
-    facet = alt.Facet("panel:N", title=None, sort=panels, header=lines.HEADER)
+    layers.append(marks.draw_titles("panel", _WIDTH))
+    facet = alt.Facet("panel:N", title=None, sort=panels, header=lines.NO_HEADER)
     points = _concat_points(timed, quantiles)
     chart = alt.layer(*layers, data=marks.inline(points), width=_WIDTH, height=alt.Step(_LINE))
-    grid: alt.FacetChart = chart.facet(facet=facet, columns=min(3, len(panels))).resolve_scale(x="independent")
-    grid = grid.resolve_axis(x="independent")
+    spacing = {"row": 74, "column": 30}
+    grid: alt.FacetChart = chart.facet(facet=facet, columns=min(3, len(panels)), bounds="flush", spacing=spacing)
+    grid = grid.resolve_scale(x="independent").resolve_axis(x="independent")
     remarks.append("strokes: samples; bars: the middle half of them, and nine tenths where thin; dots: medians")
     return lines.finish(grid, captions.build_title("Latency of every sample (ms)", data, trials, remarks))
 

@@ -96,7 +96,8 @@ def _draw_row(look: _Look, frame: pd.DataFrame) -> alt.HConcatChart:
     first, *others = (draw(look, frame, figure) for figure in look.figures)
     title = marks.draw_titles("network", look.width * len(look.figures))
     title.data = marks.inline(frame[["network"]].head(1))
-    return alt.hconcat(alt.layer(first, title), *others, spacing=24)
+    first.layer = [*first.layer, title]
+    return alt.hconcat(first, *others, spacing=24)
 
 
 def _draw_lines(look: _Look, frame: pd.DataFrame, figure: str) -> alt.LayerChart:

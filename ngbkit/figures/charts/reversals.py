@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 PAIRS = 9
 """The largest number of pairs of a figure."""
 
-_COLOURS = ("#0072B2", "#D55E00")
+_COLOURS = ("#0072B2", "#B84E00")  # dark enough for text
 _WIDTH, _HEIGHT, _LABEL_WIDTH, _AXIS = 150, 130, 150, 30
 
 
