@@ -35,7 +35,7 @@ def test_nothing_of_the_form_is_cut(open_notebook: Open) -> None:
     notebook = show_panel(open_notebook)
     notebook.page.set_viewport_size({"width": 1400, "height": 1000})
     expect(notebook.page.get_by_placeholder("search: resnet")).to_be_visible()
-    cut = notebook.page.locator("input[placeholder]").evaluate_all(_LIST_CUT)
+    cut = notebook.page.locator(".jp-OutputArea input[placeholder]").evaluate_all(_LIST_CUT)
     notebook.screenshot("sweep-form")
 
     assert [] == cut
