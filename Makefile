@@ -17,7 +17,7 @@ COMPILE := $(BIN)/uv pip compile pyproject.toml --no-annotate --no-header --quie
 # A thousand processes import the same modules: let the first write their byte code.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: environment demo test check lint lab site bench efficiency screens recordings durations pages pins clean
+.PHONY: environment demo test check lint lab site bench efficiency screens gallery recordings durations pages pins clean
 
 environment: $(READY) ## set up .venv for the other targets
 
@@ -49,6 +49,9 @@ efficiency: $(READY) ## measure the share of timed calls in a sweep, and what --
 
 screens: $(READY) ## take the README's pictures of the panels; on a quiet machine, with chromium
 	$(BIN)/python tests/screens.py $(ARGS)
+
+gallery: $(READY) ## take screenshots of every figure in results/gallery, light and dark; with chromium
+	$(BIN)/python tests/gallery.py $(ARGS)
 
 recordings: $(READY) ## measure the sweeps of notebooks and documents that have no recording; on a quiet machine
 	$(BIN)/ngbkit publish notebooks -o site --missing

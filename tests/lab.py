@@ -20,6 +20,7 @@ from requirements import BROWSER, require_program
 
 # The folder of screenshots, to inspect after the tests; git ignores it.
 SCREENS = Path(__file__).parents[1] / "results" / "screens"
+THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
 _SWITCHES = ("--no-sandbox", "--disable-gpu", "--disable-background-networking")
 _IDLE = "window.ngbkitIdle = () => { const widget = window.jupyterapp.shell.currentWidget; \
 const session = widget && widget.sessionContext && widget.sessionContext.session; \
@@ -44,13 +45,14 @@ def limit_ms() -> float:
 
 
 @contextlib.contextmanager
-def serve(home: Path, state_dir: Path) -> Iterator[str]:
+def serve(home: Path, state_dir: Path, theme: str = "light") -> Iterator[str]:
     """Run a JupyterLab server on loopback whose files are all in `home`; its address, with a token."""
     token = secrets.token_hex(16)
     settings = home / "settings" / "@jupyterlab" / "apputils-extension"
     settings.mkdir(parents=True)
     # A question about news would cover the page.
     (settings / "notification.jupyterlab-settings").write_text(json.dumps({"fetchNews": "false"}))
+    (settings / "themes.jupyterlab-settings").write_text(json.dumps({"theme": THEMES[theme]}))
     (home / "work").mkdir()
     folders = {
         "JUPYTERLAB_SETTINGS_DIR": home / "settings",
