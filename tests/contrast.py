@@ -63,8 +63,8 @@ def _measure(element: ElementTree.Element, matrix: Matrix, pixels: np.ndarray) -
     behind = colours.most_common(1)[0][0]
     colour = element.get("fill", "#000000")
     opacity = float(element.get("fill-opacity", 1)) * float(element.get("opacity", 1))
-    seen = [opacity * ink + (1 - opacity) * ground for ink, ground in zip(_parse(colour), behind, strict=True)]
-    levels = sorted((_compute_luminance(seen), _compute_luminance(behind)))
+    blend = [opacity * ink + (1 - opacity) * ground for ink, ground in zip(_parse(colour), behind, strict=True)]
+    levels = sorted((_compute_luminance(blend), _compute_luminance(behind)))
     return Text(text=text, colour=colour, behind=behind, contrast=(levels[1] + 0.05) / (levels[0] + 0.05))
 
 

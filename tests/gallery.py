@@ -14,7 +14,7 @@ from lab import THEMES, Notebook, launch_browser, serve
 
 ROOT = Path(__file__).parents[1]
 OUT = ROOT / "results" / "gallery"
-_CHART = ".vega-embed svg.marks"
+_CHART = ".vega-embed .marks"  # a canvas
 
 
 def main() -> None:

@@ -59,7 +59,7 @@ def _read_first_cell() -> str:
 
 def _take_notebook(notebook: Notebook) -> None:
     cell = notebook.cell(0)
-    cell.locator(_CHART).wait_for(timeout=_MEASURING_MS)
+    cell.locator(".vega-embed .marks").wait_for(timeout=_MEASURING_MS)
     notebook.page.wait_for_timeout(1000)
 
 

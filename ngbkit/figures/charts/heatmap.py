@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import altair as alt
 
 # A cell is narrower where its row of panels would be wider than a page of a notebook.
-_CELL, _LEAST_CELL, _LINE, _GAP, _LETTER = 44, 34, 22, 60, 7
+_CELL, _LEAST_CELL, _LINE, _GAP, _LETTER = 44, 34, 22, 60, 8
 # The legend of a scale is narrower than that of names.
 _ROW_WIDTH = lines.PAGE_WIDTH + 60
 _MISSING = "#DDDDDD"
