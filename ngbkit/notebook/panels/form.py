@@ -109,9 +109,10 @@ class Form(widgets.VBox):  # type: ignore[misc, unused-ignore]
 
     def _on_add(self, _: Any) -> None:
         word = self.search.value.strip()
+        # First: who sees the tag may type the next name, which this would clear.
+        self.search.value = ""
         if word and word not in self.networks.value:
             self.networks.value = [*self.networks.value, word]
-        self.search.value = ""
 
     def _probe(self) -> None:
         self.show_compilers(listing.list_compilers())
