@@ -85,7 +85,7 @@ def test_a_run_is_displayed_as_the_value_of_a_cell(
 
 def test_the_table_begins_with_speedups() -> None:
     """With their intervals, in a page and in a terminal; throughput follows."""
-    progress = Progress(done=4, total=4, statuses={"ok": 4}, text="", remaining_s=None)
+    progress = Progress(done=4, total=4, statuses={"ok": 4}, share=1.0, text="", remaining_s=None)
     run: Any = SimpleNamespace(id="1", state="finished", ended=True, progress=progress, failures=list, warnings={})
     snapshot = display.Snapshot(run, measured(), 1.0)
     for text in (snapshot._repr_html_(), repr(snapshot)):

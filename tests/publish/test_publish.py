@@ -32,6 +32,7 @@ from ngbkit.dataset.dataset_hash import hash_dataset
 from ngbkit.errors import UsageError
 from ngbkit.publish import ExecutionError, publish, verify
 from ngbkit.publish.archive import build_crate
+from ngbkit.publish.citation import Citation
 from ngbkit.publish.execute import NOTE
 from ngbkit.publish.manifest import Manifest
 from ngbkit.publish.pages import render_figure
@@ -268,7 +269,8 @@ def test_a_composition_is_based_on_the_data_of_its_parts(site: Path) -> None:
     both = replace(figure, provenance={"parts": [figure.provenance, lost]})
     changed = replace(manifest, figures=(both,))
     files = [site / "_static" / "figures" / f"{figure.id}.svg"]
-    (entity,) = (entity for entity in build_crate(site, changed, files)["@graph"] if "isBasedOn" in entity)
+    graph = build_crate(site, changed, Citation(), files).metadata.generate()["@graph"]
+    (entity,) = (entity for entity in graph if "isBasedOn" in entity)
     page = render_figure(both, json.loads(files[0].with_suffix(".json").read_text()), "code")
 
     for part in both.provenance["parts"]:
