@@ -27,7 +27,7 @@ LOG_FROM = 50
 DENSE = 2000
 """A figure of more trials has lines without marks, and bands as intervals."""
 
-PAGE_WIDTH = 970
+PAGE_WIDTH = 790
 """The largest width of the panels of a figure, so that it fits with its legend on a page of a notebook, in pixels."""
 
 # A panel is narrower where its row would be wider than a page of a notebook.

@@ -214,7 +214,7 @@ def test_a_row_of_panels_fits_on_the_page_of_a_notebook():
     networks = [network(name * 3) for name in "abcde"]
     spec = Spec(figures.throughput(measured(*networks)))
 
-    assert vl_convert.vegalite_to_scenegraph(spec.spec)["width"] < 1150
+    assert vl_convert.vegalite_to_scenegraph(spec.spec)["width"] < 1000
 
 
 def test_no_axis_of_negative_values_is_logarithmic():

@@ -296,7 +296,7 @@ def test_three_columns_of_rounds_fit_on_the_page_of_a_notebook():
     """Nothing is cut off in a window of 1,400 pixels."""
     spec = Spec(figures.traces(measured(*map(network, "abc"), batch_sizes=[1])))
 
-    assert vl_convert.vegalite_to_scenegraph(spec.spec)["width"] < 1150
+    assert vl_convert.vegalite_to_scenegraph(spec.spec)["width"] < 1000
 
 
 def test_ticks_of_the_roofline_have_labels_of_their_own():

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     import altair as alt
     import pandas as pd
 
-_WIDTH, _HEIGHT, _GAP = 260, 150, 74
+_COLUMNS, _HEIGHT, _GAP = 3, 150, 74
+_WIDTH = lines.PAGE_WIDTH // _COLUMNS - _GAP
 
 
 @provenance.traced
@@ -56,7 +57,7 @@ def traces(data: Data, **select: Any) -> alt.FacetChart:
     facet = alt.Facet("panel:N", title=None, sort=panels, header=lines.NO_HEADER)
     chart = alt.layer(*layers, data=marks.inline(frame), width=_WIDTH, height=_HEIGHT)
     grid: alt.FacetChart = chart.facet(
-        facet=facet, columns=min(3, len(panels)), bounds="flush", spacing={"row": 74, "column": _GAP}
+        facet=facet, columns=min(_COLUMNS, len(panels)), bounds="flush", spacing={"row": 74, "column": _GAP}
     )
     grid = grid.resolve_scale(y="independent", x="independent").resolve_axis(x="independent")
     if frame["disturbed"].any():
