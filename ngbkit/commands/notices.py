@@ -33,11 +33,7 @@ def _warn_of_missing_compilers(sweep: Grid) -> Iterator[str]:
     from ngbkit.cluster import devices
 
     configured = devices.load()
-    local = [
-        label
-        for label in sweep.devices
-        if label in configured and configured[label].launch == "local" and configured[label].python is None
-    ]
+    local = [label for label in sweep.devices if label in configured and configured[label].shares_packages]
     for name in dict.fromkeys(Choice.parse(label).compiler for label in sweep.compilers):
         compiler: Compiler = registry.load(registry.COMPILERS, name)
         if local and (missing := compiler.missing()):

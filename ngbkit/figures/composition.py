@@ -1,4 +1,4 @@
-"""Charts that compose: `alt.hconcat`, `alt.vconcat` and `alt.layer` accept them, and look and provenance survive.
+"""Charts that compose: `alt.hconcat`, `alt.vconcat` and `alt.concat` accept them, and look and provenance survive.
 
 Vega-Lite allows one `config` and one `usermeta`, at the top. A figure therefore adds them when it is written as a
 whole, and not when it is a part of another chart; `build_spec` collects those of the parts.

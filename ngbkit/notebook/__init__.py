@@ -20,21 +20,19 @@ if TYPE_CHECKING:
 
 def load(shell: InteractiveShell) -> None:
     """Register the magics, their completion and all displays with a shell."""
-    from ngbkit.notebook import charts, completion, datasets, display, magics, objects
+    from ngbkit.notebook import charts, completion, display, magics, objects
 
     magics.register(shell)
     completion.register(shell)
     display.register(shell)
     charts.register(shell)
     objects.register(shell)
-    datasets.register(shell)
 
 
 def unload(shell: InteractiveShell) -> None:
     """Remove from a shell all that `load` registered."""
-    from ngbkit.notebook import charts, completion, datasets, display, magics, objects
+    from ngbkit.notebook import charts, completion, display, magics, objects
 
-    datasets.unregister(shell)
     objects.unregister(shell)
     charts.unregister(shell)
     display.unregister(shell)

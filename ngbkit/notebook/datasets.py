@@ -4,39 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ngbkit.commands.reporting import choose_figures
 
 if TYPE_CHECKING:
     import pandas as pd
-    from IPython.core.interactiveshell import InteractiveShell
 
     from ngbkit.dataset.storage import Data
 
-# By name: registering the displays does not import xarray.
-_TYPES = (("xarray.core.dataset", "Dataset"), ("xarray.core.datatree", "DataTree"))
 # Every dataset that ngbkit assembles or merges has this attribute, and so have selections from it.
 _ATTRIBUTE = "ngbkit_version"
 # Intervals of more trials take seconds, which a display must not.
 _MOST_TRIALS = 1000
 _MOST_ROWS = 40
-
-
-def register(shell: InteractiveShell) -> None:
-    """Register the displays with a shell; a dataset that is not ngbkit's keeps xarray's own."""
-    formatters: Any = shell.display_formatter.formatters  # type: ignore[union-attr]
-    for module, name in _TYPES:
-        formatters["text/html"].for_type_by_name(module, name, to_html)
-        formatters["text/plain"].for_type_by_name(module, name, _print)
-
-
-def unregister(shell: InteractiveShell) -> None:
-    """Restore xarray's own displays."""
-    formatters: Any = shell.display_formatter.formatters  # type: ignore[union-attr]
-    for module, name in _TYPES:
-        for kind in ("text/html", "text/plain"):
-            formatters[kind].pop(f"{module}.{name}", None)
 
 
 def to_html(data: Data) -> str:
@@ -62,10 +43,6 @@ def to_text(data: Data) -> str:
     return "\n".join(
         [*map(tables.to_text, frames), " · ".join(_describe(data)), f"{_summarize(data)}; print() shows all of it"]
     )
-
-
-def _print(data: Data, printer: Any, _cycle: bool) -> None:
-    printer.text(to_text(data))
 
 
 def _to_xarray_html(data: Data) -> str:

@@ -1,4 +1,4 @@
-"""Displays a sweep and the metrics of a dataset as sheets, and an estimate, in text and in HTML."""
+"""Displays sweeps, estimates, datasets and their metrics in a notebook, in text and in HTML."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ngbkit.commands import estimate, listing
+from ngbkit.notebook import datasets
 from ngbkit.sweep import parsing
 from ngbkit.sweep.option import format_options
 
@@ -22,7 +23,7 @@ Renderers = tuple[Callable[[Any], str], Callable[[Any], str]]
 
 
 def register(shell: InteractiveShell) -> None:
-    """Register the displays with a shell."""
+    """Register the displays with a shell; a dataset that is not ngbkit's keeps xarray's own."""
     formatters: Any = shell.display_formatter.formatters  # type: ignore[union-attr]
     for (module, name), (to_text, to_html) in _DISPLAYS.items():
         formatters["text/html"].for_type_by_name(module, name, to_html)
@@ -90,4 +91,6 @@ _DISPLAYS: dict[tuple[str, str], Renderers] = {
     ("ngbkit.api", "Sweep"): _to_sheet(describe_sweep),
     ("ngbkit.figures.accessor", "Metrics"): _to_sheet(describe_metrics),
     ("ngbkit.predictor.forecast.estimate", "Estimate"): (estimate.to_text, estimate.to_html),
+    ("xarray.core.dataset", "Dataset"): (datasets.to_text, datasets.to_html),
+    ("xarray.core.datatree", "DataTree"): (datasets.to_text, datasets.to_html),
 }

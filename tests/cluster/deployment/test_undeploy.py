@@ -103,6 +103,18 @@ def test_discard_removes_records(device: Device, far: Path) -> None:
     assert not far.exists()
 
 
+def test_a_journal_with_damaged_names_is_unreadable_too(device: Device, far: Path) -> None:
+    """SQLite's message quotes what is no text."""
+    journal = far / "devices" / "far" / f"{RUN}.sqlite"
+    record(journal, "a")
+    content = journal.read_bytes()
+    journal.write_bytes(content.replace(b"CREATE TABLE results", b"CREATE T\xceBLE r\xcesults"))
+    with pytest.raises(UsageError, match=r"cannot read the journal .*\.sqlite"):
+        undeploy(device)
+
+    assert content != journal.read_bytes()
+
+
 def test_a_run_under_way_is_not_disturbed(device: Device, far: Path) -> None:
     """The holder of its journal measures, even an engine that ngbkit has not started."""
     with (
