@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -34,6 +35,8 @@ class Interleaving:
     finish: Callable[[Sequence[Worker]], None]
     # Receives the number of completed rounds, that of expected ones, and the share of turns that were disturbed.
     report: Callable[[int, int, float], None]
+    # The samples of each compiler in each round, before any round is repeated.
+    planned: list[int] = field(default_factory=list, init=False)
 
     def run(self, workers: Sequence[Worker]) -> None:
         """Time the workers against each other, round by round, and finish each."""
@@ -47,17 +50,15 @@ class Interleaving:
         fastest = min(worker.settled_call_s for worker in timed)
         precision = self.sweep.precision
         rule = None if precision is None else StoppingRule(precision=precision, min_rounds=self.sweep.min_rounds)
-        repeats, least = self.sweep.repeats, self.sweep.min_rounds
-        plan = None if repeats is None else rounds.plan_turns(repeats, fastest, least)
         factor = get_patience() if self.sweep.patience is None else self.sweep.patience
         patience = Patience(factor=factor, planned_s=0.0)
         start, last_report = time.monotonic(), 0.0
-        for number, samples in enumerate(self._yield_turns(plan, fastest, active, patience)):
+        for number, samples in enumerate(self._yield_turns(fastest, active, patience)):
             if self._is_over(number, start):
                 break
             if time.monotonic() - last_report > _REPORT_PERIOD_S:
                 last_report = time.monotonic()
-                expected = len(plan) if plan is not None else rule.expected if rule is not None else 0
+                expected = rule.expected if rule is not None else self._expect_rounds()
                 disturbed = sum(worker.disturbed_share for worker in active) / len(active)
                 self.report(number, max(number + 1, expected), disturbed)
             for worker in rounds.shuffle(active, self.sweep.seed, number):
@@ -75,22 +76,40 @@ class Interleaving:
             yield
         self.finish(active)
 
-    def _yield_turns(
-        self, plan: Sequence[int] | None, fastest_call_s: float, active: Sequence[Worker], patience: Patience
-    ) -> Iterator[int]:
+    def _yield_turns(self, fastest_call_s: float, active: Sequence[Worker], patience: Patience) -> Iterator[int]:
         """Yield the samples of each round: those of the plan, then as many rounds as disturbances have cost."""
-        if plan is None:
-            for samples in rounds.repeat_turns(fastest_call_s):
-                patience.planned_s += sum(worker.estimate_turn_s(samples) for worker in active)
-                yield samples
-        for samples in plan or ():
-            patience.planned_s += sum(worker.estimate_turn_s(samples) for worker in active)
-        yield from plan or ()
-        target = (1 - SPARED) * len(plan or ())
-        while plan and patience.lasts and any(worker.count_rounds(self.first_round) < target for worker in active):
+        sweep = self.sweep
+        choose = partial(self._choose_samples, fastest_call_s, active)
+        for planned in rounds.plan_turns(sweep.repeats, fastest_call_s, sweep.min_rounds, choose):
+            self.planned += planned
+            patience.planned_s += sum(worker.estimate_turn_s(samples) for samples in planned for worker in active)
+            yield from planned
+        target = (1 - SPARED) * len(self.planned)
+        samples = max(self.planned[-2:])  # the last round has what was left
+        while patience.lasts and any(worker.count_rounds(self.first_round) < target for worker in active):
             # What a planned round takes is extra here, as what it takes beyond that always is.
-            patience.extra_s += sum(worker.estimate_turn_s(plan[0]) for worker in active)
-            yield plan[0]
+            patience.extra_s += sum(worker.estimate_turn_s(samples) for worker in active)
+            yield samples
+
+    def _choose_samples(self, fastest_call_s: float, active: Sequence[Worker]) -> int:
+        """Choose the samples of a turn by the noise of the rounds so far."""
+        timed = [worker for worker in active if not worker.trial.beside] or active
+        reference = _find_reference(timed)
+        turns = {id(worker): worker.list_turns() for worker in timed}
+        others = [turns[id(worker)] for worker in timed if worker is not reference]
+        whole_s = sum(worker.estimate_turn_s(1) for worker in timed)
+        untimed_s = sum(worker.estimate_turn_s(0) for worker in timed)
+        return rounds.choose_samples(
+            others or list(turns.values()),
+            turns[id(reference)],
+            untimed_s / (whole_s - untimed_s),
+            rounds.count_least_samples(fastest_call_s),
+        )
+
+    def _expect_rounds(self) -> int:
+        """Expect the rounds in total: as if later turns were as long as the last that were planned."""
+        left = (self.sweep.repeats or 0) - sum(self.planned)
+        return len(self.planned) + math.ceil(left / self.planned[-1])
 
     def _is_over(self, number: int, start: float) -> bool:
         limit_s = self.sweep.max_seconds
@@ -122,7 +141,7 @@ class StoppingRule:
             return []
         self._looks += 1
         self._next = intervals.schedule_next_look(round_count)
-        reference = next((worker for worker in active if worker.trial.compiler == BASELINE), active[0])
+        reference = _find_reference(active)
         others = [worker for worker in active if worker is not reference and not worker.trial.beside]
         widths = {
             id(worker): self._compute_half_width(worker, reference if others else worker)
@@ -143,3 +162,8 @@ class StoppingRule:
             logs -= np.log([baseline[number] for number in medians if number in baseline])
         width = float(intervals.compute_half_width(logs, self._looks))
         return math.inf if math.isnan(width) else width
+
+
+def _find_reference(workers: Sequence[Worker]) -> Worker:
+    """Find the worker of the baseline, or the first one."""
+    return next((worker for worker in workers if worker.trial.compiler == BASELINE), workers[0])

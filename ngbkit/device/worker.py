@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -169,11 +170,17 @@ class Worker:
         numbers = zip(self._rounds, self._disturbed, strict=True)
         return len({number for number, disturbed in numbers if not disturbed and number >= first_round})
 
+    def list_turns(self) -> dict[int, list[float]]:
+        """List the latencies of the undisturbed samples of each round so far, in seconds."""
+        turns: dict[int, list[float]] = {}
+        for number, latency_s, disturbed in zip(self._rounds, self._latency_s, self._disturbed, strict=True):
+            if not disturbed:
+                turns.setdefault(number, []).append(latency_s)
+        return turns
+
     def compute_round_medians(self) -> dict[int, float]:
         """Compute the median latency of each undisturbed round so far, in seconds."""
-        rounds, latency = np.array(self._rounds), np.array(self._latency_s)
-        rounds = np.where(self._disturbed, -1, rounds)
-        return {int(number): float(np.median(latency[rounds == number])) for number in np.unique(rounds[rounds >= 0])}
+        return {number: median(latency_s) for number, latency_s in sorted(self.list_turns().items())}
 
     def finish(self, baseline_rmse: float) -> Measurement | Failure:
         """End the child; return its measurement, or its failure at the last moment."""

@@ -41,7 +41,6 @@ from ngbkit.device.interleaving import Interleaving
 from ngbkit.device.spec import Spec
 from ngbkit.device.timing.intervals import compute_median_interval
 from ngbkit.device.timing.patience import Patience
-from ngbkit.device.timing.rounds import plan_turns
 from ngbkit.device.worker import Worker
 from ngbkit.hardware.environment import is_virtual_machine
 from ngbkit.runs.selfcheck.estimates import estimate_share
@@ -148,7 +147,7 @@ def measure_beside(sweep: Sweep, workers: Sequence[Worker], name: str, first_rou
             for worker, start in zip(workers, starts, strict=True)
         },
         "first_round": first_round,
-        "plan": plan_turns(REPEATS, min(worker.settled_call_s for worker in workers), sweep.min_rounds),
+        "plan": interleaving.planned,
     }
 
 
@@ -235,7 +234,7 @@ def select(samples: Mapping[str, list[float]], kind: str, first: int, plan: Sequ
     for index, number in enumerate(map(int, samples["rounds"])):
         is_truth, position = number >= first + STRIDE, counts[number]
         counts[number] += 1
-        is_planned = number < first + len(plan) and position < plan[0]
+        is_planned = number < first + len(plan) and position < plan[number - first]
         if is_truth == (kind == "truth") and (kind != "before" or is_planned):
             indices.append(index)
     marked = [place for place, index in enumerate(indices) if samples["disturbed"][index] and kind != "before"]

@@ -27,7 +27,9 @@ class FakeWorker:
     trial: Trial
     noise: float
     fails_in: int = -1
-    settled_call_s: float = 0.01
+    settled_call_s: float = 0.03
+    # How much two samples of a turn differ.
+    spread: float = 0.0
     looks: int = 0
     # The rounds that something else disturbs.
     disturbed: Callable[[int], bool] = lambda _number: False
@@ -36,7 +38,7 @@ class FakeWorker:
     samples: int = 0
 
     def estimate_turn_s(self, samples: int) -> float:
-        return samples * self.settled_call_s
+        return (1 + samples) * self.settled_call_s
 
     def count_rounds(self, first_round: int) -> int:
         return sum(number >= first_round and not self.disturbed(number) for number in self.rounds)
@@ -51,6 +53,9 @@ class FakeWorker:
 
     def compute_round_medians(self) -> dict[int, float]:
         return self.rounds
+
+    def list_turns(self) -> dict[int, list[float]]:
+        return {number: [latency_s, latency_s * (1 + self.spread)] for number, latency_s in self.rounds.items()}
 
 
 @dataclass
@@ -91,6 +96,18 @@ def test_every_worker_has_the_fixed_repeats(interleave: Callable[..., Outcome]) 
     assert [40, 40] == [worker.samples for worker in workers]
     assert workers[0].rounds.keys() == workers[1].rounds.keys()
     assert [0, 0] == [worker.looks for worker in workers]
+
+
+def test_the_noise_of_the_first_rounds_decides_how_long_turns_are(interleave: Callable[..., Outcome]) -> None:
+    """One sample where turns differ, and as many as allowed where only the samples of a turn do."""
+    unsteady, steady = ([build_worker(name, 0.1) for name in ("identity", "onnxruntime")] for _ in range(2))
+    for worker in steady:
+        worker.noise, worker.spread = 1e-6, 0.1
+    interleave(unsteady, repeats=100)
+    interleave(steady, repeats=100)
+
+    assert [100, 100] == [worker.samples for worker in (unsteady[0], steady[0])]
+    assert (10 + 80, 10 + 10) == (len(unsteady[0].rounds), len(steady[0].rounds))
 
 
 def test_a_precise_worker_finishes_before_a_noisy_one(interleave: Callable[..., Outcome]) -> None:
@@ -171,7 +188,6 @@ def test_disturbed_rounds_are_made_up_for(interleave: Callable[..., Outcome]) ->
     other = build_worker("identity", 0.1)
     interleave([other, shaken], repeats=20, patience=2)
 
-    assert 10 == len(interleaving.rounds.plan_turns(20, 0.01, 10))
     assert 13 == len(shaken.rounds) == len(other.rounds)
 
 

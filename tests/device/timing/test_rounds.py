@@ -2,44 +2,127 @@
 
 from __future__ import annotations
 
+from itertools import chain, islice
+
+import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ngbkit.device.timing.rounds import count_settling_calls, plan_turns, repeat_turns, shuffle
-from ngbkit.device.timing.sampling import SAMPLE_S, choose_block_size
+from ngbkit.device.timing.rounds import (
+    MOST_SAMPLES,
+    PILOT_SAMPLES,
+    SETTLING_S,
+    TURN_S,
+    choose_samples,
+    count_least_samples,
+    count_settling_calls,
+    plan_turns,
+    shuffle,
+)
+from ngbkit.device.timing.sampling import choose_block_size
 
 
-@given(repeats=st.integers(1, 500), call_s=st.floats(1e-6, 10), min_rounds=st.integers(1, 40))
-def test_the_turns_of_a_group_have_the_requested_samples(repeats: int, call_s: float, min_rounds: int) -> None:
+def plan(repeats: int | None, call_s: float, min_rounds: int, *choices: int, most: int = 1000) -> list[int]:
+    """The samples of each round, with these choices in turn, the last one for ever."""
+    rest = list(choices)
+    turns = chain.from_iterable(
+        plan_turns(repeats, call_s, min_rounds, lambda: rest.pop(0) if len(rest) > 1 else rest[0])
+    )
+    return list(islice(turns, most))
+
+
+@given(
+    repeats=st.integers(1, 500),
+    call_s=st.floats(1e-6, 10),
+    min_rounds=st.integers(1, 40),
+    choices=st.lists(st.integers(1, MOST_SAMPLES), min_size=1),
+)
+def test_the_turns_of_a_group_have_the_requested_samples(
+    repeats: int, call_s: float, min_rounds: int, choices: list[int]
+) -> None:
     """Exactly that many, for any duration of a call, and in the minimum of rounds if the samples suffice."""
-    turns = plan_turns(repeats, call_s, min_rounds)
+    turns = plan(repeats, call_s, min_rounds, *choices)
 
     assert repeats == sum(turns)
     assert len(turns) >= min(repeats, min_rounds)
 
 
 def test_few_samples_are_spread_over_rounds() -> None:
-    """As many rounds as samples allow; and many samples do not share a few rounds."""
-    assert ([2] * 10, [1, 1, 1], [8] * 12 + [4]) == tuple(plan_turns(repeats, 0.001, 10) for repeats in (20, 3, 100))
+    """As many rounds as samples allow; and of many samples, the first are in short turns."""
+    assert ([2] * 10, [1, 1, 1]) == (plan(20, 0.02, 10, 8), plan(3, 0.02, 10, 8))
+    assert [2] * 10 + [8] * 10 == plan(100, 0.02, 10, 8)
 
 
-def test_a_short_call_settles_first_and_a_long_one_does_not() -> None:
-    """Settling saves a few milliseconds of cold caches, which do not matter to a long call."""
-    short = SAMPLE_S / 10
-
-    assert (choose_block_size(short), 1, 0) == (
-        count_settling_calls(short),
-        count_settling_calls(0.1),
-        count_settling_calls(2.0),
-    )
-    assert [1] * 100 == plan_turns(100, 2.0, 10)
+def test_the_samples_of_a_turn_are_chosen_again_until_there_is_one() -> None:
+    """Every ten rounds; turns of one sample tell no more."""
+    assert [2] * 10 + [3] * 10 + [1] * 50 == plan(100, 0.02, 10, 3, 1, 8)
 
 
-def test_turns_of_a_stopping_rule_have_no_end() -> None:
-    """Each has few samples, so that the stop can be early; a single short one would be too few."""
-    assert ([4, 4, 4], [1, 1, 1]) == tuple(
-        [samples for samples, _ in zip(repeat_turns(call_s), range(3), strict=False)] for call_s in (0.001, 0.1)
-    )
+def test_a_rule_that_ends_the_measurement_begins_with_the_minimum_of_rounds() -> None:
+    """Of two samples each, or of one that is long enough to need no settling; without an end of its own."""
+    assert [2] * 12 + [4] * 8 == plan(None, 0.1, 12, 4, most=20)
+    assert [1] * 20 == plan(None, 2.0, 12, 8, most=20)
+
+
+def test_calls_settle_for_as_long_whatever_their_duration() -> None:
+    """For the time in which caches become warm; one call that is longer than it; a very long one not at all."""
+    assert (1, 0) == (count_settling_calls(0.1), count_settling_calls(2.0))
+    assert SETTLING_S == pytest.approx(count_settling_calls(1e-4) * 1e-4)
+    assert [1] * 100 == plan(100, 2.0, 10, 8)
+
+
+@given(call_s=st.floats(1e-6, 10))
+def test_a_turn_is_long_enough_to_be_judged(call_s: float) -> None:
+    """Its untimed calls and its samples together."""
+    sample_s = choose_block_size(call_s) * call_s
+    settling_s = count_settling_calls(call_s) * call_s
+
+    assert settling_s + count_least_samples(call_s) * sample_s >= TURN_S * (1 - 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("between", "within", "settling", "expected"),
+    [(0.1, 0.01, 1.0, 1), (0.01, 0.01, 4.0, 2), (0.01, 0.04, 1.0, 4), (0.0, 0.05, 1.0, MOST_SAMPLES)],
+)
+def test_turns_are_short_where_turns_differ_and_long_where_their_samples_do(
+    between: float, within: float, settling: float, expected: int
+) -> None:
+    """The best number by the variances, within what 400 rounds tell about them."""
+    generator = np.random.default_rng(0)
+
+    def draw() -> dict[int, list[float]]:
+        logs = generator.normal(0, between, (400, 1)) + generator.normal(0, within, (400, 2))
+        return {number: np.exp(turn).tolist() for number, turn in enumerate(logs)}
+
+    compilers, reference = [draw(), draw()], draw()
+    samples = choose_samples(compilers, reference, settling, 1)
+
+    assert samples == pytest.approx(expected, rel=0.25)
+    assert choose_samples(compilers, reference, settling, 6) == max(6, samples)
+
+
+def test_what_slows_a_whole_round_does_not_shorten_turns() -> None:
+    """A ratio of the same round is not affected by it."""
+    generator = np.random.default_rng(0)
+    drift = generator.normal(0, 0.3, (400, 1))
+    columns = [
+        {number: np.exp(turn).tolist() for number, turn in enumerate(drift + generator.normal(0, 0.02, (400, 2)))}
+        for _ in range(2)
+    ]
+
+    assert choose_samples(columns[1:], columns[0], 1.0, 1) > 2
+    assert choose_samples(columns[:1], columns[0], 1.0, 1) == 1
+
+
+def test_few_rounds_tell_nothing_about_turns() -> None:
+    """Nor do rounds of single samples, or without the baseline; a call that needs no settling has no reason to wait."""
+    turns = {number: [0.1, 0.2] for number in range(5)}
+    single = {number: [0.1] for number in range(50)}
+
+    for column in (turns, single, {}):
+        assert choose_samples([column], turns, 1.0, 1) == PILOT_SAMPLES
+    assert choose_samples([turns], turns, 0.0, 1) == 1
 
 
 def test_the_order_changes_with_the_round_and_follows_from_the_seed() -> None:

@@ -1,0 +1,359 @@
+"""Compares designs of a measurement by the machine time that each takes to an interval that covers.
+
+    python tests/benchmarks/machine_time.py record results/machine-time --minutes 20    # on a quiet machine; goes on
+    python tests/benchmarks/machine_time.py report results/machine-time [--json]
+    python tests/benchmarks/machine_time.py profile results/machine-time
+
+Compiled networks take turns of many calls, every one of them timed, and in between each is called a hundred times in a
+row, as most benchmarks do. From the turns every shorter design is replayed: so many untimed calls at the beginning, so
+many samples, so many rounds. The truth is the speed-up of settled calls over the whole recording.
+
+The error of a design is that of its estimate; 1.96 times the root mean square is the half width of an interval that
+covers. Errors fall with the square root of the time, so the time to a half width of `HALF_WIDTH` follows. A replayed
+round is followed by more time than it would be, so rounds resemble each other a little less than in truth.
+Nothing is asserted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import random
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ngbkit.api import Sweep
+from ngbkit.device.groups import Bench
+from ngbkit.device.spec import Spec
+from ngbkit.device.timing import intervals, rounds
+from ngbkit.device.timing.sampling import choose_block_size
+from ngbkit.device.worker import Worker
+from ngbkit.sweep.conversion import MIN_ROUNDS
+from ngbkit.sweep.journal import Journal
+from ngbkit.sweep.json_values import to_json_value
+from ngbkit.workloads import blocks, timm
+from ngbkit.workloads.base import Workload
+
+COMPILERS = ("identity", "onnxruntime", "openvino")
+#: Calls of a turn: more than any design needs.
+TURN = 12
+#: Rounds of turns between two sequential measurements, and the repeats of those, as in the paper.
+ROUNDS, REPEATS = 16, 100
+#: The half width, as a share of the speed-up, to which machine times are compared.
+HALF_WIDTH = 0.02
+
+
+def list_networks() -> dict[str, Workload]:
+    return {
+        "resnet18": timm.model("resnet18"),
+        "deit_tiny": timm.model("deit_tiny_patch16_224"),
+        "mobilenetv3": timm.model("mobilenetv3_small_100"),
+        "block": blocks.conv(64, 4, size=(56, 56)),
+    }
+
+
+def record(folder: Path, minutes: float, seed: int) -> None:
+    """Record every network for as long, in segments, so that a stopped recording goes on."""
+    folder.mkdir(parents=True, exist_ok=True)
+    networks = list_networks()
+    for network, workload in networks.items():
+        file = folder / f"{network}-{seed}.jsonl"
+        if file.exists():
+            continue
+        partial = file.with_suffix(".part")
+        with partial.open("w") as out:
+            for row in record_group(workload, folder / "state", 60 * minutes / len(networks), seed):
+                out.write(f"{json.dumps(row)}\n")
+        partial.rename(file)
+        print(network, file, flush=True)
+
+
+def record_group(workload: Workload, state: Path, seconds: float, seed: int) -> Iterator[dict[str, Any]]:
+    """Record turns of all compilers round by round, and sequential repeats in between."""
+    sweep = Sweep(workload, COMPILERS, repeats=REPEATS, seed=seed)
+    order = random.Random(seed)
+    with ExitStack() as stack:
+        spec = Spec(run_id="machine-time", device="cpu", state_dir=state.resolve(), sweep=sweep)
+        scratch = stack.enter_context(tempfile.TemporaryDirectory())
+        journal = stack.enter_context(Journal(Path(scratch) / "journal.sqlite"))
+        reader, writer = os.pipe()
+        stack.callback(os.close, writer)
+        bench = Bench(spec=spec, journal=journal, interrupt=reader, publish=lambda event: None)
+        bench.warm_servers()
+        (group,) = sweep.groups("cpu")
+        trials = list(group.trials)
+        prepared = bench._prepare(group, trials)
+        began = time.monotonic()
+        workers = stack.enter_context(bench._load_workers(group, trials, prepared, []))
+        loaded_s = time.monotonic() - began
+        yield {"loaded_s": loaded_s, "settled": {worker.trial.compiler: worker.settled_call_s for worker in workers}}
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            turns = [order.sample(list(workers), len(workers)) for _ in range(ROUNDS)]
+            yield {"turns": [[time_turn(worker, TURN) for worker in turn] for turn in turns]}
+            yield {"sequential": [time_turn(worker, REPEATS) for worker in order.sample(list(workers), len(workers))]}
+
+
+def time_turn(worker: Worker, samples: int) -> dict[str, Any]:
+    """Time a turn from its first call on."""
+    began = time.monotonic()
+    start = len(worker._latency_s)
+    _, disturbed = worker._time_piece(0, samples, choose_block_size(worker.settled_call_s), 0)
+    latency_s = [round(float(value), 8) for value in worker._latency_s[start:]]
+    # The worker keeps all that it measured, and a recording is long.
+    for samples_so_far in (worker._latency_s, worker._rounds, worker._disturbed):
+        del samples_so_far[:]
+    return {
+        "compiler": worker.trial.compiler,
+        "at": round(began, 4),
+        "wall_s": round(time.monotonic() - began, 6),
+        "block": choose_block_size(worker.settled_call_s),
+        "latency_s": latency_s,
+        "disturbed": bool(disturbed),
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recording:
+    """What was recorded of one network."""
+
+    network: str
+    # Seconds a call: (rounds, compilers, samples of a turn), and (sequential measurements, compilers, repeats).
+    turns: np.ndarray
+    sequential: np.ndarray
+    # Calls of a sample, by compiler; and the duration of a settled call.
+    block: np.ndarray
+    settled_s: np.ndarray
+    # Of a turn beyond its calls, the median.
+    overhead_s: float
+    disturbed: float
+
+    @property
+    def truth(self) -> np.ndarray:
+        """The logarithms of the speed-ups of settled calls over the whole recording, (compilers - 1)."""
+        settled = np.median(self.turns[:, :, TURN // 3 :], axis=-1)
+        return np.median(np.log(settled[:, :1] / settled[:, 1:]), axis=0)
+
+    @property
+    def settling(self) -> np.ndarray:
+        """The samples that ngbkit would not time at the beginning of a turn, (compilers)."""
+        calls = np.array([rounds.count_settling_calls(call_s) for call_s in self.settled_s])
+        return np.maximum(1, np.round(calls / self.block)).astype(int)
+
+    def compute_logs(self, settling: np.ndarray, samples: int, span: slice) -> np.ndarray:
+        """Compute the logarithm of each compiler's speed-up in each round, (rounds, compilers - 1)."""
+        columns = [self.turns[span, index, start : start + samples] for index, start in enumerate(settling)]
+        medians = np.stack([np.median(column, axis=-1) for column in columns], axis=1)
+        return np.log(medians[:, :1] / medians[:, 1:])
+
+    def compute_seconds(self, settling: np.ndarray, samples: int, span: slice) -> float:
+        """Compute the machine time of rounds of a design."""
+        calls = [
+            self.turns[span, index, : start + samples].sum() * self.block[index] for index, start in enumerate(settling)
+        ]
+        return float(sum(calls) + self.overhead_s * len(settling) * len(self.turns[span]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """One replayed measurement: its logarithms round by round, (rounds, compilers - 1), and its machine time."""
+
+    logs: np.ndarray
+    seconds: float
+
+
+Design = Callable[[Recording, int], Outcome | None]
+"""Replays a measurement from that round of a recording on; None where the recording ends before it."""
+
+
+def repeat_turns(samples: int, settles: bool = True, settling: int | None = None) -> Design:
+    """Take as many rounds of turns of that many samples as have `REPEATS`."""
+
+    def replay(recording: Recording, first: int) -> Outcome | None:
+        starts = np.full(len(COMPILERS), settling) if settling is not None else recording.settling * settles
+        span = slice(first, first + -(-REPEATS // samples))
+        if span.stop > len(recording.turns):
+            return None
+        return Outcome(
+            logs=recording.compute_logs(starts, samples, span), seconds=recording.compute_seconds(starts, samples, span)
+        )
+
+    return replay
+
+
+def adapt_turns(recording: Recording, first: int) -> Outcome | None:
+    """Take turns as ngbkit does: of as many samples as the noise so far asks for."""
+    starts, fastest_s = recording.settling, float(recording.settled_s.min())
+    untimed_s = (starts * recording.block * recording.settled_s).sum() + recording.overhead_s * len(starts)
+    settling = float(untimed_s / (recording.block * recording.settled_s).sum())
+    parts: list[tuple[int, slice]] = []
+
+    def choose() -> int:
+        turns = [
+            {
+                number: recording.turns[number, index, start : start + samples].tolist()
+                for samples, span in parts
+                for number in range(span.start, span.stop)
+            }
+            for index, start in enumerate(starts)
+        ]
+        return rounds.choose_samples(turns[1:], turns[0], settling, rounds.count_least_samples(fastest_s))
+
+    for planned in rounds.plan_turns(REPEATS, fastest_s, MIN_ROUNDS, choose):
+        span = slice(first, first + len(planned))
+        if span.stop > len(recording.turns):
+            return None
+        parts.append((planned[0], span))
+        first = span.stop
+    return Outcome(
+        logs=np.concatenate([recording.compute_logs(starts, samples, span) for samples, span in parts]),
+        seconds=sum(recording.compute_seconds(starts, samples, span) for samples, span in parts),
+    )
+
+
+SEQUENTIAL, SINGLE, LATER = "100 repeats of each in a row", "single calls in turns", "best of all, chosen afterwards"
+NOW = "ngbkit"
+DESIGNS: dict[str, Design] = {
+    SINGLE: repeat_turns(1, settles=False),
+    NOW: adapt_turns,
+    **{f"{samples} a turn": repeat_turns(samples) for samples in (1, 2, 3, 4, 6, 8)},
+    **{f"{samples} a turn, unsettled": repeat_turns(samples, settles=False) for samples in (2, 4, 8, 12)},
+}
+
+
+def load(folder: Path) -> Iterator[Recording]:
+    """Load every finished recording of a folder."""
+    for file in sorted(folder.glob("*.jsonl")):
+        head, *rows = map(json.loads, file.read_text().splitlines())
+        places = {name: index for index, name in enumerate(head["settled"])}
+        turns = [turn for row in rows for turn in row.get("turns", ())]
+        passes = [row["sequential"] for row in rows if "sequential" in row]
+        for group in (*turns, *passes):
+            group.sort(key=lambda turn: places[turn["compiler"]])
+        every = [turn for group in turns for turn in group]
+        extra = [turn["wall_s"] - turn["block"] * sum(turn["latency_s"]) for turn in every]
+        yield Recording(
+            network=file.stem.rpartition("-")[0],
+            turns=np.array([[turn["latency_s"] for turn in group] for group in turns]),
+            sequential=np.array([[turn["latency_s"] for turn in group] for group in passes]),
+            block=np.array([turn["block"] for turn in turns[0]]),
+            settled_s=np.array(list(head["settled"].values())),
+            overhead_s=float(np.median(extra)),
+            disturbed=float(np.mean([turn["disturbed"] for turn in every])),
+        )
+
+
+def judge(recording: Recording, design: Design) -> dict[str, Any]:
+    """Judge a design by all its replays, half a measurement apart."""
+    outcomes: list[Outcome] = []
+    first = 0
+    while (outcome := design(recording, first)) is not None:
+        outcomes.append(outcome)
+        first += max(1, len(outcome.logs) // 2)
+    if not outcomes:
+        return {"replays": 0}
+    errors = np.stack([np.median(outcome.logs, axis=0) for outcome in outcomes]) - recording.truth
+    covered = [covers(outcome.logs, recording.truth) for outcome in outcomes]
+    return describe(errors, float(np.mean([outcome.seconds for outcome in outcomes]))) | {"coverage": np.mean(covered)}
+
+
+def judge_sequential(recording: Recording) -> dict[str, Any]:
+    medians = np.median(recording.sequential, axis=-1)
+    errors = np.log(medians[:, :1] / medians[:, 1:]) - recording.truth
+    seconds = (recording.sequential.sum(axis=-1) * recording.block).sum(axis=-1) + recording.overhead_s * len(COMPILERS)
+    return describe(errors, float(seconds.mean()))
+
+
+def describe(errors: np.ndarray, seconds: float) -> dict[str, Any]:
+    half_width = 1.96 * math.sqrt(float(np.mean(errors**2)))
+    return {
+        "replays": len(errors),
+        "seconds": seconds,
+        "half_width": half_width,
+        "bias": float(np.abs(errors.mean(axis=0)).max()),
+        "seconds_to": seconds * (half_width / HALF_WIDTH) ** 2,
+    }
+
+
+def covers(logs: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    """Whether each interval over rounds, as ngbkit computes it without any allowance, covers the truth."""
+    low, high = intervals.compute_median_interval(logs.T, intervals.LEVEL)
+    center, factor = np.median(logs, axis=0), intervals.estimate_inflation(logs.T)
+    return (center + factor * (low - center) <= truth) & (truth <= center + factor * (high - center))
+
+
+def summarize(folder: Path) -> list[dict[str, Any]]:
+    """Summarize every design on every network, and its time over that of ngbkit's own."""
+    rows = []
+    for recording in load(folder):
+        judged = {SEQUENTIAL: judge_sequential(recording)}
+        judged |= {name: judge(recording, design) for name, design in DESIGNS.items()}
+        judged = {name: row for name, row in judged.items() if row["replays"]}
+        best = min(judged.values(), key=lambda row: row["seconds_to"])
+        rows += [
+            {"network": recording.network, "design": name, **row, "time": row["seconds_to"] / judged[NOW]["seconds_to"]}
+            for name, row in {**judged, LATER: best}.items()
+        ]
+    return rows
+
+
+def report(folder: Path, as_json: bool) -> None:
+    """Print the table of all designs, or JSON."""
+    rows = summarize(folder)
+    if as_json:
+        print(json.dumps(to_json_value(rows), indent=1))
+        return
+    frame = pd.DataFrame(rows)
+    print(frame.to_string(index=False, float_format="%.3f"))
+    logs = np.log(frame.pivot_table(index="design", columns="network", values="time"))
+    print("\nmachine time to the same half width, over ngbkit's: geometric mean of the networks, least, most")
+    for design, row in logs.loc[logs.mean(axis=1).sort_values().index].iterrows():
+        print(f"{math.exp(row.mean()):6.2f}  {math.exp(row.min()):6.2f} {math.exp(row.max()):6.2f}  {design}")
+
+
+def profile(folder: Path) -> None:
+    """Print how much slower the first samples of a turn are than its last ones, and how alike they are."""
+    for recording in load(folder):
+        settled = np.median(recording.turns[:, :, TURN // 2 :], axis=-1, keepdims=True)
+        ratios = np.median(recording.turns / settled, axis=0)
+        for index, name in enumerate(COMPILERS):
+            logs = np.log(recording.turns[:, index, TURN // 4 :])
+            logs -= np.median(logs)
+            correlations = [np.corrcoef(logs[:, :-lag].ravel(), logs[:, lag:].ravel())[0, 1] for lag in (1, 2, 4, 8)]
+            print(
+                f"{recording.network:12s} {name:12s} {1e3 * recording.settled_s[index]:6.2f} ms a call, samples of "
+                f"{recording.block[index]} over settled:",
+                *(f"{value:.3f}" for value in ratios[index, : TURN // 2]),
+                "| correlation at a distance of 1, 2, 4, 8:",
+                *(f"{value:.2f}" for value in correlations),
+            )
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("command", choices=["record", "report", "profile"])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--minutes", type=float, default=20.0)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args(words)
+    if args.command == "record":
+        record(args.folder, args.minutes, args.seed)
+    elif args.command == "profile":
+        profile(args.folder)
+    else:
+        report(args.folder, args.json)
+
+
+if __name__ == "__main__":
+    main()
