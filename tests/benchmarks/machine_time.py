@@ -25,7 +25,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,7 @@ TURN = 12
 ROUNDS, REPEATS = 16, 100
 #: The half width, as a share of the speed-up, to which machine times are compared.
 HALF_WIDTH = 0.02
+RESAMPLES = 1000
 
 
 def list_networks() -> dict[str, Workload]:
@@ -253,36 +254,52 @@ def load(folder: Path) -> Iterator[Recording]:
         )
 
 
-def judge(recording: Recording, design: Design) -> dict[str, Any]:
-    """Judge a design by all its replays, half a measurement apart."""
+def judge(recording: Recording, design: Design) -> Judged | None:
+    """Judge a design by all its replays, half a measurement apart; None if the recording is too short."""
     outcomes: list[Outcome] = []
     first = 0
     while (outcome := design(recording, first)) is not None:
         outcomes.append(outcome)
         first += max(1, len(outcome.logs) // 2)
     if not outcomes:
-        return {"replays": 0}
-    errors = np.stack([np.median(outcome.logs, axis=0) for outcome in outcomes]) - recording.truth
-    covered = [covers(outcome.logs, recording.truth) for outcome in outcomes]
-    return describe(errors, float(np.mean([outcome.seconds for outcome in outcomes]))) | {"coverage": np.mean(covered)}
+        return None
+    return Judged(
+        errors=np.stack([np.median(outcome.logs, axis=0) for outcome in outcomes]) - recording.truth,
+        covered=np.stack([covers(outcome.logs, recording.truth) for outcome in outcomes]),
+        seconds=float(np.mean([outcome.seconds for outcome in outcomes])),
+    )
 
 
-def judge_sequential(recording: Recording) -> dict[str, Any]:
+def judge_sequential(recording: Recording) -> Judged:
+    """Judge repeats in a row: they have no rounds, and so no interval."""
     medians = np.median(recording.sequential, axis=-1)
-    errors = np.log(medians[:, :1] / medians[:, 1:]) - recording.truth
     seconds = (recording.sequential.sum(axis=-1) * recording.block).sum(axis=-1) + recording.overhead_s * len(COMPILERS)
-    return describe(errors, float(seconds.mean()))
+    return Judged(
+        errors=np.log(medians[:, :1] / medians[:, 1:]) - recording.truth,
+        covered=np.full((len(medians), 0), np.nan),
+        seconds=float(seconds.mean()),
+    )
 
 
-def describe(errors: np.ndarray, seconds: float) -> dict[str, Any]:
-    half_width = 1.96 * math.sqrt(float(np.mean(errors**2)))
-    return {
-        "replays": len(errors),
-        "seconds": seconds,
-        "half_width": half_width,
-        "bias": float(np.abs(errors.mean(axis=0)).max()),
-        "seconds_to": seconds * (half_width / HALF_WIDTH) ** 2,
-    }
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """How far all replays of a design were off, and whether their intervals cover, (replays, compilers - 1)."""
+
+    errors: np.ndarray
+    covered: np.ndarray
+    seconds: float
+
+    @property
+    def half_width(self) -> float:
+        return 1.96 * math.sqrt(float(np.mean(self.errors**2)))
+
+    @property
+    def seconds_to(self) -> float:
+        """The machine time to a half width of `HALF_WIDTH`."""
+        return self.seconds * (self.half_width / HALF_WIDTH) ** 2
+
+    def resample(self, generator: np.random.Generator) -> Judged:
+        return replace(self, errors=self.errors[generator.integers(0, len(self.errors), len(self.errors))])
 
 
 def covers(logs: np.ndarray, truth: np.ndarray) -> np.ndarray:
@@ -292,33 +309,68 @@ def covers(logs: np.ndarray, truth: np.ndarray) -> np.ndarray:
     return (center + factor * (low - center) <= truth) & (truth <= center + factor * (high - center))
 
 
-def summarize(folder: Path) -> list[dict[str, Any]]:
-    """Summarize every design on every network, and its time over that of ngbkit's own."""
-    rows = []
-    for recording in load(folder):
-        judged = {SEQUENTIAL: judge_sequential(recording)}
-        judged |= {name: judge(recording, design) for name, design in DESIGNS.items()}
-        judged = {name: row for name, row in judged.items() if row["replays"]}
-        best = min(judged.values(), key=lambda row: row["seconds_to"])
-        rows += [
-            {"network": recording.network, "design": name, **row, "time": row["seconds_to"] / judged[NOW]["seconds_to"]}
-            for name, row in {**judged, LATER: best}.items()
-        ]
-    return rows
+def judge_all(recording: Recording) -> dict[str, Judged]:
+    judged = {name: judge(recording, design) for name, design in DESIGNS.items()}
+    present = {SEQUENTIAL: judge_sequential(recording)} | {name: row for name, row in judged.items() if row is not None}
+    return {**present, LATER: min(present.values(), key=lambda row: row.seconds_to)}
+
+
+def summarize(folder: Path) -> dict[str, list[dict[str, Any]]]:
+    """Summarize every design on every network, and over all networks its machine time over that of ngbkit's own."""
+    networks = {recording.network: judge_all(recording) for recording in load(folder)}
+    rows = [
+        {
+            "network": network,
+            "design": name,
+            "replays": len(row.errors),
+            "seconds": row.seconds,
+            "half_width": row.half_width,
+            "bias": float(np.abs(row.errors.mean(axis=0)).max()),
+            "seconds_to": row.seconds_to,
+            "coverage": float(np.mean(row.covered)) if row.covered.size else math.nan,
+        }
+        for network, judged in networks.items()
+        for name, row in judged.items()
+    ]
+    names = [name for name in (SEQUENTIAL, *DESIGNS, LATER) if all(name in judged for judged in networks.values())]
+    generator = np.random.default_rng(0)
+    every = [compare(networks, names, None)] + [compare(networks, names, generator) for _ in range(RESAMPLES)]
+    ends = np.quantile(every[1:], [0.025, 0.975], axis=0)
+    ratios = [
+        {
+            "design": name,
+            "time": every[0][index],
+            "time_low": ends[0, index],
+            "time_high": ends[1, index],
+            "coverage": float(np.mean([row["coverage"] for row in rows if row["design"] == name])),
+        }
+        for index, name in enumerate(names)
+    ]
+    return {"networks": rows, "designs": ratios}
+
+
+def compare(
+    networks: dict[str, dict[str, Judged]], names: Sequence[str], generator: np.random.Generator | None
+) -> list[float]:
+    """Compare the machine time of each design with ngbkit's own: the geometric mean over networks, of a resample."""
+    logs = []
+    for judged in networks.values():
+        rows = {name: judged[name] if generator is None else judged[name].resample(generator) for name in names}
+        logs.append([math.log(rows[name].seconds_to / rows[NOW].seconds_to) for name in names])
+    return [math.exp(value) for value in np.mean(logs, axis=0)]
 
 
 def report(folder: Path, as_json: bool) -> None:
-    """Print the table of all designs, or JSON."""
-    rows = summarize(folder)
+    """Print the tables of all designs, or JSON."""
+    summary = summarize(folder)
     if as_json:
-        print(json.dumps(to_json_value(rows), indent=1))
+        print(json.dumps(to_json_value(summary), indent=1))
         return
-    frame = pd.DataFrame(rows)
-    print(frame.to_string(index=False, float_format="%.3f"))
-    logs = np.log(frame.pivot_table(index="design", columns="network", values="time"))
-    print("\nmachine time to the same half width, over ngbkit's: geometric mean of the networks, least, most")
-    for design, row in logs.loc[logs.mean(axis=1).sort_values().index].iterrows():
-        print(f"{math.exp(row.mean()):6.2f}  {math.exp(row.min()):6.2f} {math.exp(row.max()):6.2f}  {design}")
+    for name, title in (
+        ("networks", f"machine time to a half width of {HALF_WIDTH:.0%}"),
+        ("designs", "the same over ngbkit's, geometric mean of the networks with the 95 % interval of their replays"),
+    ):
+        print(f"{title}\n{pd.DataFrame(summary[name]).to_string(index=False, float_format='%.3f')}\n")
 
 
 def profile(folder: Path) -> None:
