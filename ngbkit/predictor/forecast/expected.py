@@ -108,8 +108,11 @@ def load_earlier_trials() -> Iterator[EarlierTrial]:
 
 def _compute_cost(record: Measurement) -> Cost:
     compiling = record.compile_time_s + (record.compile_time_warm_s or 0.0) + record.first_call_time_s
-    calls = record.calls_per_sample
-    return compiling, statistics.fmean(record.latency_s) * calls
+    # With the untimed calls, which may be as many as the timed ones; earlier records have no such fact.
+    called_s = record.facts.get("called_s")
+    if isinstance(called_s, (int, float)) and called_s > 0:
+        return compiling, called_s / len(record.latency_s)
+    return compiling, statistics.fmean(record.latency_s) * record.calls_per_sample
 
 
 def _compute_median(costs: list[Cost]) -> Cost:

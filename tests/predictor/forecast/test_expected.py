@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,20 @@ def test_more_samples_take_longer(earlier: list[Measurement]) -> None:
     timed = sum(sum(record.latency_s) for record in earlier)
 
     assert expected.estimate_seconds(build_sweep(repeats=30)) == pytest.approx(sum(map(cost, earlier)) + 2 * timed)
+
+
+@pytest.mark.parametrize(("called_s", "factor"), [(None, 1.0), ("long", 1.0), (0, 1.0), (2.0, 2.0)])
+def test_untimed_calls_take_time_too(called_s: object, factor: float) -> None:
+    """Where a record tells how long all calls of the network took; a record is data, and may say anything."""
+    sweep = build_sweep(compilers=["identity"])
+    (record,) = synthetic.make_records(sweep)
+    assert isinstance(record, Measurement)
+    timed_s = sum(record.latency_s)
+    called_s = called_s * timed_s if isinstance(called_s, float) else called_s
+    record = replace(record, facts={**record.facts, "called_s": called_s})
+    costs = expected.Costs([(trial, record) for trial in sweep.trials()])
+
+    assert expected.estimate_seconds(sweep, costs) == pytest.approx(cost(record) + (factor - 1) * timed_s)
 
 
 def test_devices_work_side_by_side(earlier: list[Measurement]) -> None:
