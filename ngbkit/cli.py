@@ -43,7 +43,6 @@ from ngbkit.commands.reporting import (
 from ngbkit.commands.streams import describe, hold_output, open_streams
 from ngbkit.errors import MissingDependencyError, NgbkitError, UsageError
 from ngbkit.notebook.kernels import KERNELS, answer_kernels
-from ngbkit.sweep import parsing
 from ngbkit.sweep.argument import Argument, argument
 from ngbkit.user_text import parse_path
 
@@ -148,8 +147,13 @@ def _resume(args: argparse.Namespace) -> int:
 
     _require_client_side()
     check_target(args)
+    retry, settling = arguments.to_retry(args), arguments.to_settling(args, args.run)
+    if settling is not None:
+        print_progress(f"ngbkit: {settling.description}")
+        if not settling.trial_ids:
+            return OK
     engines = arguments.to_engines(args.cluster, read_sweep(find(args.run)).devices)
-    return report_run(resume(args.run, retry=parsing.parse_statuses(args.retry), engines=engines), args)
+    return report_run(resume(args.run, retry=retry, settling=settling, engines=engines), args)
 
 
 def _answer(args: argparse.Namespace, answer: Answer) -> int:
@@ -324,7 +328,7 @@ def _undeploy(args: argparse.Namespace) -> int:
 
 _COMMANDS: dict[str, tuple[Callable[[argparse.Namespace], int], tuple[Argument, ...]]] = {
     "run": (_run, (arguments.WORKLOADS, *arguments.SWEEP, *arguments.BUDGET, *_OUTCOME)),
-    "resume": (_resume, (_RUN_ID, *arguments.RESUME, *_OUTCOME)),
+    "resume": (_resume, (_RUN_ID, *arguments.RESUME, arguments.SETTLE, *_OUTCOME)),
     "runs": (_runs, (*listing.RUNS, _JSON)),
     "show": (_show, (_SOURCE, _FIGURE, _JSON)),
     "compare": (_compare, (_FIRST, _SECOND, _METRIC, _ALL, _DRAWN, _JSON)),

@@ -90,7 +90,7 @@ class Dispatch:
     def _measure(self, label: str, attached: Engine | None) -> str:
         """Execute one device's plan, on as many engines as it takes."""
         losses = 0
-        trial_ids = {trial.id for group in self.sweep.groups(label) for trial in (*group.trials, group.anchor) if trial}
+        trial_ids = {trial.id for group in self.sweep.groups(label) for trial in (*group.trials, *group.anchors)}
         starter = Starter(
             say=lambda text: self._put({"kind": "stage", "device": label, "text": text}), stopped=self.stop.is_set
         )

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ngbkit.api import Sweep
 from ngbkit.errors import UnknownNameError, UsageError
+from ngbkit.sweep import parsing
 from ngbkit.sweep.argument import Argument, argument
 from ngbkit.sweep.option import arguments_of, parse_options
 from ngbkit.workloads.base import Workload
 
 if TYPE_CHECKING:
     from ngbkit.cluster.engine import Engine
-    from ngbkit.runs import Run
+    from ngbkit.runs import Run, Settling
 
 OUT = argument("-o", "--out", metavar="NAME", completes="variable", help="bind the dataset to this variable")
 FILE = argument("-o", "--out", metavar="FILE", help="write the dataset to this file, such as results/out.nc")
@@ -54,6 +55,14 @@ RESUME: tuple[Argument, ...] = (
         "disturbed",
     ),
     CLUSTER,
+)
+_SETTLE = (
+    "measure again, side by side and with as many rounds as it takes, the networks and compilers of which none is the "
+    "fastest for sure"
+)
+SETTLE = argument("--settle", action="store_true", help=_SETTLE)
+SETTLE_RUN = argument(
+    "--settle", nargs="?", const="", metavar="ID", completes="run", help=f"{_SETTLE}; of this run, or that of --resume"
 )
 
 
@@ -130,3 +139,20 @@ def to_engines(cluster: Any, devices: Sequence[str]) -> dict[str, Engine]:
     from ngbkit.cluster.attach import attach_each
 
     return attach_each(cluster, devices)
+
+
+def to_retry(args: argparse.Namespace) -> list[str]:
+    """The statuses to measure again; none of them with --settle, which measures other trials."""
+    retry = parsing.parse_statuses(args.retry)
+    if args.settle not in (None, False) and retry:
+        raise UsageError("--settle and --retry measure different trials again. Give one of them, then the other.")
+    return retry
+
+
+def to_settling(args: argparse.Namespace, run_id: str) -> Settling | None:
+    """What would settle a run, if parsed arguments ask for that."""
+    if args.settle in (None, False):
+        return None
+    from ngbkit.runs import find, plan_settling
+
+    return plan_settling(find(run_id))

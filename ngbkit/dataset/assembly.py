@@ -10,7 +10,7 @@ import math
 import re
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from importlib import metadata
 from itertools import product
@@ -24,7 +24,7 @@ from ngbkit.dataset.storage import Data, load, save
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.journal import Entry, Journal
 from ngbkit.sweep.records import Record
-from ngbkit.sweep.trials import ANCHOR, facts_key
+from ngbkit.sweep.trials import ANCHOR, Trial, facts_key
 from ngbkit.sweep.variables import COORDINATES, DIMS, VARIABLES
 from ngbkit.workloads.base import Number, Workload
 
@@ -175,17 +175,27 @@ def _assemble(
         ]
         recorded = [entry for entry in recorded if entry[0].trial_id in positions or _is_anchor(entry)]
     anchors = [entry for entry in recorded if _is_anchor(entry)]
+    trials = [entry for entry in recorded if not _is_anchor(entry)]
     width = max([sweep.repeats or 0, *(len(samples) for _, samples, _ in anchors)])
-    flat = tabulate.to_columns((entry for entry in recorded if not _is_anchor(entry)), positions, width)
-    if anchors:
-        beside = {
-            group.anchor.id: positions[group.trials[0].id] for group in sweep.groups() if group.anchor is not None
-        }
+    flat = tabulate.to_columns(trials, positions, width)
+    groups = list(sweep.groups()) if anchors else []
+    beside = {group.anchor.id: positions[group.trials[0].id] for group in groups if group.anchor is not None}
+    if any(entry[0].trial_id in beside for entry in anchors):
         flat |= tabulate.to_anchor_columns(anchors, beside, flat["latency"].shape)
+    ties = {group.tie.id: (positions[group.trials[0].id], _get_repeated(group.tie)) for group in groups if group.tie}
+    if any(entry[0].trial_id in ties for entry in anchors):
+        # The trial that a tie repeats took turns with other networks itself.
+        ties |= {name: (positions[name], name) for _, name in ties.values()}
+        flat |= tabulate.to_tie_columns(recorded, ties, flat["latency"].shape)
     datasets = {node.name: _to_dataset(node, flat, facts).assign_attrs(attributes) for node in parts}
     if len(datasets) == 1:
         return datasets.popitem()[1]
     return xr.DataTree.from_dict({"/": xr.Dataset(attrs=attributes), **datasets})
+
+
+def _get_repeated(tie: Trial) -> str:
+    """The id of the trial that a tie repeats."""
+    return replace(tie, beside=0, tied="").id
 
 
 def _is_anchor(entry: Entry) -> bool:
@@ -248,12 +258,12 @@ def _to_dataset(node: _Node, flat: Mapping[str, np.ndarray], facts: Facts) -> xr
     for name, variable in VARIABLES.items():
         if name not in grids:
             continue
-        if variable.dims == "anchor sample":
+        repeated = ("repeat",) if variable.dims in ("sample", "anchor sample") else ()
+        if variable.dims in ("anchor", "anchor sample"):
             # An anchor has the place of its group's baseline, which is the first compiler.
             others = tuple(dim for dim in dims if dim != "compiler")
-            variables[name] = ((*others, "repeat"), grids[name].take(0, axis=dims.index("compiler")), variable.attrs)
+            variables[name] = ((*others, *repeated), grids[name].take(0, axis=dims.index("compiler")), variable.attrs)
         else:
-            repeated = ("repeat",) if variable.dims == "sample" else ()
             variables[name] = ((*dims, *repeated), grids[name], variable.attrs)
     coords = {dim: (dim, to_labels(values)) for dim, values in node.coords.items()}
     return xr.Dataset(variables, {**coords, **_to_coordinates(node, facts)})

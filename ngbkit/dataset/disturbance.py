@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from ngbkit.sweep.settling import find_settled
 from ngbkit.sweep.variables import NO_ROUND
 
-# Latency, round and mark of the samples of trials, and of those of anchors.
-_SAMPLES = (("latency", "round", "disturbed"), ("anchor_latency", "anchor_round", "anchor_disturbed"))
+# Latency, round and mark of the samples of trials, of anchors, and of ties.
+_SAMPLES = tuple((f"{prefix}latency", f"{prefix}round", f"{prefix}disturbed") for prefix in ("", "anchor_", "tie_"))
 
 
 def settled(dataset: xr.Dataset) -> xr.DataArray:

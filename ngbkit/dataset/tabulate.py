@@ -16,6 +16,9 @@ from ngbkit.sweep.records import Measurement, Record
 from ngbkit.sweep.settling import find_settled
 from ngbkit.sweep.variables import FACTS, FIELDS, NO_ROUND
 
+# The digits of a trial's id whose number a float holds exactly.
+_DIGITS = 10
+
 
 def from_record(record: Record) -> Entry:
     """The record with its samples beside it."""
@@ -60,17 +63,31 @@ def to_columns(entries: Iterable[Entry], positions: Mapping[str, int], repeats: 
 
 
 def to_anchor_columns(
-    entries: Iterable[Entry], positions: Mapping[str, int], shape: tuple[int, int]
+    entries: Iterable[Entry], positions: Mapping[str, int], shape: tuple[int, int], prefix: str = "anchor"
 ) -> dict[str, np.ndarray]:
-    """The samples of anchors, of that shape, each anchor at its position."""
+    """The samples of anchors, of that shape, each anchor at its position; the variables begin with `prefix`."""
     records, samples, rounds = _unzip(entry for entry in entries if entry[0].trial_id in positions)
     width = shape[1]
     latency, numbers = _pad(records, [line[:width] for line in samples], [line[:width] for line in rounds], width)
     indices = np.array([positions[record.trial_id] for record in records], dtype=np.intp)
     return {
-        "anchor_latency": _scatter(latency, indices, shape[0], np.nan),
-        "anchor_round": _scatter(numbers, indices, shape[0], NO_ROUND),
-        "anchor_disturbed": _scatter(_find_disturbed(records, numbers), indices, shape[0], 0),
+        f"{prefix}_latency": _scatter(latency, indices, shape[0], np.nan),
+        f"{prefix}_round": _scatter(numbers, indices, shape[0], NO_ROUND),
+        f"{prefix}_disturbed": _scatter(_find_disturbed(records, numbers), indices, shape[0], 0),
+    }
+
+
+def to_tie_columns(
+    entries: Sequence[Entry], positions: Mapping[str, tuple[int, str]], shape: tuple[int, int]
+) -> dict[str, np.ndarray]:
+    """As `to_anchor_columns` of ties, whose positions have the trial that each repeats."""
+    ties = [entry for entry in entries if isinstance(entry[0], Measurement) and entry[0].trial_id in positions]
+    indices = np.array([positions[record.trial_id][0] for record, _, _ in ties], dtype=np.intp)
+    repeated = np.array([int(positions[record.trial_id][1][:_DIGITS], 16) for record, _, _ in ties], dtype=float)
+    return {
+        **to_anchor_columns(ties, {name: index for name, (index, _) in positions.items()}, shape, "tie"),
+        "tie_bundle": _scatter(_read_field([record for record, _, _ in ties], "bundle"), indices, shape[0], np.nan),
+        "tie": _scatter(repeated, indices, shape[0], np.nan),
     }
 
 

@@ -1,4 +1,4 @@
-"""Measurement of a group: prepare the workload, load each compiler into a worker, time rounds, write records."""
+"""Measurement of a bundle: prepare the networks, load each compiler into a worker, time rounds, write records."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import attrs
+
 from ngbkit import registry
 from ngbkit.compilers.base import Compiler
 from ngbkit.device import preparation, server_pool, tuning
+from ngbkit.device.bundles import Job, describe_round, draw_number, find_earlier_group, has_baseline
 from ngbkit.device.channel import Message
 from ngbkit.device.compiled import CompileCache
 from ngbkit.device.interleaving import Interleaving
@@ -19,22 +22,23 @@ from ngbkit.device.process_lifetime import hold_if_ending
 from ngbkit.device.server_pool import choose_form, get_servers, list_modules, list_preparation_modules
 from ngbkit.device.servers import ServerEndedError
 from ngbkit.device.spec import Spec
-from ngbkit.device.timing.patience import SPARED
 from ngbkit.device.tuning import Budget, Search
-from ngbkit.device.worker import TrialFailedError, Worker
+from ngbkit.device.worker import TrialFailedError, Worker, build_failure
 from ngbkit.hardware import resources, telemetry
 from ngbkit.hardware.telemetry import Chip, Meter
 from ngbkit.options import LAYOUT
 from ngbkit.sweep import records as record_format
 from ngbkit.sweep.journal import Journal
 from ngbkit.sweep.records import Failure, Record
-from ngbkit.sweep.trials import Choice, Group, Trial, facts_key
+from ngbkit.sweep.trials import Bundle, Choice, Group, Trial, facts_key
 from ngbkit.workloads.base import Source
 
 # The number of ended processes in the same phase after which a trial is not repeated.
 _MOST_ATTEMPTS = 2
 # Rounds of two attempts at a group never share numbers, since they did not run side by side.
 _ATTEMPT_STRIDE = 1_000_000
+# So many strides fit into the number of a round.
+_MOST_STRIDES = 2000
 
 # The size limit of prepared workloads, mostly weights, once a batch size.
 _CACHE_BYTES = 20_000_000_000
@@ -45,7 +49,7 @@ _HEADROOM = 1.5
 
 @dataclass(slots=True, kw_only=True)
 class Bench:
-    """Measures the groups of one plan, one after the other."""
+    """Measures the bundles of one plan, one after the other."""
 
     spec: Spec
     # Contains each record before its event is published.
@@ -68,7 +72,7 @@ class Bench:
         sweep = self.spec.sweep
         self._chip = telemetry.open(self.spec.accelerator)
         self._budget = Budget(sweep.tuning_seconds, sweep.tuning_candidates, self.journal)
-        tuned = {label for label in sweep.compilers if _is_tuned(self._load_compiler(label), label)}
+        tuned = {label for label in sweep.compilers if tuning.is_tuned(self._load_compiler(label), label)}
         trials = sweep.trials(self.spec.device) if tuned else []
         self._tuning = {trial.id for trial in trials if trial.compiler in tuned}
 
@@ -81,34 +85,57 @@ class Bench:
         preparation.evict(preparation.locate_cache(self.spec.state_dir, self.spec.device), _CACHE_BYTES)
         server_pool.start_servers(self.spec)
 
-    def measure(self, group: Group) -> None:
-        """Measure every trial of a group that has no record, until it has one.
+    def measure(self, bundle: Bundle) -> None:
+        """Measure every trial of a bundle that has no record, until it has one.
 
         InterruptedError if the run is to stop: trials in flight then have no record and do not count as attempted.
         """
-        anchors = [group.anchor] if group.anchor is not None and group.anchor.id not in self._finished else []
-        pending = self._drop_crashed([trial for trial in group.trials if trial.id not in self._finished])
+        jobs = [job for group in bundle.groups for job in self._list_jobs(group)]
+        pending = [job for job in jobs if not job.trial.beside]
         if not pending:
             return
+        unfinished = self.journal.unfinished("measure")
+        crashes = max(unfinished[job.trial.id] for job in pending)
+        attempt = (len(bundle.trials) - len(pending) + crashes) % _MOST_STRIDES
+        # If the engine ended twice in a bundle, its trials are measured one by one, to find the cause.
+        is_interleaved = self.spec.sweep.interleave and crashes < _MOST_ATTEMPTS
+        separate, deferred = ([], jobs) if is_interleaved else (pending, [])
+        while deferred:
+            batch, deferred = [*self._list_ties(bundle, deferred), *deferred], []
+            with self._load_workers(batch, separate, deferred) as workers:
+                self._time(batch, workers, attempt * _ATTEMPT_STRIDE)
+            attempt += 1
+        for number, job in enumerate(separate, start=attempt):
+            with self._load_workers([job], [], []) as workers:
+                for worker in workers:
+                    worker.interleaved = len(bundle.trials) == 1
+                self._time([job], workers, number * _ATTEMPT_STRIDE)
+
+    def _list_jobs(self, group: Group) -> list[Job]:
+        """List the trials of a group that have no record, and its anchor; none if its network cannot be prepared."""
+        pending = self._drop_crashed([trial for trial in group.trials if trial.id not in self._finished])
+        if not pending:
+            return []
+        anchors = [group.anchor] if group.anchor is not None and group.anchor.id not in self._finished else []
         try:
             prepared = self._prepare(group, pending)
         except TrialFailedError as error:
             self._finish([replace(error.failure, trial_id=trial.id) for trial in pending])
-            return
-        crashes = max(self.journal.unfinished("measure")[trial.id] for trial in pending)
-        first_round = (len(group.trials) - len(pending) + crashes) * _ATTEMPT_STRIDE
-        # If the engine ended twice during the measurement of a group, its trials are measured one by one, to find the
-        # cause.
-        is_interleaved = self.spec.sweep.interleave and crashes < _MOST_ATTEMPTS
-        separate = [] if is_interleaved else pending
-        if is_interleaved:
-            with self._load_workers(group, pending + anchors, prepared, separate) as workers:
-                self._time(group, workers, prepared, first_round)
-        for index, trial in enumerate(separate, start=int(is_interleaved)):
-            with self._load_workers(group, [trial], prepared, []) as workers:
-                for worker in workers:
-                    worker.interleaved = len(group.trials) == 1
-                self._time(group, workers, prepared, first_round + index * _ATTEMPT_STRIDE)
+            return []
+        return [Job(trial=trial, group=group, prepared=prepared) for trial in (*pending, *anchors)]
+
+    def _list_ties(self, bundle: Bundle, jobs: Sequence[Job]) -> list[Job]:
+        """List the tie of jobs that do not take turns with the baseline of their bundle's first network, if any."""
+        if has_baseline(bundle, jobs):
+            return []
+        ties = [job.group.tie for job in jobs if job.group.tie is not None and job.group.tie.id not in self._finished]
+        if not ties or len(bundle.groups) == 1:
+            return []
+        try:
+            prepared = self._prepare(bundle.groups[0], ties[:1])
+        except TrialFailedError:
+            return []
+        return [Job(trial=ties[0], group=bundle.groups[0], prepared=prepared)]
 
     def report_wait(self, holder: str) -> None:
         """Report that the device is busy."""
@@ -125,7 +152,7 @@ class Bench:
         crashes = {trial.id: max(loads[trial.id], measures[trial.id] - 1) for trial in trials}
         crashed = [trial for trial in trials if crashes[trial.id] >= _MOST_ATTEMPTS]
         line = "its engine ended {} times during the trial; it is not repeated"
-        self._finish([_build_failure(trial, "crashed", "engine", line.format(crashes[trial.id])) for trial in crashed])
+        self._finish([build_failure(trial, "crashed", "engine", line.format(crashes[trial.id])) for trial in crashed])
         return [trial for trial in trials if trial not in crashed]
 
     def _prepare(self, group: Group, trials: Sequence[Trial]) -> Mapping[str, Any]:
@@ -169,32 +196,41 @@ class Bench:
             return worker.prepare({**message, "batch_sizes": []})
 
     @contextmanager
-    def _load_workers(
-        self, group: Group, batch: list[Trial], prepared: Mapping[str, Any], separate: list[Trial]
-    ) -> Iterator[list[Worker]]:
-        """Load a worker, ready to be timed, for each trial that does not fail before that; they end with the block.
+    def _load_workers(self, batch: list[Job], separate: list[Job], deferred: list[Job]) -> Iterator[list[Worker]]:
+        """Load a worker, ready to be timed, for each job that does not fail before that; they end with the block.
 
-        Trials that do not fit in memory beside the others are added to `separate`, except anchors.
+        A group that does not fit in memory beside another is added to `deferred`, with all after it; trials that do not
+        fit beside others of their own group are added to `separate`, except anchors.
         """
         workers: list[Worker] = []
         try:
-            for trial in batch:
+            for index, job in enumerate(batch):
+                trial = job.trial
                 self._report("stage", step="compile", trial_id=trial.id, text=f"compiling {trial}")
                 try:
                     if self._has_room(workers):
-                        workers.append(self._load(trial, group, prepared))
+                        workers.append(self._load(job))
                         continue
                 except TrialFailedError as error:
                     if error.failure.status != "out-of-memory" or not workers:
                         self._finish([error.failure])
                         continue
                     self.journal.passed([trial.id], "load")
-                if not trial.beside:
-                    separate.append(trial)
+                if trial.beside:
+                    continue
+                start = find_earlier_group(batch, index)
+                if start is not None:
+                    deferred += batch[start:]
+                    postponed = {job.trial.id for job in deferred}
+                    for worker in (worker for worker in workers if worker.trial.id in postponed):
+                        worker.end()
+                    workers[:] = [worker for worker in workers if worker.trial.id not in postponed]
+                    break
+                separate.append(job)
             yield workers
         except InterruptedError:
             for phase in ("load", "measure"):
-                self.journal.passed([trial.id for trial in batch], phase)
+                self.journal.passed([job.trial.id for job in batch], phase)
             raise
         finally:
             for worker in workers:
@@ -205,7 +241,8 @@ class Bench:
         largest = max((worker.peak_memory_bytes for worker in workers), default=0)
         return resources.read_available_memory_bytes() >= _HEADROOM * largest
 
-    def _load(self, trial: Trial, group: Group, prepared: Mapping[str, Any]) -> Worker:
+    def _load(self, job: Job) -> Worker:
+        trial, group, prepared = job.trial, job.group, job.prepared
         task = self._build_task(trial, group, prepared)
         self.journal.start([trial.id], "load")
         cache = CompileCache.locate(Path(prepared["folder"]), trial.compiler, trial.batch_size, self.threads)
@@ -251,7 +288,7 @@ class Bench:
         try:
             child = get_servers(self.threads, self.spec.accelerator, self.spec.state_dir).fork(modules)
         except ServerEndedError as error:
-            failure = _build_failure(trial, "crashed", "build", error.reason)
+            failure = build_failure(trial, "crashed", "build", error.reason)
             raise TrialFailedError(replace(failure, detail=error.log)) from error
         try:
             return Worker(
@@ -264,7 +301,7 @@ class Bench:
             )
         except ProcessLookupError as error:  # killed already
             child.end()
-            raise TrialFailedError(_build_failure(trial, "crashed", "build", "the child process ended")) from error
+            raise TrialFailedError(build_failure(trial, "crashed", "build", "the child process ended")) from error
 
     def _build_task(self, trial: Trial, group: Group, prepared: Mapping[str, Any]) -> dict[str, Any]:
         """Build the task that the worker's child loads."""
@@ -283,7 +320,7 @@ class Bench:
                 raise TrialFailedError(replace(failure, trial_id=trial.id, error=line, started_at=time.time()))
             reason = prepared["refused"].get(size) or "it has no ONNX file"
         if reason:
-            raise TrialFailedError(_build_failure(trial, "unsupported", "compile", reason))
+            raise TrialFailedError(build_failure(trial, "unsupported", "compile", reason))
         return {
             **self._describe_network(group),
             "compiler": trial.compiler,
@@ -312,18 +349,28 @@ class Bench:
             "artifacts": str(self.spec.state_dir / LAYOUT.artifacts),
         }
 
-    def _time(self, group: Group, workers: list[Worker], prepared: Mapping[str, Any], first_round: int) -> None:
+    def _time(self, batch: Sequence[Job], workers: list[Worker], first_round: int) -> None:
         if not workers:
             return
         self.journal.start([worker.trial.id for worker in workers], "measure")
-        ids = [worker.trial.id for worker in workers if not worker.trial.beside]
+        jobs = {job.trial.id: job for job in batch}
+        timed = [worker.trial.id for worker in workers if not worker.trial.beside]
+        groups = [*{id(jobs[name].group): jobs[name].group for name in timed}.values()] or [batch[0].group]
+        number = draw_number()
+        for worker in workers:
+            worker.bundle = number
+        sweep = self.spec.sweep
+        if sweep.max_seconds is not None and len(groups) > 1:  # the limit is of a group
+            sweep = attrs.evolve(sweep, max_seconds=sweep.max_seconds * len(groups))
         interleaving = Interleaving(
-            sweep=self.spec.sweep,
+            sweep=sweep,
             first_round=first_round,
             record_failure=self._finish,
-            finish=lambda finished: self._finish([worker.finish(prepared["baseline_rmse"]) for worker in finished]),
+            finish=lambda finished: self._finish(
+                [worker.finish(jobs[worker.trial.id].prepared["baseline_rmse"]) for worker in finished]
+            ),
             report=lambda done, total, disturbed: self._report(
-                "round", text=_describe_round(group, disturbed), done=done, total=total, trial_ids=ids
+                "round", text=describe_round(groups, disturbed), done=done, total=total, trial_ids=timed
             ),
         )
         interleaving.run(workers)
@@ -352,24 +399,3 @@ class Bench:
 
     def _report(self, kind: str, **fields: Any) -> None:
         self.publish({"kind": kind, "device": self.spec.device, **fields})
-
-
-def describe_group(group: Group) -> str:
-    """Describe a group in a few words: ``conv width=64 depth=2 batch 8``."""
-    factors = "".join(f" {name}={value:g}" for name, value in group.factors.items())
-    return f"{group.workload.name}{factors} batch {group.batch_size}"
-
-
-def _describe_round(group: Group, disturbed: float) -> str:
-    text = f"measuring {describe_group(group)}"
-    return f"{text}, {100 * disturbed:.0f} % of its turns disturbed" if disturbed > SPARED else text
-
-
-def _is_tuned(compiler: Compiler, label: str) -> bool:
-    return compiler.tunes(compiler.settle(Choice.parse(label).options))
-
-
-def _build_failure(
-    trial: Trial, status: record_format.FailureStatus, stage: record_format.Stage, error: str
-) -> Failure:
-    return Failure(trial_id=trial.id, status=status, stage=stage, error=error, started_at=time.time())

@@ -1,4 +1,4 @@
-"""Interleaved rounds of a group: its workers alternate until they have the requested samples or precision."""
+"""Interleaved rounds of a bundle: its workers alternate until they have the requested samples or precision."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _REPORT_PERIOD_S = 0.25
 
 @dataclass(slots=True, kw_only=True)
 class Interleaving:
-    """The interleaved timing of the workers of one group."""
+    """The interleaved timing of the workers of one bundle."""
 
     sweep: Grid
     # The number of the first round.
@@ -94,17 +94,11 @@ class Interleaving:
     def _choose_samples(self, fastest_call_s: float, active: Sequence[Worker]) -> int:
         """Choose the samples of a turn by the noise of the rounds so far."""
         timed = [worker for worker in active if not worker.trial.beside] or active
-        reference = _find_reference(timed)
-        turns = {id(worker): worker.list_turns() for worker in timed}
-        others = [turns[id(worker)] for worker in timed if worker is not reference]
         whole_s = sum(worker.estimate_turn_s(1) for worker in timed)
         untimed_s = sum(worker.estimate_turn_s(0) for worker in timed)
-        return rounds.choose_samples(
-            others or list(turns.values()),
-            turns[id(reference)],
-            untimed_s / (whole_s - untimed_s),
-            rounds.count_least_samples(fastest_call_s),
-        )
+        pairs = [pair for workers in _split_by_network(timed) for pair in _list_pairs(workers)]
+        settling, least = untimed_s / (whole_s - untimed_s), rounds.count_least_samples(fastest_call_s)
+        return rounds.choose_samples(pairs, settling, least)
 
     def _expect_rounds(self) -> int:
         """Expect the rounds in total: as if later turns were as long as the last that were planned."""
@@ -141,19 +135,30 @@ class StoppingRule:
             return []
         self._looks += 1
         self._next = intervals.schedule_next_look(round_count)
+        for worker in active:
+            worker.looks = self._looks
+        networks = _split_by_network(active)
+        timed = [workers for workers in networks if not all(worker.trial.beside for worker in workers)]
+        selections = [self._select_of_network(workers) for workers in timed or [list(active)]]
+        worst = max(width for _, width in selections) / self.precision
+        self.expected = math.ceil(round_count * worst**2) if 1 < worst < math.inf else round_count
+        finished = [worker for workers, _ in selections for worker in workers]
+        # An anchor without its own network continues as long as any other worker.
+        rest = [worker for worker in active if worker not in finished]
+        return list(active) if all(worker.trial.beside for worker in rest) else finished
+
+    def _select_of_network(self, active: Sequence[Worker]) -> tuple[list[Worker], float]:
+        """Select the workers of a network that need no further round; and the widest of its intervals."""
         reference = _find_reference(active)
         others = [worker for worker in active if worker is not reference and not worker.trial.beside]
         widths = {
             id(worker): self._compute_half_width(worker, reference if others else worker)
             for worker in others or [reference]
         }
-        for worker in active:
-            worker.looks = self._looks
-        worst = max(widths.values()) / self.precision
-        self.expected = math.ceil(round_count * worst**2) if 1 < worst < math.inf else round_count
         imprecise = [worker for worker in active if widths.get(id(worker), 0.0) > self.precision]
         # The reference continues as long as any other worker, and an anchor as long as the reference.
-        return [worker for worker in others if worker not in imprecise] if imprecise else list(active)
+        finished = [worker for worker in others if worker not in imprecise] if imprecise else list(active)
+        return finished, max(widths.values())
 
     def _compute_half_width(self, worker: Worker, reference: Worker) -> float:
         medians, baseline = worker.compute_round_medians(), reference.compute_round_medians()
@@ -162,6 +167,22 @@ class StoppingRule:
             logs -= np.log([baseline[number] for number in medians if number in baseline])
         width = float(intervals.compute_half_width(logs, self._looks))
         return math.inf if math.isnan(width) else width
+
+
+def _split_by_network(workers: Sequence[Worker]) -> list[list[Worker]]:
+    """Split workers into those of one network, in their order."""
+    networks: dict[tuple[object, ...], list[Worker]] = {}
+    for worker in workers:
+        networks.setdefault((worker.trial.workload, worker.trial.factors), []).append(worker)
+    return list(networks.values())
+
+
+def _list_pairs(workers: Sequence[Worker]) -> list[tuple[rounds.Turns, rounds.Turns]]:
+    """List the turns of each worker of a network beside those of its baseline; of a single one beside its own."""
+    reference = _find_reference(workers)
+    turns = reference.list_turns()
+    others = [worker for worker in workers if worker is not reference]
+    return [(worker.list_turns(), turns) for worker in others] or [(turns, turns)]
 
 
 def _find_reference(workers: Sequence[Worker]) -> Worker:

@@ -104,8 +104,8 @@ def _measure(spec: Spec, bench: Bench) -> None:
     description = _describe_device(spec, bench.threads)
     bench.note("environment", spec.device, description)
     bench.warm_servers()
-    for group in spec.sweep.groups(spec.device):
-        bench.measure(group)
+    for bundle in spec.sweep.bundles(spec.device):
+        bench.measure(bundle)
     bench.note("environment", spec.device, {**description, "conditions_after": conditions.observe()})
 
 

@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ngbkit.compilers.base import Compiler
 from ngbkit.device.channel import Message
 from ngbkit.options import LAYOUT
 from ngbkit.sweep.journal import Journal
+from ngbkit.sweep.trials import Choice
 
 _KIND = "tuning"
 
@@ -64,3 +66,8 @@ class Search:
         }
         # Written at once, so that a killed engine loses nothing; a report arrives a few times a minute.
         self.journal.note(_KIND, self.trial_id, cost)
+
+
+def is_tuned(compiler: Compiler, label: str) -> bool:
+    """Whether a compiler with the options of a label searches for fast code."""
+    return compiler.tunes(compiler.settle(Choice.parse(label).options))

@@ -63,6 +63,8 @@ class Worker:
     # The looks of the stopping rule at this worker.
     looks: int = 0
     interleaved: bool = True
+    # The number of the set of workers that take turns.
+    bundle: int | None = None
     _loaded: Message = field(default_factory=dict)
     _warm_compile_s: float | None = None
     _monitor: InterferenceMonitor = field(init=False)
@@ -206,6 +208,7 @@ class Worker:
             calls_per_sample=choose_block_size(self.settled_call_s),
             disturbed_samples=tuple(np.flatnonzero(self._disturbed).tolist()),
             interleaved=self.interleaved,
+            bundle=self.bundle,
             looks=self.looks,
             foreign_percent=100 * self._foreign_s / self._turns_s if self._turns_s else None,
             steal_percent=100 * self._steal_s / self._turns_s if self._turns_s else None,
@@ -282,6 +285,11 @@ class Worker:
             detail=self.child.read_log_tail(),
             started_at=self.started_at,
         )
+
+
+def build_failure(trial: Trial, status: FailureStatus, stage: Stage, error: str) -> Failure:
+    """Build the failure of a trial that ends now."""
+    return Failure(trial_id=trial.id, status=status, stage=stage, error=error, started_at=time.time())
 
 
 def _classify(error: ChildTimeoutError | ChildEndedError) -> tuple[FailureStatus, str]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ngbkit.figures.charts.depth import depth
     from ngbkit.figures.charts.heatmap import heatmap
     from ngbkit.figures.charts.latency import latency
+    from ngbkit.figures.charts.networks import networks
     from ngbkit.figures.charts.overview import overview
     from ngbkit.figures.charts.reversals import reversals
     from ngbkit.figures.charts.roofline import roofline
@@ -35,6 +36,7 @@ __all__ = [
     "depth",
     "heatmap",
     "latency",
+    "networks",
     "overview",
     "reversals",
     "roofline",

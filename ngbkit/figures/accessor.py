@@ -19,8 +19,10 @@ from ngbkit.figures.comparison import Comparison, compare
 from ngbkit.metrics import economy, factors, frames, labelled, trials
 from ngbkit.metrics.contracts import Unlike, UnlikeContractsError
 from ngbkit.metrics.economy import Cache
+from ngbkit.metrics.estimate import LEVEL
 from ngbkit.metrics.front import front
 from ngbkit.metrics.means import Groups, mean
+from ngbkit.metrics.networks import By, compare_networks, network_ranking
 from ngbkit.metrics.published import beside_paper
 from ngbkit.metrics.ranking import ranking, winners
 from ngbkit.metrics.reversals import reversals
@@ -103,6 +105,18 @@ class Metrics:
     def break_even(self, *, cache: Cache = "cold", ci: float | None = None, unlike: Unlike = "error") -> Labelled:
         """See `ngbkit.metrics.break_even`."""
         return _compute(economy.break_even, self._data, cache=cache, ci=ci, unlike=unlike)
+
+    def compare_networks(
+        self, compiler: str | None = None, *, ci: float = LEVEL, unlike: Unlike = "error", untuned: bool = False
+    ) -> pd.DataFrame:
+        """See `ngbkit.metrics.compare_networks`: every pair of networks, and whether one is faster for sure."""
+        return compare_networks(self._data, compiler, ci=ci, unlike=unlike, untuned=untuned)
+
+    def network_ranking(
+        self, by: By = "best", *, ci: float = LEVEL, unlike: Unlike = "error", untuned: bool = False
+    ) -> pd.DataFrame:
+        """See `ngbkit.metrics.network_ranking`: each network's probability of being the fastest."""
+        return network_ranking(self._data, by, ci=ci, unlike=unlike, untuned=untuned)
 
     def ranking(self, *, unlike: Unlike = "error", untuned: bool = False) -> pd.DataFrame:
         """See `ngbkit.metrics.ranking`."""

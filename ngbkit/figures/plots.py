@@ -8,6 +8,7 @@ from ngbkit import figures
 from ngbkit.dataset.storage import Data
 from ngbkit.figures.lines import By
 from ngbkit.metrics.economy import Cache
+from ngbkit.metrics.networks import By as Networks
 from ngbkit.sweep.trials import BASELINE
 
 if TYPE_CHECKING:
@@ -55,6 +56,10 @@ class Plots:
     def latency(self, **select: Any) -> alt.FacetChart:
         """See `ngbkit.figures.latency`."""
         return figures.latency(self._data, **select)
+
+    def networks(self, *, by: Networks = "best", ci: float = 0.95, **select: Any) -> alt.FacetChart:
+        """See `ngbkit.figures.networks`."""
+        return figures.networks(self._data, by=by, ci=ci, **select)
 
     def overview(self) -> alt.ConcatChart:
         """See `ngbkit.figures.overview`."""

@@ -6,6 +6,7 @@ from ngbkit.metrics.factors import depth_slope, friction, retention
 from ngbkit.metrics.front import front
 from ngbkit.metrics.labelled import ase, bsr, rtr, speedup, tcr, throughput
 from ngbkit.metrics.means import mean
+from ngbkit.metrics.networks import compare_networks, network_ranking
 from ngbkit.metrics.published import beside_paper
 from ngbkit.metrics.ranking import ranking, winners
 from ngbkit.metrics.reversals import reversals
@@ -17,11 +18,13 @@ __all__ = [
     "beside_paper",
     "break_even",
     "bsr",
+    "compare_networks",
     "depth_slope",
     "failures",
     "friction",
     "front",
     "mean",
+    "network_ranking",
     "ranking",
     "retention",
     "reversals",

@@ -18,6 +18,7 @@ from ngbkit.errors import MetricError
 from ngbkit.hardware.conditions import describe_other_work
 from ngbkit.metrics.draws import HOSTED_SD
 from ngbkit.metrics.estimate import LEVEL
+from ngbkit.metrics.networks import describe_fastest_networks
 from ngbkit.metrics.ranking import ranking
 from ngbkit.metrics.ratios import is_hosted
 from ngbkit.sweep.records import UNSETTLED
@@ -74,7 +75,8 @@ def conclude(data: Data) -> list[str]:
     -------
     list of str
         The trials that are not settled, if there are any; where several compilers were measured, the fastest of each
-        group where it is sure, the ties, and what would settle them; and what intervals allow for on a virtual machine.
+        group where it is sure, the ties, and what would settle them; where several networks were, the fastest of each
+        device and batch size, or that it is not settled; and what intervals allow for on a virtual machine.
     """
     lines = []
     if unsettled := _list_unsettled(data):
@@ -86,7 +88,12 @@ def conclude(data: Data) -> list[str]:
             f"{names}. When the machine is quiet, measure them again: "
             f"`ngbkit resume {'RUN' if ', ' in run_id else run_id} --retry {UNSETTLED}`."
         )
-    return [*lines, *_describe_winners(data, set(unsettled)), *_describe_allowance(data)]
+    return [
+        *lines,
+        *_describe_winners(data, set(unsettled)),
+        *describe_fastest_networks(data),
+        *_describe_allowance(data),
+    ]
 
 
 def _describe_allowance(data: Data) -> list[str]:

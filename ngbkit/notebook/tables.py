@@ -16,7 +16,10 @@ TABLES: Mapping[str, tuple[Argument, ...]] = {
         *(arguments.WORKLOADS, *arguments.SWEEP, *arguments.BUDGET, *arguments.MODULE),
         *(arguments.OUT, arguments.BACKGROUND),
     ),
-    "ngruns": (arguments.RUN, *arguments.RESUME, arguments.OUT, arguments.BACKGROUND, *listing.RUNS),
+    "ngruns": (
+        *(arguments.RUN, *arguments.RESUME, arguments.SETTLE_RUN),
+        *(arguments.OUT, arguments.BACKGROUND, *listing.RUNS),
+    ),
     "ngdevices": listing.DEVICES,
     "ngcompilers": listing.COMPILERS,
     "ngcache": CACHE,

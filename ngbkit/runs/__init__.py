@@ -1,8 +1,8 @@
 """Runs: start, watch, stop, resume and list executions of a sweep.
 
-lifecycle.py starts and resumes a run, run.py drives it, folders.py stores it, and recordings.py replays runs that are
-stored beside a notebook. progress.py tracks its progress, time_left.py estimates the rest, and progress_display.py
-displays both. selfcheck/ measures whether a machine is fit to measure on.
+lifecycle.py starts and resumes a run, run.py drives it, settle.py plans what would settle it, folders.py stores it, and
+recordings.py replays runs that are stored beside a notebook. progress.py tracks its progress, time_left.py estimates the
+rest, and progress_display.py displays both. selfcheck/ measures whether a machine is fit to measure on.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ngbkit.runs.lifecycle import resume, start
     from ngbkit.runs.progress import Progress
     from ngbkit.runs.run import Guide, Run, State, live
+    from ngbkit.runs.settle import Settling, plan_settling
 
 # The module of each name, imported lazily: the magics load without NumPy.
 _EXPORTS = {
@@ -22,11 +23,13 @@ _EXPORTS = {
     "Guide": "run",
     "Progress": "progress",
     "Run": "run",
+    "Settling": "settle",
     "State": "run",
     "Summary": "folders",
     "find": "folders",
     "live": "run",
     "load_dataset": "folders",
+    "plan_settling": "settle",
     "read_sweep": "folders",
     "resume": "lifecycle",
     "start": "lifecycle",
@@ -38,11 +41,13 @@ __all__ = [
     "Guide",
     "Progress",
     "Run",
+    "Settling",
     "State",
     "Summary",
     "find",
     "live",
     "load_dataset",
+    "plan_settling",
     "read_sweep",
     "resume",
     "start",

@@ -21,6 +21,7 @@ from ngbkit.sweep.records import RETRIABLE
 
 if TYPE_CHECKING:
     from ngbkit.cluster.engine import Engine
+    from ngbkit.runs.settle import Settling
     from ngbkit.workloads.base import Source
 
 
@@ -69,7 +70,13 @@ def start(sweep: Grid, *, engines: Mapping[str, Engine] | None = None, guide: Gu
     return Run(sweep, run_id, folder, (), engines or {}, guide, recordings)._begin()
 
 
-def resume(run_id: str, *, retry: Collection[str] = (), engines: Mapping[str, Engine] | None = None) -> Run:
+def resume(
+    run_id: str,
+    *,
+    retry: Collection[str] = (),
+    settling: Settling | None = None,
+    engines: Mapping[str, Engine] | None = None,
+) -> Run:
     """Resume a run: only trials without a record are measured.
 
     Parameters
@@ -79,6 +86,9 @@ def resume(run_id: str, *, retry: Collection[str] = (), engines: Mapping[str, En
     retry
         Statuses of recorded trials to measure again, such as ``["timeout", "crashed"]``; ``"unsettled"`` measures the
         groups again in which other work disturbed too many rounds of a trial.
+    settling
+        What `ngbkit.runs.plan_settling` plans: these trials alone are measured, again and side by side. Each new record
+        replaces the earlier one when it is complete.
     engines
         As for `start`.
 
@@ -93,7 +103,7 @@ def resume(run_id: str, *, retry: Collection[str] = (), engines: Mapping[str, En
     folder = find(run_id)
     sweep = read_sweep(folder)
     _check_devices(sweep, engines)
-    return Run(sweep, folder.name, folder, retry, engines or {})._begin()
+    return Run(sweep, folder.name, folder, retry, engines or {}, settling=settling)._begin()
 
 
 def _replay(sweep: Grid, recording: Path, guide: Guide | None) -> Run:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from ngbkit.cluster.dispatch import Dispatch
     from ngbkit.cluster.engine import Engine
+    from ngbkit.runs.settle import Settling
 
 State = Literal["starting", "running", "stopping", "finished", "stopped", "failed"]
 # The progress text of each kind of event.
@@ -92,20 +93,21 @@ class Run:
         engines: Mapping[str, Engine],
         guide: Guide | None = None,
         recordings: Recordings | None = None,
+        settling: Settling | None = None,
     ) -> None:
         self.sweep, self.id, self.folder = sweep, run_id, folder
         self.state: State = "starting"
         self.error: Exception | None = None
         self._retry, self._engines, self._guide = frozenset(retry), dict(engines), guide
-        self._recordings = recordings
+        self._recordings, self._settling = recordings, settling
         self._trials = {trial.id: trial for trial in sweep.trials()}
-        self._anchors = {group.anchor.id for group in sweep.groups() if group.anchor is not None}
         self._journal = Journal(folder / "journal.sqlite")
         statuses = self._journal.statuses()
         self._journal.forget([trial_id for trial_id, status in statuses.items() if status in self._retry])
         # The measurements of these are replaced one by one, so that none is lost if this run is stopped.
-        retried = list_unsettled(sweep.groups(), self._journal.records()) if UNSETTLED in self._retry else ()
-        self._retry_ids = frozenset(retried)
+        bundles = [bundle for device in sweep.devices for bundle in sweep.bundles(device)]
+        retried = list_unsettled(bundles, self._journal.records()) if UNSETTLED in self._retry else ()
+        self._retry_ids = frozenset(retried) | (settling.trial_ids if settling is not None else set())
         self._replaced: set[str] = set()
         statuses = self._journal.statuses()
         current = {name: status for name, status in statuses.items() if name not in self._retry_ids}
@@ -222,7 +224,7 @@ class Run:
 
         dispatch = Dispatch(
             run_id=self.id,
-            sweep=self.sweep,
+            sweep=self.sweep if self._settling is None else self._settling.apply(self.sweep),
             retry=self._retry - {UNSETTLED},
             retry_ids=self._retry_ids,
             environments=self._journal.notes("environment"),
@@ -257,6 +259,7 @@ class Run:
         state = "finished"
         while state == "finished" and (missing := set(self._trials) - set(self.statuses)):
             selected = missing if self._guide is None else set(self._guide.choose(self)) & missing
+            selected &= missing if self._settling is None else self._retry_ids
             if not selected:
                 break
             recorded = set(self._journal.statuses()) - (self._retry_ids - self._replaced)

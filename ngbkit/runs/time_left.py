@@ -68,7 +68,11 @@ class TimeLeft:
         trials = {name: self._trials[name] for name in trial_ids if name in self._trials}
         if not trials:
             return
-        self._switch(self._measuring.setdefault(next(iter(trials.values())).workload, _Rate()))
+        # Networks that take turns share their time.
+        rate = self._measuring.setdefault(next(iter(trials.values())).workload, _Rate())
+        for trial in trials.values():
+            self._measuring.setdefault(trial.workload, rate)
+        self._switch(rate)
         for name in trials:
             self._count_rounds(name, share)
 

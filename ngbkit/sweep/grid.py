@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -22,6 +23,7 @@ from ngbkit.sweep.conversion import (
     to_min_rounds,
     to_precision,
     to_seed,
+    to_switch,
     to_timeout,
     to_workloads,
     vary,
@@ -29,7 +31,7 @@ from ngbkit.sweep.conversion import (
 from ngbkit.sweep.json_values import to_json_value
 from ngbkit.sweep.option import format_parameters, option, options_of
 from ngbkit.sweep.parsing import format_numbers, parse_compilers, parse_factors, parse_numbers, restore_quotes
-from ngbkit.sweep.trials import BASELINE, Group, Trial, split_labels
+from ngbkit.sweep.trials import BASELINE, Bundle, Group, Trial, split_labels
 from ngbkit.sweep.validation import at_least, check, count, flag, multiple, one_of, optional, seconds
 from ngbkit.workloads.base import Number, Workload, hash_json
 
@@ -204,6 +206,21 @@ class Grid:
             help="measure the compilers of a group one after the other and not in turns",
         ),
     )
+    together: bool | None = field(
+        default=None,
+        converter=to_switch,
+        validator=check(optional(flag)),
+        metadata=option(
+            "Whether networks are compared with each other as compilers are: at each batch size all networks, with all "
+            "values of their factors, take turns in the same rounds. What does not fit in memory is measured later, "
+            "beside the baseline of the first network, to which its throughputs are tied.",
+            "--together",
+            action="store_true",
+            later=True,
+            help="let the networks of the sweep take turns in the same rounds, as the compilers of one do: for `which "
+            "network is the fastest?`",
+        ),
+    )
     threads: int | None = field(
         default=None,
         validator=check(optional(count)),
@@ -302,8 +319,9 @@ class Grid:
             object.__setattr__(self, "max_seconds", MAX_SECONDS)
 
     def groups(self, device: str | None = None) -> Iterator[Group]:
-        """The groups in the order in which they are measured, of one device or of all, one at a time."""
+        """The groups by network, factors and batch size, of one device or of all, one at a time."""
         for target in self.devices if device is None else [device]:
+            firsts: dict[int, Trial] = {}
             for workload in self.workloads:
                 workload_id = workload.id
                 for values in product(*workload.factors.values()):
@@ -312,20 +330,34 @@ class Grid:
                         trial = partial(
                             Trial, workload=workload.name, workload_id=workload_id, factors=factors, device=target
                         )
-                        trials = (trial(compiler=label, batch_size=batch_size) for label in self.compilers)
-                        anchored = batch_size != 1 and 1 in self.batch_sizes and BASELINE in self.compilers
-                        anchor = trial(compiler=BASELINE, batch_size=1, beside=batch_size)
+                        trials = tuple(trial(compiler=label, batch_size=batch_size) for label in self.compilers)
+                        has_baseline = BASELINE in self.compilers
+                        anchored = batch_size != 1 and 1 in self.batch_sizes and has_baseline
+                        first = firsts.setdefault(batch_size, trial(compiler=BASELINE, batch_size=batch_size))
+                        is_first = (first.workload, first.factors) == (workload.name, factors)
+                        tie = None if is_first else replace(first, beside=batch_size, tied=trials[0].id)
                         yield Group(
                             workload=workload,
                             factors=dict(factors),
                             device=target,
                             batch_size=batch_size,
-                            trials=tuple(trials),
-                            anchor=anchor if anchored else None,
+                            trials=trials,
+                            anchor=trial(compiler=BASELINE, batch_size=1, beside=batch_size) if anchored else None,
+                            tie=tie if has_baseline else None,
                         )
 
+    def bundles(self, device: str) -> Iterator[Bundle]:
+        """The groups of a device, in the order in which they are measured, with those that take turns together."""
+        if not self.together or not self.interleave:
+            yield from (Bundle(groups=(group,)) for group in self.groups(device))
+            return
+        by_size: dict[int, list[Group]] = {}
+        for group in self.groups(device):
+            by_size.setdefault(group.batch_size, []).append(group)
+        yield from (Bundle(groups=tuple(groups)) for groups in by_size.values())
+
     def trials(self, device: str | None = None) -> list[Trial]:
-        """Every trial, in the order in which they are measured."""
+        """Every trial, by network, factors and batch size."""
         return [trial for group in self.groups(device) for trial in group.trials]
 
     def __len__(self) -> int:

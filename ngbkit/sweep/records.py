@@ -12,6 +12,8 @@ Format history
 4
     ``disturbed_samples``, ``foreign_percent``, ``steal_percent``. In records of format 2 and 3 ``disturbed_rounds``,
     whose samples were all disturbed, replaces the first.
+5
+    ``bundle``. Trials of earlier records took turns within their group alone.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from ngbkit.sweep import schema
 from ngbkit.sweep.schema import Count, Finite, Line, PositiveCount, Round, Seconds
 from ngbkit.sweep.variable import variable
 
-FORMAT = 4
+FORMAT = 5
 
 FailureStatus = Literal["failed", "timeout", "crashed", "out-of-memory", "not-equivalent", "unsupported"]
 Status = Literal[
@@ -115,6 +117,9 @@ class Measurement:
         Rounds whose samples were all disturbed; of records of an earlier format.
     interleaved
         Whether it was measured in turns with the others of its group. False where memory did not hold them all.
+    bundle
+        A random number for the set of trials that took turns in the same rounds: rounds of two trials are the same
+        only where it is equal. None in records of earlier formats.
     looks
         How often the stopping rule had looked at the interval when it was tight enough; 0 with fixed repeats.
     foreign_percent, steal_percent
@@ -169,6 +174,15 @@ class Measurement:
         default=True,
         metadata=variable(
             "interleaved", "1", "whether the compilers of the group took turns", "0 where memory did not hold them all"
+        ),
+    )
+    bundle: PositiveCount | None = field(
+        default=None,
+        metadata=variable(
+            "bundle",
+            "1",
+            "number of the set of trials that took turns in the same rounds",
+            "rounds of two networks are the same only where it is equal; NaN where none but the group took turns",
         ),
     )
     looks: Count = field(

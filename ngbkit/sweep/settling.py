@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ngbkit.sweep.records import Measurement, Record
-from ngbkit.sweep.trials import Group
+from ngbkit.sweep.trials import Bundle
 from ngbkit.sweep.variables import NO_ROUND
 
 LEAST_ROUNDS = 6
@@ -25,12 +25,12 @@ def find_settled(rounds: NDArray[np.integer], disturbed: NDArray[np.bool_]) -> N
     return np.asarray(~marked | ((clean >= LEAST_ROUNDS) & (clean >= LEAST_SHARE * every)))
 
 
-def list_unsettled(groups: Iterable[Group], records: Iterable[Record]) -> set[str]:
-    """List the ids of trials and anchors in groups with a trial that is not settled: they are measured together."""
+def list_unsettled(bundles: Iterable[Bundle], records: Iterable[Record]) -> set[str]:
+    """List the ids of trials and anchors in bundles with a trial that is not settled: they are measured together."""
     unsettled = {record.trial_id for record in records if isinstance(record, Measurement) and not _is_settled(record)}
     listed: set[str] = set()
-    for group in groups:
-        ids = {trial.id for trial in (*group.trials, *([group.anchor] if group.anchor else []))}
+    for bundle in bundles:
+        ids = {trial.id for group in bundle.groups for trial in (*group.trials, *group.anchors)}
         listed |= ids if ids & unsettled else set()
     return listed
 

@@ -70,7 +70,9 @@ class Trial:
 
     An anchor is the baseline at batch size 1, measured once more `beside` the compilers of a group of another batch
     size, so that what was measured at different times can be tied together. It is no trial of the sweep's own: its id
-    begins with ``anchor-``, it is never pending, and the sweep goes on without it where it fails.
+    begins with ``anchor-``, it is never pending, and the sweep goes on without it where it fails. A tie is an anchor
+    that was `tied` to a group, by the id of that group's first trial: the baseline of the first network, at the group's
+    own batch size.
     """
 
     workload: str
@@ -80,6 +82,7 @@ class Trial:
     device: str
     batch_size: int
     beside: int = 0
+    tied: str = ""
 
     @property
     def id(self) -> str:
@@ -88,7 +91,8 @@ class Trial:
         text = "\0".join(map(str, where))
         if not self.beside:
             return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
-        return ANCHOR + hashlib.blake2b(f"{text}\0{self.beside}".encode(), digest_size=12).hexdigest()
+        place = f"{self.beside}\0{self.tied}" if self.tied else str(self.beside)
+        return ANCHOR + hashlib.blake2b(f"{text}\0{place}".encode(), digest_size=12).hexdigest()
 
     def __str__(self) -> str:
         factors = "".join(f" {name}={value:g}" for name, value in self.factors)
@@ -97,7 +101,10 @@ class Trial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """The trials of one (workload, factors, device, batch size), measured against each other, and their anchor."""
+    """The trials of one (workload, factors, device, batch size), measured against each other, and their anchors.
+
+    The `anchor` ties batch sizes; the `tie` is used where networks were to take turns and did not.
+    """
 
     workload: Workload
     factors: Mapping[str, Number]
@@ -105,6 +112,24 @@ class Group:
     batch_size: int
     trials: tuple[Trial, ...]
     anchor: Trial | None = None
+    tie: Trial | None = None
+
+    @property
+    def anchors(self) -> tuple[Trial, ...]:
+        """The anchors that may have been measured beside the trials."""
+        return tuple(anchor for anchor in (self.anchor, self.tie) if anchor is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bundle:
+    """Groups of one device and batch size whose trials take turns in the same rounds."""
+
+    groups: tuple[Group, ...]
+
+    @property
+    def trials(self) -> tuple[Trial, ...]:
+        """The trials of all groups, without anchors."""
+        return tuple(trial for group in self.groups for trial in group.trials)
 
 
 def facts_key(workload: str, factors: Mapping[str, Any]) -> str:

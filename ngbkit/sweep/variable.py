@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-Dims = Literal["trial", "sample", "anchor sample"]
+Dims = Literal["trial", "sample", "anchor", "anchor sample"]
 """``"sample"`` has the dim `repeat` beside those of a trial; an anchor has no compiler."""
 
 

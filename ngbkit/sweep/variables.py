@@ -68,6 +68,26 @@ _SAMPLES = (
     ),
 )
 
+_TIES = (
+    _declare(
+        "tie_latency",
+        "s",
+        "latency of identity of the first network at this batch size, in the same rounds as a part of the networks",
+        "ties together networks that did not take turns with each other",
+        dims="anchor sample",
+    ),
+    _declare(
+        "tie_round",
+        "1",
+        "interleaving round of a sample of the tie",
+        f"{NO_ROUND} where there is no sample",
+        dims="anchor sample",
+    ),
+    _declare("tie_disturbed", "1", "whether a sample of the tie was disturbed", "1 if it was", dims="anchor sample"),
+    _declare("tie_bundle", "1", "number of the set of trials that the tie took turns with", dims="anchor"),
+    _declare("tie", "1", "number of the trial that the tie repeats", dims="anchor"),
+)
+
 FIELDS = tuple(
     replace(field.metadata["variable"], fills=field.name)
     for field in fields(Measurement)
@@ -104,7 +124,7 @@ _COMPUTED = (
     _declare("facts", "", "what else the trial left behind, as JSON"),
 )
 
-VARIABLES = {variable.name: variable for variable in (*_SAMPLES, *FIELDS, *FACTS, *_COMPUTED)}
+VARIABLES = {variable.name: variable for variable in (*_SAMPLES, *_TIES, *FIELDS, *FACTS, *_COMPUTED)}
 """All variables of the dataset by name."""
 
 COORDINATES = {

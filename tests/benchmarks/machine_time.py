@@ -208,7 +208,8 @@ def adapt_turns(recording: Recording, first: int) -> Outcome | None:
             }
             for index, start in enumerate(starts)
         ]
-        return rounds.choose_samples(turns[1:], turns[0], settling, rounds.count_least_samples(fastest_s))
+        pairs = [(column, turns[0]) for column in turns[1:]]
+        return rounds.choose_samples(pairs, settling, rounds.count_least_samples(fastest_s))
 
     for planned in rounds.plan_turns(REPEATS, fastest_s, MIN_ROUNDS, choose):
         span = slice(first, first + len(planned))

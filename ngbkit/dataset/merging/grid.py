@@ -83,7 +83,7 @@ def _choose_missing(name: str, dtype: np.dtype[Any]) -> Any:
     """The fill value of a variable, as in `ngbkit.dataset.tabulate`, except that a status is empty."""
     if dtype.kind == "O":
         return ""
-    if name in ("round", "anchor_round"):
+    if name in ("round", "anchor_round", "tie_round"):
         return NO_ROUND
     return np.nan if dtype.kind == "f" else 0
 

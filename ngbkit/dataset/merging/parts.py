@@ -19,6 +19,7 @@ from ngbkit.sweep.variables import COORDINATES, RESERVED
 LABELS = ("device", "workload", "compiler", "batch_size")
 PREDICTIONS = ("predicted", "predicted_low", "predicted_high")
 ANCHORS = ("anchor_latency", "anchor_round", "anchor_disturbed")
+TIES = ("tie_latency", "tie_round", "tie_disturbed", "tie_bundle", "tie")
 FACTS = tuple(COORDINATES)
 
 
@@ -129,7 +130,7 @@ def _build_part(path: str, dataset: xr.Dataset, attrs: Mapping[str, Any]) -> Par
     selected = [name for name, values in scalars.items() if _labels_trials(name, values)]
     expanded = dataset.drop_vars(["repeat", *({*scalars} - {*selected, *FACTS})], errors="ignore").expand_dims(selected)
     if "compiler" in selected:  # a dim that anchors lack
-        anchors = {name: expanded[name].isel(compiler=0, drop=True) for name in ANCHORS if name in expanded}
+        anchors = {name: expanded[name].isel(compiler=0, drop=True) for name in (*ANCHORS, *TIES) if name in expanded}
         expanded = expanded.assign(anchors)
     dims = ("device", "workload", *factor_dims(expanded), "compiler", "batch_size")
     for dim in dims:
@@ -140,7 +141,7 @@ def _build_part(path: str, dataset: xr.Dataset, attrs: Mapping[str, Any]) -> Par
                 f"Assign some by .assign_coords({dim}=[…])."
             )
     for name, values in expanded.data_vars.items():
-        along = {*dims} - ({"compiler"} if name in ANCHORS else set())
+        along = {*dims} - ({"compiler"} if name in (*ANCHORS, *TIES) else set())
         if {*values.dims} - {"repeat"} != along:
             raise UsageError(
                 f"cannot merge {name}: it is along {', '.join(map(str, values.dims))}; expected "

@@ -13,7 +13,7 @@ import xarray as xr
 
 from ngbkit.dataset.assembly import narrow, to_labels
 from ngbkit.dataset.merging.grid import Cells, Indices
-from ngbkit.dataset.merging.parts import ANCHORS, FACTS, LABELS, PREDICTIONS, Part, build_conflict_error, is_known
+from ngbkit.dataset.merging.parts import ANCHORS, FACTS, LABELS, PREDICTIONS, TIES, Part, build_conflict_error, is_known
 from ngbkit.errors import UsageError
 from ngbkit.sweep.trials import BASELINE
 
@@ -40,7 +40,8 @@ def merge_cluster(cluster: Sequence[Part]) -> xr.Dataset:
         name: xr.Variable(along[: values.ndim], values, attrs[name])
         for along, arrays in (
             (order, _merge_trials(parts, indices, labels)),
-            (group, _merge_anchors(parts, indices, labels)),
+            (group, _merge_anchors(parts, indices, labels, ANCHORS)),
+            (group, _merge_anchors(parts, indices, labels, TIES)),
         )
         for name, values in arrays.items()
     }
@@ -57,7 +58,7 @@ def unite(sequences: Iterable[Sequence[Any]]) -> list[Any]:
 
 
 def _merge_trials(parts: Sequence[Part], indices: Sequence[Indices], labels: Labels) -> dict[str, np.ndarray]:
-    excluded = (*ANCHORS, *PREDICTIONS)
+    excluded = (*ANCHORS, *TIES, *PREDICTIONS)
     sources = [_extract_arrays(part, [name for name in part.dataset if name not in excluded]) for part in parts]
     cells = Cells.allocate(tuple(map(len, labels.values())), sources, _count_samples(parts))
     conflicts = [
@@ -91,8 +92,12 @@ def _warn_of_mixed_groups(parts: Sequence[Part], indices: Sequence[Indices], lab
         )
 
 
-def _merge_anchors(parts: Sequence[Part], indices: Sequence[Indices], labels: Labels) -> dict[str, np.ndarray]:
-    """The anchor of each group: from the part with the group's baseline, else from the only part with an anchor.
+def _merge_anchors(
+    parts: Sequence[Part], indices: Sequence[Indices], labels: Labels, names: Sequence[str]
+) -> dict[str, np.ndarray]:
+    """The anchor of each group, whose variables are `names`.
+
+    It is from the part with the group's baseline, else from the only part with an anchor.
 
     Several anchors of a group without a baseline are all dropped, since each is from other rounds.
     """
@@ -102,14 +107,14 @@ def _merge_anchors(parts: Sequence[Part], indices: Sequence[Indices], labels: La
     highest = np.zeros(shape, dtype=np.int8)
     claims = []
     for part, index in zip(parts, indices, strict=True):
-        if "anchor_latency" in part.dataset:
+        if names[0] in part.dataset:
             group = (*index[:axis], *index[axis + 1 :])
             is_baseline = part.dataset["compiler"].values == BASELINE
             has_baseline = part.measured.compress(is_baseline, axis=axis).any(axis=axis)
-            claim = part.dataset["anchor_latency"].notnull().any("repeat").values * (1 + has_baseline.astype(np.int8))
+            claim = part.dataset[names[0]].notnull().any("repeat").values * (1 + has_baseline.astype(np.int8))
             cell = np.ix_(*group)
             highest[cell] = np.maximum(highest[cell], claim)
-            claims.append((_extract_arrays(part, ANCHORS), group, claim))
+            claims.append((_extract_arrays(part, names), group, claim))
     if not claims:
         return {}
     cells = Cells.allocate(shape, [source for source, _, _ in claims], _count_samples(parts))

@@ -53,7 +53,7 @@ def plan_turns(
         samples = samples if samples == 1 or not left else choose()
 
 
-def choose_samples(turns: Sequence[Turns], reference: Turns, settling: float, least: int) -> int:
+def choose_samples(pairs: Sequence[tuple[Turns, Turns]], settling: float, least: int) -> int:
     """Choose the samples of a turn with which a ratio to the reference is most certain after the same time.
 
     A turn costs `settling` samples before its own. If turns differ by a variance b, and the samples of a turn by w,
@@ -62,10 +62,8 @@ def choose_samples(turns: Sequence[Turns], reference: Turns, settling: float, le
 
     Parameters
     ----------
-    turns
-        Seconds of a call in the undisturbed samples of each turn, by round; a mapping a compiler.
-    reference
-        Those of the baseline, which may be among `turns`.
+    pairs
+        The undisturbed samples of each compiler beside those of its baseline; of a single column beside itself.
     settling
         Duration of what is untimed in a turn, in samples.
     least
@@ -80,7 +78,7 @@ def choose_samples(turns: Sequence[Turns], reference: Turns, settling: float, le
         return least
     chosen = [
         math.sqrt(settling * within / between) if between > 0 else math.inf
-        for within, between in (_estimate_variances(turn, reference) for turn in turns)
+        for within, between in (_estimate_variances(*pair) for pair in pairs)
         if not math.isnan(within)
     ]
     samples = min(median(chosen), MOST_SAMPLES) if chosen else PILOT_SAMPLES

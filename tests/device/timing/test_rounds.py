@@ -95,11 +95,12 @@ def test_turns_are_short_where_turns_differ_and_long_where_their_samples_do(
         logs = generator.normal(0, between, (400, 1)) + generator.normal(0, within, (400, 2))
         return {number: np.exp(turn).tolist() for number, turn in enumerate(logs)}
 
-    compilers, reference = [draw(), draw()], draw()
-    samples = choose_samples(compilers, reference, settling, 1)
+    reference = draw()
+    pairs = [(draw(), reference), (draw(), reference)]
+    samples = choose_samples(pairs, settling, 1)
 
     assert samples == pytest.approx(expected, rel=0.25)
-    assert choose_samples(compilers, reference, settling, 6) == max(6, samples)
+    assert choose_samples(pairs, settling, 6) == max(6, samples)
 
 
 def test_what_slows_a_whole_round_does_not_shorten_turns() -> None:
@@ -111,8 +112,8 @@ def test_what_slows_a_whole_round_does_not_shorten_turns() -> None:
         for _ in range(2)
     ]
 
-    assert choose_samples(columns[1:], columns[0], 1.0, 1) > 2
-    assert choose_samples(columns[:1], columns[0], 1.0, 1) == 1
+    assert choose_samples([(columns[1], columns[0])], 1.0, 1) > 2
+    assert choose_samples([(columns[0], columns[0])], 1.0, 1) == 1
 
 
 def test_few_rounds_tell_nothing_about_turns() -> None:
@@ -121,8 +122,8 @@ def test_few_rounds_tell_nothing_about_turns() -> None:
     single = {number: [0.1] for number in range(50)}
 
     for column in (turns, single, {}):
-        assert choose_samples([column], turns, 1.0, 1) == PILOT_SAMPLES
-    assert choose_samples([turns], turns, 0.0, 1) == 1
+        assert choose_samples([(column, turns)], 1.0, 1) == PILOT_SAMPLES
+    assert choose_samples([(turns, turns)], 0.0, 1) == 1
 
 
 def test_the_order_changes_with_the_round_and_follows_from_the_seed() -> None:

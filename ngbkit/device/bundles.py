@@ -1,0 +1,62 @@
+"""What is timed in the same rounds: the jobs of a bundle of groups, and how their progress is described."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ngbkit.device.timing.patience import SPARED
+from ngbkit.sweep.trials import BASELINE, Bundle, Group, Trial
+
+# The width of the random number of a set of trials that take turns: a float holds it exactly.
+_NUMBER_BITS = 40
+# A progress text names so many networks.
+_MOST_NAMES = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Job:
+    """A trial to load into a worker, with its group and the prepared network."""
+
+    trial: Trial
+    group: Group
+    prepared: Mapping[str, Any]
+
+
+def draw_number() -> int:
+    """Draw the number of a set of trials that take turns in the same rounds."""
+    return secrets.randbits(_NUMBER_BITS) | 1
+
+
+def has_baseline(bundle: Bundle, jobs: Sequence[Job]) -> bool:
+    """Whether the baseline of the bundle's first network, to which ties refer, is itself among the jobs."""
+    return any(job.group is bundle.groups[0] and job.trial.compiler == BASELINE for job in jobs if not job.trial.beside)
+
+
+def find_earlier_group(jobs: Sequence[Job], index: int) -> int | None:
+    """Find where the group of a job begins among the jobs; None if no other group is before it."""
+    start = next(position for position, job in enumerate(jobs) if job.group is jobs[index].group and not job.trial.tied)
+    return start if any(not job.trial.beside for job in jobs[:start]) else None
+
+
+def describe_group(group: Group) -> str:
+    """Describe a group in a few words: ``conv width=64 depth=2 batch 8``."""
+    return f"{_describe_network(group)} batch {group.batch_size}"
+
+
+def describe_round(groups: Sequence[Group], disturbed: float) -> str:
+    """Describe what is measured: ``measuring resnet18, deit batch 8 side by side``."""
+    if len(groups) == 1:
+        text = f"measuring {describe_group(groups[0])}"
+    else:
+        names = [_describe_network(group) for group in groups]
+        more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+        text = f"measuring {', '.join(names[:_MOST_NAMES])}{more} batch {groups[0].batch_size} side by side"
+    return f"{text}, {100 * disturbed:.0f} % of its turns disturbed" if disturbed > SPARED else text
+
+
+def _describe_network(group: Group) -> str:
+    factors = "".join(f" {name}={value:g}" for name, value in group.factors.items())
+    return f"{group.workload.name}{factors}"

@@ -1,0 +1,338 @@
+"""Which network is the fastest, whether that is sure, and what would settle it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+
+from ngbkit.dataset.storage import Data
+from ngbkit.device.timing import intervals
+from ngbkit.errors import MetricError, UnknownNameError, UsageError
+from ngbkit.metrics.candidates import Candidate, Cell, Lead, add_noise, compute_lead, list_candidates
+from ngbkit.metrics.contracts import Unlike
+from ngbkit.metrics.draws import Sampler
+from ngbkit.metrics.estimate import LEVEL, Estimate
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+By = Literal["best", "compiler"]
+
+_SEED = 0
+# Fewer rounds allow no interval.
+_FEWEST_ROUNDS = 10
+# A verdict names so many devices and batch sizes.
+_MOST = 6
+
+
+def compare_networks(
+    data: Data, compiler: str | None = None, *, ci: float = LEVEL, unlike: Unlike = "error", untuned: bool = False
+) -> pd.DataFrame:
+    """Every pair of networks at each device and batch size: how much faster one is, and whether that is sure.
+
+    Networks that took turns (``--together``) are compared round by round, so that what the machine does meanwhile
+    affects both alike. Networks that were measured one after the other are compared by their medians, and their
+    interval has an allowance for what a machine does from minute to minute: what anchors show where the baseline was
+    measured repeatedly, together with `ngbkit.metrics.candidates.APART_SD`. All intervals have the allowance for two
+    processes of `ngbkit.metrics.speedup`.
+
+    Parameters
+    ----------
+    data
+        A dataset or a tree; the networks of all nodes are compared with one another, at all values of their factors.
+    compiler
+        The compiler of every network. Default: of each network the one with its highest throughput.
+    ci
+        The probability of the interval.
+    unlike, untuned
+        As for `ranking`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        ``device, batch_size, network_a, compiler_a, network_b, compiler_b``, the faster network first; ``ratio``,
+        T_a / T_b, with ``ci_low`` and ``ci_high``; ``allowance``, the share of the width of the interval that allows
+        for different times (0 where they took turns); ``compared``, ``"side by side"``, ``"tied by anchors"`` or
+        ``"minutes apart"``; ``probability``, that the first is faster; ``settled``, whether the interval excludes 1
+        and enough rounds were undisturbed; ``rounds``, those that the ratio is of; and ``more_rounds``, about how many
+        more would settle it (``ngbkit resume RUN --settle``): infinite where two processes may differ by as much as
+        the networks, so that no number of rounds settles it. Rounds count from 0 for networks that did not take turns.
+
+    Raises
+    ------
+    MetricError
+        Contracts differ, or there are no rounds.
+    UnknownNameError, UsageError
+        No such compiler; `ci` is no probability, or `unlike` is invalid.
+    """
+    import pandas as pd
+
+    _check_level("compare_networks", ci)
+    sampler = Sampler(level=ci, generator=np.random.default_rng(_SEED))
+    rows = [
+        {"device": cell[0], "batch_size": cell[1], **_compare(first, second, sampler).to_row()}
+        for cell, candidates in _list_cells(data, "compare_networks", compiler, unlike, untuned).items()
+        for first, second in combinations(_select_best(candidates), 2)
+    ]
+    names = ["device", "batch_size", "network_a", "compiler_a", "network_b", "compiler_b", "ratio", "ci_low", "ci_high"]
+    names += ["allowance", "compared", "probability", "settled", "rounds", "more_rounds"]
+    return pd.DataFrame(rows, columns=names)
+
+
+def network_ranking(
+    data: Data, by: By = "best", *, ci: float = LEVEL, unlike: Unlike = "error", untuned: bool = False
+) -> pd.DataFrame:
+    """The networks of each device and batch size, the one that is most probably the fastest first.
+
+    Parameters
+    ----------
+    data, ci, unlike, untuned
+        As for `compare_networks`.
+    by
+        ``"best"`` ranks each network with its best compiler; ``"compiler"`` ranks them for each compiler.
+
+    Returns
+    -------
+    pandas.DataFrame
+        ``device, batch_size, rank, network, compiler``; ``of_best``, its throughput over the highest, with ``ci_low``
+        and ``ci_high``; ``probability``, that it is the fastest, which is 1 in total: NaN with too few rounds;
+        ``compared``, how it was compared with the one of the highest throughput; and ``settled``, whether enough of
+        its rounds were undisturbed.
+
+    Raises
+    ------
+    MetricError, UsageError
+        As for `compare_networks`; `by` is invalid.
+    """
+    import pandas as pd
+
+    _check_level("network_ranking", ci)
+    if by not in get_args(By):
+        raise UsageError(f"network_ranking(): invalid {by=}; expected 'best' or 'compiler'.")
+    rows: list[dict[str, Any]] = []
+    for (device, batch_size), candidates in _list_cells(data, "network_ranking", None, unlike, untuned).items():
+        compilers = dict.fromkeys(candidate.compiler for candidate in candidates) if by == "compiler" else [None]
+        for compiler in compilers:
+            members = [candidate for candidate in candidates if compiler in (None, candidate.compiler)]
+            ranked = _rank(_select_best(members), Sampler(level=ci, generator=np.random.default_rng(_SEED)))
+            rows += [{"device": device, "batch_size": batch_size, **row} for row in ranked]
+    names = ["device", "batch_size", "rank", "network", "compiler", "of_best", "ci_low", "ci_high", "probability"]
+    return pd.DataFrame(rows, columns=[*names, "compared", "settled"])
+
+
+def describe_fastest_networks(data: Data) -> list[str]:
+    """Describe which network is the fastest, in a sentence for each device and batch size; none for one network.
+
+    Networks with factors get none: that a deeper network is slower needs no sentence.
+    """
+    try:
+        cells = _list_cells(data, "compare_networks", None, "mask", untuned=False)
+    except MetricError:
+        return []
+    run_id = str(data.attrs.get("run_id") or "RUN")
+    lines = []
+    for (device, batch_size), candidates in cells.items():
+        best = _select_best(candidates)
+        if len(best) > 1 and not any(candidate.factors for candidate in best):
+            lines.append(_describe_fastest(best, f"at batch {batch_size} on {device}", run_id))
+    more = [f"{len(lines) - _MOST} more: `ds.ngb.network_ranking()`."] if len(lines) > _MOST else []
+    return [*lines[:_MOST], *more]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Comparison:
+    """Two networks, and how far it is known which one is faster."""
+
+    first: Candidate
+    second: Candidate
+    lead: Lead
+    estimate: Estimate  # of the ratio
+    probability: float
+    level: float
+
+    @property
+    def settled(self) -> bool:
+        """Whether the interval excludes 1, of enough undisturbed rounds."""
+        return self.estimate.settled and not self.estimate.low <= 1 <= self.estimate.high
+
+    @property
+    def allowance(self) -> float:
+        """The share of the interval's width that allows for different times."""
+        own = math.hypot(self.lead.rounds_sd, self.lead.process_sd)
+        whole = math.hypot(own, self.lead.between_sd)
+        return 1 - own / whole if whole else 0.0
+
+    def count_more_rounds(self) -> float:
+        """Count the further rounds that would settle it: side by side, where they were not."""
+        if self.settled:
+            return 0.0
+        if math.isnan(self.probability):
+            return float(_FEWEST_ROUNDS)
+        quantile = NormalDist().inv_cdf((1 + self.level) / 2)
+        room = self.lead.log_ratio**2 - (quantile * self.lead.process_sd) ** 2
+        if room <= 0:
+            return math.inf
+        # What rounds leave of the side of the interval towards 1 shrinks with the square root of their number.
+        bound = self.estimate.low if self.estimate > 1 else self.estimate.high
+        fixed = quantile * math.hypot(self.lead.process_sd, self.lead.between_sd)
+        width = max((self.lead.log_ratio - math.log(bound)) ** 2 - fixed**2, (quantile * self.lead.rounds_sd) ** 2)
+        needed = max(math.ceil(self.lead.rounds * width / room), _FEWEST_ROUNDS)
+        return float(max(needed - self.lead.rounds, 1) if self.lead.compared == "side by side" else needed)
+
+    def to_row(self) -> dict[str, Any]:
+        """The row of the table of pairs."""
+        return {
+            "network_a": self.first.network,
+            "compiler_a": self.first.compiler,
+            "network_b": self.second.network,
+            "compiler_b": self.second.compiler,
+            "ratio": float(self.estimate),
+            "ci_low": self.estimate.low,
+            "ci_high": self.estimate.high,
+            "allowance": self.allowance,
+            "compared": self.lead.compared,
+            "probability": self.probability,
+            "settled": self.settled,
+            "rounds": self.lead.rounds,
+            "more_rounds": self.count_more_rounds(),
+        }
+
+
+def iterate_comparisons(data: Data) -> Iterator[tuple[Cell, Comparison]]:
+    """Compare every pair of networks, each with its best compiler; and of each network that with every other."""
+    sampler = Sampler(level=LEVEL, generator=np.random.default_rng(_SEED))
+    for cell, candidates in _list_cells(data, "compare_networks", None, "mask", untuned=False).items():
+        best = _select_best(candidates)
+        for first, second in combinations(best, 2):
+            yield cell, _compare(first, second, sampler)
+        for first in best:
+            for second in candidates:
+                if second.network == first.network and second is not first:
+                    yield cell, _compare(first, second, sampler)
+
+
+def _list_cells(
+    data: Data, metric: str, compiler: str | None, unlike: Unlike, untuned: bool
+) -> dict[Cell, list[Candidate]]:
+    cells = list_candidates(data, metric, unlike, untuned)
+    if not cells:
+        raise MetricError(
+            f"{metric}() compares rounds, but this dataset has no measurement with round numbers. "
+            "Use the dataset of a run, with its samples."
+        )
+    compilers = sorted({candidate.compiler for candidates in cells.values() for candidate in candidates})
+    if compiler is None:
+        return cells
+    if compiler not in compilers:
+        raise UnknownNameError("compiler", compiler, compilers)
+    return {
+        cell: [candidate for candidate in candidates if candidate.compiler == compiler]
+        for cell, candidates in cells.items()
+    }
+
+
+def _select_best(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Of each network the column of its highest throughput, the fastest network first."""
+    best: dict[str, Candidate] = {}
+    for candidate in sorted(candidates, key=lambda candidate: -candidate.throughput):
+        best.setdefault(candidate.network, candidate)
+    return list(best.values())
+
+
+def _compare(first: Candidate, second: Candidate, sampler: Sampler) -> Comparison:
+    lead = compute_lead(first, second, sampler)
+    draws = add_noise([lead], [first], second, sampler)[0]
+    unknown = bool(np.isnan(draws).any())
+    return Comparison(
+        first=first,
+        second=second,
+        lead=lead,
+        estimate=_build_estimate(lead, draws, (first, second), sampler.level),
+        probability=math.nan if unknown else float(np.mean(draws > 0)),
+        level=sampler.level,
+    )
+
+
+def _build_estimate(lead: Lead, draws: np.ndarray, pair: Sequence[Candidate], level: float) -> Estimate:
+    stopped = any(candidate.stopped for candidate in pair)
+    adjusted = float(intervals.adjust_level(level, 1 if stopped else 0))
+    low, high = intervals.compute_interval(np.exp(draws), adjusted)
+    return Estimate(
+        math.exp(lead.log_ratio), float(low), float(high), settled=all(candidate.settled for candidate in pair)
+    )
+
+
+def _rank(candidates: Sequence[Candidate], sampler: Sampler) -> Iterator[dict[str, Any]]:
+    """The rows of a ranking, the candidate of the highest throughput being the reference of all."""
+    if not candidates:
+        return
+    reference = candidates[0]
+    leads = [compute_lead(candidate, reference, sampler) for candidate in candidates]
+    draws = add_noise(leads, candidates, reference, sampler)
+    unknown = bool(np.isnan(draws).any())
+    shares = np.bincount(draws.argmax(axis=0), minlength=len(candidates)) / draws.shape[1]
+    speeds = [0.0, *(lead.log_ratio for lead in leads[1:])]
+    order = np.lexsort((np.negative(speeds),) if unknown else (np.negative(speeds), -shares))
+    for rank, index in enumerate(order.tolist(), start=1):
+        candidate, is_reference = candidates[index], candidates[index] is reference
+        estimate = _build_estimate(leads[index], draws[index], (candidate, reference), sampler.level)
+        yield {
+            "rank": rank,
+            "network": candidate.network,
+            "compiler": candidate.compiler,
+            "of_best": 1.0 if is_reference else float(estimate),
+            "ci_low": 1.0 if is_reference else estimate.low,
+            "ci_high": 1.0 if is_reference else estimate.high,
+            "probability": math.nan if unknown else float(shares[index]),
+            "compared": "side by side" if is_reference else leads[index].compared,
+            "settled": candidate.settled,
+        }
+
+
+def _describe_fastest(candidates: Sequence[Candidate], place: str, run_id: str) -> str:
+    """Describe the fastest of some networks, the one of the highest throughput first."""
+    sampler = Sampler(level=LEVEL, generator=np.random.default_rng(_SEED))
+    ranked = list(_rank(candidates, sampler))
+    several = len({candidate.compiler for candidate in candidates}) > 1
+    names = {candidate.network: _name(candidate, several) for candidate in candidates}
+    by_name = {candidate.network: candidate for candidate in candidates}
+    first, second = (by_name[row["network"]] for row in ranked[:2])
+    comparison = _compare(first, second, sampler)
+    probability = float(ranked[0]["probability"])
+    apart = {"side by side": "", "tied by anchors": ", tied by anchors", "minutes apart": ", measured minutes apart"}
+    measured = f"{comparison.estimate} times {names[second.network]}"
+    manner = apart[comparison.lead.compared]
+    if comparison.settled and probability >= LEVEL:
+        chance = "p > 0.999" if probability > 0.999 else f"p = {probability:.3g}"
+        compiled = "" if several else f" with {first.compiler}"
+        return f"{names[first.network]} is the fastest network {place}{compiled}: {measured} ({chance}{manner})."
+    if math.isnan(probability):
+        return f"The fastest network {place} is not settled: too few rounds for an interval."
+    text = f"The fastest network {place} is not settled: {names[first.network]}, {measured}"
+    return f"{text} (p = {probability:.2f}{manner}); {_advise(comparison, run_id)}."
+
+
+def _advise(comparison: Comparison, run_id: str) -> str:
+    more = comparison.count_more_rounds()
+    command = f"`ngbkit resume {'RUN' if ', ' in run_id else run_id} --settle`"
+    if math.isinf(more):
+        return "no number of rounds settles it: two processes of one network may differ by as much"
+    if not more:
+        return f"only the order of the others is less sure ({command} measures them again)"
+    kind = "more rounds" if comparison.lead.compared == "side by side" else "rounds side by side"
+    return f"about {more:.0f} {kind} would settle it ({command})"
+
+
+def _name(candidate: Candidate, several: bool) -> str:
+    return f"{candidate.network} ({candidate.compiler})" if several else candidate.network
+
+
+def _check_level(metric: str, ci: float) -> None:
+    if isinstance(ci, bool) or not isinstance(ci, (int, float)) or not 0 < ci < 1:
+        raise UsageError(f"{metric}(): invalid {ci=}; expected a probability between 0 and 1, such as ci=0.95.")

@@ -1,0 +1,366 @@
+"""Which network is faster: ratios, intervals, probabilities and verdicts of known truth."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from ngbkit.api import Sweep
+from ngbkit.dataset.assembly import assemble
+from ngbkit.dataset.storage import Data
+from ngbkit.errors import MetricError, UnknownNameError, UsageError
+from ngbkit.metrics import compare_networks, network_ranking
+from ngbkit.metrics.candidates import APART_SD, Candidate, Lead, compute_lead
+from ngbkit.metrics.conclusions import conclude
+from ngbkit.metrics.draws import Sampler
+from ngbkit.metrics.estimate import Estimate
+from ngbkit.metrics.networks import Comparison, _compare, describe_fastest_networks
+from ngbkit.sweep.records import Contract, Measurement
+from ngbkit.sweep.trials import Trial
+from ngbkit.workloads.base import Workload
+
+ROUNDS = 40
+CHECKED = {"cpu": {"selfcheck": {"process_sd": 0.0}}}
+"""A device on which two processes of one program never differ."""
+
+
+def network(name: str, **factors: tuple[float, ...]) -> Workload:
+    return Workload(name=name, source="timm", spec={"name": name}, takes=tuple(factors), factors=factors)
+
+
+def build_record(trial: Trial, latency: np.ndarray, bundle: int | None, **fields: object) -> Measurement:
+    return Measurement(
+        trial_id=trial.id,
+        latency_s=tuple(latency.tolist()),
+        rounds=tuple(range(len(latency))),
+        compile_time_s=1.0,
+        first_call_time_s=1.0,
+        contract=Contract(runtime="none"),
+        rmse=1e-7,
+        baseline_rmse=1e-7,
+        max_abs_error=1e-7,
+        bundle=bundle,
+        **fields,
+    )
+
+
+def measure(
+    seconds: Mapping[str, float],
+    *,
+    bundles: Mapping[str, int | None] | None = None,
+    slowness: Mapping[int, float] | None = None,
+    tied: bool = False,
+    noise: float = 0.01,
+    compilers: tuple[str, ...] = ("identity",),
+    environments: Mapping[str, object] = CHECKED,
+) -> Data:
+    """One sample a round of networks that take so long; a machine that drifts by 30 % from round to round slows all.
+
+    `bundles` tells which took turns, by default all; a bundle may be slower by a factor, and `tied` to the first.
+    """
+    sweep = Sweep([network(name) for name in seconds], compilers, repeats=ROUNDS)
+    generator = np.random.default_rng(0)
+    drift = np.exp(generator.normal(0, 0.3, ROUNDS))
+    records = []
+
+    def sample(name: str, bundle: int | None) -> np.ndarray:
+        slow = (slowness or {}).get(bundle or 0, 1.0)
+        latency: np.ndarray = seconds[name] * slow * drift * np.exp(generator.normal(0, noise, ROUNDS))
+        return latency
+
+    for group in sweep.groups():
+        bundle = (bundles or dict.fromkeys(seconds, 7))[group.workload.name]
+        gain = {compiler: 1 + 0.5 * number for number, compiler in enumerate(compilers)}
+        records += [
+            build_record(trial, sample(trial.workload, bundle) / gain[trial.compiler], bundle) for trial in group.trials
+        ]
+        if tied and group.tie is not None:
+            records.append(build_record(group.tie, sample(group.tie.workload, bundle), bundle))
+    return assemble(sweep, records, environments=environments, run_id="1")
+
+
+def compare(data: Data, **options: object) -> dict[str, object]:
+    (row,) = compare_networks(data, **options).to_dict("records")
+    return row
+
+
+def test_networks_that_took_turns_are_compared_round_by_round() -> None:
+    """What slows a round slows both, so a difference of 2 % is sure although rounds differ by 30 %."""
+    row = compare(measure({"a": 1.0, "b": 1.02}))
+
+    assert ("a", "b") == (row["network_a"], row["network_b"])
+    assert pytest.approx(1.02, abs=0.01) == row["ratio"]
+    assert "side by side" == row["compared"]
+    assert 0 == row["allowance"]
+    assert row["settled"]
+    assert 0 == row["more_rounds"]
+    assert ROUNDS == row["rounds"]
+    assert row["ci_high"] - row["ci_low"] < 0.02
+
+
+@pytest.mark.parametrize("bundles", [{"a": 1, "b": 2}, {"a": None, "b": None}, {"a": 1, "b": None}])
+def test_rounds_of_different_bundles_are_never_paired(bundles: Mapping[str, int | None]) -> None:
+    """Equal numbers of rounds are no equal rounds: the interval has all of the drift, and an allowance beside it."""
+    row = compare(measure({"a": 1.0, "b": 1.02}, bundles=bundles))
+
+    assert "minutes apart" == row["compared"]
+    assert not row["settled"]
+    assert row["ci_high"] - row["ci_low"] > 0.2
+    assert 0 < row["allowance"] < 1
+    assert math.isfinite(row["more_rounds"])
+
+
+def test_bundles_are_tied_by_their_anchor() -> None:
+    """A machine that was twice as slow in the second bundle does not bend the ratio."""
+    bundles, slowness = {"a": 1, "b": 2}, {1: 1.0, 2: 2.0}
+    tied = compare(measure({"a": 1.0, "b": 1.1}, bundles=bundles, slowness=slowness, tied=True))
+    apart = compare(measure({"a": 1.0, "b": 1.1}, bundles=bundles, slowness=slowness))
+
+    assert "tied by anchors" == tied["compared"]
+    assert pytest.approx(1.1, abs=0.01) == tied["ratio"]
+    assert tied["settled"]
+    assert pytest.approx(2.2, abs=0.2) == apart["ratio"]
+
+
+def test_two_tied_bundles_are_compared_through_the_first_network() -> None:
+    """Neither of the two has the anchor's own network."""
+    data = measure(
+        {"a": 1.0, "b": 1.5, "c": 1.4}, bundles={"a": 1, "b": 2, "c": 3}, slowness={2: 3.0, 3: 0.5}, tied=True
+    )
+    pairs = compare_networks(data).set_index(["network_a", "network_b"])
+
+    assert {"tied by anchors"} == {*pairs["compared"]}
+    assert pytest.approx(1.5 / 1.4, abs=0.02) == pairs["ratio"].get(("c", "b"), 1 / pairs["ratio"].get(("b", "c"), 1))
+
+
+def build_candidate(name: str, latency: np.ndarray, bundle: float, drift_sd: float = 0.0) -> Candidate:
+    return Candidate(
+        workload=name,
+        factors={},
+        compiler="identity",
+        throughput=float(1 / np.median(latency)),
+        rounds=dict(enumerate(latency.tolist())),
+        bundle=bundle,
+        ties={},
+        process_sd=0.0,
+        copies_sd=0.0,
+        drift_sd=drift_sd,
+        settled=True,
+        stopped=False,
+        samples=len(latency),
+    )
+
+
+@pytest.mark.parametrize("drift_sd", [0.0, 0.03])
+def test_intervals_cover_the_truth(drift_sd: float) -> None:
+    """Of 400 repetitions about 95 %: side by side, and minutes apart where the machine drifts as much as allowed."""
+    generator = np.random.default_rng(1)
+    sampler = Sampler(level=0.95, generator=np.random.default_rng(2))
+    covered = 0
+    for _ in range(400):
+        shared = np.exp(generator.normal(0, 0.2, 30)) if not drift_sd else 1.0
+        first, second = (
+            seconds * shared * np.exp(generator.normal(0, 0.02, 30) + generator.normal(0, drift_sd))
+            for seconds in (1.0, 1.25)
+        )
+        bundles = (1.0, 2.0) if drift_sd else (1.0, 1.0)
+        pair = [
+            build_candidate(name, latency, bundle, drift_sd)
+            for name, latency, bundle in zip("ab", (first, second), bundles, strict=True)
+        ]
+        estimate = _compare(pair[0], pair[1], sampler).estimate
+        covered += estimate.low <= 1.25 <= estimate.high
+
+    assert 370 <= covered <= 394
+
+
+def test_the_lead_is_antisymmetric() -> None:
+    """A over B is the reciprocal of B over A."""
+    generator = np.random.default_rng(3)
+    first, second = (
+        build_candidate(name, np.exp(generator.normal(mean, 0.01, 20)), 1.0) for name, mean in (("a", 0), ("b", 0.2))
+    )
+    sampler = Sampler(level=0.95, generator=generator)
+
+    assert (
+        pytest.approx(compute_lead(first, second, sampler).log_ratio, rel=1e-4)
+        == -compute_lead(second, first, sampler).log_ratio
+    )
+
+
+@pytest.mark.parametrize("bundles", [None, {"a": 1, "b": 2, "c": 3}])
+def test_probabilities_of_being_the_fastest_sum_to_one(bundles: Mapping[str, int] | None) -> None:
+    """Of close networks each has a share, and the slow one has none."""
+    data = measure({"a": 1.0, "b": 1.0, "c": 3.0}, bundles=bundles)
+    ranks = network_ranking(data)
+
+    assert pytest.approx(1) == ranks["probability"].sum()
+    assert [1, 2, 3] == ranks["rank"].tolist()
+    assert "c" == ranks["network"].iloc[-1]
+    assert 0 == ranks["probability"].iloc[-1]
+    assert 0.001 < ranks["probability"].iloc[1] < 0.5
+    assert ranks["of_best"].iloc[-1] < 0.5
+
+
+def test_two_networks_have_one_probability() -> None:
+    """That of the ranking is that of the pair."""
+    data = measure({"a": 1.0, "b": 1.003})
+    probability = float(network_ranking(data)["probability"].iloc[0])
+
+    assert pytest.approx(compare(data)["probability"], abs=0.04) == probability
+
+
+def test_networks_are_ranked_with_their_best_compiler_or_by_compiler() -> None:
+    """The best one is of the highest throughput."""
+    data = measure({"a": 1.0, "b": 2.0}, compilers=("identity", "openvino"))
+
+    assert ["openvino", "openvino"] == network_ranking(data)["compiler"].tolist()
+    by_compiler = network_ranking(data, "compiler")
+    assert {"identity": 2, "openvino": 2} == by_compiler["compiler"].value_counts().to_dict()
+    assert [1, 2, 1, 2] == by_compiler["rank"].tolist()
+    assert {"identity"} == {*compare_networks(data, "identity")[["compiler_a", "compiler_b"]].values.ravel()}
+
+
+def test_networks_of_a_tree_are_compared_with_all_values_of_their_factors() -> None:
+    """A network without factors and a block of two depths are three networks."""
+    sweep = Sweep([network("a"), network("block", depth=(1, 2))], ["identity"], repeats=ROUNDS)
+    generator = np.random.default_rng(0)
+    records = [
+        build_record(trial, (1 + number) * np.exp(generator.normal(0, 0.01, ROUNDS)), 5)
+        for number, trial in enumerate(sweep.trials())
+    ]
+    data = assemble(sweep, records, environments=CHECKED)
+    pairs = compare_networks(data)
+
+    assert isinstance(data, xr.DataTree)
+    assert [("a", "block depth=1"), ("a", "block depth=2"), ("block depth=1", "block depth=2")] == list(
+        zip(pairs["network_a"], pairs["network_b"], strict=True)
+    )
+    assert {"side by side"} == {*pairs["compared"]}
+    assert [] == describe_fastest_networks(data)
+
+
+def build_comparison(
+    log_ratio: float, rounds_sd: float, process_sd: float = 0.0, between_sd: float = 0.0
+) -> Comparison:
+    """Two networks after 40 rounds; one that is not side by side has a deviation between times."""
+    low, high = (math.exp(log_ratio + side * 1.96 * math.hypot(rounds_sd, process_sd, between_sd)) for side in (-1, 1))
+    lead = Lead(
+        log_ratio=log_ratio,
+        compared="minutes apart" if between_sd else "side by side",
+        rounds=40,
+        draws=np.array([log_ratio - rounds_sd, log_ratio + rounds_sd]),
+        process_sd=process_sd,
+        between_sd=between_sd,
+    )
+    first, second = (build_candidate(name, np.ones(40), 1.0) for name in "ab")
+    return Comparison(
+        first=first,
+        second=second,
+        lead=lead,
+        estimate=Estimate(math.exp(log_ratio), low, high),
+        probability=0.8,
+        level=0.95,
+    )
+
+
+def test_more_rounds_settle_what_rounds_leave_open() -> None:
+    """The half width shrinks with the square root of rounds, to the difference; what processes differ by remains."""
+    assert 114 == build_comparison(0.01, 0.01).count_more_rounds()
+    assert 114 == build_comparison(-0.01, 0.01).count_more_rounds()
+    assert 0 == build_comparison(0.01, 0.001).count_more_rounds()
+    assert build_comparison(0.01, 0.01, process_sd=0.004).count_more_rounds() > 300
+    assert math.inf == build_comparison(0.01, 0.01, process_sd=0.0052).count_more_rounds()
+
+
+def test_rounds_side_by_side_settle_what_different_times_leave_open() -> None:
+    """The allowance for them does not count, and rounds are counted from 0."""
+    assert 154 == build_comparison(0.01, 0.01, between_sd=0.03).count_more_rounds()
+    assert 10 == build_comparison(0.01, 0.001, between_sd=0.03).count_more_rounds()
+
+
+def test_no_number_of_rounds_settles_what_processes_leave_open() -> None:
+    """Two processes of one program differ by 5 %, the networks by 1 %."""
+    data = measure({"a": 1.0, "b": 1.01}, environments={"cpu": {"selfcheck": {"process_sd": 0.05}}})
+    row = compare(data)
+
+    assert math.isinf(row["more_rounds"])
+    assert not row["settled"]
+    assert "no number of rounds settles it" in describe_fastest_networks(data)[0]
+
+
+def test_drift_is_estimated_from_anchors() -> None:
+    """An anchor that differs by 10 % between batch sizes widens the interval of networks that are minutes apart."""
+
+    def build(shift: float) -> float:
+        sweep = Sweep([network("a"), network("b")], ["identity"], [1, 2, 4, 8], repeats=ROUNDS)
+        generator = np.random.default_rng(0)
+        records = []
+        for number, group in enumerate(sweep.groups()):
+            for trial in (*group.trials, *([group.anchor] if group.anchor else [])):
+                latency = trial.batch_size * np.exp(generator.normal(0, 0.001, ROUNDS))
+                records.append(build_record(trial, latency * (shift if trial.beside else 1), number + 1))
+        rows = compare_networks(assemble(sweep, records, environments=CHECKED))
+        return float((rows["ci_high"] - rows["ci_low"]).mean())
+
+    steady, drifting = build(1.0), build(1.1)
+
+    assert steady < 2 * 1.96 * math.sqrt(2) * APART_SD
+    assert drifting > 2 * steady
+
+
+def test_a_verdict_names_the_fastest_network() -> None:
+    """With its lead, its interval and the probability; no verdict of one network."""
+    (line,) = describe_fastest_networks(measure({"a": 1.0, "b": 1.3}))
+
+    assert line.startswith("a is the fastest network at batch 1 on cpu with identity: 1.29")
+    assert line.endswith("times b (p > 0.999).")
+    assert line in conclude(measure({"a": 1.0, "b": 1.3}))
+    assert [] == describe_fastest_networks(measure({"a": 1.0}))
+
+
+def test_a_verdict_says_what_is_not_settled() -> None:
+    """And what would settle it; minutes apart is part of it."""
+    (close,) = describe_fastest_networks(measure({"a": 1.0, "b": 1.0005}))
+    (apart,) = describe_fastest_networks(measure({"a": 1.0, "b": 1.05}, bundles={"a": 1, "b": 2}))
+
+    assert close.startswith("The fastest network at batch 1 on cpu is not settled: ")
+    assert "more rounds would settle it (`ngbkit resume 1 --settle`)." in close
+    assert "measured minutes apart" in apart
+    assert "rounds side by side would settle it" in apart
+
+
+def test_a_dataset_without_rounds_compares_no_network() -> None:
+    """The error says what to use."""
+    data = measure({"a": 1.0, "b": 2.0}).drop_vars(["round", "latency"])
+
+    with pytest.raises(MetricError, match="no measurement with round numbers"):
+        compare_networks(data)
+    assert [] == describe_fastest_networks(data)
+
+
+def test_invalid_arguments_are_refused() -> None:
+    """By name, with what is valid."""
+    data = measure({"a": 1.0, "b": 2.0})
+
+    with pytest.raises(UnknownNameError, match="opnvino"):
+        compare_networks(data, "opnvino")
+    with pytest.raises(UsageError, match="expected 'best' or 'compiler'"):
+        network_ranking(data, "network")
+    with pytest.raises(UsageError, match="expected a probability"):
+        compare_networks(data, ci=1.5)
+
+
+def test_the_bundle_is_part_of_the_dataset() -> None:
+    """Exactly, also through JSON; a record of an earlier format has none."""
+    data = measure({"a": 1.0, "b": 2.0}, bundles={"a": (1 << 40) - 1, "b": None})
+
+    assert isinstance(data, xr.Dataset)
+    assert [(1 << 40) - 1] == data["bundle"].sel(workload="a").values.ravel().tolist()
+    assert np.isnan(data["bundle"].sel(workload="b").values).all()
+    assert json.loads(data.attrs["sweep"])["repeats"] == ROUNDS

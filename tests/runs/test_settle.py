@@ -1,0 +1,139 @@
+"""What would settle a run: which groups are measured again, and with how many rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from patience import wait_until
+from watching import Processes
+
+from ngbkit import runs
+from ngbkit.api import Sweep
+from ngbkit.cluster import engines
+from ngbkit.dataset.assembly import assemble
+from ngbkit.dataset.storage import Data
+from ngbkit.metrics import compare_networks
+from ngbkit.runs import settle
+from ngbkit.sweep.journal import Journal
+from ngbkit.sweep.records import Contract, Measurement
+from ngbkit.workloads.base import Workload
+
+ROUNDS = 20
+CHECKED = {"cpu": {"selfcheck": {"process_sd": 0.0}}}
+
+
+def network(name: str) -> Workload:
+    return Workload(name=name, source="timm", spec={"name": name})
+
+
+def measure(
+    sweep: Sweep, seconds: Mapping[str, float], bundles: Mapping[str, int], process_sd: float = 0.0, noise: float = 0.01
+) -> Data:
+    generator = np.random.default_rng(0)
+    records = [
+        Measurement(
+            trial_id=trial.id,
+            latency_s=tuple((seconds[trial.workload] * np.exp(generator.normal(0, noise, 2 * ROUNDS))).tolist()),
+            rounds=tuple(np.repeat(range(ROUNDS), 2).tolist()),
+            compile_time_s=1.0,
+            first_call_time_s=1.0,
+            contract=Contract(runtime="none"),
+            rmse=1e-7,
+            baseline_rmse=1e-7,
+            max_abs_error=1e-7,
+            bundle=bundles[trial.workload],
+        )
+        for trial in sweep.trials()
+    ]
+    return assemble(sweep, records, environments={"cpu": {"selfcheck": {"process_sd": process_sd}}})
+
+
+def list_networks(sweep: Sweep, settling: settle.Settling) -> set[str]:
+    return {trial.workload for trial in sweep.trials() if trial.id in settling.trial_ids}
+
+
+def test_both_sides_of_an_unsettled_pair_are_measured_again() -> None:
+    """With more rounds than before, and with nothing else; the plan says how long that takes."""
+    sweep = Sweep([network(name) for name in "abc"], ["identity"], repeats=2 * ROUNDS)
+    data = measure(sweep, {"a": 0.1, "b": 0.102, "c": 0.5}, {"a": 1, "b": 2, "c": 3})
+    settling = settle.plan(data, sweep)
+    changed = settling.apply(sweep)
+
+    assert {"a", "b"} == list_networks(sweep, settling)
+    assert settling.repeats == 2 * settling.rounds
+    assert changed.together
+    assert (settling.repeats, settling.rounds) == (changed.repeats, changed.min_rounds)
+    assert [trial.id for trial in sweep.trials()] == [trial.id for trial in changed.trials()]
+    assert settling.seconds > 2 * settling.repeats * 0.1
+    assert "a batch 1 on cpu, b batch 1 on cpu" in settling.description
+    assert "about " in settling.description
+
+
+def test_networks_that_took_turns_are_measured_again_together() -> None:
+    """A pair that is sure must not become one of different times."""
+    sweep = Sweep([network(name) for name in "abc"], ["identity"], repeats=2 * ROUNDS, together=True)
+    data = measure(sweep, {"a": 0.1, "b": 0.1003, "c": 0.5}, dict.fromkeys("abc", 1))
+    settling = settle.plan(data, sweep)
+
+    assert {"a", "b", "c"} == list_networks(sweep, settling)
+    assert settling.rounds > ROUNDS
+
+
+def test_compilers_that_are_tied_for_the_first_place_are_measured_again() -> None:
+    """Although there is only one network."""
+    sweep = Sweep([network("a")], ["identity", "openvino"], repeats=2 * ROUNDS)
+    data = measure(sweep, {"a": 0.1}, {"a": 1}, noise=0.05)
+
+    assert settle.plan(data, sweep).trial_ids or "would not be settled" in settle.plan(data, sweep).description
+
+
+def test_nothing_is_measured_again_where_all_is_sure() -> None:
+    """The plan says so."""
+    sweep = Sweep([network(name) for name in "ab"], ["identity"], repeats=2 * ROUNDS)
+    data = measure(sweep, {"a": 0.1, "b": 0.5}, {"a": 1, "b": 1})
+    settling = settle.plan(data, sweep)
+
+    assert frozenset() == settling.trial_ids
+    assert settling.description.startswith("Nothing is unsettled")
+
+
+def test_what_no_round_settles_is_not_measured_again() -> None:
+    """Two processes of one program differ by more than the networks."""
+    sweep = Sweep([network(name) for name in "ab"], ["identity"], repeats=2 * ROUNDS)
+    data = measure(sweep, {"a": 0.1, "b": 0.101}, {"a": 1, "b": 1}, process_sd=0.05)
+    settling = settle.plan(data, sweep)
+
+    assert frozenset() == settling.trial_ids
+    assert "1 of 1 open comparisons would not be settled" in settling.description
+
+
+@pytest.fixture
+def _no_process_left(processes: Processes) -> Iterator[None]:
+    yield
+    engines.close()
+    wait_until(lambda: not processes())
+
+
+@pytest.mark.usefixtures("_no_process_left")
+def test_a_run_is_settled_side_by_side(mlp: Workload) -> None:
+    """Two networks that were measured minutes apart take turns, and the new records replace the old ones."""
+    sweep = Sweep([replace(mlp, name=name) for name in "abc"], ["onnxruntime"], repeats=10, threads=1)
+    run = sweep.start()
+    before = run.result()
+    folder = runs.find(run.id)
+    ids = frozenset(trial.id for trial in sweep.trials() if trial.workload != "c")
+    settling = settle.Settling(trial_ids=ids, rounds=12, repeats=24, seconds=1.0, description="")
+    after = runs.resume(run.id, settling=settling).result()
+    pairs = compare_networks(after)
+    compared = {frozenset((row["network_a"], row["network_b"])): row["compared"] for row in pairs.to_dict("records")}
+
+    assert {"minutes apart"} == {*compare_networks(before)["compared"]}
+    assert "side by side" == compared[frozenset("ab")]
+    assert "minutes apart" == compared[frozenset("ac")]
+    counts = after["latency"].notnull().sum("repeat").squeeze()
+    assert [24, 24, 10] == counts.values.tolist()
+    with Journal(folder / "journal.sqlite", writable=False) as journal:
+        assert 3 == len([name for name in journal.statuses() if not name.startswith("anchor")])
