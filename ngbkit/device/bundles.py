@@ -12,6 +12,8 @@ from ngbkit.sweep.trials import BASELINE, Bundle, Group, Trial
 
 # The width of the random number of a set of trials that take turns: a float holds it exactly.
 _NUMBER_BITS = 40
+# Later attempts have random numbers from here on, below the most that fit into the number of a round.
+_LATER_ATTEMPTS = 1000
 # A progress text names so many networks.
 _MOST_NAMES = 3
 
@@ -28,6 +30,14 @@ class Job:
 def draw_number() -> int:
     """Draw the number of a set of trials that take turns in the same rounds."""
     return secrets.randbits(_NUMBER_BITS) | 1
+
+
+def choose_attempt(*, is_first: bool) -> int:
+    """Choose the number of an attempt at a bundle: a later one, at the rest of it, never continues an earlier one.
+
+    What the earlier ones measured is not known here: the client may have skipped trials, or measured them elsewhere.
+    """
+    return 0 if is_first else _LATER_ATTEMPTS + secrets.randbelow(_LATER_ATTEMPTS)
 
 
 def has_baseline(bundle: Bundle, jobs: Sequence[Job]) -> bool:

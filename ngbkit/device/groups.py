@@ -14,7 +14,7 @@ import attrs
 from ngbkit import registry
 from ngbkit.compilers.base import Compiler
 from ngbkit.device import preparation, server_pool, tuning
-from ngbkit.device.bundles import Job, describe_round, draw_number, find_earlier_group, has_baseline
+from ngbkit.device.bundles import Job, choose_attempt, describe_round, draw_number, find_earlier_group, has_baseline
 from ngbkit.device.channel import Message
 from ngbkit.device.compiled import CompileCache
 from ngbkit.device.interleaving import Interleaving
@@ -37,8 +37,6 @@ from ngbkit.workloads.base import Source
 _MOST_ATTEMPTS = 2
 # Rounds of two attempts at a group never share numbers, since they did not run side by side.
 _ATTEMPT_STRIDE = 1_000_000
-# So many strides fit into the number of a round.
-_MOST_STRIDES = 2000
 
 # The size limit of prepared workloads, mostly weights, once a batch size.
 _CACHE_BYTES = 20_000_000_000
@@ -96,7 +94,7 @@ class Bench:
             return
         unfinished = self.journal.unfinished("measure")
         crashes = max(unfinished[job.trial.id] for job in pending)
-        attempt = (len(bundle.trials) - len(pending) + crashes) % _MOST_STRIDES
+        attempt = choose_attempt(is_first=len(pending) == len(bundle.trials) and not crashes)
         # If the engine ended twice in a bundle, its trials are measured one by one, to find the cause.
         is_interleaved = self.spec.sweep.interleave and crashes < _MOST_ATTEMPTS
         separate, deferred = ([], jobs) if is_interleaved else (pending, [])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -28,6 +28,12 @@ Compared = Literal["side by side", "tied by anchors", "minutes apart"]
 
 APART_SD = 0.02
 """The standard deviation of the logarithm of a throughput from minute to minute, where nothing was measured twice."""
+
+HOSTED_APART_SD = 0.1
+"""The same of a virtual machine.
+
+By the anchors of the sweeps in ``notebooks/data``, all of virtual machines with two cores, it is 0.05 to 0.16.
+"""
 
 # As many measured differences weigh as much as the assumed deviation.
 _ASSUMED_WEIGHT = 4
@@ -93,7 +99,7 @@ def list_candidates(data: Data, metric: str, unlike: Unlike, untuned: bool) -> d
         expanded = expand_labels(node)
         mask = mask_unranked(expanded, metric, unlike, untuned)
         prepared.append((expanded, ratios.prepare(expanded, mask=mask, anchored=True)))
-    drifts = _estimate_drifts([parts for _, parts in prepared])
+    drifts = _estimate_drifts(prepared)
     cells: dict[Cell, list[Candidate]] = {}
     for node, parts in prepared:
         for cell, candidate in _iterate_candidates(node, parts, drifts):
@@ -180,36 +186,42 @@ def _move(lead: Lead, log_ratio: float) -> Lead:
     )
 
 
-@dataclass(slots=True)
-class _Differences:
-    """What was measured twice on a device: squares of the logarithms of ratios that would be 1 without drift."""
+def _estimate_drifts(parts: Sequence[tuple[xr.Dataset, xr.Dataset]]) -> dict[str, float]:
+    """The deviation that drift adds to the logarithm of a throughput, by device, from nodes and their prepared data.
 
-    copies_sd: float = 0.0
-    squares: list[float] = field(default_factory=list)
-
-    def estimate_sd(self) -> float:
-        """Estimate the deviation that drift adds to the logarithm of a throughput; few differences weigh little."""
-        # Each difference is of two throughputs, and of two processes.
-        measured = sum(max(0.0, square - self.copies_sd**2) / 2 for square in self.squares)
-        return math.sqrt((measured + _ASSUMED_WEIGHT * APART_SD**2) / (len(self.squares) + _ASSUMED_WEIGHT))
-
-
-def _estimate_drifts(parts: Sequence[xr.Dataset]) -> dict[str, float]:
-    """The deviation by device, from anchors: the baseline at batch size 1, once more beside each other batch size."""
-    devices: dict[str, _Differences] = {}
-    for data in parts:
+    It is that of anchors, the baseline at batch size 1 once more beside each other batch size, and of an assumed value;
+    few anchors weigh little.
+    """
+    differences: dict[str, list[float]] = {}
+    copies_sd: dict[str, float] = {}
+    assumed_sd: dict[str, float] = {}
+    for node, data in parts:
         copies = data["copies_sd"] if "copies_sd" in data else xr.DataArray(0.0)
-        for label in data["device"].values.tolist():
-            differences = devices.setdefault(str(label), _Differences())
-            differences.copies_sd = float(copies.sel(device=label) if "device" in copies.dims else copies)
+        labels = [str(label) for label in data["device"].values.tolist()]
+        for label, device in zip(labels, ratios.list_devices(node), strict=True):
+            is_virtual = bool((device.get("conditions") or {}).get("virtual_machine"))
+            assumed_sd[label] = HOSTED_APART_SD if is_virtual else APART_SD
+            copies_sd[label] = float(copies.sel(device=label) if "device" in copies.dims else copies)
+            differences.setdefault(label, [])
         if "anchor" not in data or 1 not in data["batch_size"] or BASELINE not in data["compiler"]:
             continue
         first = compute_medians(data["medians"].sel(compiler=BASELINE, batch_size=1, drop=True), None)
         gains = ratios.ratio(compute_medians(data["anchor"], None), first).where(data["batch_size"] != 1)
-        for label in data["device"].values.tolist():
+        for label in labels:
             values = np.log(gains.sel(device=label).values.ravel())
-            devices[str(label)].squares += (values[np.isfinite(values)] ** 2).tolist()
-    return {label: differences.estimate_sd() for label, differences in devices.items()}
+            differences[label] += values[np.isfinite(values)].tolist()
+    return {
+        label: _estimate_drift(np.array(values), copies_sd[label], assumed_sd[label])
+        for label, values in differences.items()
+    }
+
+
+def _estimate_drift(differences: np.ndarray, copies_sd: float, assumed_sd: float) -> float:
+    """Estimate the deviation of one throughput from differences of two, each of a process of its own."""
+    count = len(differences)
+    measured = 1.4826 * float(np.median(abs(differences))) if count else 0.0
+    variance = max(0.0, measured**2 - copies_sd**2) / 2
+    return math.sqrt((count * variance + _ASSUMED_WEIGHT * assumed_sd**2) / (count + _ASSUMED_WEIGHT))
 
 
 def _iterate_candidates(

@@ -28,7 +28,7 @@ _SEED = 0
 # Fewer rounds allow no interval.
 _FEWEST_ROUNDS = 10
 # A verdict names so many devices and batch sizes.
-_MOST = 6
+_MOST = 3
 
 
 def compare_networks(
@@ -129,7 +129,7 @@ def network_ranking(
 def describe_fastest_networks(data: Data) -> list[str]:
     """Describe which network is the fastest, in a sentence for each device and batch size; none for one network.
 
-    Networks with factors get none: that a deeper network is slower needs no sentence.
+    Networks with factors have none: that a deeper network is slower needs no sentence.
     """
     try:
         cells = _list_cells(data, "compare_networks", None, "mask", untuned=False)
@@ -138,8 +138,8 @@ def describe_fastest_networks(data: Data) -> list[str]:
     run_id = str(data.attrs.get("run_id") or "RUN")
     lines = []
     for (device, batch_size), candidates in cells.items():
-        best = _select_best(candidates)
-        if len(best) > 1 and not any(candidate.factors for candidate in best):
+        best = [candidate for candidate in _select_best(candidates) if not candidate.factors]
+        if len(best) > 1:
             lines.append(_describe_fastest(best, f"at batch {batch_size} on {device}", run_id))
     more = [f"{len(lines) - _MOST} more: `ds.ngb.network_ranking()`."] if len(lines) > _MOST else []
     return [*lines[:_MOST], *more]

@@ -121,7 +121,7 @@ def test_a_network_that_cannot_be_prepared_costs_the_others_nothing(sweep: Sweep
         [*sweep.workloads, "blocks.conv"],
         sweep.compilers,
         sweep.batch_sizes,
-        factors={"width": [-1]},
+        factors={"width": [-1], "depth": [1]},
         repeats=5,
         threads=1,
         together=True,
@@ -130,7 +130,7 @@ def test_a_network_that_cannot_be_prepared_costs_the_others_nothing(sweep: Sweep
     statuses = {trial.workload: records[trial.id].status for trial in broken.trials()}
 
     assert ("ok", "ok") == (statuses["first"], statuses["second"])
-    assert statuses["blocks.conv"] not in ("ok", "pending")
+    assert statuses["conv"] not in ("ok", "pending")
 
 
 def test_networks_are_measured_one_by_one_after_two_crashes(sweep: Sweep) -> None:

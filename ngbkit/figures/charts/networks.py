@@ -57,7 +57,8 @@ def networks(data: Data, *, by: By = "best", ci: float = 0.95, **select: Any) ->
     columns = min(len(panels), max(_WIDTHS))
     width = _WIDTHS[columns]
     look = marks.Look.of(frame)
-    scale = alt.Scale(zero=False, nice=False, padding=12)
+    is_log = lines.needs_log_axis(frame, "panel")
+    scale = alt.Scale(type="log" if is_log else "linear", zero=False, nice=False, padding=12)
     axis = alt.Axis(tickCount=4, format=".3~g", labelOverlap="greedy")
     x = alt.X("value:Q", title=None, scale=scale, axis=axis)
     y = alt.Y("network:N", title=None, sort=names, axis=alt.Axis(labelLimit=_LABEL, ticks=False, grid=True))
