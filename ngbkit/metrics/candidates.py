@@ -235,7 +235,7 @@ def _iterate_candidates(
     dims = ["device", "batch_size", "workload", *factors, "compiler"]
     rates = parts["throughput"].transpose(*dims)
     bundles = _align(node["bundle"] if "bundle" in node else xr.DataArray(np.nan), rates)
-    known = {name: _align(parts[name], rates) for name in ("process_sd", "copies_sd", "settled", "stopped")}
+    properties = {name: _align(parts[name], rates) for name in ("process_sd", "copies_sd", "settled", "stopped")}
     latency, rounds = (node[name].transpose(*dims, "repeat").values for name in ("latency", "round"))
     ties = _collect_ties(node, dims[:-1])
     labels = {dim: rates[dim].values.tolist() for dim in dims}
@@ -253,11 +253,11 @@ def _iterate_candidates(
                 rounds=_compute_medians(latency[index], rounds[index]),
                 bundle=bundle,
                 ties=ties.get((*cell, bundle), {}),
-                process_sd=float(known["process_sd"][index]),
-                copies_sd=float(known["copies_sd"][index]),
+                process_sd=float(properties["process_sd"][index]),
+                copies_sd=float(properties["copies_sd"][index]),
                 drift_sd=drifts[cell[0]],
-                settled=bool(known["settled"][index]),
-                stopped=bool(known["stopped"][index]),
+                settled=bool(properties["settled"][index]),
+                stopped=bool(properties["stopped"][index]),
                 samples=int(np.count_nonzero(np.isfinite(latency[index]))),
             ),
         )

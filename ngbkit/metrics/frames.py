@@ -49,6 +49,7 @@ def to_dataframe(data: Data) -> pd.DataFrame:
     ``first_call_time``                                      call after it
     ``cpu_percent``, ``process_cpu_percent``,      %         of all cores: of the machine, of the measuring process,
     ``foreign_percent``, ``steal_percent``                   of other processes, and of others on the host
+    ``bundle``                                     1         number of the set of trials that took turns
     ``peak_memory``, ``gpu_memory``                byte      resident memory of the process; memory of the accelerator
     ``gpu_percent``, ``energy``                    %, J      use of the accelerator; its energy for one call
     ``max_abs_error``, ``rmse_ratio``              1         error against the float64 reference

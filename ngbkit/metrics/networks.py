@@ -164,9 +164,9 @@ class Comparison:
     @property
     def allowance(self) -> float:
         """The share of the interval's width that allows for different times."""
-        own = math.hypot(self.lead.rounds_sd, self.lead.process_sd)
-        whole = math.hypot(own, self.lead.between_sd)
-        return 1 - own / whole if whole else 0.0
+        within = math.hypot(self.lead.rounds_sd, self.lead.process_sd)
+        total = math.hypot(within, self.lead.between_sd)
+        return 1 - within / total if total else 0.0
 
     def count_more_rounds(self) -> float:
         """Count the further rounds that would settle it: side by side, where they were not."""
@@ -299,18 +299,18 @@ def _describe_fastest(candidates: Sequence[Candidate], place: str, run_id: str) 
     """Describe the fastest of some networks, the one of the highest throughput first."""
     sampler = Sampler(level=LEVEL, generator=np.random.default_rng(_SEED))
     ranked = list(_rank(candidates, sampler))
-    several = len({candidate.compiler for candidate in candidates}) > 1
-    names = {candidate.network: _name(candidate, several) for candidate in candidates}
+    many_compilers = len({candidate.compiler for candidate in candidates}) > 1
+    names = {candidate.network: _name(candidate, many_compilers) for candidate in candidates}
     by_name = {candidate.network: candidate for candidate in candidates}
     first, second = (by_name[row["network"]] for row in ranked[:2])
     comparison = _compare(first, second, sampler)
     probability = float(ranked[0]["probability"])
-    apart = {"side by side": "", "tied by anchors": ", tied by anchors", "minutes apart": ", measured minutes apart"}
+    manners = {"side by side": "", "tied by anchors": ", tied by anchors", "minutes apart": ", measured minutes apart"}
     measured = f"{comparison.estimate} times {names[second.network]}"
-    manner = apart[comparison.lead.compared]
+    manner = manners[comparison.lead.compared]
     if comparison.settled and probability >= LEVEL:
         chance = "p > 0.999" if probability > 0.999 else f"p = {probability:.3g}"
-        compiled = "" if several else f" with {first.compiler}"
+        compiled = "" if many_compilers else f" with {first.compiler}"
         return f"{names[first.network]} is the fastest network {place}{compiled}: {measured} ({chance}{manner})."
     if math.isnan(probability):
         return f"The fastest network {place} is not settled: too few rounds for an interval."
@@ -329,8 +329,8 @@ def _advise(comparison: Comparison, run_id: str) -> str:
     return f"about {more:.0f} {kind} would settle it ({command})"
 
 
-def _name(candidate: Candidate, several: bool) -> str:
-    return f"{candidate.network} ({candidate.compiler})" if several else candidate.network
+def _name(candidate: Candidate, with_compiler: bool) -> str:
+    return f"{candidate.network} ({candidate.compiler})" if with_compiler else candidate.network
 
 
 def _check_level(metric: str, ci: float) -> None:

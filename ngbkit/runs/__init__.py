@@ -1,8 +1,8 @@
 """Runs: start, watch, stop, resume and list executions of a sweep.
 
 lifecycle.py starts and resumes a run, run.py drives it, settle.py plans what would settle it, folders.py stores it, and
-recordings.py replays runs that are stored beside a notebook. progress.py tracks its progress, time_left.py estimates the
-rest, and progress_display.py displays both. selfcheck/ measures whether a machine is fit to measure on.
+recordings.py replays runs that are stored beside a notebook. progress.py tracks its progress, time_left.py estimates
+the rest, and progress_display.py displays both. selfcheck/ measures whether a machine is fit to measure on.
 """
 
 from __future__ import annotations

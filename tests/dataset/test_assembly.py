@@ -57,7 +57,10 @@ def test_every_variable_says_what_it_is_in_which_unit():
     """Every variable of the design's table is there, with units and a long name."""
     data = datasets.assemble(sweep(), [])
 
-    assert set(VARIABLES) == {*data.data_vars, "anchor_latency", "anchor_round", "anchor_disturbed"}
+    anchors = {name for name, variable in VARIABLES.items() if variable.dims in ("anchor", "anchor sample")}
+
+    assert {"anchor_latency", "tie_latency", "tie_bundle"} <= anchors
+    assert set(VARIABLES) == {*data.data_vars, *anchors}
     assert all({"units", "long_name"} <= set(variable.attrs) for variable in data.data_vars.values())
     assert "s-1" == data["throughput"].attrs["units"]
 

@@ -53,7 +53,7 @@ def test_texts_do_not_run_into_each_other() -> None:
 @pytest.mark.parametrize("name", sorted(set(figures.__all__) - {"save", "depth", "heatmap", "reversals", "roofline"}))
 def test_every_figure_tells_where_it_comes_from(name: str) -> None:
     """Its specification embeds its name, its arguments and the hash of its data."""
-    data = measured(batch_sizes=(1, 4))
+    data = measured(network("net"), network("other"), batch_sizes=(1, 4))
     chart = getattr(figures, name)(data, **({} if name == "overview" else {"compiler": ["identity", "openvino"]}))
     provenance = chart.to_dict()["usermeta"][KEY]
 

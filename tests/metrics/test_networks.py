@@ -119,12 +119,12 @@ def test_bundles_are_tied_by_their_anchor() -> None:
     """A machine that was twice as slow in the second bundle does not bend the ratio."""
     bundles, slowness = {"a": 1, "b": 2}, {1: 1.0, 2: 2.0}
     tied = compare(measure({"a": 1.0, "b": 1.1}, bundles=bundles, slowness=slowness, tied=True))
-    apart = compare(measure({"a": 1.0, "b": 1.1}, bundles=bundles, slowness=slowness))
+    untied = compare(measure({"a": 1.0, "b": 1.1}, bundles=bundles, slowness=slowness))
 
     assert "tied by anchors" == tied["compared"]
     assert pytest.approx(1.1, abs=0.01) == tied["ratio"]
     assert tied["settled"]
-    assert pytest.approx(2.2, abs=0.2) == apart["ratio"]
+    assert pytest.approx(2.2, abs=0.2) == untied["ratio"]
 
 
 def test_two_tied_bundles_are_compared_through_the_first_network() -> None:
@@ -327,12 +327,12 @@ def test_a_verdict_names_the_fastest_network() -> None:
 def test_a_verdict_says_what_is_not_settled() -> None:
     """And what would settle it; minutes apart is part of it."""
     (close,) = describe_fastest_networks(measure({"a": 1.0, "b": 1.0005}))
-    (apart,) = describe_fastest_networks(measure({"a": 1.0, "b": 1.05}, bundles={"a": 1, "b": 2}))
+    (untied,) = describe_fastest_networks(measure({"a": 1.0, "b": 1.05}, bundles={"a": 1, "b": 2}))
 
     assert close.startswith("The fastest network at batch 1 on cpu is not settled: ")
     assert "more rounds would settle it (`ngbkit resume 1 --settle`)." in close
-    assert "measured minutes apart" in apart
-    assert "rounds side by side would settle it" in apart
+    assert "measured minutes apart" in untied
+    assert "rounds side by side would settle it" in untied
 
 
 def test_a_dataset_without_rounds_compares_no_network() -> None:

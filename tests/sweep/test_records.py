@@ -28,6 +28,7 @@ MEASUREMENT = Measurement(
     foreign_percent=2.5,
     steal_percent=0.5,
     interleaved=False,
+    bundle=7,
     looks=2,
     facts={"nodes": {"before": 3}},
 )
@@ -43,7 +44,7 @@ def test_a_record_survives_json(record: Record) -> None:
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"format": 5}, "got format 5; expected at most 4. Install a newer ngbkit"),
+        ({"format": 6}, "got format 6; expected at most 5. Install a newer ngbkit"),
         ({"kind": "guess"}, "got kind 'guess'"),
         ({"surprise": 1}, "invalid record of kind"),
     ],
@@ -57,11 +58,12 @@ def test_what_is_no_record_is_refused(change: dict[str, Any], text: str) -> None
 def test_a_record_of_the_first_format_reads() -> None:
     """What it does not say is as it was then: nothing was looked at, kept or marked."""
     old = records.to_json(MEASUREMENT)
-    for name in ("compile_time_warm_s", "calls_per_sample", "disturbed_samples", "interleaved", "looks"):
+    for name in ("compile_time_warm_s", "calls_per_sample", "disturbed_samples", "interleaved", "looks", "bundle"):
         del old[name]
     read = records.from_json({**old, "format": 1})
 
     assert isinstance(read, Measurement)
+    assert read.bundle is None
     assert (MEASUREMENT.latency_s, (), True, 1) == (
         read.latency_s,
         read.disturbed_samples,

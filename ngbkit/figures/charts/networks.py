@@ -77,11 +77,11 @@ def networks(data: Data, *, by: By = "best", ci: float = 0.95, **select: Any) ->
         *(mark.encode(x, tooltip=tooltip) for mark in marks.draw_points(base, frame, size=60)),
         marks.draw_titles("panel", width),
     ]
-    drawn = marks.drop_settled(
+    marked = marks.drop_settled(
         frame[["panel", "network", "compiler", "value", "low", "high", "probability", "compared", "settled"]]
     )
     height = alt.Step(_LINE if by == "best" else _LINE // 2)
-    chart = alt.layer(*layers, data=marks.inline(drawn), width=width, height=height)
+    chart = alt.layer(*layers, data=marks.inline(marked), width=width, height=height)
     facet = alt.Facet("panel:N", title=None, sort=panels, header=lines.NO_HEADER)
     spacing = {"row": 64, "column": 30}
     grid: alt.FacetChart = chart.facet(facet=facet, columns=columns, bounds="flush", spacing=spacing)
@@ -95,9 +95,9 @@ def _build_rows(data: Data, by: By, ci: float) -> pd.DataFrame:
     frame = network_ranking(data, by, ci=ci, unlike="mask").rename(
         columns={"of_best": "value", "ci_low": "low", "ci_high": "high"}
     )
-    several = frame["device"].nunique() > 1
+    many_devices = frame["device"].nunique() > 1
     places = zip(frame["batch_size"], frame["device"], strict=True)
-    frame["panel"] = [f"batch {size}" + (f" on {device}" if several else "") for size, device in places]
+    frame["panel"] = [f"batch {size}" + (f" on {device}" if many_devices else "") for size, device in places]
     return frame.sort_values(["device", "batch_size"], kind="stable").assign(status="ok").reset_index(drop=True)
 
 
