@@ -321,6 +321,8 @@ def _describe_fastest(candidates: Sequence[Candidate], place: str, run_id: str) 
 def _advise(comparison: Comparison, run_id: str) -> str:
     more = comparison.count_more_rounds()
     command = f"`ngbkit resume {'RUN' if ', ' in run_id else run_id} --settle`"
+    if not comparison.estimate.settled:
+        return f"too few rounds were undisturbed: when the machine is quiet, {command} measures them again"
     if math.isinf(more):
         return "no number of rounds settles it: two processes of one network may differ by as much"
     if not more:

@@ -150,6 +150,22 @@ def test_a_single_baseline_is_its_own_reference(interleave: Callable[..., Outcom
     assert alone.rounds.keys() == anchor.rounds.keys()
 
 
+def test_each_network_has_its_own_baseline(interleave: Callable[..., Outcome]) -> None:
+    """Networks that take turns end one by one, each when its own speed-ups are precise; a tie ends with the last."""
+    workers = [
+        FakeWorker(replace(TRIAL, workload=name, compiler=compiler), noise)
+        for name, noise in (("quiet", 0.001), ("noisy", 0.05))
+        for compiler in ("identity", "onnxruntime")
+    ]
+    tie = FakeWorker(replace(TRIAL, workload="first", beside=4, tied="x"), 0.5)
+    outcome = interleave([*workers, tie], precision=0.01)
+
+    assert workers[:2] == outcome.finished[:2]
+    assert [10, 10] == [len(worker.rounds) for worker in workers[:2]]
+    assert {*workers[2:], tie} == {*outcome.finished[2:]}
+    assert len(tie.rounds) == len(workers[2].rounds) > 50
+
+
 def test_the_time_limit_ends_it_after_the_minimum_of_rounds(
     interleave: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +13,8 @@ import xarray as xr
 
 from ngbkit.api import Sweep
 from ngbkit.dataset.assembly import assemble
-from ngbkit.dataset.storage import Data
+from ngbkit.dataset.merging import merge
+from ngbkit.dataset.storage import Data, load, save
 from ngbkit.errors import MetricError, UnknownNameError, UsageError
 from ngbkit.metrics import compare_networks, network_ranking
 from ngbkit.metrics.candidates import APART_SD, Candidate, Lead, compute_lead
@@ -333,6 +335,29 @@ def test_a_verdict_says_what_is_not_settled() -> None:
     assert "more rounds would settle it (`ngbkit resume 1 --settle`)." in close
     assert "measured minutes apart" in untied
     assert "rounds side by side would settle it" in untied
+
+
+def test_a_disturbed_lead_is_not_settled() -> None:
+    """However large it is: the verdict says why, and what to do."""
+    data = measure({"a": 1.0, "b": 1.3})
+    assert isinstance(data, xr.Dataset)
+    disturbed = data.assign(disturbed=xr.ones_like(data["disturbed"]))
+    (line,) = describe_fastest_networks(disturbed)
+
+    assert not compare(disturbed)["settled"]
+    assert "is not settled" in line
+    assert "too few rounds were undisturbed: when the machine is quiet, `ngbkit resume 1 --settle`" in line
+
+
+def test_ties_survive_a_file_and_a_merge(tmp_path: Path) -> None:
+    """Networks of the merged dataset are tied as before."""
+    data = measure({"a": 1.0, "b": 1.1}, bundles={"a": 1, "b": 2}, slowness={2: 2.0}, tied=True)
+    loaded = load(save(data, tmp_path / "tied.nc"))
+    assert isinstance(loaded, xr.Dataset)
+    parts = [loaded.sel(workload=[name]) for name in ("a", "b")]
+
+    assert loaded.identical(data)
+    assert compare(data) == compare(merge(*parts))
 
 
 def test_a_dataset_without_rounds_compares_no_network() -> None:
