@@ -88,11 +88,11 @@ def test_a_turn_is_long_enough_to_be_judged(call_s: float) -> None:
 def test_turns_are_short_where_turns_differ_and_long_where_their_samples_do(
     between: float, within: float, settling: float, expected: int
 ) -> None:
-    """The best number by the variances, within what 400 rounds tell about them."""
+    """The best number by the variances, within what 4,000 rounds tell about them."""
     generator = np.random.default_rng(0)
 
     def draw() -> dict[int, list[float]]:
-        logs = generator.normal(0, between, (400, 1)) + generator.normal(0, within, (400, 2))
+        logs = generator.normal(0, between, (4000, 1)) + generator.normal(0, within, (4000, 2))
         return {number: np.exp(turn).tolist() for number, turn in enumerate(logs)}
 
     reference = draw()
