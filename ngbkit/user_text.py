@@ -1,9 +1,12 @@
-"""What users write, read once: a path, and JSON in a label or a value."""
+"""What users write, read once: a path, a duration, and JSON in a label or a value."""
 
 from __future__ import annotations
 
 import json
+import math
 import os
+import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,11 @@ from ngbkit.errors import UsageError
 
 # Of Linux: a name in a folder, and a whole path.
 _LONGEST_NAME, _LONGEST_PATH = 255, 4095
+_UNITS = {"": 1.0, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+# A century: beyond it, a slip of the pen.
+_LONGEST_S = 3.2e9
+_LONGEST_DURATION = 80
+_DURATION = re.compile(rf"(.*?)\s*({'|'.join(_UNITS)})", re.DOTALL)
 
 
 def parse_path(path: str | os.PathLike[str]) -> Path:
@@ -22,7 +30,7 @@ def parse_path(path: str | os.PathLike[str]) -> Path:
         There is no such home folder, or no file can have this path.
     """
     text = os.fspath(path)
-    shortened = repr(text if len(text) <= 80 else f"{text[:79]}…")
+    shortened = _shorten(repr(text))
     try:
         parsed = Path(text).expanduser()
     except RuntimeError:
@@ -42,6 +50,31 @@ def parse_path(path: str | os.PathLike[str]) -> Path:
     return parsed
 
 
+def parse_duration(duration: str | float, kind: str = "duration") -> float:
+    """Read a duration above 0, in seconds: a text such as ``"50ms"``, or a number of seconds; errors call it `kind`.
+
+    >>> parse_duration("50ms"), parse_duration("1.5h"), parse_duration(0.05)
+    (0.05, 5400.0, 0.05)
+
+    Raises
+    ------
+    UsageError
+        It is no number with a unit, or not finite and above 0.
+    """
+    seconds = math.nan
+    if isinstance(duration, str) and (match := _DURATION.fullmatch(duration.strip()[:_LONGEST_DURATION])):
+        with suppress(ValueError):
+            seconds = float(match[1]) * _UNITS[match[2]]
+    elif isinstance(duration, (int, float)) and not isinstance(duration, bool) and duration < _LONGEST_S:
+        seconds = float(duration)
+    if not 0 < seconds < _LONGEST_S:
+        raise UsageError(
+            f"invalid {kind}: got {_shorten(repr(duration))}; expected a time above 0 such as '50ms', '2s', '20min' or '1.5h', or a "
+            "number of seconds."
+        )
+    return seconds
+
+
 def parse_json(text: str) -> Any:
     """Read JSON; UsageError, with the reason, if it is invalid, nests too deeply, or has a number that is too long."""
     try:
@@ -51,3 +84,7 @@ def parse_json(text: str) -> Any:
     except ValueError as error:
         reason = str(error) if isinstance(error, json.JSONDecodeError) else "a number has too many digits"
         raise UsageError(reason) from None
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= 80 else f"{text[:79]}…"

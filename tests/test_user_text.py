@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ngbkit.errors import UsageError
-from ngbkit.user_text import parse_json, parse_path
+from ngbkit.user_text import parse_duration, parse_json, parse_path
 
 
 def test_a_path_is_read() -> None:
@@ -34,6 +34,38 @@ def test_a_path_of_no_file_is_refused(text: str, message: str) -> None:
         parse_path(text)
 
     assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize(
+    ("duration", "seconds"),
+    [
+        ("50ms", 0.05),
+        (" 1.5 h ", 5400),
+        ("20min", 1200),
+        ("250us", 250e-6),
+        ("250µs", 250e-6),
+        ("2s", 2),
+        ("1e-3", 1e-3),
+        (0.05, 0.05),
+        (2, 2),
+    ],
+)
+def test_a_duration_is_read_in_seconds(duration: str | float, seconds: float) -> None:
+    """From a number with a unit, or of seconds."""
+    assert seconds == pytest.approx(parse_duration(duration), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    "duration",
+    ["", "ms", "50 msec", "-1s", "0", "nan", "inf", "1e400", "5m", "1 2s", "1" * 10_000, 0, -1.0, True, None]
+    + [float("nan"), float("inf"), 10**400],
+)
+def test_what_is_no_duration_is_refused(duration: str) -> None:
+    """The error calls it by its name, quotes its beginning and says what is valid."""
+    with pytest.raises(UsageError, match=r"^invalid deadline: got .*; expected a time above 0 such as '50ms'") as caught:
+        parse_duration(duration, "deadline")
+
+    assert len(str(caught.value)) < 250
 
 
 @pytest.mark.parametrize(

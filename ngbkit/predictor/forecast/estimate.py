@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from ngbkit.predictor.forecast.guide import Guide
 from ngbkit.predictor.forecast.imputation import best, fill, list_best
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.json_values import to_json_value
+from ngbkit.user_text import parse_duration
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -110,25 +112,14 @@ def load_predictor(predictor: Predictor | str | os.PathLike[str] | None) -> Pred
     return load(os.fspath(predictor))
 
 
-_UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0}
-
-
 def _parse_budget(budget: str | float) -> tuple[float | None, float | None]:
     """Parse a budget into seconds or a share of the trials; the other is None."""
-    parsed: tuple[float | None, float | None] = (None, None)
-    if isinstance(budget, str):
-        text = budget.strip()
-        unit = next((suffix for suffix in ("%", "min", "h", "s") if text.endswith(suffix)), "s")
-        try:
-            number = float(text.removesuffix(unit))
-        except ValueError:
-            number = float("nan")
-        parsed = (None, number / 100) if unit == "%" else (number * _UNITS[unit], None)
-    elif isinstance(budget, (int, float)) and not isinstance(budget, bool):
-        parsed = (float(budget), None)
-    seconds, share = parsed
-    if (seconds is not None and 0 < seconds < float("inf")) or (share is not None and 0 < share <= 1):
-        return parsed
+    with suppress(UsageError, ValueError):
+        if not isinstance(budget, str) or not budget.strip().endswith("%"):
+            return parse_duration(budget, "budget"), None
+        share = float(budget.strip().removesuffix("%")) / 100
+        if 0 < share <= 1:
+            return None, share
     raise UsageError(
         f"invalid budget: got {budget!r}; expected a number of seconds, a time such as '20min', '90s' or '1.5h', or a "
         "share of the trials such as '10%'."
