@@ -69,8 +69,8 @@ def parse_duration(duration: str | float, kind: str = "duration") -> float:
         seconds = float(duration)
     if not 0 < seconds < _LONGEST_S:
         raise UsageError(
-            f"invalid {kind}: got {_shorten(repr(duration))}; expected a time above 0 such as '50ms', '2s', '20min' or '1.5h', or a "
-            "number of seconds."
+            f"invalid {kind}: got {_shorten(repr(duration))}; expected a time above 0 such as '50ms', '2s', '20min' or "
+            "'1.5h', or a number of seconds."
         )
     return seconds
 

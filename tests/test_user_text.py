@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -55,14 +56,13 @@ def test_a_duration_is_read_in_seconds(duration: str | float, seconds: float) ->
     assert seconds == pytest.approx(parse_duration(duration), rel=1e-12)
 
 
-@pytest.mark.parametrize(
-    "duration",
-    ["", "ms", "50 msec", "-1s", "0", "nan", "inf", "1e400", "5m", "1 2s", "1" * 10_000, 0, -1.0, True, None]
-    + [float("nan"), float("inf"), 10**400],
-)
+INVALID = ["", "ms", "50 msec", "-1s", "0", "nan", "inf", "1e400", "5m", "1 2s", "1" * 10_000]
+
+
+@pytest.mark.parametrize("duration", [*INVALID, 0, -1.0, True, None, math.nan, math.inf, 10**400])
 def test_what_is_no_duration_is_refused(duration: str) -> None:
     """The error calls it by its name, quotes its beginning and says what is valid."""
-    with pytest.raises(UsageError, match=r"^invalid deadline: got .*; expected a time above 0 such as '50ms'") as caught:
+    with pytest.raises(UsageError, match=r"^invalid deadline: got .*; expected a time above 0 such as") as caught:
         parse_duration(duration, "deadline")
 
     assert len(str(caught.value)) < 250

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +11,6 @@ from ngbkit.sweep.json_values import to_json_value
 
 if TYPE_CHECKING:
     from ngbkit.predictor.forecast import Estimate
-
-# From the largest: the first unit of which a time is at least one.
-_UNITS = {"s": 1.0, "ms": 1e-3, "µs": 1e-6}
 
 
 def answer_estimate(estimate: Estimate) -> Answer:
@@ -38,20 +34,9 @@ def to_html(estimate: Estimate) -> str:
     return f"<p>{escape(str(estimate))}</p>{listing.to_html(answer.rows, answer.empty)}"
 
 
-def format_time(seconds: float, low: float | None, high: float | None) -> str:
-    """Format a short time with its interval, in a unit of which it is at least one.
-
-    >>> format_time(0.12863036474046108, 0.1, 0.16)
-    '129 ± 30 ms'
-    """
-    from ngbkit.metrics.estimate import Estimate as Number
-
-    unit = next((unit for unit, size in _UNITS.items() if seconds >= size), "µs")
-    lower, upper = (math.nan if end is None else end / _UNITS[unit] for end in (low, high))
-    return f"{Number(seconds / _UNITS[unit], lower, upper)} {unit}"
-
-
 def _describe(row: dict[str, Any]) -> Row:
+    from ngbkit.metrics.estimate import format_time
+
     labels = {name: value for name, value in row.items() if name not in _RESULTS}
     return {
         **labels,

@@ -17,7 +17,9 @@ from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError, UnknownNameError
 from ngbkit.figures.comparison import Comparison, compare
 from ngbkit.metrics import economy, factors, frames, labelled, trials
+from ngbkit.metrics.choices import Choices
 from ngbkit.metrics.contracts import Unlike, UnlikeContractsError
+from ngbkit.metrics.deadlines import Per, choose
 from ngbkit.metrics.economy import Cache
 from ngbkit.metrics.estimate import LEVEL
 from ngbkit.metrics.front import front
@@ -151,6 +153,21 @@ class Metrics:
     def front(self, size: str = "parameters") -> pd.DataFrame:
         """See `ngbkit.metrics.front`."""
         return front(self._data, size)
+
+    def choose(
+        self,
+        deadline: str | float,
+        quantile: float = 0.99,
+        *,
+        probability: float = 0.0,
+        per: Per = "network",
+        unlike: Unlike = "mask",
+        untuned: bool = False,
+        disturbed: bool = False,
+    ) -> Choices:
+        """See `ngbkit.metrics.choose`: ``ds.ngb.choose(deadline="50ms")``."""
+        keywords: Any = {"probability": probability, "per": per, "unlike": unlike, "untuned": untuned}
+        return choose(self._data, deadline, quantile, **keywords, disturbed=disturbed)
 
     def beside_paper(self, number: str, *, device: str = "xeon", on: str | None = None) -> pd.DataFrame:
         """See `ngbkit.metrics.beside_paper`: ``ds.ngb.beside_paper("VI")``."""

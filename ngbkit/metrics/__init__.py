@@ -1,6 +1,7 @@
 """Metrics of the measurements, with intervals: on arrays, on labelled datasets, and as tables."""
 
 from ngbkit.dataset.disturbance import settled, undisturbed
+from ngbkit.metrics.deadlines import choose
 from ngbkit.metrics.economy import break_even
 from ngbkit.metrics.factors import depth_slope, friction, retention
 from ngbkit.metrics.front import front
@@ -19,6 +20,7 @@ __all__ = [
     "break_even",
     "bsr",
     "compare_networks",
+    "choose",
     "depth_slope",
     "failures",
     "friction",

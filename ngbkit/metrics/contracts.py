@@ -65,11 +65,15 @@ def mask_unranked(dataset: xr.Dataset, metric: str, unlike: Unlike, untuned: boo
     mask = mask_unlike(dataset, metric, unlike)
     if untuned or "contract" not in dataset:
         return mask
-    notes = extract_field(dataset, "notes", "")
-    raw = notes.copy(
-        data=np.array([UNTUNED in str(text).split("; ") for text in notes.values.ravel()]).reshape(notes.shape)
-    )
+    raw = mask_untuned(dataset)
     return raw if mask is None else mask | raw
+
+
+def mask_untuned(dataset: xr.Dataset) -> xr.DataArray:
+    """A mask of the trials whose contract marks them as untuned, although their compiler supports tuning."""
+    notes = extract_field(dataset, "notes", "")
+    marks = np.array([UNTUNED in str(text).split("; ") for text in notes.values.ravel()]).reshape(notes.shape)
+    return notes.copy(data=marks)
 
 
 def list_uncompared(data: Data, against: Iterable[str] = ("compiler",), *, baseline: str = BASELINE) -> list[str]:
@@ -81,6 +85,11 @@ def list_uncompared(data: Data, against: Iterable[str] = ("compiler",), *, basel
             _, reasons = _compare_contracts(node, dim, baseline)
             lines |= {f"{name}: not compared{scope}, {reason}": None for name, reason in reasons.items()}
     return list(lines)
+
+
+def list_differences(dataset: xr.Dataset, *, baseline: str = BASELINE) -> dict[str, str]:
+    """By column that was timed under another contract than the baseline: the differences."""
+    return _compare_contracts(dataset, "compiler", baseline)[1]
 
 
 def extract_field(dataset: xr.Dataset, name: str, missing: Any) -> xr.DataArray:

@@ -1,4 +1,4 @@
-"""A number with its interval, printed with as many digits as the interval supports."""
+"""A number with its interval, printed with as many digits as the interval supports; times with their unit."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ _TWO_DIGITS = 3.55
 # The sides of an interval that differ by more than this factor are both printed.
 _SKEWED = 1.5
 _MOST_DIGITS = 6
+# From the largest: the first unit of which a time is at least one.
+_UNITS = {"s": 1.0, "ms": 1e-3, "µs": 1e-6}
 
 
 class Estimate(float):
@@ -67,6 +69,17 @@ class Estimate(float):
 
     def __repr__(self) -> str:
         return float.__repr__(self)
+
+
+def format_time(seconds: float, low: float | None = None, high: float | None = None, *, settled: bool = True) -> str:
+    """Format a short time with its interval, in a unit of which it is at least one.
+
+    >>> format_time(0.12863036474046108, 0.1, 0.16)
+    '129 ± 30 ms'
+    """
+    unit = next((unit for unit, size in _UNITS.items() if seconds >= size), "µs")
+    lower, upper = (math.nan if end is None else end / _UNITS[unit] for end in (low, high))
+    return f"{Estimate(seconds / _UNITS[unit], lower, upper, settled)} {unit}"
 
 
 def _count_decimals(value: float, half: float) -> int:

@@ -7,6 +7,7 @@ import pytest
 from drawn import measured
 
 from ngbkit.commands import estimate
+from ngbkit.metrics.estimate import format_time
 from ngbkit.predictor.forecast import Estimate
 from ngbkit.predictor.forecast.imputation import VARIABLES, fill
 
@@ -36,7 +37,7 @@ def estimated() -> Estimate:
 )
 def test_a_time_has_sensible_digits_and_a_unit(times: tuple[float, float | None, float | None], text: str) -> None:
     """As many digits as its interval supports, or two."""
-    assert text == estimate.format_time(*times)
+    assert text == format_time(*times)
 
 
 def test_the_likely_results_are_a_table(estimated: Estimate) -> None:

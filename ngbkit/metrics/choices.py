@@ -1,0 +1,253 @@
+"""The choices under a deadline in words, as a table, and as JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ngbkit.metrics.estimate import LEVEL, Estimate, format_time
+from ngbkit.metrics.rendering import to_html
+from ngbkit.sweep.json_values import to_json_value
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# The number of configurations that are named one by one.
+_MOST = 6
+_LONGEST = 160
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Choices:
+    """The configuration of the highest throughput whose latency keeps a deadline, for each network.
+
+    It prints as sentences: `verdicts`, then `notes`.
+
+    Parameters
+    ----------
+    deadline_s, quantile, probability
+        The deadline in seconds, the share of the calls that must keep it, and the least probability least for.
+    networks
+        The columns that name a network.
+    table
+        One row per network: ``workload, <factors>, device, compiler, batch_size``; ``keeps``, false where none keeps
+        the deadline and the row is the nearest; ``throughput`` (samples/s) and ``latency`` (s, the quantile), each with
+        the ``_low`` and ``_high`` end of its 95 % interval; ``probability``, that the quantile keeps the deadline;
+        ``samples``, ``left_out`` (disturbed) and ``samples_needed`` for an upper end; ``calls`` that a sample spans;
+        ``settled``; and ``second``, the runner-up, with ``second_throughput`` and ``second_probability``.
+    trials
+        All configurations to choose from, with the same columns.
+    excluded
+        The others, with the reason in the column ``excluded``.
+    """
+
+    deadline_s: float
+    quantile: float
+    probability: float
+    networks: tuple[str, ...]
+    table: pd.DataFrame
+    trials: pd.DataFrame
+    excluded: pd.DataFrame
+
+    @property
+    def verdicts(self) -> list[str]:
+        """The choice for each network, in a sentence or two."""
+        return [self._describe_choice(row) for row in _list_rows(self.table)]
+
+    @property
+    def notes(self) -> list[str]:
+        """What the choices rest on: samples that are too few, blocks of calls, disturbances, and what was excluded."""
+        return [
+            *self._explain_few_samples(),
+            *self._explain_blocks(),
+            *self._explain_disturbance(),
+            *self._list_excluded(),
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything, as plain JSON."""
+        frames = {"choices": self.table, "trials": self.trials, "excluded": self.excluded}
+        return {
+            "deadline_s": self.deadline_s,
+            "quantile": self.quantile,
+            **{name: to_json_value(list(_list_rows(frame))) for name, frame in frames.items()},
+            "verdicts": self.verdicts,
+            "notes": self.notes,
+        }
+
+    def to_frame(self) -> pd.DataFrame:
+        """The choices as a table for people, with estimates as the cells."""
+        import pandas as pd
+
+        rows = [self._format_row(row) for row in _list_rows(self.table)]
+        frame = pd.DataFrame(rows)
+        frame.attrs["title"] = f"Highest throughput within {self._describe_deadline()} for {self._describe_share()}"
+        frame.attrs["notes"] = [*self.verdicts, *self.notes]
+        return frame
+
+    def __str__(self) -> str:
+        return "\n".join([*self.verdicts, *self.notes])
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        return to_html(self.to_frame())
+
+    def _describe_deadline(self) -> str:
+        number, unit = format_time(self.deadline_s, self.deadline_s, self.deadline_s).split(" ")
+        return f"{float(number.replace(',', '')):g} {unit}"
+
+    def _describe_share(self) -> str:
+        return f"{100 * self.quantile:.10g} % of calls"
+
+    def _describe_choice(self, row: Mapping[str, Any]) -> str:
+        network = _name_network(row, self.networks)
+        if not row["compiler"]:
+            return f"{network or 'all networks'}: no configuration has samples to choose from"
+        limits = f"deadline {self._describe_deadline()}, {_format_probability(row)}"
+        if not row["keeps"]:
+            least = f" with a probability of at least {self.probability:g}" if self.probability else ""
+            return (
+                f"{network}: nothing keeps {self._describe_deadline()} for {self._describe_share()}{least}; nearest is "
+                f"{name_setting(row)}, {self._describe_numbers(row)} ({_format_probability(row)})"
+            )
+        sentence = f"{network} in {name_setting(row)}: {self._describe_numbers(row)} ({limits})"
+        return "; ".join([sentence, *self._describe_surest(row), *_describe_second(row)])
+
+    def _describe_numbers(self, row: Mapping[str, Any]) -> str:
+        rate = Estimate(row["throughput"], row["throughput_low"], row["throughput_high"], row["settled"])
+        at_most = "at most " if row["calls"] > 1 else ""
+        return f"{rate} samples/s, {self._describe_share()} within {at_most}{self._format_latency(row)}"
+
+    def _format_latency(self, row: Mapping[str, Any]) -> str:
+        return format_time(row["latency"], row["latency_low"], row["latency_high"], settled=bool(row["settled"]))
+
+    def _describe_surest(self, row: Mapping[str, Any]) -> Iterator[str]:
+        """The fastest configuration that surely keeps the deadline, where the chosen one does not surely."""
+        if row["probability"] >= LEVEL:
+            return
+        trials = self.trials
+        for name in self.networks if len(self.table) > 1 else ():
+            trials = trials[(trials[name] == row[name]) | (trials[name].isna() & (row[name] != row[name]))]
+        sure = trials[(trials["probability"] >= LEVEL) & (trials["latency"] <= self.deadline_s)]
+        if sure.empty:
+            yield "no configuration surely keeps it"
+            return
+        best = next(_list_rows(sure.sort_values("throughput", ascending=False)))
+        other = "" if best["workload"] == row["workload"] else f"{_name_network(best, self.networks)} in "
+        rate = Estimate(best["throughput"], best["throughput_low"], best["throughput_high"], best["settled"])
+        yield f"surely {other}{name_setting(best)} keeps it, with {rate} samples/s ({_format_probability(best)})"
+
+    def _explain_few_samples(self) -> Iterator[str]:
+        few = self.trials[self.trials["samples"] < self.trials["samples_needed"]]
+        if few.empty:
+            return
+        counts = sorted({int(count) for count in few["samples"]})
+        samples = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+        needed = _round_up(float(few["samples_needed"].max()))
+        yield (
+            f"{samples} samples say little of the slowest {100 - 100 * self.quantile:.3g} % of calls: in {len(few)} of "
+            f"{len(self.trials)} configurations nothing bounds the quantile from above, and no probability is high. "
+            f"Measure more: -r {needed}."
+        )
+
+    def _explain_blocks(self) -> Iterator[str]:
+        count = int((self.trials["calls"] > 1).sum())
+        if count:
+            yield (
+                f"{count} of {len(self.trials)} configurations were timed in blocks of calls, too short to be timed "
+                "one by one: their quantile of single calls is not known. Their latency here is that of a whole block, "
+                "which no call of it exceeds, and their probability a lower bound (p ≥)."
+            )
+
+    def _explain_disturbance(self) -> Iterator[str]:
+        count, total = int(self.trials["left_out"].sum()), int(self.trials["samples"].sum())
+        if count:
+            yield (
+                f"{count} of {count + total} samples were left out, since other work disturbed them; "
+                "disturbed=True counts them"
+            )
+        if not self.trials["settled"].all():
+            yield "? not settled: too few of its rounds were undisturbed"
+
+    def _list_excluded(self) -> Iterator[str]:
+        for reason, rows in self.excluded.groupby("excluded", sort=False):
+            text = str(reason) if len(str(reason)) <= _LONGEST else f"{str(reason)[: _LONGEST - 1]}…"
+            yield f"excluded: {_join(self._name_excluded(rows))} ({text})"
+
+    def _name_excluded(self, rows: pd.DataFrame) -> Iterator[str]:
+        """Name configurations; a compiler that has no other is named alone."""
+        usable = set(self.trials["compiler"])
+        for compiler, members in rows.groupby("compiler", sort=False):
+            elsewhere = len(self.excluded[self.excluded["compiler"] == compiler]) > len(members)
+            if compiler in usable or elsewhere or len(members) == 1:
+                yield from (name_configuration(row, self.networks) for row in _list_rows(members))
+            else:
+                yield f"all {len(members)} of {compiler}"
+
+    def _format_row(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        labels = {name: row[name] if row[name] == row[name] else "" for name in self.networks}
+        rate = Estimate(row["throughput"], row["throughput_low"], row["throughput_high"], bool(row["settled"]))
+        return {
+            **labels,
+            **{name: row[name] for name in ("device", "compiler")},
+            "batch_size": int(row["batch_size"]) if row["compiler"] else "",
+            "samples/s": rate if row["compiler"] else "",
+            f"{self._describe_share()} within": self._format_latency(row) if row["compiler"] else "",
+            "keeps it": "yes" if row["keeps"] else "no",
+            "p": _format_probability(row).removeprefix("p ").removeprefix("= ") if row["compiler"] else "",
+            "runner-up": row["second"],
+        }
+
+
+def _list_rows(frame: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    return ({str(name): value for name, value in row.items()} for row in frame.to_dict("records"))
+
+
+def _name_network(row: Mapping[str, Any], networks: Sequence[str]) -> str:
+    factors = [f"{name} {row[name]:g}" for name in networks[1:] if row[name] == row[name]]
+    return ", ".join(map(str, [row["workload"], *factors])) if row["workload"] == row["workload"] else ""
+
+
+def name_setting(row: Mapping[str, Any]) -> str:
+    """Name what a network runs in: ``openvino at batch 4 on cpu``."""
+    return f"{row['compiler']} at batch {int(row['batch_size'])} on {row['device']}"
+
+
+def name_configuration(row: Mapping[str, Any], networks: Sequence[str]) -> str:
+    """Name a configuration; `networks` are the columns that name a network."""
+    return f"{_name_network(row, networks)} in {name_setting(row)}"
+
+
+def _describe_second(row: Mapping[str, Any]) -> Iterator[str]:
+    if row["second"]:
+        rate = Estimate(row["second_throughput"], row["second_throughput_low"], row["second_throughput_high"])
+        chance = _format_probability({"probability": row["second_probability"], "calls": row["second_calls"]})
+        yield f"next is {row['second']} with {rate} samples/s ({chance})"
+
+
+def _format_probability(row: Mapping[str, Any]) -> str:
+    """The probability that the deadline is kept; of a thousand replicates, none proves certainty."""
+    probability = row["probability"]
+    if math.isnan(probability):
+        return "too few rounds for a probability"
+    if row["calls"] > 1:
+        return f"p ≥ {min(probability, 0.99):.2f}"
+    if probability > 0.99:
+        return "p > 0.99"
+    return "p < 0.01" if probability < 0.01 else f"p = {probability:.2f}"
+
+
+def _round_up(count: float) -> int:
+    """A round number of samples that is not smaller."""
+    step = 10.0 ** max(0, math.floor(math.log10(count)) - 1)
+    return int(math.ceil(count / step) * step)
+
+
+def _join(names: Iterable[str]) -> str:
+    listed = list(names)
+    more = f", and {len(listed) - _MOST} more" if len(listed) > _MOST else ""
+    return ", ".join(listed[:_MOST]) + more
