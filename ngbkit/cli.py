@@ -21,6 +21,7 @@ from ngbkit import __version__
 from ngbkit.commands import arguments, deploy, estimate, listing, publish, selfcheck
 from ngbkit.commands.arguments import Parser
 from ngbkit.commands.cache import CACHE, answer_cache
+from ngbkit.commands.choose import CHOOSE, answer_choose
 from ngbkit.commands.demo import DEMO, show_demo
 from ngbkit.commands.listing import Answer
 from ngbkit.commands.notices import list_notices
@@ -213,6 +214,12 @@ def _compare(args: argparse.Namespace) -> int:
     return OK
 
 
+def _choose(args: argparse.Namespace) -> int:
+    """Choose the compiler, batch size and device of the highest throughput whose latency keeps a deadline."""
+    _require_client_side()
+    return _answer(args, answer_choose(args, _read))
+
+
 def _export(args: argparse.Namespace) -> int:
     """Write profiles for planners, all trials or all samples, as CSV, Parquet or JSON."""
     _require_client_side()
@@ -332,6 +339,7 @@ _COMMANDS: dict[str, tuple[Callable[[argparse.Namespace], int], tuple[Argument, 
     "runs": (_runs, (*listing.RUNS, _JSON)),
     "show": (_show, (_SOURCE, _FIGURE, _JSON)),
     "compare": (_compare, (_FIRST, _SECOND, _METRIC, _ALL, _DRAWN, _JSON)),
+    "choose": (_choose, (_SOURCE, *CHOOSE, _JSON)),
     "export": (_export, (_SOURCE, _FORMAT, _EXPORTED, _OVERWRITE)),
     "devices": (_devices, (*listing.DEVICES, _JSON)),
     "deploy": (_deploy, (*deploy.DEPLOY, _JSON)),

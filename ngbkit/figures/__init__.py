@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ngbkit.figures.charts.bsr import bsr
     from ngbkit.figures.charts.cpu import cpu
     from ngbkit.figures.charts.depth import depth
+    from ngbkit.figures.charts.frontier import frontier
     from ngbkit.figures.charts.heatmap import heatmap
     from ngbkit.figures.charts.latency import latency
     from ngbkit.figures.charts.networks import networks
@@ -34,6 +35,7 @@ __all__ = [
     "bsr",
     "cpu",
     "depth",
+    "frontier",
     "heatmap",
     "latency",
     "networks",

@@ -49,6 +49,10 @@ class Plots:
         """See `ngbkit.figures.depth`: the paper's figure 7."""
         return figures.depth(self._data, factor=factor, baseline=baseline, ci=ci, **select)
 
+    def frontier(self, *, deadline: str | float | None = None, quantile: float = 0.99, **select: Any) -> alt.FacetChart:
+        """See `ngbkit.figures.frontier`."""
+        return figures.frontier(self._data, deadline=deadline, quantile=quantile, **select)
+
     def heatmap(self, *, factor: str = "width", ci: float | None = 0.95, **select: Any) -> alt.FacetChart:
         """See `ngbkit.figures.heatmap`: the paper's figure 10."""
         return figures.heatmap(self._data, factor=factor, ci=ci, **select)

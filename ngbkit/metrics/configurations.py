@@ -53,7 +53,8 @@ def list_configurations(
     call with the whole batch in seconds, each with ``_low`` and ``_high``; ``probability``, that the quantile is at
     most `deadline_s`; ``samples``, behind the quantile, ``left_out``, the disturbed ones, and ``samples_needed``, to
     bound it from above; ``calls``, that a sample spans: where these are several, the quantile is an upper bound and the
-    probability a lower one; ``settled``; and ``excluded``, the reason why a trial is none to choose, or empty.
+    probability a lower one; ``settled``, ``status`` and
+    ``error``; and ``excluded``, the reason why a trial is none to choose, or empty.
 
     Raises
     ------
@@ -124,6 +125,8 @@ def _list_trials(
             "left_out": int(trial["measured"]) - len(timed),
             "calls": int(trial["calls"]),
             "settled": bool(trial["settled"]),
+            "status": str(trial.get("status", "ok")),
+            "error": str(trial.get("error", "")),
             "excluded": _explain_exclusion(trial, differences.get(labels["compiler"], "")),
         }
 

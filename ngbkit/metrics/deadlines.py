@@ -101,7 +101,7 @@ def choose(
         probability=probability,
         networks=tuple(networks),
         table=_build_table(trials, usable, networks if per == "network" else [], deadline_s, probability),
-        trials=usable.drop(columns="excluded").reset_index(drop=True),
+        trials=usable.drop(columns=["excluded", "status", "error"]).reset_index(drop=True),
         excluded=trials.loc[trials["excluded"] != "", [*networks, *_LABELS, "excluded"]].reset_index(drop=True),
     )
 
@@ -133,7 +133,7 @@ def _build_table(
 _EVIDENCE = ("probability", "samples", "left_out", "samples_needed", "calls", "settled")
 _NUMBERS_OF_SECOND = ("throughput", "throughput_low", "throughput_high", "probability", "calls")
 _SECOND = ("second", *(f"second_{name}" for name in _NUMBERS_OF_SECOND))
-_COLUMNS = {"workload", *_LABELS, *NUMBERS, *_EVIDENCE, "excluded"}
+_COLUMNS = {"workload", *_LABELS, *NUMBERS, *_EVIDENCE, "status", "error", "excluded"}
 
 
 def _group(
