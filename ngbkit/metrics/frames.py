@@ -51,7 +51,8 @@ def to_dataframe(data: Data) -> pd.DataFrame:
     ``foreign_percent``, ``steal_percent``                   of other processes, and of others on the host
     ``bundle``                                     1         number of the set of trials that took turns
     ``peak_memory``, ``gpu_memory``                byte      resident memory of the process; memory of the accelerator
-    ``gpu_percent``, ``energy``                    %, J      use of the accelerator; its energy for one call
+    ``gpu_percent``, ``energy``                    %, J      use of the accelerator; its energy for one call, or that of
+                                                             the CPU's packages
     ``max_abs_error``, ``rmse_ratio``              1         error against the float64 reference
     other variables of the dataset                           as `ngbkit.load` has them, with the units there
     ``status``, ``error``                                    what became of the trial, and why it failed

@@ -222,7 +222,10 @@ class Measurement:
     energy_j: Finite | None = field(
         default=None,
         metadata=variable(
-            "energy", "J", "energy that the accelerator takes for one call", "NaN where it does not tell"
+            "energy",
+            "J",
+            "energy that the accelerator takes for one call; on a CPU, all its packages with their memory",
+            "NaN where it does not tell; that of packages includes idle power and other work",
         ),
     )
     facts: Mapping[str, Any] = field(default_factory=dict)

@@ -22,7 +22,7 @@ from ngbkit.workloads.base import Workload
 class Steady:
     """A chip of 10 W, half busy, whose temperature rises with every reading."""
 
-    lag_s = 0.1
+    lag_s, period_s = 0.1, 0.02
 
     def __init__(self) -> None:
         self._temperatures = itertools.count(40)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ngbkit.commands.listing.layout import Row
 from ngbkit.errors import UsageError
-from ngbkit.hardware import environment
+from ngbkit.hardware import environment, telemetry
 from ngbkit.sweep.argument import Argument
 from ngbkit.sweep.trials import split_labels
 
@@ -43,9 +43,10 @@ def answer_devices(action: str, names: Sequence[str]) -> list[Row]:
 
 
 def list_devices() -> list[Row]:
-    """Every device: ``device``, ``launch``, ``host``, ``accelerator``, ``cores``, ``chip``, ``what``.
+    """Every device: ``device``, ``launch``, ``host``, ``accelerator``, ``cores``, ``chip``, ``energy``, ``what``.
 
-    ``cores`` is a number; those of another machine, and its chip, are unknown here.
+    ``cores`` is a number; those of another machine, and its chip, are unknown here. ``energy`` is what measures that of
+    a CPU, or why nothing does.
     """
     from ngbkit.cluster import devices
 
@@ -80,5 +81,15 @@ def _to_row(device: Device) -> Row:
         "accelerator": device.accelerator,
         "cores": len(device.cores) if device.cores else environment.count_usable_cores() if is_here else None,
         "chip": environment.read_chip() if is_here else None,
+        "energy": _describe_energy() if is_here and device.accelerator == "cpu" else None,
         "what": device.description,
     }
+
+
+def _describe_energy() -> str:
+    """What measures the energy of this machine's CPU, or why nothing does and what to do about it."""
+    chip = telemetry.open("cpu")
+    if chip is None:
+        return telemetry.find_problem("cpu")
+    described = chip.describe()
+    return ", ".join(described.get("domains") or described.get("power_rails") or ["no sensor"])

@@ -1,6 +1,6 @@
 """Telemetry of a chip during a measurement: clocks, throttling, GPU memory, utilisation, power and energy.
 
-    open(accelerator) -> Chip (NVML, or a Jetson's sysfs) -> Reading, at one moment
+    open(accelerator) -> Chip (NVML, a Jetson's sysfs, or a CPU's powercap) -> Reading, at one moment
     Meter(chip).record_turn() -> readings, on a thread during a turn -> Use, over all turns
 
 Nothing here initialises CUDA, and nothing raises into a measurement: a value that the chip does not report is None.

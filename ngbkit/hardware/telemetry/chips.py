@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ngbkit.hardware.environment import ROOT
-from ngbkit.hardware.telemetry import jetson, nvml
+from ngbkit.hardware.telemetry import jetson, nvml, rapl
 from ngbkit.hardware.telemetry.reading import Chip
 
 
@@ -18,21 +18,24 @@ def open(accelerator: str, root: Path = ROOT) -> Chip | None:
     ``CUDA_DEVICE_ORDER=PCI_BUS_ID``; by default it lists the fastest first. If GPUs of different kinds make that
     matter, `describe` has a sentence under ``assumed``.
 
-    On a Jetson the chip is the whole module, even if its CPU computes: its rails do not separate the two.
+    Where the CPU computes, the chip is all its packages; on a Jetson it is the whole module in any case, since its
+    rails do not separate CPU and GPU.
     """
     chip = _find(accelerator, root)
     return None if isinstance(chip, str) else chip
 
 
 def find_problem(accelerator: str, root: Path = ROOT) -> str:
-    """Explain why `open` cannot read a GPU, and what to do about it; ``""`` if nothing is wrong."""
+    """Explain why `open` cannot read a chip, and what to do about it; ``""`` if nothing is wrong."""
     problem = _find(accelerator, root)
     return problem if isinstance(problem, str) else ""
 
 
 def _find(accelerator: str, root: Path) -> Chip | str | None:
     board = jetson.find_board(root, gpu=accelerator != "cpu") if jetson.is_jetson(root) else None
-    if accelerator == "cpu" or (board is not None and board.has_gpu):
+    if accelerator == "cpu":
+        return board or rapl.find_cpu(root)
+    if board is not None and board.has_gpu:
         return board
     # A board may have its GPU in a slot, which NVML reads.
     gpu = nvml.find_gpu(accelerator)

@@ -12,7 +12,7 @@ from typing import Any
 from ngbkit.hardware.environment import ROOT, read_number, read_text
 from ngbkit.hardware.telemetry import rails
 from ngbkit.hardware.telemetry.rails import read_number_fast
-from ngbkit.hardware.telemetry.reading import CachedValue, Reading
+from ngbkit.hardware.telemetry.reading import PERIOD_S, CachedValue, Reading
 
 # Its name in devfreq: by the kind of chip up to JetPack 5, `gpu` on the first and the newest boards. Without the
 # address, boards of other makers would match.
@@ -75,6 +75,8 @@ class JetsonChip:
         ]
         # Each temperature costs a message to another processor, and each alarm one over the sensors' bus.
         self._limits = CachedValue(self._read_limits)
+
+    period_s = PERIOD_S
 
     @property
     def lag_s(self) -> float:

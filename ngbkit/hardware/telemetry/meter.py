@@ -12,7 +12,6 @@ import psutil
 from ngbkit.hardware.telemetry.reading import Chip, Reading
 from ngbkit.hardware.telemetry.use import Totals, Use
 
-PERIOD_S = 0.02
 # A driver that has not answered after this time is not queried again.
 _PATIENCE_S = 2.0
 
@@ -36,7 +35,7 @@ class Meter:
         chip: Chip | None,
         pid: int | None = None,
         *,
-        period_s: float = PERIOD_S,
+        period_s: float | None = None,
         patience_s: float = _PATIENCE_S,
     ) -> None:
         self._chip, self._period_s, self._patience_s = chip, period_s, patience_s
@@ -53,7 +52,7 @@ class Meter:
 
     @contextmanager
     def _record(self, chip: Chip) -> Iterator[None]:
-        recorder = _Recorder(chip, self._period_s)
+        recorder = _Recorder(chip, chip.period_s if self._period_s is None else self._period_s)
         started = recorder.start(self._patience_s)
         try:
             yield
@@ -96,6 +95,10 @@ class _Recorder:
     def _run(self) -> None:
         self._read()
         self._first.set()
+        # Energy counts from the first reading after the chip's lag.
+        early_s = 2 * self._chip.lag_s
+        if 0 < early_s < self._period_s and not self._stopped.wait(early_s):
+            self._read()
         while not self._stopped.wait(self._period_s):
             self._read()
         self._read()

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any
 
 from ngbkit.hardware.telemetry import visible
-from ngbkit.hardware.telemetry.reading import CachedValue, Reading
+from ngbkit.hardware.telemetry.reading import PERIOD_S, CachedValue, Reading
 
 # An A100 or H100 samples its power for 25 ms of every 100 ms, and older chips sample more often (arXiv 2312.02741).
 _LAG_S = 0.1
@@ -98,6 +98,8 @@ class NvmlChip:
         self._is_undivided = not match.gpu.slices
         self._has_instant_power = self._read_instant_power() is not None
         self._processes = CachedValue(self._read_processes)
+
+    period_s = PERIOD_S
 
     @property
     def lag_s(self) -> float:

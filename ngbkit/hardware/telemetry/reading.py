@@ -45,6 +45,11 @@ class Chip(Protocol):
         """The maximum delay of a reading's power or energy, in seconds."""
         ...
 
+    @property
+    def period_s(self) -> float:
+        """The time from one reading of a turn to the next, in seconds."""
+        ...
+
     def read(self) -> Reading:
         """Read the chip now."""
         ...
@@ -52,6 +57,10 @@ class Chip(Protocol):
     def describe(self) -> dict[str, Any]:
         """Describe the chip and its settings, as plain JSON."""
         ...
+
+
+PERIOD_S = 0.02
+"""The period of chips whose power or load varies during a turn."""
 
 
 class CachedValue(Generic[T]):

@@ -76,6 +76,7 @@ class FakeChip:
     lag_s: float = 0.0
     on_read: Callable[[int], None] = lambda count: None
     count: int = 0
+    period_s: float = 30.0
 
     def read(self) -> Reading:
         readings = list(self.readings)
