@@ -18,7 +18,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from ngbkit import __version__
-from ngbkit.commands import arguments, deploy, estimate, listing, publish, selfcheck
+from ngbkit.commands import arguments, capacity, deploy, estimate, listing, publish, selfcheck
 from ngbkit.commands.arguments import Parser
 from ngbkit.commands.cache import CACHE, answer_cache
 from ngbkit.commands.choose import CHOOSE, answer_choose
@@ -218,6 +218,13 @@ def _choose(args: argparse.Namespace) -> int:
     """Choose the compiler, batch size and device of the highest throughput whose latency keeps a deadline."""
     _require_client_side()
     return _answer(args, answer_choose(args, _read))
+def _capacity(args: argparse.Namespace) -> int:
+    """Say which rate of requests each network serves within a deadline, simulated or also by a real load."""
+    _require_client_side()
+    report = None if args.quiet else print_progress
+    capacities = capacity.compute_capacities(args, _read(args.source), report)
+    print(json.dumps(capacities.to_json(), indent=2) if args.json else capacities)
+    return OK
 
 
 def _export(args: argparse.Namespace) -> int:
@@ -340,6 +347,7 @@ _COMMANDS: dict[str, tuple[Callable[[argparse.Namespace], int], tuple[Argument, 
     "show": (_show, (_SOURCE, _FIGURE, _JSON)),
     "compare": (_compare, (_FIRST, _SECOND, _METRIC, _ALL, _DRAWN, _JSON)),
     "choose": (_choose, (_SOURCE, *CHOOSE, _JSON)),
+    "capacity": (_capacity, (_SOURCE, *capacity.OPTIONS, _JSON, _QUIET)),
     "export": (_export, (_SOURCE, _FORMAT, _EXPORTED, _OVERWRITE)),
     "devices": (_devices, (*listing.DEVICES, _JSON)),
     "deploy": (_deploy, (*deploy.DEPLOY, _JSON)),

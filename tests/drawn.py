@@ -89,7 +89,8 @@ def draw_example(name: str) -> Any:
     if name == "changes":
         return compare(measured(), measured()).plot()
     examples = {"reversals": flipping, "roofline": roofed}
-    return getattr(figures, name)(examples.get(name, _measure_blocks)())
+    arguments = {"capacity": {"deadline": "100ms"}}
+    return getattr(figures, name)(examples.get(name, _measure_blocks)(), **arguments.get(name, {}))
 
 
 def _measure_blocks() -> Data:

@@ -18,6 +18,7 @@ import ipyparallel
 from ngbkit.cluster import replies
 from ngbkit.cluster.replies import Event, ReplyError
 from ngbkit.cluster.safe_client import REFUSED, Events
+from ngbkit.device.serving.load import Load
 from ngbkit.device.spec import FORMAT, Spec
 from ngbkit.errors import DeviceError
 from ngbkit.sweep import records
@@ -124,7 +125,14 @@ class Engine:
 
     def submit(self, spec: Spec) -> Plan:
         """Start a plan, without waiting for it."""
-        result = self.view.apply_async(_build_reference("run"), spec.to_json())
+        return self._start("run", spec.to_json())
+
+    def serve(self, spec: Spec, load: Load) -> Plan:
+        """Start a load test of the one network and compiler of a spec, without waiting for it."""
+        return self._start("serve", json.dumps({"spec": spec.to_json(), "load": load.to_json()}))
+
+    def _start(self, function: str, request: str) -> Plan:
+        result = self.view.apply_async(_build_reference(function), request)
         return Plan(engine=self, result=result, events=self.view.client.events(result.msg_ids[0]))
 
     def collect(self, run_id: str, have: Iterable[str], trial_ids: Collection[str]) -> Iterator[Event]:
@@ -198,11 +206,17 @@ class Plan:
 
     def fetch_outcome(self) -> dict[str, Any]:
         """Return the plan's reply; raise EngineLostError if the engine ended first, DeviceError if the plan raised."""
+        reply = self.fetch_reply()
+        types = {"state": str} if reply.get("state") != "error" else {"state": str, "kind": str, "error": str}
+        return {
+            name: replies.sanitize(text) for name, text in replies.extract(self.engine.device, reply, types).items()
+        }
+
+    def fetch_reply(self) -> dict[str, Any]:
+        """Return the reply as it came, unchecked but for being a JSON object; raise as `fetch_outcome` does."""
         device = self.engine.device
         try:
-            reply = replies.parse(device, _get_first(self.result.get(timeout=5)))
-            types = {"state": str} if reply.get("state") != "error" else {"state": str, "kind": str, "error": str}
-            return {name: replies.sanitize(text) for name, text in replies.extract(device, reply, types).items()}
+            return replies.parse(device, _get_first(self.result.get(timeout=5)))
         except ipyparallel.error.IPythonError as error:
             if getattr(error, "ename", "") == "KeyboardInterrupt":
                 return {"state": "stopped"}  # the signal arrived before the plan was ready for it

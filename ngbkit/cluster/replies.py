@@ -10,7 +10,8 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from ngbkit.errors import DeviceError, JournalError
+from ngbkit.device.serving.load import ServedTrial
+from ngbkit.errors import DeviceError, JournalError, UsageError
 from ngbkit.sweep import notes, records, schema
 from ngbkit.sweep.schema import clean_line as sanitize
 
@@ -21,6 +22,7 @@ __all__ = [
     "extract",
     "parse",
     "parse_event",
+    "parse_load_test",
     "parse_note",
     "parse_number",
     "parse_record",
@@ -137,6 +139,15 @@ def parse_note(device: str, kind: str, key: Any, value: Any) -> dict[str, Any]:
     if (kind == "environment" and key != device) or len(key) + len(json.dumps(value)) > _MAX_NOTE_BYTES:
         raise ReplyError(f"invalid or far too long {kind} from device {device}, for {sanitize(repr(key)[:80])}.")
     return {"key": key, "value": valid}
+
+
+def parse_load_test(device: str, reply: Mapping[str, Any]) -> tuple[ServedTrial, ...]:
+    """Return the trials of a load test."""
+    try:
+        trials: tuple[ServedTrial, ...] = schema.parse(tuple[ServedTrial, ...], reply.get("trials"))
+    except (schema.SchemaError, UsageError) as error:
+        raise ReplyError(f"invalid load test from device {device}: {sanitize(str(error))}") from None
+    return trials
 
 
 def parse_number(value: Any) -> float | None:

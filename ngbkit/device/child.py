@@ -1,8 +1,8 @@
 """The operations of a child process: build or load one network, compile it, check it, and time it on request.
 
-A child is forked for one trial (`load`, `warm`, then `turn` after `turn`, at the end `usage` and `explain`) or for one
-preparation (`prepare`), answers one message at a time, and blocks in between. It answers every error with a description
-of the error and its stage.
+A child is forked for one trial (`load`, `warm`, then `turn` after `turn`, at the end `usage` and `explain`), for one
+preparation (`prepare`), or for a load test (`load` and `warm` for each batch size, then `serve`). It answers one
+message at a time, and blocks in between. It answers every error with a description of the error and its stage.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from ngbkit import options, registry
 from ngbkit.compilers.base import GRAPH, Compiler, Program, Progress, Task, Tuning
 from ngbkit.device import equivalence, preparation, reference
 from ngbkit.device.channel import Channel, ChannelClosedError, Message
+from ngbkit.device.serving import batcher
 from ngbkit.device.timing.sampling import sample
 from ngbkit.device.timing.warming import warm_up
 from ngbkit.errors import UnsupportedError, UsageError, WorkloadError
@@ -56,11 +57,12 @@ class NotEquivalentError(Exception):
 
 @dataclass(slots=True)
 class Loaded:
-    """The one program of this child."""
+    """The program of this child, the last one that it loaded, and those of all batch sizes."""
 
     # Sends a progress message.
     report: Callable[[Message], None]
     program: Program | None = None
+    programs: dict[int, Program] = field(default_factory=dict)
     method: Method = field(default_factory=Method)
     # The context of the program's calls, from the first one to the child's end.
     within: ExitStack = field(default_factory=ExitStack)
@@ -172,6 +174,7 @@ def _load(loaded: Loaded, message: Message) -> Message:
     # All objects so far stay alive: the collector need not visit them again between timed calls.
     gc.collect()
     gc.freeze()
+    loaded.programs[task.batch_size] = loaded.program
     method = loaded.method
     contract = replace(loaded.program.contract, clock=method.clock, flushed=method.flushed)
     return {
@@ -271,6 +274,13 @@ def _time_turn(loaded: Loaded, message: Message) -> Message:
     return {"latency_s": latency_s, "spent_s": spent_s, "timed_s": timed_s, "cpu_s": cpu_s}
 
 
+def _serve(loaded: Loaded, message: Message) -> Message:
+    """Serve the requests of a pipe until its writer closes it."""
+    with open(message["pipe"], "rb", buffering=0) as pipe:
+        calls = {size: program.run for size, program in loaded.programs.items()}
+        return asdict(batcher.serve(batcher.Pipe(pipe.fileno()), calls, max_delay_s=message["max_delay_s"]))
+
+
 def _read_usage(loaded: Loaded, message: Message) -> Message:
     del loaded, message
     return {"peak_memory_bytes": resources.read_peak_memory_bytes()}
@@ -302,6 +312,7 @@ _OPERATIONS: dict[str, Callable[[Loaded, Message], Message]] = {
     "load": _load,
     "warm": _warm,
     "turn": _time_turn,
+    "serve": _serve,
     "usage": _read_usage,
     "explain": _explain,
     "prepare": _prepare,

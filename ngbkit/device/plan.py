@@ -1,7 +1,7 @@
 """The requests of an engine: run a sweep's trials on this device, and hand over the records of its journal.
 
-The client calls `hello`, `vitals`, `run` and `collect` by reference, with one JSON string, and receives one, so
-that no function and no object crosses between Python versions::
+The client calls `hello`, `vitals`, `run`, `serve` and `collect` by reference, with one JSON string, and receives
+one, so that no function and no object crosses between Python versions::
 
     view.apply_async(ipp.Reference("__import__('ngbkit.device.plan',fromlist=['_']).run"), spec_json)
 """
@@ -11,17 +11,20 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ngbkit import options
+from ngbkit import files, options
 from ngbkit.device import peaks, server_pool
 from ngbkit.device.groups import Bench
 from ngbkit.device.interrupt import Interrupt
 from ngbkit.device.lock import acquire_lock
 from ngbkit.device.servers import ServerEndedError
+from ngbkit.device.serving.bench import ServingBench
+from ngbkit.device.serving.load import Load, ServedTrial
 from ngbkit.device.settings import build_child_settings
 from ngbkit.device.spec import EVENT_MIME, FORMAT, Spec
 from ngbkit.errors import DeviceError, NgbkitError
@@ -74,6 +77,35 @@ def run(spec_json: str) -> str:
         return json.dumps({"state": carry_out(Spec.from_json(spec_json), _number_events(_find_publisher()))})
     except NgbkitError as error:
         return json.dumps({"state": "error", "kind": type(error).__name__, "error": str(error)})
+
+
+def serve(request_json: str) -> str:
+    """Serve requests by the one network and compiler of a ``spec`` at the rates of a ``load``, both in JSON.
+
+    The reply's ``state`` is that of `run`, with the ``trials`` of a finished load test.
+    """
+    request = json.loads(request_json)
+    spec, publish = Spec.from_json(request["spec"]), _number_events(_find_publisher())
+    try:
+        load = Load.from_json(request["load"])
+        return json.dumps({"state": "finished", "trials": [asdict(trial) for trial in _serve(spec, load, publish)]})
+    except InterruptedError:
+        return json.dumps({"state": "stopped"})
+    except NgbkitError as error:
+        return json.dumps({"state": "error", "kind": type(error).__name__, "error": str(error)})
+
+
+def _serve(spec: Spec, load: Load, publish: Publish) -> list[ServedTrial]:
+    """Serve a load, alone on this device; its journal is only the bench's, and is thrown away."""
+    folder = files.make_scratch(spec.state_dir / options.LAYOUT.scratch)
+    try:
+        with Interrupt() as interrupt, Journal(folder / "journal.sqlite") as journal:
+            bench = ServingBench(spec=spec, journal=journal, interrupt=interrupt.descriptor, publish=publish)
+            lock = locate_lock(spec.state_dir, spec.device)
+            with acquire_lock(lock, spec.run_id, interrupt.descriptor, bench.report_wait):
+                return bench.serve(load, folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def carry_out(spec: Spec, publish: Publish) -> str:

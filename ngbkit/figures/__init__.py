@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ngbkit.figures.charts.ase import ase
     from ngbkit.figures.charts.break_even import break_even
     from ngbkit.figures.charts.bsr import bsr
+    from ngbkit.figures.charts.capacity import capacity
     from ngbkit.figures.charts.cpu import cpu
     from ngbkit.figures.charts.depth import depth
     from ngbkit.figures.charts.frontier import frontier
@@ -33,6 +34,7 @@ __all__ = [
     "ase",
     "break_even",
     "bsr",
+    "capacity",
     "cpu",
     "depth",
     "frontier",

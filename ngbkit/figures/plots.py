@@ -14,6 +14,8 @@ from ngbkit.sweep.trials import BASELINE
 if TYPE_CHECKING:
     import altair as alt
 
+    from ngbkit.metrics.capacity import Capacities
+
 
 class Plots:
     """The figures of `ngbkit.figures` as methods.
@@ -38,6 +40,16 @@ class Plots:
     ) -> alt.FacetChart:
         """See `ngbkit.figures.bsr`: the paper's figures 9 and 11."""
         return figures.bsr(self._data, by=by, baseline=baseline, ci=ci, **select)
+
+    def capacity(
+        self, deadline: str | float | None = None, *, checked: Capacities | None = None, **keywords: Any
+    ) -> alt.FacetChart:
+        """See `ngbkit.figures.capacity`; of `checked` capacities, with what was asked of them and their trials."""
+        if checked is not None:
+            keywords = {**checked.arguments, "checks": checked.to_json()["checks"], **keywords}
+        if deadline is not None:
+            keywords["deadline"] = deadline
+        return figures.capacity(self._data, **keywords)
 
     def cpu(self, **select: Any) -> alt.VConcatChart:
         """See `ngbkit.figures.cpu`: the paper's figure 12."""

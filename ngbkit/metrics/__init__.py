@@ -2,6 +2,7 @@
 
 from ngbkit.dataset.disturbance import settled, undisturbed
 from ngbkit.metrics.deadlines import choose
+from ngbkit.metrics.capacity import capacity
 from ngbkit.metrics.economy import break_even
 from ngbkit.metrics.factors import depth_slope, friction, retention
 from ngbkit.metrics.front import front
@@ -21,6 +22,7 @@ __all__ = [
     "bsr",
     "compare_networks",
     "choose",
+    "capacity",
     "depth_slope",
     "failures",
     "friction",

@@ -16,6 +16,7 @@ from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class
 from ngbkit.commands import arguments, listing
 from ngbkit.commands import selfcheck as selfcheck_arguments
 from ngbkit.commands.cache import answer_cache
+from ngbkit.commands.capacity import compute_capacities
 from ngbkit.commands.notices import list_notices
 from ngbkit.commands.optimize import answer_optimize
 from ngbkit.commands.reporting import describe_interrupt
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from ngbkit.dataset.storage import Data
+    from ngbkit.metrics.capacity import Capacities
     from ngbkit.notebook.panels import DevicesPanel, ExplorerPanel, SweepPanel
     from ngbkit.runs import Run
     from ngbkit.runs.selfcheck import History, SelfCheck
@@ -80,7 +82,7 @@ class RunInterruptedError(KeyboardInterrupt):
 
 @magics_class
 class Benchmarks(Magics):
-    """``%ngbench``, ``%ngruns``, ``%ngdevices``, ``%ngcompilers``, ``%ngcache``, ``%ngoptimize`` and others."""
+    """``%ngbench``, ``%ngruns``, ``%ngdevices``, ``%ngcompilers``, ``%ngcache``, ``%ngcapacity`` and others."""
 
     @_magic(line_cell_magic)
     def ngbench(self, line: str, cell: str | None = None) -> Any:
@@ -178,6 +180,24 @@ class Benchmarks(Magics):
         """
         with _shorten_errors():
             return _to_listing(answer_cache(self._parse(self.ngcache, line)))
+
+    @_magic(line_magic)
+    def ngcapacity(self, line: str) -> Capacities:
+        """Say which rate of requests each network serves within a deadline, simulated or also by a real load.
+
+        ::
+
+            %ngcapacity ds --deadline 50ms
+            %ngcapacity ds --deadline 50ms -c openvino --check
+        """
+        with _shorten_errors():
+            args = self._parse(self.ngcapacity, line)
+            assert self.shell is not None
+            display = RunDisplay(self.shell, with_table=False)
+            try:
+                return compute_capacities(args, self._find_dataset(args.data), display.write)
+            finally:
+                display.clear()
 
     @_magic(line_magic)
     def ngoptimize(self, line: str) -> Listing:

@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from ngbkit.commands import arguments, listing
 from ngbkit.commands import selfcheck as selfcheck_arguments
 from ngbkit.commands.cache import CACHE
+from ngbkit.commands.capacity import OPTIONS as CAPACITY
 from ngbkit.commands.optimize import OPTIMIZE
 from ngbkit.sweep.argument import Argument
 
 PANELS = ("sweep", "devices", "explore")
+DATA = Argument(flags=("data",), help="the variable of the dataset", completes="variable", settings={"metavar": "NAME"})
 TABLES: Mapping[str, tuple[Argument, ...]] = {
     "ngbench": (
         *(arguments.WORKLOADS, *arguments.SWEEP, *arguments.BUDGET, *arguments.MODULE),
@@ -23,6 +25,7 @@ TABLES: Mapping[str, tuple[Argument, ...]] = {
     "ngdevices": listing.DEVICES,
     "ngcompilers": listing.COMPILERS,
     "ngcache": CACHE,
+    "ngcapacity": (DATA, *CAPACITY),
     "ngoptimize": OPTIMIZE,
     "ngselfcheck": selfcheck_arguments.TABLE,
     "ngpanel": (

@@ -1,0 +1,445 @@
+"""Capacity: the highest rate of requests that a network serves within a deadline, simulated from its stored samples."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray as xr
+
+from ngbkit.dataset.assembly import nodes
+from ngbkit.dataset.disturbance import select_samples, settled
+from ngbkit.dataset.long_form import expand_labels, list_factors, list_labels, list_trial_dims
+from ngbkit.dataset.selection import select_rows
+from ngbkit.dataset.storage import Data
+from ngbkit.errors import MetricError, UnknownNameError, UsageError
+from ngbkit.metrics import queueing, ratios
+from ngbkit.metrics.conclusions import describe_disturbance
+from ngbkit.metrics.estimate import LEVEL, UNBOUNDED, UNSETTLED, Estimate
+from ngbkit.metrics.load_test import LoadTest
+from ngbkit.metrics.queueing import Server
+from ngbkit.metrics.rendering import to_html, to_text
+from ngbkit.sweep import validation
+from ngbkit.sweep.json_values import to_json_value
+from ngbkit.user_text import parse_duration
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# Networks and compilers that a note names one by one.
+_MOST = 8
+_COLUMNS = (
+    *("capacity", "ci_low", "ci_high", "settled", "monte_carlo", "unloaded", "throughput", "requests_per_call"),
+    *("busy", "batch_sizes", "samples", "calls_per_sample", "reason"),
+)
+# The fewest rounds whose resamples say anything: see `ngbkit.device.timing.intervals.has_enough_rounds`.
+_FEWEST_ROUNDS = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """What a server must do: the deadline of which share of requests, and how it forms batches; times in seconds."""
+
+    deadline: float
+    quantile: float = 0.99
+    max_delay: float = 0.0
+    # The batch sizes of the server; None for every measured one.
+    batch_sizes: tuple[int, ...] | None = None
+    ci: float | None = LEVEL
+    seed: int = 0
+
+    @property
+    def percentile(self) -> str:
+        """The quantile as a word: ``p99``."""
+        return f"p{100 * self.quantile:g}"
+
+    @property
+    def text(self) -> str:
+        """The condition in words: ``p99 within 50 ms``."""
+        return f"{self.percentile} within {format_seconds(self.deadline)}"
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Capacities:
+    """The capacity of each network with each compiler, as a notebook displays it: ``ds.ngb.capacity("50ms")``.
+
+    Parameters
+    ----------
+    frame
+        One row per ``workload, <factors>, device, compiler``: ``capacity``, requests/s, 0 where not even an idle server
+        keeps the deadline, and NaN without a measurement, for the `reason`; ``ci_low``, ``ci_high``, ``settled``;
+        ``monte_carlo``, the standard deviation, relative, of the random arrivals alone; ``unloaded``, the latency of
+        that quantile on an idle server, and ``throughput``, of full batches without a pause, requests/s;
+        ``requests_per_call`` and ``busy``, a share, at the capacity; ``batch_sizes``; ``samples`` of the batch size
+        that has the fewest; ``calls_per_sample``, the most of any.
+    service
+        The deadline, and the rest of the question.
+    notes
+        What a reader must know, one sentence each.
+    tests
+        The measured capacities of those rows that were checked by a real load: see `ngbkit.capacity`.
+    """
+
+    frame: pd.DataFrame
+    service: Service
+    notes: tuple[str, ...] = ()
+    tests: tuple[LoadTest, ...] = field(default=())
+
+    def list_rows(self) -> list[dict[str, Any]]:
+        """The rows of `frame`, by column."""
+        return [{str(name): value for name, value in row.items()} for row in self.frame.to_dict("records")]
+
+    def build_server(self, data: Data, row: Mapping[str, Any]) -> tuple[dict[str, Any], Server]:
+        """The labels of one of the rows, and the server that was simulated, of the dataset behind them."""
+        names = [name for name in row if name not in _COLUMNS]
+        labels = {name: row[name] for name in names if row[name] == row[name]}
+        sizes = tuple(int(size) for size in row["batch_sizes"].split(","))
+        server = build_server(find_node(data, labels), labels, replace(self.service, batch_sizes=sizes))
+        assert server is not None
+        return labels, server
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of `capacity` that asked for these: all but the selection."""
+        return {name: value for name, value in asdict(self.service).items() if value is not None}
+
+    def to_frame(self) -> pd.DataFrame:
+        """The table that is displayed: a column per compiler, or of simulated and measured rates after a check."""
+        import pandas as pd
+
+        rows = [_to_row(row) for row in self.list_rows()]
+        labels = [str(name) for name in self.frame if name not in (*_COLUMNS, "compiler")]
+        keys = [name for name in labels if name != "device" or self.frame["device"].nunique() > 1]
+        if self.tests:
+            tests = {_key(test.labels): test for test in self.tests}
+            checked = [
+                {**{key: row[key] for key in (*keys, "compiler")}, "simulated": row["cell"], **_compare(row, tests)}
+                for row in rows
+            ]
+            table = pd.DataFrame(checked, dtype=object).set_index([*keys, "compiler"])
+        else:
+            compilers = list(dict.fromkeys(row["compiler"] for row in rows))
+            cells: dict[tuple[Any, ...], dict[str, Any]] = {}
+            for row in rows:
+                cells.setdefault(tuple(row[key] for key in keys), dict.fromkeys(compilers, ""))[row["compiler"]] = row[
+                    "cell"
+                ]
+            table = pd.DataFrame(
+                [{**dict(zip(keys, values, strict=True)), **line} for values, line in cells.items()], dtype=object
+            )
+            table = table.set_index(keys)
+        table.attrs["title"] = f"capacity (requests/s), {self.service.text}"
+        table.attrs["notes"] = [
+            *self._explain_marks(),
+            *self.notes,
+            *(note for test in self.tests for note in test.notes),
+        ]
+        return table
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it as plain JSON."""
+        tests = [asdict(test) for test in self.tests]
+        rows = self.frame.to_dict(orient="records")
+        answer = {"service": asdict(self.service), "capacities": rows, "notes": list(self.notes), "checks": tests}
+        plain: dict[str, Any] = to_json_value(answer)
+        return plain
+
+    def _explain_marks(self) -> Iterator[str]:
+        frame = self.frame
+        present = frame["capacity"] > 0
+        if (present & ~frame["settled"].astype(bool)).any():
+            yield f"{UNSETTLED} not settled: too few rounds of its batch sizes were undisturbed"
+        if self.service.ci is not None and (present & frame["ci_low"].isna()).any():
+            yield f"{UNBOUNDED} without an interval: too few rounds; measure more repeats (-r)"
+
+    def _repr_html_(self) -> str:
+        return to_html(self.to_frame())
+
+    def __repr__(self) -> str:
+        return to_text(self.to_frame())
+
+
+def capacity(
+    data: Data,
+    deadline: str | float,
+    *,
+    quantile: float = 0.99,
+    max_delay: str | float | None = None,
+    batch_sizes: int | Collection[int] | None = None,
+    ci: float | None = LEVEL,
+    seed: int = 0,
+    **select: Any,
+) -> Capacities:
+    """The highest rate of requests whose latency keeps a deadline, by simulation of a server from stored samples.
+
+    Requests arrive at random (a Poisson process), as in the server scenario of MLPerf's LoadGen, each with one sample.
+    The server makes one call at a time. When it is free it takes the requests that wait, at most as many as its largest
+    batch size, and runs them at the smallest measured batch size that holds them (the rest of the batch is padding). A
+    latency is of waiting and call. The capacity is the rate up to which every lower one keeps the deadline too.
+
+    A call takes as long as a stored sample: rounds are drawn at random, and the samples of a round follow one another
+    as they were measured. So what slows a machine for longer than a round is assumed to slow any round with the same
+    probability. Inputs are assumed to be in place, as in the timed calls: the copy of requests into a batch is not
+    counted.
+
+    Parameters
+    ----------
+    data
+        A dataset with samples, or a tree.
+    deadline
+        A time such as ``"50ms"``, or seconds.
+    quantile
+        The share of requests that keeps it.
+    max_delay
+        How long the first request waits for a fuller batch on an idle server. Default: not at all.
+    batch_sizes
+        The batch sizes of the server. Default: those measured sizes, from the smallest on, with which it serves most.
+    ci
+        The probability that the interval covers: it has a bootstrap over rounds, and the allowance for processes that
+        other metrics have (`ngbkit.metrics.draws`); None for no interval.
+    seed
+        Of arrivals and replicates.
+    **select
+        By dim, the label or the labels to simulate: ``compiler="openvino"``.
+
+    Raises
+    ------
+    UsageError, UnknownNameError
+        An argument is invalid.
+    MetricError
+        The dataset has no samples.
+
+    Examples
+    --------
+    >>> ds.ngb.capacity("50ms", quantile=0.95)  # doctest: +SKIP
+    """
+    import pandas as pd
+
+    service = parse_service(deadline, quantile, max_delay, batch_sizes, ci, seed)
+    parts = [(expand_labels(node), labels) for node in nodes(data).values() for labels in _list_columns(node)]
+    if not any("latency" in node and node["latency"].notnull().any() for node, _ in parts):
+        raise MetricError("capacity() draws from samples, which this dataset lacks. Use the dataset of the run.")
+    names = ["workload", *list_factors(data), "device", "compiler"]
+    labels = pd.DataFrame([labels for _, labels in parts], columns=names)
+    chosen = select_rows(labels.assign(part=range(len(parts))), select, names)["part"].tolist()
+    columns = [parts[number] for number in chosen]
+    rows = [{**column, **_simulate(node, column, service)} for node, column in columns]
+    frame = pd.DataFrame(rows, columns=[*names, *_COLUMNS])
+    return Capacities(frame=frame, service=service, notes=tuple(_list_notes(data, frame, service)))
+
+
+def parse_service(
+    deadline: str | float,
+    quantile: float = 0.99,
+    max_delay: str | float | None = None,
+    batch_sizes: int | Collection[int] | None = None,
+    ci: float | None = LEVEL,
+    seed: int = 0,
+) -> Service:
+    """Check what a user asks of a server."""
+    if isinstance(quantile, bool) or not isinstance(quantile, (int, float)) or not 0.5 <= quantile < 1:
+        raise UsageError(f"invalid quantile: got {quantile!r}; expected a share from 0.5 to below 1, such as 0.99.")
+    if ci is not None and not (isinstance(ci, (int, float)) and 0 < ci < 1):
+        raise UsageError(f"invalid ci: got {ci!r}; expected a probability between 0 and 1, such as 0.95.")
+    sizes = None if batch_sizes is None else tuple(sorted(set(validation.counts("batch_sizes", batch_sizes))))
+    return Service(
+        deadline=parse_duration(deadline, "deadline"),
+        quantile=float(quantile),
+        max_delay=0.0 if max_delay in (None, 0) else parse_duration(max_delay or 0, "max_delay"),
+        batch_sizes=sizes,
+        ci=ci,
+        seed=validation.count("seed", seed, 0),
+    )
+
+
+def build_server(node: xr.Dataset, labels: Mapping[str, Any], service: Service) -> Server | None:
+    """The server of one column of a dataset, whose batch sizes are those with samples; None without any."""
+    column = select_samples(_select_column(expand_labels(node), labels))
+    available = [int(size) for size in list_labels(column, "batch_size")]
+    sizes = sorted(available if service.batch_sizes is None else {*available} & {*service.batch_sizes})
+    rounds: dict[int, tuple[np.ndarray, ...]] = {}
+    for size in sizes:
+        trial = column.sel(batch_size=size)
+        numbers = trial["round"].values if "round" in trial else None
+        parts = queueing.split_rounds(trial["latency"].values, numbers)
+        if parts:
+            rounds[size] = parts
+    if not rounds:
+        return None
+    return Server(sizes=tuple(rounds), rounds=tuple(rounds.values()), max_delay=service.max_delay)
+
+
+def find_node(data: Data, labels: Mapping[str, Any]) -> xr.Dataset:
+    """The node of a dataset or a tree with these labels."""
+    return next(node for node in nodes(data).values() if labels["workload"] in list_labels(node, "workload"))
+
+
+def read_process_sd(node: xr.Dataset, labels: Mapping[str, Any]) -> float:
+    """The standard deviation of the logarithm of a process's latency: see `ngbkit.metrics.ratios`."""
+    prepared = ratios.prepare(_select_column(expand_labels(node), {**labels}, keep=True))
+    return float(prepared["process_sd"].max()) if "process_sd" in prepared else 0.0
+
+
+def format_seconds(seconds: float) -> str:
+    """Format a time: ``50 ms``, ``2 s``."""
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{1e3 * seconds:.3g} ms"
+
+
+def _list_columns(node: xr.Dataset) -> list[dict[str, Any]]:
+    """The labels of every column of a node that a run requested, without batch sizes."""
+    grid = expand_labels(node)
+    dims = [dim for dim in list_trial_dims(grid) if dim in grid.dims and dim != "batch_size"]
+    requested = (grid["status"] != "").any("batch_size") if "status" in grid else None
+    stacked = grid[dims].stack(column=dims)["column"].values.tolist() if dims else []
+    columns = [dict(zip(dims, values, strict=True)) for values in stacked]
+    return [labels for labels in columns if requested is None or bool(requested.sel(labels))]
+
+
+def _select_column(grid: xr.Dataset, labels: Mapping[str, Any], *, keep: bool = False) -> xr.Dataset:
+    present = {dim: label for dim, label in labels.items() if dim in grid.dims}
+    return grid.sel({dim: [label] for dim, label in present.items()} if keep else present)
+
+
+def _simulate(node: xr.Dataset, labels: Mapping[str, Any], service: Service) -> dict[str, Any]:
+    column = _select_column(node, labels)
+    is_settled = bool(settled(column).all()) if {"latency", "round"} <= set(column.variables) else True
+    row = dict.fromkeys(_COLUMNS, math.nan) | {"settled": is_settled, "batch_sizes": "", "samples": 0, "reason": ""}
+    server = build_server(node, labels, service)
+    if server is None:
+        return row | {"reason": _explain_missing(column, service)}
+    if service.batch_sizes is None:
+        server = queueing.choose_limit(server, service.deadline, service.quantile, service.seed)
+    blocks = column["calls_per_sample"].max() if "calls_per_sample" in column else math.nan
+    counts = [sum(map(len, rounds)) for rounds in server.rounds]
+    unloaded = server.compute_unloaded(service.quantile)
+    row |= {
+        "unloaded": unloaded,
+        "throughput": server.throughput,
+        "batch_sizes": ",".join(map(str, server.sizes)),
+        "samples": min(counts),
+        "calls_per_sample": float(blocks),
+    }
+    overlap = _read_overlap(column)
+    if overlap > 1:
+        return row | {"reason": f"a call has {overlap} inferences in flight: its samples are no latencies"}
+    simulated = queueing.find_capacity(server, service.deadline, service.quantile, service.seed)
+    row |= {"capacity": simulated.rate, "monte_carlo": simulated.monte_carlo}
+    if simulated.rate <= 0:
+        late = f"{service.percentile} on an idle server is {format_seconds(unloaded)} at batch {server.sizes[0]}"
+        late += f", {format_seconds(server.max_delay)} of them the wait for a batch" if server.max_delay else ""
+        return row | {"ci_low": 0.0, "ci_high": 0.0, "reason": late}
+    row |= {"requests_per_call": simulated.requests_per_call, "busy": simulated.busy}
+    if service.ci is None or min(map(len, server.rounds)) < _FEWEST_ROUNDS:
+        return row
+    deviation, share = queueing.estimate_deviation(
+        server, simulated, service.deadline, service.quantile, read_process_sd(node, labels), service.seed
+    )
+    factor = math.exp(NormalDist().inv_cdf(0.5 + service.ci / 2) * math.hypot(deviation, simulated.monte_carlo))
+    low = 0.0 if share > (1 - service.ci) / 2 else simulated.rate / factor
+    return row | {"ci_low": low, "ci_high": simulated.rate * factor}
+
+
+def _explain_missing(column: xr.Dataset, service: Service) -> str:
+    measured = [int(size) for size in list_labels(column, "batch_size")]
+    if service.batch_sizes is not None and not {*measured} & {*service.batch_sizes}:
+        raise UnknownNameError("batch size", ",".join(map(str, service.batch_sizes)), map(str, measured))
+    statuses = dict.fromkeys(map(str, np.ravel(column["status"].values))) if "status" in column else {}
+    return ", ".join(status for status in statuses if status and status != "ok") or "no samples"
+
+
+def _read_overlap(column: xr.Dataset) -> int:
+    texts = np.ravel(column["contract"].values).tolist() if "contract" in column else []
+    contracts = [json.loads(text) for text in map(str, texts) if text.startswith("{")]
+    return max((int(contract.get("overlap", 1)) for contract in contracts), default=1)
+
+
+def _list_notes(data: Data, frame: pd.DataFrame, service: Service) -> Iterator[str]:
+    """What a reader of the capacities must know."""
+    if state := describe_disturbance(data):
+        yield state
+    waiting = f" or its first request has waited {format_seconds(service.max_delay)}" if service.max_delay else ""
+    yield (
+        "simulated: Poisson arrivals, one call at a time; a free server takes what waits"
+        + (f" once a batch is full{waiting}," if service.max_delay else ",")
+        + " at the smallest measured batch size that holds it"
+    )
+    if service.batch_sizes is None and (limits := _describe_limits(frame)):
+        yield f"largest batch, with which each serves most: {limits}"
+    for names, row in _group_reasons(frame):
+        yield f"{names}: {row}"
+    simulated = frame[frame["capacity"] > 0]
+    fewest = int(simulated["samples"].min()) if len(simulated) else 0
+    if simulated.size and fewest * (1 - service.quantile) < 1:
+        # Computed in whole numbers: 1 / (1 - 0.99) is 99.99999999999991.
+        needed = math.ceil(round(1 / (1 - service.quantile), 6))
+        yield (
+            f"{service.percentile} of {fewest} samples is hardly known: a call in {needed} may be slower than any of "
+            f"them, and the capacity lower; measure -r {needed} or more, or ask for --quantile 0.9"
+        )
+    blocks = simulated["calls_per_sample"].max() if len(simulated) else math.nan
+    if blocks > 1:
+        yield (
+            f"short calls were timed in blocks of up to {blocks:.0f}, whose mean hides a slow call: the capacity may "
+            "be lower (--check measures it)"
+        )
+
+
+def _describe_limits(frame: pd.DataFrame) -> str:
+    """The largest batch of each server; the range of many."""
+    served = [row for row in frame.to_dict("records") if row["batch_sizes"]]
+    largest = [int(row["batch_sizes"].rpartition(",")[2]) for row in served]
+    if len(served) > _MOST:
+        return f"{min(largest)} to {max(largest)}"
+    names = [f"{row['workload']} {row['compiler']}" for row in served]
+    return ", ".join(f"{name} {size}" for name, size in zip(names, largest, strict=True))
+
+
+def _group_reasons(frame: pd.DataFrame) -> Iterator[tuple[str, str]]:
+    labels = [name for name in frame if name not in _COLUMNS]
+    for row in frame[frame["reason"] != ""].to_dict("records"):
+        names = [str(row[name]) for name in labels if row[name] == row[name] and name != "device"]
+        yield " ".join(names), row["reason"]
+
+
+def _to_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    value = row["capacity"]
+    cell: Any = Estimate(value, row["ci_low"], row["ci_high"], row["settled"])
+    if math.isnan(value):
+        cell = row["reason"].partition(",")[0] if "in flight" not in row["reason"] else "–"
+    elif value == 0:
+        cell = 0.0
+    return {**row, "cell": cell}
+
+
+def _key(labels: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    return tuple(sorted((name, value) for name, value in labels.items() if value == value))
+
+
+def _compare(row: Mapping[str, Any], tests: Mapping[tuple[tuple[str, Any], ...], LoadTest]) -> dict[str, Any]:
+    """The columns of a check: the measured rate and what it is over the simulated one."""
+    labels = {name: value for name, value in row.items() if name not in (*_COLUMNS, "cell")}
+    test = tests.get(_key(labels))
+    if test is None:
+        return {"measured": "–", "difference": "", "kept at": "", "missed at": ""}
+    percent = Estimate(*(100 * (value / row["capacity"] - 1) for value in (test.rate, test.low, test.high)))
+    return {
+        "measured": Estimate(test.rate, test.low, test.high, test.settled),
+        "difference": f"{percent} %" if percent.bounded else "–",
+        "kept at": format_rate(test.kept),
+        "missed at": format_rate(test.missed),
+    }
+
+
+def format_rate(rate: float | None) -> str:
+    """Format a rate with three digits."""
+    return "–" if rate is None or not math.isfinite(rate) else f"{rate:.3g}"
+
+
+def with_tests(capacities: Capacities, tests: Collection[LoadTest]) -> Capacities:
+    """The capacities with what real load measured."""
+    return replace(capacities, tests=tuple(tests))

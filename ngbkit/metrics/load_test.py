@@ -1,0 +1,167 @@
+"""A capacity by real load: trials at several rates, and the rate at which the server keeps its deadline."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ngbkit.device.serving.load import ServedTrial
+from ngbkit.metrics import queueing
+from ngbkit.metrics.arrays import Floats
+from ngbkit.metrics.queueing import Server
+
+# Factors of the rate at which the simulation is compared with a trial, and its streams of service times.
+_FACTORS = np.exp(np.linspace(-1.2, 1.2, 41))
+_STREAMS = 6
+# Student's t at 97.5 % by degrees of freedom.
+_STUDENT = {1: 12.71, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262, 10: 2.228}
+# A generator that is late by more than this share of the deadline has not offered what it says.
+LATE = 0.05
+# The fewest requests of a trial beyond its quantile that tell it.
+_FEWEST_LATE = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadTrial:
+    """Requests at one rate, for some seconds; times in seconds."""
+
+    rate: float
+    requests: int
+    # The quantile of the latency, and the share of requests that missed the deadline.
+    latency: float
+    missed: float
+    calls: int
+    busy: float
+    # How late the generator sent its requests at most but for one in a hundred, and the share of a core that it used.
+    lag: float
+    generator_cpu: float
+    disturbed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadTest:
+    """The measured capacity of one network with one compiler, in requests per second, with a 95 % interval."""
+
+    labels: Mapping[str, Any]
+    simulated: float
+    rate: float
+    low: float
+    high: float
+    settled: bool
+    # The highest rate of a trial below the first that missed the deadline, and that one; None without any.
+    kept: float | None
+    missed: float | None
+    trials: tuple[LoadTrial, ...]
+    notes: tuple[str, ...] = ()
+
+
+def compute_stretch(server: Server, rate: float, arrivals: Floats, latency: float, quantile: float, seed: int) -> float:
+    """Compute the factor of the rate at which the simulation has the latency that a trial measured.
+
+    The simulation has the very arrivals of the trial, in seconds, so that their randomness does not count. Above 1, the
+    real server is slower: at its rate it behaves as the simulated one at a higher rate.
+    """
+    generator = np.random.default_rng([seed, 3])
+    streams = queueing.draw_streams(server, _STREAMS, generator)
+    lanes = np.tile(np.arange(_STREAMS), len(_FACTORS))
+    served = queueing.simulate(
+        server,
+        np.repeat(rate * _FACTORS, _STREAMS),
+        (arrivals * rate)[None],
+        streams,
+        sequence=np.zeros(len(lanes), dtype=np.intp),
+        stream=lanes,
+    )
+    logs = np.log(np.quantile(served.latency, quantile, axis=-1)).reshape(len(_FACTORS), _STREAMS).mean(axis=-1)
+    rising = np.maximum.accumulate(logs) + 1e-9 * np.arange(len(logs))
+    return float(np.exp(np.interp(math.log(latency), rising, np.log(_FACTORS))))
+
+
+def estimate_rate(simulated: float, stretches: Sequence[float]) -> tuple[float, float, float]:
+    """Estimate the real capacity and its 95 % interval from the stretches of trials; no interval with fewer than 2."""
+    logs = np.log(stretches)
+    rate = simulated / math.exp(float(np.mean(logs)))
+    if len(logs) < 2:
+        return rate, math.nan, math.nan
+    freedom = min(len(logs) - 1, max(_STUDENT))
+    factor = math.exp(_STUDENT[freedom] * float(np.std(logs, ddof=1)) / math.sqrt(len(logs)))
+    return rate, rate / factor, rate * factor
+
+
+def assess(
+    labels: Mapping[str, Any],
+    simulated: float,
+    server: Server,
+    deadline: float,
+    quantile: float,
+    measured: Sequence[tuple[LoadTrial, Floats]],
+    seed: int = 0,
+) -> LoadTest:
+    """Assess the trials of a load test, each with the times of its arrivals."""
+    stretches = [
+        compute_stretch(server, trial.rate, arrivals, trial.latency, quantile, seed) for trial, arrivals in measured
+    ]
+    trials = tuple(sorted((trial for trial, _ in measured), key=lambda trial: trial.rate))
+    rate, low, high = estimate_rate(simulated, stretches)
+    late = [trial.rate for trial in trials if trial.latency > deadline]
+    kept = [trial.rate for trial in trials if trial.latency <= deadline and trial.rate < min(late, default=math.inf)]
+    return LoadTest(
+        labels=dict(labels),
+        simulated=simulated,
+        rate=rate,
+        low=low,
+        high=high,
+        settled=2 * sum(trial.disturbed for trial in trials) < len(trials),
+        kept=max(kept, default=None),
+        missed=min(late, default=None),
+        trials=trials,
+        notes=tuple(_list_notes(labels, trials, deadline, quantile, max(kept, default=None), min(late, default=None))),
+    )
+
+
+def build_trial(served: ServedTrial, deadline: float, quantile: float) -> tuple[LoadTrial, Floats]:
+    """Summarize a trial of a device; return it with the times of its arrivals."""
+    latency, arrivals = np.asarray(served.latency_s), np.asarray(served.arrivals_s)
+    trial = LoadTrial(
+        rate=served.rate,
+        requests=len(latency),
+        latency=float(np.quantile(latency, quantile)),
+        missed=float(np.mean(latency > deadline)),
+        calls=served.calls,
+        busy=served.busy_s / max(served.seconds, float((arrivals + latency).max())),
+        lag=served.lag_s,
+        generator_cpu=served.generator_cpu_s / served.seconds,
+        disturbed=served.disturbed,
+    )
+    return trial, arrivals
+
+
+def _list_notes(
+    labels: Mapping[str, Any],
+    trials: Sequence[LoadTrial],
+    deadline: float,
+    quantile: float,
+    kept: float | None,
+    missed: float | None,
+) -> list[str]:
+    name = f"{labels['workload']} {labels['compiler']}"
+    notes = []
+    fewest = min(trial.requests for trial in trials)
+    if fewest * (1 - quantile) < _FEWEST_LATE:
+        notes.append(
+            f"{name}: p{100 * quantile:g} of {fewest} requests a trial is of its slowest few; give more --seconds"
+        )
+    if kept is None or missed is None:
+        side = "each tested rate keeps" if missed is None else "no tested rate keeps"
+        notes.append(f"{name}: {side} the deadline, so the measured rate lies beyond them and is extrapolated")
+    disturbed = sum(trial.disturbed for trial in trials)
+    if disturbed:
+        notes.append(f"{name}: other work disturbed {disturbed} of {len(trials)} trials")
+    lag = max(trial.lag for trial in trials)
+    if lag > LATE * deadline:
+        notes.append(f"{name}: the generator was up to {1e3 * lag:.1f} ms late; latencies count from its schedule")
+    return notes
