@@ -374,9 +374,9 @@ def _list_notes(data: Data, frame: pd.DataFrame, service: Service) -> Iterator[s
         yield f"{names}: {row}"
     simulated = frame[frame["capacity"] > 0]
     fewest = int(simulated["samples"].min()) if len(simulated) else 0
-    if simulated.size and fewest * (1 - service.quantile) < 1:
-        # Computed in whole numbers: 1 / (1 - 0.99) is 99.99999999999991.
-        needed = math.ceil(round(1 / (1 - service.quantile), 6))
+    # Rounded: 1 / (1 - 0.99) is 99.99999999999991, and 1 / (1 - 0.9) is 10.000000000000002.
+    needed = math.ceil(round(1 / (1 - service.quantile), 6))
+    if 0 < fewest < needed:
         yield (
             f"{service.percentile} of {fewest} samples is hardly known: a call in {needed} may be slower than any of "
             f"them, and the capacity lower; measure -r {needed} or more, or ask for --quantile 0.9"

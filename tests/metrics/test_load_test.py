@@ -1,0 +1,99 @@
+"""A capacity by real load: what trials say of it."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from ngbkit.metrics import load_test, queueing
+from ngbkit.metrics.load_test import LoadTrial
+from ngbkit.metrics.queueing import Server
+
+LABELS = {"workload": "net", "compiler": "openvino", "device": "cpu"}
+DEADLINE, QUANTILE = 0.05, 0.9
+
+
+def build_server(seconds: float = 0.01) -> Server:
+    generator = np.random.default_rng(0)
+    return Server(sizes=(1,), rounds=(tuple(seconds * generator.lognormal(0, 0.1, 8) for _ in range(12)),))
+
+
+def run_trial(rate: float, slowdown: float, seed: int, **fields) -> tuple[LoadTrial, np.ndarray]:
+    """What a server that is slower than the stored samples would measure, and the arrivals."""
+    generator = np.random.default_rng(seed)
+    arrivals = queueing.draw_arrivals(1, 400, generator)
+    server = queueing.scale(build_server(), slowdown)
+    streams = queueing.draw_streams(server, 1, generator)
+    zero = np.zeros(1, dtype=int)
+    served = queueing.simulate(server, np.array([rate]), arrivals, streams, sequence=zero, stream=zero)
+    latency = served.latency[0]
+    values = {
+        "rate": rate,
+        "requests": 400,
+        "latency": float(np.quantile(latency, QUANTILE)),
+        "missed": float(np.mean(latency > DEADLINE)),
+        "calls": 400,
+        "busy": 0.8,
+        "lag": 0.0001,
+        "generator_cpu": 0.01,
+        "disturbed": False,
+    }
+    return LoadTrial(**{**values, **fields}), arrivals[0] / rate
+
+
+def assess(slowdown: float = 1.0, rates=(55.0, 62.0, 69.0, 76.0, 83.0), **fields) -> load_test.LoadTest:
+    simulated = queueing.find_capacity(build_server(), DEADLINE, QUANTILE, 0).rate
+    trials = [run_trial(rate, slowdown, seed, **fields) for seed, rate in enumerate(rates)]
+    return load_test.assess(LABELS, simulated, build_server(), DEADLINE, QUANTILE, trials)
+
+
+@pytest.mark.parametrize("slowdown", [0.95, 1.0, 1.1])
+def test_a_slower_server_has_the_capacity_of_its_own_simulation(slowdown: float) -> None:
+    """Though each trial is short: its simulation has the same arrivals."""
+    test = assess(slowdown)
+    expected = queueing.find_capacity(queueing.scale(build_server(), slowdown), DEADLINE, QUANTILE, 0).rate
+
+    assert expected == pytest.approx(test.rate, rel=0.05)
+    assert test.low < test.rate < test.high
+    assert test.high - test.low < 0.3 * test.rate
+
+
+def test_the_deadline_lies_between_a_rate_that_keeps_it_and_one_that_does_not() -> None:
+    """A rate beyond the first miss does not count as kept; the trials are in the order of their rates."""
+    test = assess(1.1, rates=(90.0, 40.0, 98.0))
+
+    assert 40 == test.kept
+    assert 90 == test.missed
+    assert [40, 90, 98] == [trial.rate for trial in test.trials]
+    assert [] == [note for note in test.notes if "beyond" in note]
+
+
+@pytest.mark.parametrize(
+    ("rates", "words"), [((20.0, 30.0), "each tested rate keeps"), ((110.0, 120.0), "no tested rate keeps")]
+)
+def test_a_capacity_beyond_the_tested_rates_is_named_so(rates, words) -> None:
+    """It is extrapolated."""
+    (note,) = [note for note in assess(rates=rates).notes if "beyond" in note]
+
+    assert note.startswith(f"net openvino: {words}")
+
+
+def test_what_spoiled_a_trial_is_said() -> None:
+    """Other work, a late generator, and too few requests for the quantile."""
+    test = assess(disturbed=True, lag=0.02, requests=20)
+
+    assert not test.settled
+    assert "net openvino: other work disturbed 5 of 5 trials" in test.notes
+    assert any("the generator was up to 20.0 ms late" in note for note in test.notes)
+    assert any("p90 of 20 requests a trial is of its slowest few" in note for note in test.notes)
+
+
+def test_a_single_trial_has_no_interval() -> None:
+    """Its spread is unknown."""
+    rate, low, high = load_test.estimate_rate(100.0, [1.25])
+
+    assert 80 == pytest.approx(rate)
+    assert math.isnan(low)
+    assert math.isnan(high)
