@@ -79,6 +79,10 @@ def roofed() -> xr.Dataset:
     return data.assign_coords(coords).assign_attrs(environments=json.dumps(peaks))
 
 
+ARGUMENTS: dict[str, dict[str, Any]] = {"capacity": {"deadline": "100ms"}}
+"""What a chart must be told beside its data."""
+
+
 def list_charts() -> list[str]:
     """Every chart of ngbkit, by name: a new file in ``charts`` is one more."""
     return sorted(module.name for module in pkgutil.iter_modules(charts.__path__))
@@ -89,8 +93,8 @@ def draw_example(name: str) -> Any:
     if name == "changes":
         return compare(measured(), measured()).plot()
     examples = {"reversals": flipping, "roofline": roofed}
-    arguments = {"capacity": {"deadline": "100ms"}}
-    return getattr(figures, name)(examples.get(name, _measure_blocks)(), **arguments.get(name, {}))
+    selection = {"depth": 1, "width": 8} if name == "capacity" else {}
+    return getattr(figures, name)(examples.get(name, _measure_blocks)(), **ARGUMENTS.get(name, {}), **selection)
 
 
 def _measure_blocks() -> Data:

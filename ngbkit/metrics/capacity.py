@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from itertools import product
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
@@ -96,12 +97,11 @@ class Capacities:
 
     def build_server(self, data: Data, row: Mapping[str, Any]) -> tuple[dict[str, Any], Server]:
         """The labels of one of the rows, and the server that was simulated, of the dataset behind them."""
-        names = [name for name in row if name not in _COLUMNS]
-        labels = {name: row[name] for name in names if row[name] == row[name]}
+        labels = {name: row[name] for name in row if name not in _COLUMNS and row[name] == row[name]}
         sizes = tuple(int(size) for size in row["batch_sizes"].split(","))
-        server = build_server(find_node(data, labels), labels, replace(self.service, batch_sizes=sizes))
-        assert server is not None
-        return labels, server
+        (column,) = list_columns(data, replace(self.service, batch_sizes=sizes), labels)
+        assert column.server is not None
+        return labels, column.server
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -221,16 +221,37 @@ def capacity(
     import pandas as pd
 
     service = parse_service(deadline, quantile, max_delay, batch_sizes, ci, seed)
-    parts = [(expand_labels(node), labels) for node in nodes(data).values() for labels in _list_columns(node)]
+    rows = [{**column.labels, **_simulate(column, service)} for column in list_columns(data, service, select)]
+    frame = pd.DataFrame(rows, columns=[*_list_names(data), *_COLUMNS])
+    return Capacities(frame=frame, service=service, notes=tuple(_list_notes(data, frame, service)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """A network with one compiler: its labels, its part of the dataset, and its server; None without a sample."""
+
+    labels: Mapping[str, Any]
+    part: xr.Dataset
+    server: Server | None
+
+    @property
+    def process_sd(self) -> float:
+        """The standard deviation of the logarithm of a process's latency: see `ngbkit.metrics.ratios`."""
+        prepared = ratios.prepare(self.part)
+        return float(prepared["process_sd"].max()) if "process_sd" in prepared else 0.0
+
+
+def list_columns(data: Data, service: Service, select: Mapping[str, Any]) -> list[Column]:
+    """The selected columns of a dataset, each with the server that serves most."""
+    import pandas as pd
+
+    parts = [(expand_labels(node), labels) for node in nodes(data).values() for labels in _list_labels(node)]
     if not any("latency" in node and node["latency"].notnull().any() for node, _ in parts):
         raise MetricError("capacity() draws from samples, which this dataset lacks. Use the dataset of the run.")
-    names = ["workload", *list_factors(data), "device", "compiler"]
+    names = _list_names(data)
     labels = pd.DataFrame([labels for _, labels in parts], columns=names)
     chosen = select_rows(labels.assign(part=range(len(parts))), select, names)["part"].tolist()
-    columns = [parts[number] for number in chosen]
-    rows = [{**column, **_simulate(node, column, service)} for node, column in columns]
-    frame = pd.DataFrame(rows, columns=[*names, *_COLUMNS])
-    return Capacities(frame=frame, service=service, notes=tuple(_list_notes(data, frame, service)))
+    return [_build_column(*parts[number], service) for number in chosen]
 
 
 def parse_service(
@@ -257,9 +278,17 @@ def parse_service(
     )
 
 
-def build_server(node: xr.Dataset, labels: Mapping[str, Any], service: Service) -> Server | None:
-    """The server of one column of a dataset, whose batch sizes are those with samples; None without any."""
-    column = select_samples(_select_column(expand_labels(node), labels))
+def _build_column(grid: xr.Dataset, labels: Mapping[str, Any], service: Service) -> Column:
+    part = grid.sel({dim: [label] for dim, label in labels.items()})
+    server = _build_server(part.squeeze(list(labels), drop=True), service)
+    if server is not None and service.batch_sizes is None:
+        server = queueing.choose_limit(server, service.deadline, service.quantile, service.seed)
+    return Column(labels=labels, part=part, server=server)
+
+
+def _build_server(column: xr.Dataset, service: Service) -> Server | None:
+    """The server of a column, whose batch sizes are those with samples; None without any."""
+    column = select_samples(column)
     available = [int(size) for size in list_labels(column, "batch_size")]
     sizes = sorted(available if service.batch_sizes is None else {*available} & {*service.batch_sizes})
     rounds: dict[int, tuple[np.ndarray, ...]] = {}
@@ -274,46 +303,32 @@ def build_server(node: xr.Dataset, labels: Mapping[str, Any], service: Service) 
     return Server(sizes=tuple(rounds), rounds=tuple(rounds.values()), max_delay=service.max_delay)
 
 
-def find_node(data: Data, labels: Mapping[str, Any]) -> xr.Dataset:
-    """The node of a dataset or a tree with these labels."""
-    return next(node for node in nodes(data).values() if labels["workload"] in list_labels(node, "workload"))
-
-
-def read_process_sd(node: xr.Dataset, labels: Mapping[str, Any]) -> float:
-    """The standard deviation of the logarithm of a process's latency: see `ngbkit.metrics.ratios`."""
-    prepared = ratios.prepare(_select_column(expand_labels(node), {**labels}, keep=True))
-    return float(prepared["process_sd"].max()) if "process_sd" in prepared else 0.0
-
-
 def format_seconds(seconds: float) -> str:
     """Format a time: ``50 ms``, ``2 s``."""
     return f"{seconds:.3g} s" if seconds >= 1 else f"{1e3 * seconds:.3g} ms"
 
 
-def _list_columns(node: xr.Dataset) -> list[dict[str, Any]]:
+def _list_names(data: Data) -> list[str]:
+    return ["workload", *list_factors(data), "device", "compiler"]
+
+
+def _list_labels(node: xr.Dataset) -> list[dict[str, Any]]:
     """The labels of every column of a node that a run requested, without batch sizes."""
     grid = expand_labels(node)
     dims = [dim for dim in list_trial_dims(grid) if dim in grid.dims and dim != "batch_size"]
-    requested = (grid["status"] != "").any("batch_size") if "status" in grid else None
-    stacked = grid[dims].stack(column=dims)["column"].values.tolist() if dims else []
-    columns = [dict(zip(dims, values, strict=True)) for values in stacked]
-    return [labels for labels in columns if requested is None or bool(requested.sel(labels))]
+    columns = [dict(zip(dims, values, strict=True)) for values in product(*(grid[dim].values.tolist() for dim in dims))]
+    if "status" not in grid:
+        return columns
+    requested = (grid["status"] != "").any("batch_size")
+    return [labels for labels in columns if bool(requested.sel(labels))]
 
 
-def _select_column(grid: xr.Dataset, labels: Mapping[str, Any], *, keep: bool = False) -> xr.Dataset:
-    present = {dim: label for dim, label in labels.items() if dim in grid.dims}
-    return grid.sel({dim: [label] for dim, label in present.items()} if keep else present)
-
-
-def _simulate(node: xr.Dataset, labels: Mapping[str, Any], service: Service) -> dict[str, Any]:
-    column = _select_column(node, labels)
+def _simulate(simulated: Column, service: Service) -> dict[str, Any]:
+    column, server = simulated.part.squeeze(list(simulated.labels), drop=True), simulated.server
     is_settled = bool(settled(column).all()) if {"latency", "round"} <= set(column.variables) else True
     row = dict.fromkeys(_COLUMNS, math.nan) | {"settled": is_settled, "batch_sizes": "", "samples": 0, "reason": ""}
-    server = build_server(node, labels, service)
     if server is None:
         return row | {"reason": _explain_missing(column, service)}
-    if service.batch_sizes is None:
-        server = queueing.choose_limit(server, service.deadline, service.quantile, service.seed)
     blocks = column["calls_per_sample"].max() if "calls_per_sample" in column else math.nan
     counts = [sum(map(len, rounds)) for rounds in server.rounds]
     unloaded = server.compute_unloaded(service.quantile)
@@ -327,21 +342,21 @@ def _simulate(node: xr.Dataset, labels: Mapping[str, Any], service: Service) -> 
     overlap = _read_overlap(column)
     if overlap > 1:
         return row | {"reason": f"a call has {overlap} inferences in flight: its samples are no latencies"}
-    simulated = queueing.find_capacity(server, service.deadline, service.quantile, service.seed)
-    row |= {"capacity": simulated.rate, "monte_carlo": simulated.monte_carlo}
-    if simulated.rate <= 0:
+    result = queueing.find_capacity(server, service.deadline, service.quantile, service.seed)
+    row |= {"capacity": result.rate, "monte_carlo": result.monte_carlo}
+    if result.rate <= 0:
         late = f"{service.percentile} on an idle server is {format_seconds(unloaded)} at batch {server.sizes[0]}"
         late += f", {format_seconds(server.max_delay)} of them the wait for a batch" if server.max_delay else ""
         return row | {"ci_low": 0.0, "ci_high": 0.0, "reason": late}
-    row |= {"requests_per_call": simulated.requests_per_call, "busy": simulated.busy}
+    row |= {"requests_per_call": result.requests_per_call, "busy": result.busy}
     if service.ci is None or min(map(len, server.rounds)) < _FEWEST_ROUNDS:
         return row
     deviation, share = queueing.estimate_deviation(
-        server, simulated, service.deadline, service.quantile, read_process_sd(node, labels), service.seed
+        server, result, service.deadline, service.quantile, simulated.process_sd, service.seed
     )
-    factor = math.exp(NormalDist().inv_cdf(0.5 + service.ci / 2) * math.hypot(deviation, simulated.monte_carlo))
-    low = 0.0 if share > (1 - service.ci) / 2 else simulated.rate / factor
-    return row | {"ci_low": low, "ci_high": simulated.rate * factor}
+    factor = math.exp(NormalDist().inv_cdf(0.5 + service.ci / 2) * math.hypot(deviation, result.monte_carlo))
+    low = 0.0 if share > (1 - service.ci) / 2 else result.rate / factor
+    return row | {"ci_low": low, "ci_high": result.rate * factor}
 
 
 def _explain_missing(column: xr.Dataset, service: Service) -> str:

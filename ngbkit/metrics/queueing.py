@@ -29,6 +29,7 @@ _SEQUENCES = 16
 _STREAM, _SHORT_STREAM = 2048, 512
 # Requests that choose among servers.
 _QUICK_REQUESTS = 1500
+_CURVE_REQUESTS = 1500
 # The rates of the first search, as shares of the highest throughput; the second divides one step of it.
 _COARSE, _FINE = 12, 6
 # Replicates of the bootstrap and of its own noise, their requests, and their rates over the capacity.
@@ -288,7 +289,7 @@ def compute_curve(
     """The quantile of the latency at each rate, and the ends of its interval: three of ``(rates,)``, in seconds."""
     generator = np.random.default_rng([seed, 2])
     sequences, replicates = 8, 24
-    arrivals = draw_arrivals(sequences, _REPLICATE_REQUESTS, generator)
+    arrivals = draw_arrivals(sequences, _CURVE_REQUESTS, generator)
     exact = draw_streams(server, sequences, generator)
     resampled = draw_streams(server, replicates, generator, length=_STREAM, resample=True)
     resampled *= np.exp(process_sd * generator.standard_normal((replicates, len(server.sizes), 1)))
@@ -297,7 +298,7 @@ def compute_curve(
     served = simulate(
         server, np.repeat(rates, len(streams)), arrivals, streams, sequence=lanes % sequences, stream=lanes
     )
-    settled = served.latency[:, int(_WARM_UP * _REPLICATE_REQUESTS) :].reshape(len(rates), len(streams), -1)
+    settled = served.latency[:, int(_WARM_UP * _CURVE_REQUESTS) :].reshape(len(rates), len(streams), -1)
     middle = np.quantile(settled[:, :sequences].reshape(len(rates), -1), quantile, axis=-1)
     logs = np.log(np.quantile(settled, quantile, axis=-1))
     spread, own = (

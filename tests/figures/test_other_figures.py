@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import vl_convert
 import xarray as xr
-from drawn import Spec, crashing, draw_example, flipping, list_charts, measured, network, roofed, sweep
+from drawn import ARGUMENTS, Spec, crashing, draw_example, flipping, list_charts, measured, network, roofed, sweep
 
 from ngbkit import figures, metrics
 from ngbkit.dataset import synthetic
@@ -365,7 +365,8 @@ def test_every_figure_fits_on_the_page_of_a_notebook(name):
     factors = {"width": (8, 16)} if name == "heatmap" else {"depth": (1, 2)} if name == "depth" else {}
     batch_sizes = [1] if name == "latency" else [1, 2, 4, 8, 16, 32]
     data = measured(*(network(label, **factors) for label in names), compilers=compilers, batch_sizes=batch_sizes)
-    chart = draw_example(name) if name in ("roofline", "changes") else getattr(figures, name)(data)
+    is_special = name in ("roofline", "changes")
+    chart = draw_example(name) if is_special else getattr(figures, name)(data, **ARGUMENTS.get(name, {}))
 
     assert vl_convert.vegalite_to_scenegraph(chart.to_dict())["width"] < 1150
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,21 +12,13 @@ from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError
 from ngbkit.figures import captions, lines, marks, provenance, rows
 from ngbkit.metrics import queueing
-from ngbkit.metrics.capacity import (
-    Capacities,
-    Service,
-    find_node,
-    format_seconds,
-    read_process_sd,
-)
-from ngbkit.metrics.capacity import capacity as compute_capacities
-from ngbkit.metrics.queueing import Server
+from ngbkit.metrics.capacity import Column, Service, format_seconds, list_columns, parse_service
 
 if TYPE_CHECKING:
     import altair as alt
     import pandas as pd
-    import xarray as xr
 
+_SETTINGS = ("quantile", "max_delay", "batch_sizes", "ci", "seed")
 _WIDTH, _HEIGHT, _GAP, _ROW_GAP, _COLUMNS = 300, 170, 64, 74, 3
 # Rates of a curve, over the highest throughput, denser where the latency rises.
 _SHARES = 1 - (1 - np.linspace(0.03, 1, 18)) ** 1.5
@@ -64,9 +55,9 @@ def capacity(
     """
     import altair as alt
 
-    capacities = compute_capacities(data, deadline, **keywords)
-    service = capacities.service
-    frame = _build_frame(data, capacities, checks)
+    settings = {name: keywords.pop(name) for name in _SETTINGS if name in keywords}
+    service = parse_service(deadline, **settings)
+    frame = _build_frame(data, list_columns(data, service, keywords), service, checks)
     panels = list(dict.fromkeys(frame["network"]))
     remarks = lines.describe_omitted(panels, "networks")
     frame = frame[frame["network"].isin(panels[: lines.PANELS])]
@@ -111,38 +102,38 @@ def capacity(
         f"dashed: the deadline of {format_seconds(service.deadline)}; bands: {100 * (service.ci or 0.95):g} % intervals"
     ]
     remarks += [f"marks: measured by real load on {frame['device'].iloc[0]}"] if checks else []
-    remarks += list(capacities.notes)
+    remarks += ["simulated: Poisson arrivals, one call at a time, batches up to the size with which each serves most"]
     head = f"Latency against the rate of requests, simulated{' and measured' if checks else ''}"
     return lines.finish(chart, captions.build_title(head, data, frame, remarks))
 
 
-def _build_frame(data: Data, capacities: Capacities, checks: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+def _build_frame(
+    data: Data, columns: Sequence[Column], service: Service, checks: Sequence[Mapping[str, Any]]
+) -> pd.DataFrame:
     """The points of every curve and of every check."""
     import pandas as pd
 
-    factors = list_factors(data)
-    columns = capacities.frame[capacities.frame["throughput"] > 0]
-    if columns.empty:
+    served = [column for column in columns if column.server is not None]
+    if not served:
         raise MetricError("no capacity to draw: no trial has samples. Select other trials.")
+    labels = pd.DataFrame([column.labels for column in served])
+    names = rows.name_networks(labels, list_factors(data), labels["device"].nunique() > 1)
     points: list[dict[str, Any]] = []
-    names = rows.name_networks(columns, factors, columns["device"].nunique() > 1)
-    for name, row in zip(names, replace(capacities, frame=columns).list_rows(), strict=True):
-        labels, server = capacities.build_server(data, row)
-        point = {"network": name, "device": row["device"], "compiler": row["compiler"], "settled": True, "status": "ok"}
-        points += [
-            {**point, **part} for part in _draw_curve(find_node(data, labels), labels, server, capacities.service)
-        ]
+    for name, column in zip(names, served, strict=True):
+        point = {key: column.labels[key] for key in ("device", "compiler")}
+        point |= {"network": name, "settled": True, "status": "ok"}
+        points += [{**point, **part} for part in _draw_curve(column, service)]
         for check in checks:
-            if dict(check["labels"]) == labels:
+            if dict(check["labels"]) == dict(column.labels):
                 points += [{**point, **part} for part in _list_trials(check)]
     return pd.DataFrame(points)
 
 
-def _draw_curve(node: xr.Dataset, labels: Mapping[str, Any], server: Server, service: Service) -> list[dict[str, Any]]:
+def _draw_curve(column: Column, service: Service) -> list[dict[str, Any]]:
+    server = column.server
+    assert server is not None
     rates = server.throughput * _SHARES
-    curve = queueing.compute_curve(
-        server, rates, service.quantile, read_process_sd(node, labels), service.ci or 0.95, service.seed
-    )
+    curve = queueing.compute_curve(server, rates, service.quantile, column.process_sd, service.ci or 0.95, service.seed)
     latency = 1e3 * np.stack(curve, axis=-1)
     return [
         {"kind": "simulated", "rate": rate, "value": value, "low": low, "high": high}
