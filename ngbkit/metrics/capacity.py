@@ -445,8 +445,8 @@ def _compare(row: Mapping[str, Any], tests: Mapping[tuple[tuple[str, Any], ...],
     return {
         "measured": Estimate(test.rate, test.low, test.high, test.settled),
         "difference": f"{percent} %" if percent.bounded else "–",
-        "kept at": format_rate(test.kept),
-        "missed at": format_rate(test.missed),
+        "kept at": format_rate(test.highest_met),
+        "missed at": format_rate(test.lowest_missed),
     }
 
 

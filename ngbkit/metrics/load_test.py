@@ -53,8 +53,8 @@ class LoadTest:
     high: float
     settled: bool
     # The highest rate of a trial below the first that missed the deadline, and that one; None without any.
-    kept: float | None
-    missed: float | None
+    highest_met: float | None
+    lowest_missed: float | None
     trials: tuple[LoadTrial, ...]
     notes: tuple[str, ...] = ()
 
@@ -107,8 +107,11 @@ def assess(
     ]
     trials = tuple(sorted((trial for trial, _ in measured), key=lambda trial: trial.rate))
     rate, low, high = estimate_rate(simulated, stretches)
-    late = [trial.rate for trial in trials if trial.latency > deadline]
-    kept = [trial.rate for trial in trials if trial.latency <= deadline and trial.rate < min(late, default=math.inf)]
+    missing = [trial.rate for trial in trials if trial.latency > deadline]
+    meeting = [
+        trial.rate for trial in trials if trial.latency <= deadline and trial.rate < min(missing, default=math.inf)
+    ]
+    highest_met, lowest_missed = max(meeting, default=None), min(missing, default=None)
     return LoadTest(
         labels=dict(labels),
         simulated=simulated,
@@ -116,10 +119,10 @@ def assess(
         low=low,
         high=high,
         settled=2 * sum(trial.disturbed for trial in trials) < len(trials),
-        kept=max(kept, default=None),
-        missed=min(late, default=None),
+        highest_met=highest_met,
+        lowest_missed=lowest_missed,
         trials=trials,
-        notes=tuple(_list_notes(labels, trials, deadline, quantile, max(kept, default=None), min(late, default=None))),
+        notes=tuple(_list_notes(labels, trials, deadline, quantile, highest_met, lowest_missed)),
     )
 
 
@@ -145,8 +148,8 @@ def _list_notes(
     trials: Sequence[LoadTrial],
     deadline: float,
     quantile: float,
-    kept: float | None,
-    missed: float | None,
+    highest_met: float | None,
+    lowest_missed: float | None,
 ) -> list[str]:
     name = f"{labels['workload']} {labels['compiler']}"
     notes = []
@@ -155,8 +158,8 @@ def _list_notes(
         notes.append(
             f"{name}: p{100 * quantile:g} of {fewest} requests a trial is of its slowest few; give more --seconds"
         )
-    if kept is None or missed is None:
-        side = "each tested rate keeps" if missed is None else "no tested rate keeps"
+    if highest_met is None or lowest_missed is None:
+        side = "each tested rate keeps" if lowest_missed is None else "no tested rate keeps"
         notes.append(f"{name}: {side} the deadline, so the measured rate lies beyond them and is extrapolated")
     disturbed = sum(trial.disturbed for trial in trials)
     if disturbed:

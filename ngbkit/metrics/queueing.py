@@ -279,8 +279,8 @@ def estimate_deviation(
     capacities = np.array([interpolate_rate(points, curve, deadline) for curve in curves])
     noise, replicates = capacities[:_COPIES], capacities[_COPIES:]
     share = float(np.mean(replicates <= 0))
-    spread, own = (_compute_spread(np.log(part[part > 0])) for part in (replicates, noise))
-    return math.sqrt(max(0.0, spread**2 - own**2)), share
+    spread, noise_spread = (_compute_spread(np.log(part[part > 0])) for part in (replicates, noise))
+    return math.sqrt(max(0.0, spread**2 - noise_spread**2)), share
 
 
 def compute_curve(
@@ -288,7 +288,7 @@ def compute_curve(
 ) -> tuple[Floats, Floats, Floats]:
     """The quantile of the latency at each rate, and the ends of its interval: three of ``(rates,)``, in seconds."""
     generator = np.random.default_rng([seed, 2])
-    sequences, replicates = 8, 24
+    sequences, replicates = 8, 16
     arrivals = draw_arrivals(sequences, _CURVE_REQUESTS, generator)
     exact = draw_streams(server, sequences, generator)
     resampled = draw_streams(server, replicates, generator, length=_STREAM, resample=True)
@@ -301,10 +301,10 @@ def compute_curve(
     settled = served.latency[:, int(_WARM_UP * _CURVE_REQUESTS) :].reshape(len(rates), len(streams), -1)
     middle = np.quantile(settled[:, :sequences].reshape(len(rates), -1), quantile, axis=-1)
     logs = np.log(np.quantile(settled, quantile, axis=-1))
-    spread, own = (
+    spread, noise = (
         np.array([_compute_spread(row) for row in part]) for part in (logs[:, sequences:], logs[:, :sequences])
     )
-    half = NormalDist().inv_cdf(0.5 + level / 2) * np.sqrt(np.maximum(0.0, spread**2 - own**2))
+    half = NormalDist().inv_cdf(0.5 + level / 2) * np.sqrt(np.maximum(0.0, spread**2 - noise**2))
     return middle, middle * np.exp(-half), middle * np.exp(half)
 
 

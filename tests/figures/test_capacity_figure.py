@@ -41,8 +41,8 @@ def test_trials_of_a_check_are_marks():
         low=19.0,
         high=21.0,
         settled=True,
-        kept=10.0,
-        missed=None,
+        highest_met=10.0,
+        lowest_missed=None,
         trials=trials,
     )
     spec = Spec(data.ngb.plot.capacity(checked=with_tests(capacities, [test])))

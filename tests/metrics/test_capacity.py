@@ -189,8 +189,8 @@ def test_a_check_stands_beside_the_simulation(data) -> None:
         low=0.85 * rate,
         high=0.95 * rate,
         settled=True,
-        kept=0.8 * rate,
-        missed=1.1 * rate,
+        highest_met=0.8 * rate,
+        lowest_missed=1.1 * rate,
         trials=(),
         notes=("a openvino: a note",),
     )

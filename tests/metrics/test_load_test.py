@@ -64,8 +64,8 @@ def test_the_deadline_lies_between_a_rate_that_keeps_it_and_one_that_does_not() 
     """A rate beyond the first miss does not count as kept; the trials are in the order of their rates."""
     test = assess(1.1, rates=(90.0, 40.0, 98.0))
 
-    assert 40 == test.kept
-    assert 90 == test.missed
+    assert 40 == test.highest_met
+    assert 90 == test.lowest_missed
     assert [40, 90, 98] == [trial.rate for trial in test.trials]
     assert [] == [note for note in test.notes if "beyond" in note]
 

@@ -41,9 +41,9 @@ class Pipe:
         data = os.read(self.descriptor, _CHUNK_BYTES)
         self.closed = not data
         data = self._rest + data
-        whole = len(data) - len(data) % REQUEST.size
-        self._rest = data[whole:]
-        return [due for (due,) in REQUEST.iter_unpack(data[:whole])]
+        end = len(data) - len(data) % REQUEST.size
+        self._rest = data[end:]
+        return [due for (due,) in REQUEST.iter_unpack(data[:end])]
 
 
 @dataclass(slots=True, kw_only=True)

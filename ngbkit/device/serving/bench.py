@@ -124,9 +124,9 @@ def _is_disturbed(interference: Interference, generator_s: float, seconds: float
 
     Waiting is no mark here, since a server whose load has pauses waits for its generator too.
     """
-    own = generator_s / (seconds * (os.cpu_count() or 1))
+    generator = generator_s / (seconds * (os.cpu_count() or 1))
     return (
-        interference.foreign - own - interference.resolution > FOREIGN
+        interference.foreign - generator - interference.resolution > FOREIGN
         or interference.steal - interference.resolution > STEAL
         or interference.throttled > THROTTLED
     )

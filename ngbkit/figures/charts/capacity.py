@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _SETTINGS = ("quantile", "max_delay", "batch_sizes", "ci", "seed")
 _WIDTH, _HEIGHT, _GAP, _ROW_GAP, _COLUMNS = 300, 170, 64, 74, 3
 # Rates of a curve, over the highest throughput, denser where the latency rises.
-_SHARES = 1 - (1 - np.linspace(0.03, 1, 18)) ** 1.5
+_SHARES = 1 - (1 - np.linspace(0.03, 1, 14)) ** 1.5
 # A panel shows latencies up to so many deadlines.
 _MOST_DEADLINES = 3.0
 

@@ -68,7 +68,7 @@ def serve(times: Sequence[float], seconds: dict[int, float], max_delay_s: float 
 
 
 def test_a_free_server_takes_what_waits() -> None:
-    """What comes during a call is the next batch, at the smallest size that holds it; latencies count from the schedule."""
+    """What comes during a call is the next batch, at the smallest size that holds it; latencies are of the schedule."""
     served, log = serve([1.0, 1.1, 1.2, 1.3, 9.0], {1: 1.0, 2: 1.5, 4: 2.0})
 
     assert [(1.0, 1), (2.0, 4), (9.0, 1)] == log
