@@ -98,10 +98,10 @@ def format_table(rows: list[dict[str, Any]]) -> str:
         low, high = (math.nan if test[end] is None else test[end] / test["simulated"] for end in ("low", "high"))
         ratios.append(test["rate"] / test["simulated"])
         disturbed = sum(trial["disturbed"] for trial in test["trials"])
+        bracket = f"{test['highest_met'] or 0:.4g}..{test['lowest_missed'] or math.inf:.4g}"
         lines.append(
             f"{start}{row['batch_sizes'].rpartition(',')[2]:>7}{test['simulated']:>12.4g}{test['rate']:>12.4g}"
-            f"{ratios[-1]:>8.3f}  {low:.3f} to {high:.3f}  {test['highest_met'] or 0:.4g}..{test['lowest_missed'] or math.inf:.4g}"
-            f"  {disturbed} of {len(test['trials'])}"
+            f"{ratios[-1]:>8.3f}  {low:.3f} to {high:.3f}  {bracket}  {disturbed} of {len(test['trials'])}"
         )
     within = sum(abs(math.log(ratio)) <= math.log1p(TARGET) for ratio in ratios)
     return "\n".join([*lines, f"within {TARGET:.0%}: {within} of {len(rows)}"])
