@@ -93,9 +93,9 @@ def list_columns(data: Data, service: Service, select: Mapping[str, Any]) -> lis
     if not any("latency" in node and node["latency"].notnull().any() for node, _ in parts):
         raise MetricError("capacity() draws from samples, which this dataset lacks. Use the dataset of the run.")
     names = list_label_names(data)
-    labels = pd.DataFrame([labels for _, labels in parts], columns=names)
-    chosen = select_rows(labels.assign(part=range(len(parts))), select, names)["part"].tolist()
-    return [_build_column(*parts[number], service) for number in chosen]
+    table = pd.DataFrame([labels for _, labels in parts], columns=names)
+    chosen = select_rows(table.assign(part=range(len(parts))), select, names)["part"].tolist()
+    return [_build_column(grid, labels, service) for grid, labels in (parts[number] for number in chosen)]
 
 
 def format_seconds(seconds: float) -> str:

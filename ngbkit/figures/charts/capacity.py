@@ -101,10 +101,12 @@ def capacity(
     remarks += [
         f"dashed: the deadline of {format_seconds(service.deadline)}; bands: {100 * (service.ci or 0.95):g} % intervals"
     ]
-    remarks += [f"marks: measured by real load on {frame['device'].iloc[0]}"] if checks else []
+    if checks:
+        hollow = "" if frame["settled"].all() else ", hollow where other work disturbed it"
+        remarks.append(f"marks: measured by real load{hollow}")
     remarks += ["simulated: Poisson arrivals, one call at a time, batches up to the size with which each serves most"]
     head = f"Latency against the rate of requests, simulated{' and measured' if checks else ''}"
-    return lines.finish(chart, captions.build_title(head, data, frame, remarks))
+    return lines.finish(chart, captions.build_title(head, data, frame.assign(settled=True), remarks))
 
 
 def _build_frame(

@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 
+import numpy as np
 from plans import build_spec
 from watching import Processes
 
@@ -34,13 +35,10 @@ def test_all_requests_of_a_schedule_are_served(mlp: Workload) -> None:
         assert sorted(trial["arrivals_s"]) == trial["arrivals_s"]
         assert min(trial["latency_s"]) > 0
         assert trial["lag_s"] >= 0
-        completions = [
-            arrival + latency for arrival, latency in zip(trial["arrivals_s"], trial["latency_s"], strict=True)
-        ]
-        assert sorted(completions) == completions
+        completions = np.add(trial["arrivals_s"], trial["latency_s"])
+        assert np.diff(completions).min() > -1e-6  # of clocks that count from the start of the machine
     scratch = options.get_state_dir() / "scratch"
-    assert not [path for path in scratch.rglob("*") if path.name.startswith("requests")]
-    assert not [path for path in scratch.rglob("journal.sqlite*")]
+    assert [] == [path for path in scratch.rglob("*") if path.name.startswith(("requests", "journal"))]
 
 
 def test_a_signal_ends_a_load_test(mlp: Workload, processes: Processes) -> None:
