@@ -38,7 +38,7 @@ def main() -> None:
     parser.add_argument("--batch-sizes", default="1,2,4", help="separated by commas")
     parser.add_argument("--repeats", type=int, default=120, help="samples a trial (default: 120)")
     parser.add_argument("--quantile", type=float, default=0.95, help="share of requests (default: 0.95)")
-    parser.add_argument("--seconds", type=float, default=40.0, help="seconds of load a check (default: 40)")
+    parser.add_argument("--seconds", type=float, default=35.0, help="seconds of load a check (default: 35)")
     parser.add_argument("--folder", type=Path, default=Path("results/capacity"), help="folder of finished results")
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
