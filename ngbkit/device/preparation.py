@@ -172,10 +172,10 @@ def _write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def _bind_batch(network: Network, folder: Path, rows: int) -> Path:
-    """Bind the user's own file to a batch of `rows`, otherwise unchanged, since a trial may measure it."""
+    """Bind the user's own file to its shapes at a batch of `rows`, otherwise unchanged, as a trial may measure it."""
     assert network.onnx is not None
     file = _locate_onnx(folder, rows)
-    return file if file.exists() else export.specialise(network.onnx, rows, file, fold=False)
+    return file if file.exists() else export.specialise(network.onnx, rows, file, inputs=network.inputs, fold=False)
 
 
 def _export(network: Network, folder: Path, batch_sizes: Sequence[int], seed: int) -> dict[str, str]:
@@ -191,7 +191,8 @@ def _export(network: Network, folder: Path, batch_sizes: Sequence[int], seed: in
         if network.batch_size in (None, batch_size):
             # A user's own file is measured unchanged.
             fold = network.module is not None
-            export.specialise(network.onnx, batch_size, _locate_onnx(folder, batch_size), fold=fold)
+            file = _locate_onnx(folder, batch_size)
+            export.specialise(network.onnx, batch_size, file, inputs=network.inputs, fold=fold)
         else:
             refusals[str(batch_size)] = (
                 f"the file accepts batch size {network.batch_size} only: its first dimension is fixed"

@@ -86,11 +86,22 @@ class Workload:
         merged = {**swept, **self.factors}
         missing = [name for name in self.takes if not merged.get(name) and name not in self.optional]
         if missing:
+            needed = " and ".join(f"{name}{self._locate_factor(name)}" for name in missing)
             raise UsageError(
-                f"{self.name} needs a value of {' and '.join(missing)}. "
+                f"{self.name} needs a value of {needed}. "
                 f"Add {' '.join(f'--factor {name}=…' for name in missing)} or factors={{…}} to the sweep."
             )
         return replace(self, factors={name: merged[name] for name in self.takes if merged.get(name)})
+
+    def _locate_factor(self, factor: str) -> str:
+        """Return the dimensions of described inputs that are a factor, in brackets; empty where none is."""
+        places = [
+            f"dimension {index} of {tensor['name']}"
+            for tensor in self.spec.get("inputs", ())
+            for index, side in enumerate(tensor["shape"], start=1)
+            if side == factor
+        ]
+        return f" ({', '.join(places)})" if places else ""
 
     def to_json(self) -> dict[str, Any]:
         return {

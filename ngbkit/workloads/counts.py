@@ -79,7 +79,7 @@ def _count_file(network: Network, input_bytes: int) -> Counts:
 
     def count_graph(counter: Callable[[Any], int]) -> int | None:
         try:
-            return counter(onnx_counts.bind(model, rows)) // rows or None
+            return counter(onnx_counts.bind(model, rows, network.inputs)) // rows or None
         except Exception:  # noqa: BLE001  a size is never worth a failed trial
             return None
 

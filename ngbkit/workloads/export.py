@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ngbkit.errors import UnsupportedError
 from ngbkit.workloads import feeds, files
-from ngbkit.workloads.base import Network
+from ngbkit.workloads.base import Network, TensorSpec
 
 if TYPE_CHECKING:
     import torch
@@ -41,7 +41,9 @@ def export_for(network: Network, folder: Path, batch_sizes: Iterable[int], seed:
     paths = {size: folder / f"batch-{size}.onnx" for size in sizes}
     if network.onnx is not None:
         fold = network.module is not None  # a user's own file is measured unchanged
-        return {size: specialise(network.onnx, size, path, fold=fold) for size, path in paths.items()}
+        return {
+            size: specialise(network.onnx, size, path, inputs=network.inputs, fold=fold) for size, path in paths.items()
+        }
     if network.batch_size is None:
         dynamic = folder / "batch-any.onnx"
         try:
@@ -104,12 +106,13 @@ def list_positional(module: torch.nn.Module) -> list[str]:
     return [name for name, parameter in parameters.items() if parameter.kind in kinds]
 
 
-def specialise(path: Path, batch_size: int, out: Path, *, fold: bool = True) -> Path:
-    """Bind the dynamic batch of an ONNX file to a size, write the static file to `out`, and return its path.
+def specialise(path: Path, batch_size: int, out: Path, *, inputs: Sequence[TensorSpec] = (), fold: bool = True) -> Path:
+    """Bind the open dimensions of an ONNX file, write the static file to `out`, and return its path.
 
-    Only the first dimension of the inputs may be dynamic; a file with this batch size is copied, and another fixed one
-    raises `UnsupportedError`. Unless `fold` is off, for a file to measure unchanged, the arithmetic on shapes is folded
-    if onnxscript is installed; without it, shapes are only inferred, and runtimes fold for themselves.
+    The first dimension of its inputs is the batch, and `inputs` have the sides of the others. A file without an open
+    dimension is copied; another fixed batch size raises `UnsupportedError`. Unless `fold` is off, for a file to measure
+    unchanged, the arithmetic on shapes is folded if onnxscript is installed; without it, shapes are only inferred, and
+    runtimes fold for themselves.
     """
     import onnx
 
@@ -117,21 +120,42 @@ def specialise(path: Path, batch_size: int, out: Path, *, fold: bool = True) -> 
     batches = {value.type.tensor_type.shape.dim[0].dim_value for value in find_inputs(model.graph)}
     for batch in batches - {0, batch_size}:
         raise UnsupportedError(_describe_mismatch(batch, batch_size))
-    if 0 not in batches:
+    if not any(_is_open(side) for value in find_inputs(model.graph) for side in value.type.tensor_type.shape.dim):
         onnx.save(model, out)
         return out
-    bind_batch(model.graph, batch_size)
+    bind_shapes(model.graph, batch_size, inputs)
     onnx.save(_fold(model) if fold else _infer_shapes(model), out)
     return out
 
 
-def bind_batch(graph: Any, batch_size: int) -> None:
-    """Bind the dynamic batch of an `onnx.GraphProto`'s inputs and outputs, and drop the shapes between them."""
-    for value in (*find_inputs(graph), *graph.output):
+def bind_shapes(graph: Any, batch_size: int, inputs: Sequence[TensorSpec] = ()) -> None:
+    """Bind the open dimensions of an `onnx.GraphProto`'s inputs and outputs, and drop the shapes between them.
+
+    The first one is the batch; the others are those of `inputs`, and open without them.
+    """
+    shapes = {spec.name: spec.shape for spec in inputs}
+    sides: dict[str, int] = {}
+    for value in find_inputs(graph):
         dimensions = value.type.tensor_type.shape.dim
-        if dimensions and not dimensions[0].HasField("dim_value"):
-            dimensions[0].dim_value = batch_size
+        for dimension, side in zip(dimensions[1:], shapes.get(value.name, ()), strict=False):
+            if _is_open(dimension):
+                sides[dimension.dim_param] = dimension.dim_value = side
+        _bind_batch(dimensions, batch_size)
+    for value in graph.output:
+        for dimension in value.type.tensor_type.shape.dim:
+            if dimension.dim_param and dimension.dim_param in sides:
+                dimension.dim_value = sides[dimension.dim_param]
+        _bind_batch(value.type.tensor_type.shape.dim, batch_size)
     del graph.value_info[:]  # their batch is the traced one
+
+
+def _bind_batch(dimensions: Any, batch_size: int) -> None:
+    if dimensions and not dimensions[0].HasField("dim_value"):
+        dimensions[0].dim_value = batch_size
+
+
+def _is_open(dimension: Any) -> bool:
+    return not dimension.dim_value
 
 
 def open_negative(graph: Any) -> None:

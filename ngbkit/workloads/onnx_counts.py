@@ -8,14 +8,15 @@ module does not know makes the count None.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ngbkit.errors import WorkloadError
 from ngbkit.workloads import onnx_model
-from ngbkit.workloads.export import bind_batch, find_subgraphs, find_tensors, open_negative
+from ngbkit.workloads.base import TensorSpec
+from ngbkit.workloads.export import bind_shapes, find_subgraphs, find_tensors, open_negative
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -66,14 +67,14 @@ def count_weight_bytes(model: Any) -> int:
     return sum(_count_bytes(tensor.dims, tensor.data_type) for tensor in find_tensors(model.graph))
 
 
-def bind(model: Any, rows: int) -> Any:
-    """Bind a model's batch to `rows` and return its graph with every shape that onnx can infer."""
+def bind(model: Any, rows: int, inputs: Sequence[TensorSpec] = ()) -> Any:
+    """Bind a model's batch to `rows`, its `inputs` to theirs, and return its graph with every inferred shape."""
     import onnx
 
     bound = onnx.ModelProto()
     bound.CopyFrom(model)
     open_negative(bound.graph)
-    bind_batch(bound.graph, rows)
+    bind_shapes(bound.graph, rows, inputs)
     return onnx.shape_inference.infer_shapes(bound, data_prop=True).graph
 
 

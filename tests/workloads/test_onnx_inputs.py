@@ -1,0 +1,180 @@
+"""Open dimensions of ONNX files beside the batch: factors, bound alike in every input, and counted at each value."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import TensorProto, helper
+from torch import nn
+
+from ngbkit.api import Sweep
+from ngbkit.device import preparation
+from ngbkit.errors import UsageError, WorkloadError
+from ngbkit.workloads import counts, export
+from ngbkit.workloads import onnx as onnx_source
+from ngbkit.workloads.base import TensorSpec, Workload
+
+Dims = Sequence[object]
+
+
+def write_sum(path: Path, inputs: Mapping[str, Dims], output: Dims | None = None) -> Path:
+    """Write the product of the first input with itself, transposed, plus every other input."""
+    names = list(inputs)
+    nodes = [helper.make_node("Identity", [names[0]], ["v0"])]
+    nodes += [helper.make_node("Add", [f"v{i}", name], [f"v{i + 1}"]) for i, name in enumerate(names[1:])]
+    nodes += [
+        helper.make_node("Transpose", [f"v{len(names) - 1}"], ["t"], perm=[0, 2, 1]),
+        helper.make_node("MatMul", [f"v{len(names) - 1}", "t"], ["y"]),
+    ]
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, dims) for name, dims in inputs.items()]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, output)]
+    graph = helper.make_graph(nodes, "sum", values, outputs)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), path)
+    return path
+
+
+def at(workload: Workload, **factors: float) -> list[tuple[int, ...]]:
+    return [spec.shape for spec in onnx_source.build(workload, factors).inputs]
+
+
+def test_open_dimensions_are_factors(tmp_path: Path) -> None:
+    """Their symbols are the names; inputs that share one get the same value."""
+    path = write_sum(tmp_path / "net.onnx", {"x": ["batch", "seq", "width"], "mask": ["batch", "seq", 1]})
+    workload = onnx_source.file(path)
+
+    assert ("seq", "width") == workload.takes
+    assert [(32, 8), (32, 1)] == at(workload, seq=32, width=8)
+    network = onnx_source.build(workload, {"seq": 4, "width": 8})
+    assert network.batch_size is None
+    bound = onnx.load(export.specialise(path, 2, tmp_path / "bound.onnx", inputs=network.inputs, fold=False))
+    assert [[2, 4, 8], [2, 4, 1]] == [
+        [side.dim_value for side in value.type.tensor_type.shape.dim] for value in bound.graph.input
+    ]
+
+
+def test_a_fixed_batch_beside_an_open_dimension_is_kept(tmp_path: Path) -> None:
+    """The batch size is the file's own; the symbol is bound in the output too."""
+    path = write_sum(tmp_path / "net.onnx", {"x": [3, "seq", 8]}, output=[3, "seq", "seq"])
+    network = onnx_source.build(onnx_source.file(path), {"seq": 5})
+
+    assert 3 == network.batch_size
+    bound = onnx.load(export.specialise(path, 3, tmp_path / "bound.onnx", inputs=network.inputs, fold=False))
+    assert [3, 5, 5] == [side.dim_value for side in bound.graph.output[0].type.tensor_type.shape.dim]
+
+
+@pytest.mark.parametrize(
+    ("dims", "names"),
+    [
+        (["batch", "seq len", "seq_len"], ("seq_len", "seq_len_")),
+        (["batch", "2*s0", "s0"], ("dim_2_s0", "s0")),
+        (["batch", None, 8], ("x_dim1",)),
+        ([None, -1, -1], ("x_dim1", "x_dim2")),
+        (["batch", "größe", 8], ("gr__e",)),
+    ],
+)
+def test_symbols_become_identifiers(tmp_path: Path, dims: Dims, names: tuple[str, ...]) -> None:
+    """Each is its own, as a factor of the command line must be; one without a symbol is called after its place."""
+    workload = onnx_source.file(write_sum(tmp_path / "net.onnx", {"x": dims}))
+
+    assert names == workload.takes
+    assert all(name.isidentifier() for name in workload.takes)
+    assert [tuple(range(2, 2 + len(names))) + (8,) * (2 - len(names))] == at(
+        workload, **{name: value for value, name in enumerate(names, start=2)}
+    )
+
+
+def test_a_missing_value_is_an_error_that_locates_it(tmp_path: Path) -> None:
+    """It names the dimensions, and what to add."""
+    path = write_sum(tmp_path / "net.onnx", {"x": ["batch", "seq", 8], "mask": ["batch", "seq", 1]})
+
+    with pytest.raises(
+        UsageError,
+        match=r"net needs a value of seq \(dimension 1 of x, dimension 1 of mask\). Add --factor seq=… or factors=",
+    ):
+        Sweep(str(path))
+
+
+@pytest.mark.parametrize("value", [0, -1, 2.5])
+def test_a_side_is_a_positive_integer(tmp_path: Path, value: float) -> None:
+    """Any other value is refused when the network is built."""
+    workload = onnx_source.file(write_sum(tmp_path / "net.onnx", {"x": ["batch", "seq", 8]}))
+
+    with pytest.raises(WorkloadError, match=f"invalid seq, a dimension of an input: got {value}; expected an integer"):
+        at(workload, seq=value)
+
+
+def test_a_description_without_open_dimensions_is_as_before(tmp_path: Path) -> None:
+    """So are the ids of earlier runs; and one with open dimensions survives JSON."""
+    static = onnx_source.file(write_sum(tmp_path / "static.onnx", {"x": ["batch", 4, 8]}))
+    workload = onnx_source.file(write_sum(tmp_path / "net.onnx", {"x": ["batch", "seq", 8]}))
+    received = Workload.from_json(json.loads(json.dumps(workload.to_json())), lambda digest: workload.artifacts[digest])
+
+    assert [{"name": "x", "shape": [4, 8], "dtype": "float32"}] == static.spec["inputs"]
+    assert () == static.takes
+    assert [TensorSpec(name="x", shape=(6, 8))] == onnx_source.build(received, {"seq": 6}).inputs
+
+
+def test_work_and_reference_are_of_each_value(tmp_path: Path) -> None:
+    """A product of seq x 8 with 8 x seq: its MACs grow with the square; the float64 run has its shape."""
+    workload = onnx_source.file(write_sum(tmp_path / "net.onnx", {"x": ["batch", "seq", 8]}))
+    macs = {seq: counts.count(onnx_source.build(workload, {"seq": seq})).macs for seq in (4, 16)}
+    (digest,) = workload.artifacts
+    store = tmp_path / "store"
+    target = preparation.Store(store).locate(digest)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(workload.artifacts[digest].read_bytes())
+    message = {
+        "workload": workload.to_json(),
+        "factors": {"seq": 16},
+        "seed": 0,
+        "threads": 1,
+        "artifacts": str(store),
+        "folder": str(tmp_path / "prepared"),
+        "batch_sizes": [1, 2],
+    }
+    prepared = preparation.prepare(message)
+
+    assert {4: 4 * 4 * 8, 16: 16 * 16 * 8} == macs
+    assert "onnx, float64" == prepared["facts"]["reference"]
+    assert 16 * 16 * 8 == prepared["facts"]["macs"]
+    assert (2, 16, 16) == preparation.read_arrays(prepared["reference"])["output_0000"].shape
+    assert {"1", "2"} == set(prepared["onnx"])
+
+
+class Mixer(nn.Module):
+    """A network of tokens, of any number of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.inner(x)) + x.mean(dim=1, keepdim=True)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the older exporter
+@pytest.mark.parametrize("dynamo", [True, False])
+def test_exports_of_torch_have_their_symbols(tmp_path: Path, dynamo: bool) -> None:
+    """By `dynamic_shapes` of torch.export, and by `dynamic_axes` of the older exporter."""
+    path, inputs = tmp_path / "net.onnx", (torch.ones(2, 6, 8),)
+    if dynamo:
+        shapes = ({0: torch.export.Dim("rows"), 1: torch.export.Dim("seq", min=2, max=512)},)
+        torch.onnx.export(Mixer().eval(), inputs, path, dynamo=True, dynamic_shapes=shapes, verbose=False)
+    else:
+        torch.onnx.export(
+            Mixer().eval(), inputs, path, dynamo=False, input_names=["x"], dynamic_axes={"x": {0: "rows", 1: "seq"}}
+        )
+    workload = onnx_source.file(path)
+    network = onnx_source.build(workload, {"seq": 5})
+
+    assert ("seq",) == workload.takes
+    bound = onnx.load(export.specialise(path, 2, tmp_path / "bound.onnx", inputs=network.inputs, fold=False))
+    evaluator = onnx.reference.ReferenceEvaluator(bound)
+    (output,) = evaluator.run(None, {network.inputs[0].name: np.ones((2, 5, 8), np.float32)})
+    assert (2, 5, 8) == output.shape
