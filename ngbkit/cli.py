@@ -3,8 +3,9 @@
 
 `ngbkit --help` lists them.
 
-Tables go to stdout, progress and messages to stderr. It exits with 0; 1 where a run failed or no trial gave a result;
-2 where the arguments are not valid; 130 after Ctrl-C, which keeps what was measured; 141 where its reader left.
+Tables go to stdout, progress and messages to stderr. It exits with 0; 1 where a run failed, no trial gave a result, or
+a gate failed; 2 where the arguments are not valid; 130 after Ctrl-C, which keeps what was measured; 141 where its
+reader left.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from ngbkit import __version__
 from ngbkit.commands import arguments, capacity, deploy, estimate, listing, publish, selfcheck
+from ngbkit.commands import arguments, deploy, estimate, gate_report, listing, publish, selfcheck
 from ngbkit.commands.arguments import Parser
 from ngbkit.commands.cache import CACHE, answer_cache
 from ngbkit.commands.choose import CHOOSE, answer_choose
@@ -197,18 +199,21 @@ def _compare(args: argparse.Namespace) -> int:
     _require_client_side()
     from ngbkit.figures.comparison import compare
 
+    gate_report.check_formats(args)
     comparison = compare(_read(args.first), _read(args.second), args.metric)
     if args.figure:
         from ngbkit import figures
 
         figures.save(comparison.plot(), args.figure)
+    if args.fail_on is not None:
+        return gate_report.report_gate(comparison.gate(*filter(None, [args.margin])), args)
     if args.json:
         print(json.dumps(comparison.to_json(), indent=2))
         return OK
     trials = comparison.trials if args.all else comparison.trials[comparison.trials["is"] != "same"]
     empty = "Nothing changed beyond uncertainty."
-    print(f"{comparison}\n")
-    print(Answer(json=[], rows=comparison.rows(trials), empty=empty).to_text())
+    answer = Answer(json=[], rows=comparison.rows(trials), empty=empty)
+    print(f"{comparison}\n\n{answer.to_markdown() if args.markdown else answer.to_text()}")
     if comparison.unlike:
         print("\n".join(["", *comparison.unlike]))
     return OK
@@ -348,6 +353,7 @@ _COMMANDS: dict[str, tuple[Callable[[argparse.Namespace], int], tuple[Argument, 
     "compare": (_compare, (_FIRST, _SECOND, _METRIC, _ALL, _DRAWN, _JSON)),
     "choose": (_choose, (_SOURCE, *CHOOSE, _JSON)),
     "capacity": (_capacity, (_SOURCE, *capacity.OPTIONS, _JSON, _QUIET)),
+    "compare": (_compare, (_FIRST, _SECOND, _METRIC, *gate_report.VERDICT, _ALL, _DRAWN, _JSON)),
     "export": (_export, (_SOURCE, _FORMAT, _EXPORTED, _OVERWRITE)),
     "devices": (_devices, (*listing.DEVICES, _JSON)),
     "deploy": (_deploy, (*deploy.DEPLOY, _JSON)),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +18,11 @@ from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError, UnknownNameError, UsageError
 from ngbkit.hardware import environment
 from ngbkit.metrics import labelled
+from ngbkit.metrics.gate import APART_SD, Gate, build_gate
+from ngbkit.metrics.regressions import MARGIN, judge
+from ngbkit.sweep import validation
 from ngbkit.sweep.json_values import to_json_value
+from ngbkit.sweep.trials import BASELINE
 
 if TYPE_CHECKING:
     import altair as alt
@@ -35,6 +41,9 @@ METRICS: Mapping[str, Callable[..., Any]] = {
 """The metrics to compare. Machines differ in throughput; a result reproduces if its speed-ups do."""
 
 _KEYS = ("device", "compiler", "batch_size")
+# The metrics that are over the baseline, and the packages that run it.
+_OVER_BASELINE = ("speedup", "bsr")
+_BASELINE_PACKAGES = tuple(f"{package} was " for package in ("torch", "onnxruntime", "onnxruntime-gpu"))
 _DEVICE_KEYS = ("chip", "cores_usable", "memory_bytes", "system", "python", "ngbkit_commit")
 
 
@@ -60,6 +69,12 @@ class Comparison:
         The differences between the two machines, in sentences, if each run has one device.
     missing
         The number of trials that only one run measured.
+    keys
+        The columns that are labels.
+    failed
+        One row per trial that the first run measured and that failed in the second: its labels, and ``reason``.
+    absent
+        The labels of the other trials that only the first run measured.
     """
 
     metric: str
@@ -68,6 +83,9 @@ class Comparison:
     environments: pd.DataFrame
     unlike: tuple[str, ...]
     missing: int
+    keys: list[str]
+    failed: pd.DataFrame
+    absent: pd.DataFrame
 
     @property
     def judged(self) -> pd.DataFrame:
@@ -82,8 +100,8 @@ class Comparison:
 
     def on_device(self, label: str) -> Comparison:
         """The comparison of the trials on one device, by its label in the first run."""
-        trials, winners = (frame[frame["device"] == label] for frame in (self.trials, self.winners))
-        return replace(self, trials=trials, winners=winners)
+        names = ("trials", "winners", "failed", "absent")
+        return replace(self, **{name: (frame := getattr(self, name))[frame["device"] == label] for name in names})
 
     @property
     def share(self) -> str:
@@ -102,6 +120,63 @@ class Comparison:
         trials = self.trials
         has_ends = [(trials[f"{run}_low"] < trials[f"{run}_high"]).to_numpy() for run in ("first", "second")]
         return trials[has_ends[0] & has_ends[1]]
+
+    def gate(self, margin: float | str = MARGIN) -> Gate:
+        """Judge each trial: whether it is slower by more than a margin, beyond what chance does to any trial.
+
+        The two runs are from different times, so `metric` should be one that a slower machine does not change, such as
+        ``"speedup"``: it does not show a change that slows the baseline as much. A throughput is widened by what a
+        machine does from minute to minute. Measure both versions in turns to see small changes: `ngbkit.gate`.
+
+        Parameters
+        ----------
+        margin
+            The slowdown that is accepted: 0.02, or ``"2%"``.
+
+        Raises
+        ------
+        UsageError
+            The margin is no share.
+        """
+        share = validation.margin(margin)
+        trials = self.trials
+        slowdown = {"slowdown": "change", "low": "change_high", "high": "change_low"}
+        values = {name: 1 / trials[column] for name, column in slowdown.items()}
+        if self.metric == "throughput":
+            apart = math.sqrt(2) * APART_SD * NormalDist().inv_cdf((1 + LEVEL) / 2)
+            half = np.hypot(np.log(values["high"] / values["low"]) / 2, apart)
+            values |= {"low": values["slowdown"] * np.exp(-half), "high": values["slowdown"] * np.exp(half)}
+        verdicts = judge(
+            **values, level=LEVEL, rounds=trials["rounds"], settled=trials["settled"].astype(bool), margin=share
+        )
+        judged = trials[self.keys].assign(
+            before=trials["first"], after=trials["second"], **values, verdict=verdicts, reason=""
+        )
+        # What is compared with itself, as the baseline's speed-up, says nothing.
+        judged = judged[~((trials["first_low"] == trials["first_high"]) & (trials["change"] == 1))]
+        return build_gate(
+            judged,
+            failed=self.failed,
+            absent=self.absent,
+            margin=share,
+            compared=f"{self.metric} of two runs",
+            warnings=self._list_warnings(),
+        )
+
+    def _list_warnings(self) -> list[str]:
+        """List what weakens the verdicts of a gate."""
+        baseline = [line for line in self.unlike if line.startswith(_BASELINE_PACKAGES)]
+        if baseline and self.metric in _OVER_BASELINE:
+            return [
+                f"{BASELINE} itself may have changed, and every {self.metric} is over it: {'; '.join(baseline)}. "
+                "Compare --metric throughput too, or measure both in turns: `ngbkit gate`."
+            ]
+        if self.metric == "throughput":
+            return [
+                f"two runs at different times differ by about {100 * math.sqrt(2) * APART_SD:.0f} % (standard "
+                "deviation), which no number of rounds reduces. Measure both in turns: `ngbkit gate`."
+            ]
+        return []
 
     def plot(self) -> alt.LayerChart:
         """Draw both runs: see `ngbkit.figures.charts.changes`."""
@@ -123,7 +198,7 @@ class Comparison:
     def rows(trials: pd.DataFrame) -> list[dict[str, str]]:
         """Format trials for a table."""
         names = list(map(str, trials.columns))
-        labels = [name for name in names if not name.startswith(("first", "second", "change"))][:-2]
+        labels = [name for name in names if not name.startswith(("first", "second", "change"))][:-3]
         return [
             {
                 **{name: f"{row[name]:g}" if isinstance(row[name], float) else str(row[name]) for name in labels},
@@ -166,10 +241,11 @@ def compare(first: Data, second: Data, metric: str = "speedup") -> Comparison:
     """
     if metric not in METRICS:
         raise UnknownNameError("metric", metric, METRICS)
-    earlier, later = _compute_values(first, metric), _compute_values(second, metric)
-    labels = [earlier["device"].unique().tolist(), later["device"].unique().tolist()]
+    earlier, outcomes = _compute_values(first, metric), _compute_values(second, metric, failed=True)
+    labels = [frame["device"].unique().tolist() for frame in (earlier, outcomes)]
     if all(len(devices) == 1 for devices in labels):
-        later = later.assign(device=labels[0][0])
+        outcomes = outcomes.assign(device=labels[0][0])
+    later = outcomes[np.isfinite(outcomes["value"])]
     factors = [name for name in map(str, earlier) if name not in ("workload", *_KEYS, *_VALUES)]
     if set(factors) != {name for name in later if name not in ("workload", *_KEYS, *_VALUES)}:
         raise UsageError("the networks of the two datasets take different factors. Compare two runs of one sweep.")
@@ -182,6 +258,9 @@ def compare(first: Data, second: Data, metric: str = "speedup") -> Comparison:
             f"{_name_few(later['device'])}. Compare two runs of one sweep."
         )
     trials = _compute_changes(joined, keys)
+    lost = earlier[keys].merge(joined[keys], on=keys, how="left", indicator=True)
+    lost = lost[lost.pop("_merge") == "left_only"].merge(outcomes[[*keys, "reason"]], on=keys, how="left")
+    has_failed = (lost["reason"].fillna("") != "").to_numpy()
     return Comparison(
         metric=metric,
         trials=trials,
@@ -189,14 +268,17 @@ def compare(first: Data, second: Data, metric: str = "speedup") -> Comparison:
         environments=_compare_environments(first, second),
         unlike=_describe_differences(first, second),
         missing=len(earlier) + len(later) - 2 * len(joined),
+        keys=keys,
+        failed=lost[has_failed],
+        absent=lost[~has_failed][keys],
     )
 
 
-_VALUES = ("value", "low", "high", "settled")
+_VALUES = ("value", "low", "high", "settled", "rounds", "reason")
 
 
-def _compute_values(data: Data, metric: str) -> pd.DataFrame:
-    """The metric of every trial that has one, with its interval."""
+def _compute_values(data: Data, metric: str, failed: bool = False) -> pd.DataFrame:
+    """The metric of every trial that has one, with its interval; `failed` ones too, with their reason."""
     import pandas as pd
 
     frames, problem = [], None
@@ -208,12 +290,32 @@ def _compute_values(data: Data, metric: str) -> pd.DataFrame:
             problem = error
             continue
         columns = {"value": metric, "low": "ci_low", "high": "ci_high", "settled": "settled"}
-        frame = to_frame(xr.Dataset({column: result[name] for column, name in columns.items()}))
-        frames.append(frame[np.isfinite(frame["value"])])
+        variables = {column: result[name] for column, name in columns.items()}
+        variables |= {"rounds": _count_rounds(node), "reason": _describe_failures(node)}
+        frame = to_frame(xr.Dataset(variables))
+        frames.append(frame[np.isfinite(frame["value"]) | (failed & (frame["reason"] != ""))])
     if not frames:
         raise problem or UsageError("this dataset has no trial. Use the dataset of a run.")
     values: pd.DataFrame = pd.concat(frames, ignore_index=True)
     return values
+
+
+def _count_rounds(node: xr.Dataset) -> xr.DataArray:
+    """Count the rounds of every trial."""
+    counts: xr.DataArray = xr.apply_ufunc(_count_distinct, node["round"], input_core_dims=[["repeat"]])
+    return counts
+
+
+def _count_distinct(rounds: np.ndarray) -> np.ndarray:
+    """Count the distinct numbers of each row that are not negative."""
+    ordered = np.sort(np.nan_to_num(np.asarray(rounds, float), nan=-1), axis=-1)
+    return np.count_nonzero(np.diff(ordered, axis=-1, prepend=-1) > 0, axis=-1)
+
+
+def _describe_failures(node: xr.Dataset) -> xr.DataArray:
+    """Describe why each trial failed; empty where it did not, or has not been measured."""
+    reasons = node["status"].astype(str) + ": " + node["error"].astype(str)
+    return reasons.where(~node["status"].isin(["ok", "pending", "predicted"]), "")
 
 
 def _compute_changes(joined: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
@@ -225,9 +327,11 @@ def _compute_changes(joined: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     names = {f"{end}_{run}": f"{run}_{end}" for run in ("first", "second") for end in ("low", "high")}
     trials = joined.rename(columns={"value_first": "first", "value_second": "second", **names})
     settled = joined["settled_first"].astype(bool) & joined["settled_second"].astype(bool)
-    trials = trials.assign(change=change, change_low=low, change_high=high, settled=settled, **{"is": verdicts})
+    rounds = joined[["rounds_first", "rounds_second"]].min(axis=1)
+    columns = {"change": change, "change_low": low, "change_high": high, "settled": settled, "rounds": rounds}
+    trials = trials.assign(**columns, **{"is": verdicts})
     numbers = [f"{column}{end}" for column in ("first", "second", "change") for end in ("", "_low", "_high")]
-    changes: pd.DataFrame = trials[[*keys, *numbers, "settled", "is"]]
+    changes: pd.DataFrame = trials[[*keys, *numbers, "rounds", "settled", "is"]]
     return changes
 
 

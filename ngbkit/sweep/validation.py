@@ -48,16 +48,29 @@ def multiple(kind: str, value: Any) -> float:
 
 def precision(value: Any) -> float:
     """A relative half width: a share such as 0.01, or a text such as ``"1%"``."""
-    share = value
+    share = _parse_share(value)
+    if not 0 < share < 1:
+        raise UsageError(f"invalid precision: got {value!r}; expected a share between 0 and 1, such as 0.01 or '1%'.")
+    return share
+
+
+def margin(value: Any) -> float:
+    """A slowdown that is accepted: a share such as 0.02, or a text such as ``"2%"``; it may be 0."""
+    share = _parse_share(value)
+    if not 0 <= share < 1:
+        raise UsageError(f"invalid margin: got {value!r}; expected a share from 0 to below 1, such as 0.02 or '2%'.")
+    return share
+
+
+def _parse_share(value: Any) -> float:
+    """A share as a number, also of a text in percent; NaN for anything else."""
     if isinstance(value, str):
         text = value.strip()
         try:
-            share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+            value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
         except ValueError:
-            share = None
-    if not is_number(share) or not 0 < share < 1:
-        raise UsageError(f"invalid precision: got {value!r}; expected a share between 0 and 1, such as 0.01 or '1%'.")
-    return float(share)
+            return math.nan
+    return float(value) if is_number(value) else math.nan
 
 
 def numbers(kind: str, value: Number | Iterable[Number]) -> tuple[Number, ...]:

@@ -24,3 +24,7 @@ class Answer:
         """The rows for a terminal."""
         render = layout.to_sheets if self.sheets else layout.to_text
         return render(self.rows, self.empty)
+
+    def to_markdown(self) -> str:
+        """The rows as a table of Markdown."""
+        return layout.to_markdown(self.rows, self.empty)

@@ -17,6 +17,8 @@ _INDENT = "  "
 # A column shrinks down to its longest word, if that is at most this long: the first limit under which all fit.
 _LEAST = (60, 40, 20)
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+# What Markdown, or HTML within it, would interpret.
+_MARKUP = re.compile(r"[\\`*\[\]<>|~]")
 _GREY = "rgba(128, 128, 128, 0.4)"  # visible on white and on black
 _LINE = f"padding: 0.25em 0.8em; text-align: left; vertical-align: top; border-bottom: 1px solid {_GREY};"
 _TABLE = "border-collapse: collapse; color: inherit;"
@@ -47,6 +49,16 @@ def to_html(rows: Iterable[Row], empty: str) -> str:
         "<tr>" + "".join(f'<td style="{_LINE}">{escape(cell)}</td>' for cell in row) + "</tr>" for row in cells
     )
     return f'<table style="{_TABLE}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+
+
+def to_markdown(rows: Iterable[Row], empty: str) -> str:
+    """The rows as a table of Markdown; the sentence `empty` if there is no row."""
+    header, cells = _format_rows(rows)
+    if not cells:
+        return empty
+    lines = ([_MARKUP.sub(r"\\\g<0>", cell.replace("\n", " ")) for cell in row] for row in (header, *cells))
+    first, *others = (f"| {' | '.join(line)} |" for line in lines)
+    return "\n".join([first, f"|{' --- |' * len(header)}", *others])
 
 
 def to_sheets(rows: Iterable[Row], empty: str, width: int | None = None) -> str:

@@ -1,0 +1,64 @@
+"""The report of a gate: its table as text, Markdown or JSON, its warnings, and the exit code."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ngbkit.commands.listing import Answer
+from ngbkit.commands.reporting import FAILED, OK, print_progress
+from ngbkit.errors import UsageError
+from ngbkit.sweep import validation
+from ngbkit.sweep.argument import Argument, argument
+
+if TYPE_CHECKING:
+    from ngbkit.metrics.gate import Gate
+
+FAIL_ON = argument(
+    "--fail-on",
+    metavar="CAUSES",
+    help="exit with 1 if a trial is slower by more than the margin and beyond chance, or no longer runs: slower; also "
+    "if one is not settled: slower,unsettled",
+)
+MARGIN = argument("--margin", metavar="SHARE", help="the slowdown that is accepted, with --fail-on (default: 2%%)")
+MARKDOWN = argument("--markdown", action="store_true", help="print Markdown, such as for a summary of GitHub Actions")
+VERDICT: tuple[Argument, ...] = (FAIL_ON, MARGIN, MARKDOWN)
+
+
+def check_formats(args: argparse.Namespace) -> None:
+    """Refuse, before anything is measured or read, options that are invalid or that nothing would use."""
+    from ngbkit.metrics.gate import parse_fail_on
+
+    if args.json and args.markdown:
+        raise UsageError("invalid options: got --json and --markdown, which exclude each other. Give one of them.")
+    if args.margin is not None and args.fail_on is None:
+        raise UsageError("invalid options: got --margin without --fail-on, which it belongs to. Add --fail-on slower.")
+    if args.margin is not None:
+        validation.margin(args.margin)
+    if args.fail_on is not None:
+        parse_fail_on(args.fail_on)
+
+
+def report_gate(gate: Gate, args: argparse.Namespace, notes: Sequence[str] = ()) -> int:
+    """Print a gate, its warnings, and notes on its sides; return the exit code that ``--fail-on`` asks for."""
+    from ngbkit.metrics.gate import parse_fail_on
+
+    passes = gate.passes(parse_fail_on(args.fail_on))
+    for warning in gate.warnings:
+        print_progress(f"ngbkit: warning: {warning}")
+    if passes and gate.count("not settled"):
+        print_progress(
+            f"ngbkit: warning: {gate.count('not settled')} of {len(gate.trials)} trials are not settled: they may be "
+            "slower by more than the margin or not. More repeats settle more; --fail-on slower,unsettled fails on them."
+        )
+    answer = Answer(json={**gate.to_json(), "notes": list(notes), "passes": passes}, rows=gate.rows, empty="")
+    if args.json:
+        print(json.dumps(answer.json, indent=2))
+    elif args.markdown:
+        print(f"### {'✅ passed' if passes else '❌ failed'}: {gate}\n\n{answer.to_markdown()}")
+        print("".join(f"\n- {line}" for line in (*gate.warnings, *notes)))
+    else:
+        print("\n".join([str(gate), "", answer.to_text(), "", *notes, "passed" if passes else "failed"]))
+    return OK if passes else FAILED

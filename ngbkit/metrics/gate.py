@@ -1,0 +1,129 @@
+"""A gate between two versions: the verdict of each trial, whether the gate passes, and how to print it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from ngbkit.errors import UnknownNameError, UsageError
+from ngbkit.metrics.estimate import Estimate
+from ngbkit.metrics.regressions import ALPHA, VERDICTS, Verdict
+from ngbkit.sweep.json_values import to_json_value
+from ngbkit.sweep.trials import split_labels
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FailOn = Literal["slower", "unsettled"]
+FAIL_ON: tuple[FailOn, ...] = get_args(FailOn)
+"""What fails a gate: trials that are slower, or that no longer run; and trials that are not settled."""
+
+APART_SD = 0.02
+"""The standard deviation of the logarithm of a throughput from minute to minute, where both sides took no turns."""
+
+_CAUSES: Mapping[FailOn, tuple[Verdict, ...]] = {"slower": ("slower", "failed"), "unsettled": ("not settled",)}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Gate:
+    """The verdicts of all trials that the earlier side measured.
+
+    Parameters
+    ----------
+    trials
+        One row per trial: its labels; ``before`` and ``after``, the compared values; ``slowdown``, how many times as
+        long a call takes after, with ``low`` and ``high``, its 95 % interval; ``verdict``, one of `VERDICTS`; and
+        ``reason``, the error of one that failed.
+    margin
+        The slowdown that is accepted: 0.02 for 2 %.
+    compared
+        What ``before`` and ``after`` are: ``"latency, measured in turns"``.
+    warnings
+        What weakens the verdicts, in sentences.
+    """
+
+    trials: pd.DataFrame
+    margin: float
+    compared: str
+    warnings: tuple[str, ...] = ()
+
+    def count(self, verdict: Verdict) -> int:
+        """The number of trials with that verdict."""
+        return int((self.trials["verdict"] == verdict).sum())
+
+    def passes(self, fail_on: Iterable[FailOn] = ("slower",)) -> bool:
+        """Whether no trial has a verdict that fails the gate."""
+        return not any(self.count(verdict) for cause in fail_on for verdict in _CAUSES[cause])
+
+    @property
+    def rows(self) -> list[dict[str, str]]:
+        """The trials for a table, the worst verdicts first."""
+        ordered = self.trials.sort_values("verdict", key=lambda verdicts: verdicts.map(VERDICTS.index), kind="stable")
+        labels = [str(name) for name in ordered if name not in _NUMBERS]
+        return [
+            {
+                **{name: f"{row[name]:g}" if isinstance(row[name], float) else str(row[name]) for name in labels},
+                "slowdown": str(Estimate(row["slowdown"], row["low"], row["high"])),
+                "verdict": f"failed: {row['reason']}" if row["verdict"] == "failed" else row["verdict"],
+            }
+            for row in ordered.to_dict("records")
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """The gate as plain JSON."""
+        return {
+            "margin": self.margin,
+            "compared": self.compared,
+            "verdicts": {verdict: self.count(verdict) for verdict in VERDICTS},
+            "warnings": list(self.warnings),
+            "trials": to_json_value(self.trials.to_dict("records")),
+        }
+
+    def __str__(self) -> str:
+        total, counts = len(self.trials), {verdict: self.count(verdict) for verdict in VERDICTS}
+        parts = [
+            f"{counts['slower']} of {total} trials slower by more than {100 * self.margin:g} % ({self.compared}; "
+            f"unchanged code has any such alarm in at most {ALPHA:.0%} of gates)"
+        ]
+        parts += [f"{counts['failed']} failed"] if counts["failed"] else []
+        parts += [f"{counts['not settled']} not settled"] if counts["not settled"] else []
+        return "; ".join([*parts, f"{counts['not slower']} surely not"]) + "."
+
+
+def build_gate(
+    judged: pd.DataFrame,
+    *,
+    failed: pd.DataFrame,
+    absent: pd.DataFrame,
+    margin: float,
+    compared: str,
+    warnings: Iterable[str] = (),
+) -> Gate:
+    """Build the gate of judged trials, of those that failed, and of those without any outcome after."""
+    import pandas as pd
+
+    nothing = dict.fromkeys(("before", "after", "slowdown", "low", "high"), math.nan)
+    lost: list[tuple[pd.DataFrame, Verdict]] = [(failed, "failed"), (absent, "not settled")]
+    frames = [judged, *(frame.assign(**nothing, verdict=verdict) for frame, verdict in lost if len(frame))]
+    trials = pd.concat(frames, ignore_index=True).fillna({"reason": ""})
+    if trials.empty:
+        raise UsageError(
+            "no trial to judge: the two sides have no trial in common, beside what is compared with itself."
+        )
+    return Gate(trials=trials, margin=margin, compared=compared, warnings=tuple(warnings))
+
+
+_NUMBERS = frozenset({"before", "after", "slowdown", "low", "high", "verdict", "reason"})
+
+
+def parse_fail_on(text: str) -> tuple[FailOn, ...]:
+    """Parse ``slower,unsettled``; UnknownNameError or UsageError if there is another word, or none."""
+    causes = split_labels(text)
+    for cause in causes:
+        if cause not in FAIL_ON:
+            raise UnknownNameError("cause of --fail-on", cause, FAIL_ON)
+    if not causes:
+        raise UsageError(f"invalid --fail-on: got {text!r}; expected {' or '.join(FAIL_ON)}, or both with a comma.")
+    return tuple(cause for cause in FAIL_ON if cause in causes)

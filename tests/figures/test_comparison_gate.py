@@ -1,0 +1,199 @@
+"""A gate between two runs: its verdicts, what weakens them, and the exit code of the shell."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+from drawn import measured, network, sweep
+
+from ngbkit import cli
+from ngbkit.dataset import assembly, storage, synthetic
+from ngbkit.errors import UsageError
+from ngbkit.figures.comparison import compare
+from ngbkit.sweep.records import Failure
+
+
+def slower(factor: float, compiler: str = "openvino") -> xr.Dataset:
+    """A run in which one compiler takes that many times as long."""
+    data = measured(network("a"), network("b"))
+    scale = xr.where(data["compiler"] == compiler, factor, 1.0)
+    return data.assign(
+        latency=(data["latency"] * scale).transpose(*data["latency"].dims), throughput=data["throughput"] / scale
+    )
+
+
+def failing() -> xr.Dataset:
+    """A run in which one trial failed, and another has no record."""
+    grid = sweep(network("a"), network("b"))
+    records = synthetic.make_records(grid)
+    ids = {(trial.workload, trial.compiler, trial.batch_size): trial.id for trial in grid.trials()}
+    failed, pending = ids["a", "openvino", 4], ids["b", "openvino", 4]
+    failure = Failure(trial_id=failed, status="crashed", stage="measure", error="signal 11")
+    return assembly.assemble(grid, [failure, *(r for r in records if r.trial_id not in (failed, pending))])
+
+
+def describe(data: xr.Dataset, **packages: str) -> xr.Dataset:
+    return data.assign_attrs(environments=json.dumps({"cpu": {"chip": "one", "packages": packages}}))
+
+
+def test_a_slower_compiler_is_an_alarm() -> None:
+    """Its trials are slower, and nothing is said of the baseline, which is compared with itself."""
+    gate = compare(slower(1), slower(1.3)).gate("2%")
+
+    assert {("openvino", "slower")} == set(zip(gate.trials["compiler"], gate.trials["verdict"], strict=True))
+    assert not gate.passes()
+    assert [1.3] * 4 == pytest.approx(gate.trials["slowdown"].tolist())
+    assert "4 of 4 trials slower by more than 2 % (speedup of two runs; unchanged code has any such alarm in" in str(
+        gate
+    )
+
+
+def test_a_faster_one_is_not_slower() -> None:
+    """It passes, also if every trial must be settled."""
+    gate = compare(slower(1), slower(0.7)).gate()
+
+    assert {"not slower"} == set(gate.trials["verdict"])
+    assert gate.passes(("slower", "unsettled"))
+
+
+def test_a_slowdown_within_the_margin_passes() -> None:
+    """So does one that no interval excludes: it is not settled, and fails only if that is asked for."""
+    gate = compare(slower(1), slower(1.3)).gate(0.5)
+    unsure = compare(slower(1), slower(1.3)).gate(0.3)
+
+    assert {"not slower"} == set(gate.trials["verdict"])
+    assert {"not settled"} == set(unsure.trials["verdict"])
+    assert unsure.passes()
+    assert not unsure.passes(("unsettled",))
+
+
+def test_what_no_longer_runs_fails_the_gate() -> None:
+    """With its reason; what has no outcome is not settled."""
+    gate = compare(slower(1), failing()).gate()
+    verdicts = {
+        (row["workload"], row["batch_size"]): (row["verdict"], row["reason"]) for row in gate.trials.to_dict("records")
+    }
+
+    assert ("failed", "crashed: signal 11") == verdicts["a", 4]
+    assert ("not settled", "") == verdicts["b", 4]
+    assert not gate.passes()
+    assert {"failed: crashed: signal 11"} == {row["verdict"] for row in gate.rows[:1]}
+
+
+def test_a_disturbed_run_is_no_alarm() -> None:
+    """Trials without enough undisturbed rounds are not settled, however slow."""
+    later = slower(1.5)
+    later["disturbed"] = xr.ones_like(later["disturbed"])
+
+    assert {"not settled"} == set(compare(slower(1), later).gate().trials["verdict"])
+
+
+def test_another_torch_weakens_speedups() -> None:
+    """The baseline may have changed: the warning says what to compare instead. A throughput has its own."""
+    runs = describe(slower(1), torch="2.9"), describe(slower(1), torch="2.10")
+
+    (warning,) = compare(*runs).gate().warnings
+    assert "identity itself may have changed, and every speedup is over it: torch was 2.9 and is 2.10" in warning
+    (warning,) = compare(*runs, "throughput").gate().warnings
+    assert "two runs at different times differ by about 3 %" in warning
+    assert () == compare(runs[0], describe(slower(1), torch="2.9", numpy="2.1")).gate().warnings
+
+
+def test_a_throughput_allows_for_different_times() -> None:
+    """Its interval is wider than that of the comparison by what a machine does from minute to minute."""
+    comparison = compare(slower(1), slower(1.01), "throughput")
+    widths = np.log(comparison.gate().trials["high"] / comparison.gate().trials["low"])
+
+    assert (widths > np.log(comparison.trials["change_high"] / comparison.trials["change_low"]).to_numpy()).all()
+    assert (widths > 2 * 1.96 * 0.02 * np.sqrt(2)).all()
+
+
+def test_one_device_of_several_is_judged_alone() -> None:
+    """A comparison of one device has the gate of its trials."""
+    pair = [measured(network("a"), devices=["cpu", "orin"]) for _ in range(2)]
+
+    assert {"cpu"} == set(compare(*pair).on_device("cpu").gate().trials["device"])
+
+
+def test_a_gate_of_nothing_is_an_error() -> None:
+    """Of the baseline alone, no speed-up can change."""
+    pair = [measured(network("a"), compilers=("identity",)) for _ in range(2)]
+
+    with pytest.raises(UsageError, match=r"no trial to judge: .* beside what is compared with itself"):
+        compare(*pair).gate()
+
+
+@pytest.mark.parametrize(
+    ("later", "options", "code"),
+    [
+        (lambda: slower(1.3), ["--fail-on", "slower"], 1),
+        (lambda: slower(1.3), ["--fail-on", "slower", "--margin", "50%"], 0),
+        (lambda: slower(1.3), ["--fail-on", "slower", "--margin", "30%"], 0),
+        (lambda: slower(1.3), ["--fail-on", "slower,unsettled", "--margin", "30%"], 1),
+        (lambda: slower(0.7), ["--fail-on", "slower,unsettled"], 0),
+        (failing, ["--fail-on", "slower"], 1),
+        (lambda: slower(1.3), [], 0),
+    ],
+)
+def test_the_exit_code_is_the_verdict(
+    tmp_path: Path, later: Callable[[], xr.Dataset], options: list[str], code: int
+) -> None:
+    """1 if a trial is slower or fails; 0 if it is not settled, unless that is a cause; 0 without --fail-on."""
+    files = [str(storage.save(data, tmp_path / f"{name}.nc")) for name, data in (("a", slower(1)), ("b", later()))]
+
+    assert code == cli.main(["compare", *files, *options])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--fail-on", "slow"], "unknown cause of --fail-on 'slow'.*slower"),
+        (["--fail-on", ""], "invalid --fail-on: got ''; expected slower or unsettled"),
+        (["--margin", "2%"], "--margin without --fail-on"),
+        (["--fail-on", "slower", "--margin", "2"], "invalid margin: got '2'; expected a share"),
+        (["--json", "--markdown"], "--json and --markdown, which exclude each other"),
+    ],
+)
+def test_an_invalid_option_is_refused_first(
+    capsys: pytest.CaptureFixture[str], options: list[str], message: str
+) -> None:
+    """Before a file is read: there is none here."""
+    assert 2 == cli.main(["compare", "a.nc", "b.nc", *options])
+
+    assert re.search(message, capsys.readouterr().err)
+
+
+def test_the_report_is_text_markdown_or_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The warning that nobody knows is on stderr."""
+    files = [str(storage.save(data, tmp_path / f"{name}.nc")) for name, data in (("a", slower(1)), ("b", slower(1.3)))]
+
+    cli.main(["compare", *files, "--fail-on", "slower", "--markdown"])
+    text = capsys.readouterr().out
+    assert text.startswith("### ❌ failed: 4 of 4 trials slower by more than 2 %")
+    assert "| workload | device | compiler | batch_size | slowdown | verdict |\n| --- |" in text
+    cli.main(["compare", *files, "--fail-on", "slower", "--margin", "30%"])
+    printed = capsys.readouterr()
+    assert printed.out.endswith("passed\n")
+    assert "4 of 4 trials are not settled" in printed.err
+    cli.main(["compare", *files, "--fail-on", "slower", "--json"])
+    report = json.loads(capsys.readouterr().out)
+    assert (False, 4, 0.02) == (report["passes"], report["verdicts"]["slower"], report["margin"])
+    cli.main(["compare", *files, "--markdown"])
+    assert "| workload |" in capsys.readouterr().out
+
+
+def test_markdown_escapes_names() -> None:
+    """A label with its options is a cell, whatever it has in it."""
+    from ngbkit.commands.listing import Answer
+
+    rows = [{"compiler": 'a|b{"x":"*"}', "text": "<b>\nnext"}]
+    assert (
+        "| compiler | text |\n| --- | --- |\n" + r'| a\|b{"x":"\*"} | \<b\> next |'
+        == Answer(json=[], rows=rows, empty="").to_markdown()
+    )
