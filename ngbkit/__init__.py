@@ -21,7 +21,7 @@ The rooms, in the order in which data flows; a room imports only from rooms abov
     runs         one execution of a sweep: start, watch, stop, resume; self-check
     predictor    models of runtime, and the budgets that they lead
     optimizer    rewrites a network for a runtime
-    api          the class `Sweep`
+    api          the class `Sweep`, and the gate between two versions
     publish      notebooks become a site that can be checked
     commands     one table of arguments and one function a command
     notebook     magics, completion, panels
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from ngbkit import figures, optimizer, predictor, runs
-    from ngbkit.api import Sweep
+    from ngbkit.api import Sweep, gate
     from ngbkit.cluster.attach import attach
     from ngbkit.cluster.plain_client import client
     from ngbkit.dataset import reference
@@ -68,6 +68,7 @@ _EXPORTS = {
     "figures": ("ngbkit.figures", ""),
     "forecast": ("ngbkit.predictor.forecast", ""),
     "from_module": ("ngbkit.workloads.module", "from_module"),
+    "gate": ("ngbkit.api", "gate"),
     "get_options": ("ngbkit.options", "get_options"),
     "load": ("ngbkit.dataset.storage", "load"),
     "merge": ("ngbkit.dataset.merging", "merge"),
@@ -97,6 +98,7 @@ __all__ = [
     "figures",
     "forecast",
     "from_module",
+    "gate",
     "get_options",
     "load",
     "load_ipython_extension",

@@ -1,21 +1,27 @@
-"""The sweep that users call: the grid of trials, with estimate, start and run."""
+"""The sweep that users call, with estimate, start and run; and the gate between two versions of its networks."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
 from ngbkit import runs
 from ngbkit.errors import UsageError
+from ngbkit.sweep import validation
+from ngbkit.sweep.conversion import to_workloads
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.option import format_parameters
 
 if TYPE_CHECKING:
     import xarray as xr
 
+    from ngbkit.metrics.gate import Gate
     from ngbkit.predictor import Predictor
     from ngbkit.predictor.forecast import Estimate
+    from ngbkit.workloads.base import Workload
 
 
 @frozen
@@ -101,3 +107,63 @@ Examples
 >>> len(sweep.trials())
 4
 """
+
+
+def gate(
+    before: str | Workload | Iterable[str | Workload],
+    after: str | Workload | Iterable[str | Workload],
+    *,
+    margin: float | str | None = None,
+    before_python: str | None = None,
+    after_python: str | None = None,
+    **keywords: Any,
+) -> Gate:
+    """Measure two versions of networks in turns on one machine, and judge which trials became slower.
+
+    Parameters
+    ----------
+    before, after
+        The networks of either side, in pairs.
+    margin
+        The slowdown that is accepted: 0.02, or ``"2%"``, the default.
+    before_python, after_python
+        The interpreters of either side, on the device, each with ngbkit and other packages: for two versions of a
+        library. Default: that of the device.
+    **keywords
+        The compilers, batch sizes and other options of a `Sweep`.
+
+    Raises
+    ------
+    UsageError
+        The sides have not as many networks; or an option is invalid.
+
+    Examples
+    --------
+    >>> import ngbkit
+    >>> result = ngbkit.gate("before.onnx", "after.onnx", compilers=["onnxruntime"])  # doctest: +SKIP
+    >>> assert result.passes(), result  # doctest: +SKIP
+    """
+    from ngbkit.metrics.regressions import MARGIN
+    from ngbkit.metrics.sides import judge_sides
+
+    share = validation.margin(MARGIN if margin is None else margin)
+    pythons = {"before_python": before_python, "after_python": after_python}
+    return judge_sides(build_gate_sweep(before, after, **pythons, **keywords).run(), share)
+
+
+def build_gate_sweep(
+    before: str | Workload | Iterable[str | Workload],
+    after: str | Workload | Iterable[str | Workload],
+    *,
+    before_python: str | None = None,
+    after_python: str | None = None,
+    **keywords: Any,
+) -> Sweep:
+    """Build the sweep of a gate, whose sides take turns: the arguments are those of `gate`."""
+    from ngbkit.metrics.sides import name_sides
+
+    sides = [
+        [replace(workload, python=python or "") for workload in to_workloads(networks)]
+        for networks, python in ((before, before_python), (after, after_python))
+    ]
+    return Sweep(**{**keywords, "workloads": name_sides(*sides), "together": True})

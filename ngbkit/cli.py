@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from ngbkit import __version__
 from ngbkit.commands import arguments, capacity, deploy, estimate, listing, publish, selfcheck
 from ngbkit.commands import arguments, deploy, estimate, gate_report, listing, publish, selfcheck
+from ngbkit.commands import arguments, deploy, estimate, gate, gate_report, listing, publish, selfcheck
 from ngbkit.commands.arguments import Parser
 from ngbkit.commands.cache import CACHE, answer_cache
 from ngbkit.commands.choose import CHOOSE, answer_choose
@@ -230,6 +231,10 @@ def _capacity(args: argparse.Namespace) -> int:
     capacities = capacity.compute_capacities(args, _read(args.source), report)
     print(json.dumps(capacities.to_json(), indent=2) if args.json else capacities)
     return OK
+def _gate(args: argparse.Namespace) -> int:
+    """Measure two versions of a network in turns, and exit with 1 if the later one is slower."""
+    _require_client_side()
+    return gate.measure_gate(args)
 
 
 def _export(args: argparse.Namespace) -> int:
@@ -354,6 +359,7 @@ _COMMANDS: dict[str, tuple[Callable[[argparse.Namespace], int], tuple[Argument, 
     "choose": (_choose, (_SOURCE, *CHOOSE, _JSON)),
     "capacity": (_capacity, (_SOURCE, *capacity.OPTIONS, _JSON, _QUIET)),
     "compare": (_compare, (_FIRST, _SECOND, _METRIC, *gate_report.VERDICT, _ALL, _DRAWN, _JSON)),
+    "gate": (_gate, (*gate.GATE, *_OUTCOME)),
     "export": (_export, (_SOURCE, _FORMAT, _EXPORTED, _OVERWRITE)),
     "devices": (_devices, (*listing.DEVICES, _JSON)),
     "deploy": (_deploy, (*deploy.DEPLOY, _JSON)),

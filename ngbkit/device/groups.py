@@ -181,7 +181,7 @@ class Bench:
         modules = list_preparation_modules(source, exports=bool(message["batch_sizes"]))
         for attempt in range(1, _MOST_ATTEMPTS + 1):
             try:
-                with self._run_worker(trial, modules) as worker:
+                with self._run_worker(trial, modules, group.workload.python) as worker:
                     return worker.prepare(message)
             except TrialFailedError as error:
                 status = error.failure.status
@@ -190,7 +190,7 @@ class Bench:
                 if status not in ("crashed", "timeout", "out-of-memory") or not message["batch_sizes"]:
                     raise
                 self._unexportable[message["folder"]] = error.failure
-        with self._run_worker(trial, source.preload) as worker:
+        with self._run_worker(trial, source.preload, group.workload.python) as worker:
             return worker.prepare({**message, "batch_sizes": []})
 
     @contextmanager
@@ -274,9 +274,10 @@ class Bench:
 
     def _start_worker(self, trial: Trial, group: Group, task: Mapping[str, Any]) -> Worker:
         source: Source = registry.load(registry.WORKLOADS, group.workload.source)
-        return self._fork(trial, list_modules(self._load_compiler(trial.compiler), task["form"], source))
+        modules = list_modules(self._load_compiler(trial.compiler), task["form"], source)
+        return self._fork(trial, modules, group.workload.python)
 
-    def _fork(self, trial: Trial, modules: tuple[str, ...]) -> Worker:
+    def _fork(self, trial: Trial, modules: tuple[str, ...], python: str) -> Worker:
         search = Search(trial.id, self.journal)
 
         def report(progress: Message) -> None:
@@ -284,7 +285,7 @@ class Bench:
             self._report("tuning", text=f"tuning {trial}", trial_id=trial.id, **progress)
 
         try:
-            child = get_servers(self.threads, self.spec.accelerator, self.spec.state_dir).fork(modules)
+            child = get_servers(self.threads, self.spec.accelerator, self.spec.state_dir).fork(modules, python)
         except ServerEndedError as error:
             failure = build_failure(trial, "crashed", "build", error.reason)
             raise TrialFailedError(replace(failure, detail=error.log)) from error
@@ -374,8 +375,8 @@ class Bench:
         interleaving.run(workers)
 
     @contextmanager
-    def _run_worker(self, trial: Trial, modules: tuple[str, ...]) -> Iterator[Worker]:
-        worker = self._fork(trial, modules)
+    def _run_worker(self, trial: Trial, modules: tuple[str, ...], python: str) -> Iterator[Worker]:
+        worker = self._fork(trial, modules, python)
         try:
             yield worker
         finally:

@@ -44,7 +44,8 @@ def locate_cache(state_dir: Path, device: str) -> Path:
 def build_key(workload: Workload, factors: Mapping[str, Any], seed: int, run_id: str) -> str:
     """Build the name of a preparation's folder: a hash of everything that its result depends on.
 
-    A cell may read files and modules that its source does not show, so its preparation is valid for its own run only.
+    A cell may read files and modules that its source does not show, and another interpreter's packages are not known
+    here: such a preparation is valid for its own run only.
     """
     return hash_json(
         {
@@ -53,7 +54,7 @@ def build_key(workload: Workload, factors: Mapping[str, Any], seed: int, run_id:
             "seed": seed,
             "packages": {package: find_version(package) for package in _PACKAGES},
             "layout": _LAYOUT,
-            "run": run_id if workload.source == "cell" else "",
+            "run": run_id if workload.source == "cell" or workload.python else "",
         }
     )
 

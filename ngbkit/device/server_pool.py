@@ -47,10 +47,10 @@ def start_servers(spec: Spec) -> list[ForkServer]:
     for workload in spec.sweep.workloads:
         source: Source = registry.load(registry.WORKLOADS, workload.source)
         forms = [choose_form(compiler, workload.source) for compiler in compilers]
-        servers.append(pool.get(list_preparation_modules(source, exports="onnx" in forms)))
+        servers.append(pool.get(list_preparation_modules(source, exports="onnx" in forms), workload.python))
         for compiler, form in zip(compilers, forms, strict=True):
             if form is not None and not compiler.unavailable(spec.accelerator):
-                servers.append(pool.get(list_modules(compiler, form, source)))
+                servers.append(pool.get(list_modules(compiler, form, source), workload.python))
     return servers
 
 

@@ -22,6 +22,8 @@ from ngbkit.hardware.resources import count_out_of_memory_kills
 
 _LOG_TAIL = 4000
 _START_S = 120.0
+# Variables that add packages of this process's environment to those of another interpreter.
+_PACKAGES = frozenset({"PYTHONPATH", "PYTHONHOME"})
 
 
 class ServerEndedError(DeviceError):
@@ -125,6 +127,8 @@ class ForkServer:
     preload: tuple[str, ...]
     environment: Mapping[str, str]
     folder: Path
+    # The interpreter; empty for that of this process, whose packages another one must not import.
+    python: str = ""
     started_at: float = field(default_factory=time.monotonic)
     _process: subprocess.Popen[bytes] = field(init=False)
     _control: socket.socket = field(init=False)
@@ -133,16 +137,22 @@ class ForkServer:
 
     def __post_init__(self) -> None:
         self._control, remote = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with remote, open(self._log, "ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "ngbkit.device.forkserver", str(remote.fileno()), ",".join(self.preload)],
-                pass_fds=[remote.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=dict(self.environment),
-                start_new_session=True,
-            )
+        command = [self.python or sys.executable, "-m", "ngbkit.device.forkserver", str(remote.fileno())]
+        environment = self.environment.items()
+        try:
+            with remote, open(self._log, "ab") as log:
+                self._process = subprocess.Popen(
+                    [*command, ",".join(self.preload)],
+                    pass_fds=[remote.fileno()],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env={name: value for name, value in environment if not (self.python and name in _PACKAGES)},
+                    start_new_session=True,
+                )
+        except OSError as error:
+            self._control.close()
+            raise ServerEndedError(f"the interpreter {command[0]} does not start", str(error)) from error
 
     @property
     def _log(self) -> Path:
@@ -209,7 +219,7 @@ class ForkServer:
         return message
 
     def _build_ended_error(self, reason: str = "") -> ServerEndedError:
-        name = ", ".join(self.preload) or "plain Python"
+        name = " of ".join([", ".join(self.preload) or "plain Python", *filter(None, [self.python])])
         try:
             log = self._log.read_text(errors="replace")[-_LOG_TAIL:].strip()
         except OSError:
@@ -227,9 +237,10 @@ class Servers:
     folder: Path
     _servers: dict[tuple[str, ...], ForkServer] = field(default_factory=dict)
 
-    def get(self, preload: Iterable[str]) -> ForkServer:
-        """Get the server that has these modules imported, or start it without waiting for its imports."""
-        key = tuple(preload)
+    def get(self, preload: Iterable[str], python: str = "") -> ForkServer:
+        """Get the interpreter's server with these modules imported, or start it without waiting for its imports."""
+        modules = tuple(preload)
+        key = (python, *modules)
         server = self._servers.get(key)
         if server is not None and not server.alive:
             server.close()
@@ -237,20 +248,22 @@ class Servers:
         if server is None:
             folder = self.folder / f"server-{time.monotonic_ns()}"
             folder.mkdir()
-            server = self._servers[key] = ForkServer(preload=key, environment=self.environment, folder=folder)
+            server = self._servers[key] = ForkServer(
+                preload=modules, environment=self.environment, folder=folder, python=python
+            )
         return server
 
-    def fork(self, preload: Iterable[str]) -> Child:
+    def fork(self, preload: Iterable[str], python: str = "") -> Child:
         """Fork a child that has these modules imported; a server that was killed is replaced once.
 
         ServerEndedError if the second one ends as well.
         """
-        server = self.get(preload)
+        server = self.get(preload, python)
         try:
             return server.fork()
         except ServerEndedError:
             server.close()
-        return self.get(server.preload).fork()
+        return self.get(server.preload, python).fork()
 
     def close(self) -> None:
         for server in self._servers.values():

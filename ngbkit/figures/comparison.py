@@ -309,7 +309,7 @@ def _count_rounds(node: xr.Dataset) -> xr.DataArray:
 def _count_distinct(rounds: np.ndarray) -> np.ndarray:
     """Count the distinct numbers of each row that are not negative."""
     ordered = np.sort(np.nan_to_num(np.asarray(rounds, float), nan=-1), axis=-1)
-    return np.count_nonzero(np.diff(ordered, axis=-1, prepend=-1) > 0, axis=-1)
+    return np.asarray(np.count_nonzero(np.diff(ordered, axis=-1, prepend=-1) > 0, axis=-1))
 
 
 def _describe_failures(node: xr.Dataset) -> xr.DataArray:

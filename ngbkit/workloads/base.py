@@ -65,6 +65,8 @@ class Workload:
         The subset of `takes` that needs no value.
     artifacts
         Content hash to local path of every file that the device needs first. Only the hashes are sent.
+    python
+        The interpreter on the device whose packages build and run the network; empty for that of the device's engine.
     """
 
     name: str
@@ -74,11 +76,16 @@ class Workload:
     factors: Mapping[str, tuple[Number, ...]] = field(default_factory=dict)
     optional: tuple[str, ...] = ()
     artifacts: Mapping[str, Path] = field(default_factory=dict, compare=False)
+    python: str = ""
 
     @property
     def id(self) -> str:
         """The content hash of the network, independent of its name and of the swept factors."""
-        return hash_json({"source": self.source, "spec": self.spec})
+        return hash_json({"source": self.source, "spec": self.spec, **self._describe_python()})
+
+    def _describe_python(self) -> dict[str, str]:
+        """The interpreter, if there is one: descriptions without it are as before there was a choice."""
+        return {"python": self.python} if self.python else {}
 
     def with_factors(self, factors: Mapping[str, Iterable[Number]]) -> Workload:
         """Return this workload with the values of those `factors` that it takes; its own values take precedence."""
@@ -112,6 +119,7 @@ class Workload:
             "factors": {name: list(values) for name, values in self.factors.items()},
             "optional": list(self.optional),
             "artifacts": sorted(self.artifacts),
+            **self._describe_python(),
         }
 
     @classmethod
@@ -125,6 +133,7 @@ class Workload:
             factors={name: tuple(values) for name, values in data["factors"].items()},
             optional=tuple(data["optional"]),
             artifacts={digest: locate(digest) for digest in data["artifacts"]},
+            python=data.get("python", ""),
         )
 
 

@@ -1,0 +1,136 @@
+"""The gate: two versions of networks, or of the Python environment that runs them, measured in turns and judged."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+from ngbkit import __version__
+from ngbkit.api import Sweep, build_gate_sweep
+from ngbkit.commands import arguments
+from ngbkit.commands.gate_report import FAIL_ON, MARGIN, MARKDOWN, check_formats, report_gate
+from ngbkit.commands.reporting import check_target, finish, point_to_failures, pointing_to, print_progress
+from ngbkit.errors import UsageError
+from ngbkit.hardware import environment
+from ngbkit.sweep.argument import Argument, argument
+from ngbkit.sweep.option import parse_options
+from ngbkit.sweep.parsing import restore_quotes
+from ngbkit.sweep.trials import split_labels
+from ngbkit.user_text import parse_path
+
+if TYPE_CHECKING:
+    from ngbkit.dataset.storage import Data
+
+_DESCRIBE = "import json; from ngbkit.hardware import environment; print(json.dumps(environment.describe()))"
+_DESCRIBE_S = 120.0
+
+_BEFORE = argument(
+    "before",
+    metavar="BEFORE",
+    completes="workload",
+    help="a network as it was, such as before.onnx; several with commas",
+)
+_AFTER = argument(
+    "after", metavar="AFTER", completes="workload", help="the same as it is now: after.onnx; as many, in the same order"
+)
+_BEFORE_PYTHON = argument(
+    "--before-python",
+    metavar="PATH",
+    completes="path",
+    help="run BEFORE with the packages of this interpreter, which has ngbkit too (default: this one)",
+)
+_AFTER_PYTHON = argument(
+    "--after-python", metavar="PATH", completes="path", help="run AFTER with those of this one (default: this one)"
+)
+# The sides of a gate take turns.
+_FIXED = {"together": True, "sequential": False}
+_OPTIONS = tuple(declared for declared in arguments.SWEEP if declared.dest not in _FIXED)
+GATE: tuple[Argument, ...] = (_BEFORE, _AFTER, FAIL_ON, MARGIN, _BEFORE_PYTHON, _AFTER_PYTHON, MARKDOWN, *_OPTIONS)
+"""The sides, what fails the gate, and the options of a sweep."""
+
+
+def measure_gate(args: argparse.Namespace) -> int:
+    """Measure both sides in turns, write their dataset, print the verdicts, and return the exit code."""
+    from ngbkit.metrics.sides import judge_sides
+
+    args.fail_on = "slower" if args.fail_on is None else args.fail_on
+    check_formats(args)
+    check_target(args)
+    notes = compare_interpreters(args.before_python, args.after_python)
+    sweep = _build_sweep(args)
+    run = sweep.start(engines=arguments.to_engines(args.cluster, sweep.devices))
+    try:
+        data = finish(run, args.quiet)
+    finally:
+        if args.out is not None:
+            with pointing_to(run):
+                _save(run.dataset(), args)
+    for warning in [] if args.quiet else point_to_failures(run):
+        print_progress(f"ngbkit: {warning}")
+    return report_gate(judge_sides(data, *filter(None, [args.margin])), args, notes)
+
+
+def compare_interpreters(before: str | None, after: str | None) -> list[str]:
+    """List, in a sentence each, how the packages of two interpreters of this machine differ; none for this one alone.
+
+    UsageError: one does not start, or has not this version of ngbkit.
+    """
+    if before is None and after is None:
+        return []
+    return environment.find_differences(
+        *(_describe_interpreter(python or sys.executable) for python in (before, after))
+    )
+
+
+def _describe_interpreter(python: str) -> dict[str, Any]:
+    variables = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+    is_own = python == sys.executable
+    try:
+        done = subprocess.run(
+            [python, "-c", _DESCRIBE],
+            env=None if is_own else variables,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=_DESCRIBE_S,
+        )
+        described: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    except (OSError, subprocess.SubprocessError, ValueError, IndexError) as error:
+        log = str(getattr(error, "stderr", None) or error).strip().splitlines()
+        raise UsageError(
+            f"invalid interpreter: {python} does not describe its packages ({log[-1] if log else 'no output'}). Name "
+            "the python of an environment with ngbkit installed, such as .venv/bin/python."
+        ) from None
+    version = described.get("packages", {}).get("ngbkit", __version__)
+    if version != __version__:
+        raise UsageError(
+            f"invalid interpreter: {python} has ngbkit {version}; expected {__version__}, the one that measures. "
+            "Install the same in both environments."
+        )
+    return described
+
+
+def _build_sweep(args: argparse.Namespace) -> Sweep:
+    from ngbkit.cluster import devices
+
+    vars(args).update(_FIXED, workloads=[])
+    keywords = parse_options(Sweep, args)
+    before, after = ([restore_quotes(label) for label in split_labels(side)] for side in (args.before, args.after))
+    pythons = {
+        f"{side}_python": path and str(parse_path(path).absolute())
+        for side, path in (("before", args.before_python), ("after", args.after_python))
+    }
+    sweep = build_gate_sweep(before, after, **pythons, **keywords)
+    if args.cluster in (None, ""):
+        devices.check(sweep.devices)
+    return sweep
+
+
+def _save(data: Data, args: argparse.Namespace) -> None:
+    from ngbkit.dataset import storage
+
+    storage.save(data, args.out, overwrite=args.overwrite)

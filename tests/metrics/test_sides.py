@@ -1,0 +1,171 @@
+"""Two sides of a gate that took turns: verdicts of known truth, and what weakens them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ngbkit.api import build_gate_sweep
+from ngbkit.dataset.assembly import assemble
+from ngbkit.dataset.storage import Data
+from ngbkit.errors import UsageError
+from ngbkit.metrics import sides
+from ngbkit.metrics.sides import judge_sides, name_sides
+from ngbkit.sweep.records import Contract, Failure, Measurement, Record
+from ngbkit.sweep.trials import Trial
+from ngbkit.workloads.base import Workload
+
+ROUNDS = 20
+QUIET = {"cpu": {"selfcheck": {"process_sd": 0.0}}}
+"""A device on which two processes of one program never differ."""
+
+
+def network(name: str, **factors: tuple[float, ...]) -> Workload:
+    return Workload(name=name, source="timm", spec={"name": name}, takes=tuple(factors), factors=factors)
+
+
+def record(trial: Trial, latency: np.ndarray, bundle: int | None, **fields: object) -> Measurement:
+    return Measurement(
+        trial_id=trial.id,
+        latency_s=tuple(latency.tolist()),
+        rounds=tuple(range(len(latency))),
+        compile_time_s=1.0,
+        first_call_time_s=1.0,
+        contract=Contract(runtime="none"),
+        rmse=1e-7,
+        baseline_rmse=1e-7,
+        max_abs_error=1e-7,
+        bundle=bundle,
+        **fields,
+    )
+
+
+def measure(
+    slowdown: float,
+    *networks: Workload,
+    compilers: tuple[str, ...] = ("onnxruntime",),
+    seed: int = 0,
+    noise: float = 0.01,
+    drift: float = 0.3,
+    bundles: tuple[int | None, int | None] = (7, 7),
+    failures: Mapping[str, Failure | None] | None = None,
+    environments: Mapping[str, object] = QUIET,
+    **fields: object,
+) -> Data:
+    """A gate of one sample a round; the later side takes longer by a factor, and rounds drift by 30 %."""
+    before = list(networks) or [network("net")]
+    sweep = build_gate_sweep(before, before, compilers=compilers, repeats=ROUNDS)
+    generator = np.random.default_rng(seed)
+    common = np.exp(generator.normal(0, drift, ROUNDS))
+    records: list[Record] = []
+    for trial in sweep.trials():
+        is_after = trial.workload.endswith(sides.AFTER)
+        latency = common * np.exp(generator.normal(0, noise, ROUNDS)) * (slowdown if is_after else 1.0)
+        if is_after and trial.compiler in (failures or {}):
+            failure = (failures or {})[trial.compiler]
+            records += [] if failure is None else [replace(failure, trial_id=trial.id)]
+            continue
+        records.append(record(trial, latency, bundles[is_after], **fields))
+    return assemble(sweep, records, environments=environments, run_id="1")
+
+
+def verdicts(data: Data, margin: float | str = 0.02) -> list[str]:
+    verdict: list[str] = judge_sides(data, margin).trials["verdict"].tolist()
+    return verdict
+
+
+def test_a_planted_slowdown_is_found_round_by_round() -> None:
+    """5 % beside rounds that drift by 30 %; its row has the label of the network without its side."""
+    gate = judge_sides(measure(1.05))
+    (row,) = gate.trials.to_dict("records")
+
+    assert ("net", "cpu", "onnxruntime", 1) == tuple(
+        row[key] for key in ("workload", "device", "compiler", "batch_size")
+    )
+    assert "slower" == row["verdict"]
+    assert row["slowdown"] == pytest.approx(1.05, abs=0.01)
+    assert row["low"] < row["slowdown"] < row["high"]
+    assert row["after"] / row["before"] == pytest.approx(1.05, abs=0.02)
+    assert "latency, measured in turns" == gate.compared
+    assert () == gate.warnings
+
+
+def test_alarms_and_misses_of_many_gates_are_rare() -> None:
+    """Of 20 gates of two compilers, without a margin where nothing changed, and with one where 5 % were planted."""
+    compilers = ("onnxruntime", "openvino")
+    unchanged = [verdicts(measure(1.0, compilers=compilers, seed=seed), 0.0) for seed in range(20)]
+    planted = [verdicts(measure(1.05, compilers=compilers, seed=seed)) for seed in range(20)]
+
+    assert sum("slower" in gate for gate in unchanged) <= 3  # more than 3 of 20 are as rare as 2 %, at 5 % each
+    assert sum("slower" in gate for gate in planted) >= 19
+
+
+def test_two_processes_of_one_program_may_differ() -> None:
+    """Without a self-check by half a percent, so that 0.7 % is not settled although the rounds agree on it."""
+    exact = measure(1.007, noise=1e-4)
+    unchecked = measure(1.007, noise=1e-4, environments={})
+
+    assert ["slower"] == verdicts(exact, 0.0)
+    assert ["not settled"] == verdicts(unchecked, 0.0)
+
+
+def test_a_virtual_machine_does_not_widen_a_gate() -> None:
+    """Its host bends the ratio of two different programs: these are versions of one."""
+    hosted = {"cpu": {"conditions": {"virtual_machine": True}}}
+
+    assert ["slower"] == verdicts(measure(1.05, environments=hosted))
+
+
+def test_sides_that_took_no_turns_are_wider_and_say_so() -> None:
+    """As where memory did not hold both: no round is the same."""
+    gate = judge_sides(measure(1.04, drift=0.0, bundles=(7, 8)))
+
+    assert ["not settled"] == gate.trials["verdict"].tolist()
+    assert "some trials did not take turns" in gate.warnings[0]
+    assert "latency" == gate.compared
+    assert ["slower"] == verdicts(measure(1.5, drift=0.0, bundles=(7, 8)))
+
+
+def test_a_rule_that_stopped_widens() -> None:
+    """As every interval after repeated looks."""
+    fixed, stopped = (judge_sides(measure(1.05, looks=looks)).trials for looks in (0, 3))
+
+    widths = [np.log(trials["high"] / trials["low"])[0] for trials in (fixed, stopped)]
+    assert widths[1] == pytest.approx(1.12 * widths[0])
+
+
+def test_what_no_longer_runs_is_failed_and_what_is_pending_is_not_settled() -> None:
+    """The reason is that of the later side; trials that failed before are not judged."""
+    failure = Failure(trial_id="", status="not-equivalent", stage="check", error="the outputs differ")
+    gate = judge_sides(
+        measure(1.0, compilers=("onnxruntime", "openvino", "tvm"), failures={"openvino": failure, "tvm": None})
+    )
+    rows = {row["compiler"]: (row["verdict"], row["reason"]) for row in gate.trials.to_dict("records")}
+
+    assert ("failed", "not-equivalent: the outputs differ") == rows["openvino"]
+    assert ("not settled", "") == rows["tvm"]
+    assert not gate.passes()
+
+
+def test_networks_and_values_of_factors_are_judged_apart() -> None:
+    """Each pair at each value; the family is all of them."""
+    data = measure(1.05, network("a", seq=(32, 128)), network("b"))
+    trials = judge_sides(data).trials
+
+    assert [("a", 32), ("a", 128)] == [(row["workload"], row["seq"]) for row in trials.to_dict("records")][:2]
+    assert {"slower"} == set(trials["verdict"])
+    assert 3 == len(trials)
+
+
+def test_a_run_without_sides_is_an_error() -> None:
+    """The error says what a gate needs."""
+    data = measure(1.0)
+    renamed = data.assign_coords(workload=["a", "b"])
+
+    with pytest.raises(UsageError, match=r"a gate needs networks whose names end in ' \(before\)' and ' \(after\)'"):
+        judge_sides(renamed)
+    with pytest.raises(UsageError, match="invalid sides: got 1 networks before and 2 after"):
+        name_sides([network("a")], [network("a"), network("b")])
