@@ -146,9 +146,8 @@ class Comparison:
             apart = math.sqrt(2) * APART_SD * NormalDist().inv_cdf((1 + LEVEL) / 2)
             half = np.hypot(np.log(values["high"] / values["low"]) / 2, apart)
             values |= {"low": values["slowdown"] * np.exp(-half), "high": values["slowdown"] * np.exp(half)}
-        verdicts = judge(
-            **values, level=LEVEL, rounds=trials["rounds"], settled=trials["settled"].astype(bool), margin=share
-        )
+        values |= {"rounds": trials["rounds"], "settled": trials["settled"].astype(bool)}
+        verdicts = judge(**values, level=LEVEL, margin=share)
         judged = trials[self.keys].assign(
             before=trials["first"], after=trials["second"], **values, verdict=verdicts, reason=""
         )

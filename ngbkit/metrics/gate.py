@@ -104,7 +104,7 @@ def build_gate(
     """Build the gate of judged trials, of those that failed, and of those without any outcome after."""
     import pandas as pd
 
-    nothing = dict.fromkeys(("before", "after", "slowdown", "low", "high"), math.nan)
+    nothing = dict.fromkeys(("before", "after", "slowdown", "low", "high"), math.nan) | {"rounds": 0, "settled": False}
     lost: list[tuple[pd.DataFrame, Verdict]] = [(failed, "failed"), (absent, "not settled")]
     frames = [judged, *(frame.assign(**nothing, verdict=verdict) for frame, verdict in lost if len(frame))]
     trials = pd.concat(frames, ignore_index=True).fillna({"reason": ""})
@@ -115,7 +115,7 @@ def build_gate(
     return Gate(trials=trials, margin=margin, compared=compared, warnings=tuple(warnings))
 
 
-_NUMBERS = frozenset({"before", "after", "slowdown", "low", "high", "verdict", "reason"})
+_NUMBERS = frozenset({"before", "after", "slowdown", "low", "high", "rounds", "settled", "verdict", "reason"})
 
 
 def parse_fail_on(text: str) -> tuple[FailOn, ...]:

@@ -91,7 +91,7 @@ def judge_sides(data: Data, margin: float | str = MARGIN) -> Gate:
         )
     judged = pd.DataFrame(rows)
     if rows:
-        columns = {name: judged.pop(name) for name in ("rounds", "settled")}
+        columns = {name: judged[name] for name in ("rounds", "settled")}
         bounds = (judged[name] for name in ("slowdown", "low", "high"))
         judged["verdict"] = judge(*bounds, level=LEVEL, margin=share, **columns)
         judged["reason"] = ""
