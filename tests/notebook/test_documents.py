@@ -53,7 +53,8 @@ def few() -> ngbkit.predictor.Examples:
 @pytest.fixture
 def folder(tmp_path: Path, mlp_file: Path, few: ngbkit.predictor.Examples, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the files that documents name; sweeps in it are replayed."""
-    shutil.copy(mlp_file, tmp_path / "model.onnx")
+    for name in ("model", "before", "after"):
+        shutil.copy(mlp_file, tmp_path / f"{name}.onnx")
     (tmp_path / "data").symlink_to(ROOT / "notebooks" / "data")
     examples.save(few, tmp_path / "labels.nc")
     (tmp_path / "notebooks").mkdir()
