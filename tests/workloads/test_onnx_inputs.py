@@ -13,7 +13,9 @@ import torch
 from onnx import TensorProto, helper
 from torch import nn
 
+from ngbkit import cli
 from ngbkit.api import Sweep
+from ngbkit.dataset import storage
 from ngbkit.device import preparation
 from ngbkit.errors import UsageError, WorkloadError
 from ngbkit.workloads import counts, export
@@ -145,6 +147,21 @@ def test_work_and_reference_are_of_each_value(tmp_path: Path) -> None:
     assert 16 * 16 * 8 == prepared["facts"]["macs"]
     assert (2, 16, 16) == preparation.read_arrays(prepared["reference"])["output_0000"].shape
     assert {"1", "2"} == set(prepared["onnx"])
+
+
+@pytest.mark.usefixtures("state_dir")
+def test_a_sweep_varies_the_dimension(tmp_path: Path) -> None:
+    """In a shell: each value is measured; one that the file cannot take fails with ONNX Runtime's reason."""
+    path = write_sum(tmp_path / "net.onnx", {"x": ["batch", "seq", 8], "bias": ["batch", 6, 8]})
+    out = tmp_path / "out.nc"
+    words = ["run", str(path), "-c", "onnxruntime", "--factor", "seq=1,6,7", "-r", "3", "--quiet", "-o", str(out)]
+    code = cli.main(words)
+    data = storage.load(out).squeeze()
+
+    assert cli.OK == code
+    assert {1: "ok", 6: "ok", 7: "failed"} == dict(zip(data["seq"].values.tolist(), data["status"].values, strict=True))
+    assert "ONNXRuntimeError" in str(data["error"].sel(seq=7).item())
+    assert [6 * 6 * 8] * 2 == data["macs"].sel(seq=[1, 6]).values.tolist()
 
 
 class Mixer(nn.Module):
