@@ -80,9 +80,9 @@ def test_the_fields_are_those_of_a_composite_action() -> None:
 def test_inputs_reach_scripts_as_variables_alone() -> None:
     """An expression in a script would run what a pull request writes into an input; all inputs are used."""
     text = (ROOT / "action.yml").read_text()
-    named = set(re.findall(r"inputs\.([\w-]+)", text))
+    references = set(re.findall(r"inputs\.([\w-]+)", text))
 
-    assert set(ACTION["inputs"]) == named
+    assert set(ACTION["inputs"]) == references
     assert not any("${{" in step.get("run", "") for step in ACTION["runs"]["steps"])
     assert not re.search(r"https?://", text)
 

@@ -143,8 +143,8 @@ class Comparison:
         slowdown = {"slowdown": "change", "low": "change_high", "high": "change_low"}
         values = {name: 1 / trials[column] for name, column in slowdown.items()}
         if self.metric == "throughput":
-            apart = math.sqrt(2) * APART_SD * NormalDist().inv_cdf((1 + LEVEL) / 2)
-            half = np.hypot(np.log(values["high"] / values["low"]) / 2, apart)
+            drift = math.sqrt(2) * APART_SD * NormalDist().inv_cdf((1 + LEVEL) / 2)
+            half = np.hypot(np.log(values["high"] / values["low"]) / 2, drift)
             values |= {"low": values["slowdown"] * np.exp(-half), "high": values["slowdown"] * np.exp(half)}
         values |= {"rounds": trials["rounds"], "settled": trials["settled"].astype(bool)}
         verdicts = judge(**values, level=LEVEL, margin=share)

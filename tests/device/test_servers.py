@@ -235,3 +235,18 @@ def test_folders_of_processes_that_ended_are_removed(tmp_path: Path) -> None:
     assert 1 == len(leftovers)
     assert [folder] == list(tmp_path.iterdir())
     assert 0o700 == folder.stat().st_mode & 0o777
+
+
+def test_each_interpreter_has_servers_of_its_own(servers: Servers, tmp_path: Path) -> None:
+    """Without the module path of this process; the error for one that does not start names it."""
+    program = tmp_path / "python"
+    program.write_text('#!/bin/sh\necho "path is ${PYTHONPATH-none}" >&2\nexit 3\n')
+    program.chmod(0o755)
+    servers.environment = {**servers.environment, "PYTHONPATH": "/of/this/process"}
+    other = servers.get(["json"], str(program))
+
+    assert other is not servers.get(["json"])
+    with pytest.raises(ServerEndedError, match="the fork server of json of .*/python ended.*: path is none"):
+        other.fork()
+    with pytest.raises(ServerEndedError, match="the interpreter /nowhere/python does not start: .*No such file"):
+        servers.get(["json"], "/nowhere/python")
