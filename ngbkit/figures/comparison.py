@@ -18,7 +18,8 @@ from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError, UnknownNameError, UsageError
 from ngbkit.hardware import environment
 from ngbkit.metrics import labelled
-from ngbkit.metrics.gate import APART_SD, Gate, build_gate
+from ngbkit.metrics.candidates import APART_SD, HOSTED_APART_SD
+from ngbkit.metrics.gate import Gate, build_gate
 from ngbkit.metrics.regressions import MARGIN, judge
 from ngbkit.sweep import validation
 from ngbkit.sweep.json_values import to_json_value
@@ -75,6 +76,8 @@ class Comparison:
         One row per trial that the first run measured and that failed in the second: its labels, and ``reason``.
     absent
         The labels of the other trials that only the first run measured.
+    drift_sd
+        The standard deviation, between two times, of the logarithm of a throughput over itself.
     """
 
     metric: str
@@ -86,6 +89,7 @@ class Comparison:
     keys: list[str]
     failed: pd.DataFrame
     absent: pd.DataFrame
+    drift_sd: float
 
     @property
     def judged(self) -> pd.DataFrame:
@@ -143,7 +147,7 @@ class Comparison:
         slowdown = {"slowdown": "change", "low": "change_high", "high": "change_low"}
         values = {name: 1 / trials[column] for name, column in slowdown.items()}
         if self.metric == "throughput":
-            drift = math.sqrt(2) * APART_SD * NormalDist().inv_cdf((1 + LEVEL) / 2)
+            drift = self.drift_sd * NormalDist().inv_cdf((1 + LEVEL) / 2)
             half = np.hypot(np.log(values["high"] / values["low"]) / 2, drift)
             values |= {"low": values["slowdown"] * np.exp(-half), "high": values["slowdown"] * np.exp(half)}
         values |= {"rounds": trials["rounds"], "settled": trials["settled"].astype(bool)}
@@ -172,7 +176,7 @@ class Comparison:
             ]
         if self.metric == "throughput":
             return [
-                f"two runs at different times differ by about {100 * math.sqrt(2) * APART_SD:.0f} % (standard "
+                f"two runs at different times differ by about {100 * self.drift_sd:.0f} % (standard "
                 "deviation), which no number of rounds reduces. Measure both in turns: `ngbkit gate`."
             ]
         return []
@@ -270,6 +274,7 @@ def compare(first: Data, second: Data, metric: str = "speedup") -> Comparison:
         keys=keys,
         failed=lost[has_failed],
         absent=lost[~has_failed][keys],
+        drift_sd=math.hypot(_find_drift_sd(first), _find_drift_sd(second)),
     )
 
 
@@ -297,6 +302,13 @@ def _compute_values(data: Data, metric: str, failed: bool = False) -> pd.DataFra
         raise problem or UsageError("this dataset has no trial. Use the dataset of a run.")
     values: pd.DataFrame = pd.concat(frames, ignore_index=True)
     return values
+
+
+def _find_drift_sd(data: Data) -> float:
+    """The standard deviation that drift adds to the logarithm of a throughput of a run."""
+    devices = json.loads(data.attrs.get("environments") or "{}").values()
+    is_hosted = any((device.get("conditions") or {}).get("virtual_machine") for device in devices)
+    return HOSTED_APART_SD if is_hosted else APART_SD
 
 
 def _count_rounds(node: xr.Dataset) -> xr.DataArray:

@@ -20,9 +20,6 @@ FailOn = Literal["slower", "unsettled"]
 FAIL_ON: tuple[FailOn, ...] = get_args(FailOn)
 """What fails a gate: trials that are slower, or that no longer run; and trials that are not settled."""
 
-APART_SD = 0.02
-"""The standard deviation of the logarithm of a throughput from minute to minute, where both sides took no turns."""
-
 _CAUSES: Mapping[FailOn, tuple[Verdict, ...]] = {"slower": ("slower", "failed"), "unsettled": ("not settled",)}
 
 

@@ -246,7 +246,7 @@ def test_each_interpreter_has_servers_of_its_own(servers: Servers, tmp_path: Pat
     other = servers.get(["json"], str(program))
 
     assert other is not servers.get(["json"])
-    with pytest.raises(ServerEndedError, match="the fork server of json of .*/python ended.*: path is none"):
+    with pytest.raises(ServerEndedError, match=r"the fork server of json of .*/python ended.*: path is none"):
         other.fork()
-    with pytest.raises(ServerEndedError, match="the interpreter /nowhere/python does not start: .*No such file"):
+    with pytest.raises(ServerEndedError, match=r"the interpreter /nowhere/python does not start: .*No such file"):
         servers.get(["json"], "/nowhere/python")

@@ -112,6 +112,9 @@ def test_a_throughput_allows_for_different_times() -> None:
 
     assert (widths > np.log(comparison.trials["change_high"] / comparison.trials["change_low"]).to_numpy()).all()
     assert (widths > 2 * 1.96 * 0.02 * np.sqrt(2)).all()
+    hosted = json.dumps({"cpu": {"conditions": {"virtual_machine": True}}})
+    pair = [run.assign_attrs(environments=hosted) for run in (slower(1), slower(1.01))]
+    assert np.sqrt(2) * 0.1 == pytest.approx(compare(*pair, "throughput").drift_sd)
 
 
 def test_one_device_of_several_is_judged_alone() -> None:
