@@ -41,6 +41,7 @@ from ngbkit.commands.reporting import (
     print_data,
     print_error,
     print_progress,
+    read_data,
     report_run,
     show_warnings,
 )
@@ -48,11 +49,9 @@ from ngbkit.commands.streams import describe, hold_output, open_streams
 from ngbkit.errors import MissingDependencyError, NgbkitError, UsageError
 from ngbkit.notebook.kernels import KERNELS, answer_kernels
 from ngbkit.sweep.argument import Argument, argument
-from ngbkit.user_text import parse_path
 
 if TYPE_CHECKING:
     from ngbkit.api import Sweep
-    from ngbkit.dataset.storage import Data
 
 __all__ = ["BROKEN_PIPE", "FAILED", "INTERRUPTED", "INVALID", "OK", "main"]
 
@@ -190,7 +189,7 @@ def _cache(args: argparse.Namespace) -> int:
 def _show(args: argparse.Namespace) -> int:
     """Print the results of a file or of a run."""
     _require_client_side()
-    data = _read(args.source)
+    data = read_data(args.source)
     print_data(data, args.json, [args.figure] if args.figure else choose_figures(data))
     return OK
 
@@ -201,7 +200,7 @@ def _compare(args: argparse.Namespace) -> int:
     from ngbkit.figures.comparison import compare
 
     gate_report.check_formats(args)
-    comparison = compare(_read(args.first), _read(args.second), args.metric)
+    comparison = compare(read_data(args.first), read_data(args.second), args.metric)
     if args.figure:
         from ngbkit import figures
 
@@ -243,7 +242,7 @@ def _export(args: argparse.Namespace) -> int:
     from ngbkit.metrics import frames, profiles
 
     check_target(args)
-    data = _read(args.source)
+    data = read_data(args.source)
     build = frames.BUILDERS.get(args.format)
     if args.out is None:
         print(build(data).to_csv(index=False).rstrip() if build else json.dumps(profiles.to_json(data), indent=1))
@@ -252,15 +251,6 @@ def _export(args: argparse.Namespace) -> int:
     else:
         profiles.write(data, args.out, overwrite=args.overwrite)
     return OK
-
-
-def _read(source: str) -> Data:
-    """The dataset of a file, or of a run."""
-    from ngbkit import runs
-    from ngbkit.dataset import schema, storage
-
-    is_file = source.endswith(".nc") or parse_path(source).is_file()
-    return schema.require_run(storage.load(source), source) if is_file else runs.load_dataset(runs.find(source))
 
 
 def _kernels(args: argparse.Namespace) -> int:

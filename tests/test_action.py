@@ -117,7 +117,12 @@ def test_the_gate_is_called_with_the_inputs(tmp_path: Path) -> None:
     parsed = cli._parser().parse_args(words)
 
     assert ["gate", "a b.onnx", '$(touch "hacked")'] == words[:3]
-    assert ("a b.onnx", "slower", "2%", True) == (parsed.before, parsed.fail_on, parsed.margin, parsed.markdown)
+    assert (["a b.onnx", '$(touch "hacked")'], "slower", "2%", True) == (
+        parsed.networks,
+        parsed.fail_on,
+        parsed.margin,
+        parsed.markdown,
+    )
     assert (['onnxruntime{"optimization":"all"}'], ["1"], 120) == (
         parsed.compilers,
         parsed.batch_sizes,
@@ -126,7 +131,7 @@ def test_the_gate_is_called_with_the_inputs(tmp_path: Path) -> None:
     assert (["seq=32,128"], 1, "/head/bin/python") == (parsed.factor, parsed.threads, parsed.after_python)
     assert parsed.before_python is None
     assert parsed.overwrite
-    assert {argument.dest for argument in gate.GATE} >= {"before", "after", "margin"}
+    assert {argument.dest for argument in gate.GATE} >= {"networks", "margin"}
 
 
 def test_the_installation_is_of_this_checkout(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from ngbkit import __version__
 from ngbkit.api import Sweep, build_gate_sweep
 from ngbkit.commands import arguments
 from ngbkit.commands.gate_report import FAIL_ON, MARGIN, MARKDOWN, check_formats, report_gate
-from ngbkit.commands.reporting import check_target, finish, point_to_failures, pointing_to, print_progress
+from ngbkit.commands.reporting import check_target, finish, point_to_failures, pointing_to, print_progress, read_data
 from ngbkit.errors import UsageError
 from ngbkit.hardware import environment
 from ngbkit.sweep.argument import Argument, argument
@@ -27,15 +27,21 @@ if TYPE_CHECKING:
 
 _DESCRIBE = "import json; from ngbkit.hardware import environment; print(json.dumps(environment.describe()))"
 _DESCRIBE_S = 120.0
+# What reports on a gate that was stopped, and resumed.
+_JUDGED = "ngbkit gate --judge {run}"
 
-_BEFORE = argument(
-    "before",
-    metavar="BEFORE",
+_NETWORKS = argument(
+    "networks",
+    metavar="BEFORE AFTER",
+    nargs="*",
     completes="workload",
-    help="a network as it was, such as before.onnx; several with commas",
+    help="a network as it was and as it is now: before.onnx after.onnx; several with commas, in the same order",
 )
-_AFTER = argument(
-    "after", metavar="AFTER", completes="workload", help="the same as it is now: after.onnx; as many, in the same order"
+_JUDGE = argument(
+    "--judge",
+    metavar="FILE_OR_RUN",
+    completes="result",
+    help="measure nothing, and judge the dataset or the run of an earlier gate, such as one that was resumed",
 )
 _BEFORE_PYTHON = argument(
     "--before-python",
@@ -49,7 +55,16 @@ _AFTER_PYTHON = argument(
 # The sides of a gate take turns.
 _FIXED = {"together": True, "sequential": False}
 _OPTIONS = tuple(declared for declared in arguments.SWEEP if declared.dest not in _FIXED)
-GATE: tuple[Argument, ...] = (_BEFORE, _AFTER, FAIL_ON, MARGIN, _BEFORE_PYTHON, _AFTER_PYTHON, MARKDOWN, *_OPTIONS)
+GATE: tuple[Argument, ...] = (
+    _NETWORKS,
+    FAIL_ON,
+    MARGIN,
+    _JUDGE,
+    _BEFORE_PYTHON,
+    _AFTER_PYTHON,
+    MARKDOWN,
+    *_OPTIONS,
+)
 """The sides, what fails the gate, and the options of a sweep."""
 
 
@@ -59,19 +74,22 @@ def measure_gate(args: argparse.Namespace) -> int:
 
     args.fail_on = "slower" if args.fail_on is None else args.fail_on
     check_formats(args)
+    margin = [] if args.margin is None else [args.margin]
+    if args.judge is not None:
+        return report_gate(judge_sides(read_data(args.judge), *margin), args)
     check_target(args)
     notes = compare_interpreters(args.before_python, args.after_python)
     sweep = _build_sweep(args)
     run = sweep.start(engines=arguments.to_engines(args.cluster, sweep.devices))
     try:
-        data = finish(run, args.quiet)
+        data = finish(run, args.quiet, _JUDGED)
     finally:
         if args.out is not None:
             with pointing_to(run):
                 _save(run.dataset(), args)
     for warning in [] if args.quiet else point_to_failures(run):
         print_progress(f"ngbkit: {warning}")
-    return report_gate(judge_sides(data, *filter(None, [args.margin])), args, notes)
+    return report_gate(judge_sides(data, *margin), args, notes)
 
 
 def compare_interpreters(before: str | None, after: str | None) -> list[str]:
@@ -119,7 +137,12 @@ def _build_sweep(args: argparse.Namespace) -> Sweep:
 
     vars(args).update(_FIXED, workloads=[])
     keywords = parse_options(Sweep, args)
-    before, after = ([restore_quotes(label) for label in split_labels(side)] for side in (args.before, args.after))
+    if len(args.networks) != 2:
+        raise UsageError(
+            f"invalid gate: got {args.networks}; expected two sides, such as `ngbkit gate before.onnx after.onnx`, or "
+            "--judge with an earlier gate."
+        )
+    before, after = ([restore_quotes(label) for label in split_labels(side)] for side in args.networks)
     pythons = {
         f"{side}_python": path and str(parse_path(path).absolute())
         for side, path in (("before", args.before_python), ("after", args.after_python))

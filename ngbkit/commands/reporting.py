@@ -104,6 +104,15 @@ def point_to_failures(run: Run) -> list[str]:
     return [f"{count} of its trials gave no result: `ngbkit runs --failures {run.id}` says why"] if count else []
 
 
+def read_data(source: str) -> Data:
+    """The dataset of a file, or of a run."""
+    from ngbkit import runs
+    from ngbkit.dataset import schema, storage
+
+    is_file = source.endswith(".nc") or parse_path(source).is_file()
+    return schema.require_run(storage.load(source), source) if is_file else runs.load_dataset(runs.find(source))
+
+
 def check_target(args: argparse.Namespace) -> None:
     """Refuse, before anything is measured, a file that could not be written after it."""
     if args.out is None:

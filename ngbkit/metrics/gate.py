@@ -82,11 +82,11 @@ class Gate:
         total, counts = len(self.trials), {verdict: self.count(verdict) for verdict in VERDICTS}
         parts = [
             f"{counts['slower']} of {total} trials slower by more than {100 * self.margin:g} % ({self.compared}; "
-            f"unchanged code has any such alarm in at most {ALPHA:.0%} of gates)"
+            f"unchanged code has any such alarm in at most {100 * ALPHA:g} % of gates)"
         ]
         parts += [f"{counts['failed']} failed"] if counts["failed"] else []
         parts += [f"{counts['not settled']} not settled"] if counts["not settled"] else []
-        return "; ".join([*parts, f"{counts['not slower']} surely not"]) + "."
+        return "; ".join([*parts, f"{counts['not slower']} not slower"]) + "."
 
 
 def build_gate(

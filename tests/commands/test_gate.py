@@ -42,6 +42,8 @@ def test_both_sides_take_turns(mlp_file: Path, tmp_path: Path, capsys: pytest.Ca
     assert ["mlp"] == [row["workload"] for row in report["trials"]]
     assert "latency, measured in turns" == report["compared"]
     assert (cli.OK if report["passes"] else cli.FAILED) == code
+    assert code == cli.main(["gate", "--judge", str(out), "--margin", "99%", "--json"])
+    assert report["trials"] == json.loads(capsys.readouterr().out)["trials"]
 
 
 @pytest.mark.usefixtures("state_dir")
@@ -61,6 +63,7 @@ def test_the_packages_of_an_interpreter_run_its_side(mlp_file: Path, tmp_path: P
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["{file}"], "expected two sides, such as"),
         (["{file},{file}", "{file}"], "invalid sides: got 2 networks before and 1 after"),
         (["{file}", "nowhere.onnx"], "there is no file"),
         (["{file}", "{file}", "--margin", "2"], "invalid margin"),
