@@ -126,15 +126,18 @@ def judge_record(record: dict[str, Any], margin: float) -> list[str]:
 def report(path: Path) -> None:
     """Print how many gates alarm, by planted share and margin."""
     records = read(path)
-    print("planted  measured    directly  gates  s a gate  " + "  ".join(f"alarms at {m:.0%}" for m in MARGINS))
+    names = [f"alarms at {margin:.0%}" for margin in MARGINS]
+    print("  ".join(["planted", "measured", "directly", "gates", "s a gate", *names, "unsettled at 2%"]))
     for share in sorted({record["share"] for record in records}):
         gates = [record for record in records if record["share"] == share]
         slowdown = np.median([trial["slowdown"] for gate in gates for trial in gate["trials"]]) - 1
         direct = np.median([gate["direct"] for gate in gates]) - 1
         alarms = [sum("slower" in judge_record(gate, margin) for gate in gates) for margin in MARGINS]
         seconds = np.mean([gate["seconds"] for gate in gates])
-        counts = "  ".join(f"{count:>6} of {len(gates):<2}" for count in alarms)
-        print(f"{share:>7.1%}  {slowdown:>8.2%}  {direct:>10.2%}  {len(gates):>5}  {seconds:>8.1f}  {counts}")
+        unsettled = sum("not settled" in judge_record(gate, 0.02) for gate in gates)
+        counts = "  ".join(f"{count:>12}" for count in alarms)
+        line = f"{share:>7.1%}  {slowdown:>8.2%}  {direct:>8.2%}  {len(gates):>5}  {seconds:>8.1f}  {counts}"
+        print(f"{line}  {unsettled:>15}")
 
 
 def main() -> None:
