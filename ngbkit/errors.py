@@ -1,4 +1,4 @@
-"""The exceptions of ngbkit, as a tree.
+"""The exceptions and the warning of ngbkit.
 
     NgbkitError
     ├── UsageError (ValueError)      an invalid request
@@ -12,8 +12,11 @@
     ├── DeviceError                  an engine, a child process or a link was lost
     └── MetricError (ValueError)     a metric lacks the trial that it is relative to
 
+    NgbkitWarning (UserWarning)      what is left out or not comparable, where the rest is still valid
+
 Every message reports the value received, the valid values and the next step: a command of the shell in backticks,
-which `translate_commands` writes as the reader types it elsewhere. Nothing here prints or exits.
+which `translate_commands` writes as the reader types it elsewhere. What a user wrote is clipped if it is too long to
+read. Nothing here prints or exits.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from __future__ import annotations
 import difflib
 import itertools
 import re
+import sys
 import traceback
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -30,6 +34,10 @@ from typing import Literal
 _PACKAGE = Path(__file__).parent
 _LIBRARIES = frozenset({"site-packages", "dist-packages"})
 _LISTED = 12  # An error lists at most this many valid names.
+# A longer word or quotation is clipped, to its beginning and its end.
+_LONGEST, _HEAD, _TAIL = 200, 120, 60
+# Short quotations too, so that none of their ends is the beginning of another.
+_CLIPPED = re.compile(rf"""(?<!\w)'(?:[^'\\\n]|\\.)*'(?!\w)|(?<!\w)"(?:[^"\\\n]|\\.)*"(?!\w)|\S{{{_LONGEST + 1},}}""")
 
 Place = Literal["magic", "python"]
 """Where a reader of a message is: at the magics of a notebook, or at Python's own lines in it."""
@@ -57,6 +65,9 @@ _CALLS = {
 class NgbkitError(Exception):
     """The root of every error that ngbkit raises on purpose; a notebook shows it with the user's line alone."""
 
+    def __str__(self) -> str:
+        return clip(super().__str__())
+
     def _render_traceback_(self) -> list[str]:
         """Render the error for IPython, which would show ten lines of each frame, most of them ngbkit's own."""
         block: str = getattr(self, "traceback", "")
@@ -64,6 +75,14 @@ class NgbkitError(Exception):
         line = [f"line {frame.lineno}: {frame.line}"] if frame and frame.line else []
         message = translate_commands(str(self), "python")
         return [*block.splitlines(), *line, f"{type(self).__name__}: {message}"]
+
+
+class NgbkitWarning(UserWarning):
+    """A warning of ngbkit; IPython shows it in the words of Python, as it does an error."""
+
+    def __str__(self) -> str:
+        message = clip(super().__str__())
+        return translate_commands(message, "python") if _is_in_ipython() else message
 
 
 class UsageError(NgbkitError, ValueError):
@@ -200,6 +219,25 @@ def translate_commands(text: str, place: Place) -> str:
         return f"`{magic or f'!ngbkit {command}'}{arguments}`"
 
     return _COMMAND.sub(translate, text)
+
+
+def clip(text: str) -> str:
+    """Shorten each word and each quotation of a text that is too long to read to its beginning and its end.
+
+    >>> len(clip(f"unknown network {5000 * 'n'!r}."))
+    198
+    """
+
+    def shorten(match: re.Match[str]) -> str:
+        part = match[0]
+        return part if len(part) <= _LONGEST else f"{part[:_HEAD]}…{part[-_TAIL:]}"
+
+    return _CLIPPED.sub(shorten, text)
+
+
+def _is_in_ipython() -> bool:
+    ipython = sys.modules.get("IPython")
+    return ipython is not None and ipython.get_ipython() is not None
 
 
 def find_nearest(name: str, choices: Iterable[str], limit: int = 3) -> list[str]:

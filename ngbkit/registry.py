@@ -14,7 +14,7 @@ from functools import cache
 from importlib import metadata
 from typing import Any
 
-from ngbkit.errors import UnknownNameError
+from ngbkit.errors import NgbkitWarning, UnknownNameError
 
 COMPILERS = "ngbkit.compilers"
 WORKLOADS = "ngbkit.workloads"
@@ -56,7 +56,8 @@ def load_all(group: str) -> dict[str, Any]:
         try:
             plugins[name] = _load(entry_point)
         except Exception as error:  # noqa: BLE001  a third party's plugin may raise anything
-            warnings.warn(f"the {group} plugin {name!r} ({entry_point.value}) failed to load: {error!r}", stacklevel=2)
+            message = f"the {group} plugin {name!r} ({entry_point.value}) failed to load: {error!r}"
+            warnings.warn(message, NgbkitWarning, stacklevel=2)
     return plugins
 
 
@@ -84,6 +85,7 @@ def drop_duplicates(entry_points: metadata.EntryPoints) -> dict[str, metadata.En
         if first.value != entry_point.value:
             warnings.warn(
                 f"two plugins are named {entry_point.name!r}: {first.value} is used, {entry_point.value} is ignored",
+                NgbkitWarning,
                 stacklevel=2,
             )
     return by_name

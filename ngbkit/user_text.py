@@ -30,21 +30,18 @@ def parse_path(path: str | os.PathLike[str]) -> Path:
         There is no such home folder, or no file can have this path.
     """
     text = os.fspath(path)
-    shortened = _shorten(repr(text))
     try:
         parsed = Path(text).expanduser()
     except RuntimeError:
-        raise UsageError(
-            f"invalid path: got {shortened}, and there is no such home folder. Write it in full."
-        ) from None
+        raise UsageError(f"invalid path: got {text!r}, and there is no such home folder. Write it in full.") from None
     if not text:
         raise UsageError("invalid path: got an empty one. Name a file or a folder.")
     if "\0" in text:
-        raise UsageError(f"invalid path: got {shortened}, with a zero byte. Check the name.")
+        raise UsageError(f"invalid path: got {text!r}, with a zero byte. Check the name.")
     longest = max((len(os.fsencode(part)) for part in parsed.parts), default=0)
     if longest > _LONGEST_NAME or len(os.fsencode(parsed)) > _LONGEST_PATH:
         raise UsageError(
-            f"invalid path: got {shortened}, with a name of {longest} bytes; expected at most {_LONGEST_NAME}, and "
+            f"invalid path: got {text!r}, with a name of {longest} bytes; expected at most {_LONGEST_NAME}, and "
             f"{_LONGEST_PATH} in all. Choose a shorter name."
         )
     return parsed
@@ -69,7 +66,7 @@ def parse_duration(duration: str | float, kind: str = "duration") -> float:
         seconds = float(duration)
     if not 0 < seconds < _LONGEST_S:
         raise UsageError(
-            f"invalid {kind}: got {_shorten(repr(duration))}; expected a time above 0 such as '50ms', '2s', '20min' or "
+            f"invalid {kind}: got {duration!r}; expected a time above 0 such as '50ms', '2s', '20min' or "
             "'1.5h', or a number of seconds."
         )
     return seconds
@@ -84,7 +81,3 @@ def parse_json(text: str) -> Any:
     except ValueError as error:
         reason = str(error) if isinstance(error, json.JSONDecodeError) else "a number has too many digits"
         raise UsageError(reason) from None
-
-
-def _shorten(text: str) -> str:
-    return text if len(text) <= 80 else f"{text[:79]}…"

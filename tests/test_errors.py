@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import pickle
+from pathlib import Path
 
 import pytest
 
@@ -10,9 +12,11 @@ from ngbkit import cli, errors
 from ngbkit.errors import (
     MissingDependencyError,
     NgbkitError,
+    NgbkitWarning,
     UnknownNameError,
     UsageError,
     WorkloadError,
+    clip,
     find_nearest,
     translate_commands,
 )
@@ -85,6 +89,52 @@ def test_ipython_shows_an_error_in_the_words_of_python() -> None:
     assert ["UsageError: missing. `ngbkit.runs.summaries()` lists all runs."] == error._render_traceback_()
 
 
+def test_a_warning_is_shown_in_the_words_of_its_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python's in a notebook, and the shell's elsewhere."""
+    warning = NgbkitWarning("a run is left out. `ngbkit resume 2030` measures it.")
+
+    monkeypatch.setattr("IPython.get_ipython", lambda: None)
+    assert "a run is left out. `ngbkit resume 2030` measures it." == str(warning)
+    monkeypatch.setattr("IPython.get_ipython", object)
+    assert "a run is left out. `ngbkit.resume('2030')` measures it." == str(warning)
+
+
+def test_every_warning_of_ngbkit_is_one() -> None:
+    """Whatever room issues it."""
+    package = Path(errors.__file__).parent
+    calls = [
+        (file.name, ast.unparse(node))
+        for file in package.rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "warnings.warn"
+    ]
+
+    assert len(calls) > 3
+    assert [] == [call for call in calls if "NgbkitWarning" not in call[1]]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [5000 * "n", 2500 * "n ", 2500 * "é'", 2500 * '" \\', "/".join(500 * ["folder"]), "\n".join(99 * ["n" * 900])],
+)
+def test_a_name_that_is_too_long_is_clipped(text: str) -> None:
+    """Both its ends are in the message, and so is what follows it."""
+    message = str(UnknownNameError("device", f"first{text}last", ["cpu"], "See there."))
+
+    assert message.startswith("unknown device ")
+    assert message.endswith("last'. Expected cpu. See there.") or message.endswith('last". Expected cpu. See there.')
+    assert "first" in message
+    assert len(message) < 300
+    assert message == clip(message)
+
+
+def test_a_sentence_is_not_clipped() -> None:
+    """Between the apostrophes of its words, or the quotations in it."""
+    sentence = f"timm's network 'a/' or \"b/\" {'word ' * 99}of the device's, '/c' or \"/d\"."
+
+    assert sentence == str(UsageError(sentence))
+
+
 def test_a_missing_dependency_names_the_command() -> None:
     """The error contains the command to copy."""
     error = MissingDependencyError("xarray", "notebook")
@@ -97,7 +147,7 @@ def test_every_error_has_one_root_and_is_drawn_in_the_tree() -> None:
     """`except NgbkitError` catches every error that is raised on purpose, and the module's docstring draws each."""
     classes = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, Exception)]
 
-    assert all(issubclass(error, NgbkitError) for error in classes)
+    assert all(issubclass(error, NgbkitError | NgbkitWarning) for error in classes)
     assert [] == [error.__name__ for error in classes if error.__name__ not in (errors.__doc__ or "")]
 
 

@@ -164,7 +164,7 @@ def show_warnings() -> Iterator[None]:
         show = warnings.showwarning
 
         def print_warning(message: Warning | str, category: type[Warning], *place: Any) -> None:
-            if category is UserWarning:
+            if issubclass(category, UserWarning):
                 print_progress(f"ngbkit: warning: {message}")
             else:
                 show(message, category, *place)

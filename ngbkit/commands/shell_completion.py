@@ -7,8 +7,10 @@ import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 
+from ngbkit.commands import option_completion
 from ngbkit.commands.completion import LISTERS, LISTS, Cursor, select_positionals
 from ngbkit.sweep.argument import Argument
+from ngbkit.sweep.trials import split_labels
 
 # The metavars and the kind of arguments for which argcomplete lists files.
 _FILES = {"FILE", "DIR", "SITE", "NOTEBOOKS", "path"}
@@ -54,9 +56,16 @@ class _Completer:
 
     def __call__(self, prefix: str, **_context: object) -> list[str]:
         kind = self._declared.completes
+        if braces := option_completion.split_braces(prefix):
+            return _complete_option(kind, prefix, *braces)
         first, comma, typed = prefix.rpartition(",") if kind in LISTS else ("", "", prefix)
-        if "{" in prefix:  # the options of a compiler, which quotes of the shell surround
-            return []
         cursor = Cursor(typed=typed, words=self._words, positionals=self._positionals)
         values = dict.fromkeys(LISTERS[kind](cursor))
         return [f"{first}{comma}{value}" for value in values if value.startswith(typed)]
+
+
+def _complete_option(kind: str, prefix: str, before: str, inside: str) -> list[str]:
+    """Complete inside the open braces of a compiler or a network, without quotes unless the user has typed some."""
+    fragment, texts = option_completion.complete(kind, split_labels(before)[-1], inside)
+    start = prefix.removesuffix(fragment) if fragment else prefix
+    return [start + (text if '"' in inside else text.replace('"', "")) for text in texts]

@@ -21,6 +21,7 @@ import xarray as xr
 
 from ngbkit.dataset import tabulate
 from ngbkit.dataset.storage import Data, load, save
+from ngbkit.errors import NgbkitWarning
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.journal import Entry, Journal
 from ngbkit.sweep.records import Record
@@ -89,7 +90,7 @@ def assemble_journal(sweep: Grid, journal: Journal, *, run_id: str = "") -> Data
     environments, facts = journal.notes("environment"), journal.notes("facts")
     data = _assemble(sweep, journal.entries(), environments, run_id, facts, strays)
     if problem := _describe_problems(journal, strays):
-        warnings.warn(f"the journal {journal.path} {problem}", stacklevel=3)
+        warnings.warn(f"the journal {journal.path} {problem}", NgbkitWarning, stacklevel=3)
     return data
 
 

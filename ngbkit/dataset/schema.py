@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Callable
+from functools import wraps
+from types import FunctionType
+from typing import Any, TypeVar
 
 import numpy as np
 import xarray as xr
 
 from ngbkit.dataset.assembly import nodes
 from ngbkit.dataset.storage import Data
-from ngbkit.errors import JournalError, UsageError
+from ngbkit.errors import JournalError, NgbkitError, UsageError
 from ngbkit.sweep import notes
 from ngbkit.sweep.records import STATUSES
 from ngbkit.sweep.variables import COORDINATES, DIMS, VARIABLES
@@ -18,6 +21,9 @@ from ngbkit.sweep.variables import COORDINATES, DIMS, VARIABLES
 _TEXT_DIMS = ("device", "workload", "compiler")
 _JSON_ATTRIBUTES = ("sweep", "environments", "facts")
 _JSON_VARIABLES = ("contract", "facts")
+_FEW = 8
+_MEASURED = ("latency", "throughput", "status")
+_Accessor = TypeVar("_Accessor", bound=type)
 
 
 def require_run(data: Data, source: str) -> Data:
@@ -31,6 +37,54 @@ def require_run(data: Data, source: str) -> Data:
     except ValueError as error:
         raise UsageError(f"{source} is not the dataset of a run: {error}. Name a file that ngbkit saved.") from error
     return data
+
+
+def require_measured(data: Data) -> Data:
+    """Return a dataset that is at least a part of that of a run; `UsageError` for any other, as of another program."""
+    if any(name in dataset.variables for dataset in nodes(data).values() for name in _MEASURED):
+        return data
+    names = list(dict.fromkeys(str(name) for dataset in nodes(data).values() for name in dataset.variables))
+    raise UsageError(
+        f"this dataset is not of a run: got {_list_few(names)}; expected {', '.join(_MEASURED)} and others over "
+        f"{', '.join(DIMS[:-1])}. Measure one by %ngbench or ngbkit.Sweep, or ngbkit.load() one."
+    )
+
+
+def explain_missing(accessor: _Accessor) -> _Accessor:
+    """Have each public method of a class, whose ``_data`` is a dataset, say what the dataset lacks where it fails."""
+    for name, method in [*vars(accessor).items()]:
+        if isinstance(method, FunctionType) and not name.startswith("_"):
+            setattr(accessor, name, _explain(method))
+    return accessor
+
+
+def _explain(method: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(method)
+    def call(accessor: Any, *args: Any, **options: Any) -> Any:
+        try:
+            return method(accessor, *args, **options)
+        except NgbkitError:
+            raise
+        except Exception as error:
+            for data in (accessor._data, *args, *options.values()):
+                if isinstance(data, Data) and (missing := _list_missing(data)):
+                    raise UsageError(
+                        f"this dataset lacks {_list_few(missing)}, which that of a run has. Use it as it was measured; "
+                        ".sel(device='cpu') keeps the label that it selects, unless drop=True."
+                    ) from error
+            raise
+
+    return call
+
+
+def _list_missing(data: Data) -> list[str]:
+    """List the variables and the labels of a run that any dataset of a tree lacks."""
+    names = [*DIMS[:-1], *_MEASURED]
+    return [name for name in names if any(name not in dataset.variables for dataset in nodes(data).values())]
+
+
+def _list_few(names: list[str]) -> str:
+    return ", ".join([*names[:_FEW], "…"] if len(names) > _FEW else names) or "nothing"
 
 
 def _check(dataset: xr.Dataset) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import xarray as xr
 
-from ngbkit.dataset import disturbance
+from ngbkit.dataset import disturbance, schema
 from ngbkit.dataset.assembly import nodes
 from ngbkit.dataset.environments import environments
 from ngbkit.dataset.long_form import list_factors
@@ -43,6 +43,7 @@ Rows = Literal["trials", "samples"]
 Labelled = xr.DataArray | xr.Dataset | xr.DataTree
 
 
+@schema.explain_missing
 class Metrics:
     """The metrics of `ngbkit.metrics` as methods.
 
@@ -52,7 +53,11 @@ class Metrics:
     """
 
     def __init__(self, data: Data) -> None:
-        self._data = data
+        self._any_data = data  # xarray gives every dataset its `ngb`
+
+    @property
+    def _data(self) -> Data:
+        return schema.require_measured(self._any_data)
 
     @property
     def plot(self) -> Plots:

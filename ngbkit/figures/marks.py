@@ -28,8 +28,11 @@ TITLE_LIFT = 9
 """The distance of the title from its panel, in pixels: above half of a label of the axis."""
 
 _LINE = TITLE["fontSize"] + 2
-_ENTRY, _SYMBOL, _LETTER = 16, 40, 6.2
-"""The height of an entry of a legend, the width of its symbol with the space around, and of a letter, in pixels."""
+LETTER = 6.2
+"""The mean width of a letter of a label, in pixels."""
+
+# The height of an entry of a legend, and the width of its symbol with the space around, in pixels.
+_ENTRY, _SYMBOL = 16, 40
 
 
 def inline(frame: pd.DataFrame) -> alt.InlineData:
@@ -77,7 +80,7 @@ class Look:
         if symbol == "stroke":
             legend = alt.Legend(symbolType=symbol, symbolStrokeWidth=3, symbolSize=200, symbolOpacity=1)
         if area is not None and _ENTRY * (len(self.labels) + 1) > area[1]:
-            longest = _SYMBOL + _LETTER * max(map(len, self.labels))
+            longest = _SYMBOL + LETTER * max(map(len, self.labels))
             legend.orient, legend.columns = "bottom", max(1, int(area[0] / longest))
         return alt.Color(f"{self.series}:N", scale=scale, title=self.series, **{"legend": legend, **options})
 

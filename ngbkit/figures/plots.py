@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ngbkit import figures
+from ngbkit.dataset import schema
 from ngbkit.dataset.storage import Data
 from ngbkit.figures.lines import By
 from ngbkit.metrics.economy import Cache
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from ngbkit.metrics.capacity import Capacities
 
 
+@schema.explain_missing
 class Plots:
     """The figures of `ngbkit.figures` as methods.
 

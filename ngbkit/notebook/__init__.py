@@ -1,7 +1,7 @@
 """The notebook: magics, their completion, what cells display, kernels of devices, and panels.
 
 magics.py       parses a line, calls ngbkit, and displays the result
-completion.py   completes the options and values of a magic with Tab; option_completion.py those of a compiler
+completion.py   completes the options and values of a magic with Tab
 modules.py      turns a torch module of the notebook into a workload
 display.py      displays runs and lists; sheets.py lists with one block a row
 objects.py      displays sweeps and the metrics of datasets; datasets.py datasets themselves

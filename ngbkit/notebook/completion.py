@@ -6,8 +6,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ngbkit.commands import option_completion
 from ngbkit.commands.completion import LISTERS, LISTS, Cursor, select_positionals
-from ngbkit.notebook import modules, option_completion
+from ngbkit.notebook import modules
 from ngbkit.notebook.tables import TABLES
 from ngbkit.sweep.argument import Argument
 from ngbkit.sweep.trials import split_labels
@@ -70,12 +71,12 @@ def _split_blanks(line: str) -> list[str]:
 
 
 def _complete_option(magic: str, line: str, inside: str, rest: str) -> tuple[str, list[str]]:
-    """Complete inside the braces at the end of a line, if they are those of a compiler."""
+    """Complete inside the braces at the end of a line, if they are those of a compiler or a network."""
     *words, word = _split_blanks(line)
     argument, typed = _find_argument(TABLES[magic], words, word)
-    if argument is None or argument.completes != "compiler":
+    if argument is None:
         return "", []
-    return option_completion.complete(split_labels(typed)[-1].lstrip("'"), inside, rest)
+    return option_completion.complete(argument.completes, split_labels(typed)[-1].lstrip("'"), inside, rest)
 
 
 def _find_argument(table: Sequence[Argument], words: Sequence[str], word: str) -> tuple[Argument | None, str]:

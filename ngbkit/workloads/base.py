@@ -166,6 +166,10 @@ class Network:
     baseline: str = "torch eager"
 
 
+def _list_no_arguments(name: str) -> Mapping[str, Any]:  # noqa: ARG001  the protocol's
+    return {}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
     """A kind of workload, an entry point of the group ``ngbkit.workloads``.
@@ -181,6 +185,9 @@ class Source:
         that word. Raises `UsageError` if the word belongs to this source and is invalid.
     complete
         ``complete(prefix)`` returns the completions of a word, for Tab.
+    arguments
+        ``arguments(name)`` returns the arguments that the braces after the name of a network take, each with a value
+        as an example, for Tab; empty for a name of another source.
     preload
         The modules that ``build`` imports; a fork server imports them once.
     extra
@@ -192,6 +199,7 @@ class Source:
     build: Callable[[Workload, Factors], Network]
     parse: Callable[[str], Workload | None]
     complete: Callable[[str], Iterable[str]]
+    arguments: Callable[[str], Mapping[str, Any]] = _list_no_arguments
     preload: tuple[str, ...] = ("torch",)
     extra: str = "torch"
 

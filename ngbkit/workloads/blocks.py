@@ -79,9 +79,10 @@ def mha(
     return workload
 
 
-_MAKERS: dict[str, tuple[Callable[..., Workload], tuple[str, ...]]] = {
-    "conv": (conv, ("width", "depth", "size")),
-    "mha": (mha, ("embed", "depth", "sequence", "heads")),
+# By the name of a block: the function, and its arguments with values as examples.
+_MAKERS: Mapping[str, tuple[Callable[..., Workload], Mapping[str, Any]]] = {
+    "conv": (conv, {"width": 64, "depth": 4, "size": [244, 244]}),
+    "mha": (mha, {"embed": 64, "depth": 4, "sequence": 10, "heads": 8}),
 }
 
 
@@ -119,12 +120,19 @@ def complete(prefix: str) -> Iterator[str]:
     return (_PREFIX + block for block in _MAKERS if (_PREFIX + block).startswith(prefix))
 
 
+def list_arguments(name: str) -> Mapping[str, Any]:
+    """Return the arguments of a block; none of a name that is no block's."""
+    block = name.removeprefix(_PREFIX) if name.startswith(_PREFIX) else ""
+    return _MAKERS[block][1] if block in _MAKERS else {}
+
+
 SOURCE = Source(
     name="blocks",
     summary="stacks of convolution or attention blocks, at any width and depth",
     build=build,
     parse=parse,
     complete=complete,
+    arguments=list_arguments,
 )
 
 

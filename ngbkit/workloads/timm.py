@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 Size = int | tuple[int, int]
 
+# The arguments of most networks that change what is computed, with the values of ImageNet.
+_ARGUMENTS: Mapping[str, Any] = {"img_size": 224, "in_chans": 3, "num_classes": 1000, "drop_path_rate": 0.0}
 # The arguments of timm.create_model that load weights, beside those that begin with "pretrained".
 _LOADING = ("cache_dir", "checkpoint_path")
 _NAME = re.compile(r"\w+(\.\w+)?")
@@ -108,12 +110,18 @@ def complete(prefix: str) -> Iterator[str]:
     return (name for name in sorted(list_names()) if name.startswith(prefix))
 
 
+def list_arguments(name: str) -> Mapping[str, Any]:
+    """Return the usual arguments of a timm network; none of a name that timm lacks."""
+    return _ARGUMENTS if name.partition(".")[0] in list_names() else {}
+
+
 SOURCE = Source(
     name="timm",
     summary="the networks of the timm library, by name",
     build=build,
     parse=parse,
     complete=complete,
+    arguments=list_arguments,
     preload=("torch", "timm"),
 )
 

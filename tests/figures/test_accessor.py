@@ -7,7 +7,7 @@ from drawn import network
 
 from ngbkit import metrics
 from ngbkit.dataset.environments import environments
-from ngbkit.errors import MetricError
+from ngbkit.errors import MetricError, UsageError
 from ngbkit.figures import comparison
 from ngbkit.metrics import tables
 
@@ -87,3 +87,46 @@ def test_failures_of_a_tree_are_one_table(measured):
 
     assert 2 == len(table)
     assert [False, True] == table["depth"].notna().tolist()
+
+
+FOREIGN = {
+    "another program's": xr.Dataset({"seconds": ("network", [1.0, 2.0])}, {"compiler": ("network", ["a", "b"])}),
+    "an empty one": xr.Dataset(),
+    "an empty tree": xr.DataTree(),
+}
+
+
+@pytest.mark.parametrize("data", FOREIGN.values(), ids=FOREIGN)
+def test_a_dataset_of_another_program_is_refused_by_every_method(data):
+    """With what it has and what was expected: xarray gives every dataset its `ngb`."""
+    methods = [name for name in vars(type(data.ngb)) if not name.startswith("_") and name != "plot"]
+
+    assert len(methods) > 20
+    for name in methods:
+        arguments = {"compare": [data], "beside_paper": ["VI"]}.get(name, [])
+        sizes = {"raw_bytes": 2, "compressed_bytes": 1} if name == "tcr" else {}
+        with pytest.raises(UsageError, match=r"not of a run: got .*; expected latency, throughput, status and others"):
+            getattr(data.ngb, name)(*arguments, **sizes)
+    with pytest.raises(UsageError, match="not of a run"):
+        data.ngb.plot.speedup()
+
+
+def test_a_part_of_a_dataset_says_what_it_lacks():
+    """Where a method needs it, and in no other."""
+    data = measured_sweep()
+    unlabelled = data.squeeze("device", drop=True)
+
+    xr.testing.assert_allclose(data.ngb.rtr().squeeze("device", drop=True), unlabelled.ngb.rtr())
+    xr.testing.assert_identical(data.ngb.throughput(), data[["throughput"]].ngb.throughput())
+    for lacking, name in ((unlabelled, "device"), (data.drop_vars("status"), "status")):
+        for method in (lacking.ngb.to_dataframe, lacking.ngb.plot.speedup, lacking.ngb.plot.overview):
+            with pytest.raises(UsageError, match=f"this dataset lacks {name}, which that of a run has"):
+                method()
+    with pytest.raises(UsageError, match="lacks device"):
+        data.ngb.compare(FOREIGN["another program's"])
+
+
+def test_an_error_of_a_whole_dataset_is_left_alone():
+    """It is not the dataset's fault."""
+    with pytest.raises(TypeError, match="unexpected keyword argument 'sizes'"):
+        measured_sweep().ngb.speedup(sizes=[1])

@@ -368,7 +368,7 @@ def test_every_figure_fits_on_the_page_of_a_notebook(name):
     is_special = name in ("roofline", "changes")
     chart = draw_example(name) if is_special else getattr(figures, name)(data, **ARGUMENTS.get(name, {}))
 
-    assert vl_convert.vegalite_to_scenegraph(chart.to_dict())["width"] < 1150
+    assert vl_convert.vegalite_to_scenegraph(chart.to_dict())["width"] < 1000
 
 
 def test_a_legend_of_many_networks_is_below_its_panels():

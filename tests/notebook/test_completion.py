@@ -12,6 +12,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from ngbkit import registry
 from ngbkit.api import Sweep
 from ngbkit.notebook import completion, tables
+from ngbkit.sweep.conversion import parse_workload
 from ngbkit.sweep.journal import Journal
 
 
@@ -69,6 +70,13 @@ def press_tab(shell: InteractiveShell, text: str) -> list[str]:
         ('%ngbench net -c openvino{"precision":"b|"}', '%ngbench net -c openvino{"precision":"bf16'),
         ("%ngbench net -c onnxruntime{spinning:t|", "%ngbench net -c onnxruntime{spinning:true"),
         ('%ngoptimize net --runtime openvino{"pre|', '%ngoptimize net --runtime openvino{"precision":'),
+        ('%ngbench resnet18{"|', '%ngbench resnet18{"img_size":'),
+        ("%ngbench resnet18{img|", '%ngbench resnet18{"img_size":'),
+        ('%ngbench resnet18{"img_size":|', '%ngbench resnet18{"img_size":224'),
+        ('%ngbench net blocks.mha{"heads": 4, "se|', '%ngbench net blocks.mha{"heads": 4, "sequence":'),
+        ('%ngbench blocks.conv{"size":|', '%ngbench blocks.conv{"size":[244,244]'),
+        ('%ngbench blocks.conv{"size": [99,99], "wi|', '%ngbench blocks.conv{"size": [99,99], "width":'),
+        ('%ngoptimize resnet18{"img|', '%ngoptimize resnet18{"img_size":'),
     ],
 )
 def test_every_kind_of_value_completes(shell: InteractiveShell, typed: str, offered: str) -> None:
@@ -90,7 +98,21 @@ def test_only_options_are_offered_in_braces(shell: InteractiveShell) -> None:
 
     assert [f'{line}"{name}":' for name in options if name != "precision"] == press_tab(shell, f"{line}|")
     assert ("", []) == completion.complete("ngbench", 'net -c no_compiler{"', {})
-    assert ("", []) == completion.complete("ngbench", 'resnet18{"', {})
+    assert ('"', []) == completion.complete("ngbench", 'resnet18 -d cpu{"', {})
+    assert ('"', []) == completion.complete("ngbench", 'resnet81{"', {})
+
+
+def test_the_offered_arguments_of_a_network_are_valid() -> None:
+    """Each with the value that is offered for it."""
+    for name in ("resnet18", "blocks.conv", "blocks.mha"):
+        _, names = completion.complete("ngbench", f"{name}{{", {})
+        pairs = []
+        for key in names:
+            _, values = completion.complete("ngbench", f"{name}{{{key}", {})
+            pairs += [f"{key}{value}" for value in values]
+
+        assert len(names) == len(pairs) > 2
+        assert parse_workload(f"{name}{{{','.join(pairs)}}}").source in ("timm", "blocks")
 
 
 def test_choices_are_offered_as_json(shell: InteractiveShell) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from ngbkit.commands.listing.answer import Answer
 from ngbkit.commands.listing.layout import Row
-from ngbkit.errors import NgbkitError
+from ngbkit.errors import NgbkitError, NgbkitWarning
 from ngbkit.sweep import validation
 from ngbkit.sweep.argument import Argument
 from ngbkit.sweep.option import format_options
@@ -65,7 +65,7 @@ def list_runs() -> list[Row]:
         for summary in runs.summaries(errors.append)
     ]
     for error in errors:
-        warnings.warn(f"left out a run: {error}", stacklevel=2)
+        warnings.warn(f"left out a run: {error}", NgbkitWarning, stacklevel=2)
     return rows
 
 

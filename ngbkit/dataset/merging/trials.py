@@ -14,7 +14,7 @@ import xarray as xr
 from ngbkit.dataset.assembly import narrow, to_labels
 from ngbkit.dataset.merging.grid import Cells, Indices
 from ngbkit.dataset.merging.parts import ANCHORS, FACTS, LABELS, PREDICTIONS, TIES, Part, build_conflict_error, is_known
-from ngbkit.errors import UsageError
+from ngbkit.errors import NgbkitWarning, UsageError
 from ngbkit.sweep.trials import BASELINE
 
 # An error names that many trials, and counts the rest.
@@ -88,6 +88,7 @@ def _warn_of_mixed_groups(parts: Sequence[Part], indices: Sequence[Indices], lab
         warnings.warn(
             f"{mixed} group(s) have compilers of different runs, which were not interleaved: drift between runs is in "
             "their ratios, but not in their intervals. Measure them in one sweep to compare them.",
+            NgbkitWarning,
             stacklevel=5,
         )
 

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     import altair as alt
     import pandas as pd
 
-_WIDTH, _HEIGHT = 380, 280
+_WIDTH, _HEIGHT, _COLUMNS = 380, 280, 2
+# Of a panel's axis of savings, with the space beside it.
+_GAP = 60
 _LEAST_S = 1e-3
 _FOOT, _STEP = 8, 13
 
@@ -93,8 +95,10 @@ def break_even(data: Data, *, cache: Cache = "cold", ci: float | None = 0.95, **
     ]
     facet = alt.Facet("panel:N", title=None, sort=panels, header=lines.HEADER)
     points = marks.drop_settled(_concat_points(trials, _build_diagonals(paying, panels)))
-    chart = alt.layer(*layers, data=marks.inline(points), width=_WIDTH, height=_HEIGHT)
-    grid = chart.facet(facet=facet, columns=min(2, len(panels)))
+    columns = min(_COLUMNS, len(panels))
+    width = min(_WIDTH, lines.PAGE_WIDTH // columns - _GAP)
+    chart = alt.layer(*layers, data=marks.inline(points), width=width, height=_HEIGHT)
+    grid = chart.facet(facet=facet, columns=columns)
     remarks += [*omissions, *captions.describe_failures(frame)]
     if len(paying) < len(trials):
         remarks.append(f"{len(trials) - len(paying)} trials save nothing and never pay off: at the bottom")

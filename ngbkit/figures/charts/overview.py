@@ -25,7 +25,9 @@ NETWORKS = 16
 """The largest number of rows of a figure; the paper has fifteen networks."""
 
 _MOST_IN_COLUMN = 5
-_WIDTH, _WIDTH_OF_TWO = 270, 180
+_WIDTH = 270
+# Of the axis of a panel with the space beside it, and of the number beside a bar, in pixels.
+_GAP, _NUMBER_WIDTH = 66, 56
 
 _TITLES = {"throughput": "throughput (samples/s)", "speedup": "speed-up over identity"}
 
@@ -71,8 +73,8 @@ class _Look(marks.Look):
 
     @property
     def width(self) -> int:
-        """The width of a panel, such that two columns fit on a page."""
-        return _WIDTH if self.columns == 1 else _WIDTH_OF_TWO
+        """The width of a panel, such that all columns fit on a page."""
+        return min(_WIDTH, lines.PAGE_WIDTH // (self.columns * len(self.figures)) - _GAP)
 
     @classmethod
     def of(cls, frame: pd.DataFrame, series: str = "compiler") -> _Look:
@@ -133,7 +135,8 @@ def _draw_bars(look: _Look, frame: pd.DataFrame, figure: str) -> alt.LayerChart:
     import altair as alt
 
     most = float(frame[[figure, f"{figure}_high"]].to_numpy(float, na_value=0.0).max(initial=0.0))
-    domain = (0.0, most * 1.4 if most > 0 else 1.0)  # with space for the number beside the longest bar
+    # The longest bar leaves space for the number beside it.
+    domain = (0.0, most * look.width / (look.width - _NUMBER_WIDTH) if most > 0 else 1.0)
     axis, scale = alt.Axis(tickCount=5, format="~s", labelBound=True), alt.Scale(domain=domain, nice=False)
     x, low, end = (
         alt.X(f"{name}:Q", title=_TITLES[figure], axis=axis, scale=scale) for name in ("value", "low", "end")

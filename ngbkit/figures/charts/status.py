@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     import altair as alt
 
 _WIDTH, _HEIGHT, _LEAST = 42, 18, 5
-# The cells of larger sweeps are smaller, so that the figure is not.
-_MOST_WIDTH, _MOST_HEIGHT = 760, 1400
+# The cells of larger sweeps are smaller, so that the figure is not wider than a page, nor higher.
+_MOST_HEIGHT, _LABEL_WIDTH, _SPACING = 1400, 260, 6
 # Cells that are smaller than the longest word have none.
 _LETTER_WIDTH, _WORD_HEIGHT = 5, 12
 
@@ -50,10 +50,12 @@ def status(data: Data, **select: Any) -> alt.FacetChart:
     networks = list(dict.fromkeys(frame["network"]))
     base = alt.Chart().encode(
         alt.X("batch_size:O", title=None, axis=alt.Axis(labelAngle=0, labelOverlap="greedy", ticks=False)),
-        alt.Y("network:N", title=None, sort=networks, axis=alt.Axis(labelLimit=260, ticks=False)),
+        alt.Y("network:N", title=None, sort=networks, axis=alt.Axis(labelLimit=_LABEL_WIDTH, ticks=False)),
         tooltip=["network:N", "compiler:N", "batch_size:O", "status:N", "error:N"],
     )
-    width = _fit_cell(_WIDTH, _MOST_WIDTH, frame["batch_size"].nunique() * len(compilers))
+    names_width = min(_LABEL_WIDTH, int(marks.LETTER * max(map(len, networks))))
+    cells_width = lines.PAGE_WIDTH - names_width - _SPACING * len(compilers)
+    width = _fit_cell(_WIDTH, cells_width, frame["batch_size"].nunique() * len(compilers))
     height = _fit_cell(_HEIGHT, _MOST_HEIGHT, len(networks))
     layers = [base.mark_rect(stroke="white", strokeWidth=1 if min(width, height) >= _WORD_HEIGHT else 0).encode(colour)]
     if width > _LETTER_WIDTH * int(frame["word"].str.len().max()) and height >= _WORD_HEIGHT:
@@ -65,7 +67,7 @@ def status(data: Data, **select: Any) -> alt.FacetChart:
     header = {**lines.HEADER, "labelLimit": max(width * frame["batch_size"].nunique(), 80), "labelAnchor": "middle"}
     chart = alt.layer(*layers, data=marks.inline(cells), width=alt.Step(width), height=alt.Step(height))
     grid: alt.FacetChart = chart.facet(
-        column=alt.Column("compiler:N", title=None, sort=compilers, header=header), spacing=6
+        column=alt.Column("compiler:N", title=None, sort=compilers, header=header), spacing=_SPACING
     )
     counts = frame["status"].value_counts()
     summary = ", ".join(f"{counts[name]} {name}" for name in statuses)
