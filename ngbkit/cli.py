@@ -314,7 +314,7 @@ def _selfcheck(args: argparse.Namespace) -> int:
 
 
 def _demo(args: argparse.Namespace) -> int:
-    """Measure two small networks with four compilers on this machine, and save the results and a figure."""
+    """Measure two small networks with three compilers on this machine, and save the results and a figure."""
     _require_client_side("altair", "vl_convert")
     return show_demo(args, lambda line: arguments.parse(_parser(), line))
 

@@ -1,6 +1,7 @@
-"""Takes the pictures of the README and of its pages, in JupyterLab in a headless browser, with real measurements.
+"""Takes the pictures of the README and of the site, in JupyterLab in a headless browser, with real measurements.
 
-They are saved in notebooks/screens. Run ``make screens`` on a quiet machine after a visible change.
+They are saved in notebooks/screens: the panels, and the first five minutes as a series. Run ``make screens`` on a quiet
+machine after a visible change; it takes about eight minutes. ``make screens ARGS='--only NAME'`` takes one again.
 """
 
 from __future__ import annotations
@@ -9,28 +10,33 @@ import argparse
 import io
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 
+import first_minutes
 from documents import parse_blocks
 from lab import Notebook, launch_browser, serve
 from PIL import Image
 from playwright.sync_api import Locator
+from scenes import MEASURING_MS, Rectangle, Save, Scene, add_networks, crop_bottom
 
 ROOT = Path(__file__).parents[1]
 OUT = ROOT / "notebooks" / "screens"
 STORED = "03-blocks.nc"
 DEVICES = '[core0]\nlaunch = "local"\ncores = "0"\n\n[core1]\nlaunch = "local"\ncores = "1"\n'
-_MEASURING_MS = 600_000
 _CHART = ".vega-embed svg.marks"
 # A palette takes a quarter of the size of full colour, and text and flat colours look the same.
-_COLOURS = 256
+_COLOURS = (256, 128, 64, 32)
+_MOST_BYTES = 99_000
 
 
 def main() -> None:
+    names = [name for scene in _SCENES for name in scene.pictures]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=list(_PICTURES), help="take this picture alone")
-    only = parser.parse_args().only
+    parser.add_argument(
+        "--only", nargs="+", choices=names, metavar="NAME", help=f"take these pictures alone, of {', '.join(names)}"
+    )
+    selected = parser.parse_args().only or names
     OUT.mkdir(parents=True, exist_ok=True)
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -39,17 +45,44 @@ def main() -> None:
     ):
         work = Path(folder) / "work"
         shutil.copy(ROOT / "notebooks" / "data" / STORED, work)
-        for name in [only] if only else _PICTURES:
-            if name == "devices":
-                (work / "devices.toml").write_text(DEVICES)
-            cells, take = _PICTURES[name]
-            page = browser.new_page(viewport={"width": 1480, "height": 2200}, device_scale_factor=1.5)
-            notebook = Notebook(page, address, work, *cells)
-            notebook.execute("notebook:run-all-cells")
-            take(notebook)
-            _save(notebook.cell(len(cells) - 1), name)
+        for scene in _SCENES:
+            if not {*scene.pictures} & {*selected}:
+                continue
+            for name, text in scene.files.items():
+                (work / name).write_text(text)
+            page = browser.new_page(
+                viewport={"width": scene.width, "height": scene.height}, device_scale_factor=scene.scale
+            )
+            notebook = Notebook(page, address, work, *scene.cells)
+            scene.take(notebook, _build_save(selected), work)
             page.close()
         browser.close()
+
+
+def _build_save(selected: Sequence[str]) -> Save:
+    def save(target: Locator | Rectangle, name: str) -> None:
+        if name in selected:
+            _write(_capture(target), OUT / f"{name}.png")
+
+    return save
+
+
+def _capture(target: Locator | Rectangle) -> Image.Image:
+    if isinstance(target, Rectangle):
+        picture = target.page.screenshot(clip=target.clip)
+        return crop_bottom(Image.open(io.BytesIO(picture)).convert("RGB"))
+    return Image.open(io.BytesIO(target.screenshot())).convert("RGB")
+
+
+def _write(picture: Image.Image, target: Path) -> None:
+    """Write a picture with as many colours as its size allows."""
+    for colours in _COLOURS:
+        buffer = io.BytesIO()
+        picture.quantize(colours, dither=Image.Dither.NONE).save(buffer, "PNG", optimize=True)
+        if buffer.tell() < _MOST_BYTES:
+            break
+    target.write_bytes(buffer.getvalue())
+    print(f"{target} ({target.stat().st_size / 1e3:.0f} kB)", flush=True)
 
 
 def _read_first_cell() -> str:
@@ -57,31 +90,27 @@ def _read_first_cell() -> str:
     return next(block.text for block in parse_blocks(ROOT / "README.md") if block.kind == "cell")
 
 
-def _take_notebook(notebook: Notebook) -> None:
+def _take_notebook(notebook: Notebook, save: Save, _work: Path) -> None:
+    notebook.execute("notebook:run-all-cells")
     cell = notebook.cell(0)
-    cell.locator(".vega-embed .marks").wait_for(timeout=_MEASURING_MS)
+    cell.locator(".vega-embed .marks").wait_for(timeout=MEASURING_MS)
     notebook.page.wait_for_timeout(1000)
+    save(cell, "notebook")
 
 
-def _take_sweep(notebook: Notebook) -> None:
+def _take_sweep(notebook: Notebook, save: Save, _work: Path) -> None:
     page = notebook.page
-    for network in ("resnet18", "mobilenetv3_small_100"):
-        page.get_by_placeholder("search: resnet").fill(network)
-        page.get_by_role("button", name="Add", exact=True).click()
-        page.locator(".jupyter-widget-tag", has_text=network).wait_for()
-    page.get_by_label("torchscript", exact=True).check()
-    for name, text in (("batch sizes", "1,4"), ("samples", "20")):
-        field = page.locator(".widget-inline-hbox", has_text=name).locator("input[type=text]").first
-        field.fill(text)
-        field.press("Tab")
-    page.get_by_text("-b 1,4 -r 20 -o ds").wait_for()
+    notebook.execute("notebook:run-all-cells")
+    add_networks(page, "resnet18", "mobilenetv3_small_100")
     page.get_by_role("button", name="Run", exact=True).click()
-    page.locator("[role=status]", has_text="has ended").wait_for(timeout=_MEASURING_MS)
+    page.locator("[role=status]", has_text="has ended").wait_for(timeout=MEASURING_MS)
+    save(notebook.cell(1), "sweep")
 
 
-def _take_explorer(notebook: Notebook) -> None:
+def _take_explorer(notebook: Notebook, save: Save, _work: Path) -> None:
+    notebook.execute("notebook:run-all-cells")
     panel = notebook.cell(1)
-    panel.locator(_CHART).wait_for(timeout=_MEASURING_MS)
+    panel.locator(_CHART).wait_for(timeout=MEASURING_MS)
     panel.get_by_label("figure", exact=True).select_option("speedup")
     for name, labels in (("workload", ["conv"]), ("width", ["32", "64"]), ("depth", ["4"])):
         panel.get_by_label(name, exact=True).select_option(labels)
@@ -91,35 +120,33 @@ def _take_explorer(notebook: Notebook) -> None:
     panel.get_by_text("90 % between").wait_for()
     notebook.page.mouse.move(5, 5)  # hides the tooltip of a mark
     notebook.page.wait_for_timeout(500)
+    save(panel, "explorer")
 
 
-def _take_devices(notebook: Notebook) -> None:
+def _take_devices(notebook: Notebook, save: Save, _work: Path) -> None:
+    notebook.execute("notebook:run-all-cells")
     panel = notebook.cell(1)
     for device in ("core0", "core1"):
         panel.get_by_label("device").select_option(device)
         panel.get_by_role("button", name="Start", exact=True).click()
-        panel.get_by_role("row", name=device).get_by_role("cell", name="ready").wait_for(timeout=_MEASURING_MS)
+        panel.get_by_role("row", name=device).get_by_role("cell", name="ready").wait_for(timeout=MEASURING_MS)
     notebook.page.wait_for_timeout(2000)
-
-
-def _save(panel: Locator, name: str) -> None:
-    picture = Image.open(io.BytesIO(panel.screenshot())).convert("RGB")
-    target = OUT / f"{name}.png"
-    picture.quantize(_COLOURS, dither=Image.Dither.NONE).save(target, optimize=True)
-    print(f"{target} ({target.stat().st_size / 1e3:.0f} kB)", flush=True)
+    save(panel, "devices")
 
 
 _LOAD = "%load_ext ngbkit"
-# The cells of each picture, of which it shows the last, and what is done before it is taken.
-_PICTURES: dict[str, tuple[tuple[str, ...], Callable[[Notebook], None]]] = {
-    "notebook": ((_read_first_cell(),), _take_notebook),
-    "sweep": ((_LOAD, "%ngpanel"), _take_sweep),
-    "explorer": (
+# Each scene is one notebook. The devices file is last: the others measure on this machine as it is.
+_SCENES = (
+    *first_minutes.SCENES,
+    Scene(("notebook",), (_read_first_cell(),), _take_notebook),
+    Scene(("sweep",), (_LOAD, "%ngpanel"), _take_sweep),
+    Scene(
+        ("explorer",),
         (f"{_LOAD}\nimport ngbkit\nblocks = ngbkit.load('{STORED}')", "%ngpanel explore blocks"),
         _take_explorer,
     ),
-    "devices": ((_LOAD, "%ngpanel devices"), _take_devices),
-}
+    Scene(("devices",), (_LOAD, "%ngpanel devices"), _take_devices, files={"devices.toml": DEVICES}),
+)
 
 
 if __name__ == "__main__":

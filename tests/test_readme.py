@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import first_minutes
 import pages
 import pytest
 
@@ -61,6 +62,23 @@ def test_every_page_is_reached_from_the_landing_page() -> None:
     stems = {path.stem for path in (*NOTEBOOKS.glob("*.md"), *NOTEBOOKS.glob("*.ipynb"))}
 
     assert stems - {"index"} | {"api"} == {line for line in contents.splitlines() if line and not line.startswith(":")}
+
+
+def test_the_first_five_minutes_show_every_picture_of_the_series() -> None:
+    """In the order of their numbers."""
+    pictures = re.findall(r"\]\(screens/([\w-]+)\.png\)", (NOTEBOOKS / "first-five-minutes.md").read_text())
+    numbers = [int(name.partition("-")[0]) for name in pictures]
+
+    assert {name for scene in first_minutes.SCENES for name in scene.pictures} == {*pictures}
+    assert sorted(numbers) == numbers
+
+
+def test_pictures_are_small() -> None:
+    """A page of them loads at once, and the checkout stays small."""
+    pictures = list((NOTEBOOKS / "screens").glob("*.png"))
+
+    assert len(pictures) > 10
+    assert [] == [picture.name for picture in pictures if picture.stat().st_size >= 100_000]
 
 
 def test_the_number_of_the_landing_page_is_that_of_its_command() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -227,6 +228,14 @@ def test_rows_are_written_as_a_table_of_a_page() -> None:
     assert "<b>" not in html
     assert (3, 4) == (html.count("<tr>"), html.count("<th "))
     assert "<p>nothing</p>" == listing.to_html([], "nothing")
+
+
+def test_a_long_list_is_folded_in_a_page_and_a_name_is_not() -> None:
+    """After a comma; the text that is copied is the same."""
+    html = listing.to_html([{"run": "20300101-000000-abcd", "options": "-c identity,openvino"}], "nothing")
+
+    assert re.search(r'<td style="[^"]*nowrap;">20300101-000000-abcd</td>', html)
+    assert "-c identity,<wbr>openvino" in html
 
 
 WIDE = [

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import signal
 import threading
-from dataclasses import replace
 from pathlib import Path
-from textwrap import dedent
 from typing import Any
 
 import pytest
 import xarray as xr
+from cells import fail_cell, run_cell
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
@@ -22,7 +21,6 @@ from ngbkit.commands.estimate import to_text
 from ngbkit.errors import DeviceError
 from ngbkit.notebook import tables
 from ngbkit.runs import Run
-from ngbkit.workloads.base import Workload
 
 CELL = """
 import torch
@@ -32,23 +30,6 @@ def model(width):
 
 input_shape = lambda width: (width, 8, 8)
 """
-
-
-def run_cell(shell: InteractiveShell, cell: str) -> tuple[Any, str]:
-    """Run a cell; return its value, and the text that it displayed."""
-    with capture_output() as captured:
-        result = shell.run_cell(dedent(cell))
-    result.raise_error()
-    displayed = "".join(output.data["text/plain"] for output in captured.outputs)
-    return result.result, captured.stdout + captured.stderr + displayed
-
-
-def fail_cell(shell: InteractiveShell, cell: str) -> tuple[BaseException, str]:
-    """Run a cell that must fail; return its error, and the text that it printed."""
-    with capture_output() as captured:
-        result = shell.run_cell(dedent(cell))
-    assert result.error_in_exec is not None
-    return result.error_in_exec, captured.stdout + captured.stderr
 
 
 def test_unloading_removes_the_magics(shell: InteractiveShell) -> None:
@@ -143,79 +124,6 @@ def test_a_cell_defines_a_network(shell: InteractiveShell) -> None:
     assert ([2, 3], ["net"]) == (list(ds["width"].values), list(ds["workload"].values))
     assert {"ok"} == set(ds["status"].values.ravel())
     assert "model" not in shell.user_ns
-
-
-def test_a_module_of_the_notebook_is_measured(shell: InteractiveShell) -> None:
-    """The name of its variable takes precedence over a network of timm."""
-    import torch
-
-    shell.user_ns["resnet18"] = torch.nn.Sequential(torch.nn.Linear(6, 4), torch.nn.ReLU())
-    run_cell(shell, "%ngbench resnet18 -c identity,onnxruntime -b 1,2 -r 3 --input-shape 6 -o ds")
-    ds = shell.user_ns["ds"]
-
-    assert {"ok"} == set(ds["status"].values.ravel())
-    assert 28.0 == ds["parameters"].item()
-
-
-@pytest.mark.parametrize(
-    ("options", "variables", "shapes"),
-    [
-        ("--input-shape 6", {}, [(2, 6)]),
-        ("--input-shape 3,8,8 --input-shape 5", {"inputs": "not these"}, [(2, 3, 8, 8), (2, 5)]),
-        ("--inputs rows", {"rows": "rows"}, "rows"),
-        ("", {"inputs": "rows", "input_shape": (7,)}, "rows"),
-        ("", {"input_shape": (3, 8, 8)}, [(2, 3, 8, 8)]),
-        ("", {"input_shape": [(3, 8, 8), [5]]}, [(2, 3, 8, 8), (2, 5)]),
-    ],
-)
-def test_options_or_variables_define_the_inputs_of_a_module(
-    shell: InteractiveShell,
-    mlp: Workload,
-    monkeypatch: pytest.MonkeyPatch,
-    options: str,
-    variables: dict[str, Any],
-    shapes: Any,
-) -> None:
-    """An option takes precedence over a variable, and tensors over a shape."""
-    import torch
-
-    calls: list[Any] = []
-
-    def from_module(name: str, module: Any, example_inputs: Any) -> Workload:
-        calls.append(example_inputs)
-        return replace(mlp, name=name)
-
-    monkeypatch.setattr("ngbkit.workloads.module.from_module", from_module)
-    shell.user_ns.update(variables, net=torch.nn.Identity())
-    run_cell(shell, f"%ngbench net --name mine -r 3 -o ds {options}")
-    (inputs,) = calls
-    if not isinstance(inputs, str):
-        inputs = [tuple(tensor.shape) for tensor in (inputs if type(inputs) is tuple else [inputs])]
-
-    assert shapes == inputs
-    assert ["mine"] == list(shell.user_ns["ds"]["workload"].values)
-
-
-@pytest.mark.parametrize(
-    ("options", "variables", "message"),
-    [
-        ("", {}, "--input-shape 3,224,224, or example tensors by --inputs NAME"),
-        ("--inputs rows", {}, "no variable 'rows'"),
-        ("--input-shape 3,0", {}, "expected the shape of one sample"),
-        ("", {"input_shape": 5}, "invalid variable input_shape: got 5"),
-    ],
-)
-def test_a_module_without_inputs_is_a_usage_error(
-    shell: InteractiveShell, options: str, variables: dict[str, Any], message: str
-) -> None:
-    """The error names the options that define them."""
-    import torch
-
-    shell.user_ns.update(variables, net=torch.nn.Identity())
-    error, _ = fail_cell(shell, f"%ngbench net {options}")
-
-    assert isinstance(error, UsageError)
-    assert message in str(error)
 
 
 @pytest.mark.parametrize(

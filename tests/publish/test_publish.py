@@ -13,19 +13,17 @@ from collections.abc import Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import nbformat
 import numpy as np
 import pytest
+from authored import SWEEP, build_notebook
 from lab import limit_ms
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+from nbformat.v4 import new_code_cell, new_markdown_cell
 from playwright.sync_api import Browser
 from selfchecks import make
-from state import make_state_dir
 
-import ngbkit
 from ngbkit import cli
 from ngbkit.dataset import storage
 from ngbkit.dataset.dataset_hash import hash_dataset
@@ -38,59 +36,6 @@ from ngbkit.publish.manifest import Manifest
 from ngbkit.publish.pages import render_figure
 from ngbkit.runs import recordings
 from ngbkit.runs.selfcheck import store
-from ngbkit.workloads import onnx
-from ngbkit.workloads.base import hash_json
-
-SWEEP = "-c identity,onnxruntime -b 1,2 -r 10 --threads 1 -o ds"
-
-
-def build_notebook(*cells: Any) -> Any:
-    notebook = new_notebook(cells=list(cells))
-    notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    for number, cell in enumerate(notebook.cells):
-        cell["id"] = f"cell-{number}"
-    return notebook
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory, mlp_file: Path, peaks_file: Path) -> Path:
-    """Two notebooks of an author, one of which measures, with its recording."""
-    folder = tmp_path_factory.mktemp("author") / "notebooks"
-    (folder / "data").mkdir(parents=True)
-    shutil.copyfile(mlp_file, folder / "data" / "mlp.onnx")
-    config = 'title = "A small study"\ndescription = "Of one network."\napi = ["ngbkit.metrics.profiles"]\n'
-    config += 'license = "CC-BY-4.0"\nauthors = ["A team"]\n'
-    (folder / "site.toml").write_text(config)
-    first = build_notebook(
-        new_markdown_cell("# What was measured\n\nSee [the other](02-again.ipynb)."),
-        new_code_cell("rows = 1", metadata={"tags": ["parameters"]}),
-        new_code_cell(f"%load_ext ngbkit\n%ngbench data/mlp.onnx {SWEEP}"),
-        new_code_cell("ds.ngb.plot.throughput()"),
-        new_code_cell("print('parameter', rows)", metadata={"jupyter": {"source_hidden": True}}),
-        new_code_cell("ds.ngb.plot.speedup()"),
-    )
-    second = build_notebook(
-        new_markdown_cell("# Once more"),
-        new_code_cell("raise RuntimeError('it was executed')", metadata={"tags": ["measures"]}),
-        new_code_cell("import pandas as pd\npd.DataFrame({'a': [1]})"),
-    )
-    for name, content in (("01-first", first), ("02-again", second)):
-        nbformat.write(content, folder / f"{name}.ipynb")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(recordings.FOLDER, str(folder / "data" / "recorded"))
-        patch.setenv("NGBKIT_STATE_DIR", str(make_state_dir(tmp_path_factory, peaks_file)))
-        workload = onnx.file(folder / "data" / "mlp.onnx")
-        ngbkit.Sweep(workload, ["identity", "onnxruntime"], [1, 2], repeats=10, threads=1).run()
-        from ngbkit.cluster import engines
-
-        engines.close()
-    return folder
-
-
-@pytest.fixture(scope="module")
-def site(folder: Path) -> Path:
-    publish(folder, folder.parent / "site")
-    return folder.parent / "site"
 
 
 class Page(HTMLParser):
@@ -254,13 +199,6 @@ def test_parameters_are_values_for_names(folder: Path, tmp_path: Path, capsys: p
     assert (2, []) == verify(tmp_path / "site", folder)
 
 
-def test_a_site_as_built_agrees(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """All figures are verified."""
-    assert (2, []) == verify(site)
-    assert 0 == cli.main(["verify", str(site)])
-    assert "All 2 figures agree" in capsys.readouterr().out
-
-
 def test_a_composition_is_based_on_the_data_of_its_parts(site: Path) -> None:
     """The page and the metadata of the archive link both datasets."""
     manifest = Manifest.read(site)
@@ -276,56 +214,6 @@ def test_a_composition_is_based_on_the_data_of_its_parts(site: Path) -> None:
     for part in both.provenance["parts"]:
         assert {"@id": f"_static/datasets/{part['dataset']}.nc"} in entity["isBasedOn"]
         assert f'"_static/datasets/{part["dataset"]}.nc"' in page
-
-
-def test_every_dataset_of_a_composition_is_checked(site: Path, tmp_path: Path) -> None:
-    """A missing one is reported."""
-    copy = tmp_path / "site"
-    shutil.copytree(site, copy)
-    manifest = Manifest.read(copy)
-    figure = manifest.figures[0]
-    file = copy / "_static" / "figures" / f"{figure.id}.json"
-    spec = json.loads(file.read_text())
-    spec["usermeta"]["ngbkit"] = {"parts": [figure.provenance, {**figure.provenance, "dataset": "lost"}]}
-    file.write_text(json.dumps(spec))
-    both = replace(figure, provenance=spec["usermeta"]["ngbkit"], spec=hash_json(spec))
-    replace(manifest, figures=(both,)).write(copy)
-
-    _, findings = verify(copy)
-
-    assert {"dataset", "sweep"} == {finding.what for finding in findings}
-    assert all("lost.nc" in finding.said for finding in findings)
-
-
-@pytest.mark.parametrize("subject", ["dataset", "spec", "sweep", "code"])
-def test_each_disagreement_is_found(
-    subject: str, site: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A changed sample, mark, sweep or cell is reported for the figures that it concerns."""
-    copy = tmp_path / "site"
-    shutil.copytree(site, copy)
-    figure = Manifest.read(copy).figures[0]
-    data = copy / "_static" / "datasets" / f"{figure.provenance['dataset']}.nc"
-    if subject == "dataset":
-        changed = storage.load(data)
-        changed["latency"].values[0, 0, 0, 0, 0] *= 1.001
-        storage.save(changed, data, overwrite=True)
-    elif subject == "spec":
-        file = copy / "_static" / "figures" / f"{figure.id}.json"
-        file.write_text(file.read_text().replace('"width": ', '"width": 1', 1))
-    elif subject == "sweep":
-        file = data.with_suffix(".json")
-        file.write_text(file.read_text().replace('"repeats": 10', '"repeats": 100'))
-    else:
-        file = copy / "notebooks" / "01-first.ipynb"
-        file.write_text(file.read_text().replace("plot.throughput()", "plot.throughput(ci=0.5)"))
-    _, findings = verify(copy)
-
-    assert {subject} == {finding.what for finding in findings}
-    assert figure.id in {finding.figure for finding in findings}
-    assert (2 if subject in ("dataset", "sweep") else 1) == len(findings)
-    assert 1 == cli.main(["verify", str(copy)])
-    assert figure.id in capsys.readouterr().out
 
 
 def test_errors_of_publishing(folder: Path, tmp_path: Path) -> None:

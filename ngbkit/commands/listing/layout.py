@@ -45,9 +45,7 @@ def to_html(rows: Iterable[Row], empty: str) -> str:
     if not cells:
         return f"<p>{escape(empty)}</p>"
     head = "".join(f'<th style="{_LINE}">{escape(name)}</th>' for name in header)
-    body = "".join(
-        "<tr>" + "".join(f'<td style="{_LINE}">{escape(cell)}</td>' for cell in row) + "</tr>" for row in cells
-    )
+    body = "".join(map(_to_html_row, cells))
     return f'<table style="{_TABLE}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
 
 
@@ -87,6 +85,13 @@ def format_cell(value: Any) -> str:
     else:
         text = ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
     return "".join(sign if sign.isprintable() or sign == "\n" else " " for sign in _ANSI.sub("", text).expandtabs(4))
+
+
+def _to_html_row(row: Sequence[str]) -> str:
+    """A row whose name, the first cell, is one line, and whose lists may be folded after each comma."""
+    name, *rest = (escape(cell) for cell in row)
+    cells = "".join(f'<td style="{_LINE}">{cell.replace(",", ",<wbr>")}</td>' for cell in rest)
+    return f'<tr><td style="{_LINE} white-space: nowrap;">{name}</td>{cells}</tr>'
 
 
 def _format_rows(rows: Iterable[Row]) -> tuple[list[str], list[list[str]]]:

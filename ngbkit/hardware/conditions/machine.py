@@ -164,7 +164,7 @@ class _Work:
         return {
             "cores": max(self.cores, 1),
             "other_busy_percent": 100 * max(0, busy - this_process) / total if total > 0 else None,
-            "busiest": [name for name, _ in busiest[:_MOST_NAMES]],
+            "busiest": list(dict.fromkeys(name for name, _ in busiest))[:_MOST_NAMES],
             "steal_percent": 100 * (self.steal - start.steal) / total if total > 0 else None,
             "swapped_pages": self.swapped - start.swapped,
         }

@@ -1,0 +1,192 @@
+"""Turns that other work disturbs, by the counters of the kernel."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from recorded import build_stat, record
+
+from ngbkit.hardware.conditions import Interference, InterferenceMonitor
+from ngbkit.hardware.resources import ProcessCpu
+
+OWN = os.getpid()
+
+
+class Machine:
+    """Two cores in a tree of files on which this process runs turns of recorded length."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, accounts: bool = True) -> None:
+        self.root, self.accounts = root, accounts
+        self.wall = self.process_s = self.waited = 0.0
+        self.idle = self.stolen = 0
+        self.switches = 1
+        monkeypatch.setattr(ProcessCpu, "read_seconds", lambda cpu: self.process_s)
+        monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
+        self.advance()
+        self.monitor = InterferenceMonitor(OWN, root, lambda: self.wall)
+
+    def advance(self, **amounts: float) -> None:
+        """Advance clocks: `wall`, `process_s`, `waited` in seconds, `idle` and `stolen` in ticks, and `switches`."""
+        for name, amount in amounts.items():
+            setattr(self, name, getattr(self, name) + amount)
+        schedstat = f"1000 {round(self.waited * 1e9)} 3"
+        task = f"proc/{OWN}/task/{OWN}"
+        accounts = {f"{task}/schedstat": schedstat, "proc/self/schedstat": schedstat} if self.accounts else {}
+        status = f"voluntary_ctxt_switches:\t9\nnonvoluntary_ctxt_switches:\t{self.switches}"
+        times = build_stat((1, self.idle, self.stolen), (1, 0, 0))
+        record(self.root, {"proc/stat": times, f"{task}/status": status, **accounts})
+
+    def turn(self, **amounts: float) -> Interference:
+        """Measure a turn in which clocks advance that far."""
+        self.monitor.begin_turn()
+        self.advance(**amounts)
+        return self.monitor.end_turn()
+
+
+def test_a_turn_with_the_machine_to_itself_is_not_disturbed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own CPU time and the idle time add up to the capacity."""
+    interference = Machine(tmp_path, monkeypatch).turn(wall=1.0, process_s=1.4, idle=60)
+
+    assert (0.0, 0.0, 0.0, 0.0) == (
+        pytest.approx(interference.waited),
+        interference.crowded,
+        pytest.approx(interference.foreign),
+        interference.steal,
+    )
+    assert 0.005 == interference.resolution
+    assert not interference.disturbed
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "folder", "field", "unit"),
+    [
+        ("0::/job", "sys/fs/cgroup/job", "throttled_usec", 1e6),
+        ("4:cpu:/job", "sys/fs/cgroup/cpu/job", "throttled_time", 1e9),
+    ],
+)
+def test_a_turn_that_a_quota_paused_is_disturbed(
+    cgroup: str, folder: str, field: str, unit: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By either version of control groups; without a pause it is not."""
+    stat = tmp_path / folder / "cpu.stat"
+    record(tmp_path, {f"proc/{OWN}/cgroup": cgroup, f"{folder}/cpu.stat": f"nr_throttled 1\n{field} {unit:.0f}"})
+    machine = Machine(tmp_path, monkeypatch)
+    quiet = machine.turn(wall=1.0, process_s=1.9, idle=10)
+    machine.monitor.begin_turn()
+    machine.advance(wall=1.0, process_s=1.7, idle=30)
+    stat.write_text(f"nr_throttled 2\n{field} {1.2 * unit:.0f}")
+    paused = machine.monitor.end_turn()
+
+    assert (0.0, False) == (quiet.throttled, quiet.disturbed)
+    assert (pytest.approx(0.1), True) == (paused.throttled, paused.disturbed)
+
+
+def test_a_turn_knows_how_many_cores_the_process_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own time and that in which it was ready: what the hypervisor took is missing."""
+    interference = Machine(tmp_path, monkeypatch).turn(wall=2.0, process_s=2.0, waited=1.0, idle=100)
+
+    assert 1.5 == pytest.approx(interference.active)
+
+
+def test_a_turn_beside_a_busy_process_is_disturbed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads waited while something else ran."""
+    interference = Machine(tmp_path, monkeypatch).turn(wall=1.0, process_s=1.3, waited=0.6)
+
+    assert (0.6, 0.35) == (pytest.approx(interference.waited), pytest.approx(interference.foreign))
+    assert interference.disturbed
+
+
+def test_a_busy_process_on_the_other_core_disturbs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It uses memory bandwidth and lowers clocks, though no thread waits."""
+    interference = Machine(tmp_path, monkeypatch).turn(wall=1.0, process_s=1.0)
+
+    assert (0.0, 0.5, True) == (interference.waited, interference.foreign, interference.disturbed)
+
+
+def test_threads_that_wait_for_one_another_are_not_disturbed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four threads on two cores; or two that the scheduler put on one core: both count as crowded."""
+    machine = Machine(tmp_path, monkeypatch)
+    crowd, stacked = (
+        machine.turn(wall=1.0, process_s=2.0, waited=2.0),
+        machine.turn(wall=1.0, process_s=1.0, waited=0.8, idle=100),
+    )
+
+    assert [(0.0, 2.0, False), (0.0, 0.8, False)] == [
+        (pytest.approx(interference.waited), pytest.approx(interference.crowded), interference.disturbed)
+        for interference in (crowd, stacked)
+    ]
+
+
+def test_time_of_the_hypervisor_is_separate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It disturbs, but is not that of another process."""
+    interference = Machine(tmp_path, monkeypatch).turn(wall=1.0, process_s=1.8, stolen=20)
+
+    assert (0.1, 0.0, True) == (interference.steal, pytest.approx(interference.foreign), interference.disturbed)
+
+
+def test_one_tick_does_not_disturb_a_short_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel's counter is off by up to a tick; the waiting time is exact."""
+    machine = Machine(tmp_path, monkeypatch)
+    missed, waited = machine.turn(wall=0.01, process_s=0.01), machine.turn(wall=0.01, process_s=0.01, waited=0.004)
+
+    assert (0.5, False) == (pytest.approx(missed.foreign), missed.disturbed)
+    assert (0.4, True) == (pytest.approx(waited.waited), waited.disturbed)
+
+
+def test_constant_counters_are_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a sandbox, where no turn is disturbed."""
+    machine = Machine(tmp_path, monkeypatch)
+    monkeypatch.setattr(machine, "advance", lambda wall: setattr(machine, "wall", machine.wall + wall))
+    record(tmp_path, {"proc/stat": "cpu  0 0 0 0 0 0 0 0 0 0\ncpu0 0 0 0 0 0 0 0 0 0 0"})
+    interference = machine.turn(wall=1.0)
+
+    assert (0.0, 0.0, False) == (interference.foreign, interference.resolution, interference.disturbed)
+
+
+def test_only_the_cores_of_the_process_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work on other cores does not disturb it."""
+    machine = Machine(tmp_path, monkeypatch)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0})
+    interference = machine.turn(wall=1.0, process_s=0.4, idle=60)
+
+    assert (0.0, 0.01) == (pytest.approx(interference.foreign), interference.resolution)
+
+
+def test_without_waiting_times_preemptions_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each counts as a slice of the scheduler, except one a turn."""
+    machine = Machine(tmp_path, monkeypatch, accounts=False)
+    once, often = machine.turn(wall=0.1, process_s=0.1, switches=1), machine.turn(wall=0.1, process_s=0.1, switches=11)
+
+    assert 0.0 == once.waited
+    assert (0.3, True) == (pytest.approx(often.waited), often.disturbed)
+
+
+def test_a_child_of_this_machine_is_monitored() -> None:
+    """By the kernel's own files; after its end, all is zero."""
+    code = "import sys\nfor line in sys.stdin: print(sum(range(10**6)), flush=True)"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", code], text=True, **pipes) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        monitor = InterferenceMonitor(child.pid)
+        monitor.begin_turn()
+        child.stdin.write("\n")
+        child.stdin.flush()
+        child.stdout.readline()
+        interference = monitor.end_turn()
+        child.stdin.close()
+    after_end = monitor.end_turn()
+
+    assert 0 <= interference.waited
+    assert 0 <= interference.foreign <= 1
+    assert (0.0, False) == (after_end.waited, after_end.disturbed)
+
+
+def test_no_process_cannot_be_monitored() -> None:
+    """It raises at once."""
+    with pytest.raises(ProcessLookupError, match="no process 4194303"):
+        InterferenceMonitor(4194303)
