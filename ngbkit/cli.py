@@ -19,9 +19,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from ngbkit import __version__
-from ngbkit.commands import arguments, capacity, deploy, estimate, listing, publish, selfcheck
-from ngbkit.commands import arguments, deploy, estimate, gate_report, listing, publish, selfcheck
-from ngbkit.commands import arguments, deploy, estimate, gate, gate_report, listing, publish, selfcheck
+from ngbkit.commands import arguments, capacity, deploy, estimate, gate, gate_report, listing, publish, selfcheck
 from ngbkit.commands.arguments import Parser
 from ngbkit.commands.cache import CACHE, answer_cache
 from ngbkit.commands.choose import CHOOSE, answer_choose
@@ -222,14 +220,18 @@ def _compare(args: argparse.Namespace) -> int:
 def _choose(args: argparse.Namespace) -> int:
     """Choose the compiler, batch size and device of the highest throughput whose latency keeps a deadline."""
     _require_client_side()
-    return _answer(args, answer_choose(args, _read))
+    return _answer(args, answer_choose(args, read_data))
+
+
 def _capacity(args: argparse.Namespace) -> int:
     """Say which rate of requests each network serves within a deadline, simulated or also by a real load."""
     _require_client_side()
     report = None if args.quiet else print_progress
-    capacities = capacity.compute_capacities(args, _read(args.source), report)
+    capacities = capacity.compute_capacities(args, read_data(args.source), report)
     print(json.dumps(capacities.to_json(), indent=2) if args.json else capacities)
     return OK
+
+
 def _gate(args: argparse.Namespace) -> int:
     """Measure two versions of a network in turns, and exit with 1 if the later one is slower."""
     _require_client_side()
@@ -345,7 +347,6 @@ _COMMANDS: dict[str, tuple[Callable[[argparse.Namespace], int], tuple[Argument, 
     "resume": (_resume, (_RUN_ID, *arguments.RESUME, arguments.SETTLE, *_OUTCOME)),
     "runs": (_runs, (*listing.RUNS, _JSON)),
     "show": (_show, (_SOURCE, _FIGURE, _JSON)),
-    "compare": (_compare, (_FIRST, _SECOND, _METRIC, _ALL, _DRAWN, _JSON)),
     "choose": (_choose, (_SOURCE, *CHOOSE, _JSON)),
     "capacity": (_capacity, (_SOURCE, *capacity.OPTIONS, _JSON, _QUIET)),
     "compare": (_compare, (_FIRST, _SECOND, _METRIC, *gate_report.VERDICT, _ALL, _DRAWN, _JSON)),

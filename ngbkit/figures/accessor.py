@@ -17,8 +17,8 @@ from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError, UnknownNameError
 from ngbkit.figures.comparison import Comparison, compare
 from ngbkit.metrics import economy, factors, frames, labelled, trials
-from ngbkit.metrics.choices import Choices
 from ngbkit.metrics.capacity import Capacities, capacity
+from ngbkit.metrics.choices import Choices
 from ngbkit.metrics.contracts import Unlike, UnlikeContractsError
 from ngbkit.metrics.deadlines import Per, choose
 from ngbkit.metrics.economy import Cache
@@ -125,6 +125,7 @@ class Metrics:
     ) -> pd.DataFrame:
         """See `ngbkit.metrics.network_ranking`: each network's probability of being the fastest."""
         return network_ranking(self._data, by, ci=ci, unlike=unlike, untuned=untuned)
+
     def capacity(self, deadline: str | float, **keywords: Any) -> Capacities:
         """See `ngbkit.metrics.capacity`, with its arguments: ``ds.ngb.capacity("50ms", compiler="openvino")``."""
         return capacity(self._data, deadline, **keywords)

@@ -1,8 +1,8 @@
 """Metrics of the measurements, with intervals: on arrays, on labelled datasets, and as tables."""
 
 from ngbkit.dataset.disturbance import settled, undisturbed
-from ngbkit.metrics.deadlines import choose
 from ngbkit.metrics.capacity import capacity
+from ngbkit.metrics.deadlines import choose
 from ngbkit.metrics.economy import break_even
 from ngbkit.metrics.factors import depth_slope, friction, retention
 from ngbkit.metrics.front import front
@@ -20,9 +20,9 @@ __all__ = [
     "beside_paper",
     "break_even",
     "bsr",
-    "compare_networks",
-    "choose",
     "capacity",
+    "choose",
+    "compare_networks",
     "depth_slope",
     "failures",
     "friction",
