@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from IPython.core import error as ipython
 from IPython.core import magic_arguments
 from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class, no_var_expand
 
@@ -20,10 +17,11 @@ from ngbkit.commands.capacity import compute_capacities
 from ngbkit.commands.notices import list_notices
 from ngbkit.commands.optimize import answer_optimize
 from ngbkit.commands.reporting import describe_interrupt
-from ngbkit.errors import NgbkitError, UsageError, translate_commands
+from ngbkit.errors import UsageError
 from ngbkit.notebook import modules
 from ngbkit.notebook.display import Listing, RunDisplay, call_at_end
 from ngbkit.notebook.sheets import Sheets
+from ngbkit.notebook.short_errors import HelpRequested, RunInterruptedError, raise_failure, shorten_errors
 from ngbkit.notebook.tables import TABLES
 from ngbkit.runs.progress_display import explain_failure, watch
 from ngbkit.sweep import parsing
@@ -69,17 +67,6 @@ def _magic(mark: Callable[..., Any]) -> Callable[[_Method], _Method]:
     return decorate
 
 
-class _HelpRequested(Exception):
-    """The user asked for the help of a magic, as in a shell; its text is that of ``%ngbench?``."""
-
-
-class RunInterruptedError(KeyboardInterrupt):
-    """Ctrl-C stopped a run: later cells must not run on half a dataset. IPython shows it without a traceback."""
-
-    def _render_traceback_(self) -> list[str]:
-        return [f"KeyboardInterrupt: {translate_commands(str(self), 'magic')}"]
-
-
 @magics_class
 class Benchmarks(Magics):
     """``%ngbench``, ``%ngruns``, ``%ngdevices``, ``%ngcompilers``, ``%ngcache``, ``%ngcapacity`` and others."""
@@ -104,7 +91,7 @@ class Benchmarks(Magics):
         $name and {name} insert variables of the notebook. Without -o the dataset is the value of the magic. Ctrl-C
         stops the run and keeps its measurements.
         """
-        with _shorten_errors():
+        with shorten_errors():
             args = self._parse(self.ngbench, line)
             workloads = [self._to_workload(word, args) for word in args.workloads]
             if cell is not None:
@@ -127,7 +114,7 @@ class Benchmarks(Magics):
         """
         from ngbkit.runs import find, read_sweep, resume
 
-        with _shorten_errors():
+        with shorten_errors():
             args = self._parse(self.ngruns, line)
             run_id = args.resume or args.settle
             if run_id is None:
@@ -153,7 +140,7 @@ class Benchmarks(Magics):
             %ngdevices
             %ngdevices check orin
         """
-        with _shorten_errors():
+        with shorten_errors():
             args = self._parse(self.ngdevices, line)
             return Listing(listing.answer_devices(args.action, args.names), "No device.")
 
@@ -166,7 +153,7 @@ class Benchmarks(Magics):
             %ngcompilers
             %ngcompilers openvino
         """
-        with _shorten_errors():
+        with shorten_errors():
             return _to_listing(listing.answer_compilers(self._parse(self.ngcompilers, line)))
 
     @_magic(line_magic)
@@ -178,7 +165,7 @@ class Benchmarks(Magics):
             %ngcache
             %ngcache clean --keep 5GB
         """
-        with _shorten_errors():
+        with shorten_errors():
             return _to_listing(answer_cache(self._parse(self.ngcache, line)))
 
     @_magic(line_magic)
@@ -190,7 +177,7 @@ class Benchmarks(Magics):
             %ngcapacity ds --deadline 50ms
             %ngcapacity ds --deadline 50ms -c openvino --check
         """
-        with _shorten_errors():
+        with shorten_errors():
             args = self._parse(self.ngcapacity, line)
             assert self.shell is not None
             display = RunDisplay(self.shell, with_table=False)
@@ -208,7 +195,7 @@ class Benchmarks(Magics):
             %ngoptimize resnet18 --runtime openvino -o resnet18.onnx
             %ngoptimize model.onnx --cost gnn --labels labels.nc
         """
-        with _shorten_errors():
+        with shorten_errors():
             args = self._parse(self.ngoptimize, line)
             assert self.shell is not None
             display = RunDisplay(self.shell, with_table=False)
@@ -234,7 +221,7 @@ class Benchmarks(Magics):
         from ngbkit.runs import selfcheck
         from ngbkit.runs.selfcheck import disturbances
 
-        with _shorten_errors():
+        with shorten_errors():
             args = self._parse(self.ngselfcheck, line)
             assert self.shell is not None
             display = RunDisplay(self.shell, with_table=False)
@@ -264,7 +251,7 @@ class Benchmarks(Magics):
         """
         from ngbkit.notebook.panels import DevicesPanel, ExplorerPanel, SweepPanel
 
-        with _shorten_errors():
+        with shorten_errors():
             args = self._parse(self.ngpanel, line)
             if args.panel == "explore":
                 return ExplorerPanel(self._find_dataset(args.data), args.data)
@@ -295,7 +282,7 @@ class Benchmarks(Magics):
             watch(run, display.show)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(describe_interrupt(run, then=selfcheck_arguments.REPORT)) from None
-        _raise_failure(run)
+        raise_failure(run)
         return run.dataset()
 
     @property
@@ -307,7 +294,7 @@ class Benchmarks(Magics):
     def _parse(self, magic: Any, line: str) -> argparse.Namespace:
         words = parsing.split_words(line)
         if {"-h", "--help"} & {*words}:
-            raise _HelpRequested(magic.__doc__)
+            raise HelpRequested(magic.__doc__)
         args = arguments.parse(magic.parser, [self._expand(word) for word in words])
         if isinstance(cluster := getattr(args, "cluster", None), str):
             args.cluster = self._find_cluster(cluster)
@@ -358,7 +345,7 @@ class Benchmarks(Magics):
         is_value = not args.out and run.state == "finished" and explain_failure(run) is None
         # The display of a dataset has the same tables.
         display.show_results(run, data, with_tables=not is_value)
-        _raise_failure(run)
+        raise_failure(run)
         return data if is_value else None
 
     def _bind(self, run: Run, name: str | None) -> Data:
@@ -377,12 +364,6 @@ def _to_listing(answer: listing.Answer) -> Listing:
     return (Sheets if answer.sheets else Listing)(answer.rows, answer.empty)
 
 
-def _raise_failure(run: Run) -> None:
-    """Raise the error of a run, or the reason why none of its trials gave a result, with the user's own traceback."""
-    if error := run.error or explain_failure(run):
-        raise error
-
-
 def _parse_cell(source: str, args: argparse.Namespace) -> list[Workload]:
     from ngbkit.workloads import cell
 
@@ -390,17 +371,3 @@ def _parse_cell(source: str, args: argparse.Namespace) -> list[Workload]:
     factors = list(parsing.parse_factors(args.factor or ()))
     # The line of the magic is the first of the cell: the blank line keeps the line numbers of tracebacks right.
     return cell.from_source(f"\n{source}", factors=factors, **label)
-
-
-@contextmanager
-def _shorten_errors() -> Iterator[None]:
-    """Show an error as one line, after the traceback of the user's own code if there is one; or print the help."""
-    try:
-        yield
-    except _HelpRequested as request:
-        print(request)  # noqa: T201  as a shell does
-    except NgbkitError as error:
-        traceback: str = getattr(error, "traceback", "")
-        if traceback:
-            sys.stderr.write(traceback if traceback.endswith("\n") else f"{traceback}\n")
-        raise ipython.UsageError(translate_commands(str(error), "magic")) from None
