@@ -81,6 +81,20 @@ def test_resume_measures_what_is_asked_for_again(
     assert ["ok", "failed"] == statuses
 
 
+def test_a_settled_run_is_not_measured_again(
+    new_runs: NewRuns, mlp_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The message says so; --settle excludes --retry."""
+    cli.main(["run", str(mlp_file), "-c", "onnxruntime", "-r", "6", "--quiet"])
+    run = new_runs()[0]
+    capsys.readouterr()
+
+    assert cli.OK == cli.main(["resume", run.id, "--settle"])
+    assert "ngbkit: Nothing is unsettled" in capsys.readouterr().err
+    assert cli.INVALID == cli.main(["resume", run.id, "--settle", "--retry", "failed"])
+    assert "Give one of them" in capsys.readouterr().err
+
+
 def test_a_budget_measures_a_part_and_predicts_the_rest(
     new_runs: NewRuns, mlp_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

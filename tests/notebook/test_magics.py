@@ -303,6 +303,19 @@ def test_failures_are_reported_with_the_last_output(shell: InteractiveShell, new
     assert "Give one of them" in str(error)
 
 
+def test_a_settled_run_is_not_measured_again(shell: InteractiveShell, new_runs: NewRuns, mlp_file: Path) -> None:
+    """`%ngruns --settle` names the run, by itself or with --resume."""
+    run_cell(shell, f"%ngbench {mlp_file} -c onnxruntime -r 6 -o ds")
+    run_id = new_runs()[0].id
+    _, output = run_cell(shell, f"%ngruns --settle {run_id}")
+    _, resumed = run_cell(shell, f"%ngruns --resume {run_id} --settle")
+    error, _ = fail_cell(shell, "%ngruns --settle")
+
+    assert "Nothing is unsettled" in output
+    assert "Nothing is unsettled" in resumed
+    assert "Name it: %ngruns --settle ID" in str(error)
+
+
 def test_a_selfcheck_is_a_table(shell: InteractiveShell, new_runs: NewRuns) -> None:
     """The table is the value of the magic, and a later line reports it again."""
     check, output = run_cell(shell, "%ngselfcheck --groups 2 -r 12 --threads 1")
