@@ -325,11 +325,6 @@ def interpolate_rate(rates: Floats, latency: Floats, deadline: float) -> float:
     return max(rate, float(rates[0]) / 2) if meeting == 0 else rate
 
 
-def scale(server: Server, factor: float) -> Server:
-    """A server whose calls take `factor` times as long."""
-    return replace(server, rounds=tuple(tuple(factor * part for part in rounds) for rounds in server.rounds))
-
-
 def _count_meeting(latency: Floats, deadline: float) -> int:
     """Count the latencies that keep the deadline before the first that misses it."""
     missed = np.flatnonzero(latency > deadline)

@@ -183,6 +183,8 @@ class Benchmarks(Magics):
             display = RunDisplay(self.shell, with_table=False)
             try:
                 return compute_capacities(args, self._find_dataset(args.data), display.write)
+            except KeyboardInterrupt as interrupt:
+                raise RunInterruptedError(str(interrupt) or "stopped.") from None
             finally:
                 display.clear()
 

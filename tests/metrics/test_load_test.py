@@ -24,7 +24,7 @@ def run_trial(rate: float, slowdown: float, seed: int, **fields) -> tuple[LoadTr
     """What a server that is slower than the stored samples would measure, and the arrivals."""
     generator = np.random.default_rng(seed)
     arrivals = queueing.draw_arrivals(1, 400, generator)
-    server = queueing.scale(build_server(), slowdown)
+    server = build_server(0.01 * slowdown)
     streams = queueing.draw_streams(server, 1, generator)
     zero = np.zeros(1, dtype=int)
     served = queueing.simulate(server, np.array([rate]), arrivals, streams, sequence=zero, stream=zero)
@@ -53,7 +53,7 @@ def assess(slowdown: float = 1.0, rates=(55.0, 62.0, 69.0, 76.0, 83.0), **fields
 def test_a_slower_server_has_the_capacity_of_its_own_simulation(slowdown: float) -> None:
     """Though each trial is short: its simulation has the same arrivals."""
     test = assess(slowdown)
-    expected = queueing.find_capacity(queueing.scale(build_server(), slowdown), DEADLINE, QUANTILE, 0).rate
+    expected = queueing.find_capacity(build_server(0.01 * slowdown), DEADLINE, QUANTILE, 0).rate
 
     assert expected == pytest.approx(test.rate, rel=0.05)
     assert test.low < test.rate < test.high

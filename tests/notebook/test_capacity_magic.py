@@ -1,0 +1,45 @@
+"""``%ngcapacity`` in a real shell."""
+
+from __future__ import annotations
+
+import pytest
+from drawn import measured, network
+from IPython.core.error import UsageError
+from IPython.core.interactiveshell import InteractiveShell
+
+from ngbkit.runs import serving
+
+
+def test_it_shows_the_capacities_of_a_variable(shell: InteractiveShell) -> None:
+    """The value of the magic is the table, which a later cell can plot."""
+    shell.user_ns["ds"] = measured(network("net"), batch_sizes=[1])
+
+    capacities = shell.run_line_magic("ngcapacity", "ds --deadline 100ms --quantile 0.9 -c openvino")
+
+    assert ["openvino"] == capacities.frame["compiler"].tolist()
+    assert "p90 within 100 ms" in capacities._repr_html_()
+
+
+def test_an_error_is_one_line(shell: InteractiveShell) -> None:
+    """It says what is valid, or which variables are datasets."""
+    shell.user_ns["ds"] = measured(network("net"), batch_sizes=[1])
+
+    with pytest.raises(UsageError, match="invalid deadline: got 'soon'"):
+        shell.run_line_magic("ngcapacity", "ds --deadline soon")
+    with pytest.raises(UsageError, match="'other' is not a dataset; expected one of ds"):
+        shell.run_line_magic("ngcapacity", "other --deadline 1s")
+
+
+def test_an_interrupt_is_no_traceback(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A check that Ctrl-C ended says so."""
+
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(serving, "serve", interrupt)
+    shell.user_ns["ds"] = measured(network("net"), batch_sizes=[1])
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        shell.run_line_magic("ngcapacity", "ds --deadline 1s --check")
+
+    assert ["KeyboardInterrupt: stopped."] == caught.value._render_traceback_()
