@@ -47,7 +47,7 @@ bench: $(READY) ## measure how fast ngbkit itself is; on a quiet machine
 efficiency: $(READY) ## measure the share of timed calls in a sweep, and what --precision saves; on a quiet machine
 	$(BIN)/python tests/benchmarks/efficiency.py $(ARGS)
 
-screens: $(READY) ## take the README's pictures of the panels; on a quiet machine, with chromium
+screens: $(READY) ## take the pictures of the README and of the site; on a quiet machine, with chromium
 	$(BIN)/python tests/screens.py $(ARGS)
 
 gallery: $(READY) ## take screenshots of every figure in results/gallery, light and dark; with chromium

@@ -37,16 +37,16 @@ def _take_demo(notebook: Notebook, save: Save, work: Path) -> None:
     page.keyboard.type(f"PATH={Path(sys.executable).parent}:$PATH PS1='$ '; clear\n")
     page.wait_for_timeout(1000)
     page.keyboard.type("ngbkit demo\n")
-    written = work / "results" / "demo.html"
+    figure_file = work / "results" / "demo.html"
     end = time.monotonic() + MEASURING_MS / 1000
-    while not written.exists():
+    while not figure_file.exists():
         assert time.monotonic() < end, "ngbkit demo has not ended"
         page.wait_for_timeout(500)
     page.wait_for_timeout(5000)
     box = screen.bounding_box()
     assert box is not None
     save(Rectangle(page, box["x"], box["y"], box["width"], box["height"]), "1-terminal")
-    page.goto(written.as_uri())
+    page.goto(figure_file.as_uri())
     page.locator(_CHART).wait_for()
     page.wait_for_timeout(1000)
     save(Rectangle(page, 0, 0, 1100, 1500), "2-page")

@@ -74,7 +74,7 @@ def serve(home: Path, state_dir: Path, theme: str = "light") -> Iterator[str]:
         server = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT, cwd=home)
         try:
             info = home / "runtime" / f"jpserver-{server.pid}.json"
-            wait_until(lambda: info.exists() or server.poll() is not None)
+            wait_until(lambda: (info.exists() and info.stat().st_size) or server.poll() is not None)
             assert server.poll() is None, (home / "server.log").read_text()
             port = json.loads(info.read_text())["port"]
             yield f"http://127.0.0.1:{port}/lab/tree/{{name}}?token={token}&reset"
