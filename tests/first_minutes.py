@@ -161,7 +161,7 @@ def _deselect(notebook: Notebook) -> None:
 def _use_dark_theme(notebook: Notebook) -> None:
     theme = json.dumps({"theme": THEMES["dark"]})
     notebook.page.evaluate(f"void window.jupyterapp.commands.execute('apputils:change-theme', {theme})")
-    notebook.page.locator("body[data-jp-theme-light=false]").wait_for()
+    notebook.page.locator("body[data-jp-theme-light=false]").wait_for(state="attached")  # a body has no height
     notebook.page.wait_for_timeout(1500)
 
 
