@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import pytest
 
 from ngbkit.device.serving import batcher
@@ -93,7 +94,6 @@ def test_a_delay_waits_for_a_fuller_batch() -> None:
 
 def test_it_serves_as_the_simulation_does() -> None:
     """The same arrivals and durations have the same latencies in both."""
-    np = pytest.importorskip("numpy")
     from ngbkit.metrics import queueing
 
     server = queueing.Server(sizes=(1, 3), rounds=((np.full(4, 0.01),), (np.full(4, 0.02),)), max_delay=0.003)
