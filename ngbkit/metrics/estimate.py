@@ -60,7 +60,8 @@ class Estimate(float):
         half = (self.high - self.low) / 2
         if half <= 0:
             return f"{_round(float(self), _count_decimals(float(self), 0.0))}{mark}"
-        decimals = _count_decimals(float(self), half)
+        # The first digit before the point stays, even where the interval does not support it: 300, and not 0.
+        decimals = max(_count_decimals(float(self), half), min(0, -_find_exponent(float(self))))
         value, low, high = (_round(number, decimals) for number in (float(self), self.low, self.high))
         below, above = self - self.low, self.high - self
         if max(below, above) > _SKEWED * min(below, above):

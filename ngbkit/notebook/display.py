@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from ngbkit.runs import Run
 
 _RUN = "ngbkit.runs.run.Run"
+_CODE = re.compile(r"`([^`]+)`")
 
 
 def register(shell: InteractiveShell) -> None:
@@ -76,11 +78,11 @@ class Snapshot:
         line = escape(self._describe())
         if self.data is None:
             bar = f'<progress value="{self.run.progress.share:.4f}" style="vertical-align: middle"></progress>'
-            notes = "<br>".join(map(escape, [*self.notices, *list_warnings(self.run)]))
+            notes = "<br>".join(map(_to_html, [*self.notices, *list_warnings(self.run)]))
             return f"{bar} {line}" + (f"<br><small>{notes}</small>" if notes else "")
         from ngbkit.metrics.tables import to_html
 
-        notes = "<br>".join([line, *map(escape, self._list_remarks())])
+        notes = "<br>".join([line, *map(_to_html, self._list_remarks())])
         tables = "".join(map(to_html, self._build_tables()))
         return f"{tables}<p><small>{notes}</small></p>"
 
@@ -219,6 +221,11 @@ def _throttle(show: Callable[[Run], None]) -> Callable[[Run], None]:
             show(run)
 
     return listen
+
+
+def _to_html(text: str) -> str:
+    """Format a sentence, with what it quotes in backticks as code that no line break splits."""
+    return _CODE.sub(r'<code style="white-space: nowrap">\1</code>', escape(text))
 
 
 def _overwrite(line: str) -> None:

@@ -26,6 +26,7 @@ from ngbkit.metrics.estimate import Estimate
         (Estimate(12.3, 9.8, math.inf), "12.3 (9.8 to inf)"),
         (Estimate(6954.0, 960.0, math.inf, settled=False), "7,000 (1,000 to inf)?"),
         (Estimate(-0.001, -0.04, 0.038), "0.00 ± 0.04"),
+        (Estimate(252.0, 10.0, 14_000.0, settled=False), "300 (0 to 14,000)?"),
         (Estimate(math.nan), "–"),
         (Estimate(math.inf), "inf"),
     ],

@@ -95,6 +95,17 @@ def test_the_table_begins_with_speedups() -> None:
         assert "openvino" in rates
 
 
+def test_commands_in_a_remark_are_code() -> None:
+    """No line break splits them, and what a user wrote stays text."""
+    progress = Progress(done=1, total=4, statuses={"ok": 1}, share=0.2, text="", remaining_s=None)
+    run: Any = SimpleNamespace(
+        id="1", state="running", ended=False, progress=progress, failures=list, warnings={}, message="", error=None
+    )
+    snapshot = display.Snapshot(run, None, 1.0, notices=("Measure <b>: `%ngruns --resume 1`.",))
+
+    assert 'Measure &lt;b&gt;: <code style="white-space: nowrap">%ngruns --resume 1</code>.' in snapshot._repr_html_()
+
+
 def test_a_callback_at_the_end_runs_once(mlp_file: Path) -> None:
     """It runs whether the run ends later or has ended before."""
     ended: list[str] = []
