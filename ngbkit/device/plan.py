@@ -255,11 +255,13 @@ def _find_publisher() -> Publish:
     """Find the publisher of events: as display data of the engine's kernel; outside a kernel, events are dropped."""
     try:
         from ipykernel.zmqshell import ZMQInteractiveShell
+        from IPython.core.getipython import get_ipython
     except ImportError:
         return _drop
-    if not ZMQInteractiveShell.initialized():
+    shell = get_ipython()
+    if not isinstance(shell, ZMQInteractiveShell):  # none, or that of a terminal
         return _drop
-    display = ZMQInteractiveShell.instance().display_pub
+    display = shell.display_pub
     # As text, since a kernel writes JSON without NaN, and stumbles over half of a surrogate pair.
     return lambda event: display.publish({EVENT_MIME: json.dumps(event)})
 

@@ -12,9 +12,9 @@ from traitlets.config import Config
 state_dir = pytest.fixture(autouse=True, scope="module")(share_state_dir)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def only_shell() -> Iterator[InteractiveShell]:
-    """One shell for all tests, without history or colours."""
+    """One shell for all tests of a module, without history or colours: other modules are in no shell."""
     config = Config(HistoryManager={"enabled": False}, InteractiveShell={"colors": "nocolor"})
     yield InteractiveShell.instance(config=config)
     InteractiveShell.clear_instance()
