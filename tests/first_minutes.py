@@ -169,7 +169,7 @@ def _use_dark_theme(notebook: Notebook) -> None:
 
 
 SCENES = (
-    Scene(("1-terminal", "2-page"), ("",), _take_demo, width=1100, height=1500, scale=1.25),
+    Scene(("1-terminal", "2-page"), ("",), _take_demo, width=1100, height=1500, scale=1.0),
     Scene(("3-completion",), (_LOAD, ""), _take_completion, width=1200, height=900, scale=1.25),
     Scene(
         ("4-progress", "5-table", "5-table-dark", "6-figure", "6-figure-dark", "10-runs"),

@@ -22,7 +22,7 @@ FAIL_ON = argument(
     help="exit with 1 if a trial is slower by more than the margin and beyond chance, or no longer runs: slower; also "
     "if one is not settled: slower,unsettled",
 )
-MARGIN = argument("--margin", metavar="SHARE", help="the slowdown that is accepted, with --fail-on (default: 2%%)")
+MARGIN = argument("--margin", metavar="SHARE", help="the slowdown that is accepted, with --fail-on (default: 1%%)")
 MARKDOWN = argument("--markdown", action="store_true", help="print Markdown, such as for a summary of GitHub Actions")
 VERDICT: tuple[Argument, ...] = (FAIL_ON, MARGIN, MARKDOWN)
 

@@ -29,7 +29,7 @@ VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 ALPHA = 0.05
 """The probability of any false alarm among all trials, and of a trial that passes although it is slower."""
 
-MARGIN = 0.02
+MARGIN = 0.01
 """The slowdown that is no regression unless the user says otherwise."""
 
 # With 4.5, which fits the tails of one trial, any of 40 trials has an alarm in 7 % of simulated gates of 20 rounds.

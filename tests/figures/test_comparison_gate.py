@@ -186,7 +186,7 @@ def test_the_report_is_text_markdown_or_json(tmp_path: Path, capsys: pytest.Capt
     assert "4 of 4 trials are not settled" in printed.err
     cli.main(["compare", *files, "--fail-on", "slower", "--json"])
     report = json.loads(capsys.readouterr().out)
-    assert (False, 4, 0.02) == (report["passes"], report["verdicts"]["slower"], report["margin"])
+    assert (False, 4, 0.01) == (report["passes"], report["verdicts"]["slower"], report["margin"])
     cli.main(["compare", *files, "--markdown"])
     assert "| workload |" in capsys.readouterr().out
 
