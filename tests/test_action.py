@@ -117,7 +117,7 @@ def test_the_gate_is_called_with_the_inputs(tmp_path: Path) -> None:
     parsed = cli._parser().parse_args(words)
 
     assert ["gate", "a b.onnx", '$(touch "hacked")'] == words[:3]
-    assert (["a b.onnx", '$(touch "hacked")'], "slower", "2%", True) == (
+    assert (["a b.onnx", '$(touch "hacked")'], "slower", "1%", True) == (
         parsed.networks,
         parsed.fail_on,
         parsed.margin,

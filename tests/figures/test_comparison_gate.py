@@ -178,7 +178,7 @@ def test_the_report_is_text_markdown_or_json(tmp_path: Path, capsys: pytest.Capt
 
     cli.main(["compare", *files, "--fail-on", "slower", "--markdown"])
     text = capsys.readouterr().out
-    assert text.startswith("### ❌ failed: 4 of 4 trials slower by more than 2 %")
+    assert text.startswith("### ❌ failed: 4 of 4 trials slower by more than 1 %")
     assert "| workload | device | compiler | batch_size | slowdown | verdict |\n| --- |" in text
     cli.main(["compare", *files, "--fail-on", "slower", "--margin", "30%"])
     printed = capsys.readouterr()
