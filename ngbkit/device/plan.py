@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import shutil
+import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -255,10 +256,9 @@ def _find_publisher() -> Publish:
     """Find the publisher of events: as display data of the engine's kernel; outside a kernel, events are dropped."""
     try:
         from ipykernel.zmqshell import ZMQInteractiveShell
-        from IPython.core.getipython import get_ipython
     except ImportError:
         return _drop
-    shell = get_ipython()
+    shell = sys.modules["IPython"].get_ipython()  # the kernel has imported it
     if not isinstance(shell, ZMQInteractiveShell):  # none, or that of a terminal
         return _drop
     display = shell.display_pub
