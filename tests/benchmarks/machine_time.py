@@ -19,27 +19,22 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import random
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from loaded import load_workers
 
 from ngbkit.api import Sweep
-from ngbkit.device.groups import Bench
-from ngbkit.device.spec import Spec
 from ngbkit.device.timing import intervals, rounds
 from ngbkit.device.timing.sampling import choose_block_size
 from ngbkit.device.worker import Worker
 from ngbkit.sweep.conversion import MIN_ROUNDS
-from ngbkit.sweep.journal import Journal
 from ngbkit.sweep.json_values import to_json_value
 from ngbkit.workloads import blocks, timm
 from ngbkit.workloads.base import Workload
@@ -83,21 +78,8 @@ def record_group(workload: Workload, state: Path, seconds: float, seed: int) -> 
     """Record turns of all compilers round by round, and sequential repeats in between."""
     sweep = Sweep(workload, COMPILERS, repeats=REPEATS, seed=seed)
     order = random.Random(seed)
-    with ExitStack() as stack:
-        spec = Spec(run_id="machine-time", device="cpu", state_dir=state.resolve(), sweep=sweep)
-        scratch = stack.enter_context(tempfile.TemporaryDirectory())
-        journal = stack.enter_context(Journal(Path(scratch) / "journal.sqlite"))
-        reader, writer = os.pipe()
-        stack.callback(os.close, writer)
-        bench = Bench(spec=spec, journal=journal, interrupt=reader, publish=lambda event: None)
-        bench.warm_servers()
-        (group,) = sweep.groups("cpu")
-        trials = list(group.trials)
-        prepared = bench._prepare(group, trials)
-        began = time.monotonic()
-        workers = stack.enter_context(bench._load_workers(group, trials, prepared, []))
-        loaded_s = time.monotonic() - began
-        yield {"loaded_s": loaded_s, "settled": {worker.trial.compiler: worker.settled_call_s for worker in workers}}
+    with load_workers(sweep, state) as workers:
+        yield {"settled": {worker.trial.compiler: worker.settled_call_s for worker in workers}}
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             turns = [order.sample(list(workers), len(workers)) for _ in range(ROUNDS)]

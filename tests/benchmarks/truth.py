@@ -18,10 +18,8 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import random
 import statistics
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,20 +29,18 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from loaded import load_workers
 from plants import PLANTS
 
 from ngbkit import metrics
 from ngbkit.api import Sweep
 from ngbkit.dataset.assembly import assemble
-from ngbkit.device.groups import Bench
 from ngbkit.device.interleaving import Interleaving
-from ngbkit.device.spec import Spec
 from ngbkit.device.timing.intervals import compute_median_interval
 from ngbkit.device.timing.patience import Patience
 from ngbkit.device.worker import Worker
 from ngbkit.hardware.environment import is_virtual_machine
 from ngbkit.runs.selfcheck.estimates import estimate_share
-from ngbkit.sweep.journal import Journal
 from ngbkit.sweep.json_values import to_json_value
 from ngbkit.sweep.records import Contract, Measurement
 from ngbkit.workloads import blocks, timm
@@ -90,18 +86,7 @@ def measure_group(
 ) -> Iterator[dict[str, Any]]:
     """Measure one group beside each plant in turn."""
     sweep = Sweep(workload, COMPILERS, repeats=REPEATS, seed=seed)
-    with ExitStack() as stack:
-        spec = Spec(run_id="truth", device="cpu", state_dir=state.resolve(), sweep=sweep)
-        scratch = stack.enter_context(tempfile.TemporaryDirectory())
-        journal = stack.enter_context(Journal(Path(scratch) / "journal.sqlite"))
-        reader, writer = os.pipe()
-        stack.callback(os.close, writer)
-        bench = Bench(spec=spec, journal=journal, interrupt=reader, publish=lambda event: None)
-        bench.warm_servers()
-        (group,) = sweep.groups("cpu")
-        trials = list(group.trials)
-        prepared = bench._prepare(group, trials)
-        workers = stack.enter_context(bench._load_workers(group, trials, prepared, []))
+    with load_workers(sweep, state) as workers:
         for number, name in enumerate(names):
             if time.monotonic() > deadline:
                 return
