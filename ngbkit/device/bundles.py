@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 from ngbkit.device.timing.patience import SPARED
@@ -12,8 +13,10 @@ from ngbkit.sweep.trials import BASELINE, Bundle, Group, Trial
 
 # The width of the random number of a set of trials that take turns: a float holds it exactly.
 _NUMBER_BITS = 40
-# Later attempts have random numbers from here on, below the most that fit into the number of a round.
-_LATER_ATTEMPTS = 1000
+# Rounds of two attempts at a group never share numbers, since they did not run side by side. Those of a plan are this
+# far apart; those of a later plan begin at a random number, and 32 bits hold them all.
+_ATTEMPT_STRIDE = 1_000_000
+_LATER_ROUNDS = range(500_000_000, 1_500_000_000)
 # A progress text names so many networks.
 _MOST_NAMES = 3
 
@@ -32,12 +35,12 @@ def draw_number() -> int:
     return secrets.randbits(_NUMBER_BITS) | 1
 
 
-def choose_attempt(*, is_first: bool) -> int:
-    """Choose the number of an attempt at a bundle: a later one, at the rest of it, never continues an earlier one.
+def iterate_first_rounds(*, is_first: bool) -> Iterator[int]:
+    """Yield the number of the first round of each attempt at a bundle: a later plan never continues an earlier one.
 
     What the earlier ones measured is not known here: the client may have skipped trials, or measured them elsewhere.
     """
-    return 0 if is_first else _LATER_ATTEMPTS + secrets.randbelow(_LATER_ATTEMPTS)
+    return count(0 if is_first else _LATER_ROUNDS[secrets.randbelow(len(_LATER_ROUNDS))], _ATTEMPT_STRIDE)
 
 
 def has_baseline(bundle: Bundle, jobs: Sequence[Job]) -> bool:

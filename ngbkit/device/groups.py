@@ -13,8 +13,8 @@ import attrs
 
 from ngbkit import registry
 from ngbkit.compilers.base import Compiler
-from ngbkit.device import preparation, server_pool, tuning
-from ngbkit.device.bundles import Job, choose_attempt, describe_round, draw_number, find_earlier_group, has_baseline
+from ngbkit.device import bundles, preparation, server_pool, tuning
+from ngbkit.device.bundles import Job
 from ngbkit.device.channel import Message
 from ngbkit.device.compiled import CompileCache
 from ngbkit.device.interleaving import Interleaving
@@ -35,8 +35,6 @@ from ngbkit.workloads.base import Source
 
 # The number of ended processes in the same phase after which a trial is not repeated.
 _MOST_ATTEMPTS = 2
-# Rounds of two attempts at a group never share numbers, since they did not run side by side.
-_ATTEMPT_STRIDE = 1_000_000
 
 # The size limit of prepared workloads, mostly weights, once a batch size.
 _CACHE_BYTES = 20_000_000_000
@@ -94,20 +92,19 @@ class Bench:
             return
         unfinished = self.journal.unfinished("measure")
         crashes = max(unfinished[job.trial.id] for job in pending)
-        attempt = choose_attempt(is_first=len(pending) == len(bundle.trials) and not crashes)
+        first_rounds = bundles.iterate_first_rounds(is_first=len(pending) == len(bundle.trials) and not crashes)
         # If the engine ended twice in a bundle, its trials are measured one by one, to find the cause.
         is_interleaved = self.spec.sweep.interleave and crashes < _MOST_ATTEMPTS
         separate, deferred = ([], jobs) if is_interleaved else (pending, [])
         while deferred:
             batch, deferred = [*self._list_ties(bundle, deferred), *deferred], []
             with self._load_workers(batch, separate, deferred) as workers:
-                self._time(batch, workers, attempt * _ATTEMPT_STRIDE)
-            attempt += 1
-        for number, job in enumerate(separate, start=attempt):
+                self._time(batch, workers, next(first_rounds))
+        for job in separate:
             with self._load_workers([job], [], []) as workers:
                 for worker in workers:
                     worker.interleaved = len(bundle.trials) == 1
-                self._time([job], workers, number * _ATTEMPT_STRIDE)
+                self._time([job], workers, next(first_rounds))
 
     def _list_jobs(self, group: Group) -> list[Job]:
         """List the trials of a group that have no record, and its anchor; none if its network cannot be prepared."""
@@ -124,7 +121,7 @@ class Bench:
 
     def _list_ties(self, bundle: Bundle, jobs: Sequence[Job]) -> list[Job]:
         """List the tie of jobs that do not take turns with the baseline of their bundle's first network, if any."""
-        if has_baseline(bundle, jobs):
+        if bundles.has_baseline(bundle, jobs):
             return []
         ties = [job.group.tie for job in jobs if job.group.tie is not None and job.group.tie.id not in self._finished]
         if not ties or len(bundle.groups) == 1:
@@ -216,7 +213,7 @@ class Bench:
                     self.journal.passed([trial.id], "load")
                 if trial.beside:
                     continue
-                start = find_earlier_group(batch, index)
+                start = bundles.find_earlier_group(batch, index)
                 if start is not None:
                     deferred += batch[start:]
                     postponed = {job.trial.id for job in deferred}
@@ -355,7 +352,7 @@ class Bench:
         jobs = {job.trial.id: job for job in batch}
         timed = [worker.trial.id for worker in workers if not worker.trial.beside]
         groups = [*{id(jobs[name].group): jobs[name].group for name in timed}.values()] or [batch[0].group]
-        number = draw_number()
+        number = bundles.draw_number()
         for worker in workers:
             worker.bundle = number
         sweep = self.spec.sweep
@@ -369,7 +366,7 @@ class Bench:
                 [worker.finish(jobs[worker.trial.id].prepared["baseline_rmse"]) for worker in finished]
             ),
             report=lambda done, total, disturbed: self._report(
-                "round", text=describe_round(groups, disturbed), done=done, total=total, trial_ids=timed
+                "round", text=bundles.describe_round(groups, disturbed), done=done, total=total, trial_ids=timed
             ),
         )
         interleaving.run(workers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from html import escape
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -50,6 +51,8 @@ class SweepPanel(widgets.VBox):  # type: ignore[misc, unused-ignore]
         self.live = Live()
         self._unfinished = ""
         self._engines_started = False
+        # The form's probe and the end of a run refresh the panel from threads of their own.
+        self._refreshing = threading.Lock()
         self.form = Form(lambda: modules.find(self._shell.user_ns), self._refresh)
         self.run.on_click(lambda _: self._start(MAGIC, f"{self.form.line.to_text()} --background"))
         self.resume.on_click(lambda _: self._start("ngruns", self._resume_line()))
@@ -60,6 +63,11 @@ class SweepPanel(widgets.VBox):  # type: ignore[misc, unused-ignore]
         self._refresh()
 
     def _refresh(self) -> None:
+        """Show the line that the controls compose now, whichever thread asks: the last one to ask reads it last."""
+        with self._refreshing:
+            self._show_line()
+
+    def _show_line(self) -> None:
         """Show the line, the number of its trials and the expected time, or why it is invalid."""
         try:
             line = self.form.line

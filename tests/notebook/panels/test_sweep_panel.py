@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from patience import wait_until
 
 from ngbkit import runs
 from ngbkit.api import Sweep
-from ngbkit.notebook.panels import SweepPanel
+from ngbkit.notebook.panels import SweepPanel, sweep
 from ngbkit.notebook.panels.form import PLACEHOLDER_LENGTH
 
 
@@ -135,3 +136,25 @@ def test_an_error_of_the_magic_is_shown(panel: SweepPanel, tmp_path: Path) -> No
 
     assert "gone.py" in panel.message.value
     assert panel.active is None
+
+
+def test_a_slow_refresh_never_shows_an_older_line(panel: SweepPanel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The probe of compilers refreshes the panel from its thread, while the user types."""
+    reached, typed = threading.Event(), threading.Event()
+
+    def list_slowly(*_: object, **__: object) -> list[str]:
+        if threading.current_thread() is probe:
+            reached.set()
+            typed.wait(0.2)
+        return []
+
+    monkeypatch.setattr(sweep, "list_notices", list_slowly)
+    probe = threading.Thread(target=panel.form._on_change)
+    probe.start()
+    assert reached.wait(60)
+    panel.form.batch_sizes.value = "1:8"
+    typed.set()
+    probe.join()
+
+    assert "-b 1:8 -r 5" in panel.line.value
+    assert panel.line.value.count(panel.copy.text) == 1
