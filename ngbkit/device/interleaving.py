@@ -8,15 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-import numpy as np
-
-from ngbkit.device.timing import intervals, rounds
+from ngbkit.device.stopping import StoppingRule, find_reference, split_by_network
+from ngbkit.device.timing import rounds
 from ngbkit.device.timing.patience import SPARED, Patience
 from ngbkit.device.worker import TrialFailedError, Worker
 from ngbkit.options import get_patience
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.records import Record
-from ngbkit.sweep.trials import BASELINE
 
 # The minimum time between progress reports within a group.
 _REPORT_PERIOD_S = 0.25
@@ -48,8 +46,7 @@ class Interleaving:
         active = list(workers)
         timed = [worker for worker in workers if not worker.trial.beside] or workers
         fastest = min(worker.settled_call_s for worker in timed)
-        precision = self.sweep.precision
-        rule = None if precision is None else StoppingRule(precision=precision, min_rounds=self.sweep.min_rounds)
+        rule = StoppingRule.of(self.sweep)
         factor = get_patience() if self.sweep.patience is None else self.sweep.patience
         patience = Patience(factor=factor, planned_s=0.0)
         start, last_report = time.monotonic(), 0.0
@@ -58,7 +55,7 @@ class Interleaving:
                 break
             if time.monotonic() - last_report > _REPORT_PERIOD_S:
                 last_report = time.monotonic()
-                expected = rule.expected if rule is not None else self._expect_rounds()
+                expected = self._expect_rounds() if rule is None or rule.precision is None else rule.expected
                 disturbed = sum(worker.disturbed_share for worker in active) / len(active)
                 self.report(number, max(number + 1, expected), disturbed)
             for worker in rounds.shuffle(active, self.sweep.seed, number):
@@ -96,7 +93,7 @@ class Interleaving:
         timed = [worker for worker in active if not worker.trial.beside] or active
         whole_s = sum(worker.estimate_turn_s(1) for worker in timed)
         untimed_s = sum(worker.estimate_turn_s(0) for worker in timed)
-        pairs = [pair for workers in _split_by_network(timed) for pair in _list_pairs(workers)]
+        pairs = [pair for workers in split_by_network(timed) for pair in _list_pairs(workers)]
         settling, least = untimed_s / (whole_s - untimed_s), rounds.count_least_samples(fastest_call_s)
         return rounds.choose_samples(pairs, settling, least)
 
@@ -110,81 +107,9 @@ class Interleaving:
         return limit_s is not None and number >= self.sweep.min_rounds and time.monotonic() - start >= limit_s
 
 
-@dataclass(slots=True, kw_only=True)
-class StoppingRule:
-    """Stops a worker once the interval of its ratio to the baseline, round by round, is as narrow as `--precision`.
-
-    A single worker has no baseline: its rule is the interval of its median latency.
-    """
-
-    # Half width of the 95 % interval, relative to the ratio.
-    precision: float
-    # Rounds before the first look.
-    min_rounds: int
-    # An estimate, from the last look, of the rounds in total.
-    expected: int = 0
-    _next: int = 0
-    _looks: int = 0
-
-    def __post_init__(self) -> None:
-        self._next = self.expected = max(self.min_rounds, intervals.schedule_next_look(0))
-
-    def select_finished(self, active: Sequence[Worker], round_count: int) -> list[Worker]:
-        """Select the workers that need no further round after that many."""
-        if round_count < self._next or not active:
-            return []
-        self._looks += 1
-        self._next = intervals.schedule_next_look(round_count)
-        for worker in active:
-            worker.looks = self._looks
-        networks = _split_by_network(active)
-        timed = [workers for workers in networks if not all(worker.trial.beside for worker in workers)]
-        selections = [self._select_of_network(workers) for workers in timed or [list(active)]]
-        worst = max(width for _, width in selections) / self.precision
-        self.expected = math.ceil(round_count * worst**2) if 1 < worst < math.inf else round_count
-        finished = [worker for workers, _ in selections for worker in workers]
-        # An anchor without its own network continues as long as any other worker.
-        rest = [worker for worker in active if worker not in finished]
-        return list(active) if all(worker.trial.beside for worker in rest) else finished
-
-    def _select_of_network(self, active: Sequence[Worker]) -> tuple[list[Worker], float]:
-        """Select the workers of a network that need no further round; and the widest of its intervals."""
-        reference = _find_reference(active)
-        others = [worker for worker in active if worker is not reference and not worker.trial.beside]
-        widths = {
-            id(worker): self._compute_half_width(worker, reference if others else worker)
-            for worker in others or [reference]
-        }
-        imprecise = [worker for worker in active if widths.get(id(worker), 0.0) > self.precision]
-        # The reference continues as long as any other worker, and an anchor as long as the reference.
-        finished = [worker for worker in others if worker not in imprecise] if imprecise else list(active)
-        return finished, max(widths.values())
-
-    def _compute_half_width(self, worker: Worker, reference: Worker) -> float:
-        medians, baseline = worker.compute_round_medians(), reference.compute_round_medians()
-        logs = np.log([medians[number] for number in medians if number in baseline])
-        if worker is not reference:
-            logs -= np.log([baseline[number] for number in medians if number in baseline])
-        width = float(intervals.compute_half_width(logs, self._looks))
-        return math.inf if math.isnan(width) else width
-
-
-def _split_by_network(workers: Sequence[Worker]) -> list[list[Worker]]:
-    """Split workers into those of one network, in their order."""
-    networks: dict[tuple[object, ...], list[Worker]] = {}
-    for worker in workers:
-        networks.setdefault((worker.trial.workload, worker.trial.factors), []).append(worker)
-    return list(networks.values())
-
-
 def _list_pairs(workers: Sequence[Worker]) -> list[tuple[rounds.Turns, rounds.Turns]]:
     """List the turns of each worker of a network beside those of its baseline; of a single one beside its own."""
-    reference = _find_reference(workers)
+    reference = find_reference(workers)
     turns = reference.list_turns()
     others = [worker for worker in workers if worker is not reference]
     return [(worker.list_turns(), turns) for worker in others] or [(turns, turns)]
-
-
-def _find_reference(workers: Sequence[Worker]) -> Worker:
-    """Find the worker of the baseline, or the first one."""
-    return next((worker for worker in workers if worker.trial.compiler == BASELINE), workers[0])

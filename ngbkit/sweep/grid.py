@@ -221,6 +221,20 @@ class Grid:
             "network is the fastest?`",
         ),
     )
+    race: bool | None = field(
+        default=None,
+        converter=to_switch,
+        validator=check(optional(flag)),
+        metadata=option(
+            "Whether a compiler is measured no further once another one of its group is surely faster: the rounds go "
+            "to what may still be the fastest, until one is left. With `together`, networks race as well. With "
+            "`precision`, a race among equals ends when their ratio to the fastest is that precise.",
+            "--race",
+            action="store_true",
+            later=True,
+            help="measure a compiler no further once another one is surely faster: for `which is the fastest?`",
+        ),
+    )
     threads: int | None = field(
         default=None,
         validator=check(optional(count)),
@@ -310,6 +324,11 @@ class Grid:
             raise UsageError(
                 f"invalid sweep: got repeats={self.repeats!r} and precision={self.precision!r}, which exclude each "
                 "other: the one is a number of samples, the other says when to stop. Give one of them."
+            )
+        if self.race and not self.interleave:
+            raise UsageError(
+                "invalid sweep: got race=True and interleave=False; compilers that are measured one after the other "
+                "cannot race. Leave one of them out."
             )
         object.__setattr__(self, "workloads", vary(self.workloads, self.factors))  # a frozen record fills itself
         if self.precision is None and self.repeats is None:

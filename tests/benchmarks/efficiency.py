@@ -1,4 +1,4 @@
-"""Measures the share of a sweep's time that is spent in timed calls, and the time that `--precision 1%` saves.
+"""Measures the share of a sweep's time that is spent in timed calls, and what `--precision 1%` and `--race` save.
 
 Run it by `make efficiency`. The share is no aim in itself: `machine_time.py` tells what a speed-up costs. Its
 denominator is the wall time of a run less compiling and exporting; it includes the start of the engine, forks, building
@@ -76,6 +76,10 @@ def _time_run(sweep: Sweep) -> TimedRun:
     return TimedRun(data, time.monotonic() - began, preparing)
 
 
+def _find_fastest(data: xr.Dataset, batch_size: int) -> str:
+    return str(data["latency"].median("repeat").sel(batch_size=batch_size).idxmin("compiler").values.ravel()[0])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--network", default="resnet18")
@@ -100,6 +104,13 @@ def main() -> None:
     print(f"  time over that   {precise.rest_s / fixed.rest_s:7.3f} of 100 repeats'")
     print(f"  reached          {float(half.max()):7.2%} at worst, {float(half.median()):.2%} in the middle")
     print(f"  samples a trial  {int(precise.data['latency'].notnull().sum('repeat').median()):5d} in the middle")
+    race = time_run(Sweep(args.network, repeats=100, race=True, **settings))
+    print(f"--race             {race.wall_s:7.1f} s")
+    print(f"  time over that   {race.rest_s / fixed.rest_s:7.3f} of 100 repeats'")
+    print(f"  samples a trial  {race.data['latency'].notnull().sum('repeat').values.ravel().tolist()}")
+    for size in sizes:
+        winners = _find_fastest(race.data, size), _find_fastest(fixed.data, size)
+        print(f"  at batch {size:2d}      {winners[0]} is the fastest; {winners[1]} of 100 repeats")
     for size in sizes:
         spread = np.log(fixed.data.ngb.speedup(ci=0.95)).sel(batch_size=size)
         width = ((spread["ci_high"] - spread["ci_low"]) / 2).sel(compiler=list(COMPILERS[1:])).max()

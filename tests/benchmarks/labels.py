@@ -1,16 +1,17 @@
 """Measures the examples that predictors are fitted to: generated and rewritten networks on this machine's runtimes.
 
-Run it on a quiet machine; it resumes after any interruption. It measures as many networks as fit into its minutes, and
+Run it on a quiet machine; it resumes after any interruption. It measures as many parts as fit into its minutes, and
 writes notebooks/data/05-labels.nc: seconds and graphs, without weights.
 
     plain       cells, stacks and networks of timm, on ONNX Runtime and OpenVINO
     slow        some of them on inductor and untuned TVM as well, which take much longer to compile
-    variants    random rewritings of some of them, interleaved with their originals
+    variants    random rewritings of some of them, in turns with their originals
     operators   single operators of these
-    again       the networks of `plain` once more, in other orders, repeatedly (with --again)
 
-The speed of a shared machine drifts; latencies of different times are comparable only if each network is measured at
-several times, beside others: `ngbkit.predictor.collect` then removes the drift between runs.
+The speed of a shared machine drifts from minute to minute. So the networks of a part take turns in the same rounds,
+beside two anchors that are in every part; and every part is measured in several runs (`--turns`), plain networks among
+others each time: all parts once, then all again. `ngbkit.predictor.collect` takes the drift between runs from that, and
+how well each label is known.
 """
 
 from __future__ import annotations
@@ -35,20 +36,20 @@ from ngbkit.optimizer.rules import RULES
 from ngbkit.predictor import examples, generate, graphs, network_graphs
 from ngbkit.predictor.rows import VARIANTS
 from ngbkit.runs.progress_display import describe, watch
-from ngbkit.workloads import counts, onnx
+from ngbkit.workloads import counts, onnx, timm
 from ngbkit.workloads.base import Source, Workload
 
 ROOT = Path(__file__).parents[2]
 OUT = ROOT / "notebooks" / "data" / "05-labels.nc"
 FAST, SLOW = ["onnxruntime", "openvino"], ["inductor", "tvm"]
-SETTINGS: dict[str, Any] = {"repeats": 24, "min_rounds": 12, "max_seconds": 8.0, "timeout_s": 300.0}
-#: Fewer samples of more runs, because the drift between runs matters.
-BRIEF_SETTINGS: dict[str, Any] = {"repeats": 10, "min_rounds": 5}
+SETTINGS: dict[str, Any] = {"repeats": 24, "min_rounds": 12, "max_seconds": 8.0, "timeout_s": 300.0, "together": True}
 #: The limits of a useful network: more work takes too long per call.
 LEAST_MACS, MOST_MACS = 1e6, 1.2e9
 #: One in so many networks is measured on the slow compilers, and one in so many is rewritten.
 SLOW_ONE_IN, REWRITTEN_ONE_IN = 12, 2
-STEP, VARIANTS_EACH, OPERATORS_EACH, MOST_STEPS = 12, 6, 8, 3
+STEP, VARIANTS_EACH, OPERATORS_EACH, MOST_STEPS = 10, 6, 8, 3
+#: Networks in every part, of calls of different kinds: many small operators, and a few large ones.
+ANCHORS = ("mobilenetv3_small_100", "resnet18")
 
 
 def main() -> None:
@@ -56,19 +57,16 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=60.0, help="time budget for new steps (default: 60)")
     parser.add_argument("--networks", type=int, default=360, help="most generated networks (default: 360)")
     parser.add_argument("--folder", type=Path, default=Path("results/labels"), help="folder of its progress")
-    parser.add_argument("--again", action="store_true", help="measure the existing networks again, and no new ones")
+    parser.add_argument("--turns", type=int, default=3, help="runs that measure each network (default: 3)")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
     state_file = args.folder / "runs.json"
     state: dict[str, Any] = json.loads(state_file.read_text()) if state_file.exists() else {"runs": {}, "rules": {}}
     deadline = time.monotonic() + 60 * args.minutes
-    steps = (
-        _build_repetitions(state["runs"], args.seed)
-        if args.again
-        else _build_steps(args.folder, args.networks, args.seed)
-    )
-    for name, sweep, rules in steps:
+    anchors = [timm.model(name) for name in ANCHORS]
+    first = _build_steps(args.folder, args.networks, args.seed)
+    for name, sweep, rules in _repeat(first, anchors, args.turns, args.seed):
         if time.monotonic() > deadline:
             break
         run = runs.resume(state["runs"][name]) if name in state["runs"] else runs.start(sweep)
@@ -89,6 +87,32 @@ def main() -> None:
 Step = tuple[str, Sweep, dict[str, str]]
 
 
+def _repeat(first: Iterator[Step], anchors: list[Workload], turns: int, seed: int) -> Iterator[Step]:
+    """Yield all parts, then all parts again, beside the anchors; a plain network has other neighbours each time."""
+    steps = []
+    for step in first:
+        steps.append(step)
+        yield _add_anchors(step, anchors, 0)
+    plain = [workload for name, sweep, _ in steps if name.startswith("plain-") for workload in sweep.workloads]
+    for turn in range(1, turns):
+        generator = np.random.default_rng([seed, 4, turn])
+        parts = np.array_split(generator.permutation(len(plain)), -(-len(plain) // STEP))
+        sweeps = [Sweep([plain[index] for index in part], compilers=FAST, **SETTINGS) for part in parts if len(part)]
+        again: list[Step] = [(f"plain-{number}", sweep, {}) for number, sweep in enumerate(sweeps)]
+        again += [step for step in steps if not step[0].startswith("plain-")]
+        yield from (_add_anchors(again[index], anchors, turn) for index in generator.permutation(len(again)))
+
+
+def _add_anchors(step: Step, anchors: list[Workload], turn: int) -> Step:
+    """Name a step by its turn, and add the anchors to its networks; slow compilers have none."""
+    name, sweep, rules = step
+    if name.startswith(("plain-", "operators-")):
+        ids = {workload.id for workload in sweep.workloads}
+        missing = [anchor for anchor in anchors if anchor.id not in ids]
+        sweep = Sweep([*missing, *sweep.workloads], compilers=sweep.compilers, **SETTINGS)
+    return f"{name}-{turn}", sweep, rules
+
+
 def _build_steps(folder: Path, count: int, seed: int) -> Iterator[Step]:
     """Yield the parts in turn, so that any time budget covers some of each."""
     networks = _generate_networks(count, seed)
@@ -101,19 +125,6 @@ def _build_steps(folder: Path, count: int, seed: int) -> Iterator[Step]:
         yield f"slow-{number}", Sweep(slow, compilers=SLOW, **{**SETTINGS, "repeats": 12}), {}
         for workload in part[::REWRITTEN_ONE_IN]:
             yield from _rewrite(workload, folder, seed)
-
-
-def _build_repetitions(run_ids: dict[str, str], seed: int) -> Iterator[Step]:
-    """Yield all networks of the plain parts in new groups, endlessly."""
-    plain = [name for name in run_ids if name.startswith("plain-")]
-    networks = [workload for name in plain for workload in runs.read_sweep(runs.find(run_ids[name])).workloads]
-    turn = 1 + max([int(name.split("-")[1]) for name in run_ids if name.startswith("again-")], default=-1)
-    while True:
-        order = np.random.default_rng([seed, 4, turn]).permutation(len(networks))
-        for number, indices in enumerate(np.array_split(order, -(-len(networks) // STEP))):
-            part = [networks[index] for index in indices]
-            yield f"again-{turn}-{number}", Sweep(part, compilers=FAST, **{**SETTINGS, **BRIEF_SETTINGS}), {}
-        turn += 1
 
 
 def _generate_networks(count: int, seed: int) -> Iterator[Workload]:

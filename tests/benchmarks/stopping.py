@@ -1,7 +1,7 @@
-"""Measures how often an interval covers the truth, for fixed rounds and where its own width stopped the measurement.
+"""Measures how often an interval covers the truth: of fixed rounds, stopped by its own width, and of a race.
 
-``.venv/bin/python tests/benchmarks/stopping.py [fixed] [stopped]`` prints a table each; it is seeded, so that its
-output is reproducible. `ngbkit.device.timing.intervals` cites it.
+``.venv/bin/python tests/benchmarks/stopping.py [fixed] [stopped] [race]`` prints a table each; it is seeded, so that
+its output is reproducible. `ngbkit.device.timing.intervals` cites it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from ngbkit.device.timing import intervals
 
 REPETITIONS = 20_000
 CAP = 2000
+# A race: the deviation of a ratio from round to round, and the most rounds.
+RACE_DEVIATION, RACE_CAP = 0.05, 100
 CONTAMINATED, FACTOR = 0.1, 1.5
 
 Draw = Callable[[np.random.Generator, float, tuple[int, int]], np.ndarray]
@@ -97,6 +99,55 @@ def simulate_rule(
     return covered / repetitions, float(np.median(durations))
 
 
+def print_race(repetitions: int = 2_000) -> None:
+    """Print how often the fastest loses a race, the coverage of its intervals, and the share of all rounds it takes.
+
+    The compilers are each slower than the one before by as much.
+    """
+    print(f"\nrace, {repetitions} repetitions a case, cap {RACE_CAP} rounds")
+    print(
+        f"{'distribution':>14s}{'compilers':>11s}{'step':>8s}{'deviation':>11s}{'lost':>8s}{'coverage':>10s}{'share':>8s}"
+    )
+    for name, draw in DISTRIBUTIONS.items():
+        for compilers, step in ((2, 0.005), (2, 0.05), (4, 0.005), (4, 0.02), (6, 0.02), (6, 0.1)):
+            generator = np.random.default_rng([len(name), compilers, round(step * 1000)])
+            lost, covered, share = simulate_race(draw, compilers, step, repetitions, generator)
+            print(
+                f"{name:>14s}{compilers:11d}{step:8.3f}{RACE_DEVIATION:11.2f}{lost:8.4f}{covered:10.4f}{share:8.2f}",
+                flush=True,
+            )
+
+
+def simulate_race(
+    draw: Draw, compilers: int, step: float, repetitions: int, generator: np.random.Generator
+) -> tuple[float, float, float]:
+    """Simulate races; return the share whose fastest lost, that of intervals that cover, and that of rounds."""
+    lost = covered = count = rounds_in_total = 0
+    for _ in range(repetitions):
+        # A ratio of two compilers has the given deviation.
+        logs = (
+            draw(generator, RACE_DEVIATION / math.sqrt(2), (compilers, RACE_CAP)) + step * np.arange(compilers)[:, None]
+        )
+        active, ends, rounds, looks = list(range(compilers)), {}, 0, 0
+        while len(active) > 1 and rounds < RACE_CAP:
+            rounds, looks = min(intervals.schedule_next_look(rounds), RACE_CAP), looks + 1
+            fastest = min(active, key=lambda index: np.median(logs[index, :rounds]))
+            low, _ = intervals.compute_race_interval(logs[active, :rounds] - logs[fastest, :rounds])
+            slower = [index for index, bound in zip(active, low, strict=True) if bound > 0 and index != fastest]
+            ends |= dict.fromkeys(slower, rounds)
+            active = [index for index in active if index not in slower]
+        ends |= dict.fromkeys(active, rounds)
+        lost += 0 not in active and step > 0
+        rounds_in_total += sum(ends.values())
+        level = intervals.adjust_level(intervals.LEVEL, looks)
+        for index in range(1, compilers):
+            shared = min(ends[0], ends[index])
+            low, high = intervals.compute_median_interval(logs[index, :shared] - logs[0, :shared], level)
+            covered += bool(low <= step * index <= high)
+            count += 1
+    return lost / repetitions, covered / count, rounds_in_total / (repetitions * compilers * RACE_CAP)
+
+
 if __name__ == "__main__":
-    for table in sys.argv[1:] or ["fixed", "stopped"]:
-        {"fixed": print_fixed, "stopped": print_stopped}[table]()
+    for table in sys.argv[1:] or ["fixed", "stopped", "race"]:
+        {"fixed": print_fixed, "stopped": print_stopped, "race": print_race}[table]()

@@ -12,6 +12,7 @@ import pytest
 from ngbkit.api import Sweep
 from ngbkit.device import interleaving
 from ngbkit.device.interleaving import Interleaving
+from ngbkit.device.timing import intervals
 from ngbkit.device.timing.patience import Patience
 from ngbkit.device.worker import TrialFailedError
 from ngbkit.sweep.records import Failure
@@ -132,9 +133,7 @@ def test_the_rule_stops_at_the_requested_precision(interleave: Callable[..., Out
     worker, baseline = build_worker("onnxruntime", 0.03), build_worker("identity", 0.03)
     interleave([baseline, worker], precision=0.02)
     logs = np.log([worker.rounds[number] / baseline.rounds[number] for number in worker.rounds])
-    low, high = interleaving.intervals.compute_median_interval(
-        logs, interleaving.intervals.adjust_level(0.95, worker.looks)
-    )
+    low, high = intervals.compute_median_interval(logs, intervals.adjust_level(0.95, worker.looks))
 
     assert 0.04 > np.exp(high) - np.exp(low) > 0.02
 
@@ -164,6 +163,57 @@ def test_each_network_has_its_own_baseline(interleave: Callable[..., Outcome]) -
     assert [10, 10] == [len(worker.rounds) for worker in workers[:2]]
     assert {*workers[2:], tie} == {*outcome.finished[2:]}
     assert len(tie.rounds) == len(workers[2].rounds) > 50
+
+
+def test_a_race_ends_for_those_who_have_lost_it(interleave: Callable[..., Outcome]) -> None:
+    """The slowest first; then one of the rest is left, and has won; an anchor ends with it."""
+    slow, second, first = (
+        build_worker("identity", 0.02, settled_call_s=0.06),
+        build_worker("onnxruntime", 0.02, settled_call_s=0.0303),
+        build_worker("openvino", 0.02),
+    )
+    anchor = build_worker("identity", 0.02)
+    anchor.trial = replace(anchor.trial, beside=4)
+    outcome = interleave([slow, second, first, anchor], repeats=1000, race=True)
+
+    assert slow is outcome.finished[0]
+    assert {second, first, anchor} == {*outcome.finished[1:]}
+    assert 10 == len(slow.rounds)
+    assert 10 < len(second.rounds) == len(first.rounds) == len(anchor.rounds) < 500
+    assert 0 < slow.looks < first.looks
+
+
+def test_a_race_among_equals_ends_with_the_samples(interleave: Callable[..., Outcome]) -> None:
+    """Or when a precision says that they are equal; nobody has won."""
+    workers, precise = ([build_worker(name, 0.05) for name in ("identity", "onnxruntime")] for _ in range(2))
+    interleave(workers, repeats=60, race=True)
+    interleave(precise, precision=0.02, race=True)
+
+    assert [60, 60] == [worker.samples for worker in workers]
+    assert 20 < len(precise[0].rounds) == len(precise[1].rounds) < 500
+
+
+def test_nobody_races_alone(interleave: Callable[..., Outcome]) -> None:
+    """A single compiler, or one whose rivals failed, has all its samples."""
+    alone, left = build_worker("identity", 0.05), build_worker("identity", 0.05)
+    interleave([alone], repeats=60, race=True)
+    interleave([left, build_worker("onnxruntime", 0.05, fails_in=3)], repeats=60, race=True)
+
+    assert [60, 60] == [worker.samples for worker in (alone, left)]
+
+
+def test_networks_race_against_each_other(interleave: Callable[..., Outcome]) -> None:
+    """The fastest compiler of a network that is slower than another one's loses."""
+    seconds = {("small", "identity"): 0.03, ("small", "openvino"): 0.02}
+    seconds |= {("large", "identity"): 0.09, ("large", "openvino"): 0.08}
+    workers = [
+        FakeWorker(replace(TRIAL, workload=name, compiler=compiler), 0.01, settled_call_s=call_s)
+        for (name, compiler), call_s in seconds.items()
+    ]
+    outcome = interleave(workers, repeats=1000, race=True)
+
+    assert {*workers} == {*outcome.finished}
+    assert [10] * 4 == [len(worker.rounds) for worker in workers]
 
 
 def test_the_time_limit_ends_it_after_the_minimum_of_rounds(

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xarray as xr
+from synthetic_records import QUIET, build_network, build_record
 
 from ngbkit.api import Sweep
 from ngbkit.dataset.assembly import assemble
@@ -22,33 +23,8 @@ from ngbkit.metrics.conclusions import conclude
 from ngbkit.metrics.draws import Sampler
 from ngbkit.metrics.estimate import Estimate
 from ngbkit.metrics.networks import Comparison, _compare, describe_fastest_networks
-from ngbkit.sweep.records import Contract, Measurement
-from ngbkit.sweep.trials import Trial
-from ngbkit.workloads.base import Workload
 
 ROUNDS = 40
-CHECKED = {"cpu": {"selfcheck": {"process_sd": 0.0}}}
-"""A device on which two processes of one program never differ."""
-
-
-def network(name: str, **factors: tuple[float, ...]) -> Workload:
-    return Workload(name=name, source="timm", spec={"name": name}, takes=tuple(factors), factors=factors)
-
-
-def build_record(trial: Trial, latency: np.ndarray, bundle: int | None, **fields: object) -> Measurement:
-    return Measurement(
-        trial_id=trial.id,
-        latency_s=tuple(latency.tolist()),
-        rounds=tuple(range(len(latency))),
-        compile_time_s=1.0,
-        first_call_time_s=1.0,
-        contract=Contract(runtime="none"),
-        rmse=1e-7,
-        baseline_rmse=1e-7,
-        max_abs_error=1e-7,
-        bundle=bundle,
-        **fields,
-    )
 
 
 def measure(
@@ -59,13 +35,13 @@ def measure(
     tied: bool = False,
     noise: float = 0.01,
     compilers: tuple[str, ...] = ("identity",),
-    environments: Mapping[str, object] = CHECKED,
+    environments: Mapping[str, object] = QUIET,
 ) -> Data:
     """One sample a round of networks that take so long; a machine that drifts by 30 % from round to round slows all.
 
     `bundles` tells which took turns, by default all; a bundle may be slower by a factor, and `tied` to the first.
     """
-    sweep = Sweep([network(name) for name in seconds], compilers, repeats=ROUNDS)
+    sweep = Sweep([build_network(name) for name in seconds], compilers, repeats=ROUNDS)
     generator = np.random.default_rng(0)
     drift = np.exp(generator.normal(0, 0.3, ROUNDS))
     records = []
@@ -230,13 +206,13 @@ def test_networks_are_ranked_with_their_best_compiler_or_by_compiler() -> None:
 
 def test_networks_of_a_tree_are_compared_with_all_values_of_their_factors() -> None:
     """A network without factors and a block of two depths are three networks."""
-    sweep = Sweep([network("a"), network("block", depth=(1, 2))], ["identity"], repeats=ROUNDS)
+    sweep = Sweep([build_network("a"), build_network("block", depth=(1, 2))], ["identity"], repeats=ROUNDS)
     generator = np.random.default_rng(0)
     records = [
         build_record(trial, (1 + number) * np.exp(generator.normal(0, 0.01, ROUNDS)), 5)
         for number, trial in enumerate(sweep.trials())
     ]
-    data = assemble(sweep, records, environments=CHECKED)
+    data = assemble(sweep, records, environments=QUIET)
     pairs = compare_networks(data)
 
     assert isinstance(data, xr.DataTree)
@@ -300,14 +276,14 @@ def test_drift_is_estimated_from_anchors() -> None:
     """An anchor that differs by 10 % between batch sizes widens the interval of networks that are minutes apart."""
 
     def build(shift: float) -> float:
-        sweep = Sweep([network("a"), network("b")], ["identity"], [1, 2, 4, 8], repeats=ROUNDS)
+        sweep = Sweep([build_network("a"), build_network("b")], ["identity"], [1, 2, 4, 8], repeats=ROUNDS)
         generator = np.random.default_rng(0)
         records = []
         for number, group in enumerate(sweep.groups()):
             for trial in (*group.trials, *([group.anchor] if group.anchor else [])):
                 latency = trial.batch_size * np.exp(generator.normal(0, 0.001, ROUNDS))
                 records.append(build_record(trial, latency * (shift if trial.beside else 1), number + 1))
-        rows = compare_networks(assemble(sweep, records, environments=CHECKED))
+        rows = compare_networks(assemble(sweep, records, environments=QUIET))
         return float((rows["ci_high"] - rows["ci_low"]).mean())
 
     steady, drifting = build(1.0), build(1.1)

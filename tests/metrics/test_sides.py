@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from synthetic_records import QUIET, build_network, build_record
 
 from ngbkit.api import build_gate_sweep
 from ngbkit.dataset.assembly import assemble
@@ -14,33 +15,10 @@ from ngbkit.dataset.storage import Data
 from ngbkit.errors import UsageError
 from ngbkit.metrics import sides
 from ngbkit.metrics.sides import judge_sides, name_sides
-from ngbkit.sweep.records import Contract, Failure, Measurement, Record
-from ngbkit.sweep.trials import Trial
+from ngbkit.sweep.records import Failure, Record
 from ngbkit.workloads.base import Workload
 
 ROUNDS = 20
-QUIET = {"cpu": {"selfcheck": {"process_sd": 0.0}}}
-"""A device on which two processes of one program never differ."""
-
-
-def network(name: str, **factors: tuple[float, ...]) -> Workload:
-    return Workload(name=name, source="timm", spec={"name": name}, takes=tuple(factors), factors=factors)
-
-
-def record(trial: Trial, latency: np.ndarray, bundle: int | None, **fields: object) -> Measurement:
-    return Measurement(
-        trial_id=trial.id,
-        latency_s=tuple(latency.tolist()),
-        rounds=tuple(range(len(latency))),
-        compile_time_s=1.0,
-        first_call_time_s=1.0,
-        contract=Contract(runtime="none"),
-        rmse=1e-7,
-        baseline_rmse=1e-7,
-        max_abs_error=1e-7,
-        bundle=bundle,
-        **fields,
-    )
 
 
 def measure(
@@ -56,7 +34,7 @@ def measure(
     **fields: object,
 ) -> Data:
     """A gate of one sample a round; the later side takes longer by a factor, and rounds drift by 30 %."""
-    before = list(networks) or [network("net")]
+    before = list(networks) or [build_network("net")]
     sweep = build_gate_sweep(before, before, compilers=compilers, repeats=ROUNDS)
     generator = np.random.default_rng(seed)
     common = np.exp(generator.normal(0, drift, ROUNDS))
@@ -68,7 +46,7 @@ def measure(
             failure = (failures or {})[trial.compiler]
             records += [] if failure is None else [replace(failure, trial_id=trial.id)]
             continue
-        records.append(record(trial, latency, bundles[is_after], **fields))
+        records.append(build_record(trial, latency, bundles[is_after], **fields))
     return assemble(sweep, records, environments=environments, run_id="1")
 
 
@@ -152,7 +130,7 @@ def test_what_no_longer_runs_is_failed_and_what_is_pending_is_not_settled() -> N
 
 def test_networks_and_values_of_factors_are_judged_apart() -> None:
     """Each pair at each value; the family is all of them."""
-    data = measure(1.05, network("a", seq=(32, 128)), network("b"))
+    data = measure(1.05, build_network("a", seq=(32, 128)), build_network("b"))
     trials = judge_sides(data).trials
 
     assert [("a", 32), ("a", 128)] == [(row["workload"], row["seq"]) for row in trials.to_dict("records")][:2]
@@ -168,4 +146,4 @@ def test_a_run_without_sides_is_an_error() -> None:
     with pytest.raises(UsageError, match=r"a gate needs networks whose names end in ' \(before\)' and ' \(after\)'"):
         judge_sides(renamed)
     with pytest.raises(UsageError, match="invalid sides: got 1 networks before and 2 after"):
-        name_sides([network("a")], [network("a"), network("b")])
+        name_sides([build_network("a")], [build_network("a"), build_network("b")])

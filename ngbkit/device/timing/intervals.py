@@ -37,6 +37,9 @@ GROWTH = 1.15
 WIDENING = 1.12
 """The factor of an interval's normal quantile if the stopping rule ended the measurement."""
 
+RACE_LEVEL = 0.995
+"""The level of the interval by which a race ends the turns of a slower one: high, since it looks often."""
+
 # The series of which an autocorrelation is estimated: its length, its outliers, and the highest estimate.
 _FEWEST_ROUNDS, _OUTLYING, _MAD, _MOST_CORRELATED = 8, 3.0, 1.4826, 0.8
 # The number of shared variates, from which each row of a large array uses a segment at a random offset.
@@ -194,13 +197,16 @@ def compute_half_width(log_ratios: ArrayLike, looks: int) -> Floats:
     return np.asarray((np.exp(factor * (high - center)) - np.exp(factor * (low - center))) / 2).reshape(lead)
 
 
-def is_precise(log_ratios: ArrayLike, precision: float, looks: int) -> bool:
-    """Whether the intervals of all paired ratios, ``(columns, rounds)``, reach a relative half width of `precision`.
+def compute_race_interval(log_ratios: ArrayLike) -> tuple[Floats, Floats]:
+    """Compute the low and high bounds, ``(...)``, of the median of paired ratios, ``(..., rounds)``, in a race.
 
-    The arguments are those of `compute_half_width`. A column without rounds is never precise, so omit columns that
-    failed; without any column the answer is yes.
+    ``.venv/bin/python tests/benchmarks/stopping.py race`` applies it at every look, to two to six compilers.
     """
-    return bool(np.all(compute_half_width(log_ratios, looks) <= precision))
+    logs = np.asarray(log_ratios, float)
+    center, _ = compute_median_interval(logs, 0.0)
+    low, high = compute_median_interval(logs, RACE_LEVEL)
+    factor = estimate_inflation(logs)
+    return center - factor * (center - low), center + factor * (high - center)
 
 
 def _sort_rows(values: ArrayLike) -> tuple[Floats, NDArray[np.intp], tuple[int, ...]]:

@@ -72,7 +72,8 @@ def describe(sweep: Grid, expected: float | None) -> str:
     text = f"{_format_count(len(sweep), 'trial')} in {_format_count(groups, 'group')}"
     if expected is None:
         return f"{text}; the duration is unknown without an earlier run"
-    return f"{text}, about {format_duration(expected)}"
+    # Where a race ends is not known before.
+    return f"{text}, {'at most' if sweep.race else 'about'} {format_duration(expected)}"
 
 
 def estimate_seconds(sweep: Grid, costs: Costs | None = None) -> float | None:

@@ -169,15 +169,18 @@ def test_looks_are_further_and_further_apart():
     assert [10, 12, 14, 17, 20, 23, 27, 32] == looks
 
 
-def test_it_is_precise_when_every_column_is():
-    """One column that scatters, or has no rounds yet, prevents the stop."""
-    generator = np.random.default_rng(5)
-    tight, loose = 0.01 * generator.standard_normal((2, 20)), 0.1 * generator.standard_normal((1, 20))
+def test_the_interval_of_a_race_is_wider_and_is_around_the_median():
+    """Rounds that resemble each other widen it further."""
+    values = np.random.default_rng(5).standard_normal((4, 40))
+    low, high = intervals.compute_race_interval(values)
+    narrow = intervals.compute_median_interval(values, intervals.LEVEL)
+    wandering = np.repeat(values[:, :10], 4, axis=1)
+    wide_low, wide_high = intervals.compute_race_interval(wandering)
 
-    assert intervals.is_precise(tight, 0.01, 1)
-    assert not intervals.is_precise(np.vstack([tight, loose]), 0.01, 1)
-    assert not intervals.is_precise(np.vstack([tight, np.full((1, 20), nan)]), 0.01, 1)
-    assert intervals.is_precise(np.empty((0, 20)), 0.01, 1)
+    assert (low < narrow[0]).all()
+    assert (high > narrow[1]).all()
+    assert (wide_high - wide_low > 1.5 * (high - low)).all()
+    assert np.isnan(intervals.compute_race_interval(values[:, :9])[0]).all()
 
 
 def test_the_half_width_is_relative_to_the_ratio():
