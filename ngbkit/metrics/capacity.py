@@ -16,7 +16,7 @@ from ngbkit.dataset.disturbance import settled
 from ngbkit.dataset.long_form import list_labels
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import UnknownNameError
-from ngbkit.metrics import queueing
+from ngbkit.metrics import quantiles, queueing
 from ngbkit.metrics.conclusions import describe_disturbance
 from ngbkit.metrics.estimate import LEVEL, UNBOUNDED, UNSETTLED, Estimate
 from ngbkit.metrics.load_test import LoadTest
@@ -265,8 +265,7 @@ def _list_notes(data: Data, frame: pd.DataFrame, service: Service) -> Iterator[s
         yield f"{names}: {row}"
     simulated = frame[frame["capacity"] > 0]
     fewest = int(simulated["samples"].min()) if len(simulated) else 0
-    # Rounded: 1 / (1 - 0.99) is 99.99999999999991, and 1 / (1 - 0.9) is 10.000000000000002.
-    needed = math.ceil(round(1 / (1 - service.quantile), 6))
+    needed = quantiles.count_shown_samples(service.quantile)
     if 0 < fewest < needed:
         yield (
             f"{service.percentile} of {fewest} samples is hardly known: a call in {needed} may be slower than any of "

@@ -78,8 +78,8 @@ def choose(
     call: with 100 samples below any deadline, the probability that 99 % of all calls keep it is at most 0.63
     (`ngbkit.metrics.quantiles`), and `Choices` says how many samples are needed.
 
-    Short calls are timed in blocks, whose mean hides the slow ones. What is known is that no call of a block takes
-    longer than the block: their latency is that of the whole block, an upper bound, and the probability a lower one.
+    Short calls are timed in blocks, whose mean hides the slow ones. No call takes longer than its whole block, so the
+    latency here is that of the block, an upper bound, and the probability is a lower one.
 
     Examples
     --------

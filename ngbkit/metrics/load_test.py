@@ -36,7 +36,7 @@ class LoadTrial:
     missed: float
     calls: int
     busy: float
-    # How late the generator sent its requests at most but for one in a hundred, and the share of a core that it used.
+    # How late the generator sent 99 % of its requests at most, and the share of a core that it used.
     lag: float
     generator_cpu: float
     disturbed: bool

@@ -14,22 +14,24 @@ The columns of the CSV, and the keys of each profile in the JSON:
     The median latency of a call with the whole batch, in seconds, and the ends of its 95 % interval; these are empty
     in the CSV and null in the JSON where there are too few rounds for an interval.
 ``latency_p95_s``, ``latency_p99_s``
-    Quantiles of the samples, in seconds, with a single caller and no queue.
+    Quantiles of the latency of a call, in seconds, with a single caller and no queue. They are empty where the samples
+    do not show them: fewer than 20 or 100 samples, or samples that are means of several calls.
+``latency_p95_high_s``, ``latency_p99_high_s``
+    The upper ends of their 95 % intervals; empty where that end lies beyond the slowest sample.
 ``throughput``, ``throughput_low``, ``throughput_high``
     Samples per second: the batch size over the latency.
-``samples``
-    The number of calls behind the quantiles.
+``samples``, ``calls_per_sample``
+    The number of samples behind the quantiles, and of calls in each: short calls are timed in blocks.
 ``threads``, ``precision``
     From the contract.
 
-The JSON is an object with ``schema`` (``"ngbkit-profiles/1"``), ``run_id``, ``ngbkit_version``, ``devices`` (chip,
+The JSON is an object with ``schema`` (``"ngbkit-profiles/2"``), ``run_id``, ``ngbkit_version``, ``devices`` (chip,
 cores, memory and system by label) and ``profiles``. When a key changes its meaning, the number after the slash changes.
 """
 
 from __future__ import annotations
 
 import json
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,16 +39,17 @@ import numpy as np
 import xarray as xr
 
 from ngbkit.dataset.assembly import nodes
-from ngbkit.dataset.long_form import to_frame
+from ngbkit.dataset.long_form import list_trial_dims, to_frame
 from ngbkit.dataset.storage import Data, check_target, write_whole
 from ngbkit.errors import UsageError
-from ngbkit.metrics import contracts, frames, labelled
+from ngbkit.metrics import contracts, frames, labelled, quantiles
+from ngbkit.metrics.configurations import list_configurations
 from ngbkit.sweep.json_values import to_json_value
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SCHEMA = "ngbkit-profiles/1"
+SCHEMA = "ngbkit-profiles/2"
 LEVEL = 0.95
 _DEVICE_KEYS = ("chip", "cores_usable", "memory_bytes", "system")
 
@@ -107,10 +110,11 @@ def write(data: Data, path: str | Path, *, overwrite: bool = False) -> Path:
     return target
 
 
+_QUANTILES = {"latency_p95": 0.95, "latency_p99": 0.99}
 _COLUMNS = (
     *("device", "compiler", "batch_size", "latency_s", "latency_low_s", "latency_high_s"),
-    *("latency_p95_s", "latency_p99_s", "throughput", "throughput_low", "throughput_high"),
-    *("samples", "threads", "precision"),
+    *(f"{name}{end}_s" for name in _QUANTILES for end in ("", "_high")),
+    *("throughput", "throughput_low", "throughput_high", "samples", "calls_per_sample", "threads", "precision"),
 )
 
 
@@ -118,21 +122,32 @@ def _profile_node(node: xr.Dataset) -> pd.DataFrame:
     rates = labelled.throughput(node, ci=LEVEL)
     assert isinstance(rates, xr.Dataset)
     size = node["batch_size"]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # for trials without samples, which get no row
-        quantiles = node["latency"].quantile([0.95, 0.99], "repeat")
     variables = {
         "latency_s": size / rates["throughput"],
         "latency_low_s": size / rates["ci_high"],
         "latency_high_s": size / rates["ci_low"],
-        "latency_p95_s": quantiles.isel(quantile=0, drop=True),
-        "latency_p99_s": quantiles.isel(quantile=1, drop=True),
         "throughput": rates["throughput"],
         "throughput_low": rates["ci_low"],
         "throughput_high": rates["ci_high"],
-        "samples": node["latency"].notnull().sum("repeat"),
+        "measured": node["latency"].notnull().sum("repeat"),
         "threads": contracts.extract_field(node, "threads", np.nan),
         "precision": contracts.extract_field(node, "precision", ""),
     }
     frame = to_frame(xr.Dataset(variables))
-    return frame[frame["samples"] > 0].reset_index(drop=True).astype({"samples": int})
+    frame = frame[frame["measured"] > 0].drop(columns="measured").reset_index(drop=True)
+    return frame.merge(_list_quantiles(node), how="left") if len(frame) else frame.reindex(columns=[*frame, *_COLUMNS])
+
+
+def _list_quantiles(node: xr.Dataset) -> pd.DataFrame:
+    """The quantiles of each trial by its labels, with upper ends of intervals; NaN where samples do not show them."""
+    import pandas as pd
+
+    columns: dict[str, pd.Series] = {}
+    for name, quantile in _QUANTILES.items():
+        table = list_configurations(node, quantile, unlike="allow")
+        columns |= {label: table[label] for label in list_trial_dims(node) if label in table}
+        columns |= {"samples": table["samples"], "calls_per_sample": table["calls"]}
+        is_shown = (table["samples"] >= quantiles.count_shown_samples(quantile)) & (table["calls"] == 1)
+        columns[f"{name}_s"] = table["latency"].where(is_shown)
+        columns[f"{name}_high_s"] = table["latency_high"].where(is_shown & np.isfinite(table["latency_high"]))
+    return pd.DataFrame(columns)

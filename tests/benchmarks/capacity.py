@@ -1,7 +1,7 @@
 """Measures how far simulated capacities are from those of a real load: three networks, two compilers, a ratio for each.
 
 Each network is measured as any sweep is, its capacity is simulated from those samples, and a load generator then sends
-real requests to it. Resumable: the sweep of a network and each check are kept in the folder. Run it alone on the
+real requests to it. Resumable: it reuses the sweeps and the checks that the folder has. Run it alone on the
 machine; with the defaults it takes about eight minutes.
 """
 

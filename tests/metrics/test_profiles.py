@@ -8,16 +8,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import xarray as xr
 from drawn import crashing, measured, network, sweep
 
 from ngbkit import cli
-from ngbkit.dataset import storage
+from ngbkit.api import Sweep
+from ngbkit.dataset import storage, synthetic
 from ngbkit.errors import UsageError
 from ngbkit.metrics import profiles
 
 
 def test_a_profile_says_what_was_measured() -> None:
-    """The median, its interval, and quantiles of the samples; throughput is the batch over it."""
+    """The median and its interval; throughput is the batch over it."""
     data = measured()
     frame = profiles.profiles(data)
     row = frame[(frame["compiler"] == "openvino") & (frame["batch_size"] == 4)].iloc[0]
@@ -28,10 +30,27 @@ def test_a_profile_says_what_was_measured() -> None:
     assert 4 / row["latency_s"] == pytest.approx(row["throughput"])
     assert row["latency_low_s"] < row["latency_s"] < row["latency_high_s"]
     assert row["throughput_low"] < row["throughput"] < row["throughput_high"]
-    assert [np.quantile(samples, 0.95), np.quantile(samples, 0.99)] == pytest.approx(
-        row[["latency_p95_s", "latency_p99_s"]].tolist()
-    )
-    assert (10, 1, "f32") == (row["samples"], row["threads"], row["precision"])
+    assert (10, 1, 1, "f32") == (row["samples"], row["calls_per_sample"], row["threads"], row["precision"])
+
+
+def test_a_quantile_has_samples_that_show_it() -> None:
+    """A p99 needs 100 samples and is empty of fewer; its upper end is empty beyond the slowest sample."""
+    data = synthetic.make_dataset(Sweep([network("net")], ["identity"], [1], repeats=60))
+    row = profiles.profiles(data).iloc[0]
+
+    assert np.quantile(data["latency"], 0.95, method="hazen") == pytest.approx(row["latency_p95_s"])
+    assert 60 == row["samples"]
+    assert row[["latency_p95_high_s", "latency_p99_s", "latency_p99_high_s"]].isna().all()
+
+
+def test_the_mean_of_a_block_is_no_quantile() -> None:
+    """Its slow calls are hidden: the profile says how many calls a sample has, and leaves quantiles empty."""
+    data = synthetic.make_dataset(Sweep([network("net")], ["identity", "openvino"], [1], repeats=60))
+    blocks = data.assign(calls_per_sample=xr.full_like(data["throughput"], 3.0))
+    frame = profiles.profiles(blocks)
+
+    assert [3, 3] == frame["calls_per_sample"].tolist()
+    assert frame[["latency_p95_s", "latency_p99_s", "latency_p95_high_s"]].isna().all(axis=None)
 
 
 def test_what_gave_no_measurement_has_no_profile() -> None:

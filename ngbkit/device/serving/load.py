@@ -76,7 +76,7 @@ class ServedTrial:
     latency_s: tuple[Seconds, ...]
     calls: PositiveCount
     busy_s: Seconds
-    # How late the generator sent its requests, but for one in a hundred, and what it used of the CPU.
+    # How late the generator sent 99 % of its requests at most, and what it used of the CPU.
     lag_s: Seconds
     generator_cpu_s: Seconds
     # Whether other work disturbed it.
