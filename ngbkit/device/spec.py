@@ -12,8 +12,8 @@ from ngbkit.sweep.grid import Grid
 
 EVENT_MIME = "application/vnd.ngbkit.event+json"
 """The type of an event: a text with one JSON object."""
-FORMAT = 3
-"""Up to format 2 an event was the object itself."""
+FORMAT = 4
+"""Up to format 2 an event was the object itself; up to format 3 a load test only counted the calls of a trial."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,8 @@
-"""A capacity by real load: trials at several rates, and the rate at which the server keeps its deadline."""
+"""A capacity by real load: trials at several rates, and the rate at which the server keeps its deadline.
+
+The trials are compared with a simulation of the very same arrivals by a server that earlier trials calibrated
+(`ngbkit.metrics.calibration`).
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ngbkit.device.serving.load import ServedTrial
-from ngbkit.metrics import queueing
+from ngbkit.metrics import calibration, queueing
 from ngbkit.metrics.arrays import Floats
 from ngbkit.metrics.queueing import Server
 
@@ -47,7 +51,9 @@ class LoadTest:
     """The measured capacity of one network with one compiler, in requests per second, with a 95 % interval."""
 
     labels: Mapping[str, Any]
+    # The simulated capacities: from the stored samples alone, and of the server that a load of its own calibrated.
     simulated: float
+    calibrated: float
     rate: float
     low: float
     high: float
@@ -57,6 +63,30 @@ class LoadTest:
     lowest_missed: float | None
     trials: tuple[LoadTrial, ...]
     notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """What is simulated before a check: servers from stored samples and from calls in a server, and their rates."""
+
+    stored: Server
+    simulated: float
+    server: Server
+    calibrated: float
+
+    @property
+    def reference(self) -> tuple[Server, float]:
+        """The server with which trials are compared, and its capacity: the calibrated one, if it has any."""
+        return (self.server, self.calibrated) if self.calibrated > 0 else (self.stored, self.simulated)
+
+
+def simulate_calibrated(
+    stored: Server, simulated: float, trials: Sequence[ServedTrial], deadline: float, quantile: float, seed: int
+) -> Expected:
+    """Simulate the capacity of a server once more, with the durations of calls in trials of a real load."""
+    server = calibration.calibrate(stored, trials)
+    rate = queueing.find_capacity(server, deadline, quantile, seed).rate
+    return Expected(stored=stored, simulated=simulated, server=server, calibrated=rate)
 
 
 def compute_stretch(server: Server, rate: float, arrivals: Floats, latency: float, quantile: float, seed: int) -> float:
@@ -81,10 +111,13 @@ def compute_stretch(server: Server, rate: float, arrivals: Floats, latency: floa
     return float(np.exp(np.interp(math.log(latency), rising, np.log(_FACTORS))))
 
 
-def estimate_rate(simulated: float, stretches: Sequence[float]) -> tuple[float, float, float]:
-    """Estimate the real capacity and its 95 % interval from the stretches of trials; no interval with fewer than 2."""
+def estimate_rate(capacity: float, stretches: Sequence[float]) -> tuple[float, float, float]:
+    """Estimate the real capacity and its 95 % interval from that of the simulated server and the stretches of trials.
+
+    There is no interval with fewer than two of them.
+    """
     logs = np.log(stretches)
-    rate = simulated / math.exp(float(np.mean(logs)))
+    rate = capacity / math.exp(float(np.mean(logs)))
     if len(logs) < 2:
         return rate, math.nan, math.nan
     freedom = min(len(logs) - 1, max(_STUDENT))
@@ -94,19 +127,19 @@ def estimate_rate(simulated: float, stretches: Sequence[float]) -> tuple[float, 
 
 def assess(
     labels: Mapping[str, Any],
-    simulated: float,
-    server: Server,
+    expected: Expected,
     deadline: float,
     quantile: float,
     measured: Sequence[tuple[LoadTrial, Floats]],
     seed: int = 0,
 ) -> LoadTest:
     """Assess the trials of a load test, each with the times of its arrivals."""
+    server, capacity = expected.reference
     stretches = [
         compute_stretch(server, trial.rate, arrivals, trial.latency, quantile, seed) for trial, arrivals in measured
     ]
     trials = tuple(sorted((trial for trial, _ in measured), key=lambda trial: trial.rate))
-    rate, low, high = estimate_rate(simulated, stretches)
+    rate, low, high = estimate_rate(capacity, stretches)
     missing = [trial.rate for trial in trials if trial.latency > deadline]
     meeting = [
         trial.rate for trial in trials if trial.latency <= deadline and trial.rate < min(missing, default=math.inf)
@@ -114,7 +147,8 @@ def assess(
     highest_met, lowest_missed = max(meeting, default=None), min(missing, default=None)
     return LoadTest(
         labels=dict(labels),
-        simulated=simulated,
+        simulated=expected.simulated,
+        calibrated=expected.calibrated,
         rate=rate,
         low=low,
         high=high,
@@ -122,7 +156,7 @@ def assess(
         highest_met=highest_met,
         lowest_missed=lowest_missed,
         trials=trials,
-        notes=tuple(_list_notes(labels, trials, deadline, quantile, highest_met, lowest_missed)),
+        notes=tuple(_list_notes(labels, expected, trials, deadline, quantile, highest_met, lowest_missed)),
     )
 
 
@@ -134,7 +168,7 @@ def build_trial(served: ServedTrial, deadline: float, quantile: float) -> tuple[
         requests=len(latency),
         latency=float(np.quantile(latency, quantile)),
         missed=float(np.mean(latency > deadline)),
-        calls=served.calls,
+        calls=len(served.batches),
         busy=served.busy_s / max(served.seconds, float((arrivals + latency).max())),
         lag=served.lag_s,
         generator_cpu=served.generator_cpu_s / served.seconds,
@@ -145,6 +179,7 @@ def build_trial(served: ServedTrial, deadline: float, quantile: float) -> tuple[
 
 def _list_notes(
     labels: Mapping[str, Any],
+    expected: Expected,
     trials: Sequence[LoadTrial],
     deadline: float,
     quantile: float,
@@ -152,7 +187,9 @@ def _list_notes(
     lowest_missed: float | None,
 ) -> list[str]:
     name = f"{labels['workload']} {labels['compiler']}"
-    notes = []
+    notes = [f"{name}: {calibration.describe(expected.stored, expected.server)}"]
+    if expected.calibrated <= 0:
+        notes.append(f"{name}: calibrated, an idle server misses the deadline: trials are compared with stored samples")
     fewest = min(trial.requests for trial in trials)
     if fewest * (1 - quantile) < _FEWEST_LATE:
         notes.append(

@@ -2,7 +2,8 @@
 
 When the server is free it takes the requests that wait, at most as many as its largest batch size, and runs them at the
 smallest batch size that holds them. With a delay it waits for a fuller batch, until its first request has waited so
-long. A call takes as long as a stored sample of its batch size.
+long. A call takes as long as a stored sample of its batch size, or as a call in a server after a similar pause
+(`ngbkit.metrics.calibration`).
 
 Many simulations advance side by side, as lanes of arrays: each step is one call of every lane.
 """
@@ -45,6 +46,14 @@ class Server:
     rounds: tuple[tuple[Floats, ...], ...]
     # How long the first request of a batch that is not full waits for others, in seconds.
     max_delay: float = 0.0
+    # Pauses before a call, in rising order, in seconds; and, for each, the rounds by size of calls after a longer one.
+    pauses: tuple[float, ...] = ()
+    rested: tuple[tuple[tuple[Floats, ...], ...], ...] = ()
+
+    @property
+    def columns(self) -> tuple[tuple[Floats, ...], ...]:
+        """The rounds of each size without a pause and after each of the pauses, one size after the other."""
+        return tuple(rounds for by_pause in zip(self.rounds, *self.rested, strict=True) for rounds in by_pause)
 
     @property
     def choices(self) -> NDArray[np.intp]:
@@ -55,7 +64,8 @@ class Server:
     def limit(self, largest: int) -> Server:
         """This server with batches of at most that size."""
         count = sum(size <= largest for size in self.sizes)
-        return replace(self, sizes=self.sizes[:count], rounds=self.rounds[:count])
+        rested = tuple(rounds[:count] for rounds in self.rested)
+        return replace(self, sizes=self.sizes[:count], rounds=self.rounds[:count], rested=rested)
 
     @property
     def throughput(self) -> float:
@@ -66,7 +76,7 @@ class Server:
     def compute_unloaded(self, quantile: float) -> float:
         """Compute the quantile of the latency of a request that finds the server idle, and no other follows."""
         waiting = self.max_delay if self.sizes[-1] > 1 else 0.0
-        return waiting + float(np.quantile(np.concatenate(self.rounds[0]), quantile))
+        return waiting + float(np.quantile(np.concatenate(self.columns[len(self.pauses)]), quantile))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,14 +108,14 @@ def draw_arrivals(sequences: int, requests: int, generator: np.random.Generator)
 def draw_streams(
     server: Server, count: int, generator: np.random.Generator, *, length: int = _STREAM, resample: bool = False
 ) -> Floats:
-    """Draw `count` streams of service times of each size, ``(count, sizes, length)``.
+    """Draw `count` streams of service times of each column of a server, ``(count, columns, length)``.
 
     A stream has the measured rounds in random order, each with its samples in the order of time, again and again: so
     calls depend on the call before them as they did in a round. With `resample` each stream has a bootstrap resample of
     the rounds, as many as there are.
     """
-    streams = np.empty((count, len(server.sizes), length))
-    for column, rounds in enumerate(server.rounds):
+    streams = np.empty((count, len(server.columns), length))
+    for column, rounds in enumerate(server.columns):
         samples = np.concatenate(rounds)
         sizes = np.array([len(part) for part in rounds])
         starts = np.cumsum(sizes) - sizes
@@ -136,8 +146,8 @@ def simulate(
     batches; by default all sizes are used.
     """
     count, requests = arrivals.shape
-    sizes, length = streams.shape[1:]
-    lanes = len(rates)
+    columns, length = streams.shape[1:]
+    lanes, pauses = len(rates), np.array(server.pauses)
     choices = server.choices
     largest = np.full(lanes, server.sizes[-1]) if limits is None else limits
     # One sorted array of all sequences; within a lane, time is in mean distances of arrivals.
@@ -147,9 +157,9 @@ def simulate(
     waits = bool(delay.any())
     head, last = sequence * requests, (sequence + 1) * requests
     free = offsets[sequence]
-    flat, base = streams.ravel(), stream * sizes
-    used = np.zeros(lanes * sizes, dtype=np.intp)
-    column = np.arange(lanes) * sizes
+    flat, base = streams.ravel(), stream * columns
+    used = np.zeros(lanes * columns, dtype=np.intp)
+    counters = np.arange(lanes) * columns
     ends, batches = [], []
     busy = np.zeros(lanes)
     while True:
@@ -163,10 +173,12 @@ def simulate(
         batch = end - head
         if not batch.any():
             break
-        size = choices[batch]
-        place = used[column + size]
-        used[column + size] = (place + 1) & (length - 1)
-        service = flat[(base + size) * length + place] * rates
+        column = choices[batch]
+        if len(pauses):
+            column = column * (len(pauses) + 1) + pauses.searchsorted((start - free) / rates)
+        place = used[counters + column]
+        used[counters + column] = (place + 1) & (length - 1)
+        service = flat[(base + column) * length + place] * rates
         free = start + service
         busy += service * (batch > 0)
         ends.append(free)
@@ -264,7 +276,7 @@ def estimate_deviation(
     arrivals = draw_arrivals(sequences, requests, generator)
     copies = draw_streams(server, _COPIES, generator, length=_SHORT_STREAM)
     resampled = draw_streams(server, _REPLICATES, generator, length=_SHORT_STREAM, resample=True)
-    resampled *= np.exp(process_sd * generator.standard_normal((_REPLICATES, len(server.sizes), 1)))
+    resampled *= _draw_processes(server, _REPLICATES, process_sd, generator)
     streams = np.concatenate([copies, resampled])
     count = len(streams)
     rates = capacity.rate * np.array(_RATES)
@@ -273,7 +285,7 @@ def estimate_deviation(
     settled = served.latency[:, int(_WARM_UP * requests) :]
     loaded = np.quantile(settled, quantile, axis=-1).reshape(len(rates), count).T
     waiting = server.max_delay if server.sizes[-1] > 1 else 0.0
-    unloaded = waiting + np.quantile(streams[:, 0], quantile, axis=-1)
+    unloaded = waiting + np.quantile(streams[:, len(server.pauses)], quantile, axis=-1)
     points = np.concatenate([[0.0], rates])
     curves = np.concatenate([np.minimum(unloaded, loaded[:, 0])[:, None], loaded], axis=1)
     capacities = np.array([interpolate_rate(points, curve, deadline) for curve in curves])
@@ -292,7 +304,7 @@ def compute_curve(
     arrivals = draw_arrivals(sequences, _CURVE_REQUESTS, generator)
     exact = draw_streams(server, sequences, generator)
     resampled = draw_streams(server, replicates, generator, length=_STREAM, resample=True)
-    resampled *= np.exp(process_sd * generator.standard_normal((replicates, len(server.sizes), 1)))
+    resampled *= _draw_processes(server, replicates, process_sd, generator)
     streams = np.concatenate([exact, resampled])
     lanes = np.tile(np.arange(len(streams)), len(rates))
     served = simulate(
@@ -306,6 +318,12 @@ def compute_curve(
     )
     half = NormalDist().inv_cdf(0.5 + level / 2) * np.sqrt(np.maximum(0.0, spread**2 - noise**2))
     return middle, middle * np.exp(-half), middle * np.exp(half)
+
+
+def _draw_processes(server: Server, count: int, process_sd: float, generator: np.random.Generator) -> Floats:
+    """Draw the factors by which the calls of each size differ in other processes, ``(count, columns, 1)``."""
+    factors = np.exp(process_sd * generator.standard_normal((count, len(server.sizes), 1)))
+    return np.repeat(factors, len(server.pauses) + 1, axis=1)
 
 
 def interpolate_rate(rates: Floats, latency: Floats, deadline: float) -> float:

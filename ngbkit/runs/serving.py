@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from ngbkit import options
-from ngbkit.device.serving.load import Load, ServedTrial
+from ngbkit.device.serving.load import CALIBRATION, FACTORS, Load, ServedTrial
 from ngbkit.device.spec import Spec
 from ngbkit.errors import DeviceError, MetricError, NgbkitError
 from ngbkit.files import Store
 from ngbkit.metrics.capacity import Capacities, capacity, with_tests
-from ngbkit.metrics.load_test import LoadTest, assess, build_trial
+from ngbkit.metrics.load_test import LoadTest, assess, build_trial, simulate_calibrated
 from ngbkit.sweep import validation
 from ngbkit.sweep.grid import Grid
 
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 SECONDS = 20.0
 """How long all trials of a network and compiler load the device, without further ones."""
 
-_TRIALS = 5
+_TRIALS = len(CALIBRATION) + len(FACTORS)
+# What is added to the seed of the trials that calibrate: their arrivals are no others' arrivals.
+_CALIBRATION_SEED = 1 << 20
 _POLL_S, _CHECK_S, _STOP_S = 0.1, 1.0, 15.0
 Report = Callable[[str], object]
 
@@ -47,9 +49,11 @@ def serve(
 
     A check loads the batch sizes into one process on the device, as a deployment does, and another process sends
     requests at Poisson times, whether or not earlier ones are answered. A latency counts from the scheduled time of its
-    request. Five trials at 0.8 to 1.2 of the simulated capacity, and up to three more where all or none keep the
-    deadline, are compared with the simulation of the very same arrivals: the measured capacity is the simulated one
-    over the factor by which its rate must change to show the latencies that were measured.
+    request. Two trials at 0.5 and 0.9 of the simulated capacity calibrate the simulation: they show how long calls take
+    within a server, after a pause and in a row, and the capacity is simulated once more. Five others at 0.8 to 1.2 of
+    that one, and up to three more where all or none keep the deadline, are compared with the calibrated simulation of
+    the very same arrivals: the measured capacity is the calibrated one over the factor by which its rate must change to
+    show the latencies that were measured.
 
     Parameters
     ----------
@@ -58,7 +62,7 @@ def serve(
     check
         Measure it too. The device must have the networks: they are prepared as for a run.
     seconds
-        How long the five trials of a network and compiler take together.
+        How long the seven trials of a network and compiler take together.
     engines
         Running engines by device label, to use instead of starting one: see `ngbkit.attach`.
     report
@@ -101,19 +105,29 @@ def _test(
 ) -> LoadTest:
     service = capacities.service
     labels, server = capacities.build_server(data, row)
+    name = f"{labels['workload']} {labels['compiler']}"
+    sweep = _narrow(_read_sweep(data), labels, server.sizes)
     load = Load(
         rate=row["capacity"],
         deadline=service.deadline,
         quantile=service.quantile,
         seconds=seconds,
         max_delay=service.max_delay,
-        seed=service.seed,
+        seed=service.seed + _CALIBRATION_SEED,
+        factors=CALIBRATION,
+        brackets=False,
     )
-    sweep = _narrow(_read_sweep(data), labels, server.sizes)
-    report(f"{labels['workload']} {labels['compiler']}: {_TRIALS} trials of {seconds:g} s")
+    report(f"{name}: {len(CALIBRATION)} trials of {seconds:g} s to calibrate the simulation")
+    calibrating = _serve_on_device(sweep, load, engines.get(str(labels["device"])), report)
+    expected = simulate_calibrated(
+        server, row["capacity"], calibrating, service.deadline, service.quantile, service.seed
+    )
+    rate = expected.reference[1]
+    load = replace(load, rate=rate, seed=service.seed, factors=FACTORS, brackets=True)
+    report(f"{name}: {len(FACTORS)} trials of {seconds:g} s around {rate:.3g} requests/s")
     trials = _serve_on_device(sweep, load, engines.get(str(labels["device"])), report)
     measured = [build_trial(trial, service.deadline, service.quantile) for trial in trials]
-    return assess(labels, row["capacity"], server, service.deadline, service.quantile, measured, service.seed)
+    return assess(labels, expected, service.deadline, service.quantile, measured, service.seed)
 
 
 def _read_sweep(data: Data) -> Grid:

@@ -45,6 +45,7 @@ def test_trials_of_a_check_are_marks():
     test = LoadTest(
         labels=labels,
         simulated=20.0,
+        calibrated=20.0,
         rate=20.0,
         low=19.0,
         high=21.0,

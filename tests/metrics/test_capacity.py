@@ -185,6 +185,7 @@ def test_a_check_stands_beside_the_simulation(data) -> None:
     test = LoadTest(
         labels=labels,
         simulated=rate,
+        calibrated=rate,
         rate=0.9 * rate,
         low=0.85 * rate,
         high=0.95 * rate,

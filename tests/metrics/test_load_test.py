@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ngbkit.metrics import load_test, queueing
-from ngbkit.metrics.load_test import LoadTrial
+from ngbkit.metrics.load_test import Expected, LoadTrial
 from ngbkit.metrics.queueing import Server
 
 LABELS = {"workload": "net", "compiler": "openvino", "device": "cpu"}
@@ -45,8 +45,9 @@ def run_trial(rate: float, slowdown: float, seed: int, **fields) -> tuple[LoadTr
 
 def assess(slowdown: float = 1.0, rates=(55.0, 62.0, 69.0, 76.0, 83.0), **fields) -> load_test.LoadTest:
     simulated = queueing.find_capacity(build_server(), DEADLINE, QUANTILE, 0).rate
+    expected = Expected(stored=build_server(), simulated=simulated, server=build_server(), calibrated=simulated)
     trials = [run_trial(rate, slowdown, seed, **fields) for seed, rate in enumerate(rates)]
-    return load_test.assess(LABELS, simulated, build_server(), DEADLINE, QUANTILE, trials)
+    return load_test.assess(LABELS, expected, DEADLINE, QUANTILE, trials)
 
 
 @pytest.mark.parametrize("slowdown", [0.95, 1.0, 1.1])
@@ -97,3 +98,14 @@ def test_a_single_trial_has_no_interval() -> None:
     assert 80 == pytest.approx(rate)
     assert math.isnan(low)
     assert math.isnan(high)
+
+
+def test_a_calibration_without_a_capacity_is_compared_with_the_samples() -> None:
+    """Where even an idle server misses the deadline, a note says so, and the measured rate has a reference."""
+    stored, slow = build_server(), build_server(1.0)
+    expected = Expected(stored=stored, simulated=60.0, server=slow, calibrated=0.0)
+    test = load_test.assess(LABELS, expected, DEADLINE, QUANTILE, [run_trial(50.0, 1.0, 1), run_trial(55.0, 1.0, 2)])
+
+    assert (60.0, 0.0) == (test.simulated, test.calibrated)
+    assert test.rate > 30
+    assert any("an idle server misses the deadline" in note for note in test.notes)

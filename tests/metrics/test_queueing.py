@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -86,6 +87,34 @@ def test_batches_are_those_of_a_plain_event_loop(rate: float, max_delay: float) 
     for lane in range(4):
         expected = serve_plainly(server, arrivals[sequence[lane]] / rate, streams[stream[lane]], int(limits[lane]))
         np.testing.assert_allclose(expected, served.latency[lane], rtol=1e-9)
+
+
+def test_a_call_after_a_pause_takes_as_long_as_such_calls() -> None:
+    """By the longest pause that is shorter than its own; without a pause as long as a call in a row."""
+    in_a_row, short, long = ((np.full(4, value),) for value in (0.01, 0.02, 0.04))
+    server = Server(sizes=(1,), rounds=(in_a_row,), pauses=(0.0, 0.5), rested=((short,), (long,)))
+    arrivals = np.array([[1.0, 1.01, 1.3, 1.9]])
+    streams = queueing.draw_streams(server, 1, np.random.default_rng(0), length=8)
+    zero = np.zeros(1, dtype=int)
+
+    served = queueing.simulate(server, np.ones(1), arrivals, streams, sequence=zero, stream=zero)
+
+    assert [0.04, 0.04, 0.02, 0.04] == pytest.approx(served.latency[0].tolist())
+    assert 0.04 == server.compute_unloaded(0.9)
+    assert (1, 3, 8) == streams.shape
+    assert server.limit(1) == server
+
+
+def test_pauses_lower_a_capacity() -> None:
+    """A server whose calls are twice as long after a pause keeps its deadline at a lower rate."""
+    plain = build_noisy_server(0.01, 0.012, sizes=(1, 2))
+    rested = tuple(tuple(2 * part for part in rounds) for rounds in plain.rounds)
+    server = replace(plain, pauses=(0.0,), rested=(rested,))
+    capacities = [queueing.find_capacity(part, 0.04, 0.95, 0) for part in (plain, server)]
+    deviation, _ = queueing.estimate_deviation(server, capacities[1], 0.04, 0.95, 0.02, 0)
+
+    assert capacities[1].rate < 0.95 * capacities[0].rate
+    assert 0 < deviation < 0.1
 
 
 def test_a_stream_keeps_each_round_together() -> None:

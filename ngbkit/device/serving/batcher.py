@@ -51,7 +51,8 @@ class Served:
     """What a server has done: by request, in their order, the seconds from its scheduled time to its completion."""
 
     latency_s: list[float] = field(default_factory=list)
-    calls: int = 0
+    # The requests of each call.
+    batches: list[int] = field(default_factory=list)
     busy_s: float = 0.0
 
 
@@ -86,6 +87,6 @@ def serve(
             calls[size]()
             end = clock()
             served.latency_s += [end - due for due in batch]
-            served.calls += 1
+            served.batches.append(len(batch))
             served.busy_s += end - start
     return served

@@ -93,7 +93,7 @@ class ServingBench(Bench):
             seconds=load.seconds,
             arrivals_s=tuple(schedule),
             latency_s=tuple(reply["latency_s"]),
-            calls=reply["calls"],
+            batches=tuple(reply["batches"]),
             busy_s=reply["busy_s"],
             lag_s=sent["lag_s"],
             generator_cpu_s=sent["cpu_s"],

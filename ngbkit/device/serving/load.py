@@ -15,9 +15,12 @@ from ngbkit.sweep.schema import Positive, PositiveCount, Seconds
 MOST_REQUESTS = 100_000
 """The most requests of a trial: their latencies cross the wire."""
 
-# The first trials, over the rate that is expected, and how the rate of further ones moves where all kept the deadline,
-# or none did.
-_FACTORS = (0.8, 0.9, 1.0, 1.1, 1.2)
+FACTORS = (0.8, 0.9, 1.0, 1.1, 1.2)
+"""The rates of the trials of a check, over the rate that is expected."""
+CALIBRATION = (0.5, 0.9)
+"""Those of the trials that show how long calls take within a server, after a pause and in a row."""
+
+# How the rate of further trials moves where all kept the deadline, or none did.
 _UP, _DOWN, _MOST_MOVES = 1.3, 0.7, 3
 
 
@@ -33,9 +36,13 @@ class Load:
     seconds: float
     max_delay: float = 0.0
     seed: int = 0
+    # The rates of the trials, over the expected one; and whether others follow until one keeps the deadline and another
+    # misses it.
+    factors: tuple[float, ...] = FACTORS
+    brackets: bool = True
 
     def __post_init__(self) -> None:
-        if self.rate * max(_FACTORS) * self.seconds > MOST_REQUESTS:
+        if self.rate * max(self.factors) * self.seconds > MOST_REQUESTS:
             raise UsageError(
                 f"invalid load: got {self.rate:.0f} requests/s for {self.seconds:g} s a trial; expected at most "
                 f"{MOST_REQUESTS:,} requests. Give fewer seconds."
@@ -46,11 +53,11 @@ class Load:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Load:
-        return cls(**data)
+        return cls(**{**data, "factors": tuple(data["factors"])})
 
     def list_rates(self) -> list[float]:
         """The rates of the first trials, in shuffled order, so that drift of the machine is not one of the rate."""
-        rates = [self.rate * factor for factor in _FACTORS]
+        rates = [self.rate * factor for factor in self.factors]
         random.Random(f"{self.seed}/rates").shuffle(rates)
         return rates
 
@@ -58,7 +65,8 @@ class Load:
         """The rate of one more trial, where all so far keep the deadline, or none does; None where some do."""
         keeping = [float(np.quantile(trial.latency_s, self.quantile)) <= self.deadline for trial in trials]
         rates = [trial.rate for trial in trials]
-        if any(keeping) != all(keeping) or len(trials) >= len(_FACTORS) + _MOST_MOVES:
+        is_over = not self.brackets or len(trials) >= len(self.factors) + _MOST_MOVES
+        if is_over or any(keeping) != all(keeping):
             return None
         rate = max(rates) * _UP if all(keeping) else min(rates) * _DOWN
         return rate if rate * self.seconds <= MOST_REQUESTS else None
@@ -74,7 +82,8 @@ class ServedTrial:
     # The schedule, and from there to the completion of each request.
     arrivals_s: tuple[Seconds, ...]
     latency_s: tuple[Seconds, ...]
-    calls: PositiveCount
+    # The requests of each call.
+    batches: tuple[PositiveCount, ...]
     busy_s: Seconds
     # How late the generator sent 99 % of its requests at most, and what it used of the CPU.
     lag_s: Seconds
@@ -87,4 +96,9 @@ class ServedTrial:
             raise UsageError(
                 f"invalid trial: got {len(self.latency_s)} latencies of {len(self.arrivals_s)} requests; expected one "
                 "each."
+            )
+        if sum(self.batches) != len(self.latency_s):
+            raise UsageError(
+                f"invalid trial: got {sum(self.batches)} requests in {len(self.batches)} calls; expected "
+                f"{len(self.latency_s)}."
             )

@@ -74,7 +74,7 @@ def test_a_free_server_takes_what_waits() -> None:
 
     assert [(1.0, 1), (2.0, 4), (9.0, 1)] == log
     assert [1.0, 2.9, 2.8, 2.7, 1.0] == pytest.approx(served.latency_s)
-    assert (3, 4.0) == (served.calls, pytest.approx(served.busy_s))
+    assert ([1, 3, 1], 4.0) == (served.batches, pytest.approx(served.busy_s))
 
 
 def test_no_batch_is_larger_than_the_largest_size() -> None:

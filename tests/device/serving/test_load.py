@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
 import pytest
 
-from ngbkit.device.serving.load import Load, ServedTrial
+from ngbkit.device.serving.load import CALIBRATION, Load, ServedTrial
 from ngbkit.errors import UsageError
 
 LOAD = Load(rate=100.0, deadline=0.05, quantile=0.9, seconds=2.0)
@@ -17,7 +20,7 @@ def build_trial(rate: float, latency: float) -> ServedTrial:
         seconds=2.0,
         arrivals_s=times,
         latency_s=times,
-        calls=1,
+        batches=(4, 6),
         busy_s=1.0,
         lag_s=0.0,
         generator_cpu_s=0.0,
@@ -49,17 +52,20 @@ def test_too_many_requests_are_refused() -> None:
         Load(rate=90_000.0, deadline=1.0, quantile=0.9, seconds=2.0)
 
 
+def test_a_calibration_has_its_own_rates_and_no_others() -> None:
+    """It looks for no rate that misses the deadline; its rates cross the wire."""
+    load = Load(**{**LOAD.to_json(), "factors": CALIBRATION, "brackets": False})
+
+    assert [50, 90] == pytest.approx(sorted(load.list_rates()))
+    assert load.choose_next([build_trial(50.0, 0.01)]) is None
+    assert Load.from_json(json.loads(json.dumps(load.to_json()))) == load
+
+
 def test_a_trial_has_a_latency_for_each_request() -> None:
-    """A device that sends others is not believed."""
-    with pytest.raises(UsageError, match="got 0 latencies of 1 requests"):
-        ServedTrial(
-            rate=1.0,
-            seconds=1.0,
-            arrivals_s=(0.1,),
-            latency_s=(),
-            calls=1,
-            busy_s=0.0,
-            lag_s=0.0,
-            generator_cpu_s=0.0,
-            disturbed=False,
-        )
+    """A device that sends others, or calls with others, is not believed."""
+    trial = build_trial(100.0, 0.01)
+
+    with pytest.raises(UsageError, match="got 0 latencies of 10 requests"):
+        replace(trial, latency_s=())
+    with pytest.raises(UsageError, match="got 9 requests in 2 calls; expected 10"):
+        replace(trial, batches=(4, 5))
