@@ -322,7 +322,8 @@ def _compare(row: Mapping[str, Any], tests: Mapping[tuple[tuple[str, Any], ...],
     if test is None:
         return {"calibrated": "", "measured": "–", "difference": "", "kept at": "", "missed at": ""}
     expected = test.calibrated or test.simulated
-    percent = Estimate(*(100 * (value / expected - 1) for value in (test.rate, test.low, test.high)))
+    value, low, high = (100 * (rate / expected - 1) for rate in (test.rate, test.low, test.high))
+    percent = Estimate(value, low, high)
     return {
         "calibrated": format_rate(test.calibrated),
         "measured": Estimate(test.rate, test.low, test.high, test.settled),

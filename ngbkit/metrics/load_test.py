@@ -21,6 +21,8 @@ from ngbkit.metrics.queueing import Server
 # Factors of the rate at which the simulation is compared with a trial, and its streams of service times.
 _FACTORS = np.exp(np.linspace(-1.2, 1.2, 41))
 _STREAMS = 6
+# Logarithms of latencies that differ by less are of one level.
+_LEVEL = 0.01
 # Student's t at 97.5 % by degrees of freedom.
 _STUDENT = {1: 12.71, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262, 10: 2.228}
 # A generator that is late by more than this share of the deadline has not offered what it says.
@@ -93,7 +95,8 @@ def compute_stretch(server: Server, rate: float, arrivals: Floats, latency: floa
     """Compute the factor of the rate at which the simulation has the latency that a trial measured.
 
     The simulation has the very arrivals of the trial, in seconds, so that their randomness does not count. Above 1, the
-    real server is slower: at its rate it behaves as the simulated one at a higher rate.
+    real server is slower: at its rate it behaves as the simulated one at a higher rate. Where the latency hardly
+    depends on the rate, several factors have it, or none: it is the one nearest to 1, or that of the nearest latency.
     """
     generator = np.random.default_rng([seed, 3])
     streams = queueing.draw_streams(server, _STREAMS, generator)
@@ -107,8 +110,13 @@ def compute_stretch(server: Server, rate: float, arrivals: Floats, latency: floa
         stream=lanes,
     )
     logs = np.log(np.quantile(served.latency, quantile, axis=-1)).reshape(len(_FACTORS), _STREAMS).mean(axis=-1)
-    rising = np.maximum.accumulate(logs) + 1e-9 * np.arange(len(logs))
-    return float(np.exp(np.interp(math.log(latency), rising, np.log(_FACTORS))))
+    excess, factors = logs - math.log(latency), np.log(_FACTORS)
+    before = np.flatnonzero((excess[:-1] < 0) != (excess[1:] < 0))
+    shares = excess[before] / (excess[before] - excess[before + 1])
+    crossings = factors[before] + shares * (factors[before + 1] - factors[before])
+    limit = _LEVEL if len(crossings) else np.abs(excess).min() + _LEVEL
+    candidates = np.concatenate([crossings, factors[np.abs(excess) <= limit]])
+    return float(np.exp(candidates[np.abs(candidates).argmin()]))
 
 
 def estimate_rate(capacity: float, stretches: Sequence[float]) -> tuple[float, float, float]:

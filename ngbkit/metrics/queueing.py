@@ -223,9 +223,11 @@ def choose_limit(server: Server, deadline: float, quantile: float, seed: int) ->
 def find_capacity(server: Server, deadline: float, quantile: float, seed: int) -> Capacity:
     """Find the highest rate up to which that quantile of the latency of requests keeps the deadline; both in seconds.
 
-    Where a request misses it that finds the server idle, the rate is 0.
+    Where a request misses it that finds the server idle, the rate is 0. A server whose calls are slow after a pause may
+    miss it at a low rate and keep it at a higher one, which is then the answer.
     """
-    if server.compute_unloaded(quantile) > deadline:
+    is_late = server.compute_unloaded(quantile) > deadline
+    if is_late and not server.pauses:
         return Capacity(rate=0.0)
     generator = np.random.default_rng(seed)
     limit = server.throughput
@@ -242,15 +244,20 @@ def find_capacity(server: Server, deadline: float, quantile: float, seed: int) -
 
     coarse = limit * np.arange(1, _COARSE + 1) / _COARSE
     latency, _ = compute(coarse, _SEQUENCES // 4)
-    step = _count_meeting(np.quantile(latency.reshape(_COARSE, -1), quantile, axis=-1), deadline)
+    pooled = np.quantile(latency.reshape(_COARSE, -1), quantile, axis=-1)
+    step = int(np.flatnonzero(pooled <= deadline).max(initial=-1)) + 1 if is_late else _count_meeting(pooled, deadline)
+    if is_late and not step:
+        return Capacity(rate=0.0)
     low, high = (limit * min(number, _COARSE) / _COARSE for number in (step, step + 1))
     # One rate on either side: a few sequences may have missed the step by as much.
     fine = np.linspace(max(low - (high - low) / 2, limit / 1000), min(high + limit / _COARSE / 2, limit), _FINE)
     latency, served = compute(fine, _SEQUENCES)
     pooled = np.quantile(latency.reshape(_FINE, -1), quantile, axis=-1)
-    rate = interpolate_rate(fine, pooled, deadline)
-    single = np.quantile(latency, quantile, axis=-1).T
-    rates = np.array([interpolate_rate(fine, row, deadline) for row in single])
+    # Lower rates may miss the deadline too: see above.
+    first = int(np.argmax(pooled <= deadline)) if is_late else 0
+    rate = interpolate_rate(fine[first:], pooled[first:], deadline)
+    single = np.quantile(latency[first:], quantile, axis=-1).T
+    rates = np.array([interpolate_rate(fine[first:], row, deadline) for row in single])
     nearest = int(np.abs(fine - rate).argmin())
     lanes = slice(nearest * _SEQUENCES, (nearest + 1) * _SEQUENCES)
     return Capacity(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from ngbkit import options
-from ngbkit.device.serving.load import CALIBRATION, FACTORS, Load, ServedTrial
+from ngbkit.device.serving.load import CALIBRATION, FACTORS, MOST_REQUESTS, SHORT, Load, ServedTrial
 from ngbkit.device.spec import Spec
 from ngbkit.errors import DeviceError, MetricError, NgbkitError
 from ngbkit.files import Store
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 SECONDS = 20.0
 """How long all trials of a network and compiler load the device, without further ones."""
 
-_TRIALS = len(CALIBRATION) + len(FACTORS)
+# How many trials of a check last as long as all trials.
+_TRIALS = len(FACTORS) + SHORT * (len(FACTORS) + len(CALIBRATION))
 # What is added to the seed of the trials that calibrate: their arrivals are no others' arrivals.
 _CALIBRATION_SEED = 1 << 20
 _POLL_S, _CHECK_S, _STOP_S = 0.1, 1.0, 15.0
@@ -49,11 +50,11 @@ def serve(
 
     A check loads the batch sizes into one process on the device, as a deployment does, and another process sends
     requests at Poisson times, whether or not earlier ones are answered. A latency counts from the scheduled time of its
-    request. Two trials at 0.5 and 0.9 of the simulated capacity calibrate the simulation: they show how long calls take
-    within a server, after a pause and in a row, and the capacity is simulated once more. Five others at 0.8 to 1.2 of
-    that one, and up to three more where all or none keep the deadline, are compared with the calibrated simulation of
-    the very same arrivals: the measured capacity is the calibrated one over the factor by which its rate must change to
-    show the latencies that were measured.
+    request. Short trials at 0.5 and 0.9 of the simulated capacity calibrate the simulation: they show how long calls
+    take within a server, after a pause and in a row, and the capacity is simulated once more. Five others at 0.8 to 1.2
+    of that one, with short ones between them, and up to three more where all or none keep the deadline, are compared
+    with the calibrated simulation of the very same arrivals: the measured capacity is the calibrated one over the
+    factor by which its rate must change to show the latencies that were measured. No trial both calibrates and checks.
 
     Parameters
     ----------
@@ -62,7 +63,7 @@ def serve(
     check
         Measure it too. The device must have the networks: they are prepared as for a run.
     seconds
-        How long the seven trials of a network and compiler take together.
+        How long the trials of a network and compiler take together.
     engines
         Running engines by device label, to use instead of starting one: see `ngbkit.attach`.
     report
@@ -114,19 +115,22 @@ def _test(
         seconds=seconds,
         max_delay=service.max_delay,
         seed=service.seed + _CALIBRATION_SEED,
-        factors=CALIBRATION,
-        brackets=False,
+        factors=(),
     )
-    report(f"{name}: {len(CALIBRATION)} trials of {seconds:g} s to calibrate the simulation")
-    calibrating = _serve_on_device(sweep, load, engines.get(str(labels["device"])), report)
+    report(f"{name}: {len(CALIBRATION)} trials of {SHORT * seconds:.3g} s to calibrate the simulation")
+    engine = engines.get(str(labels["device"]))
+    trials = _serve_on_device(sweep, load, engine, report)
+    expected = simulate_calibrated(server, row["capacity"], trials, service.deadline, service.quantile, service.seed)
+    rate = min(expected.reference[1], MOST_REQUESTS / (max(FACTORS) * seconds))
+    load = replace(load, rate=rate, seed=service.seed, factors=FACTORS)
+    report(f"{name}: {len(FACTORS)} trials of {seconds:.3g} s around {rate:.3g} requests/s")
+    trials = _serve_on_device(sweep, load, engine, report)
+    # In the same minutes as the check, and in the same process.
+    calibrating = [trial for trial in trials if trial.calibrates]
     expected = simulate_calibrated(
         server, row["capacity"], calibrating, service.deadline, service.quantile, service.seed
     )
-    rate = expected.reference[1]
-    load = replace(load, rate=rate, seed=service.seed, factors=FACTORS, brackets=True)
-    report(f"{name}: {len(FACTORS)} trials of {seconds:g} s around {rate:.3g} requests/s")
-    trials = _serve_on_device(sweep, load, engines.get(str(labels["device"])), report)
-    measured = [build_trial(trial, service.deadline, service.quantile) for trial in trials]
+    measured = [build_trial(trial, service.deadline, service.quantile) for trial in trials if not trial.calibrates]
     return assess(labels, expected, service.deadline, service.quantile, measured, service.seed)
 
 

@@ -1,8 +1,8 @@
 """Measures how far simulated capacities are from those of a real load: three networks, two compilers, a ratio for each.
 
 Each network is measured as any sweep is, and its capacity is simulated from those samples. A load generator then sends
-real requests to it: two trials calibrate the simulation, others measure the capacity. Resumable: it reuses the sweeps
-and the checks that the folder has. Run it alone on the machine; with the defaults it takes about nine minutes.
+real requests to it: short trials calibrate the simulation, the others measure the capacity. Resumable: it reuses the
+sweeps and the checks that the folder has. Run it alone on the machine; with the defaults it takes about ten minutes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def main() -> None:
     parser.add_argument("--batch-sizes", default="1,2,4", help="separated by commas")
     parser.add_argument("--repeats", type=int, default=120, help="samples a trial (default: 120)")
     parser.add_argument("--quantile", type=float, default=0.95, help="share of requests (default: 0.95)")
-    parser.add_argument("--seconds", type=float, default=49.0, help="seconds of load a check (default: 49)")
+    parser.add_argument("--seconds", type=float, default=56.0, help="seconds of load a check (default: 56)")
     parser.add_argument("--folder", type=Path, default=Path("results/capacity"), help="folder of finished results")
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)

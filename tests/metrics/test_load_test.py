@@ -109,3 +109,14 @@ def test_a_calibration_without_a_capacity_is_compared_with_the_samples() -> None
     assert (60.0, 0.0) == (test.simulated, test.calibrated)
     assert test.rate > 30
     assert any("an idle server misses the deadline" in note for note in test.notes)
+
+
+def test_a_latency_that_hardly_depends_on_the_rate_says_little() -> None:
+    """At low rates it is the duration of a call: its stretch is the nearest one, not the end of the search."""
+    arrivals = np.arange(1, 401) / 5.0
+    server = build_server()
+    exact = load_test.compute_stretch(server, 5.0, arrivals, float(np.quantile(server.rounds[0], 0.9)), 0.9, 0)
+    below = load_test.compute_stretch(server, 50.0, arrivals / 10, 0.001, 0.9, 0)
+
+    assert 0.8 < exact < 1.25
+    assert 0.8 < below < 1.25

@@ -117,6 +117,19 @@ def test_pauses_lower_a_capacity() -> None:
     assert 0 < deviation < 0.1
 
 
+def test_a_server_that_is_late_after_a_pause_keeps_its_deadline_while_it_is_busy() -> None:
+    """At rates with few long pauses; without any such rate the capacity is 0."""
+    plain = build_noisy_server(0.01, sizes=(1,))
+    slow = tuple(tuple(4 * part for part in rounds) for rounds in plain.rounds)
+    server = replace(plain, pauses=(0.0, 0.1), rested=(plain.rounds, slow))
+    capacity = queueing.find_capacity(server, 0.044, 0.95, 0)
+    hopeless = queueing.find_capacity(replace(plain, pauses=(0.0,), rested=(slow,)), 0.02, 0.95, 0)
+
+    assert server.compute_unloaded(0.95) > 0.044
+    assert 40 < capacity.rate < 100
+    assert 0 == hopeless.rate
+
+
 def test_a_stream_keeps_each_round_together() -> None:
     """Rounds are in random order, and the samples of each in theirs; none is left out."""
     rounds = tuple(np.array([10.0 * number, 10.0 * number + 1, 10.0 * number + 2]) for number in range(1, 6))

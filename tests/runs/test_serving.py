@@ -39,13 +39,14 @@ def test_a_real_load_measures_a_capacity(data: xr.Dataset, processes: Processes)
 
     assert capacities.frame["capacity"][0] == test.simulated
     assert 5 <= len(test.trials) <= 8
-    expected = test.calibrated or test.simulated
-    assert {0.8, 0.9, 1.0, 1.1, 1.2} <= {round(trial.rate / expected, 6) for trial in test.trials}
+    rates = [trial.rate for trial in test.trials]
+    factors = {0.8, 0.9, 1.0, 1.1, 1.2}
+    assert any(factors <= {round(rate / expected, 6) for rate in rates} for expected in rates)
     assert any("trial 2 of 2" in line for line in lines)
     assert all(trial.requests >= 1 and trial.latency > 0 and 0 <= trial.busy <= 1 for trial in test.trials)
     assert all(trial.calls <= trial.requests for trial in test.trials)
     assert test.rate > 0
-    assert any("trial 5 of 5" in line for line in lines)
+    assert any("trial 10 of 10" in line for line in lines)
     assert "measured" in repr(capacities)
     assert json.dumps(capacities.to_json())
     assert not processes("ngbkit.device.serving.generator")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ngbkit.device.compiled import CompileCache
 from ngbkit.device.groups import Bench
-from ngbkit.device.serving.load import Load, ServedTrial
+from ngbkit.device.serving.load import Load, ServedTrial, Trial
 from ngbkit.device.serving.schedule import draw_schedule
 from ngbkit.device.worker import Worker
 from ngbkit.errors import DeviceError
@@ -31,14 +31,14 @@ class ServingBench(Bench):
         self.warm_servers()
         with self._open_server() as worker:
             trials: list[ServedTrial] = []
-            rates = load.list_rates()
-            while rates:
-                rate = rates.pop(0)
-                text = f"{worker.trial.workload}: {rate:.3g} requests/s for {load.seconds:g} s"
-                self._report("stage", text=f"{text}, trial {len(trials) + 1} of {len(trials) + 1 + len(rates)}")
-                trials.append(self._run_trial(worker, load, rate, len(trials), folder))
-                further = None if rates else load.choose_next(trials)
-                rates += [] if further is None else [further]
+            planned = load.list_trials()
+            while planned:
+                trial = planned.pop(0)
+                text = f"{worker.trial.workload}: {trial.rate:.3g} requests/s for {trial.seconds:g} s"
+                self._report("stage", text=f"{text}, trial {len(trials) + 1} of {len(trials) + 1 + len(planned)}")
+                trials.append(self._run_trial(worker, load, trial, len(trials), folder))
+                further = None if planned else load.choose_next(trials)
+                planned += [] if further is None else [Trial(rate=further, seconds=load.seconds)]
         return trials
 
     @contextmanager
@@ -62,13 +62,14 @@ class ServingBench(Bench):
                 raise DeviceError("invalid load: no batch size to serve. Name one that was measured.")
             yield worker
 
-    def _run_trial(self, worker: Worker, load: Load, rate: float, number: int, folder: Path) -> ServedTrial:
+    def _run_trial(self, worker: Worker, load: Load, trial: Trial, number: int, folder: Path) -> ServedTrial:
         seed = f"{load.seed}/{number}"
-        schedule = draw_schedule(rate, load.seconds, seed)
+        rate, seconds = trial.rate, trial.seconds
+        schedule = draw_schedule(rate, seconds, seed)
         pipe = folder / f"requests-{number}"
         os.mkfifo(pipe, 0o600)
         monitor = InterferenceMonitor(worker.child.pid)
-        command = [sys.executable, "-m", "ngbkit.device.serving.generator", str(pipe), repr(rate), repr(load.seconds)]
+        command = [sys.executable, "-m", "ngbkit.device.serving.generator", str(pipe), repr(rate), repr(seconds)]
         generator = subprocess.Popen(
             [*command, seed],
             stdin=subprocess.DEVNULL,
@@ -77,7 +78,7 @@ class ServingBench(Bench):
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )
         try:
-            reply = worker.serve(str(pipe), load.max_delay, load.seconds + _MARGIN_S)
+            reply = worker.serve(str(pipe), load.max_delay, seconds + _MARGIN_S)
             interference = monitor.end_turn()
             sent = _read_report(generator)
         finally:
@@ -90,14 +91,15 @@ class ServingBench(Bench):
             )
         return ServedTrial(
             rate=rate,
-            seconds=load.seconds,
+            seconds=seconds,
             arrivals_s=tuple(schedule),
             latency_s=tuple(reply["latency_s"]),
             batches=tuple(reply["batches"]),
             busy_s=reply["busy_s"],
             lag_s=sent["lag_s"],
             generator_cpu_s=sent["cpu_s"],
-            disturbed=_is_disturbed(interference, sent["cpu_s"], load.seconds),
+            disturbed=_is_disturbed(interference, sent["cpu_s"], seconds),
+            calibrates=trial.calibrates,
         )
 
 

@@ -29,7 +29,8 @@ def test_all_requests_of_a_schedule_are_served(mlp: Workload) -> None:
     reply = json.loads(plan.serve(build_request(mlp, 0.2)))
 
     assert "finished" == reply["state"]
-    assert 5 <= len(reply["trials"])
+    assert 10 <= len(reply["trials"])
+    assert [True, False] * 5 == [trial["calibrates"] for trial in reply["trials"][:10]]
     for trial in reply["trials"]:
         assert len(trial["arrivals_s"]) == len(trial["latency_s"])
         assert sorted(trial["arrivals_s"]) == trial["arrivals_s"]

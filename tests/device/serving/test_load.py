@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from ngbkit.device.serving.load import CALIBRATION, Load, ServedTrial
+from ngbkit.device.serving.load import Load, ServedTrial
 from ngbkit.errors import UsageError
 
 LOAD = Load(rate=100.0, deadline=0.05, quantile=0.9, seconds=2.0)
@@ -29,11 +29,16 @@ def build_trial(rate: float, latency: float) -> ServedTrial:
 
 
 def test_the_first_rates_surround_the_expected_rate() -> None:
-    """In an order that the seed determines, so that a machine that warms up does not look like a rate."""
-    assert [80, 90, 100, 110, 120] == pytest.approx(sorted(LOAD.list_rates()))
-    assert LOAD.list_rates() == LOAD.list_rates()
-    assert sorted(LOAD.list_rates()) != LOAD.list_rates()
-    assert Load.from_json(LOAD.to_json()) == LOAD
+    """In an order that the seed determines; a short trial before each calibrates, so that drift is in both alike."""
+    calibrating, checks = LOAD.list_trials()[::2], LOAD.list_trials()[1::2]
+    rates = [trial.rate for trial in checks]
+
+    assert [80, 90, 100, 110, 120] == pytest.approx(sorted(rates))
+    assert sorted(rates) != rates
+    assert LOAD.list_trials() == LOAD.list_trials()
+    assert [(50, 1), (90, 1)] == [(trial.rate, trial.seconds) for trial in calibrating[:2]]
+    assert [True] * 5 + [False] * 5 == [trial.calibrates for trial in (*calibrating, *checks)]
+    assert Load.from_json(json.loads(json.dumps(LOAD.to_json()))) == LOAD
 
 
 def test_trials_go_on_until_the_deadline_lies_between_two() -> None:
@@ -52,13 +57,13 @@ def test_too_many_requests_are_refused() -> None:
         Load(rate=90_000.0, deadline=1.0, quantile=0.9, seconds=2.0)
 
 
-def test_a_calibration_has_its_own_rates_and_no_others() -> None:
-    """It looks for no rate that misses the deadline; its rates cross the wire."""
-    load = Load(**{**LOAD.to_json(), "factors": CALIBRATION, "brackets": False})
+def test_a_load_without_checks_only_calibrates() -> None:
+    """It looks for no rate that misses the deadline."""
+    load = replace(LOAD, factors=())
+    trials = load.list_trials()
 
-    assert [50, 90] == pytest.approx(sorted(load.list_rates()))
-    assert load.choose_next([build_trial(50.0, 0.01)]) is None
-    assert Load.from_json(json.loads(json.dumps(load.to_json()))) == load
+    assert [(50, True), (90, True)] == [(trial.rate, trial.calibrates) for trial in trials]
+    assert load.choose_next([replace(build_trial(50.0, 0.01), calibrates=True)]) is None
 
 
 def test_a_trial_has_a_latency_for_each_request() -> None:
