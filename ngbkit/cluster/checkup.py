@@ -24,6 +24,8 @@ from ngbkit.sweep import records
 _OLDEST_PYTHON = (3, 10)
 # Marks our lines among the output of a login shell and of `setup`.
 _MARK = "ngbkit-checkup:"
+# Launchers that submit jobs from a login node.
+_BATCH = ("slurm", "array")
 _NO_SBATCH, _ENDED = "no sbatch", "it ended with "
 # Any Python can run it, however old. It tries the cores of the engine and reports those that it got.
 _PROGRAM = """
@@ -75,7 +77,7 @@ def _check(device: Device) -> Finding:
         return Finding(device=device.label, reachable=None, problem=problem)
     if device.launch == "attach":
         return _check_engine(device)
-    if device.launch not in ("local", "ssh", "slurm"):
+    if device.launch not in ("local", "ssh", *_BATCH):
         return Finding(device=device.label, reachable=None)
     try:
         # The lines of `setup` run in their own shell: if they end it, the machine is still reachable.
@@ -89,9 +91,9 @@ def _check(device: Device) -> Finding:
 
 def _build_script(device: Device) -> str:
     """Build the script that runs on the device."""
-    cores = [] if device.launch == "slurm" else map(str, device.cores or ())  # a job's cores are not the login node's
+    cores = [] if device.launch in _BATCH else map(str, device.cores or ())  # a job's cores are not the login node's
     lines = [device.setup]
-    if device.launch == "slurm":
+    if device.launch in _BATCH:
         lines.append(f"command -v sbatch >/dev/null || echo '{_MARK}{_NO_SBATCH}'")
     if device.launch != "local":
         lines.append(build_python_command(device, "-c", _PROGRAM, *cores))
@@ -137,7 +139,7 @@ def _find_problem(device: Device, report: dict[str, Any]) -> str:
         return f"ngbkit {report['ngbkit']} there is incompatible with the one here: {_suggest_remedy(device)}"
     cores = report.get("cores")
     missing = set(device.cores or ()) - set(cores if isinstance(cores, list) else ())
-    if missing and device.launch != "slurm":
+    if missing and device.launch not in _BATCH:
         return f"it has no core {format_cores(sorted(missing))}: correct `cores`"
     return ""
 

@@ -78,6 +78,8 @@ launch = "local"
 #host = "orin"
 #network = "direct"                   # default: "tunnel", which opens no port on any network
 #address = "192.168.55.100"           # this machine's, as the device sees it
+#trust = "lab"                        # shares a controller with the devices of this group, each of which could then
+#                                     # run code on the others; default: a controller of its own
 
 # Jobs of Slurm, one per device.
 #[a100]
@@ -87,6 +89,14 @@ launch = "local"
 #sbatch = ["--partition=gpu", "--gres=gpu:a100:1", "--time=2:00:00"]
 #setup = "module load cuda"
 #accelerator = "cuda:0"
+
+# A Slurm job array: its jobs share the trials of a sweep, and go on if this machine ends.
+#[nodes]
+#launch = "array"
+#indices = 50                         # jobs of the array; like nodes, whose results have this one label
+#host = "login"                       # as above; no address, since nothing connects to this machine
+#state_dir = "~/ngbkit"               # on the file system that the nodes and the login node share
+#sbatch = ["--partition=cpu", "--exclusive", "--time=1:00:00"]
 
 # An engine of an ipyparallel cluster of your own, with ngbkit installed.
 #[mine]
@@ -107,12 +117,14 @@ class Device:
     setup: str = ""
     network: str = "tunnel"
     address: str | None = None
+    trust: str | None = None
     cores: tuple[int, ...] | None = None
     threads: int | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     accelerator: str = "cpu"
     state_dir: str | None = None
     sbatch: tuple[str, ...] = ()
+    indices: int | None = None
     cluster: str | None = None
     target: int | None = None
 
@@ -143,8 +155,10 @@ class Device:
                 f"{number} of the {'' if self.cluster else 'default '}ipyparallel cluster {self.cluster or ''}".rstrip()
             ]
         else:
-            name = {"slurm": "Slurm"}.get(self.launch, self.launch)
+            name = {"slurm": "Slurm", "array": "Slurm job array"}.get(self.launch, self.launch)
             words = [f"{name} host {self.host}" if self.host else name, *self.sbatch]
+            if self.indices is not None:
+                words.insert(1, f"{self.indices} indices")
         if self.launch != "local" and self.accelerator != "cpu":
             words.append(self.accelerator)
         return ", ".join([*words, f"cores {format_cores(self.cores)}"] if self.cores else words)

@@ -201,7 +201,8 @@ class Dispatch:
 
     def _collect(self, engine: Engine, trial_ids: Collection[str]) -> None:
         """Queue the records that only the device has: their events were lost, or are of an earlier session."""
-        for event in engine.collect(self.run_id, self._recorded & set(trial_ids), trial_ids):
+        retry_id = self._retry_id if self.retry or self.retry_ids & set(trial_ids) else ""
+        for event in engine.collect(self.run_id, self._recorded & set(trial_ids), trial_ids, retry_id):
             self._put(event)
 
     def _put(self, event: Event) -> None:

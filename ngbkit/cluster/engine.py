@@ -135,13 +135,20 @@ class Engine:
         result = self.view.apply_async(_build_reference(function), request)
         return Plan(engine=self, result=result, events=self.view.client.events(result.msg_ids[0]))
 
-    def collect(self, run_id: str, have: Iterable[str], trial_ids: Collection[str]) -> Iterator[Event]:
-        """Yield as events the records of a run that are in the device's journal and not in `have`."""
+    def collect(
+        self, run_id: str, have: Iterable[str], trial_ids: Collection[str], retry_id: str = ""
+    ) -> Iterator[Event]:
+        """Yield as events the records of a run that are in the device's journal and not in `have`.
+
+        With the id of a request to repeat trials, only of a journal that has granted it.
+        """
         collected = set(have)
         types = {"records": list, "more": bool, "facts": dict, "environment": dict}
         while True:
             spec = {"run_id": run_id, "device": self.device, "state_dir": str(self.state_dir)}
-            request = json.dumps({**spec, "have": sorted(collected), "most": _RECORDS_PER_REPLY})
+            request = json.dumps(
+                {**spec, "have": sorted(collected), "most": _RECORDS_PER_REPLY, "retry_id": retry_id}
+            )
             reply = replies.extract(self.device, self._call("collect", request), types)
             for kind in ("environment", "facts"):
                 for key, value in reply[kind].items():

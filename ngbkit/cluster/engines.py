@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import atexit
+import queue
 import threading
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from ngbkit import options, registry
 from ngbkit.cluster import devices
 from ngbkit.cluster.devices import Device
 from ngbkit.cluster.engine import Engine
-from ngbkit.cluster.launchers.base import SILENT, Starter
+from ngbkit.cluster.launchers.base import MOST_STARTS, SILENT, Starter
 
 _Key = tuple[str, Path]
 _engines: dict[_Key, tuple[Device, Engine]] = {}
@@ -54,9 +56,24 @@ def stop(label: str) -> None:
 
 @atexit.register
 def close() -> None:
-    """End every engine of this process."""
+    """End every engine of this process, several at once."""
+    keys: queue.SimpleQueue[_Key] = queue.SimpleQueue()
     for key in list(_engines):
-        _close(key)
+        keys.put(key)
+    threads = [threading.Thread(target=_close_each, args=(keys,)) for _ in range(min(MOST_STARTS, keys.qsize()) - 1)]
+    with suppress(RuntimeError):  # an interpreter that ends starts no thread
+        for thread in threads:
+            thread.start()
+    _close_each(keys)
+    for thread in threads:
+        if thread.ident is not None:
+            thread.join()
+
+
+def _close_each(keys: queue.SimpleQueue[_Key]) -> None:
+    with suppress(queue.Empty):
+        while True:
+            _close(keys.get_nowait())
 
 
 def _close(key: _Key) -> None:

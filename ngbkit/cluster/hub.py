@@ -1,7 +1,4 @@
-"""A controller with its client: one for all devices of this machine, and one for each remote device.
-
-A controller's key allows to run code on all of its engines, so each remote device has a key of its own.
-"""
+"""A controller with its client; `ngbkit.cluster.hubs` says which devices share one."""
 
 from __future__ import annotations
 
@@ -81,7 +78,9 @@ class Hub:
             raise DeviceError(f"the controller did not start: {error}\n{text}") from error
         return cls(folder, process, client, connection)
 
-    def wait_for_engine(self, identity: str, timeout_s: float, is_alive: Callable[[], bool] = lambda: True) -> Any:
+    def wait_for_engine(
+        self, identity: str, timeout_s: float, is_alive: Callable[[], bool] = lambda: True, pause_s: float = _POLL_S
+    ) -> Any:
         """Return the view of the engine of that identity once it has registered; None after a timeout or a death."""
         deadline = time.monotonic() + timeout_s
         while True:
@@ -90,7 +89,7 @@ class Hub:
                     return self.client[number]
             if time.monotonic() > deadline or not self.is_alive or not is_alive():
                 return None
-            time.sleep(_POLL_S)
+            time.sleep(pause_s)
 
     @property
     def is_alive(self) -> bool:

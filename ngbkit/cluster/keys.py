@@ -14,8 +14,8 @@ from typing import Any
 from ngbkit import registry
 from ngbkit.errors import UnknownNameError, UsageError
 
-BUILT_IN = ("local", "ssh", "slurm", "attach")
-_STARTED = ("local", "ssh", "slurm")
+BUILT_IN = ("local", "ssh", "slurm", "array", "attach")
+_STARTED = ("local", "ssh", "slurm", "array")
 # The labels that a sweep accepts: each names a folder on the device.
 _LABEL = re.compile(r"\w[\w.-]*", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
@@ -91,12 +91,20 @@ def _check_combination(table: Mapping[str, Any]) -> Iterator[UsageError]:
         ("host", launch == "ssh", 'launch = "ssh"'),
         ("address", launch == "slurm", 'launch = "slurm"'),
         ("address", launch == "ssh" and network == "direct", 'network = "direct"'),
+        ("indices", launch == "array", 'launch = "array"'),
     ]
     for name, is_required, setting in requirements:
         if is_required and name not in table:
             yield UsageError(f"{name} is missing, which {setting} requires; expected {KEYS[name].valid}.")
+    options = table.get("sbatch")
+    if launch == "array" and isinstance(options, list) and any(map(_is_array_option, map(str, options))):
+        yield UsageError("sbatch has --array, which `indices` sets: remove it there.")
     if launch == "ssh" and network == "tunnel" and "address" in table:
         yield UsageError('address requires network = "direct", a tunnel needs none: remove it, or change network.')
+
+
+def _is_array_option(option: str) -> bool:
+    return option.startswith(("--array", "-a"))
 
 
 def _resolve_cluster(cluster: str, folder: Path) -> str:
@@ -186,11 +194,11 @@ def _parse_options(value: Any) -> tuple[str, ...]:
 
 
 KEYS: Mapping[str, Key] = {
-    "launch": Key(parse=_parse_launch, valid='"local", "ssh", "slurm" or "attach"'),
+    "launch": Key(parse=_parse_launch, valid='"local", "ssh", "slurm", "array" or "attach"'),
     "host": Key(
         parse=_build_text_parser(_HOST),
         valid="an alias of ~/.ssh/config or user@address, without blanks and quotes, and not beginning with -",
-        launches=("ssh", "slurm"),
+        launches=("ssh", "slurm", "array"),
     ),
     "python": Key(
         parse=_build_text_parser(r"(/|~/)[^\x00-\x1f\x7f]+|[A-Za-z0-9_][\w.+-]*"),
@@ -203,6 +211,11 @@ KEYS: Mapping[str, Key] = {
         parse=_parse_address,
         valid="the address or name of this machine as the device sees it, not 0.0.0.0",
         launches=("ssh", "slurm"),
+    ),
+    "trust": Key(
+        parse=_build_text_parser(r"\w[\w.-]*"),
+        valid="the name of a group of devices that may run code on each other, in letters, digits and _ - .",
+        launches=("local", "ssh", "slurm"),
     ),
     "cores": Key(parse=_parse_cores, valid='the numbers of cores: "0-3,8" or [0, 1]', launches=_STARTED),
     "threads": Key(parse=_build_integer_parser(1), valid="an integer >= 1"),
@@ -222,7 +235,12 @@ KEYS: Mapping[str, Key] = {
     "sbatch": Key(
         parse=_parse_options,
         valid='a list of options, each a text that begins with "-": ["--partition=gpu", "--time=1:00:00"]',
-        launches=("slurm",),
+        launches=("slurm", "array"),
+    ),
+    "indices": Key(
+        parse=_build_integer_parser(1),
+        valid="the number of jobs that share the trials of a sweep, an integer >= 1",
+        launches=("array",),
     ),
     "cluster": Key(
         parse=_build_text_parser(r"[^\x00-\x1f\x7f]*"),

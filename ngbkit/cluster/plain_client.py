@@ -23,8 +23,8 @@ def client(device: str | None = None) -> Any:
     Returns
     -------
     ipyparallel.Client
-        Devices of this machine share a controller, so the client of one lists the engines of all that run. The engine
-        answers between runs, not during one.
+        Devices of this machine share a controller, as do those of a group (`trust`), so the client of one lists the
+        engines of all that run. The engine answers between runs, not during one.
 
     Raises
     ------

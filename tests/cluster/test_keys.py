@@ -51,12 +51,12 @@ def refuse(text: str | bytes) -> str:
             """\n  [orin] has an unexpected table 'nano'; only env is one. Quote a label with a dot: ["orin.nano"].""",
         ),
         ('[orin]\nlaunch = "ssh"', '[orin] host is missing, which launch = "ssh" requires; expected an alias of'),
-        ("[orin]", 'FILE: [orin] launch is missing; expected "local", "ssh", "slurm" or "attach".'),
+        ("[orin]", 'FILE: [orin] launch is missing; expected "local", "ssh", "slurm", "array" or "attach".'),
         ("[orin]\nlaunch = 3", '[orin] invalid launch: got 3; expected "local"'),
         ('[orin]\nlaunch = ["ssh"]', "[orin] invalid launch: got ['ssh']; expected"),
         ('[orin]\nlaunch = "shs"', "unknown launcher 'shs'. Did you mean ssh? It is in [orin] of FILE."),
         ('[orin]\nlaunch = "SSH"', "unknown launcher 'SSH'. Did you mean ssh"),
-        ('[here]\nlaunch = "local"\nhost = "x"', 'host does not fit launch = "local", only "ssh" or "slurm"'),
+        ('[here]\nlaunch = "local"\nhost = "x"', 'host does not fit launch = "local", only "ssh" or "slurm" or "array"'),
         (f"[a]\n{ATTACH}cores = [0]", 'cores does not fit launch = "attach", only "local" or "ssh"'),
         (f'[a]\n{ATTACH}setup = "x"', "setup does not fit"),
         (f"[a]\n{ATTACH}target = -1", "invalid target: got -1; expected the number of an engine"),
@@ -197,7 +197,7 @@ def test_all_faults_are_reported_at_once(project: Path) -> None:
         "  [a] invalid threads: got 0; expected an integer >= 1.",
         '  [a] host is missing, which launch = "ssh" requires; expected an alias of '
         "~/.ssh/config or user@address, without blanks and quotes, and not beginning with -.",
-        '  [c] env does not fit launch = "attach", only "local" or "ssh" or "slurm": remove it, or change launch.',
+        '  [c] env does not fit launch = "attach", only "local" or "ssh" or "slurm" or "array": remove it, or change launch.',
     ] == lines
 
 

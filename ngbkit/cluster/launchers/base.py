@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ngbkit.cluster.devices import Device
@@ -20,6 +23,40 @@ class Starter:
 
 
 SILENT = Starter(say=str, stopped=bool)
+
+# A fleet starts so many engines at once: each start fills a core for a second, and an ssh server refuses connections
+# while ten others log in.
+MOST_STARTS = 8
+# After so long without the end of any start, the others wait no longer for those that hang.
+_PATIENCE_S = 60.0
+_RETRY_S = 1.0
+
+
+class _Starts:
+    """The starts in progress in this process."""
+
+    def __init__(self) -> None:
+        self._slots = threading.Semaphore(MOST_STARTS)
+        self._ended_at = 0.0
+
+    @contextmanager
+    def limit(self, starter: Starter) -> Iterator[None]:
+        """Count as a start for the block, after waiting for a free slot; InterruptedError if the caller gives up."""
+        began = time.monotonic()
+        while not (has_slot := self._slots.acquire(timeout=_RETRY_S)):
+            if starter.stopped():
+                raise InterruptedError("stopped while waiting for other engines to start")
+            if time.monotonic() - max(began, self._ended_at) > _PATIENCE_S:
+                break
+        try:
+            yield
+        finally:
+            self._ended_at = time.monotonic()
+            if has_slot:
+                self._slots.release()
+
+
+starts = _Starts()
 
 
 def build_python_command(device: Device, *arguments: str) -> str:

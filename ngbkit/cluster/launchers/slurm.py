@@ -12,23 +12,24 @@ import re
 import secrets
 import shlex
 import time
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any
 
+from ngbkit.cluster import hubs
 from ngbkit.cluster.devices import Device
 from ngbkit.cluster.engine import Engine, create_identity
 from ngbkit.cluster.hub import Hub
-from ngbkit.cluster.launchers.base import SILENT, Starter, build_python_command, quote_state_dir
+from ngbkit.cluster.job_queue import JobQueue, get_queue
+from ngbkit.cluster.launchers.base import SILENT, Starter, build_python_command, quote_state_dir, starts
 from ngbkit.device.engine import Settings
 from ngbkit.errors import DeviceError
 from ngbkit.options import LAYOUT
 
-# Slurm does not list a job that has ended (""); jobs in these states end soon.
-_ENDED = {"", "COMPLETED", "COMPLETING", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED"}
-_POLL_S = 2.0
+# How long to wait for the registration of an engine before its job is asked about; the time limits of a cancelled job,
+# and of the engine of a running one: a shared file system can make imports slow.
+_POLL_S, _PAUSE_S = 2.0, 0.5
 _CANCEL_S = 30.0
-# The time limit for the engine of a running job to register: a shared file system can make imports slow.
 _REGISTER_S = 180.0
 
 
@@ -37,30 +38,25 @@ class _Job:
     device: Device
     number: str
     files: str
-    _polled_at: float = 0.0
-    _state: str = field(default="PENDING")
-    reason: str = ""
 
-    def read_state(self) -> str:
-        """Return Slurm's name of its state, at most two seconds old; ``""`` for a job that Slurm does not list."""
-        if time.monotonic() - self._polled_at > _POLL_S:
-            output = self.device.shell.run(f"squeue -h -j {self.number} -o '%T %r' 2>/dev/null || true")
-            self._state, _, self.reason = output.strip().partition(" ")
-            self._polled_at = time.monotonic()
-        return self._state
+    @property
+    def queue(self) -> JobQueue:
+        return get_queue(self.device.host)
 
     def is_alive(self) -> bool:
-        with suppress(DeviceError):  # without an answer of the login node the state is unknown
-            return self.read_state() not in _ENDED
-        return True
+        return not self.queue.read(self.number).has_ended
 
     def cancel(self) -> None:
-        """Cancel it, and wait until Slurm no longer lists it."""
-        self.device.shell.run(f"scancel {self.number} || true")
-        deadline = time.monotonic() + _CANCEL_S
-        while time.monotonic() < deadline and self.read_state() != "":
-            time.sleep(0.5)
-        self.device.shell.run(f"rm -rf {self.files} {self.files}.*")
+        """Cancel it, and wait until nothing of it runs."""
+        try:
+            self.device.shell.run(f"scancel {self.number} || true")
+            deadline = time.monotonic() + _CANCEL_S
+            while time.monotonic() < deadline and not self.queue.read(self.number).is_gone:
+                self.queue.hasten()
+                time.sleep(_PAUSE_S)
+            self.device.shell.run(f"rm -rf {self.files} {self.files}.*")
+        finally:
+            self.queue.remove(self.number)
 
 
 def start(device: Device, starter: Starter = SILENT) -> Engine:
@@ -68,9 +64,10 @@ def start(device: Device, starter: Starter = SILENT) -> Engine:
     identity, token = create_identity(device.label), secrets.token_hex(8)
     with ExitStack() as undo:
         try:
-            hub = Hub.start(device.address)
-            undo.callback(hub.stop)
-            job = _submit(device, identity, token, hub)
+            with starts.limit(starter):
+                hub, release = hubs.borrow(device, identity)
+                undo.callback(release)
+                job = _submit(device, identity, token, hub)
             undo.callback(job.cancel)
             view = _wait(job, hub, identity, starter)
         except DeviceError as error:
@@ -83,20 +80,24 @@ def start(device: Device, starter: Starter = SILENT) -> Engine:
 
 def _wait(job: _Job, hub: Hub, identity: str, starter: Starter) -> Any:
     """Wait until the job's engine has registered; return its view."""
-    deadline = math.inf
+    deadline, previous = math.inf, ""
     while True:
-        view = hub.wait_for_engine(identity, _POLL_S)
+        view = hub.wait_for_engine(identity, _POLL_S, pause_s=_PAUSE_S)
         if view is not None:
             return view
         if starter.stopped():
             raise InterruptedError("stopped while waiting for the job")
-        state = job.read_state()
-        if state in _ENDED:
-            raise DeviceError(f"job {job.number} has ended; its log:\n{_read_log(job)}")
-        if state != "RUNNING":
-            starter.say(f"{job.device.label}: job {job.number} is {state.lower()} ({job.reason})")
-            continue
-        deadline = min(deadline, time.monotonic() + _REGISTER_S)
+        state = job.queue.read(job.number)
+        if state.has_ended:
+            raise DeviceError(f"job {job.number} has ended ({state.name or 'unlisted'}); its log:\n{_read_log(job)}")
+        text = f"{job.device.label}: job {job.number} is {state.name.lower()} ({state.reason})"
+        if job.queue.fault:
+            text = f"{job.device.label}: the state of job {job.number} is unknown ({job.queue.fault}); trying again"
+        elif state.name == "RUNNING":
+            deadline = min(deadline, time.monotonic() + _REGISTER_S)
+        if text != previous and (job.queue.fault or state.name != "RUNNING"):
+            starter.say(text)
+        previous = text
         if time.monotonic() > deadline:
             raise DeviceError(
                 f"job {job.number} runs, but its engine did not reach {job.device.address} in {_REGISTER_S:g} s: is "
@@ -132,7 +133,9 @@ def _submit(device: Device, identity: str, token: str, hub: Hub) -> _Job:
     number = output.strip().splitlines()[-1].partition(";")[0]
     if not re.fullmatch(r"\d+", number):
         raise DeviceError(f"invalid output of sbatch: got {output.strip()!r}; expected the number of a job")
-    return _Job(device, number, shlex.quote(f"{folder}/{token}"))
+    job = _Job(device, number, shlex.quote(f"{folder}/{token}"))
+    job.queue.add(number, device.shell)
+    return job
 
 
 def _read_log(job: _Job) -> str:

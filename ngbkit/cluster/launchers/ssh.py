@@ -13,10 +13,11 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
 
+from ngbkit.cluster import hubs
 from ngbkit.cluster.devices import Device
 from ngbkit.cluster.engine import Engine, create_identity
 from ngbkit.cluster.hub import Hub
-from ngbkit.cluster.launchers.base import SILENT, Starter, build_python_command
+from ngbkit.cluster.launchers.base import SILENT, Starter, build_python_command, starts
 from ngbkit.cluster.tunnel import Tunnel
 from ngbkit.device.engine import Settings
 from ngbkit.device.launch import START_S
@@ -29,7 +30,11 @@ PORT_LIST = "broadcast"
 
 def start(device: Device, starter: Starter = SILENT) -> Engine:
     """Start the engine of a device over ssh; the error for a failure has a remedy or the engine's log."""
-    del starter  # it starts in seconds or fails
+    with starts.limit(starter):
+        return _start(device)
+
+
+def _start(device: Device) -> Engine:
     # Python on the device starts while the controller starts here, and waits for its settings.
     process = device.shell.start(
         build_python_command(device, "-m", "ngbkit.device.launch"),
@@ -42,8 +47,8 @@ def start(device: Device, starter: Starter = SILENT) -> Engine:
     with ExitStack() as undo:
         undo.callback(_kill, process)
         try:
-            hub = Hub.start(device.address if device.network == "direct" else None)
-            undo.callback(hub.stop)
+            hub, release = hubs.borrow(device, identity)
+            undo.callback(release)
             if device.network == "tunnel":
                 tunnel = Tunnel.open(str(device.host), list_ports(hub.connection))
                 undo.callback(tunnel.close)
@@ -60,7 +65,7 @@ def start(device: Device, starter: Starter = SILENT) -> Engine:
             tunnel.close()  # the goodbye ends the engine
         else:
             device.shell.run(build_python_command(device, "-m", "ngbkit.device.launch", "--stop", answer["folder"]))
-        hub.stop()
+        release()
 
     return Engine(
         device=device.label,
