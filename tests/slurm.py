@@ -1,7 +1,8 @@
 """A real Slurm of one node on this machine, to try ``launch = "slurm"``; not part of CI.
 
     apt-get install slurmctld slurmd slurm-client munge
-    python tests/slurm.py                                   # as root: measures in a job, cancels one, cleans up
+    python tests/slurm.py                # as root: measures in a job, cancels one, cleans up
+    python tests/slurm.py --array 50     # a job array of so many indices, one of which is killed; resumes it
 
 It prints its observations, and exits with 1 after a fault.
 """
@@ -101,7 +102,7 @@ def _find_free_port() -> int:
 
 
 def _read_queue() -> str:
-    return subprocess.run(["squeue", "-h"], capture_output=True, text=True, check=True).stdout.strip()
+    return subprocess.run(["squeue", "-h", "-r", "-o", "%i %P %j %u %t %M"], capture_output=True, text=True, check=True).stdout.strip()
 
 
 def try_out(folder: Path) -> bool:
@@ -158,10 +159,57 @@ def try_out(folder: Path) -> bool:
     return is_good and bool(progress)
 
 
+def try_array(folder: Path, indices: int) -> bool:
+    """Divide a sweep of synthetic trials among the indices of an array, kill one, resume; return if all went well."""
+    tests = Path(__file__).parent
+    os.environ["PYTHONPATH"] = os.pathsep.join([*sys.path, str(tests / "benchmarks")])
+    sys.path += [str(tests / "cluster"), str(tests / "benchmarks")]
+    from fakeslurm import FakeSlurm
+
+    from ngbkit import runs
+    from ngbkit.api import Sweep
+    from ngbkit.device.array import divide
+    from ngbkit.sweep.journal import Journal
+    from ngbkit.workloads.base import Workload
+
+    nodes = FakeSlurm(folder / "nodes")  # for its Python, whose plans measure nothing
+    keys = f'launch = "array"\nindices = {indices}\npython = "{nodes.python}"\nstate_dir = "{folder}/shared"\n'
+    (folder / "devices.toml").touch(mode=0o600)
+    (folder / "devices.toml").write_text(f'[nodes]\n{keys}sbatch = ["--time=5"]\n')
+    os.chdir(folder)
+    network = Workload(name="net", source="timm", spec={"model": "net"})
+    compilers = ["identity", "torchscript", "onnxruntime", "openvino"]
+    sweep = Sweep([network], compilers, range(2, 4 * indices + 2), devices=["nodes"], repeats=30)
+    share, expected = divide(sweep, "nodes", indices)[indices // 2], sorted(trial.id for trial in sweep.trials())
+    nodes.hold(*share)
+    began, texts = time.monotonic(), [""]
+    run = sweep.start()
+    while not run.wait(0.5):
+        if run.progress.text != texts[-1]:
+            texts.append(run.progress.text)
+            print(f"{time.monotonic() - began:6.1f} s, {run.progress.done} of {len(sweep)} trials: {texts[-1]}", flush=True)
+        job = next((line.split()[0] for line in _read_queue().splitlines() if f"_{indices // 2} " in line), "")
+        if job and " run" in texts[-1] and run.progress.done >= 16 * (indices // 2):
+            subprocess.run(["scancel", "--full", "--signal=KILL", job], check=True)
+            nodes.hold()
+    print(f"{time.monotonic() - began:6.1f} s: the run has {run.state}: {run.error}")
+    number = len(run.records())
+    began, again = time.monotonic(), runs.resume(run.id)
+    again.wait()
+    with Journal(again.folder / "journal.sqlite", writable=False) as journal:
+        recorded = sorted(record.trial_id for record in journal.records())
+    print(f"resumed, and {again.state} after {time.monotonic() - began:.1f} s: {again.error or 'no error'}")
+    journals = list((folder / "shared" / "devices" / "nodes").glob("*/*.sqlite"))
+    print(f"{number} records, then {len(recorded)} of {len(expected)}; twice: {len(recorded) - len(set(recorded))}")
+    print(f"{len(journals)} journals; the queue: {_read_queue() or '(empty)'}")
+    return (run.state, again.state) == ("failed", "finished") and recorded == expected and not _read_queue()
+
+
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory(prefix="ngbkit-slurm-") as temporary:
         os.environ["NGBKIT_STATE_DIR"] = f"{temporary}/client"
         with start_slurm(Path(temporary) / "slurm"):
-            is_good = try_out(Path(temporary))
+            is_array = sys.argv[1:2] == ["--array"]
+            is_good = try_array(Path(temporary), int(sys.argv[2])) if is_array else try_out(Path(temporary))
     print("all is well" if is_good else "FAULTY")
     sys.exit(not is_good)

@@ -78,7 +78,7 @@ class Bench:
 
     def warm_servers(self) -> None:
         """Evict old preparations, and start every fork server that the sweep needs."""
-        preparation.evict(preparation.locate_cache(self.spec.state_dir, self.spec.device), _CACHE_BYTES)
+        preparation.evict(preparation.locate_cache(self.spec.state_dir, self.spec.place), _CACHE_BYTES)
         server_pool.start_servers(self.spec)
 
     def measure(self, bundle: Bundle) -> None:
@@ -134,7 +134,7 @@ class Bench:
 
     def report_wait(self, holder: str) -> None:
         """Report that the device is busy."""
-        self._report("stage", text=f"{self.spec.device} is in use by {holder}; waiting until it is free")
+        self._report("stage", text=f"{self.spec.place} is in use by {holder}; waiting until it is free")
 
     def note(self, kind: str, key: str, value: Mapping[str, Any]) -> None:
         """Write a note about the run, which is not a record, and report it."""
@@ -154,7 +154,7 @@ class Bench:
         """Load facts, reference and ONNX file of the group's workload from the cache, or build them in a child now."""
         source = group.workload.source
         needs_onnx = any(choose_form(self._load_compiler(trial.compiler), source) == "onnx" for trial in trials)
-        cache = preparation.locate_cache(self.spec.state_dir, self.spec.device)
+        cache = preparation.locate_cache(self.spec.state_dir, self.spec.place)
         folder = cache / preparation.build_key(group.workload, group.factors, self.spec.sweep.seed, self.spec.run_id)
         exports = needs_onnx and str(folder) not in self._unexportable
         message = {
@@ -331,7 +331,7 @@ class Bench:
             "gpu_timer": self.spec.sweep.gpu_timer,
             "flush_l2": self.spec.sweep.flush_l2,
             "tuning": {
-                "folder": str(tuning.locate_folder(self.spec.state_dir, self.spec.device)),
+                "folder": str(tuning.locate_folder(self.spec.state_dir, self.spec.place)),
                 **self._budget.allot(len(self._tuning - self._finished)),
             },
         }

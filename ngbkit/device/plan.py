@@ -4,6 +4,9 @@ The client calls `hello`, `vitals`, `run`, `serve` and `collect` by reference, w
 one, so that no function and no object crosses between Python versions::
 
     view.apply_async(ipp.Reference("__import__('ngbkit.device.plan',fromlist=['_']).run"), spec_json)
+
+A device without an engine is a command: ``python -m ngbkit.device.plan SPEC`` is an index of a job array, and ``--call
+collect`` answers a request of the standard input (`ngbkit.device.array`).
 """
 
 from __future__ import annotations
@@ -109,10 +112,11 @@ def _serve(spec: Spec, load: Load, publish: Publish) -> list[ServedTrial]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def carry_out(spec: Spec, publish: Publish) -> str:
+def carry_out(spec: Spec, publish: Publish, index: int | None = None) -> str:
     """Carry out a plan in this process, publishing every event; return ``"finished"`` or ``"stopped"``."""
+    path = locate_journal(spec.state_dir, spec.device, spec.run_id, index)
     # The interrupt first: without it, a SIGINT could leave a journal without tables, and its fence locked.
-    with Interrupt() as interrupt, Journal(locate_journal(spec.state_dir, spec.device, spec.run_id)) as journal:
+    with Interrupt() as interrupt, Journal(path) as journal:
         if journal.salvaged is not None:
             publish(
                 {"kind": "salvaged", "device": spec.device, "records": journal.salvaged, "journal": str(journal.path)}
@@ -125,7 +129,7 @@ def carry_out(spec: Spec, publish: Publish) -> str:
             journal.note("retried", "last", spec.retry_id)
         bench = Bench(spec=spec, journal=journal, interrupt=interrupt.descriptor, publish=publish)
         try:
-            lock = locate_lock(spec.state_dir, spec.device)
+            lock = locate_lock(spec.state_dir, spec.place)
             with acquire_lock(lock, spec.run_id, interrupt.descriptor, bench.report_wait):
                 _measure(spec, bench)
         except InterruptedError:
@@ -145,19 +149,27 @@ def _measure(spec: Spec, bench: Bench) -> None:
 def collect(spec_json: str) -> str:
     """Collect at most ``most`` records of a run that the client does not ``have``, by trial id.
 
-    The reply has ``records``, ``more``, true if others remain, and ``facts`` and ``environment`` of the run.
+    The reply has ``records``, ``more``, true if others remain, and ``facts`` and ``environment`` of the run. A journal
+    that has not granted the request ``retry_id`` yet is left out: what it has is to be measured again.
     """
     data = json.loads(spec_json)
-    path = locate_journal(Path(data["state_dir"]), data["device"], data["run_id"])
-    if not path.exists():
-        return json.dumps({"records": [], "more": False, "facts": {}, "environment": {}})
-    have, most = set(data["have"]), int(data["most"])
-    with Journal(path, writable=False) as journal:
-        missing = [trial_id for trial_id in journal.statuses() if trial_id not in have]
-        selected = set(missing[:most])
-        records = [record_format.to_json(record) for record in journal.records(selected)]
-        notes = {kind: journal.notes(kind) for kind in ("facts", "environment")}
-    return json.dumps({"records": records, "more": len(missing) > most, **notes})
+    seen, most = set(data["have"]), int(data["most"])
+    records: list[dict[str, Any]] = []
+    notes: dict[str, dict[str, Any]] = {"facts": {}, "environment": {}}
+    more = False
+    for path in list_journals(Path(data["state_dir"]), data["device"], data["run_id"]):
+        with Journal(path, writable=False) as journal:
+            retry_id = data.get("retry_id", "")
+            if retry_id and journal.notes("retried").get("last") != retry_id:
+                continue
+            missing = [trial_id for trial_id in journal.statuses() if trial_id not in seen]
+            selected = set(missing[: most - len(records)])
+            records += [record_format.to_json(record) for record in journal.records(selected)]
+            seen |= selected
+            more = more or len(missing) > len(selected)
+            for kind, values in notes.items():
+                values |= {key: value for key, value in journal.notes(kind).items() if key not in values}
+    return json.dumps({"records": records, "more": more, **notes})
 
 
 def missing(spec_json: str) -> str:
@@ -242,9 +254,17 @@ def _locate_incoming(data: dict[str, Any]) -> Path:
     return Store(Path(data["state_dir"]) / options.LAYOUT.incoming).locate(data["digest"])
 
 
-def locate_journal(state_dir: Path, device: str, run_id: str) -> Path:
-    """Locate a device's journal of a run."""
-    return state_dir / options.LAYOUT.devices / device / f"{run_id}.sqlite"
+def locate_journal(state_dir: Path, device: str, run_id: str, index: int | None = None) -> Path:
+    """Locate a device's journal of a run, or that of an index of a job array."""
+    folder = state_dir / options.LAYOUT.devices / device
+    return folder / f"{run_id}.sqlite" if index is None else folder / run_id / f"{index}.sqlite"
+
+
+def list_journals(state_dir: Path, device: str, run_id: str) -> list[Path]:
+    """List the journals of a run that a device has: its own, and those of the indices of a job array."""
+    journal = locate_journal(state_dir, device, run_id)
+    parts = sorted(journal.with_suffix("").glob("*.sqlite"), key=lambda path: (len(path.stem), path.stem))
+    return [path for path in (journal, *parts) if path.exists()]
 
 
 def locate_lock(state_dir: Path, device: str) -> Path:
@@ -289,3 +309,9 @@ def _read_end_of_log() -> str:
             return log.read().decode(errors="replace")
     except OSError:  # a terminal, a pipe, a deleted file
         return ""
+
+
+if __name__ == "__main__":
+    from ngbkit.device.array import main
+
+    main(sys.argv[1:])

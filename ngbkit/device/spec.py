@@ -38,6 +38,13 @@ class Spec:
     threads: int | None = None
     # The chip that the device measures on: ``"cpu"``, or ``"cuda:0"``.
     accelerator: str = "cpu"
+    # The node of an index of a job array, which is set there and not sent.
+    node: str = ""
+
+    @property
+    def place(self) -> str:
+        """The name of the lock and the caches of this machine: like nodes are one device, and share a state folder."""
+        return f"{self.device}.{self.node}" if self.node else self.device
 
     def to_json(self) -> str:
         return json.dumps(

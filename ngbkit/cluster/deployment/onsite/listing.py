@@ -29,11 +29,14 @@ def list_contents(state_dir: Path, request: Mapping[str, Any]) -> dict[str, Any]
     del request
     records: dict[str, list[str]] = {}
     unread, measuring = [], []
-    for journal in sorted(state_dir.glob("devices/*/*.sqlite")):
+    journals = {journal: journal.stem for journal in state_dir.glob("devices/*/*.sqlite")}
+    # Those of a job array's indices are in a folder of their run.
+    journals |= {journal: journal.parent.name for journal in state_dir.glob("devices/*/*/*.sqlite")}
+    for journal, run_id in sorted(journals.items()):
         if _is_locked(journal.with_name(journal.name + ".lock")):
-            measuring.append(journal.stem)
+            measuring.append(run_id)
         try:
-            records.setdefault(journal.stem, []).extend(_read_trial_ids(journal))
+            records.setdefault(run_id, []).extend(_read_trial_ids(journal))
         except (sqlite3.Error, UnicodeDecodeError) as error:  # of a message that quotes damaged bytes
             unread.append(f"{journal} ({error})")
     is_marked = (state_dir / MARK).exists()
