@@ -21,6 +21,8 @@ from ngbkit.metrics.queueing import Server
 # Factors of the rate at which the simulation is compared with a trial, and its streams of service times.
 _FACTORS = np.exp(np.linspace(-1.2, 1.2, 41))
 _STREAMS = 6
+# The share of its throughput at which a server has pauses.
+_SPARE = 0.5
 # Logarithms of latencies that differ by less are of one level.
 _LEVEL = 0.01
 # Student's t at 97.5 % by degrees of freedom.
@@ -80,6 +82,11 @@ class Expected:
     def reference(self) -> tuple[Server, float]:
         """The server with which trials are compared, and its capacity: the calibrated one, if it has any."""
         return (self.server, self.calibrated) if self.calibrated > 0 else (self.stored, self.simulated)
+
+    @property
+    def rate(self) -> float:
+        """The rate around which to check: without a calibrated capacity, one that leaves the server time for pauses."""
+        return self.calibrated or min(self.simulated, _SPARE * self.server.throughput)
 
 
 def simulate_calibrated(

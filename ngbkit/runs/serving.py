@@ -121,7 +121,7 @@ def _test(
     engine = engines.get(str(labels["device"]))
     trials = _serve_on_device(sweep, load, engine, report)
     expected = simulate_calibrated(server, row["capacity"], trials, service.deadline, service.quantile, service.seed)
-    rate = min(expected.reference[1], MOST_REQUESTS / (max(FACTORS) * seconds))
+    rate = min(expected.rate, MOST_REQUESTS / (max(FACTORS) * seconds))
     load = replace(load, rate=rate, seed=service.seed, factors=FACTORS)
     report(f"{name}: {len(FACTORS)} trials of {seconds:.3g} s around {rate:.3g} requests/s")
     trials = _serve_on_device(sweep, load, engine, report)
