@@ -102,7 +102,8 @@ def _find_free_port() -> int:
 
 
 def _read_queue() -> str:
-    return subprocess.run(["squeue", "-h", "-r", "-o", "%i %P %j %u %t %M"], capture_output=True, text=True, check=True).stdout.strip()
+    command = ["squeue", "-h", "-r", "-o", "%i %P %j %u %t %M"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def try_out(folder: Path) -> bool:
@@ -187,10 +188,15 @@ def try_array(folder: Path, indices: int) -> bool:
     while not run.wait(0.5):
         if run.progress.text != texts[-1]:
             texts.append(run.progress.text)
-            print(f"{time.monotonic() - began:6.1f} s, {run.progress.done} of {len(sweep)} trials: {texts[-1]}", flush=True)
-        job = next((line.split()[0] for line in _read_queue().splitlines() if f"_{indices // 2} " in line), "")
-        if job and " run" in texts[-1] and run.progress.done >= 16 * (indices // 2):
+            done = f"{run.progress.done} of {len(sweep)} trials"
+            print(f"{time.monotonic() - began:6.1f} s, {done}: {texts[-1]}", flush=True)
+        states = {line.split()[0].partition("_")[2]: line.split() for line in _read_queue().splitlines()}
+        job, *_, state, _ = states.get(str(indices // 2), ("", "", ""))
+        if state == "R" and run.progress.done >= len(share) * (indices // 2):
+            print(f"killing {job}")
             subprocess.run(["scancel", "--full", "--signal=KILL", job], check=True)
+            while f"{job} " in _read_queue():
+                time.sleep(0.5)
             nodes.hold()
     print(f"{time.monotonic() - began:6.1f} s: the run has {run.state}: {run.error}")
     number = len(run.records())

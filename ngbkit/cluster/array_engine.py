@@ -311,6 +311,5 @@ def _build_refusal(device: str) -> UsageError:
 def _count(states: Mapping[int, JobState]) -> Counter[str]:
     """Count the indices that wait, run and have ended."""
     return Counter(
-        "ended" if state.has_ended else "waiting" if state.name == "PENDING" else "running"
-        for state in states.values()
+        "ended" if state.has_ended else "waiting" if state.name == "PENDING" else "running" for state in states.values()
     )

@@ -146,9 +146,7 @@ class Engine:
         types = {"records": list, "more": bool, "facts": dict, "environment": dict}
         while True:
             spec = {"run_id": run_id, "device": self.device, "state_dir": str(self.state_dir)}
-            request = json.dumps(
-                {**spec, "have": sorted(collected), "most": _RECORDS_PER_REPLY, "retry_id": retry_id}
-            )
+            request = json.dumps({**spec, "have": sorted(collected), "most": _RECORDS_PER_REPLY, "retry_id": retry_id})
             reply = replies.extract(self.device, self._call("collect", request), types)
             for kind in ("environment", "facts"):
                 for key, value in reply[kind].items():

@@ -69,9 +69,12 @@ class ArraySpec:
         """Load what `to_json` wrote; UsageError if the file holds something else."""
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
-            cores = tuple(data["cores"]) if data["cores"] else None
-            fields = {"indices": int(data["indices"]), "cores": cores, "environment": dict(data["environment"])}
-            return cls(spec=Spec.from_json(json.dumps(data["spec"])), **fields)
+            return cls(
+                spec=Spec.from_json(json.dumps(data["spec"])),
+                indices=int(data["indices"]),
+                cores=tuple(data["cores"]) if data["cores"] else None,
+                environment=dict(data["environment"]),
+            )
         except OSError as error:
             raise UsageError(f"cannot read the spec {path}: {error.strerror}. Submit the array again.") from error
         except (LookupError, TypeError, ValueError, RecursionError) as error:
@@ -135,7 +138,12 @@ def _check_node(path: Path) -> None:
 def _print_event(event: dict[str, Any]) -> None:
     """Print the progress to the log of the index."""
     if event.get("kind") in ("stage", "salvaged") or event.get("done") == 0:
-        print(event.get("text") or json.dumps(event), flush=True)
+        _print(event.get("text") or json.dumps(event))
+
+
+def _print(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
 
 
 def answer(request: str, stream: BinaryIO) -> str:
@@ -164,7 +172,7 @@ def main(arguments: Sequence[str]) -> None:
         state = run_index(chosen.spec, index)
     except NgbkitError as error:
         sys.exit(f"index {index}: {error}")
-    print(f"index {index} has {state}", flush=True)
+    _print(f"index {index} has {state}")
 
 
 def _read_index() -> int | None:

@@ -169,6 +169,41 @@ def measure_eight() -> None:
     _report_completeness(run)
 
 
+def measure_fleet(number: int = 100) -> None:
+    """A hundred engines on loopback in one trust group: start, memory, latency of events, completeness."""
+    labels = [f"d{index}" for index in range(number)]
+    sweep = _build_scripted_sweep(25, labels)
+    client = psutil.Process()
+    tables = "".join(f'[{label}]\nlaunch = "local"\ntrust = "lab"\n' for label in labels)
+    memory, free = _read_memory_mb(), psutil.virtual_memory().available
+    began = time.perf_counter()
+    with write_devices(tables), listen() as listener, start_scripted_engines(labels, rate=1.0):
+        report(f"{number} engines in one trust group, started after", time.perf_counter() - began, "s", "-")
+        used = free - psutil.virtual_memory().available
+        report("memory of an engine, with its share of the controller", used / number / 2**20, "MB", "-")
+        names = [_read_name(child) for child in client.children(recursive=True)]
+        report("processes of controllers", sum("ngbkit.cluster.controller" in name for name in names), "", "9")
+        report("file descriptors of the client", client.num_fds(), "", "-")
+        began = time.perf_counter()
+        run = sweep.start()
+        run.wait()
+        wall = time.perf_counter() - began
+        report("memory of the client, beyond that before", _read_memory_mb() - memory, "MB", "-")
+    lags = 1000 * listener.lags()
+    report(f"{len(sweep):,} trials of these engines, trials a second", len(sweep) / wall, "a second", f"{number}")
+    report(f"an event, until its subscribers have it, median of {len(lags):,}", np.median(lags), "ms", 50)
+    report("the same, 99th percentile", np.percentile(lags, 99), "ms", "-")
+    report("records of lost events, recovered from the device's journal", listener.recovered, "", 0)
+    _report_completeness(run)
+
+
+def _read_name(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
+
+
 def measure_many() -> None:
     """Twenty thousand trials through one run, as fast as its engine reports them."""
     from ngbkit.notebook.display import _throttle
@@ -361,6 +396,7 @@ FIGURES: dict[str, Callable[[], None]] = {
     "events": measure_events,
     "trial": measure_trial,
     "eight": measure_eight,
+    "fleet": measure_fleet,
     "many": measure_many,
 }
 

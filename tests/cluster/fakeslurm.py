@@ -77,9 +77,9 @@ def sbatch(folder: Path, arguments: list[str]) -> None:
     for index in indices:
         _write_state(folder / "jobs" / f"{number}_{index}", "PENDING 0")
     run = [sys.executable, __file__, "run", str(folder), number, options["--output"], script, *map(str, indices)]
-    quiet = {name: subprocess.DEVNULL for name in ("stdin", "stdout", "stderr")}
+    quiet = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
     subprocess.Popen(run, start_new_session=True, **quiet)
-    print(number)
+    sys.stdout.write(f"{number}\n")
 
 
 def run(folder: Path, arguments: list[str]) -> None:
@@ -103,7 +103,7 @@ def squeue(folder: Path, arguments: list[str]) -> None:
     del arguments
     for path in sorted((folder / "jobs").iterdir()):
         state = path.read_text().split()[0]
-        print(f"{path.name} {state} {'Resources' if state == 'PENDING' else 'None'}")
+        sys.stdout.write(f"{path.name} {state} {'Resources' if state == 'PENDING' else 'None'}\n")
 
 
 def scancel(folder: Path, arguments: list[str]) -> None:
@@ -123,6 +123,7 @@ def scancel(folder: Path, arguments: list[str]) -> None:
 def python(folder: Path, arguments: list[str]) -> None:
     """Be the Python of a node, with plans that measure nothing."""
     import scripted
+
     from ngbkit.device import array, plan
 
     def measure(spec: plan.Spec, bench: plan.Bench) -> None:

@@ -119,7 +119,9 @@ def test_a_killed_index_is_told_from_one_that_waits(slurm: FakeSlurm, tmp_path: 
 
     assert "failed" == run.state
     assert isinstance(run.error, DeviceError)
-    assert "1 of 3 indices ended before they had measured their share: index 1 (out_of_memory) lacks 4" in str(run.error)
+    assert "1 of 3 indices ended before they had measured their share: index 1 (out_of_memory) lacks 4" in str(
+        run.error
+    )
     assert sorted(shares[0] | shares[2]) == sorted(read_ids(run))
 
     slurm.hold()
@@ -155,7 +157,9 @@ def test_a_later_client_goes_on_with_the_array(slurm: FakeSlurm) -> None:
     program = "from test_array import build_sweep; run = build_sweep().start(); print(run.id, flush=True); run.wait()"
     path = [str(Path(__file__).parent), str(Path(__file__).parents[1]), os.environ["PYTHONPATH"]]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
-    with subprocess.Popen([sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE, text=True) as client:
+    with subprocess.Popen(
+        [sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE, text=True
+    ) as client:
         assert client.stdout is not None
         run_id = client.stdout.readline().strip()
         wait_until(lambda: slurm.list_jobs().get("7_1") == "RUNNING")
@@ -223,7 +227,7 @@ def test_unlike_nodes_are_refused(slurm: FakeSlurm, tmp_path: Path) -> None:
     array._check_node(path)
     path.write_text(json.dumps({**json.loads(path.read_text()), "chip": "another chip"}))
 
-    with pytest.raises(DeviceError, match="chip was another chip and is .*--constraint"):
+    with pytest.raises(DeviceError, match=r"chip was another chip and is .*--constraint"):
         array._check_node(path)
     assert ["node.json"] == [file.name for file in path.parent.iterdir()]
 
@@ -239,8 +243,8 @@ def test_a_budget_for_tuning_is_shared_out() -> None:
 def test_a_job_array_has_no_engine() -> None:
     """What needs one says what to do."""
     engine = ArrayEngine.create(Device(label="nodes", launch="array", indices=3))
-    with pytest.raises(UsageError, match='device nodes is a job array, which has no engine.*launch = "slurm"'):
-        engine.view.apply_async
+    with pytest.raises(UsageError, match=r'device nodes is a job array, which has no engine.*launch = "slurm"'):
+        engine.view.apply_async()
     with pytest.raises(UsageError, match="is a job array"):
         engine.vitals()
 
@@ -250,7 +254,7 @@ def test_an_invalid_spec_is_refused(text: str, tmp_path: Path) -> None:
     """The error names the file."""
     path = tmp_path / "spec.json"
     path.write_text(text)
-    with pytest.raises(UsageError, match="invalid spec .*spec.json"):
+    with pytest.raises(UsageError, match=r"invalid spec .*spec\.json"):
         array.ArraySpec.load(path)
     with pytest.raises(UsageError, match="cannot read the spec"):
         array.ArraySpec.load(tmp_path / "none.json")

@@ -56,11 +56,17 @@ def refuse(text: str | bytes) -> str:
         ('[orin]\nlaunch = ["ssh"]', "[orin] invalid launch: got ['ssh']; expected"),
         ('[orin]\nlaunch = "shs"', "unknown launcher 'shs'. Did you mean ssh? It is in [orin] of FILE."),
         ('[orin]\nlaunch = "SSH"', "unknown launcher 'SSH'. Did you mean ssh"),
-        ('[here]\nlaunch = "local"\nhost = "x"', 'host does not fit launch = "local", only "ssh" or "slurm" or "array"'),
+        ('[here]\nlaunch = "local"\nhost = "x"', 'host does not fit launch = "local", only "ssh" or "slurm" or'),
         (f"[a]\n{ATTACH}cores = [0]", 'cores does not fit launch = "attach", only "local" or "ssh"'),
         (f'[a]\n{ATTACH}setup = "x"', "setup does not fit"),
         (f"[a]\n{ATTACH}target = -1", "invalid target: got -1; expected the number of an engine"),
         ('[a]\nlaunch = "slurm"', 'address is missing, which launch = "slurm" requires; expected the address'),
+        ('[a]\nlaunch = "array"', 'indices is missing, which launch = "array" requires; expected the number of jobs'),
+        ('[a]\nlaunch = "array"\nindices = 0', "invalid indices: got 0; expected the number of jobs"),
+        ('[a]\nlaunch = "array"\nindices = 2\nsbatch = ["--array=0-3"]', "sbatch has --array, which `indices` sets"),
+        (f"[a]\n{SLURM}indices = 2", 'indices does not fit launch = "slurm", only "array"'),
+        (f'[a]\n{SSH}trust = "my lab"', "invalid trust: got 'my lab'; expected the name of a group of devices"),
+        (f'[a]\n{ATTACH}trust = "lab"', 'trust does not fit launch = "attach"'),
         (f'[a]\n{SLURM}sbatch = "--partition=gpu"', "invalid sbatch: got '--partition=gpu'; expected a list of"),
         (f'[a]\n{SLURM}sbatch = ["partition=gpu"]', "invalid sbatch: got ['partition=gpu']; expected"),
         (f'[a]\n{SLURM}sbatch = ["-p", 3]', "invalid sbatch: got ['-p', 3]; expected"),
@@ -197,7 +203,8 @@ def test_all_faults_are_reported_at_once(project: Path) -> None:
         "  [a] invalid threads: got 0; expected an integer >= 1.",
         '  [a] host is missing, which launch = "ssh" requires; expected an alias of '
         "~/.ssh/config or user@address, without blanks and quotes, and not beginning with -.",
-        '  [c] env does not fit launch = "attach", only "local" or "ssh" or "slurm" or "array": remove it, or change launch.',
+        '  [c] env does not fit launch = "attach", only "local" or "ssh" or "slurm" or "array": remove it, or change '
+        "launch.",
     ] == lines
 
 
