@@ -76,6 +76,8 @@ def _list_engines(cluster: Any) -> tuple[GuardedClient, list[int]]:
     """Connect to a cluster; return the client and the numbers of its engines, or those of a view."""
     client = _connect(cluster)
     if not client.ids:
+        if client is not getattr(cluster, "client", cluster):
+            client.close()  # it is ours, and whoever waits for engines asks again and again
         raise DeviceError("the cluster has no engine: start one (`ipcluster engines`), then try again.")
     targets = cluster.targets if _is_view(cluster) else None
     if targets is None or targets == "all":

@@ -5,73 +5,107 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from patience import wait_until
 
 from ngbkit.cluster import engines
-from ngbkit.errors import DeviceError
+from ngbkit.errors import DeviceError, UsageError
 
 PAGE = Path(__file__).parents[2] / "notebooks" / "devices.md"
-# Runs the script of a submission as an array of two jobs: of a file for PBS, of the standard input for LSF.
-_SUBMIT = """\
+# Runs a submission as an array of two jobs: PBS gets a script, LSF the command itself after -J and its name.
+_QSUB = """\
 #!/bin/sh
-script={folder}/script.$$
-cat "${{1:-/dev/stdin}}" >$script
-echo "$0" >>{folder}/submitted
 for index in 1 2; do
-    sh $script >/dev/null 2>&1 </dev/null &
+    sh "$1" >/dev/null 2>&1 </dev/null &
+    echo $! >>{folder}/pids
+done
+echo 77.server
+"""
+_BSUB = """\
+#!/bin/sh
+shift 2
+for index in 1 2; do
+    "$@" >/dev/null 2>&1 </dev/null &
     echo $! >>{folder}/pids
 done
 echo "Job <77> is submitted"
 """
+_QDEL = "#!/bin/sh\nxargs kill <{folder}/pids\n"
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A machine of its own, on which jobs can be submitted; none of them is left."""
-    for name in ("qsub", "bsub"):
+    for name, script in {"qsub": _QSUB, "bsub": _BSUB, "qdel": _QDEL}.items():
         path = tmp_path / "bin" / name
         path.parent.mkdir(exist_ok=True)
-        path.write_text(_SUBMIT.format(folder=tmp_path))
+        path.write_text(script.format(folder=tmp_path))
         path.chmod(0o700)
-    for name in ("qdel", "bkill"):
-        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\nxargs kill <{tmp_path}/pids\n")
-        (tmp_path / "bin" / name).chmod(0o700)
     monkeypatch.setenv("PATH", os.pathsep.join([str(tmp_path / "bin"), str(Path(sys.executable).parent)]), prepend=":")
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
     monkeypatch.chdir(tmp_path)
     yield tmp_path
     engines.close()
     run("ipcluster stop --cluster-id=lab")
+    with suppress(FileNotFoundError):
+        for pid in (tmp_path / "pids").read_text().split():
+            with suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGTERM)
 
 
 def run(line: str) -> str:
     return subprocess.run(shlex.split(line), capture_output=True, text=True, check=False, timeout=60).stdout
 
 
-@pytest.mark.parametrize(("launcher", "program"), [("pbs", "qsub"), ("lsf", "bsub")])
-def test_engines_of_a_batch_system_are_attached(folder: Path, launcher: str, program: str) -> None:
-    """By the command line of the page, with two engines; each is a device."""
-    (line,) = re.findall(r"^    (ipcluster start .*)$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
-    run(line.replace("--engines=pbs -n 4", f"--engines={launcher} -n 2"))
-    tables = "".join(f'[n{index}]\nlaunch = "attach"\ncluster = "lab"\ntarget = {index}\n' for index in range(2))
-    file = folder / "devices.toml"
+def find_line(program: str) -> str:
+    """Find the command line of a program on the page."""
+    (line,) = re.findall(rf"^    ({program} .*)$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    return str(line)
+
+
+def check_devices(cluster: str) -> None:
+    """Wait until two engines of a cluster can be attached, and shake hands with both."""
+    file = Path("devices.toml")
     file.touch(mode=0o600)
-    file.write_text(tables)
+    tables = [f'[n{index}]\nlaunch = "attach"\ncluster = "{cluster}"\ntarget = {index}\n' for index in range(2)]
+    file.write_text("".join(tables))
 
     def are_ready() -> bool:
         try:
             return all(engines.acquire(label).is_alive() for label in ("n0", "n1"))
-        except (DeviceError, ValueError):
+        except (DeviceError, UsageError, ValueError):
             return False
 
     wait_until(are_ready)
 
-    assert [program] == [Path(name).name for name in (folder / "submitted").read_text().split()]
     assert all(engines.acquire(label).hello()["cores_usable"] > 0 for label in ("n0", "n1"))
+
+
+@pytest.mark.usefixtures("folder")
+def test_engines_that_ipyparallel_submits_are_attached() -> None:
+    """By the id of their cluster, which `ipcluster list` has."""
+    run(find_line("ipcluster start").replace("-n 4", "-n 2"))
+    check_devices("lab")
+
     assert "lab" in run("ipcluster list")
+
+
+def test_engines_that_the_user_submits_are_attached(folder: Path) -> None:
+    """By the connection file of their controller."""
+    connection = folder / "ipython" / "profile_default" / "security" / "ipcontroller-lab-client.json"
+    quiet = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+    with subprocess.Popen(shlex.split(find_line("ipcontroller")), **quiet) as controller:
+        try:
+            wait_until(connection.exists)
+            run(find_line("bsub"))
+            check_devices(str(connection))
+        finally:
+            engines.close()
+            controller.terminate()
