@@ -108,7 +108,7 @@ class ArrayPlan:
     _stop: threading.Event = field(default_factory=threading.Event)
     _done: threading.Event = field(default_factory=threading.Event)
     _outcome: dict[str, Any] = field(default_factory=dict)
-    _said: str = ""
+    _text: str = ""
     # Why the last collection failed.
     _fault: str = ""
 
@@ -268,8 +268,8 @@ class ArrayPlan:
             for name, verb in (("waiting", f"wait ({waiting})"), ("running", "run"), ("ended", "have ended"))
             if counts[name]
         )
-        if text != self._said:
-            self._said = text
+        if text != self._text:
+            self._text = text
             self._events.put(json.dumps({"kind": "stage", "text": text}))
 
     def _explain(self, missing: Sequence[int]) -> DeviceError:

@@ -11,21 +11,25 @@ collect`` answers a request of the standard input (`ngbkit.device.array`).
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import os
 import shutil
+import signal
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from ngbkit import files, options
-from ngbkit.device import peaks, server_pool
+from ngbkit.device import array, peaks, server_pool
 from ngbkit.device.groups import Bench
 from ngbkit.device.interrupt import Interrupt
 from ngbkit.device.lock import acquire_lock
+from ngbkit.device.process_lifetime import announce_end, end_group
 from ngbkit.device.servers import ServerEndedError
 from ngbkit.device.serving.bench import ServingBench
 from ngbkit.device.serving.load import Load, ServedTrial
@@ -41,6 +45,8 @@ from ngbkit.sweep.journal import Journal
 Publish = Callable[[dict[str, Any]], None]
 # How long other work is observed for the vitals, and how much of a log they include.
 _OBSERVATION_S, _LOG_BYTES = 0.2, 4000
+# After the signal that ends a job, its plan has this long to take back what is in flight.
+_GRACE_S = 5.0
 
 
 def hello(spec_json: str = "{}") -> str:
@@ -153,7 +159,7 @@ def collect(spec_json: str) -> str:
     that has not granted the request ``retry_id`` yet is left out: what it has is to be measured again.
     """
     data = json.loads(spec_json)
-    seen, most = set(data["have"]), int(data["most"])
+    have, most = set(data["have"]), int(data["most"])
     records: list[dict[str, Any]] = []
     notes: dict[str, dict[str, Any]] = {"facts": {}, "environment": {}}
     more = False
@@ -162,10 +168,10 @@ def collect(spec_json: str) -> str:
             retry_id = data.get("retry_id", "")
             if retry_id and journal.notes("retried").get("last") != retry_id:
                 continue
-            missing = [trial_id for trial_id in journal.statuses() if trial_id not in seen]
+            missing = [trial_id for trial_id in journal.statuses() if trial_id not in have]
             selected = set(missing[: most - len(records)])
             records += [record_format.to_json(record) for record in journal.records(selected)]
-            seen |= selected
+            have |= selected
             more = more or len(missing) > len(selected)
             for kind, values in notes.items():
                 values |= {key: value for key, value in journal.notes(kind).items() if key not in values}
@@ -311,7 +317,54 @@ def _read_end_of_log() -> str:
         return ""
 
 
-if __name__ == "__main__":
-    from ngbkit.device.array import main
+_REQUESTS: Mapping[str, Callable[..., str]] = {
+    function.__name__: function for function in (hello, missing, receive, received, collect)
+}
 
+
+def main(arguments: Sequence[str]) -> None:
+    """Measure the share of an index of a job array, or answer a request, as one command line says."""
+    parser = argparse.ArgumentParser(prog="python -m ngbkit.device.plan", description="measure without an engine")
+    parser.add_argument("spec", type=Path, nargs="?", metavar="SPEC", help="measure the share of one index")
+    parser.add_argument("--index", type=int, help=f"the index (default: ${', $'.join(array.VARIABLES)})")
+    parser.add_argument("--call", choices=sorted(_REQUESTS), help="answer a request of the standard input")
+    chosen = parser.parse_args(arguments)
+    os.umask(0o077)
+    if chosen.call is not None:
+        # Its JSON is the first line; its bytes, if it has some, are the rest.
+        request, chunk = sys.stdin.buffer.readline().decode(), sys.stdin.buffer.read()
+        _print(_REQUESTS[chosen.call](request, *([chunk] if chosen.call == "receive" else [])))
+        return
+    index = chosen.index if chosen.index is not None else array.read_index()
+    if chosen.spec is None or index is None:
+        parser.error(f"expected SPEC and an index: --index, or one of {', '.join(array.VARIABLES)} of a batch system")
+    signal.signal(signal.SIGTERM, _stop)
+    try:
+        state = carry_out(array.prepare(chosen.spec, index), _print_event, index)
+    except NgbkitError as error:
+        sys.exit(f"index {index}: {error}")
+    _print(f"index {index} has {state}")
+
+
+def _print_event(event: dict[str, Any]) -> None:
+    """Print the progress to the log of the index."""
+    if event.get("kind") in ("stage", "salvaged") or event.get("done") == 0:
+        _print(event.get("text") or json.dumps(event))
+
+
+def _print(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def _stop(*_: object) -> None:
+    """Stop as by an interrupt, which takes back what is in flight: the batch system may signal children as well."""
+    announce_end()
+    timer = threading.Timer(_GRACE_S, end_group)
+    timer.daemon = True
+    timer.start()
+    signal.raise_signal(signal.SIGINT)
+
+
+if __name__ == "__main__":
     main(sys.argv[1:])

@@ -124,7 +124,7 @@ def python(folder: Path, arguments: list[str]) -> None:
     """Be the Python of a node, with plans that measure nothing."""
     import scripted
 
-    from ngbkit.device import array, plan
+    from ngbkit.device import plan
 
     def measure(spec: plan.Spec, bench: plan.Bench) -> None:
         bench.note("environment", spec.device, plan.environment.describe())
@@ -141,7 +141,7 @@ def python(folder: Path, arguments: list[str]) -> None:
 
     plan._measure = measure
     assert arguments[:2] == ["-m", "ngbkit.device.plan"]
-    array.main(arguments[2:])
+    plan.main(arguments[2:])
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from ngbkit.api import Sweep
 from ngbkit.cluster import array_engine, engines, job_queue
 from ngbkit.cluster.array_engine import ArrayEngine
 from ngbkit.cluster.devices import Device
-from ngbkit.device import array
+from ngbkit.device import array, plan
 from ngbkit.device.array import divide
 from ngbkit.errors import DeviceError, JournalError, UsageError
 from ngbkit.runs import Run
@@ -267,6 +267,6 @@ def test_the_command_says_what_it_needs(
     """Outside of a batch system, the index is named."""
     monkeypatch.delenv("SLURM_ARRAY_TASK_ID", raising=False)
     with pytest.raises(SystemExit):
-        array.main(arguments)
+        plan.main(arguments)
 
     assert problem in capsys.readouterr().err
