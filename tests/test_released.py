@@ -14,7 +14,6 @@ import ngbkit
 from ngbkit import runs
 from ngbkit.dataset import nodes
 from ngbkit.metrics.tables import compact
-from ngbkit.predictor import examples
 from ngbkit.sweep.journal import Journal
 from ngbkit.sweep.records import Measurement
 
@@ -68,7 +67,7 @@ def test_a_run_loads(folder: Path) -> None:
 def test_a_predictor_loads(kind: str) -> None:
     """It predicts what it predicted."""
     predictor = ngbkit.predictor.load(FILES / f"{kind}.safetensors")
-    graphs = examples.load(FILES / "examples.nc").graphs[:2]
+    graphs = predictor.load_examples(FILES / "examples.nc").graphs[:2]
     expected = json.loads((FILES / "seconds.json").read_text())[kind]
 
     for values, seconds in zip(predictor.seconds(graphs), expected, strict=True):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ngbkit import options
+from ngbkit.commands.labels import is_table, load_labels, to_progress
 from ngbkit.commands.listing import Answer
 from ngbkit.errors import UsageError
 from ngbkit.files import hash_file
@@ -21,8 +22,7 @@ from ngbkit.user_text import parse_path
 if TYPE_CHECKING:
     from ngbkit.optimizer.optimise import Optimised
     from ngbkit.optimizer.search import Cost
-    from ngbkit.predictor import Examples, Predictor
-    from ngbkit.predictor.kinds.base import Progress
+    from ngbkit.predictor import Predictor
 
 Report = Callable[[str], None]
 
@@ -47,7 +47,11 @@ OPTIMIZE: tuple[Argument, ...] = (
         help="what leads the search: flops, which needs no measurement (the default); a file that predictor.save() "
         "wrote; or one of gnn, boosting, linear, operators, learned from --labels",
     ),
-    argument("--labels", metavar="FILE", help="measurements to learn from: examples, or the dataset of a run"),
+    argument(
+        "--labels",
+        metavar="FILE",
+        help="measurements to learn from: a CSV of files and milliseconds, examples, or the dataset of a run",
+    ),
     argument("-b", "--batch-size", metavar="N", type=int, default=1, help="samples in a call (default: 1)"),
     argument("-d", "--device", metavar="NAME", completes="device", help="where to measure"),
     argument(
@@ -148,28 +152,12 @@ def _load_or_learn(name: str, labels: Path, report: Report | None) -> Predictor:
     """A predictor of that kind, learned from a file; kept under the hash of the file."""
     from ngbkit import predictor
 
-    if not labels.is_file():
-        raise UsageError(f"invalid --labels: got {labels}, which is no file. Name a dataset, or saved examples.")
+    progress = to_progress(report)
+    if not labels.is_file() or is_table(labels):
+        return predictor.fit(load_labels(labels, "--labels", progress=progress), name, progress=progress)
     file = options.make_state_dir() / options.LAYOUT.predictors / f"{name}-{hash_file(labels)}.safetensors"
     if file.exists():
         with suppress(UsageError):  # damaged, or of another ngbkit: learned anew
             return predictor.load(file)
-    predictor.fit(_load_examples(labels), name, progress=_to_progress(report)).save(file)
+    predictor.fit(load_labels(labels, "--labels"), name, progress=progress).save(file)
     return predictor.load(file)
-
-
-def _to_progress(report: Report | None) -> Progress:
-    from ngbkit.predictor.kinds.base import ignore_progress
-
-    return ignore_progress if report is None else lambda share, text: report(f"{share:.0%}: {text}")
-
-
-def _load_examples(labels: Path) -> Examples:
-    from ngbkit import predictor
-    from ngbkit.dataset import storage
-    from ngbkit.predictor import examples
-
-    try:
-        return examples.load(labels)
-    except UsageError:
-        return predictor.collect(storage.load(labels))

@@ -2,13 +2,15 @@
 
 A cost model made for one runtime misleads on another; a model fitted to a runtime's own measurements matches that
 runtime. `fit` fits a predictor to a dataset, and `evaluate` compares kinds of models on networks that they were not
-fitted to.
+fitted to. `examples` builds what they learn from out of files and seconds measured elsewhere.
 """
 
+from ngbkit.predictor.collection import collect
 from ngbkit.predictor.drawing import draw
 from ngbkit.predictor.evaluation import evaluate, summary
-from ngbkit.predictor.examples import Examples, collect
+from ngbkit.predictor.example_set import Examples, load_examples
 from ngbkit.predictor.graphs import Graph, read
+from ngbkit.predictor.labelling import examples
 from ngbkit.predictor.network_graphs import attach, graph
 from ngbkit.predictor.predictor import Predictor, fit, load
 from ngbkit.predictor.profiling import profile
@@ -23,9 +25,11 @@ __all__ = [
     "compare_rewritings",
     "draw",
     "evaluate",
+    "examples",
     "fit",
     "graph",
     "load",
+    "load_examples",
     "profile",
     "read",
     "summary",

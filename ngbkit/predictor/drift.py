@@ -25,6 +25,11 @@ def remove_drift(logs: Floats, graph: Indices, run: Indices, device: Indices) ->
     `graph` and `run` number the graph and the run of each row, `device` the device of each column, all from 0. A graph
     measured in a single run that shares no graph with another keeps its mean; the error of a single measurement is NaN.
     """
+    return compute_means(correct(logs, graph, run, device), graph)
+
+
+def correct(logs: Floats, graph: Indices, run: Indices, device: Indices) -> Floats:
+    """Return the logarithms of seconds without the slowdown of runs, for the arguments of `remove_drift`."""
     graphs, runs, devices = (int(indices.max()) + 1 for indices in (graph, run, device))
     finite = np.isfinite(logs)
     # Only graphs measured in several runs show how runs differ.
@@ -46,8 +51,14 @@ def remove_drift(logs: Floats, graph: Indices, run: Indices, device: Indices) ->
         # Only differences are identifiable: the mean slowdown of the runs is zero.
         slowdown[tied] -= slowdown[tied].mean(axis=0)
         means = _compute_means(logs - slowdown[run][:, device], finite, graph, graphs)
-    corrected = logs - slowdown[run][:, device]
-    return means, _compute_errors(corrected, finite, graph, means)
+    return logs - slowdown[run][:, device]
+
+
+def compute_means(logs: Floats, graph: Indices) -> tuple[Floats, Floats]:
+    """Return the mean of the logarithms of each graph, and its standard error; NaN where there are too few."""
+    finite = np.isfinite(logs)
+    means = _compute_means(logs, finite, graph, int(graph.max()) + 1)
+    return means, _compute_errors(logs, finite, graph, means)
 
 
 def _compute_means(values: Floats, finite: NDArray[np.bool_], graph: Indices, graphs: int) -> Floats:

@@ -9,7 +9,8 @@ import numpy as np
 
 from ngbkit.dataset.storage import Data
 from ngbkit.predictor import scores
-from ngbkit.predictor.examples import Examples, collect
+from ngbkit.predictor.collection import collect
+from ngbkit.predictor.example_set import Examples
 from ngbkit.predictor.kinds import find_kind
 from ngbkit.predictor.kinds.base import Floats, Progress, ignore_progress
 from ngbkit.predictor.splits import Split, split_examples

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from ngbkit.dataset.storage import Data, write_whole
 from ngbkit.errors import MissingDependencyError, UnknownNameError, UsageError
-from ngbkit.predictor.examples import Examples, collect
+from ngbkit.predictor.collection import collect
+from ngbkit.predictor.example_set import Examples
 from ngbkit.predictor.graphs import Graph, Operator, Tensor
 from ngbkit.predictor.kinds import find_kind
 from ngbkit.predictor.kinds.base import Floats, Model, Progress, ignore_progress

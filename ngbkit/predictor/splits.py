@@ -1,6 +1,6 @@
 """Splits examples into a training and a test set that share no network.
 
-All variants of a network are in one set. Isomorphic graphs are one example (see `ngbkit.predictor.examples.collect`).
+All variants of a network are in one set. Isomorphic graphs are one example (see `ngbkit.predictor.collect`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ngbkit.errors import UnknownNameError, UsageError
-from ngbkit.predictor.examples import Examples
+from ngbkit.predictor.example_set import Examples
 
 Split = Literal["random", "family", "rule"]
 Indices = NDArray[np.intp]

@@ -15,7 +15,7 @@ import pandas as pd
 from scipy.stats import norm
 
 from ngbkit import predictor
-from ngbkit.predictor import examples, scores
+from ngbkit.predictor import scores
 from ngbkit.predictor.evaluation import BASELINES
 
 LABELS = Path(__file__).parents[2] / "notebooks" / "data" / "05-labels.nc"
@@ -37,7 +37,7 @@ def main() -> None:
         import torch
 
         torch.set_num_threads(args.threads)
-    examples_ = examples.load(args.labels)
+    examples_ = predictor.load_examples(args.labels)
     texts = [describe_examples(examples_)]
     for split in args.splits.split(","):
         rows = [

@@ -33,7 +33,7 @@ from ngbkit.errors import NgbkitError
 from ngbkit.files import hash_file
 from ngbkit.optimizer.editing import open_model
 from ngbkit.optimizer.rules import RULES
-from ngbkit.predictor import examples, generate, graphs, network_graphs
+from ngbkit.predictor import generate, graphs, network_graphs
 from ngbkit.predictor.rows import VARIANTS
 from ngbkit.runs.progress_display import describe, watch
 from ngbkit.workloads import counts, onnx, timm
@@ -81,7 +81,7 @@ def main() -> None:
     for data in measured:
         data.attrs[VARIANTS] = json.dumps(state["rules"])
     collected = predictor.collect(measured)
-    print(f"{len(collected)} graphs in {examples.save(collected, OUT)}")
+    print(f"{len(collected)} graphs in {collected.save(OUT)}")
 
 
 Step = tuple[str, Sweep, dict[str, str]]

@@ -17,7 +17,6 @@ from ngbkit.dataset import storage
 from ngbkit.errors import NgbkitError
 from ngbkit.optimizer import Beam, costs
 from ngbkit.optimizer.search import Cost
-from ngbkit.predictor import examples
 
 DATA = Path(__file__).parents[2] / "notebooks" / "data"
 #: None is among the labels: these are other families, or larger siblings.
@@ -70,7 +69,7 @@ def load_costs(folder: Path) -> dict[str, Cost]:
     for title, kind in KINDS.items():
         file = folder / f"{kind}.safetensors"
         if not file.exists():
-            predictor.fit(examples.load(DATA / "05-labels.nc"), kind).save(file)
+            predictor.fit(predictor.load_examples(DATA / "05-labels.nc"), kind).save(file)
         fitted = predictor.load(file)
         costs_by_name |= {f"{title}, {runtime}": costs.predicted(fitted, runtime) for runtime in RUNTIMES}
     return costs_by_name

@@ -18,7 +18,7 @@ from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.optimizer import costs
 from ngbkit.optimizer.optimise import TOP
 from ngbkit.optimizer.search import USUAL
-from ngbkit.predictor import Examples, examples, read
+from ngbkit.predictor import Examples, load_examples, read
 from ngbkit.predictor.kinds import KINDS
 
 
@@ -43,7 +43,7 @@ def labels(tmp_path: Path) -> Path:
         parents=tuple(f"n{index}" for index in range(12)),
         rules=("",) * 12,
     )
-    return examples.save(labels, tmp_path / "labels.nc")
+    return labels.save(tmp_path / "labels.nc")
 
 
 def asked(*words: str) -> argparse.Namespace:
@@ -71,7 +71,7 @@ def test_a_cost_model_is_learned_once(labels: Path, monkeypatch: pytest.MonkeyPa
     first = optimize.find_cost(asked(*words))
     monkeypatch.setattr(predictor, "fit", lambda *_, **__: pytest.fail("learned again"))
     again = optimize.find_cost(asked(*words))
-    graphs = examples.load(labels).graphs
+    graphs = load_examples(labels).graphs
 
     np.testing.assert_allclose(first(graphs), [1e-4 * len(node.operators) for node in graphs], rtol=1e-3)
     np.testing.assert_array_equal(first(graphs), again(graphs))
@@ -79,9 +79,9 @@ def test_a_cost_model_is_learned_once(labels: Path, monkeypatch: pytest.MonkeyPa
 
 def test_a_saved_predictor_is_a_cost_model(labels: Path, tmp_path: Path) -> None:
     """By its file."""
-    file = predictor.fit(examples.load(labels), "linear").save(tmp_path / "mine.safetensors")
+    file = predictor.fit(load_examples(labels), "linear").save(tmp_path / "mine.safetensors")
 
-    assert optimize.find_cost(asked("resnet18", "--cost", str(file)))(examples.load(labels).graphs[:1]) > 0
+    assert optimize.find_cost(asked("resnet18", "--cost", str(file)))(load_examples(labels).graphs[:1]) > 0
 
 
 def test_a_cost_model_of_another_device_is_refused(labels: Path) -> None:

@@ -29,7 +29,7 @@ from ngbkit import cli, options, runs
 from ngbkit.cluster import devices
 from ngbkit.commands import arguments
 from ngbkit.commands import deploy as deployment_arguments
-from ngbkit.predictor import examples
+from ngbkit.predictor.example_set import OPERATOR
 from ngbkit.runs import recordings
 
 ROOT = Path(__file__).parents[2]
@@ -43,10 +43,8 @@ LABELLED = "ngbkit.predictor.fit(ds)"
 @pytest.fixture(scope="session")
 def few() -> ngbkit.predictor.Examples:
     """Just enough of the stored labels to learn from."""
-    labels = examples.load(ROOT / "notebooks" / "data" / "05-labels.nc")
-    plain = [
-        index for index, rule in enumerate(labels.rules) if not rule and labels.families[index] != examples.OPERATOR
-    ]
+    labels = ngbkit.predictor.load_examples(ROOT / "notebooks" / "data" / "05-labels.nc")
+    plain = [index for index, rule in enumerate(labels.rules) if not rule and labels.families[index] != OPERATOR]
     return labels.take(np.array(plain[:10]))
 
 
@@ -56,7 +54,7 @@ def folder(tmp_path: Path, mlp_file: Path, few: ngbkit.predictor.Examples, monke
     for name in ("model", "before", "after"):
         shutil.copy(mlp_file, tmp_path / f"{name}.onnx")
     (tmp_path / "data").symlink_to(ROOT / "notebooks" / "data")
-    examples.save(few, tmp_path / "labels.nc")
+    few.save(tmp_path / "labels.nc")
     (tmp_path / "notebooks").mkdir()
     nbformat.write(_build_notebook(), tmp_path / "notebooks" / "01-small.ipynb")
     monkeypatch.chdir(tmp_path)

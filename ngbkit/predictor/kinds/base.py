@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ngbkit.predictor.examples import Examples
+from ngbkit.predictor.example_set import Examples
 from ngbkit.predictor.graphs import Graph
 
 Floats = NDArray[np.float64]

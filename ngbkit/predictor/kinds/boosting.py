@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ngbkit.errors import MissingDependencyError
 from ngbkit.predictor import features
-from ngbkit.predictor.examples import Examples
+from ngbkit.predictor.example_set import Examples
 from ngbkit.predictor.graphs import Graph
 from ngbkit.predictor.kinds import trees
 from ngbkit.predictor.kinds.base import Arrays, Floats, Progress, iterate_columns

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ngbkit.predictor import features
-from ngbkit.predictor.examples import Examples
+from ngbkit.predictor.example_set import Examples
 from ngbkit.predictor.graphs import Graph, Operator
 from ngbkit.predictor.kinds.additive import fit_prices
 from ngbkit.predictor.kinds.base import Arrays, Floats, Progress, iterate_columns

@@ -1,0 +1,48 @@
+"""The labels that a command learns from: a table of files and milliseconds, examples, or the dataset of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ngbkit.errors import UsageError
+
+if TYPE_CHECKING:
+    from ngbkit.predictor import Examples
+    from ngbkit.predictor.kinds.base import Progress
+    from ngbkit.predictor.rows import Runtime
+
+
+def is_table(path: Path) -> bool:
+    """Whether a file is a table by its name: its labels depend on the files that it names, too."""
+    from ngbkit.predictor.label_table import SUFFIXES
+
+    return path.suffix.lower() in SUFFIXES
+
+
+def load_labels(
+    path: Path, option: str, *, runtime: Runtime | None = None, progress: Progress | None = None
+) -> Examples:
+    """Load the labels in a file, which `option` named; a table that names no runtime was measured with `runtime`."""
+    from ngbkit import predictor
+    from ngbkit.dataset import storage
+    from ngbkit.predictor.kinds.base import ignore_progress
+
+    if not path.is_file():
+        raise UsageError(f"invalid {option}: got {path}, which is no file. Name a CSV, a dataset, or saved examples.")
+    if is_table(path):
+        return predictor.examples(path, runtime=runtime, progress=progress or ignore_progress)
+    if runtime is not None:
+        raise UsageError(f"unexpected runtime or device: {path} says what was measured. They are for a CSV.")
+    try:
+        return predictor.load_examples(path)
+    except UsageError:
+        return predictor.collect(storage.load(path))
+
+
+def to_progress(report: Callable[[str], None] | None) -> Progress:
+    """Report the progress of learning as lines; None reports nothing."""
+    from ngbkit.predictor.kinds.base import ignore_progress
+
+    return ignore_progress if report is None else lambda share, text: report(f"{share:.0%}: {text}")

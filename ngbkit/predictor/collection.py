@@ -1,0 +1,59 @@
+"""Collects examples from datasets of runs.
+
+A dataset for learning elsewhere embeds its graphs (`ngbkit.predictor.attach`), so that nobody builds and exports its
+networks again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import chain
+
+from ngbkit.dataset.assembly import nodes
+from ngbkit.dataset.storage import Data
+from ngbkit.errors import UsageError
+from ngbkit.predictor.example_set import Examples
+from ngbkit.predictor.merging import Label, merge_labels
+from ngbkit.predictor.network_graphs import build_graph, load_graphs
+from ngbkit.predictor.rows import build_rows, list_runtimes
+
+
+def collect(*data: Data | Iterable[Data]) -> Examples:
+    """The examples of datasets.
+
+    Parameters
+    ----------
+    *data
+        Datasets of runs, or lists of them; their grids may differ. Optional coordinates along ``workload`` describe
+        each network: ``family`` (default: derived from its name), ``parent``, ``rule``. A column with the option
+        ``graph`` is a rewritten network, a variant of the network in the same row.
+
+    Raises
+    ------
+    UsageError
+        No trial has a latency, or a dataset lacks the description of a network.
+
+    Warns
+    -----
+    NgbkitWarning
+        Networks with the same graph differ in latency by more than noise: the graph is not what ran.
+
+    Notes
+    -----
+    Networks with the same graph, up to names and the values of weights, are one example with the texts of the first: a
+    copy in the training and in the test set would be remembered, not predicted. Its latency is the geometric mean of
+    all, without the drift between runs (`ngbkit.predictor.drift`).
+    """
+    lists = (each if isinstance(each, (list, tuple, Iterator)) else [each] for each in data)
+    datasets = list(chain.from_iterable(lists))
+    grids = [node for dataset in datasets for node in nodes(dataset).values()]
+    runtimes = list(dict.fromkeys(chain.from_iterable(map(list_runtimes, grids))))
+    labels: list[Label] = []
+    for run, dataset in enumerate(datasets):
+        stored = load_graphs(dataset)
+        for row in (row for node in nodes(dataset).values() for row in build_rows(dataset, node, runtimes)):
+            graph = stored.get(row.key) or build_graph(dataset, row.key)
+            labels.append(Label(graph=graph, seconds=row.seconds, texts=row.labels, run=run, errors=row.error))
+    if not labels:
+        raise UsageError("no latency in this dataset: a predictor needs trials with the status 'ok'. Measure again.")
+    return merge_labels(labels, runtimes)

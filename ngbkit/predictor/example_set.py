@@ -1,0 +1,181 @@
+"""The examples that a predictor is fitted to: graphs, and the seconds of each on each runtime; their file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from ngbkit.dataset import storage
+from ngbkit.dataset.assembly import describe
+from ngbkit.errors import UsageError
+from ngbkit.predictor.graphs import Graph
+from ngbkit.predictor.network_graphs import ATTRIBUTE, load_graphs, pack
+from ngbkit.predictor.rows import Runtime
+from ngbkit.user_text import parse_path
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LAYOUT = 1
+"""The version of the format of a file of examples."""
+
+OPERATOR = "operator"
+"""The family of single operators that were measured alone."""
+
+TEXTS = ("names", "families", "parents", "rules")
+
+# The mean absolute value of a standard normal number: errors of labels become errors of a perfect prediction.
+_MEAN_NORMAL = float(np.sqrt(2 / np.pi))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Examples:
+    """Distinct graphs with their latencies on each runtime.
+
+    `ngbkit.predictor.examples` builds them from files, models or a table, `ngbkit.predictor.collect` from datasets.
+
+    Parameters
+    ----------
+    graphs
+        Their digests are distinct.
+    seconds
+        The median latency, of shape ``(graphs, runtimes)``; NaN where there is none.
+    runtimes
+        A device and a compiler per column.
+    names
+        Networks with their factors and batch size.
+    families
+        The family of each network, for a split that leaves out whole families.
+    parents
+        The network that each was rewritten from, or its own name; a split keeps these together.
+    rules
+        The rules that rewrote it; empty for an original network.
+    errors
+        Standard errors of the logarithms of `seconds`, by the spread of graphs measured several times; for a graph
+        measured once, the error of its label, if that is known: for a variant of `collect`, that of its speed-up over
+        the original measured beside it; else NaN. No prediction can be more accurate.
+
+    Raises
+    ------
+    UsageError
+        Two graphs have one digest, or the lengths of two fields differ.
+    """
+
+    graphs: tuple[Graph, ...]
+    seconds: NDArray[np.float64]
+    runtimes: tuple[Runtime, ...]
+    names: tuple[str, ...]
+    families: tuple[str, ...]
+    parents: tuple[str, ...]
+    rules: tuple[str, ...]
+    errors: NDArray[np.float64] | None = None
+
+    def __post_init__(self) -> None:
+        shape = (len(self.graphs), len(self.runtimes))
+        arrays = {"seconds": self.seconds} | ({} if self.errors is None else {"errors": self.errors})
+        for name, values in arrays.items():
+            if np.shape(values) != shape:
+                raise UsageError(
+                    f"invalid {name}: got an array of shape {np.shape(values)}; expected (graphs, runtimes), {shape}. "
+                    "Build examples with ngbkit.predictor.examples()."
+                )
+        for name in TEXTS:
+            if len(getattr(self, name)) != len(self.graphs):
+                raise UsageError(
+                    f"invalid {name}: got {len(getattr(self, name))}; expected one for each of the {len(self.graphs)} "
+                    "graphs."
+                )
+        distinct = len({graph.digest for graph in self.graphs})
+        if distinct < len(self.graphs):
+            raise UsageError(
+                f"invalid graphs: got {len(self.graphs)}, of which {distinct} are distinct; expected each once, or it "
+                "would be in the training and in the test set. ngbkit.predictor.examples() merges equal graphs."
+            )
+
+    def __len__(self) -> int:
+        return len(self.graphs)
+
+    def take(self, places: Sequence[int] | NDArray[np.intp]) -> Examples:
+        """The examples at these indices."""
+        indices = [int(index) for index in places]
+        texts = {name: tuple(getattr(self, name)[index] for index in indices) for name in TEXTS}
+        errors = None if self.errors is None else self.errors[indices]
+        selected = tuple(self.graphs[index] for index in indices)
+        return replace(self, graphs=selected, seconds=self.seconds[indices], errors=errors, **texts)
+
+    @property
+    def isolated(self) -> NDArray[np.bool_]:
+        """Which examples are a single operator that was measured alone; sums of operators are fitted to these."""
+        return np.array([family_name == OPERATOR for family_name in self.families], dtype=bool)
+
+    @property
+    def noise(self) -> pd.DataFrame:
+        """The noise of the labels of original networks, a row per runtime.
+
+        ``device``, ``compiler``; ``graphs``, those with a latency; ``known``, those of them whose error is known;
+        ``error``, the median standard error of these; and ``floor``, the mean absolute relative error that a predictor
+        of the true latencies would have on them (shares; NaN where no error is known).
+        """
+        import pandas as pd
+
+        networks = ~self.isolated & np.array([not rule for rule in self.rules], dtype=bool)
+        errors = np.full(self.seconds.shape, np.nan) if self.errors is None else self.errors
+        rows = []
+        for column, (device, compiler) in enumerate(self.runtimes):
+            measured = networks & np.isfinite(self.seconds[:, column])
+            finite = errors[measured & np.isfinite(errors[:, column]), column]
+            counts = {"graphs": int(measured.sum()), "known": len(finite)}
+            error = float(np.median(finite)) if len(finite) else np.nan
+            floor = _MEAN_NORMAL * float(np.mean(finite)) if len(finite) else np.nan
+            rows.append({"device": device, "compiler": compiler, **counts, "error": error, "floor": floor})
+        return pd.DataFrame(rows)
+
+    def save(self, path: str | Path) -> Path:
+        """Write one netCDF file, with seconds, labels and graphs, for `ngbkit.predictor.load_examples`."""
+        devices, compilers = zip(*self.runtimes, strict=True)
+        coords = {name: ("network", np.array(getattr(self, name), dtype=object)) for name in TEXTS}
+        coords |= {"device": ("runtime", np.array(devices, dtype=object))}
+        coords |= {"compiler": ("runtime", np.array(compilers, dtype=object))}
+        seconds = (("network", "runtime"), self.seconds, describe("s", "median latency of one inference of the batch"))
+        data = xr.Dataset({"seconds": seconds, **coords})
+        if self.errors is not None:
+            attributes = describe("1", "standard error of the logarithm of that latency")
+            data["errors"] = (("network", "runtime"), self.errors, attributes)
+        packed = pack(dict(zip(map(str, range(len(self))), self.graphs, strict=True)))
+        data.attrs = {ATTRIBUTE: packed, "layout": LAYOUT, "ngbkit_version": metadata.version("ngbkit")}
+        return storage.save(data, parse_path(path), overwrite=True)
+
+
+def load_examples(path: str | Path) -> Examples:
+    """The examples that `Examples.save` wrote.
+
+    Raises
+    ------
+    UsageError
+        The file holds no examples, or its layout is unknown to this ngbkit.
+    """
+    data = storage.load(parse_path(path))
+    stored = load_graphs(data)
+    if not isinstance(data, xr.Dataset) or "seconds" not in data or not stored:
+        expected = "expected a file that Examples.save() wrote. `collect` builds examples from datasets."
+        raise UsageError(f"{path} holds no examples; {expected}")
+    layout = data.attrs.get("layout")
+    if layout != LAYOUT:
+        raise UsageError(f"invalid layout of {path}: got {layout}; expected {LAYOUT}. Collect from the runs again.")
+    try:
+        return Examples(
+            graphs=tuple(stored[str(index)] for index in range(len(stored))),
+            seconds=data["seconds"].values,
+            errors=data["errors"].values if "errors" in data else None,
+            runtimes=tuple(zip(data["device"].values.tolist(), data["compiler"].values.tolist(), strict=True)),
+            **{name: tuple(data[name].values.tolist()) for name in TEXTS},
+        )
+    except (KeyError, ValueError, TypeError) as error:
+        raise UsageError(f"{path} holds no examples: {type(error).__name__}: {error}. Collect them again.") from error

@@ -1,0 +1,174 @@
+"""Networks that somebody measured, as names, files, models or graphs: their graphs and texts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from ngbkit.errors import MissingDependencyError, NgbkitError, UnsupportedError, UsageError
+from ngbkit.predictor import network_graphs
+from ngbkit.predictor.graphs import Graph
+from ngbkit.predictor.rows import Runtime
+from ngbkit.sweep.conversion import parse_workload
+from ngbkit.user_text import parse_path
+from ngbkit.workloads import onnx
+from ngbkit.workloads.base import Factors, Number, Workload
+from ngbkit.workloads.paper import find_family
+
+NETWORKS = "the path of an .onnx file, a name such as 'resnet18', an onnx.ModelProto, a Workload or a Graph"
+_FILES = (".onnx", ".py")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """The latencies of one network as they came from elsewhere.
+
+    Relative paths start at `folder`, which also says that the network was not written by the user: no code of it runs.
+    """
+
+    network: Any
+    seconds: Mapping[Runtime, float]
+    #: Standard errors of the logarithms of `seconds`.
+    errors: Mapping[Runtime, float] = field(default_factory=dict)
+    batch_size: int | None = None
+    factors: Factors = field(default_factory=dict)
+    name: str = ""
+    family: str = ""
+    parent: str = ""
+    #: For errors: "network 3", or a line of a table.
+    place: str = ""
+    folder: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A network whose graph can be built: equal keys are the same network, described in the same way."""
+
+    key: tuple[Any, ...]
+    texts: Mapping[str, str]
+    build: Callable[[], Graph]
+    place: str
+
+    def build_graph(self) -> Graph:
+        """Build the graph; errors say which network it is."""
+        try:
+            return self.build()
+        except MissingDependencyError:
+            raise
+        except UnsupportedError as error:
+            raise UnsupportedError(f"{self.place}: {error}") from error
+        except NgbkitError as error:
+            raise UsageError(f"{self.place}: {error}") from error
+
+
+def parse_network(measurement: Measurement, number: int) -> Entry:
+    """Parse a network; `number` names one that has no name, equal for the same object.
+
+    UsageError: it is no network, its file is missing, or dimensions other than the batch are open.
+    """
+    network = measurement.network
+    try:
+        if isinstance(network, Graph):
+            return _parse_graph(network, measurement, number)
+        if isinstance(network, Workload):
+            return _parse_workload(network, network.name, measurement)
+        if isinstance(network, (str, Path)):
+            text = str(network)
+            return _parse_workload(_find_workload(text, measurement.folder), text, measurement)
+        if hasattr(network, "SerializeToString") and hasattr(network, "graph"):
+            return _parse_model(network, measurement, number)
+    except MissingDependencyError:
+        raise
+    except NgbkitError as error:
+        raise UsageError(f"{measurement.place}: {error}") from error
+    raise UsageError(f"{measurement.place}: {_describe_mistake(network)}")
+
+
+def _describe_mistake(network: Any) -> str:
+    if any(kind.__module__.startswith("torch.nn") for kind in type(network).__mro__):
+        return (
+            "got a torch module, whose input shapes are unknown. Pass "
+            "ngbkit.from_module('name', module, torch.randn(1, 3, 224, 224)), or an ONNX file of it."
+        )
+    if isinstance(network, (tuple, list)):
+        return (
+            f"invalid network: got a {type(network).__name__} of {len(network)}; expected {NETWORKS}. For a list of "
+            "pairs of a network and its seconds, leave out seconds=."
+        )
+    return f"invalid network: got a {type(network).__name__}; expected {NETWORKS}."
+
+
+def _find_workload(text: str, folder: Path | None) -> Workload:
+    path = parse_path(text)
+    if path.suffix.lower() not in _FILES:
+        return parse_workload(text)
+    if folder is not None and path.suffix.lower() != ".onnx":
+        raise UsageError(f"invalid network {text!r}: a table names .onnx files and networks, and runs no code.")
+    path = path if folder is None else folder / path
+    if not path.is_file():
+        beside = "" if folder is None else " Paths are relative to the folder of the table."
+        raise UsageError(f"there is no file {path}; expected {NETWORKS}.{beside}")
+    return parse_workload(str(path))
+
+
+def _parse_workload(workload: Workload, name: str, measurement: Measurement) -> Entry:
+    factors: dict[str, Number] = {factor: values[0] for factor, values in workload.factors.items() if len(values) == 1}
+    factors |= {factor: value for factor, value in measurement.factors.items() if factor in workload.takes}
+    missing = [factor for factor in workload.takes if factor not in factors and factor not in workload.optional]
+    if missing:
+        listed, first = ", ".join(missing), missing[0]
+        raise UsageError(
+            f"{name} is open in {listed}: its graph depends on that. Give a value by factors={{'{first}': …}}, by a "
+            f"column {first} of the table, or export it with fixed dimensions."
+        )
+    fixed = workload.spec.get("batch_size") if workload.source == "onnx" else None
+    size = measurement.batch_size or fixed or 1
+    name = measurement.name or name
+    title = " ".join([name, *(f"{factor}={value:g}" for factor, value in factors.items()), f"batch {size}"])
+    stem = Path(name).stem if Path(name).suffix.lower() in _FILES else name
+    return Entry(
+        key=(workload.id, tuple(sorted(factors.items())), size),
+        texts=_describe(measurement, title, parent=name, family=find_family(stem)),
+        build=lambda: network_graphs.graph(workload, size, factors),
+        place=f"{measurement.place} ({name})",
+    )
+
+
+def _parse_model(model: Any, measurement: Measurement, number: int) -> Entry:
+    name = measurement.name or f"network {number + 1}"
+    size = measurement.batch_size
+
+    def build() -> Graph:
+        with TemporaryDirectory(prefix="ngbkit-model-") as folder:
+            path = Path(folder) / "model.onnx"
+            try:
+                path.write_bytes(model.SerializeToString())
+            except ValueError as error:
+                raise UsageError(
+                    f"this model is no file of less than 2 GB ({error}). Save it and pass its path."
+                ) from error
+            entry = _parse_workload(onnx.file(path), name, measurement)
+            return entry.build()
+
+    texts = _describe(measurement, f"{name} batch {size or 1}", parent=name, family=find_family(name))
+    return Entry(key=(id(model), size), texts=texts, build=build, place=f"{measurement.place} ({name})")
+
+
+def _parse_graph(graph: Graph, measurement: Measurement, number: int) -> Entry:
+    if measurement.batch_size is not None or measurement.factors:
+        raise UsageError("a Graph has its batch size and its dimensions: leave out batch_size and factors.")
+    name = measurement.name or f"network {number + 1}"
+    texts = _describe(measurement, name, parent=name, family=find_family(name))
+    return Entry(key=(graph.digest,), texts=texts, build=lambda: graph, place=f"{measurement.place} ({name})")
+
+
+def _describe(measurement: Measurement, title: str, *, parent: str, family: str) -> dict[str, str]:
+    return {
+        "names": title,
+        "families": measurement.family or family,
+        "parents": measurement.parent or parent,
+        "rules": "",
+    }

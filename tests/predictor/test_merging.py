@@ -1,0 +1,88 @@
+"""Labels of equal graphs are one example; their spread is noise, and more than noise is reported."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnxgraphs import residual
+
+from ngbkit.errors import NgbkitWarning
+from ngbkit.predictor import Examples, Graph, read
+from ngbkit.predictor.merging import Label, merge_labels
+
+RUNTIMES = (("cpu", "onnxruntime"),)
+
+
+@pytest.fixture
+def graphs(tmp_path: Path) -> list[Graph]:
+    return [read(residual(tmp_path, 8, blocks)) for blocks in (1, 2, 3)]
+
+
+def merge(*rows: tuple[Graph, str, float], error: float | None = None) -> Examples:
+    labels = [
+        Label(
+            graph=graph,
+            seconds=np.array([seconds]),
+            errors=None if error is None else np.array([error]),
+            texts={"names": name, "families": "f", "parents": name, "rules": ""},
+        )
+        for graph, name, seconds in rows
+    ]
+    return merge_labels(labels, RUNTIMES)
+
+
+def test_a_network_measured_again_is_noise(graphs: list[Graph]) -> None:
+    """However much its latencies differ: it is the same network."""
+    first, second, _ = graphs
+    merged = merge((first, "a", 1.0), (second, "b", 1.0), (first, "a", 4.0))
+
+    assert ("a", "b") == merged.names
+    np.testing.assert_allclose([[2.0], [1.0]], merged.seconds)
+    np.testing.assert_allclose([[np.log(4.0) / 2], [np.nan]], merged.errors)
+
+
+def test_another_network_with_the_same_graph_is_reported(graphs: list[Graph]) -> None:
+    """The largest difference names two of them, and what to do."""
+    first, second, _ = graphs
+    with pytest.warns(NgbkitWarning) as caught:
+        merge((first, "a", 1.0), (first, "b", 1.2), (second, "c", 1.0), (second, "d", 1.5), (second, "e", 1.51))
+
+    (message,) = [str(warning.message) for warning in caught]
+    assert "c and e have the same graph as ngbkit reads them" in message
+    assert "differ by 51%" in message
+    assert "3 such pairs" in message
+    assert "keep_dead=True" in message
+
+
+@pytest.mark.parametrize(("difference", "is_reported"), [(1.09, False), (1.12, True)])
+def test_unknown_noise_may_be_a_tenth(graphs: list[Graph], difference: float, is_reported: bool) -> None:
+    """Without a repetition nor an error, nothing tells noise from another graph."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        merge((graphs[0], "a", 1.0), (graphs[0], "b", difference))
+
+    assert is_reported == bool(caught)
+
+
+def test_noise_is_that_of_repetitions(graphs: list[Graph]) -> None:
+    """Of other networks, too: a difference of 20 % is not reported where repetitions differ as much."""
+    first, second, third = graphs
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        merge((third, "c", 1.0), (third, "c", 1.2), (first, "a", 1.0), (first, "b", 1.2))
+    with pytest.warns(NgbkitWarning, match="a and b"):
+        merge((third, "c", 1.0), (third, "c", 1.001), (second, "a", 1.0), (second, "b", 1.05))
+
+
+def test_stated_errors_are_noise(graphs: list[Graph]) -> None:
+    """They are the errors of what was measured once, and their mean's where a graph was measured twice by name."""
+    with pytest.warns(NgbkitWarning, match="a and b"):
+        merge((graphs[0], "a", 1.0), (graphs[0], "b", 1.05), error=0.01)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        merged = merge((graphs[0], "a", 1.0), (graphs[0], "b", 1.05), (graphs[1], "c", 1.0), error=0.05)
+
+    np.testing.assert_allclose([[np.log(1.05) / 2], [0.05]], merged.errors)
