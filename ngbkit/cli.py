@@ -27,6 +27,7 @@ from ngbkit.commands.demo import DEMO, show_demo
 from ngbkit.commands.listing import Answer
 from ngbkit.commands.notices import list_notices
 from ngbkit.commands.optimize import OPTIMIZE, answer_optimize
+from ngbkit.commands.predict import PREDICT, answer_predict
 from ngbkit.commands.reporting import (
     BROKEN_PIPE,
     FAILED,
@@ -266,6 +267,17 @@ def _optimize(args: argparse.Namespace) -> int:
     return _answer(args, answer_optimize(args, None if args.quiet else print_progress))
 
 
+def _predict(args: argparse.Namespace) -> int:
+    """Predict the latency of networks; or fit a predictor to labels, such as a CSV, and say how good it is."""
+    _require_client_side()
+    answers = answer_predict(args, None if args.quiet else print_progress)
+    if args.json:
+        print(json.dumps({name: answer.json for name, answer in answers.items()}, indent=2))
+    else:
+        print("\n\n".join(answer.to_text() for answer in answers.values()))
+    return OK
+
+
 def _publish(args: argparse.Namespace) -> int:
     """Build a site of notebooks whose figures others can check."""
     _require_client_side("altair", "vl_convert")
@@ -359,6 +371,7 @@ _COMMANDS: dict[str, tuple[Callable[[argparse.Namespace], int], tuple[Argument, 
     "kernels": (_kernels, (*KERNELS, _JSON)),
     "cache": (_cache, (*CACHE, _JSON)),
     "optimize": (_optimize, (*OPTIMIZE, _JSON, _QUIET)),
+    "predict": (_predict, (*PREDICT, _JSON, _QUIET)),
     "publish": (_publish, (*publish.PUBLISH, _QUIET)),
     "verify": (_verify, (*publish.VERIFY, _JSON)),
     "selfcheck": (_selfcheck, (*selfcheck.TABLE, _JSON, _QUIET)),

@@ -48,6 +48,7 @@ _MAGICS = {
     "compilers": "%ngcompilers",
     "devices": "%ngdevices",
     "optimize": "%ngoptimize",
+    "predict": "%ngpredict",
     "resume": "%ngruns --resume",
     "run": "%ngbench",
     "runs": "%ngruns",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from IPython.core import magic_arguments
 from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class, no_var_expand
+from IPython.display import display as show
 
 from ngbkit.commands import arguments, listing
 from ngbkit.commands import selfcheck as selfcheck_arguments
@@ -16,6 +17,7 @@ from ngbkit.commands.cache import answer_cache
 from ngbkit.commands.capacity import compute_capacities
 from ngbkit.commands.notices import list_notices
 from ngbkit.commands.optimize import answer_optimize
+from ngbkit.commands.predict import answer_predict
 from ngbkit.commands.reporting import describe_interrupt
 from ngbkit.errors import UsageError
 from ngbkit.notebook import modules
@@ -207,6 +209,27 @@ class Benchmarks(Magics):
                 display.clear()
 
     @_magic(line_magic)
+    def ngpredict(self, line: str) -> Listing:
+        """Predict the latency of networks, or fit a predictor to labels and say how good it is.
+
+        ::
+
+            %ngpredict --fit labels.csv -o predictor.safetensors
+            %ngpredict resnet34 model.onnx -b 1,8 --predictor predictor.safetensors
+        """
+        with shorten_errors():
+            args = self._parse(self.ngpredict, line)
+            assert self.shell is not None
+            display = RunDisplay(self.shell, with_table=False)
+            try:
+                *others, answer = answer_predict(args, display.write).values()
+            finally:
+                display.clear()
+            for other in others:
+                show(_to_listing(other))
+            return _to_listing(answer)
+
+    @_magic(line_magic)
     def ngselfcheck(self, line: str) -> SelfCheck | History | pd.DataFrame:
         """Check whether this machine is fit to measure on: its noise, and the smallest speed-up beyond that noise.
 
@@ -300,7 +323,7 @@ class Benchmarks(Magics):
         args = arguments.parse(magic.parser, [self._expand(word) for word in words])
         if isinstance(cluster := getattr(args, "cluster", None), str):
             args.cluster = self._find_cluster(cluster)
-        out = getattr(args, "out", None)
+        out = args.out if arguments.OUT in TABLES[magic.__name__] else None
         if out is not None and not out.isidentifier():
             raise UsageError(
                 f"invalid variable name -o {out!r}; expected a name such as ds. "

@@ -9,6 +9,7 @@ from ngbkit.commands import selfcheck as selfcheck_arguments
 from ngbkit.commands.cache import CACHE
 from ngbkit.commands.capacity import OPTIONS as CAPACITY
 from ngbkit.commands.optimize import OPTIMIZE
+from ngbkit.commands.predict import PREDICT
 from ngbkit.sweep.argument import Argument
 
 PANELS = ("sweep", "devices", "explore")
@@ -27,6 +28,7 @@ TABLES: Mapping[str, tuple[Argument, ...]] = {
     "ngcache": CACHE,
     "ngcapacity": (DATA, *CAPACITY),
     "ngoptimize": OPTIMIZE,
+    "ngpredict": PREDICT,
     "ngselfcheck": selfcheck_arguments.TABLE,
     "ngpanel": (
         Argument(

@@ -109,10 +109,9 @@ def examples(
     is_table = _is_table(networks)
     if is_table and seconds is None:
         _refuse_columns(family=family, parent=parent, name=name, errors=errors, factors=factors)
-        if not (batch_size is None or _is_count(batch_size)):
-            raise UsageError("invalid batch_size: a table has a column of that name for several. Give one integer.")
+        (size,) = _parse_sizes(batch_size, [networks])
         default = (options.get_device(), UNNAMED) if runtime is None else _parse_runtime(runtime)
-        return build_examples(label_table.read(networks, default, batch_size), progress)
+        return build_examples(label_table.read(networks, default, size), progress)
     items, seconds = _split_pairs(networks, seconds, is_table)
     runtimes, values = _parse_columns(seconds, runtime, items, "seconds")
     shares = np.full(values.shape, np.nan)
@@ -132,7 +131,9 @@ def examples(
             errors=dict(zip(runtimes, shares[index].tolist(), strict=True)),
             batch_size=None if isinstance(item, Graph) and _is_count(batch_size) else sizes[index],
             factors={} if isinstance(item, Graph) else _pick_factors(factors or {}, index, items),
-            **{"name": names[index], "family": families[index], "parent": parents[index]},
+            name=names[index],
+            family=families[index],
+            parent=parents[index],
             place=f"network {index + 1}",
         )
         for index, item in enumerate(items)
@@ -285,16 +286,16 @@ def _parse_texts(values: Sequence[str] | None, items: Sequence[Any], kind: str) 
 
 
 def _is_count(value: Any) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value >= 1
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(value >= 1)
 
 
 def _parse_sizes(batch_size: int | Sequence[int] | None, items: Sequence[Any]) -> list[int | None]:
     if batch_size is None:
         return [None] * len(items)
-    sizes = [batch_size] * len(items) if np.ndim(batch_size) == 0 else list(batch_size)  # type: ignore[arg-type]
+    sizes: list[Any] = list(batch_size) if isinstance(batch_size, Iterable) else [batch_size] * len(items)
     if len(sizes) != len(items) or not all(map(_is_count, sizes)):
         raise UsageError(f"invalid batch_size: got {batch_size!r}; expected an integer >= 1, or one for each network.")
-    return [int(size) for size in sizes]  # type: ignore[call-overload]
+    return [int(size) for size in sizes]
 
 
 def _pick_factors(

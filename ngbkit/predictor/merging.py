@@ -92,7 +92,7 @@ def find_mismatches(
     names: dict[int, list[tuple[str, list[int]]]] = {}
     for (number, name), indices in by_name.items():
         names.setdefault(number, []).append((name, indices))
-    mismatches = []
+    mismatches: list[Mismatch] = []
     for column, runtime in enumerate(runtimes):
         noise = _estimate_noise(logs[:, column], list(by_name.values()))
         for group in names.values():

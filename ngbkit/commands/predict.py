@@ -1,0 +1,184 @@
+"""``ngbkit predict`` and ``%ngpredict``: fit a predictor to labels, say how good it is, and predict networks."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from ngbkit import options
+from ngbkit.commands.labels import load_labels, to_progress
+from ngbkit.commands.listing import Answer
+from ngbkit.errors import UnknownNameError, UsageError
+from ngbkit.sweep.argument import Argument, argument
+from ngbkit.sweep.json_values import to_json_value
+from ngbkit.sweep.parsing import parse_numbers
+from ngbkit.user_text import parse_path
+
+if TYPE_CHECKING:
+    from ngbkit.predictor import Examples, Predictor
+    from ngbkit.workloads.base import Number
+
+Report = Callable[[str], None]
+
+PREDICT: tuple[Argument, ...] = (
+    argument(
+        "networks",
+        nargs="*",
+        metavar="NETWORK",
+        completes="workload",
+        help="what to predict: a timm name such as resnet34, an .onnx file, or a .py file that defines a model",
+    ),
+    argument("--predictor", metavar="FILE", help="a saved predictor: a file that --fit, or predictor.save(), wrote"),
+    argument(
+        "--fit",
+        metavar="FILE",
+        help="fit one first, to labels: a CSV of files and milliseconds, examples, or the dataset of a run",
+    ),
+    argument(
+        "--kind",
+        metavar="NAME",
+        default="gnn",
+        help="what to fit: gnn (the default), boosting, linear, operators or flops",
+    ),
+    argument(
+        "--runtime",
+        metavar="NAME",
+        help="what a CSV was measured with, where it has no column for that (default: unnamed)",
+    ),
+    argument(
+        "-d", "--device", metavar="NAME", completes="device", help="where, as --runtime (default: this machine's)"
+    ),
+    argument(
+        "-b",
+        "--batch-sizes",
+        action="append",
+        metavar="SIZES",
+        help="samples in one call: 1,4,8 or a range with both its ends, 1:4 (default: 1)",
+    ),
+    argument("-o", "--out", metavar="FILE", help="save what --fit fitted, such as predictor.safetensors"),
+)
+"""The arguments of the command and of the magic."""
+
+
+def answer_predict(args: argparse.Namespace, report: Report | None = None) -> dict[str, Answer]:
+    """Fit and evaluate a predictor if --fit names labels, and predict the networks: an answer for each of both."""
+    if (args.fit is None) == (args.predictor is None):
+        got = "neither" if args.fit is None else "both"
+        raise UsageError(
+            f"got {got} of --predictor and --fit; expected one: a saved predictor, or labels to fit one to, such as "
+            "`ngbkit predict --fit labels.csv -o predictor.safetensors`."
+        )
+    sizes = [size for text in args.batch_sizes or ["1"] for size in parse_numbers("batch size", text)]
+    answers: dict[str, Answer] = {}
+    if args.fit is not None:
+        answers["evaluation"], predictor = fit_labels(args, report)
+    else:
+        if args.out is not None:
+            raise UsageError("unexpected argument --out: a saved predictor is not fitted again. It is for --fit FILE.")
+        if not args.networks:
+            raise UsageError("no network to predict; expected one or more, such as resnet34 or model.onnx.")
+        predictor = _load_predictor(args.predictor)
+    if args.networks:
+        # What was fitted here has the runtime of the arguments, if they name one.
+        device, runtime = (args.device, args.runtime) if args.fit is None else (None, None)
+        answers["predictions"] = predict_networks(predictor, args.networks, sizes, device, runtime)
+    return answers
+
+
+def fit_labels(args: argparse.Namespace, report: Report | None = None) -> tuple[Answer, Predictor]:
+    """Fit a predictor to the labels that the arguments name, evaluate its kind on them, and save it."""
+    from ngbkit import predictor
+    from ngbkit.predictor.kinds import find_kind
+
+    find_kind(args.kind)
+    runtime = None
+    if args.runtime is not None or args.device is not None:
+        from ngbkit.predictor.labelling import UNNAMED
+
+        runtime = (args.device or options.get_device(), args.runtime or UNNAMED)
+    progress = to_progress(report)
+    examples = load_labels(parse_path(args.fit), "--fit", runtime=runtime, progress=progress)
+    fitted = predictor.fit(examples, args.kind, progress=progress)
+    scores = predictor.evaluate(examples, dict.fromkeys([args.kind, "flops"]), seeds=(0,), progress=progress)
+    if args.out is not None:
+        fitted.save(args.out)
+    return build_evaluation(examples, fitted, predictor.summary(scores).reset_index()), fitted
+
+
+def build_evaluation(examples: Examples, predictor: Predictor, scores: Any) -> Answer:
+    """A row per kind and runtime: errors on networks that were held out, beside the noise of their labels."""
+    noise = examples.noise.set_index(["device", "compiler"])
+    _, _, high = predictor.seconds(examples.graphs[:1])
+    factors = (high / predictor.model.predict(examples.graphs[:1]))[0]
+    report = []
+    for score in scores.to_dict("records"):
+        runtime = score["device"], score["compiler"]
+        is_fitted = score["kind"] == predictor.model.kind
+        width = float(factors[predictor.runtimes.index(runtime)]) - 1 if is_fitted else None
+        row = {name: value for name, value in score.items() if name not in ("split", "seeds", "sign")}
+        report.append(
+            row | {"graphs": int(noise.loc[runtime, "graphs"]), "floor": noise.loc[runtime, "floor"], "interval": width}
+        )
+    rows = [
+        {
+            **{"model": row["kind"], "device": row["device"], "compiler": row["compiler"], "networks": row["graphs"]},
+            **{"error": _format_share(row["mape"]), "noise": _format_share(row["floor"], "unknown")},
+            **{"within 10 %": _format_share(row["within_10"]), "tau": f"{row['tau']:.3f}"},
+            "95 % interval": "" if row["interval"] is None else _format_share(row["interval"], "too few", "±"),
+        }
+        for row in report
+    ]
+    return Answer(json=to_json_value(report), rows=rows, empty="No network was held out.")
+
+
+def predict_networks(
+    predictor: Predictor, networks: Sequence[str], sizes: Sequence[Number], device: str | None, runtime: str | None
+) -> Answer:
+    """A row per network, batch size and runtime, with the interval in which 95 % of networks are."""
+    from ngbkit.metrics.estimate import format_time
+
+    for column, name in (("device", device), ("compiler", runtime)):
+        names = {labels[column == "compiler"] for labels in predictor.runtimes}
+        if name is not None and name not in names:
+            raise UnknownNameError(f"{column} of this predictor", name, names)
+    table = predictor.predict(networks, cast(Sequence[int], sizes))
+    selected = [
+        {str(column): value for column, value in record.items()}
+        for record in table.to_dict("records")
+        if device in (None, record["device"]) and runtime in (None, record["compiler"])
+    ]
+    rows = [
+        {
+            **{column: value for column, value in record.items() if column not in _RESULTS},
+            "latency": format_time(record["latency"], record["ci_low"], record["ci_high"]),
+            "samples/s": _format_rate(record["throughput"]),
+            "interval": "" if np.isfinite(record["ci_low"]) else "none: too few networks were held out",
+        }
+        for record in selected
+    ]
+    return Answer(json=to_json_value(selected), rows=rows, empty="The predictor has no such runtime.")
+
+
+_RESULTS = ("latency", "ci_low", "ci_high", "throughput")
+
+
+def _load_predictor(file: str) -> Predictor:
+    from ngbkit import predictor
+
+    path = parse_path(file)
+    if not path.is_file():
+        raise UsageError(
+            f"invalid --predictor: got {file}, which is no file. `ngbkit predict --fit labels.csv -o {file}` fits it."
+        )
+    return predictor.load(path)
+
+
+def _format_share(share: float, unknown: str = "–", sign: str = "") -> str:
+    return f"{sign}{share:.1%}".replace("%", " %") if np.isfinite(share) else unknown
+
+
+def _format_rate(rate: float) -> str:
+    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"

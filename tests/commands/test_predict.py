@@ -1,0 +1,113 @@
+"""The command that fits a predictor to labels, says how good it is, and predicts networks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from onnxgraphs import residual
+
+from ngbkit import cli, predictor
+from ngbkit.commands import optimize
+from ngbkit.commands.arguments import parse
+from ngbkit.commands.optimize import OPTIMIZE
+from ngbkit.commands.predict import PREDICT
+from ngbkit.predictor.kinds import KINDS
+
+
+@pytest.fixture(autouse=True)
+def labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A CSV in the current folder: milliseconds are a price for each block, with a repetition 2 % apart."""
+    monkeypatch.chdir(tmp_path)
+    rows = ["file,milliseconds"]
+    for width in (8, 16, 24):
+        for blocks in (1, 2, 3, 4):
+            name = residual(tmp_path, width, blocks).name
+            rows += [f"{name},{0.1 * blocks}", f"{name},{0.102 * blocks}"]
+    Path("labels.csv").write_text("\n".join(rows))
+    return Path("labels.csv")
+
+
+FIT = ("predict", "--fit", "labels.csv", "--kind", "linear", "--runtime", "onnxruntime")
+
+
+def test_labels_are_fitted_and_evaluated(capsys: pytest.CaptureFixture[str]) -> None:
+    """Beside FLOPs and the noise of the labels; the file predicts and leads an optimiser."""
+    assert 0 == cli.main([*FIT, "-o", "p.safetensors", "--quiet"])
+    text = capsys.readouterr().out
+    assert 0 == cli.main([*FIT, "--quiet", "--json"])
+    fitted, flops = json.loads(capsys.readouterr().out)["evaluation"]
+    table = predictor.load("p.safetensors").predict(["residual-8-2-3-16.onnx"])
+
+    assert "noise" in text
+    assert ("linear", "flops") == (fitted["kind"], flops["kind"])
+    assert (12, "onnxruntime") == (fitted["graphs"], fitted["compiler"])
+    assert pytest.approx(0.0099 * 0.8, abs=2e-4) == fitted["floor"]
+    assert fitted["mape"] < flops["mape"]
+    assert pytest.approx(0.2e-3, rel=0.1) == table["latency"].item()
+    args = parse(cli._parser(), ["optimize", "resnet18", "--cost", "p.safetensors"])
+    assert callable(optimize.find_cost(args))
+
+
+def test_networks_are_predicted(capsys: pytest.CaptureFixture[str]) -> None:
+    """By a saved predictor, or by one that is fitted now; a row per batch size."""
+    words = ["residual-8-2-3-16.onnx", "-b", "1,4"]
+    assert 0 == cli.main([*FIT, "-o", "p.safetensors", "--quiet", *words])
+    both = capsys.readouterr().out
+    assert 0 == cli.main(["predict", *words, "--predictor", "p.safetensors", "--json"])
+    rows = json.loads(capsys.readouterr().out)["predictions"]
+
+    assert [1, 4] == [row["batch_size"] for row in rows]
+    assert pytest.approx(0.2e-3, rel=0.1) == rows[0]["latency"]
+    assert ("noise" in both, "samples/s" in both) == (True, True)
+
+
+def test_an_optimiser_learns_from_a_table() -> None:
+    """As from saved examples; again each time, since the files that it names may change."""
+    args = parse(cli._parser(), ["optimize", "resnet18", "--cost", "linear", "--labels", "labels.csv", "-d", "cpu"])
+    args.runtime = "unnamed"
+    graphs = [predictor.read(Path(f"residual-8-{blocks}-3-16.onnx")) for blocks in (1, 4)]
+    short, long = optimize._load_or_learn("linear", Path(args.labels), None).model.predict(graphs)[:, 0]
+
+    assert short < long
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["resnet18"], "got neither of --predictor and --fit; expected one"),
+        (["--fit", "labels.csv", "--predictor", "p"], "got both of --predictor and --fit"),
+        (["--predictor", "p"], "no network to predict"),
+        (["resnet18", "--predictor", "p"], "invalid --predictor: got p, which is no file"),
+        (["resnet18", "--predictor", "p", "-o", "q"], "unexpected argument --out"),
+        (["--fit", "nowhere.csv"], "invalid --fit: got nowhere.csv, which is no file"),
+        (["--fit", "labels.csv", "--kind", "gmm"], "unknown"),
+        (["--fit", "labels.csv", "-b", "x"], "batch size"),
+        (["resnet18", "--predictor", "labels.csv"], "is not a predictor"),
+    ],
+)
+def test_words_that_do_not_fit_are_errors(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Before anything is fitted."""
+    assert cli.INVALID == cli.main(["predict", *words])
+    assert message in capsys.readouterr().err
+
+
+def test_a_runtime_is_selected(capsys: pytest.CaptureFixture[str]) -> None:
+    """An unknown one is an error."""
+    assert 0 == cli.main([*FIT, "-o", "p.safetensors", "--quiet"])
+    words = ["predict", "residual-8-2-3-16.onnx", "--predictor", "p.safetensors"]
+    assert 0 == cli.main([*words, "--runtime", "onnxruntime", "-d", "cpu"])
+    capsys.readouterr()
+
+    assert cli.INVALID == cli.main([*words, "--runtime", "openvino"])
+    assert "unknown compiler of this predictor 'openvino'" in capsys.readouterr().err
+
+
+def test_the_words_say_what_the_code_does() -> None:
+    """The kinds and the labels are in the help."""
+    helps = {argument.flags[-1]: argument.help for table in (OPTIMIZE, PREDICT) for argument in table}
+
+    assert all(name in helps["--kind"] for name in KINDS)
+    assert "a CSV" in helps["--labels"]
+    assert "a CSV" in helps["--fit"]

@@ -1,0 +1,26 @@
+"""``%ngpredict`` in a real shell."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.utils.capture import capture_output
+from onnxgraphs import residual
+
+
+def test_it_fits_and_predicts(tmp_path: Path, shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The evaluation is shown, the predictions are the value; the option -o names a file, as in a shell."""
+    monkeypatch.chdir(tmp_path)
+    names = [residual(tmp_path, width, blocks).name for width in (8, 16) for blocks in (1, 2, 3, 4)]
+    Path("labels.csv").write_text(
+        "file,ms\n" + "\n".join(f"{name},{0.1 * (index % 4 + 1)}" for index, name in enumerate(names))
+    )
+    with capture_output() as output:
+        table = shell.run_line_magic("ngpredict", f"{names[0]} --fit labels.csv --kind linear -o p.safetensors")
+        again = shell.run_line_magic("ngpredict", f"{names[0]} -b 1,2 --predictor p.safetensors")
+
+    assert any("noise" in shown.data.get("text/html", "") for shown in output.outputs)
+    assert (1, 2) == (len(table.rows), len(again.rows))
+    assert "samples/s" in again._repr_html_()
