@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import combinations
 from pathlib import Path
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Attribute = int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]
 
-LAYOUT = 1
+LAYOUT = 2
 """The version of the graph format: a change invalidates all cached graphs."""
 
 # A value with more consumers makes no siblings: the number of pairs grows with the square.
@@ -112,6 +112,9 @@ class Graph:
         For each value with several consumers, the indices of these operators.
     digest
         Equal for graphs that differ only in names, in the order of operators and in the values of weights.
+    dropped
+        The number of operators of the file that feed no output or are fed constants alone, and are left out; None if it
+        is unknown, as of graphs that an earlier version stored.
     """
 
     operators: tuple[Operator, ...]
@@ -120,6 +123,7 @@ class Graph:
     outputs: tuple[Tensor, ...]
     shared: tuple[tuple[int, ...], ...]
     digest: str
+    dropped: int | None = field(default=None, compare=False)
 
     @cached_property
     def siblings(self) -> tuple[tuple[int, int], ...]:
@@ -158,10 +162,11 @@ class Graph:
             outputs=tuple(map(_load_tensor, data["outputs"])),
             shared=tuple(tuple(places) for places in data["shared"]),
             digest=data["digest"],
+            dropped=data.get("dropped"),
         )
 
 
-def read(path: Path, batch_size: int = 1) -> Graph:
+def read(path: str | Path, batch_size: int = 1, *, keep_dead: bool = False) -> Graph:
     """The graph of an ONNX file.
 
     Parameters
@@ -170,6 +175,9 @@ def read(path: Path, batch_size: int = 1) -> Graph:
         The file; external data beside it is not read.
     batch_size
         The size of an open first dimension.
+    keep_dead
+        Whether operators that feed no output, or are fed constants alone, are part of the graph: for labels of a
+        runtime that executes them. `Graph.dropped` counts those that are left out.
 
     Raises
     ------
@@ -181,7 +189,7 @@ def read(path: Path, batch_size: int = 1) -> Graph:
     ir = _load_library()
     model = onnx_counts.load_without_weights(Path(path))
     try:
-        return annotate(ir.from_proto(onnx_counts.bind(model, batch_size)))
+        return annotate(ir.from_proto(onnx_counts.bind(model, batch_size)), keep_dead=keep_dead)
     except Exception as error:  # the libraries raise anything about a graph that contradicts itself
         reason = str(error).strip().partition("\n")[0]
         raise WorkloadError(
@@ -189,17 +197,26 @@ def read(path: Path, batch_size: int = 1) -> Graph:
         ) from error
 
 
-def annotate(graph: ir.Graph) -> Graph:
-    """Annotate an `onnx_ir` graph without functions whose shapes are inferred, and drop unused and constant nodes."""
+def annotate(graph: ir.Graph, *, keep_dead: bool = False) -> Graph:
+    """Annotate an `onnx_ir` graph without functions whose shapes are inferred.
+
+    Unused nodes and those of constants are dropped, unless they are to be kept.
+    """
     graph.sort()
     needed = _find_needed(graph)
     constants = {value for value in graph.initializers.values() if value not in graph.inputs}
     nodes: list[ir.Node] = []
+    dropped = 0
     for node in graph:
-        if node.op_type == "Constant" or (node.inputs and all(value in constants for value in _iterate_inputs(node))):
+        if node.op_type == "Constant":
             constants.update(node.outputs)
-        elif node in needed:
+        elif not keep_dead and node.inputs and all(value in constants for value in _iterate_inputs(node)):
+            constants.update(node.outputs)
+            dropped += 1
+        elif keep_dead or node in needed:
             nodes.append(node)
+        else:
+            dropped += 1
     indices = {node: index for index, node in enumerate(nodes)}
     consumers: dict[ir.Value, list[int]] = {}
     edges: set[tuple[int, int]] = set()
@@ -220,6 +237,7 @@ def annotate(graph: ir.Graph) -> Graph:
         outputs=tuple(map(_describe_value, graph.outputs)),
         shared=tuple(sorted({tuple(group) for group in consumers.values() if len(group) > 1})),
         digest=_compute_digest(nodes, inputs, graph.outputs, constants),
+        dropped=dropped,
     )
 
 

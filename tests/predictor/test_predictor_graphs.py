@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from onnx import helper, numpy_helper
-from onnxgraphs import Builder, graph, residual
+from onnxgraphs import Builder, graph, residual, write
 
 from ngbkit import predictor, set_options
 from ngbkit.errors import MissingDependencyError, UnsupportedError
-from ngbkit.predictor.graphs import Graph
+from ngbkit.predictor.graphs import Graph, read
 from ngbkit.workloads import cell, timm
 
 
@@ -179,3 +180,22 @@ def test_a_library_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.
 
     with pytest.raises(MissingDependencyError, match=r"pip install 'ngbkit\[predict\]'"):
         predictor.read(path)
+
+
+def test_operators_without_effect_are_kept_on_demand(tmp_path: Path) -> None:
+    """They are counted where they are left out: two networks of different work may be one graph without them."""
+    alive, dead = Builder(8), Builder(8)
+    for build in (alive, dead):
+        build.add("Relu", build.conv("x", 8))
+    dead.channels["w0"] = 8
+    dead.conv("x", 8)
+    dead.add("Relu", "w0")
+    paths = [write(build.model("v1"), tmp_path / name) for build, name in ((alive, "a.onnx"), (dead, "d.onnx"))]
+    first, second = map(read, paths)
+    complete = read(str(paths[1]), keep_dead=True)
+
+    assert (0, 2, 0) == (first.dropped, second.dropped, complete.dropped)
+    assert first.digest == second.digest
+    assert ["Conv", "Conv", "Relu", "Relu"] == sorted(node.kind for node in complete.operators)
+    assert complete.digest != second.digest
+    assert complete == Graph.from_json(json.loads(json.dumps(complete.to_json())))
