@@ -226,7 +226,7 @@ class Benchmarks(Magics):
             finally:
                 display.clear()
             for other in others:
-                show(_to_listing(other))
+                show(_to_listing(other))  # type: ignore[no-untyped-call]  # IPython's
             return _to_listing(answer)
 
     @_magic(line_magic)

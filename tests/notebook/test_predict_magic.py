@@ -21,6 +21,6 @@ def test_it_fits_and_predicts(tmp_path: Path, shell: InteractiveShell, monkeypat
         table = shell.run_line_magic("ngpredict", f"{names[0]} --fit labels.csv --kind linear -o p.safetensors")
         again = shell.run_line_magic("ngpredict", f"{names[0]} -b 1,2 --predictor p.safetensors")
 
-    assert any("noise" in shown.data.get("text/html", "") for shown in output.outputs)
+    assert any("noise" in bundle.data.get("text/html", "") for bundle in output.outputs)
     assert (1, 2) == (len(table.rows), len(again.rows))
     assert "samples/s" in again._repr_html_()
