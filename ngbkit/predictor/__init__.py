@@ -6,6 +6,7 @@ fitted to. `examples` builds what they learn from out of files and seconds measu
 """
 
 from ngbkit.predictor.collection import collect
+from ngbkit.predictor.curve import draw_curve, extrapolate, learning_curve
 from ngbkit.predictor.drawing import draw
 from ngbkit.predictor.evaluation import evaluate, summary
 from ngbkit.predictor.example_set import Examples, load_examples
@@ -24,10 +25,13 @@ __all__ = [
     "collect",
     "compare_rewritings",
     "draw",
+    "draw_curve",
     "evaluate",
     "examples",
+    "extrapolate",
     "fit",
     "graph",
+    "learning_curve",
     "load",
     "load_examples",
     "profile",

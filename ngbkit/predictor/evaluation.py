@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -51,9 +51,12 @@ def evaluate(
     -------
     pandas.DataFrame
         A row per kind, runtime, seed and fold: ``kind, device, compiler, split, seed, left_out``; ``graphs``, the
-        number of predicted networks; ``mape`` and ``within_10`` (shares), ``tau``; ``sign``, the share of pairs of
-        variants of one network, significantly more than 3 % apart, that are predicted in the right order; and
-        ``pairs``, the number of such pairs.
+        number of predicted networks; ``mape``, ``median_error``, ``within_5`` and ``within_10`` (shares); ``tau``
+        (Kendall's) and ``rho`` (Spearman's); ``floor``, the expected MAPE of a perfect predictor given the noise of the
+        labels (`ngbkit.predictor.scores.noise_floor`), and ``repeated_mape``, both of the ``repeated`` original
+        networks whose noise several runs show, and ``ratio``, the second over the first; ``sign``, the share of pairs
+        of variants of one network, more than 3 % apart beyond the noise of their labels, predicted in the right
+        order; and ``pairs``, the number of such pairs.
 
     Raises
     ------
@@ -78,46 +81,64 @@ def evaluate(
             model.fit(examples.take(train), seed=seed, progress=report_share)
             test_examples = examples.take(test)
             labels = {"kind": kind, "split": split, "seed": seed, "left_out": left_out}
-            rows += [labels | row for row in _score(model.predict(test_examples.graphs), test_examples)]
+            rows += [labels | row for row in score_predictions(model.predict(test_examples.graphs), test_examples)]
     first = ["kind", "device", "compiler", "split", "seed", "left_out"]
     frame = pd.DataFrame(rows)
     return frame[[*first, *(name for name in frame.columns if name not in first)]]
 
 
 def summary(table: pd.DataFrame) -> pd.DataFrame:
-    """The mean of each score by kind and runtime, weighted by the graphs of each fold (signs by their pairs)."""
+    """The mean of each score by kind and runtime, weighted by the graphs of each fold (signs by their pairs).
+
+    ``ratio`` is that of the mean errors, and ``pairs`` the mean number of pairs of a seed.
+    """
     keys = ["split", "kind", "device", "compiler"]
-    weights = {"mape": "graphs", "within_10": "graphs", "tau": "graphs", "sign": "pairs"}
     parts = {}
-    for score, weight in weights.items():
+    for score, weight in _WEIGHTS.items():
         scored = table[table[score].notna() & (table[weight] > 0)]
         summed = (
             scored.assign(product=scored[score] * scored[weight]).groupby(keys, sort=False)[["product", weight]].sum()
         )
         parts[score] = summed["product"] / summed[weight]
-    frame = table[keys].drop_duplicates().set_index(keys)
-    return frame.assign(**parts, seeds=table.groupby(keys, sort=False)["seed"].nunique())
+    seeds = table.groupby(keys, sort=False)["seed"].nunique()
+    pairs = table.groupby(keys, sort=False)["pairs"].sum() / seeds
+    frame = table[keys].drop_duplicates().set_index(keys).assign(**parts)
+    frame.insert(list(frame).index("floor") + 1, "ratio", frame.pop("repeated_mape") / frame["floor"])
+    return frame.assign(pairs=pairs, seeds=seeds)
 
 
-def _score(predicted: Floats, examples: Examples) -> Iterable[dict[str, Any]]:
-    variant = np.array([bool(rule) for rule in examples.rules])
+# The scores of a summary, and what each is weighted by.
+_WEIGHTS = {
+    **dict.fromkeys(("mape", "median_error", "within_5", "within_10", "tau", "rho"), "graphs"),
+    **dict.fromkeys(("repeated_mape", "floor"), "repeated"),
+    "sign": "pairs",
+}
+
+
+def score_predictions(predicted: Floats, examples: Examples) -> Iterator[dict[str, Any]]:
+    """Yield the scores of each runtime that has a latency."""
+    variant = np.array([bool(rule) for rule in examples.rules], dtype=bool)
+    all_errors = np.full(examples.seconds.shape, np.nan) if examples.errors is None else examples.errors
     for column, (device, compiler) in enumerate(examples.runtimes):
-        predictions, measurements = predicted[:, column], examples.seconds[:, column]
-        finite = np.flatnonzero(np.isfinite(predictions) & np.isfinite(measurements))
+        finite = np.flatnonzero(np.isfinite(predicted[:, column]) & np.isfinite(examples.seconds[:, column]))
         if not len(finite):
             continue
-        predictions, measurements = predictions[finite], measurements[finite]
-        # The error of an original network is that of its latency, not of a gain over it.
-        errors = None if examples.errors is None else np.where(variant, examples.errors[:, column], 0.0)[finite]
-        parents = [examples.parents[index] for index in finite]
-        sign, pairs = scores.sign_accuracy(predictions, measurements, parents, errors=errors)
+        predictions, measurements = predicted[finite, column], examples.seconds[finite, column]
+        errors, parents = all_errors[finite, column], [examples.parents[index] for index in finite]
+        # The error of an original network is that of its latency; that of a variant is that of its gain over it.
+        gain_errors = None if examples.errors is None else np.where(variant[finite], errors, 0.0)
+        sign, pairs = scores.sign_accuracy(predictions, measurements, parents, errors=gain_errors)
+        repeated = np.flatnonzero(np.isfinite(errors) & ~variant[finite])
+        floor, repeated_mape = (
+            scores.noise_floor(errors[repeated]),
+            scores.mape(predictions[repeated], measurements[repeated]),
+        )
         yield {
-            **{
-                "device": device,
-                "compiler": compiler,
-                "graphs": len(finite),
-                "mape": scores.mape(predictions, measurements),
-            },
-            **{"within_10": scores.within(predictions, measurements), "tau": scores.tau(predictions, measurements)},
-            **{"sign": sign, "pairs": pairs},
+            **{"device": device, "compiler": compiler, "graphs": len(finite)},
+            **{"mape": scores.mape(predictions, measurements)},
+            **{"median_error": scores.median_error(predictions, measurements)},
+            **{f"within_{share}": scores.within(predictions, measurements, share / 100) for share in (5, 10)},
+            **{"tau": scores.tau(predictions, measurements), "rho": scores.rho(predictions, measurements)},
+            **{"repeated": len(repeated), "repeated_mape": repeated_mape, "floor": floor},
+            **{"ratio": repeated_mape / floor if floor else float("nan"), "sign": sign, "pairs": pairs},
         }

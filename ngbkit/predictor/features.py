@@ -5,14 +5,16 @@ Sizes span ten decades, so that all of them are logarithms of 1 + size.
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ngbkit.predictor.graphs import Graph, Operator, Tensor
+from ngbkit.predictor.graphs import Attribute, Graph, Operator, Tensor
 
 Floats = NDArray[np.float32]
 
@@ -42,47 +44,118 @@ WHOLE = (*_TOTALS, *(f"{amount}_of_{kind}" for kind in (*KINDS, "other") for amo
 """The columns of `encode_graph`."""
 
 _INDEX = {kind: index for index, kind in enumerate(KINDS)}
+# The attributes that features depend on.
+_WINDOWS = ("kernel_shape", "strides", "dilations")
+_ATTRIBUTES = (*_WINDOWS, "group")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What a model knows of an operator: its row with the columns `OPERATOR`, a hash of that row, and its amounts.
+
+    `kind` is the index of its kind in `KINDS`, or one more. Equal operators share one `Work`.
+    """
+
+    row: Floats
+    code: int
+    kind: int
+    macs: int
+    bytes: int
+    weights: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Features:
+    """The features of a graph: `operators` and their hashes `codes` have a row per operator; `whole` is one row."""
+
+    operators: Floats
+    codes: NDArray[np.uint64]
+    whole: Floats
+
+
+def encode(graph: Graph) -> Features:
+    """Return all features of a graph."""
+    works = [_encode_work(operator) for operator in graph.operators]
+    rows = [work.row for work in works]
+    return Features(
+        operators=np.array(rows, dtype=np.float32).reshape(len(rows), len(OPERATOR)),
+        codes=np.array([work.code for work in works], dtype=np.uint64),
+        whole=_encode_totals(graph, works),
+    )
 
 
 def encode_operators(graph: Graph) -> Floats:
     """Return a row per operator, with the columns `OPERATOR`."""
-    rows = [
-        [
-            *_encode_kind(operator.kind),
-            *_encode_sizes(operator),
-            *_encode_shape(operator),
-            *_encode_window(operator),
-            *_encode_fit(operator),
-        ]
-        for operator in graph.operators
-    ]
-    return np.array(rows, dtype=np.float32).reshape(len(rows), len(OPERATOR))
+    return encode(graph).operators
 
 
 def encode_graph(graph: Graph) -> Floats:
     """Return one row, with the columns `WHOLE`."""
+    return _encode_totals(graph, [_encode_work(operator) for operator in graph.operators])
+
+
+def sum_amounts(operators: Sequence[Operator]) -> NDArray[np.float64]:
+    """Return the count, the operations and the moved bytes of each kind of operator: the last columns of `WHOLE`."""
+    return _sum_works([_encode_work(operator) for operator in operators])
+
+
+def _encode_totals(graph: Graph, works: Sequence[Work]) -> Floats:
     totals = [
         len(graph.operators),
         len(graph.edges),
         max(graph.depths, default=0),
         sum(tensor.size for tensor in graph.inputs),
         sum(tensor.size for tensor in graph.outputs),
-        sum(tensor.size for operator in graph.operators for tensor in operator.weights),
-        sum(operator.macs or 0 for operator in graph.operators),
-        sum(operator.bytes for operator in graph.operators),
+        sum(work.weights for work in works),
+        sum(work.macs for work in works),
+        sum(work.bytes for work in works),
     ]
-    return np.log1p(np.array([*totals, *sum_amounts(graph.operators)], dtype=np.float64)).astype(np.float32)
+    return np.log1p(np.concatenate([np.array(totals, dtype=np.float64), _sum_works(works)])).astype(np.float32)
 
 
-def sum_amounts(operators: Sequence[Operator]) -> list[int]:
-    """Return the count, the operations and the moved bytes of each kind of operator: the last columns of `WHOLE`."""
-    count, macs, moved = Counter[str](), Counter[str](), Counter[str]()
-    for operator in operators:
-        kind = operator.kind if operator.kind in _INDEX else "other"
-        count[kind] += 1
-        macs[kind] += operator.macs or 0
-        moved[kind] += operator.bytes
-    return [totals[kind] for kind in (*KINDS, "other") for totals in (count, macs, moved)]
+def _sum_works(works: Sequence[Work]) -> NDArray[np.float64]:
+    sums = np.zeros((len(KINDS) + 1, len(_BY_KIND)))
+    amounts = np.array([(1, work.macs, work.bytes) for work in works], dtype=np.float64).reshape(-1, len(_BY_KIND))
+    np.add.at(sums, [work.kind for work in works], amounts)
+    return sums.ravel()
+
+
+def _encode_work(operator: Operator) -> Work:
+    attributes = tuple(operator.attributes.get(name) for name in _ATTRIBUTES)
+    return _encode_once(operator.kind, operator.inputs, operator.outputs, operator.weights, attributes, operator.macs)
+
+
+# A network repeats its operators, and its variants share them.
+@lru_cache(maxsize=16_384)
+def _encode_once(
+    kind: str,
+    inputs: tuple[Tensor, ...],
+    outputs: tuple[Tensor, ...],
+    weights: tuple[Tensor, ...],
+    attributes: tuple[Attribute | None, ...],
+    macs: int | None,
+) -> Work:
+    window = {name: value for name, value in zip(_ATTRIBUTES, attributes, strict=True) if value is not None}
+    operator = Operator(
+        name="", kind=kind, inputs=inputs, outputs=outputs, weights=weights, attributes=window, macs=macs
+    )
+    parts = (
+        _encode_kind(kind),
+        _encode_sizes(operator),
+        _encode_shape(operator),
+        _encode_window(operator),
+        _encode_fit(operator),
+    )
+    row = np.array([number for part in parts for number in part], dtype=np.float32)
+    row.setflags(write=False)  # it is shared
+    return Work(
+        row=row,
+        code=int.from_bytes(hashlib.blake2b(row.tobytes(), digest_size=8).digest(), "little"),
+        kind=_INDEX.get(kind, len(KINDS)),
+        macs=macs or 0,
+        bytes=operator.bytes,
+        weights=sum(tensor.size for tensor in weights),
+    )
 
 
 def _encode_kind(kind: str) -> list[float]:
@@ -114,7 +187,7 @@ def _encode_shape(operator: Operator) -> list[float]:
 
 
 def _encode_window(operator: Operator) -> list[float]:
-    kernel, stride, dilation = (_compute_mean(operator, name) for name in ("kernel_shape", "strides", "dilations"))
+    kernel, stride, dilation = (_compute_mean(operator, name) for name in _WINDOWS)
     groups = operator.attributes.get("group", 1)
     groups = groups if isinstance(groups, int) else 1
     inputs, outputs = _count_channels(operator.inputs), _count_channels(operator.outputs)

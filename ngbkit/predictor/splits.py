@@ -21,6 +21,9 @@ Fold = tuple[str, Indices, Indices]
 
 FOLDS = 5
 
+HOLDOUT = 0.1
+"""The share of the networks that a model is not fitted to, and that decides when its training ends."""
+
 JOINED = "+"
 """Separates the rules that made one variant."""
 
@@ -61,14 +64,28 @@ def split_examples(examples: Examples, split: Split = "random", seed: int = 0) -
 
 
 def split_holdout(examples: Examples, share: float, seed: int) -> tuple[Indices, Indices]:
-    """Return the training and the test indices; the test set has about `share` of the networks, with their variants."""
+    """Return the training and the test indices; the test set has about `share` of the networks, with their variants.
+
+    It has at least one network, but none if there is only one.
+    """
     generator = np.random.default_rng(seed)
     networks = ~examples.isolated
     parents = np.array(examples.parents, dtype=object)
     names = sorted(set(parents[networks]))
-    chosen = generator.permutation(len(names))[: round(share * len(names))]
+    chosen = generator.permutation(len(names))[: max(round(share * len(names)), int(len(names) > 1))]
     test = np.isin(parents, [names[index] for index in chosen]) & networks
     return np.flatnonzero(~test), np.flatnonzero(test)
+
+
+def split_folds(examples: Examples, count: int, seed: int) -> Iterator[tuple[Indices, Indices]]:
+    """Yield the training and the test indices of each of `count` folds: each network is in one test set."""
+    generator = np.random.default_rng(seed)
+    networks = ~examples.isolated
+    parents = np.array(examples.parents, dtype=object)
+    names = sorted(set(parents[networks]))
+    for indices in np.array_split(generator.permutation(len(names)), count):
+        test = np.isin(parents, [names[index] for index in indices]) & networks
+        yield np.flatnonzero(~test), np.flatnonzero(test)
 
 
 def _split_names(

@@ -1,7 +1,8 @@
 """Measures the accuracy of predictors on unseen networks: every kind, every split, three seeds, in one table.
 
 It fits to notebooks/data/05-labels.nc, which `labels.py` measured. It resumes after any interruption: results and
-training are saved in the folder. Two processes with different splits may run in parallel.
+training are saved in the folder. Two processes with different splits may run in parallel. With `--curve`, it measures
+the learning curve instead: the error against the number of networks, and a guess of it with ten times as many.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import norm
 
-from ngbkit import predictor
+from ngbkit import figures, predictor
 from ngbkit.predictor import scores
 from ngbkit.predictor.evaluation import BASELINES
 
@@ -31,6 +32,8 @@ def main() -> None:
     parser.add_argument("--threads", type=int, help="threads of torch (default: its own choice)")
     parser.add_argument("--folder", type=Path, default=Path("results/accuracy"), help="folder of finished results")
     parser.add_argument("--out", type=Path, help="a text file to write the tables to as well")
+    parser.add_argument("--curve", action="store_true", help="measure the learning curve of each split instead")
+    parser.add_argument("--figure", type=Path, help="a file for the figure of the learning curves, such as curve.svg")
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
     if args.threads:
@@ -38,17 +41,52 @@ def main() -> None:
 
         torch.set_num_threads(args.threads)
     examples_ = predictor.load_examples(args.labels)
-    texts = [describe_examples(examples_)]
-    for split in args.splits.split(","):
-        rows = [
-            evaluate_kind(examples_, kind, split, seed, args.folder)
-            for kind in args.kinds.split(",")
-            for seed in map(int, args.seeds.split(","))
-        ]
-        texts.append(format_table(predictor.summary(pd.concat(rows)), split))
-        print("\n\n".join(texts[-1:] if len(texts) > 2 else texts), "\n", flush=True)
+    splits, kinds = args.splits.split(","), args.kinds.split(",")
+    seeds = [int(seed) for seed in args.seeds.split(",")]
+    if args.curve:
+        curves = {split: measure_curve(examples_, kinds, split, seeds, args.folder) for split in splits}
+        texts = [format_curve(curve, split) for split, curve in curves.items()]
+        if args.figure:
+            # The figure shows one split; its name tells them apart.
+            for split, curve in curves.items():
+                file = args.figure if len(splits) == 1 else args.figure.with_stem(f"{args.figure.stem}-{split}")
+                figures.save(predictor.draw_curve(curve), file)
+        print("\n\n".join(texts), flush=True)
+    else:
+        texts = [describe_examples(examples_)]
+        for split in splits:
+            rows = [evaluate_kind(examples_, kind, split, seed, args.folder) for kind in kinds for seed in seeds]
+            texts.append(format_table(predictor.summary(pd.concat(rows)), split))
+            print("\n\n".join(texts[-1:] if len(texts) > 2 else texts), "\n", flush=True)
     if args.out:
         args.out.write_text("\n\n".join(texts) + "\n")
+
+
+def measure_curve(
+    examples_: predictor.Examples, kinds: list[str], split: str, seeds: list[int], folder: Path
+) -> pd.DataFrame:
+    """Return the learning curves of a split; finished ones are from files of earlier calls."""
+    rows = []
+    for kind in kinds:
+        for seed in seeds:
+            file = folder / f"curve-{split}-{kind}-{seed}-{len(examples_)}.csv"
+            if not file.exists():
+                settings = {"gnn": {"folder": folder / "training"}}
+                table = predictor.learning_curve(examples_, [kind], split=split, seeds=[seed], settings=settings)
+                table.to_csv(file, index=False)
+            rows.append(pd.read_csv(file))
+    return pd.concat(rows)
+
+
+def format_curve(curve: pd.DataFrame, split: str) -> str:
+    """Format a learning curve as text: a row per kind and runtime, a column per number of networks."""
+    keys = ["kind", "compiler"]
+    means = curve.groupby([*keys, "networks"], sort=False)["mape"].mean().unstack("networks")
+    guess = predictor.extrapolate(curve).set_index(keys)
+    table = means.map("{:.1%}".format).assign(
+        floor=guess["floor"].map("{:.1%}".format), ten_times=guess["mape"].map("{:.1%}".format)
+    )
+    return f"learning curve, split: {split} (MAPE by networks in training; ten_times is a guess)\n{table.to_string()}"
 
 
 def evaluate_kind(examples_: predictor.Examples, kind: str, split: str, seed: int, folder: Path) -> pd.DataFrame:
@@ -98,8 +136,15 @@ def format_pairs(examples_: predictor.Examples) -> Iterator[str]:
 
 def format_table(table: pd.DataFrame, split: str) -> str:
     """Format a table as text, with shares in per cent."""
-    shares = {name: table[name].map("{:.1%}".format) for name in ("mape", "within_10", "sign")}
-    text_table = table.assign(**shares, tau=table["tau"].round(3)).droplevel(["split", "device"])
+    names = ("mape", "median_error", "within_5", "within_10", "floor", "sign")
+    formats = dict.fromkeys(names, "{:.1%}") | {
+        "tau": "{:.3f}",
+        "rho": "{:.3f}",
+        "ratio": "{:.2f}",
+        "pairs": "{:.0f}",
+    }
+    columns = {name: table[name].map(text.format) for name, text in formats.items()}
+    text_table = table.assign(**columns).droplevel(["split", "device"])
     return f"split: {split}\n{text_table.to_string()}"
 
 

@@ -57,3 +57,13 @@ def test_column_names_are_distinct() -> None:
     """Column names are distinct."""
     for names in (features.OPERATOR, features.WHOLE):
         assert len(names) == len(set(names))
+
+
+def test_equal_operators_are_encoded_once(tmp_path: Path) -> None:
+    """They have equal codes, whatever their names; others have other codes."""
+    codes = features.encode(read(residual(tmp_path, width=8, blocks=2))).codes
+    wider = features.encode(read(residual(tmp_path, width=16, blocks=2))).codes
+
+    assert codes[0] == codes[3]
+    assert 3 == len(set(codes.tolist()))
+    assert not set(codes.tolist()) & set(wider.tolist())

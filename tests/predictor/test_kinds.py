@@ -13,7 +13,8 @@ from onnxgraphs import Builder, graph
 from ngbkit.errors import UnknownNameError
 from ngbkit.predictor import Examples
 from ngbkit.predictor.kinds import KINDS, find_kind
-from ngbkit.predictor.kinds.base import ignore_progress
+from ngbkit.predictor.kinds.additive import fit_prices
+from ngbkit.predictor.kinds.base import compute_weights, ignore_progress
 from ngbkit.predictor.kinds.gnn import Gnn
 from ngbkit.predictor.splits import split_examples
 
@@ -40,6 +41,42 @@ def test_prices_of_what_adds_up_are_found(examples: Examples) -> None:
 
     assert (linear < 0.02).all()
     assert flops[1] > 5 * linear[1]
+
+
+def test_prices_ignore_a_few_wrong_labels() -> None:
+    """Three of twenty labels are four times too high; the prices are those of the others."""
+    table = np.random.default_rng(0).uniform(1, 9, (20, 2))
+    seconds = table @ [2.0, 3.0]
+    seconds[:3] *= 4
+
+    np.testing.assert_allclose([2.0, 3.0], fit_prices(table, seconds), rtol=0.01)
+
+
+def test_noisy_labels_count_less(examples: Examples) -> None:
+    """A label of unknown noise counts like the usual one; without any known noise all count the same."""
+    errors = np.full(examples.seconds.shape, np.nan)
+    errors[:3, 0] = [0.0, 0.05, 1.0]
+    weights = compute_weights(replace(examples, errors=errors))
+
+    np.testing.assert_allclose([1.0, 0.5**0.5, 0.05, 0.5**0.5], weights[:4, 0], rtol=0.01)
+    assert (weights[:, 1] == 1).all()
+    assert (compute_weights(examples) == 1).all()
+    table = np.ones((4, 1))
+    assert (
+        pytest.approx(2.0, rel=0.01) == fit_prices(table, np.array([2.0, 3, 3, 3]), np.array([1.0, 0.1, 0.1, 0.1]))[0]
+    )
+
+
+def test_a_network_that_helps_nobody_is_not_returned(examples: Examples) -> None:
+    """Without an epoch that beats it on the networks held out, the additive model is the result, by runtime."""
+    seconds = examples.seconds.copy()
+    seconds[:, 1] *= np.exp(np.random.default_rng(0).normal(0, 2, len(seconds)))
+    model = Gnn(epochs=8, width=16, layers=1, learning_rate=1e-2)
+    model.fit(replace(examples, seconds=seconds), seed=0, progress=ignore_progress)
+    weights = model.dump_arrays()["0.factor.weight"]
+
+    assert (weights[0] != 0).any()
+    assert (weights[1] == 0).all()
 
 
 def test_a_graph_network_learns_from_few(examples: Examples) -> None:

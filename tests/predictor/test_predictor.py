@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 from drawn import Spec
-from learned import RUNTIMES, build_examples
+from learned import build_examples
 from onnxgraphs import residual
 from safetensors.numpy import save_file
 
 from ngbkit import predictor, set_options
-from ngbkit.errors import UnknownNameError, UsageError
+from ngbkit.errors import NgbkitWarning, UnknownNameError, UsageError
 from ngbkit.predictor import Examples
-from ngbkit.predictor import predictor as files
+from ngbkit.predictor import storage as files
 from ngbkit.predictor.kinds import KINDS
 
 
@@ -45,21 +44,50 @@ def test_networks_are_predicted_with_an_interval(examples: Examples, tmp_path: P
     np.testing.assert_allclose(table["throughput"], table["batch_size"] / table["latency"])
 
 
-def test_intervals_cover_as_often_as_they_say(examples: Examples) -> None:
-    """Coverage holds for networks like the held-out ones; too few of these give no interval."""
-    rng = np.random.default_rng(0)
-    errors = np.abs(rng.normal(0, 0.1, (500, 1)))
-    model = predictor.fit(examples, "flops").model
-    fitted = predictor.Predictor(model=model, runtimes=RUNTIMES[:1], errors=errors)
-    truth = np.exp(rng.normal(0, 0.1, 4000))
-    _, low, high = (values[0, 0] for values in fitted.seconds(examples.graphs[:1], ci=0.9))
-    middle = math.sqrt(low * high)
+def test_every_network_has_an_error_of_a_model_that_it_was_not_fitted_to(examples: Examples) -> None:
+    """Its variants are in the same fold; single operators are in none."""
+    fitted = predictor.fit(examples, "linear", folds=3)
+    calibration = fitted.calibration
+    networks = np.flatnonzero(~examples.isolated)
 
-    assert 0.86 < np.mean((low / middle <= truth) & (truth <= high / middle)) < 0.94
-    sparse = predictor.Predictor(model=model, runtimes=RUNTIMES[:1], errors=errors[:5])
-    assert np.isnan(sparse.seconds(examples.graphs[:1], ci=0.95)[1][0, 0])
+    assert 3 == len(calibration.models)
+    assert len(networks) == len(calibration.errors)
+    assert np.isfinite(calibration.errors).all()
+    assert {0, 1, 2} == set(calibration.fold)
+    pairs = {(examples.parents[index], network) for index, network in zip(networks, calibration.network, strict=True)}
+    assert 10 == len(pairs) == len({parent for parent, _ in pairs})
+    for network in range(10):
+        assert 1 == len(set(calibration.fold[calibration.network == network]))
+    index, fold = networks[0], calibration.fold[0]
+    prediction = calibration.models[fold].predict([examples.graphs[index]])[0]
+    np.testing.assert_allclose(np.abs(np.log(prediction / examples.seconds[index])), calibration.errors[0])
+
+
+def test_few_networks_have_an_interval(examples: Examples) -> None:
+    """Ten networks have one of 90 %; that of 95 % is infinite, and a warning says how many networks it needs."""
+    fitted = predictor.fit(examples, "linear")
+    seconds, low, high = fitted.seconds(examples.graphs, ci=0.9)
+
+    assert np.isfinite(high).all()
+    assert (0 < low).all()
+    assert ((low <= seconds) & (seconds <= high)).all()
+    with pytest.warns(NgbkitWarning, match=r"onnxruntime on cpu: 10; expected at least 19.* at most 0.909"):
+        _, low, high = fitted.seconds(examples.graphs, ci=0.95)
+    assert (low == 0).all()
+    assert np.isinf(high).all()
     with pytest.raises(UsageError, match="ci=95"):
-        fitted.seconds(examples.graphs[:1], ci=95)
+        fitted.seconds(examples.graphs, ci=95)
+
+
+def test_without_folds_there_is_no_interval(examples: Examples) -> None:
+    """Fitting is faster then; other numbers of folds than 0 and from 2 on are errors."""
+    fitted = predictor.fit(examples, "flops", folds=0)
+
+    with pytest.warns(NgbkitWarning, match="got openvino on cpu: 0, .* Measure more networks"):
+        assert np.isinf(fitted.seconds(examples.graphs, ci=0.5)[2]).all()
+    for folds in (1, -1, 2.5):
+        with pytest.raises(UsageError, match=f"invalid folds={folds}; expected 0 or an integer"):
+            predictor.fit(examples, "flops", folds=folds)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -124,6 +152,10 @@ def test_a_shortened_file_is_refused(saved: Path) -> None:
         (lambda metadata, arrays: metadata.update(runtimes=[["cpu"]]), "ValueError"),
         (lambda metadata, arrays: metadata.update(runtimes=None), "TypeError"),
         (lambda metadata, arrays: metadata.pop("settings"), "KeyError"),
+        (lambda metadata, arrays: metadata["settings"].pop("fold4"), "a fold beyond 4 folds"),
+        (lambda metadata, arrays: arrays.pop("fold0.prices"), "KeyError"),
+        (lambda metadata, arrays: arrays.update(fold=arrays["fold"][1:]), "are not those of 40 errors"),
+        (lambda metadata, arrays: arrays.update(network=arrays["network"].astype(np.int32)), "are not those of"),
         (lambda metadata, arrays: arrays.pop("errors"), "KeyError"),
         (lambda metadata, arrays: arrays.update(errors=np.zeros(3, np.float32)), "float32"),
         (lambda metadata, arrays: arrays.update(errors=np.full_like(arrays["errors"], np.inf)), "infinite"),
@@ -177,7 +209,7 @@ def test_the_cost_of_each_operator_is_part_of_the_whole(kind: str, examples: Exa
     fitted = predictor.fit(examples, kind, **settings)
     graph = examples.graphs[0]
     costs = fitted.costs(graph, "onnxruntime")
-    (seconds,), _, _ = fitted.seconds([graph])
+    (seconds,), _, _ = fitted.seconds([graph], ci=0.5)
 
     assert (len(graph.operators),) == costs.shape
     assert (costs >= 0).all()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
 from ngbkit.predictor import scores
@@ -42,3 +43,33 @@ def test_an_uncertain_gain_does_not_count() -> None:
     score = scores.sign_accuracy([1.0, 2.0, 3.0], [1.0, 1.1, 1.2], ["a", "a", "a"], errors=[0.0, 0.01, 0.1])
 
     assert (1.0, 1) == score
+
+
+def test_a_pair_of_unknown_noise_does_not_count() -> None:
+    """Its difference may be noise."""
+    score = scores.sign_accuracy([1.0, 2.0], [1.0, 2.0], ["a", "a"], errors=[0.0, math.nan])
+
+    assert 0 == score[1]
+
+
+def test_the_median_error_ignores_how_wrong_the_worst_is() -> None:
+    """One of three is wrong by a factor."""
+    assert pytest.approx(0.1) == scores.median_error([1.1, 9.0, 1.05], [1.0, 1.0, 1.0])
+    assert math.isnan(scores.median_error([], []))
+
+
+def test_rank_correlation() -> None:
+    """Ranks 1, 3, 2 of 1, 2, 3 have a rho of a half; ties share their mean rank; a constant has none."""
+    assert pytest.approx(0.5) == scores.rho([1, 30, 20], [1, 2, 3])
+    assert pytest.approx(math.sqrt(0.75)) == scores.rho([1, 1, 2], [1, 2, 3])
+    assert math.isnan(scores.rho([1, 1], [1, 2]))
+    assert math.isnan(scores.rho([1], [1]))
+
+
+def test_the_noise_floor_is_the_error_of_the_truth() -> None:
+    """Against labels with normal noise of their logarithm, the true latency has this MAPE."""
+    errors = np.array([0.02, 0.1, 0.4, math.nan])
+    noise = np.random.default_rng(0).normal(size=(100_000, 3)) * errors[:3]
+
+    assert pytest.approx(scores.mape(np.ones(noise.shape), np.exp(noise)), rel=0.01) == scores.noise_floor(errors)
+    assert math.isnan(scores.noise_floor([math.nan]))

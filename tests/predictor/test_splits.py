@@ -10,7 +10,7 @@ from learned import build_examples
 
 from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.predictor import Examples
-from ngbkit.predictor.splits import split_examples, split_holdout
+from ngbkit.predictor.splits import split_examples, split_folds, split_holdout
 
 
 @pytest.fixture(scope="module")
@@ -101,3 +101,22 @@ def test_too_few_networks_to_split_are_an_error(examples: Examples) -> None:
             list(split_examples(single, split))
     with pytest.raises(UnknownNameError, match="family"):
         list(split_examples(examples, "famly"))
+
+
+def test_folds_hold_every_network_out_once(examples: Examples) -> None:
+    """With its variants; single operators are in every training set."""
+    folds = list(split_folds(examples, 3, seed=0))
+
+    assert 3 == len(folds)
+    assert sorted(np.concatenate([test for _, test in folds])) == np.flatnonzero(~examples.isolated).tolist()
+    for train, test in folds:
+        assert not {examples.parents[index] for index in train} & {examples.parents[index] for index in test}
+        assert set(np.flatnonzero(examples.isolated)) <= set(train)
+
+
+def test_at_least_one_network_is_held_out_of_two(examples: Examples) -> None:
+    """A single network is not held out."""
+    two = examples.take([0, examples.parents.index("8x3")])
+
+    assert 1 == len(split_holdout(two, 0.1, seed=0)[1])
+    assert 0 == len(split_holdout(two.take([0]), 0.1, seed=0)[1])

@@ -54,3 +54,18 @@ def iterate_columns(seconds: Floats) -> list[tuple[int, NDArray[np.intp]]]:
     """Return the index of each runtime with a latency, and the rows that have one."""
     columns = enumerate(np.isfinite(seconds).T)
     return [(index, np.flatnonzero(finite)) for index, finite in columns if finite.any()]
+
+
+TOLERANCE = 0.05
+"""The usual error of models, beside which a much smaller error of a label is irrelevant."""
+
+
+def compute_weights(examples: Examples) -> Floats:
+    """Return how much each label counts, of shape ``(graphs, runtimes)``: 1 if it is exact, less the noisier it is.
+
+    A label of unknown noise counts like the usual label of its runtime.
+    """
+    errors = np.full(examples.seconds.shape, np.nan) if examples.errors is None else examples.errors
+    finite = [column[np.isfinite(column)] for column in errors.T]
+    usual = [float(np.median(column)) if len(column) else 0.0 for column in finite]
+    return np.asarray(TOLERANCE / np.hypot(TOLERANCE, np.where(np.isfinite(errors), errors, usual)))

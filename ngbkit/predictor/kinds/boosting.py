@@ -13,7 +13,7 @@ from ngbkit.predictor import features
 from ngbkit.predictor.example_set import Examples
 from ngbkit.predictor.graphs import Graph
 from ngbkit.predictor.kinds import trees
-from ngbkit.predictor.kinds.base import Arrays, Floats, Progress, iterate_columns
+from ngbkit.predictor.kinds.base import Arrays, Floats, Progress, compute_weights, iterate_columns
 
 if TYPE_CHECKING:
     from typing import Self
@@ -26,6 +26,8 @@ _MOST_RUNTIMES = 10_000
 
 class Boosting:
     """LightGBM on the logarithm of the seconds, one ensemble of trees per runtime.
+
+    It minimises absolute errors. Fewer trees by networks that are held out did worse than all trees from all networks.
 
     Parameters
     ----------
@@ -48,15 +50,16 @@ class Boosting:
     def fit(self, examples: Examples, *, seed: int, progress: Progress) -> None:
         lightgbm = _load_library()
         networks = examples.take(np.flatnonzero(~examples.isolated))
-        table = _build_table(networks.graphs)
+        table, weights = _build_table(networks.graphs), compute_weights(networks)
         self._trees, self._runtimes, self._loaded = {}, len(examples.runtimes), {}
         parameters = {
-            **{"objective": "regression", "num_leaves": self._leaves, "learning_rate": self._rate},
+            **{"objective": "regression_l1", "num_leaves": self._leaves, "learning_rate": self._rate},
             **{"min_data_in_leaf": 3, "feature_fraction": 0.5, "bagging_fraction": 0.8, "bagging_freq": 1},
             **{"lambda_l2": 1.0, "seed": seed, "deterministic": True, "force_col_wise": True, "verbosity": -1},
         }
         for number, (runtime, rows) in enumerate(iterate_columns(networks.seconds)):
-            data = lightgbm.Dataset(table[rows], label=np.log(networks.seconds[rows, runtime]))
+            logs = np.log(networks.seconds[rows, runtime])
+            data = lightgbm.Dataset(table[rows], label=logs, weight=weights[rows, runtime])
             # LightGBM rejects a bagging fraction of a single network.
             settings = parameters if len(rows) > 1 else {**parameters, "bagging_fraction": 1.0}
             booster = lightgbm.train(settings, data, num_boost_round=self._rounds)

@@ -2,37 +2,33 @@
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ngbkit.files import write_atomically
 from ngbkit.predictor.example_set import Examples
 from ngbkit.predictor.graphs import Graph
 from ngbkit.predictor.kinds.additive import Linear, fit_prices
-from ngbkit.predictor.kinds.base import Arrays, Floats, Progress, iterate_columns
-from ngbkit.workloads.base import hash_json
+from ngbkit.predictor.kinds.base import Arrays, Floats, Progress, compute_weights, iterate_columns
+from ngbkit.predictor.splits import HOLDOUT, split_holdout
 
 if TYPE_CHECKING:
     from typing import Self
-
-    import torch
 
     from ngbkit.predictor.kinds.network import Encoded, GraphNetwork
 
 # Graphs predicted at once.
 _CHUNK = 128
-# Relative errors above this size count linearly instead of quadratically.
-_HUBER = 0.1
 
 
 class Gnn:
     """Positive contributions of operators and of the whole graph: one trunk, and a head per runtime.
+
+    Training starts from the prices of an additive model. It is not fitted to a tenth of the networks: the result is the
+    epoch that predicts these best, and the additive model for a runtime whose latencies of these it predicts no worse.
 
     Parameters
     ----------
@@ -77,7 +73,7 @@ class Gnn:
 
         networks = examples.take(np.flatnonzero(~examples.isolated))
         self._runtimes = len(networks.runtimes)
-        encoded = [Encoded.build(graph) for graph in networks.graphs]
+        encoded = [Encoded.build(graph, self._layers) for graph in networks.graphs]
         self._networks = [
             self._train(
                 networks,
@@ -98,7 +94,7 @@ class Gnn:
         chunks = []
         with torch.no_grad():
             for start in range(0, len(graphs), _CHUNK):
-                batch = collate([Encoded.build(graph) for graph in graphs[start : start + _CHUNK]])
+                batch = collate([Encoded.build(graph, self._layers) for graph in graphs[start : start + _CHUNK]])
                 logs = torch.stack([network.eval()(batch) for network in self._networks])
                 chunks.append(torch.exp(logs.double().mean(dim=0)).numpy())
         return np.concatenate(chunks) if chunks else np.empty((0, self._runtimes))
@@ -110,7 +106,7 @@ class Gnn:
         from ngbkit.predictor.kinds.network import Encoded, collate
 
         with torch.no_grad():
-            batch = collate([Encoded.build(graph)])
+            batch = collate([Encoded.build(graph, self._layers)])
             parts = torch.stack([network.eval().predict_parts(batch)[1] for network in self._networks])
         return np.asarray(torch.exp(parts.double()).mean(dim=0).numpy())
 
@@ -153,150 +149,33 @@ class Gnn:
 
     def _fit_prices(self, examples: Examples) -> Floats:
         """Return the prices of the additive model that training starts from; 0 for a runtime without any latency."""
-        table = Linear.build_columns(examples.graphs)
+        table, weights = Linear.build_columns(examples.graphs), compute_weights(examples)
         prices = np.zeros((self._runtimes, table.shape[1]))
         for runtime, rows in iterate_columns(examples.seconds):
-            prices[runtime] = fit_prices(table[rows], examples.seconds[rows, runtime])
+            prices[runtime] = fit_prices(table[rows], examples.seconds[rows, runtime], weights[rows, runtime])
         return prices
 
     def _train(self, examples: Examples, encoded: list[Encoded], seed: int, progress: Progress) -> GraphNetwork:
         import torch
 
-        from ngbkit.predictor.kinds.network import collate
+        from ngbkit.predictor.kinds.training import Checkpoint, Labels, train
 
-        truth = torch.from_numpy(np.log(examples.seconds)).float()
+        training, held_out = split_holdout(examples, HOLDOUT, seed)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             network = self._build_network()
-        network.operator_scale.fit(torch.cat([graph.operators for graph in encoded]))
-        network.whole_scale.fit(torch.stack([graph.totals for graph in encoded]))
-        network.prices.copy_(torch.from_numpy(self._fit_prices(examples)))
-        optimizer = torch.optim.AdamW(network.parameters(), lr=self._rate, weight_decay=1e-4)
-        checkpoint = _Checkpoint.open(self._folder, self.dump_settings(), examples, seed)
-        start = checkpoint.load(network, optimizer) if checkpoint else 0
-        for epoch in range(start, self._epochs):
-            for group in optimizer.param_groups:
-                group["lr"] = self._rate * _compute_rate_share(epoch / self._epochs)
-            # Each epoch has a seed of its own, so that it is the same after an interruption.
-            generator = np.random.default_rng([seed, epoch])
-            network.train()
-            total = 0.0
-            for indices in _draw_batches(examples.parents, self._batch, generator):
-                loss = self._compute_loss(
-                    network(collate([encoded[index] for index in indices])), truth[indices], indices, examples
-                )
-                optimizer.zero_grad()
-                torch.autograd.backward(loss)
-                torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
-                optimizer.step()
-                total += loss.item() * len(indices)
-            progress(
-                (epoch + 1) / self._epochs, f"epoch {epoch + 1} of {self._epochs}, loss {total / len(encoded):.5f}"
-            )
-            if checkpoint and ((epoch + 1) % checkpoint.every == 0 or epoch + 1 == self._epochs):
-                checkpoint.save(network, optimizer, epoch + 1)
-        return network.eval()
-
-    def _compute_loss(
-        self, predicted: torch.Tensor, truth: torch.Tensor, indices: Sequence[int], examples: Examples
-    ) -> torch.Tensor:
-        import torch
-        from torch.nn.functional import huber_loss
-
-        finite = torch.isfinite(truth)
-        target = torch.where(finite, truth, predicted.detach())
-        loss = huber_loss(predicted, target, delta=_HUBER, reduction="sum") / finite.sum().clamp(min=1)
-        left, right = _list_pairs([examples.parents[index] for index in indices])
-        if self._pairs and len(left):
-            paired = finite[left] & finite[right]
-            gain = torch.where(paired, truth[left] - truth[right], torch.zeros(()))
-            predicted_gain = torch.where(paired, predicted[left] - predicted[right], torch.zeros(()))
-            weighted = huber_loss(predicted_gain, gain, delta=_HUBER, reduction="sum") / paired.sum().clamp(min=1)
-            loss = loss + self._pairs * weighted
-        return loss
-
-
-class _Checkpoint:
-    """The state that training resumes from: weights and the optimizer's state, as plain arrays."""
-
-    every = 10
-
-    def __init__(self, folder: Path, key: str) -> None:
-        self._path = folder / f"training-{key}.safetensors"
-
-    @classmethod
-    def open(
-        cls, folder: Path | None, settings: Mapping[str, Any], examples: Examples, seed: int
-    ) -> _Checkpoint | None:
-        """Open the checkpoint of these settings, examples and seed; None without a folder."""
-        if folder is None:
-            return None
-        seconds = [[None if value != value else float(value) for value in row] for row in examples.seconds]
-        key = {"settings": dict(settings), "seed": seed, "graphs": [graph.digest for graph in examples.graphs]}
-        return cls(folder, hash_json({**key, "seconds": seconds}))
-
-    def save(self, network: GraphNetwork, optimizer: torch.optim.Optimizer, epochs: int) -> None:
-        from safetensors.torch import save_file
-
-        states = optimizer.state_dict()["state"]
-        arrays = {f"network.{name}": value for name, value in network.state_dict().items()}
-        arrays |= {
-            f"optimiser.{index}.{name}": value for index, state in states.items() for name, value in state.items()
-        }
-        with write_atomically(self._path) as temporary:
-            save_file(
-                {name: value.contiguous() for name, value in arrays.items()}, temporary, {"epochs": json.dumps(epochs)}
-            )
-
-    def load(self, network: GraphNetwork, optimizer: torch.optim.Optimizer) -> int:
-        """Restore the weights and the optimizer, and return the number of finished epochs."""
-        if not self._path.exists():
-            return 0
-        from safetensors import safe_open
-
-        with safe_open(self._path, framework="pt") as file:
-            epochs = int(json.loads((file.metadata() or {})["epochs"]))
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  not a mapping
-        network.load_state_dict(_select(arrays, "network"))
-        state: dict[int, dict[str, torch.Tensor]] = {}
-        for name, value in _select(arrays, "optimiser").items():
-            index, _, slot = name.partition(".")
-            state.setdefault(int(index), {})[slot] = value
-        optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
-        return epochs
-
-
-def _select(arrays: Mapping[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
-    return {name.removeprefix(f"{prefix}."): value for name, value in arrays.items() if name.startswith(f"{prefix}.")}
-
-
-def _compute_rate_share(share: float) -> float:
-    """Return the factor of the learning rate: it rises during the first tenth, and falls along a cosine."""
-    if share < 0.1:
-        return 0.1 + 9 * share
-    return 0.5 * (1 + math.cos(math.pi * (share - 0.1) / 0.9))
-
-
-def _draw_batches(parents: Sequence[str], size: int, generator: np.random.Generator) -> Iterator[list[int]]:
-    """Yield all indices in random batches; variants of a network are adjacent, so that they share a batch."""
-    names = sorted(set(parents))
-    rank = dict(zip(names, generator.permutation(len(names)).tolist(), strict=True))
-    shuffled = generator.permutation(len(parents)).tolist()
-    ordered = sorted(shuffled, key=lambda index: rank[parents[index]])
-    starts = generator.permutation(range(0, len(ordered), size)).tolist()
-    yield from (ordered[start : start + size] for start in starts)
-
-
-def _list_pairs(parents: Sequence[str]) -> tuple[list[int], list[int]]:
-    """Pair each variant in a batch with the next two of its network only, so that large families do not dominate."""
-    groups: dict[str, list[int]] = {}
-    for index, parent in enumerate(parents):
-        groups.setdefault(parent, []).append(index)
-    pairs = [
-        (group[index], group[(index + step) % len(group)])
-        for group in groups.values()
-        for step in (1, 2)
-        for index in range(len(group))
-        if len(group) > step
-    ]
-    return [left for left, _ in pairs], [right for _, right in pairs]
+        network.standardise([encoded[index] for index in training])
+        network.prices.copy_(torch.from_numpy(self._fit_prices(examples.take(training))))
+        return train(
+            network,
+            encoded,
+            Labels.build(examples, self._pairs),
+            training,
+            held_out,
+            epochs=self._epochs,
+            batch=self._batch,
+            rate=self._rate,
+            seed=seed,
+            checkpoint=Checkpoint.open(self._folder, self.dump_settings(), examples, seed),
+            progress=progress,
+        )

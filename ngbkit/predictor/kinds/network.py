@@ -7,43 +7,71 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from ngbkit.predictor import features
 from ngbkit.predictor.graphs import Graph
+
+Integers = NDArray[np.int64]
+Codes = NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """The operators of a batch with distinct surroundings, which one layer computes once each.
+
+    `own` is the state of each before the layer; `producers`, `consumers` and `siblings` are pairs of the state that is
+    received and the number of the receiver, of shape ``(2, pairs)``.
+    """
+
+    own: torch.Tensor
+    producers: torch.Tensor
+    consumers: torch.Tensor
+    siblings: torch.Tensor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
     """Several graphs as one.
 
-    `operators` and `wholes` are features of shape ``(operators, features)`` and ``(graphs, features)``, `graph` the
-    index of the graph of each operator, `edges` and `siblings` pairs of operators of shape ``(2, pairs)``.
+    `operators` are the features of each distinct operator, of shape ``(distinct, features)``, `wholes` those of the
+    graphs, of shape ``(graphs, features)``, `layers` what each layer computes. By operator of the graphs, `graph` is
+    the index of its graph, `first` that of its features and `last` that of its state after all layers.
     """
 
     operators: torch.Tensor
     wholes: torch.Tensor
+    layers: tuple[Surroundings, ...]
     graph: torch.Tensor
-    edges: torch.Tensor
-    siblings: torch.Tensor
+    first: torch.Tensor
+    last: torch.Tensor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Encoded:
-    """One graph as arrays, encoded once and used in many batches; `totals` are the features of the whole graph."""
+    """One graph as arrays, encoded once and used in many batches.
 
-    operators: torch.Tensor
-    totals: torch.Tensor
-    edges: torch.Tensor
-    siblings: torch.Tensor
+    `operators` and `totals` are the features of its operators and of the whole graph, `edges` and `siblings` pairs of
+    operators of shape ``(2, pairs)``. `codes`, of shape ``(layers + 1, operators)``, are equal for operators with equal
+    features and equal surroundings up to that distance.
+    """
+
+    operators: features.Floats
+    totals: features.Floats
+    edges: Integers
+    siblings: Integers
+    codes: Codes
 
     @classmethod
-    def build(cls, graph: Graph) -> Encoded:
+    def build(cls, graph: Graph, layers: int) -> Encoded:
+        encoded = features.encode(graph)
+        edges, siblings = _build_pairs(graph.edges), _build_pairs(graph.siblings)
+        codes = [encoded.codes]
+        for _ in range(layers):
+            codes.append(_hash_surroundings(codes[-1], edges, siblings))
         return cls(
-            operators=torch.from_numpy(features.encode_operators(graph)),
-            totals=torch.from_numpy(features.encode_graph(graph)),
-            edges=_build_pairs(graph.edges),
-            siblings=_build_pairs(graph.siblings),
+            operators=encoded.operators, totals=encoded.whole, edges=edges, siblings=siblings, codes=np.stack(codes)
         )
 
 
@@ -51,13 +79,60 @@ def collate(graphs: Sequence[Encoded]) -> Batch:
     """Join graphs into one batch."""
     counts = [len(graph.operators) for graph in graphs]
     starts = np.concatenate([[0], np.cumsum(counts)[:-1]]).tolist()
+    edges = np.concatenate([graph.edges + start for graph, start in zip(graphs, starts, strict=True)], axis=1)
+    siblings = np.concatenate([graph.siblings + start for graph, start in zip(graphs, starts, strict=True)], axis=1)
+    both = np.concatenate([siblings, siblings[::-1]], axis=1)
+    codes = np.concatenate([graph.codes for graph in graphs], axis=1)
+    _, chosen, states = np.unique(codes[0], return_index=True, return_inverse=True)
+    operators, first = np.concatenate([graph.operators for graph in graphs])[chosen], states
+    layers = []
+    for row in codes[1:]:
+        _, chosen, new_states = np.unique(row, return_index=True, return_inverse=True)
+        numbers = np.full(codes.shape[1], -1)
+        numbers[chosen] = np.arange(len(chosen))
+        layers.append(
+            Surroundings(
+                own=torch.from_numpy(states[chosen]),
+                producers=_list_received(edges, states, numbers),
+                consumers=_list_received(edges[::-1], states, numbers),
+                siblings=_list_received(both, states, numbers),
+            )
+        )
+        states = new_states
     return Batch(
-        operators=torch.cat([graph.operators for graph in graphs]),
-        wholes=torch.stack([graph.totals for graph in graphs]),
-        graph=torch.repeat_interleave(torch.arange(len(graphs)), torch.tensor(counts)),
-        edges=torch.cat([graph.edges + start for graph, start in zip(graphs, starts, strict=True)], dim=1),
-        siblings=torch.cat([graph.siblings + start for graph, start in zip(graphs, starts, strict=True)], dim=1),
+        operators=torch.from_numpy(operators),
+        wholes=torch.from_numpy(np.stack([graph.totals for graph in graphs])),
+        layers=tuple(layers),
+        graph=torch.from_numpy(np.repeat(np.arange(len(graphs)), counts)),
+        first=torch.from_numpy(first),
+        last=torch.from_numpy(states),
     )
+
+
+def _list_received(pairs: Integers, states: Integers, numbers: Integers) -> torch.Tensor:
+    """Return the states that the numbered operators receive, from pairs of a sender and a receiver."""
+    receivers = numbers[pairs[1]]
+    computed = receivers >= 0
+    return torch.from_numpy(np.stack([states[pairs[0]][computed], receivers[computed]]))
+
+
+def _hash_surroundings(codes: Codes, edges: Integers, siblings: Integers) -> Codes:
+    """Return a hash of each operator and of the sets of its producers, consumers and siblings."""
+    mixed = _mix(codes)
+    hashes = mixed
+    senders_and_receivers = (edges, edges[::-1], np.concatenate([siblings, siblings[::-1]], axis=1))
+    for salt, (senders, receivers) in enumerate(senders_and_receivers, start=1):
+        sums = np.zeros_like(codes)
+        np.add.at(sums, receivers, mixed[senders])  # the order of neighbours is irrelevant
+        hashes = _mix(hashes + _mix(sums + np.uint64(salt)))
+    return hashes
+
+
+def _mix(codes: Codes) -> Codes:
+    """Return a bijection of 64-bit numbers whose sums rarely collide: the last steps of splitmix64."""
+    codes = (codes ^ (codes >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    codes = (codes ^ (codes >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return codes ^ (codes >> np.uint64(31))
 
 
 class GraphNetwork(nn.Module):
@@ -87,6 +162,18 @@ class GraphNetwork(nn.Module):
             nn.init.zeros_(last.weight)
             nn.init.zeros_(last.bias)
 
+    def standardise(self, graphs: Sequence[Encoded]) -> None:
+        """Scale features to the mean 0 and the deviation 1 of these graphs."""
+        self.operator_scale.fit(torch.from_numpy(np.concatenate([graph.operators for graph in graphs])))
+        self.whole_scale.fit(torch.from_numpy(np.stack([graph.totals for graph in graphs])))
+
+    def drop_factors(self, runtimes: Sequence[bool]) -> None:
+        """Predict these runtimes by the prices alone."""
+        with torch.no_grad():
+            for last in (self.factor, self.whole_factor):
+                last.weight[list(runtimes)] = 0.0
+                last.bias[list(runtimes)] = 0.0
+
     def forward(self, batch: Batch) -> torch.Tensor:
         """Return logarithms of seconds, of shape ``(graphs, runtimes)``."""
         return self.predict_parts(batch)[0]
@@ -96,12 +183,12 @@ class GraphNetwork(nn.Module):
         runtimes)``.
         """
         hidden = self.embed(self.operator_scale(batch.operators))
-        for layer in self.layers:
-            hidden = layer(hidden, batch.edges, batch.siblings)
+        for layer, surroundings in zip(self.layers, batch.layers, strict=True):
+            hidden = layer(hidden, surroundings)
         graphs = len(batch.wholes)
-        call, parts = self._price(batch.operators)
-        parts = parts + self.factor(hidden).clamp(-_LIMIT, _LIMIT)
-        pooled = _average(hidden, batch.graph, graphs)
+        call, costs = self._price(batch.operators)
+        parts = costs[batch.first] + self.factor(hidden).clamp(-_LIMIT, _LIMIT)[batch.last]
+        pooled = _average(hidden, torch.stack([batch.last, batch.graph]), graphs)
         context = torch.cat([self.whole_scale(batch.wholes), pooled], dim=1)
         remainder = call + self.whole_factor(self.whole_hidden(context)).clamp(-_LIMIT, _LIMIT)
         index = batch.graph[:, None].expand_as(parts)
@@ -154,21 +241,23 @@ class _Layer(nn.Module):
         self.norm = nn.LayerNorm(width)
         self.mix = nn.Sequential(nn.Linear(4 * width, width), nn.ReLU(), nn.Linear(width, width))
 
-    def forward(self, hidden: torch.Tensor, edges: torch.Tensor, siblings: torch.Tensor) -> torch.Tensor:
-        normalised = self.norm(hidden)
-        count, (start, end), (left, right) = len(normalised), edges, siblings
-        producers, consumers = _average(normalised[start], end, count), _average(normalised[end], start, count)
-        neighbours = _average(torch.cat([normalised[right], normalised[left]]), torch.cat([left, right]), count)
-        mixed: torch.Tensor = self.mix(torch.cat([normalised, producers, consumers, neighbours], dim=1))
-        return hidden + mixed
+    def forward(self, hidden: torch.Tensor, surroundings: Surroundings) -> torch.Tensor:
+        normalised, count = self.norm(hidden), len(surroundings.own)
+        received = [
+            _average(normalised, pairs, count)
+            for pairs in (surroundings.producers, surroundings.consumers, surroundings.siblings)
+        ]
+        mixed: torch.Tensor = self.mix(torch.cat([normalised[surroundings.own], *received], dim=1))
+        return hidden[surroundings.own] + mixed
 
 
-def _average(values: torch.Tensor, index: torch.Tensor, count: int) -> torch.Tensor:
-    """Return the mean of the rows of each index; 0 if there is none."""
-    total = values.new_zeros(count, values.shape[1]).index_add_(0, index, values)
-    number = torch.bincount(index, minlength=count).clamp(min=1)
+def _average(states: torch.Tensor, pairs: torch.Tensor, count: int) -> torch.Tensor:
+    """Return the mean of the states that each receiver has a pair with; 0 if it has none."""
+    senders, receivers = pairs
+    total = states.new_zeros(count, states.shape[1]).index_add_(0, receivers, states[senders])
+    number = torch.bincount(receivers, minlength=count).clamp(min=1)
     return total / number[:, None]
 
 
-def _build_pairs(pairs: Sequence[tuple[int, int]]) -> torch.Tensor:
-    return torch.tensor(pairs, dtype=torch.long).reshape(-1, 2).T
+def _build_pairs(pairs: Sequence[tuple[int, int]]) -> Integers:
+    return np.array(pairs, dtype=np.int64).reshape(-1, 2).T

@@ -15,7 +15,7 @@ from ngbkit.predictor import features
 from ngbkit.predictor.example_set import Examples
 from ngbkit.predictor.graphs import Graph, Operator
 from ngbkit.predictor.kinds.additive import fit_prices
-from ngbkit.predictor.kinds.base import Arrays, Floats, Progress, iterate_columns
+from ngbkit.predictor.kinds.base import Arrays, Floats, Progress, compute_weights, iterate_columns
 
 if TYPE_CHECKING:
     from typing import Self
@@ -40,8 +40,9 @@ class OperatorSum:
             len(singles), _COLUMNS
         )
         self._prices = np.full((len(examples.runtimes), table.shape[1]), np.nan)
+        weights = compute_weights(singles)
         for runtime, rows in iterate_columns(singles.seconds):
-            self._prices[runtime] = fit_prices(table[rows], singles.seconds[rows, runtime])
+            self._prices[runtime] = fit_prices(table[rows], singles.seconds[rows, runtime], weights[rows, runtime])
         progress(1.0, f"{self.kind}: {len(singles)} operators")
 
     def predict(self, graphs: Sequence[Graph]) -> Floats:

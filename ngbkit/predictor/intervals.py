@@ -1,0 +1,76 @@
+"""Intervals of predictions by cross-validation: CV+ of Barber, Candès, Ramdas and Tibshirani (2021).
+
+Each network is in one fold, and a model fitted to the other folds has an error on it. The interval of a new network is
+a quantile of what these models predict for it, plus and minus these errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ngbkit.predictor.graphs import Graph
+from ngbkit.predictor.kinds.base import Floats, Model
+
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Calibration:
+    """Errors of models on networks that they were not fitted to.
+
+    Parameters
+    ----------
+    models
+        A model per fold.
+    errors
+        Absolute logarithms of prediction over measurement, of shape ``(graphs, runtimes)``; NaN where there is none.
+    fold
+        By graph, the index of the model that was not fitted to it.
+    network
+        By graph, an integer that its variants share.
+    """
+
+    models: tuple[Model, ...]
+    errors: Floats
+    fold: Integers
+    network: Integers
+
+    def count_networks(self, runtime: int) -> int:
+        """Return the number of networks with an error on a runtime."""
+        return len(np.unique(self.network[np.isfinite(self.errors[:, runtime])]))
+
+    def predict(self, graphs: Sequence[Graph], ci: float) -> tuple[Floats, Floats]:
+        """Return both ends of the intervals in seconds: each of shape ``(graphs, runtimes)``.
+
+        An interval is infinite if there are too few networks: fewer than ``ci / (1 - ci)``, 19 for 95 %.
+        """
+        low, high = (np.full((len(graphs), self.errors.shape[1]), end) for end in (0.0, np.inf))
+        logs = np.stack([np.log(model.predict(graphs)) for model in self.models]) if self.models else None
+        for runtime in range(self.errors.shape[1]):
+            finite = np.flatnonzero(np.isfinite(self.errors[:, runtime]))
+            if logs is None or not len(finite):
+                continue
+            predictions, errors = logs[self.fold[finite], :, runtime].T, self.errors[finite, runtime]
+            weights = _weigh(self.network[finite])
+            high[:, runtime] = np.exp(_compute_quantiles(predictions + errors, weights, ci))
+            low[:, runtime] = np.exp(-_compute_quantiles(errors - predictions, weights, ci))
+        return low, high
+
+
+def _weigh(network: Integers) -> Floats:
+    """Return the weight of each graph: every network counts the same, and so does one more of infinite error."""
+    _, index, counts = np.unique(network, return_inverse=True, return_counts=True)
+    return np.asarray(1 / (counts[index] * (len(counts) + 1)))
+
+
+def _compute_quantiles(values: Floats, weights: Floats, ci: float) -> Floats:
+    """Return the least value of each row with a share `ci` of the weight up to it; infinity if there is none."""
+    order = np.argsort(values, axis=1)
+    ordered = np.take_along_axis(values, order, axis=1)
+    reached = np.cumsum(weights[order], axis=1) >= ci - 1e-9
+    first = np.where(reached.any(axis=1), reached.argmax(axis=1), -1)
+    return np.where(first < 0, np.inf, np.take_along_axis(ordered, first[:, None], axis=1)[:, 0])

@@ -1,0 +1,272 @@
+"""Trains a graph network on most of the networks, and returns the epoch that predicts the others best."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn.functional import smooth_l1_loss
+
+from ngbkit.files import write_atomically
+from ngbkit.predictor.example_set import Examples
+from ngbkit.predictor.kinds.base import TOLERANCE, Floats, Progress, compute_weights
+from ngbkit.predictor.kinds.network import Encoded, GraphNetwork, collate
+from ngbkit.predictor.splits import Indices
+from ngbkit.workloads.base import hash_json
+
+# Errors of a logarithm above this size count linearly instead of quadratically.
+_HUBER = 0.1
+# The share of the epochs at the end, 1 of so many, in which the held-out graphs are fitted as well; and the share of
+# the schedule of the learning rate that these epochs repeat.
+_JOINED, _JOINED_RATE = 5, 0.3
+# Graphs predicted at once.
+_CHUNK = 128
+# The version of the format of checkpoints: a change invalidates all of them.
+_LAYOUT = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Labels:
+    """What a network is fitted to: logarithms of seconds and the ratios of these between variants of one network.
+
+    `logs` and `weights` are of shape ``(graphs, runtimes)``, `noise` is the standard error of the logarithm of the gain
+    of a variant, 0 for an original network, and `pairs` the weight of ratios relative to that of seconds.
+    """
+
+    logs: torch.Tensor
+    weights: torch.Tensor
+    noise: torch.Tensor
+    parents: tuple[str, ...]
+    pairs: float
+
+    @classmethod
+    def build(cls, examples: Examples, pairs: float) -> Labels:
+        variant = np.array([bool(rule) for rule in examples.rules], dtype=bool)
+        noise = np.zeros(examples.seconds.shape)
+        if examples.errors is not None:
+            noise[variant] = np.nan_to_num(examples.errors[variant])
+        return cls(
+            logs=torch.from_numpy(np.log(examples.seconds)).float(),
+            weights=torch.from_numpy(compute_weights(examples)).float(),
+            noise=torch.from_numpy(noise).float(),
+            parents=examples.parents,
+            pairs=pairs,
+        )
+
+    def compute_loss(self, predicted: torch.Tensor, indices: Sequence[int]) -> torch.Tensor:
+        """Return the loss of the predictions of these graphs."""
+        logs = self.logs[indices]
+        loss = _compute_mean_error(predicted, logs, self.weights[indices])
+        left, right = _list_pairs([self.parents[index] for index in indices])
+        if self.pairs and left:
+            noise = self.noise[indices]
+            weights = TOLERANCE / torch.hypot(torch.hypot(noise[left], noise[right]), torch.tensor(TOLERANCE))
+            gains, predicted_gains = logs[left] - logs[right], predicted[left] - predicted[right]
+            loss = loss + self.pairs * _compute_mean_error(predicted_gains, gains, weights)
+        return loss
+
+    def compute_errors(
+        self, network: GraphNetwork, encoded: Sequence[Encoded], indices: Indices
+    ) -> tuple[Floats, Floats]:
+        """Return the summed absolute errors of these graphs by runtime, weighted, and the sum of their weights."""
+        network.eval()
+        total = torch.zeros(2, self.logs.shape[1], dtype=torch.float64)
+        with torch.no_grad():
+            for start in range(0, len(indices), _CHUNK):
+                chunk = indices[start : start + _CHUNK]
+                predicted = network(collate([encoded[index] for index in chunk]))
+                errors = (predicted - self.logs[chunk]).abs()
+                weights = torch.where(torch.isfinite(errors), self.weights[chunk], 0.0)
+                total[0] += (weights * errors.nan_to_num()).sum(dim=0)
+                total[1] += weights.sum(dim=0)
+        return total[0].numpy(), total[1].numpy()
+
+
+def train(
+    network: GraphNetwork,
+    encoded: Sequence[Encoded],
+    labels: Labels,
+    training: Indices,
+    held_out: Indices,
+    *,
+    epochs: int,
+    batch: int,
+    rate: float,
+    seed: int,
+    checkpoint: Checkpoint | None,
+    progress: Progress,
+) -> GraphNetwork:
+    """Train a network on most graphs, and from the epoch with the least error on those that are held out on all.
+
+    A runtime whose latencies of these it predicts no better than at the start is predicted as at the start.
+    """
+    optimizer = torch.optim.AdamW(network.parameters(), lr=rate, weight_decay=1e-4)
+    start_errors, weights = labels.compute_errors(network, encoded, held_out)
+    best = Best(error=math.inf, epoch=0, state=_copy_state(network))
+    joined = np.union1d(training, held_out)
+    search = epochs - epochs // _JOINED
+    for epoch in range(checkpoint.load(network, optimizer, best) if checkpoint else 0, epochs):
+        if epoch == search:
+            network.load_state_dict(best.state)
+        share = epoch / search if epoch < search else 1 - _JOINED_RATE * (1 - (epoch - search) / (epochs - search))
+        for group in optimizer.param_groups:
+            group["lr"] = rate * _compute_rate_share(share)
+        # Each epoch has a seed of its own, so that it is the same after an interruption.
+        generator = np.random.default_rng([seed, epoch])
+        members = training if epoch < search else joined
+        loss = _train_epoch(network, optimizer, encoded, labels, members, batch, generator)
+        message = f"epoch {epoch + 1} of {epochs}, loss {loss:.5f}"
+        if epoch < search:
+            errors, _ = labels.compute_errors(network, encoded, held_out)
+            error = float(errors.sum() / max(weights.sum(), 1e-9))
+            if error < best.error:
+                best.error, best.epoch, best.state = error, epoch + 1, _copy_state(network)
+            message += f", held out {error:.5f}"
+        if checkpoint and ((epoch + 1) % checkpoint.every == 0 or epoch + 1 == epochs):
+            checkpoint.save(network, optimizer, best, epoch + 1)
+        progress((epoch + 1) / epochs, message)
+    final = _copy_state(network) if epochs > search else best.state
+    network.load_state_dict(best.state)
+    errors, _ = labels.compute_errors(network, encoded, held_out)
+    network.load_state_dict(final)
+    network.drop_factors((errors >= start_errors).tolist())
+    return network.eval()
+
+
+def _train_epoch(
+    network: GraphNetwork,
+    optimizer: torch.optim.Optimizer,
+    encoded: Sequence[Encoded],
+    labels: Labels,
+    members: Indices,
+    batch: int,
+    generator: np.random.Generator,
+) -> float:
+    """Train on all members once, and return the mean loss."""
+    network.train()
+    total = 0.0
+    for places in _draw_batches([labels.parents[index] for index in members], batch, generator):
+        indices = members[places].tolist()
+        loss = labels.compute_loss(network(collate([encoded[index] for index in indices])), indices)
+        optimizer.zero_grad()
+        torch.autograd.backward(loss)
+        torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+        optimizer.step()
+        total += loss.item() * len(indices)
+    return total / len(members)
+
+
+@dataclass(slots=True, kw_only=True)
+class Best:
+    """The epoch with the least error on the graphs that are held out, and its weights."""
+
+    error: float
+    epoch: int
+    state: dict[str, torch.Tensor]
+
+
+class Checkpoint:
+    """The state that training resumes from: weights, those of the best epoch and the optimizer's state, as arrays."""
+
+    every = 10
+
+    def __init__(self, folder: Path, key: str) -> None:
+        self._path = folder / f"training-{key}.safetensors"
+
+    @classmethod
+    def open(cls, folder: Path | None, settings: Mapping[str, Any], examples: Examples, seed: int) -> Checkpoint | None:
+        """Open the checkpoint of these settings, examples and seed; None without a folder."""
+        if folder is None:
+            return None
+        seconds, errors = (_to_lists(values) for values in (examples.seconds, examples.errors))
+        key = {"settings": dict(settings), "seed": seed, "graphs": [graph.digest for graph in examples.graphs]}
+        return cls(folder, hash_json({**key, "seconds": seconds, "errors": errors, "layout": _LAYOUT}))
+
+    def save(self, network: GraphNetwork, optimizer: torch.optim.Optimizer, best: Best, epochs: int) -> None:
+        from safetensors.torch import save_file
+
+        states = optimizer.state_dict()["state"]
+        arrays = {f"network.{name}": value for name, value in network.state_dict().items()}
+        arrays |= {f"best.{name}": value for name, value in best.state.items()}
+        arrays |= {
+            f"optimiser.{index}.{name}": value for index, state in states.items() for name, value in state.items()
+        }
+        numbers = {"epochs": json.dumps([epochs, best.epoch, best.error])}
+        with write_atomically(self._path) as temporary:
+            save_file({name: value.contiguous() for name, value in arrays.items()}, temporary, numbers)
+
+    def load(self, network: GraphNetwork, optimizer: torch.optim.Optimizer, best: Best) -> int:
+        """Restore the weights, the best epoch and the optimizer, and return the number of finished epochs."""
+        if not self._path.exists():
+            return 0
+        from safetensors import safe_open
+
+        with safe_open(self._path, framework="pt") as file:
+            epochs, best.epoch, best.error = json.loads((file.metadata() or {})["epochs"])
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  not a mapping
+        network.load_state_dict(_select(arrays, "network"))
+        best.state = _select(arrays, "best")
+        state: dict[int, dict[str, torch.Tensor]] = {}
+        for name, value in _select(arrays, "optimiser").items():
+            index, _, slot = name.partition(".")
+            state.setdefault(int(index), {})[slot] = value
+        optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
+        return int(epochs)
+
+
+def _to_lists(values: Floats | None) -> list[list[float | None]] | None:
+    return None if values is None else [[None if value != value else float(value) for value in row] for row in values]
+
+
+def _copy_state(network: GraphNetwork) -> dict[str, torch.Tensor]:
+    return {name: value.clone() for name, value in network.state_dict().items()}
+
+
+def _compute_mean_error(predicted: torch.Tensor, truth: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """Return the weighted mean of the errors where there is a label."""
+    finite = torch.isfinite(truth)
+    errors = smooth_l1_loss(predicted, torch.where(finite, truth, predicted.detach()), beta=_HUBER, reduction="none")
+    weights = torch.where(finite, weights, 0.0)
+    return (weights * errors).sum() / weights.sum().clamp(min=1e-9)
+
+
+def _select(arrays: Mapping[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
+    return {name.removeprefix(f"{prefix}."): value for name, value in arrays.items() if name.startswith(f"{prefix}.")}
+
+
+def _compute_rate_share(share: float) -> float:
+    """Return the factor of the learning rate: it rises during the first tenth, and falls along a cosine."""
+    if share < 0.1:
+        return 0.1 + 9 * share
+    return 0.5 * (1 + math.cos(math.pi * (share - 0.1) / 0.9))
+
+
+def _draw_batches(parents: Sequence[str], size: int, generator: np.random.Generator) -> Iterator[list[int]]:
+    """Yield all indices in random batches; variants of a network are adjacent, so that they share a batch."""
+    names = sorted(set(parents))
+    rank = dict(zip(names, generator.permutation(len(names)).tolist(), strict=True))
+    shuffled = generator.permutation(len(parents)).tolist()
+    ordered = sorted(shuffled, key=lambda index: rank[parents[index]])
+    starts = generator.permutation(range(0, len(ordered), size)).tolist()
+    yield from (ordered[start : start + size] for start in starts)
+
+
+def _list_pairs(parents: Sequence[str]) -> tuple[list[int], list[int]]:
+    """Pair each variant in a batch with the next two of its network only, so that large families do not dominate."""
+    groups: dict[str, list[int]] = {}
+    for index, parent in enumerate(parents):
+        groups.setdefault(parent, []).append(index)
+    pairs = [
+        (group[index], group[(index + step) % len(group)])
+        for group in groups.values()
+        for step in (1, 2)
+        for index in range(len(group))
+        if len(group) > step
+    ]
+    return [left for left, _ in pairs], [right for _, right in pairs]
