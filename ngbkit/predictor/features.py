@@ -66,11 +66,11 @@ class Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Features:
-    """The features of a graph: `operators` and their hashes `codes` have a row per operator; `whole` is one row."""
+    """The features of a graph: `operators` and their hashes `codes` have a row per operator; `totals` is one row."""
 
     operators: Floats
     codes: NDArray[np.uint64]
-    whole: Floats
+    totals: Floats
 
 
 def encode(graph: Graph) -> Features:
@@ -80,7 +80,7 @@ def encode(graph: Graph) -> Features:
     return Features(
         operators=np.array(rows, dtype=np.float32).reshape(len(rows), len(OPERATOR)),
         codes=np.array([work.code for work in works], dtype=np.uint64),
-        whole=_encode_totals(graph, works),
+        totals=_encode_totals(graph, works),
     )
 
 

@@ -46,8 +46,8 @@ def test_operators_with_equal_surroundings_are_computed_once(tmp_path: Path) -> 
     shared, separate = collate(encoded), collate(distinct)
     network = build_network()
 
-    assert len(shared.layers[-1].own) < 0.8 * count
-    assert count == len(separate.layers[-1].own) == len(separate.operators)
+    assert len(shared.layers[-1].previous) < 0.8 * count
+    assert count == len(separate.layers[-1].previous) == len(separate.operators)
     with torch.no_grad():
         for expected, actual in zip(network.predict_parts(separate), network.predict_parts(shared), strict=True):
             torch.testing.assert_close(actual, expected)

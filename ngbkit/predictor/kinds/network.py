@@ -21,11 +21,11 @@ Codes = NDArray[np.uint64]
 class Surroundings:
     """The operators of a batch with distinct surroundings, which one layer computes once each.
 
-    `own` is the state of each before the layer; `producers`, `consumers` and `siblings` are pairs of the state that is
+    `previous` is the state of each before the layer; `producers`, `consumers` and `siblings` are pairs of the state that is
     received and the number of the receiver, of shape ``(2, pairs)``.
     """
 
-    own: torch.Tensor
+    previous: torch.Tensor
     producers: torch.Tensor
     consumers: torch.Tensor
     siblings: torch.Tensor
@@ -71,7 +71,7 @@ class Encoded:
         for _ in range(layers):
             codes.append(_hash_surroundings(codes[-1], edges, siblings))
         return cls(
-            operators=encoded.operators, totals=encoded.whole, edges=edges, siblings=siblings, codes=np.stack(codes)
+            operators=encoded.operators, totals=encoded.totals, edges=edges, siblings=siblings, codes=np.stack(codes)
         )
 
 
@@ -92,7 +92,7 @@ def collate(graphs: Sequence[Encoded]) -> Batch:
         numbers[chosen] = np.arange(len(chosen))
         layers.append(
             Surroundings(
-                own=torch.from_numpy(states[chosen]),
+                previous=torch.from_numpy(states[chosen]),
                 producers=_list_received(edges, states, numbers),
                 consumers=_list_received(edges[::-1], states, numbers),
                 siblings=_list_received(both, states, numbers),
@@ -242,13 +242,13 @@ class _Layer(nn.Module):
         self.mix = nn.Sequential(nn.Linear(4 * width, width), nn.ReLU(), nn.Linear(width, width))
 
     def forward(self, hidden: torch.Tensor, surroundings: Surroundings) -> torch.Tensor:
-        normalised, count = self.norm(hidden), len(surroundings.own)
+        normalised, count = self.norm(hidden), len(surroundings.previous)
         received = [
             _average(normalised, pairs, count)
             for pairs in (surroundings.producers, surroundings.consumers, surroundings.siblings)
         ]
-        mixed: torch.Tensor = self.mix(torch.cat([normalised[surroundings.own], *received], dim=1))
-        return hidden[surroundings.own] + mixed
+        mixed: torch.Tensor = self.mix(torch.cat([normalised[surroundings.previous], *received], dim=1))
+        return hidden[surroundings.previous] + mixed
 
 
 def _average(states: torch.Tensor, pairs: torch.Tensor, count: int) -> torch.Tensor:
