@@ -81,7 +81,7 @@ def test_a_predictor_loads(kind: str) -> None:
     # One network was held out, which is just enough for half: its split conformal interval.
     finite = np.isfinite(high)
     assert finite.any()
-    np.testing.assert_allclose((low * high)[finite], (latency**2)[finite], rtol=1e-6)
+    np.testing.assert_allclose(low[finite] * high[finite], (latency**2)[finite], rtol=1e-6)
 
 
 def test_an_archive_of_tuning_results_is_imported() -> None:

@@ -21,8 +21,8 @@ Codes = NDArray[np.uint64]
 class Surroundings:
     """The operators of a batch with distinct surroundings, which one layer computes once each.
 
-    `previous` is the state of each before the layer; `producers`, `consumers` and `siblings` are pairs of the state that is
-    received and the number of the receiver, of shape ``(2, pairs)``.
+    `previous` is the state of each before the layer; `producers`, `consumers` and `siblings` are pairs of the state
+    that is received and the number of the receiver, of shape ``(2, pairs)``.
     """
 
     previous: torch.Tensor
