@@ -1,4 +1,6 @@
-"""The plugins of ngbkit, loaded by entry point (compilers, workload sources, launchers), and the versions of packages.
+"""The plugins of ngbkit, loaded by entry point, and the versions of packages.
+
+They are compilers, workload sources, launchers of engines, rules that rewrite graphs, and simplifiers of ONNX files.
 
 A package adds a compiler by an entry point of its own; ngbkit itself needs no change::
 
@@ -19,8 +21,16 @@ from ngbkit.errors import NgbkitWarning, UnknownNameError
 COMPILERS = "ngbkit.compilers"
 WORKLOADS = "ngbkit.workloads"
 LAUNCHERS = "ngbkit.launchers"
+RULES = "ngbkit.rules"
+SIMPLIFIERS = "ngbkit.simplifiers"
 
-_KINDS = {COMPILERS: "compiler", WORKLOADS: "workload source", LAUNCHERS: "launcher"}
+_KINDS = {
+    COMPILERS: "compiler",
+    WORKLOADS: "workload source",
+    LAUNCHERS: "launcher",
+    RULES: "rule",
+    SIMPLIFIERS: "simplifier",
+}
 # What a compiler is called elsewhere.
 _COMPILER_SYNONYMS = {
     **dict.fromkeys(("eager", "pytorch", "torch", "none", "baseline"), "identity"),

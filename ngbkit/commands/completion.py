@@ -58,6 +58,10 @@ def _list_factors(cursor: Cursor) -> Iterator[str]:
     yield from ("width=", "depth=")
 
 
+def _list_simplifiers(_cursor: Cursor) -> Iterable[str]:
+    return [*registry.list_names(registry.SIMPLIFIERS), "all"]
+
+
 def _list_statuses(_cursor: Cursor) -> Iterable[str]:
     return list(RETRIABLE)
 
@@ -92,6 +96,7 @@ LISTERS: Mapping[str, Callable[[Cursor], Iterable[str]]] = {
     "compiler": _list_compilers,
     "device": _list_devices,
     "factor": _list_factors,
+    "simplifier": _list_simplifiers,
     "status": _list_statuses,
     "run": _list_runs,
     "result": _list_results,
@@ -100,5 +105,5 @@ LISTERS: Mapping[str, Callable[[Cursor], Iterable[str]]] = {
 }
 """Lists the values of each kind of `Argument.completes`."""
 
-LISTS = ("compiler", "device", "status")
+LISTS = ("compiler", "device", "simplifier", "status")
 """The kinds of which an argument takes several, separated by commas."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -16,12 +17,14 @@ from ngbkit.errors import UsageError
 from ngbkit.files import hash_file
 from ngbkit.sweep.argument import Argument, argument
 from ngbkit.sweep.json_values import to_json_value
-from ngbkit.sweep.trials import Choice
+from ngbkit.sweep.parsing import parse_factors
+from ngbkit.sweep.trials import Choice, split_labels
 from ngbkit.user_text import parse_path
 
 if TYPE_CHECKING:
     from ngbkit.optimizer.optimise import Optimised
     from ngbkit.optimizer.search import Cost
+    from ngbkit.optimizer.variants import Outcome
     from ngbkit.predictor import Predictor
 
 Report = Callable[[str], None]
@@ -53,11 +56,21 @@ OPTIMIZE: tuple[Argument, ...] = (
         help="measurements to learn from: a CSV of files and milliseconds, examples, or the dataset of a run",
     ),
     argument("-b", "--batch-size", metavar="N", type=int, default=1, help="samples in a call (default: 1)"),
+    argument(
+        "--factor",
+        action="append",
+        metavar="NAME=VALUE",
+        completes="factor",
+        help="the value of a factor that the network takes, such as an open dimension of an ONNX file: sequence=128; "
+        "once a factor",
+    ),
     argument("-d", "--device", metavar="NAME", completes="device", help="where to measure"),
     argument(
         "--rules",
         metavar="NAMES",
-        help="which rewritings may be applied, separated by commas, such as merge-convs,fold-batchnorm (default: all)",
+        help="which rewritings may be applied, separated by commas: of ngbkit, such as merge-convs,fold-batchnorm; all "
+        "of those (the default); of a plugin, such as onnxscript; or rules of onnxscript.rewriter of your own, as "
+        "module:NAME or file.py:NAME",
     ),
     argument(
         "--seconds",
@@ -73,6 +86,13 @@ OPTIMIZE: tuple[Argument, ...] = (
         action="store_true",
         help="keep the cost model's first choice, whether or not it is faster: to see what that does",
     ),
+    argument(
+        "--simplifiers",
+        metavar="NAMES",
+        completes="simplifier",
+        help="other tools whose models are proved and measured in the same rounds, separated by commas, such as "
+        "onnxslim,onnxsim,onnxoptimizer; all for every one",
+    ),
     argument("-o", "--out", metavar="FILE", help="write the ONNX file that is kept"),
 )
 
@@ -80,19 +100,20 @@ OPTIMIZE: tuple[Argument, ...] = (
 def answer_optimize(args: argparse.Namespace, report: Report | None = None) -> Answer:
     """Rewrite the network that the arguments `OPTIMIZE` name, for their runtime."""
     # By the package, which says how to install what a rewriting needs.
-    from ngbkit.optimizer import RULES, USUAL, optimize, rule
+    from ngbkit.optimizer import USUAL, optimize
 
-    rules = [rule(name.strip()) for name in args.rules.split(",")] if args.rules else list(RULES.values())
     optimised = optimize(
         args.network,
         args.runtime,
         cost=find_cost(args, report),
         batch_size=args.batch_size,
+        factors=parse_factors(args.factor or ()),
         device=args.device,
-        rules=rules,
+        rules=split_labels(args.rules or "all"),
         beam=replace(USUAL, seconds=args.seconds),
         top=args.top,
         guard=not args.no_guard,
+        simplifiers=split_labels(args.simplifiers or ""),
         out=args.out,
         told=report,
         repeats=args.repeats,
@@ -123,29 +144,41 @@ def find_cost(args: argparse.Namespace, report: Report | None = None) -> Cost:
 
 
 def build_answer(optimised: Optimised) -> Answer:
-    """The candidates, one row each, and the one that is kept."""
+    """The candidates, one row each, the one that is kept, and the models of other tools."""
+    from ngbkit.optimizer.search import format_steps
+
     rows = [
         {
             "kept": "yes" if index == optimised.chosen else "",
-            "steps": ", ".join(name for name, _ in candidate.steps),
+            "steps": format_steps(candidate.steps),
             "predicted": f"{candidate.predicted:.3f}",
-            "measured": candidate.outcome.problem or f"{candidate.outcome.speedup:.3f}",
-            "95 %": "" if candidate.outcome.problem else f"{candidate.outcome.low:.3f} to {candidate.outcome.high:.3f}",
-            "apart": f"{candidate.error:.1e}",
+            **_format_outcome(candidate.outcome, candidate.error),
         }
         for index, candidate in enumerate(optimised.tried)
     ]
     report = to_json_value(
         {
             **{"network": optimised.name, "compiler": optimised.compiler, "device": optimised.device},
-            **{"batch_size": optimised.batch_size, "looked_at": optimised.looked_at, "chosen": optimised.chosen},
+            **{"batch_size": optimised.batch_size, "factors": optimised.factors, "looked_at": optimised.looked_at},
+            "chosen": optimised.chosen,
             **{"speedup": optimised.speedup, "tried": [asdict(candidate) for candidate in optimised.tried]},
+            "simplified": [asdict(tool) for tool in optimised.simplified],
         }
     )
-    if rows and optimised.chosen is None:
+    if optimised.chosen is None and (rows or optimised.simplified):
         rows.append({"kept": "yes", "steps": "none: the original", "measured": "1.000"})
+    rows += [
+        {"steps": f"{tool.name} {tool.version}".strip(), **_format_outcome(tool.outcome, tool.error)}
+        for tool in optimised.simplified
+    ]
     empty = f"The cost model prefers none of {optimised.looked_at} rewritten networks: the original stays."
     return Answer(json=report, rows=rows, empty=empty)
+
+
+def _format_outcome(outcome: Outcome, error: float) -> dict[str, str]:
+    measured = {"measured": outcome.problem or f"{outcome.speedup:.3f}"}
+    interval = "" if outcome.problem else f"{outcome.low:.3f} to {outcome.high:.3f}"
+    return {**measured, "95 %": interval, "apart": "" if math.isnan(error) else f"{error:.1e}"}
 
 
 def _load_or_learn(name: str, labels: Path, report: Report | None) -> Predictor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -74,12 +75,19 @@ def open_model(model: ir.Model) -> ir.Model:
     """Copy a model for rewriting: functions inlined, every node with a distinct name, shapes inferred."""
     copy = common.InlinePass()(model.clone()).model
     common.NameFixPass()(copy)
-    names: set[str] = set()
-    for index, node in enumerate(copy.graph):
-        if not node.name or node.name in names:
-            node.name = f"{node.op_type}_{index}"
-        names.add(node.name)
+    name_nodes(copy.graph)
     return infer_shapes(copy)
+
+
+def name_nodes(graph: ir.Graph) -> None:
+    """Give every node a distinct name, and leave those that have one."""
+    names: set[str] = set()
+    numbers = itertools.count()
+    original_names = {node.name for node in graph}
+    for node in graph:
+        if not node.name or node.name in names:
+            node.name = next(name for number in numbers if (name := f"{node.op_type}_{number}") not in original_names)
+        names.add(node.name)
 
 
 def infer_shapes(model: ir.Model) -> ir.Model:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,10 +14,13 @@ from ngbkit import options
 from ngbkit.dataset.storage import check_target, write_whole
 from ngbkit.optimizer import proof, variants
 from ngbkit.optimizer.editing import open_model
-from ngbkit.optimizer.rules import RULES, Rule
-from ngbkit.optimizer.search import USUAL, Beam, Candidate, Cost, Step, search
-from ngbkit.optimizer.variants import Outcome
-from ngbkit.predictor.network_graphs import export_network
+from ngbkit.optimizer.rules import RULES
+from ngbkit.optimizer.rules.selection import select
+from ngbkit.optimizer.search import USUAL, Beam, Candidate, Cost, Step, format_steps, search
+from ngbkit.optimizer.simplifiers import resolve
+from ngbkit.optimizer.simplifiers.proved import Simplified, simplify_all
+from ngbkit.optimizer.variants import Outcome, Values
+from ngbkit.workloads.base import Number
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -54,23 +57,27 @@ class Optimised:
 
     Parameters
     ----------
-    name, compiler, device, batch_size
+    name, compiler, device, batch_size, factors
         The network and its runtime.
     tried
         The candidates that were proved and measured, the cheapest by the cost model first.
+    simplified
+        The models of other tools, proved and measured beside the candidates; none of them is kept.
     chosen
         The index of the kept candidate; None if the original is kept.
     looked_at
         The number of rewritten networks that the cost model priced.
     data
-        All measurements; None if no proved candidate is cheaper by the cost model.
+        All measurements; None if no proved candidate is cheaper by the cost model and no other tool has a result.
     """
 
     name: str
     compiler: str
     device: str
     batch_size: int
+    factors: Mapping[str, Number]
     tried: tuple[Tried, ...]
+    simplified: tuple[Simplified, ...]
     chosen: int | None
     looked_at: int
     data: xr.Dataset | None
@@ -92,11 +99,13 @@ def optimize(
     *,
     cost: Cost,
     batch_size: int = 1,
+    factors: Mapping[str, Values] | None = None,
     device: str | None = None,
-    rules: Iterable[Rule] = tuple(RULES.values()),
+    rules: Iterable[Any] = tuple(RULES.values()),
     beam: Beam = USUAL,
     top: int = TOP,
     guard: bool = True,
+    simplifiers: Iterable[str] = (),
     out: str | Path | None = None,
     told: Callable[[str], None] | None = None,
     **sweep_settings: Any,
@@ -106,20 +115,25 @@ def optimize(
     Parameters
     ----------
     network
-        One network without factors, as for `Sweep`: a name, a file, a workload.
+        One network, as for `Sweep`: a name, a file, a workload.
     compiler
         A runtime that reads ONNX, with its options: ``'openvino{"hint":"throughput"}'``.
     cost
         The cost model that guides the search: see `ngbkit.optimizer.costs`.
-    batch_size, device
-        The batch size and the device to optimise for and to measure on; default device: the option `device`.
+    batch_size, factors, device
+        The batch size, the value of each factor (such as an open dimension of an ONNX file), and the device to optimise
+        for and to measure on; default device: the option `device`.
     rules, beam
-        The rules and the size of the search.
+        The rules and the size of the search. A rule is one of ngbkit or of `onnxscript.rewriter`, or a name: see
+        `ngbkit.optimizer.rules.selection.select`.
     top
         The number of cheapest candidates that are measured, interleaved with the original.
     guard
         Keep the original unless the 95 % interval of the measured speed-up is above 1. Without a guard, the cost
         model's first choice is kept, as by optimisers that measure nothing.
+    simplifiers
+        The names of other tools, such as ``"onnxslim"``, whose models are proved and measured beside the candidates;
+        ``"all"`` for every one: see `ngbkit.optimizer.simplifiers`.
     out
         The ONNX file to write with the kept network.
     told
@@ -130,18 +144,23 @@ def optimize(
     Raises
     ------
     UsageError
-        `network` is not one network, or the runtime does not read ONNX.
+        `network` is not one network with one value of each factor, or the runtime does not read ONNX.
     UnsupportedError
-        The network has no ONNX form, or cannot run in float64.
+        The network has no ONNX form, or cannot run in float64; or one of the `simplifiers` is not installed.
     """
     report, device = told or _ignore, device or options.get_device()
     target = None if out is None else check_target(out, overwrite=True)
-    workload = variants.parse_network(network, [compiler])
+    workload = variants.parse_network(network, [compiler], factors)
+    tools, selected = resolve(simplifiers), select(rules)
     with TemporaryDirectory(prefix="ngbkit-optimize-") as scratch:
         folder = Path(scratch)
-        start = export_network(workload, batch_size, folder)
+        start = variants.export(workload, batch_size, folder)
         candidates = search(
-            open_model(ir.load(start)), cost, rules, beam, lambda number, best: report(_format_progress(number, best))
+            open_model(ir.load(start)),
+            cost,
+            selected,
+            beam,
+            lambda number, best: report(_format_progress(number, best)),
         )
         original = next(candidate for candidate in candidates if not candidate.steps)
         cheaper = [candidate for candidate in candidates if candidate.steps and candidate.cost < original.cost][:top]
@@ -151,13 +170,21 @@ def optimize(
         report(f"proving {len(cheaper)} candidates")
         errors = [proof.measure_error(start, file) for file in files]
         sound = [file for file, error in zip(files, errors, strict=True) if error <= proof.LIMIT]
+        others = simplify_all(tools, start, folder, report)
+        measured = [*sound, *(other.file for other in others if other.file is not None)]
         data, outcomes = None, {}
-        if sound:
-            report(f"measuring {len(sound)} candidates beside the original")
+        if measured:
+            report(f"measuring {len(measured)} candidates beside the original")
             data = variants.measure(
-                workload.name, start, sound, [compiler], batch_size=batch_size, device=device, settings=sweep_settings
+                workload.name,
+                start,
+                measured,
+                [compiler],
+                batch_size=batch_size,
+                device=device,
+                settings=sweep_settings,
             )
-            outcomes = dict(zip(sound, variants.compute_outcomes(data, compiler, sound), strict=True))
+            outcomes = dict(zip(measured, variants.compute_outcomes(data, compiler, measured), strict=True))
         attempts = tuple(
             Tried(
                 steps=candidate.steps,
@@ -167,6 +194,15 @@ def optimize(
             )
             for candidate, file, error in zip(cheaper, files, errors, strict=True)
         )
+        simplified = tuple(
+            Simplified(
+                name=other.name,
+                version=other.version,
+                error=other.error,
+                outcome=outcomes[other.file] if other.file is not None else Outcome(problem=other.problem),
+            )
+            for other in others
+        )
         chosen = choose([attempt.outcome for attempt in attempts], guard=guard)
         if target is not None:
             write_whole(target, (start if chosen is None else files[chosen]).read_bytes())
@@ -175,7 +211,9 @@ def optimize(
         compiler=compiler,
         device=device,
         batch_size=batch_size,
+        factors={name: value for name, (value,) in workload.factors.items()},
         tried=attempts,
+        simplified=simplified,
         chosen=chosen,
         looked_at=len(candidates) - 1,
         data=data,
@@ -197,8 +235,7 @@ def save_candidate(candidate: Candidate, path: Path) -> Path:
 
 
 def _format_progress(number: int, best: Candidate) -> str:
-    names = ", ".join(name for name, _ in best.steps) or "the original"
-    return f"round {number}: {names}"
+    return f"round {number}: {format_steps(best.steps) or 'the original'}"
 
 
 def _ignore(text: str) -> None:

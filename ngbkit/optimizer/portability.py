@@ -19,9 +19,11 @@ from ngbkit.optimizer import proof, variants
 from ngbkit.optimizer.editing import open_model
 from ngbkit.optimizer.optimise import TOP, choose, save_candidate
 from ngbkit.optimizer.rules import RULES, Rule
-from ngbkit.optimizer.search import USUAL, Beam, Candidate, Cost, search
+from ngbkit.optimizer.rules.selection import select
+from ngbkit.optimizer.search import USUAL, Beam, Candidate, Cost, format_steps, search
+from ngbkit.optimizer.simplifiers import Simplifier, resolve
+from ngbkit.optimizer.simplifiers.proved import Simplification, simplify_all
 from ngbkit.optimizer.variants import Outcome
-from ngbkit.predictor.network_graphs import export_network
 from ngbkit.workloads.base import Workload
 
 MEASURED = "measured on {}"
@@ -39,17 +41,18 @@ def study(
     *,
     batch_size: int = 1,
     device: str | None = None,
-    rules: Iterable[Rule] = tuple(RULES.values()),
+    rules: Iterable[Any] = tuple(RULES.values()),
     beam: Beam = USUAL,
     top: int = TOP,
+    simplifiers: Iterable[str] = (),
     told: Callable[[str], None] | None = None,
     **sweep_settings: Any,
 ) -> xr.Dataset:
     """Optimise every network by every cost model, and measure the results on every runtime.
 
-    The cheapest candidates of all cost models and the original are interleaved in one run. The guard chooses by every
-    other round, and all speed-ups are from the remaining rounds: otherwise the luckiest of many candidates would seem
-    faster than it is.
+    The cheapest candidates of all cost models, the models of other tools and the original are interleaved in one run.
+    The guard chooses by every other round, and all speed-ups are from the remaining rounds: otherwise the luckiest of
+    many candidates would seem faster than it is.
 
     Parameters
     ----------
@@ -59,7 +62,7 @@ def study(
         Cost models by name.
     compilers
         Runtimes that read ONNX.
-    batch_size, device, rules, beam, top, told, **sweep_settings
+    batch_size, device, rules, beam, top, simplifiers, told, **sweep_settings
         As for `ngbkit.optimizer.optimize`.
 
     Returns
@@ -69,7 +72,9 @@ def study(
         and ``high``, the ends of its 95 % interval (1 for the original, NaN without a result), and ``steps``, its
         rules. For the guarded choice, the best of its first `top` candidates by measurement on that runtime, or the
         original unless one is significantly faster: ``guarded``, ``guarded_low`` and ``guarded_high``. One more cost
-        model per runtime is measurement itself, for which both choices are the same.
+        model per runtime is measurement itself, for which both choices are the same. Each of the `simplifiers` has a
+        label too: ``speedup`` is that of its model, ``guarded`` that of its model where it is significantly faster and
+        else of the original, and ``problem`` the reason why it has no model.
 
     Raises
     ------
@@ -77,31 +82,38 @@ def study(
         As for `ngbkit.optimizer.optimize`.
     """
     workloads = [variants.parse_network(network, compilers) for network in networks]
-    device = device or options.get_device()
-    names = [*costs, *(MEASURED.format(compiler) for compiler in compilers)]
+    device, tools, selected = device or options.get_device(), resolve(simplifiers), select(rules)
+    names = [*costs, *(MEASURED.format(compiler) for compiler in compilers), *(tool.name for tool in tools)]
     numbers = {name: np.full((len(workloads), len(names), len(compilers)), np.nan) for name in (*_FIRST, *_GUARDED)}
-    steps = np.full((len(workloads), len(names)), "", dtype=object)
+    steps, problems = (np.full((len(workloads), len(names)), "", dtype=object) for _ in range(2))
     for row, workload in enumerate(workloads):
         if told is not None:
             told(f"{workload.name}, {row + 1} of {len(workloads)}")
-        candidates, results = _study_network(
-            workload, costs, compilers, batch_size, device, list(rules), beam, top, sweep_settings
+        study_ = _study_network(
+            workload, costs, compilers, batch_size, device, selected, beam, top, tools, sweep_settings
         )
-        pool = list(chain.from_iterable(candidates.values()))
+        results = study_.results
+        pool = list(chain.from_iterable(study_.candidates.values()))
         for column, name in enumerate(names):
             for runtime, compiler in enumerate(compilers):
-                if name in candidates:
-                    preferred = candidates[name]
+                if name in study_.simplified:
+                    first: str | None = name
+                    guarded = results[compiler].find_fastest([name])
+                elif name in study_.candidates:
+                    preferred = _list_digests(study_.candidates[name])
                     first, guarded = (preferred[0] if preferred else None), results[compiler].find_fastest(preferred)
                 else:
-                    first = guarded = results[compilers[column - len(costs)]].find_fastest(pool)
+                    target = compilers[column - len(costs)]
+                    first = guarded = results[target].find_fastest(_list_digests(pool))
                 _store(numbers, _FIRST, (row, column, runtime), results[compiler].judge(first))
                 _store(numbers, _GUARDED, (row, column, runtime), results[compiler].judge(guarded))
-            steps[row, column] = "+".join(name for name, _ in first.steps) if first is not None else ""
+            steps[row, column] = study_.steps.get(first or "", "")
+            problems[row, column] = study_.simplified[name].problem if name in study_.simplified else ""
     dims = ("network", "cost", "compiler")
     labels = {"network": [workload.name for workload in workloads], "cost": names, "compiler": list(compilers)}
     variables = {name: (dims, values) for name, values in numbers.items()}
-    return xr.Dataset({**variables, "steps": (dims[:2], steps)}, labels, {"batch_size": batch_size, "device": device})
+    texts = {"steps": (dims[:2], steps), "problem": (dims[:2], problems)}
+    return xr.Dataset({**variables, **texts}, labels, {"batch_size": batch_size, "device": device})
 
 
 def summary(found: xr.Dataset) -> pd.DataFrame:
@@ -152,22 +164,39 @@ _WRONG = Outcome(problem="wrong result")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Results:
-    """The outcomes of candidates on a runtime, by the digests of their graphs, in the rounds to choose by and in the
-    others.
+    """The outcomes of models on a runtime, by the digests of their graphs or the names of the tools that made them, in
+    the rounds to choose by and in the others.
     """
 
     chosen_by: Mapping[str, Outcome]
     judged_by: Mapping[str, Outcome]
 
-    def find_fastest(self, candidates: Sequence[Candidate]) -> Candidate | None:
-        """Return the fastest of the significantly faster candidates; None if the original is kept."""
-        measured = [candidate for candidate in candidates if candidate.graph.digest in self.chosen_by]
-        index = choose([self.chosen_by[candidate.graph.digest] for candidate in measured], guard=True)
+    def find_fastest(self, keys: Sequence[str]) -> str | None:
+        """Return the fastest of the significantly faster models; None if the original is kept."""
+        measured = [key for key in keys if key in self.chosen_by]
+        index = choose([self.chosen_by[key] for key in measured], guard=True)
         return None if index is None else measured[index]
 
-    def judge(self, candidate: Candidate | None) -> Outcome:
+    def judge(self, key: str | None) -> Outcome:
         """Return the outcome in the remaining rounds; None is the original."""
-        return _SAME if candidate is None else self.judged_by.get(candidate.graph.digest, _WRONG)
+        return _SAME if key is None else self.judged_by.get(key, _WRONG)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Study:
+    """The candidates of each cost model, the models of other tools by name, and the results on each runtime."""
+
+    candidates: Mapping[str, Sequence[Candidate]]
+    simplified: Mapping[str, Simplification]
+    results: Mapping[str, _Results]
+
+    @property
+    def steps(self) -> dict[str, str]:
+        """The rules of each candidate, by its digest."""
+        return {
+            candidate.graph.digest: format_steps(candidate.steps, "+")
+            for candidate in chain.from_iterable(self.candidates.values())
+        }
 
 
 def _study_network(
@@ -179,17 +208,21 @@ def _study_network(
     rules: Sequence[Rule],
     beam: Beam,
     top: int,
+    tools: Sequence[Simplifier],
     sweep_settings: Mapping[str, Any],
-) -> tuple[dict[str, list[Candidate]], dict[str, _Results]]:
-    """Return the preferred candidates of each cost model, and the results of all of them on each runtime."""
+) -> _Study:
+    """Optimise a network by each cost model and each tool, and measure all results on each runtime."""
     with TemporaryDirectory(prefix="ngbkit-portability-") as scratch:
         folder = Path(scratch)
-        start = export_network(workload, batch_size, folder)
+        start = variants.export(workload, batch_size, folder)
         model = open_model(ir.load(start))
         candidates = {name: _select_cheaper(search(model, cost, rules, beam), top) for name, cost in costs.items()}
+        simplified = {other.name: other for other in simplify_all(tools, start, folder)}
         files = _save_proved(chain.from_iterable(candidates.values()), start, folder)
+        files |= {name: other.file for name, other in simplified.items() if other.file is not None}
         if not files:
-            return candidates, dict.fromkeys(compilers, _Results(chosen_by={}, judged_by={}))
+            empty = dict.fromkeys(compilers, _Results(chosen_by={}, judged_by={}))
+            return _Study(candidates=candidates, simplified=simplified, results=empty)
         paths = list(files.values())
         data = variants.measure(
             workload.name, start, paths, compilers, batch_size=batch_size, device=device, settings=sweep_settings
@@ -201,9 +234,14 @@ def _study_network(
             ]
             for compiler in compilers
         }
-    return candidates, {
+    results = {
         compiler: _Results(chosen_by=choice, judged_by=judgement) for compiler, (choice, judgement) in tables.items()
     }
+    return _Study(candidates=candidates, simplified=simplified, results=results)
+
+
+def _list_digests(candidates: Iterable[Candidate]) -> list[str]:
+    return [candidate.graph.digest for candidate in candidates]
 
 
 def _select_cheaper(candidates: Sequence[Candidate], top: int) -> list[Candidate]:

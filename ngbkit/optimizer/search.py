@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -11,7 +13,9 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from ngbkit.errors import NgbkitWarning
 from ngbkit.optimizer.rules import RULES, Rule, Site
+from ngbkit.optimizer.rules.selection import select
 from ngbkit.predictor import graphs
 from ngbkit.predictor.graphs import Graph
 
@@ -34,12 +38,15 @@ class Candidate:
         The cost of the graph.
     steps
         The rewritings, in order; empty for the original.
+    last
+        The last move: see `Move.key`.
     """
 
     model: ir.Model = field(repr=False)
     graph: Graph = field(repr=False)
     cost: float
     steps: tuple[Step, ...] = ()
+    last: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,9 +61,10 @@ class Beam:
         A candidate that costs more than `alpha` times the best so far is dropped: some rewritings pay only after
         others.
     rounds
-        The most rewritings in a row; the search ends earlier after two rounds in a row without a better candidate.
+        The most moves in a row, each of a rule at one site or at all of its sites; the search ends earlier after two
+        rounds in a row without a better candidate.
     tries
-        The most rewritings per round, the most promising first.
+        The most moves per round, the most promising first.
     seconds
         The time budget of the search.
     """
@@ -74,7 +82,7 @@ USUAL = Beam()
 def search(
     model: ir.Model,
     cost: Cost,
-    rules: Iterable[Rule] = tuple(RULES.values()),
+    rules: Iterable[Any] = tuple(RULES.values()),
     beam: Beam = USUAL,
     told: Callable[[int, Candidate], None] | None = None,
 ) -> list[Candidate]:
@@ -87,25 +95,26 @@ def search(
     cost
         The cost model.
     rules
-        The rules to apply.
+        The rules to apply: see `ngbkit.optimizer.rules.selection.select`. A rule that fails is left out, with a
+        warning.
     beam
         The size of the search.
     told
         Called after every round with its number and the best candidate so far.
     """
-    rules_by_name = {rule.name: rule for rule in rules}
+    rules_by_name = {rule.name: rule for rule in select(rules)}
     graph = graphs.annotate(model.clone().graph)
     start = Candidate(model=model, graph=graph, cost=float(cost([graph])[0]))
     candidates = {graph.digest: start}
-    cost_ratios: dict[Step, float] = {}
+    cost_ratios: dict[str, float] = {}
     frontier, best, idle = [start], start, 0
     deadline = time.monotonic() + beam.seconds
     for round_ in range(beam.rounds):
         expanded = _expand(frontier, rules_by_name, candidates, cost_ratios, beam.tries, deadline)
         for candidate, value in zip(expanded, _compute_costs(expanded, cost), strict=True):
             candidates[candidate.graph.digest] = replace(candidate, cost=value)
-            # The gain of a step orders its tries elsewhere.
-            cost_ratios[candidate.steps[-1]] = value / candidate.cost
+            # The gain of a move orders its tries elsewhere.
+            cost_ratios[candidate.last] = value / candidate.cost
         priced = [candidates[candidate.graph.digest] for candidate in expanded]
         cheapest = min([best, *priced], key=lambda candidate: candidate.cost)
         idle = 0 if cheapest.cost < best.cost else idle + 1
@@ -126,31 +135,80 @@ def _expand(
     frontier: Sequence[Candidate],
     rules: dict[str, Rule],
     candidates: dict[str, Candidate],
-    cost_ratios: dict[Step, float],
+    cost_ratios: dict[str, float],
     tries: int,
     deadline: float,
 ) -> list[Candidate]:
-    """Return new candidates, one rewriting beyond the frontier, with the cost of their origin."""
-    steps = [
-        (cost_ratios.get(step, 1.0), index, step)
+    """Return new candidates, one move beyond the frontier, with the cost of their origin."""
+    moves = [
+        (cost_ratios.get(move.key, 1.0), len(move.sites) == 1, index, move)
         for index, candidate in enumerate(frontier)
-        for step in _list_steps(candidate, rules)
+        for move in list_moves(candidate.model, rules.values())
     ]
     expanded: dict[str, Candidate] = {}
-    for _, index, (name, site) in sorted(steps, key=lambda step: step[0])[:tries]:
+    for *_, index, move in sorted(moves, key=lambda ranked: ranked[:2])[:tries]:
         if time.monotonic() > deadline:
             break
-        parent = frontier[index]
-        model = rules[name].apply(parent.model, site)
-        graph = graphs.annotate(model.graph)
-        if graph.digest not in candidates and graph.digest not in expanded:
-            steps_ = (*parent.steps, (name, site))
-            expanded[graph.digest] = Candidate(model=model, graph=graph, cost=parent.cost, steps=steps_)
+        candidate = apply_move(frontier[index], move, rules[move.rule])
+        if candidate is not None and candidate.graph.digest not in candidates:
+            expanded.setdefault(candidate.graph.digest, candidate)
     return list(expanded.values())
 
 
-def _list_steps(candidate: Candidate, rules: dict[str, Rule]) -> Iterator[Step]:
-    return ((rule.name, site) for rule in rules.values() for site in rule.sites(candidate.model))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """One rewriting of the search: a rule at one site, or at all of its sites together."""
+
+    rule: str
+    sites: tuple[Site, ...]
+
+    @property
+    def key(self) -> str:
+        """Moves with the same key have similar gains on several candidates."""
+        return f"{self.rule} {self.sites[0] if len(self.sites) == 1 else 'everywhere'}"
+
+
+def list_moves(model: ir.Model, rules: Iterable[Rule]) -> Iterator[Move]:
+    """Yield the moves of each rule: at all of its sites together, and at each."""
+    for rule in rules:
+        try:
+            sites = tuple(rule.sites(model))
+        except Exception as error:  # noqa: BLE001  a rule of a user or a plugin may raise anything
+            _warn(rule, error)
+            continue
+        if len(sites) > 1:
+            yield Move(rule=rule.name, sites=sites)
+        yield from (Move(rule=rule.name, sites=(site,)) for site in sites)
+
+
+def apply_move(parent: Candidate, move: Move, rule: Rule) -> Candidate | None:
+    """Return the rewritten candidate, with the cost of its parent; None if the rule fails, with a warning."""
+    try:
+        model, sites = rule.apply_all(parent.model, move.sites)
+        graph = graphs.annotate(model.graph)
+    except Exception as error:  # noqa: BLE001  a rule of a user or a plugin may raise anything
+        _warn(rule, error)
+        return None
+    steps = (*parent.steps, *((move.rule, site) for site in sites))
+    return Candidate(model=model, graph=graph, cost=parent.cost, steps=steps, last=move.key)
+
+
+def _warn(rule: Rule, error: Exception) -> None:
+    # The same text each time: Python shows it once.
+    text = (
+        f"the rule {rule.name} failed with {type(error).__name__}: {error}. The search goes on without this rewriting."
+    )
+    warnings.warn(text, NgbkitWarning, stacklevel=2)
+
+
+def format_steps(steps: Iterable[Step], separator: str = ", ") -> str:
+    """The rules in the order of their first use, each with the number of its sites.
+
+    >>> format_steps([("fold", ("a",)), ("merge", ("b", "c")), ("fold", ("d",))])
+    'fold x2, merge'
+    """
+    counts = Counter(name for name, _ in steps)
+    return separator.join(f"{name} x{count}" if count > 1 else name for name, count in counts.items())
 
 
 def _compute_costs(candidates: Sequence[Candidate], cost: Cost) -> list[float]:

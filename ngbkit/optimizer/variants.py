@@ -13,16 +13,20 @@ from ngbkit import metrics, registry, runs
 from ngbkit.compilers.base import GRAPH
 from ngbkit.errors import UsageError
 from ngbkit.files import hash_file
+from ngbkit.predictor.network_graphs import export_network
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.trials import Choice
 from ngbkit.sweep.variables import NO_ROUND
 from ngbkit.workloads import onnx
-from ngbkit.workloads.base import Workload
+from ngbkit.workloads.base import Number, Workload
 
 LEVEL = 0.95
 """The level of the intervals of measured speed-ups."""
 
 _REPEATS = 60
+
+Values = Number | Iterable[Number]
+"""The value of a factor, alone or as the only one of several."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +47,8 @@ class Outcome:
     problem: str = ""
 
 
-def parse_network(network: Any, compilers: Iterable[str]) -> Workload:
-    """Parse one network without factors, for runtimes that read ONNX."""
+def parse_network(network: Any, compilers: Iterable[str], factors: Mapping[str, Values] | None = None) -> Workload:
+    """Parse one network, with one value of each of its factors, for runtimes that read ONNX."""
     labels = list(compilers)
     for compiler in labels:
         choice = Choice.parse(compiler)
@@ -55,11 +59,25 @@ def parse_network(network: Any, compilers: Iterable[str]) -> Workload:
                 f"invalid compiler: got {choice.compiler}, which does not read ONNX; expected one of "
                 f"{', '.join(readers)}."
             )
-    workloads = Grid(network, compilers=labels).workloads
-    if len(workloads) != 1 or workloads[0].factors:
+    values = {
+        name: [value] if isinstance(value, (int, float)) else list(value) for name, value in (factors or {}).items()
+    }
+    workloads = Grid(network, compilers=labels, factors=values).workloads
+    if len(workloads) != 1:
         names = ", ".join(workload.name for workload in workloads)
-        raise UsageError(f"invalid network: got {names}; expected one network without factors.")
+        raise UsageError(f"invalid network: got {names}; expected one network.")
+    for name, numbers in workloads[0].factors.items():
+        if len(numbers) != 1:
+            raise UsageError(
+                f"invalid factor {name}: got {', '.join(map(str, numbers))}; expected one value, such as "
+                f"{name}={numbers[0]}: a rewritten network has static shapes. Optimise it once for each value."
+            )
     return workloads[0]
+
+
+def export(workload: Workload, batch_size: int, folder: Path) -> Path:
+    """Export a network of `parse_network` as one ONNX file, static in every dimension."""
+    return export_network(workload, batch_size, folder, {name: value for name, (value,) in workload.factors.items()})
 
 
 def measure(
@@ -79,11 +97,12 @@ def measure(
     """
     workload = onnx.file(start, name=name)
     workload = replace(workload, artifacts={**workload.artifacts, **{hash_file(file): file for file in files}})
-    columns = [
+    # Equal files are one column.
+    columns = dict.fromkeys(
         column for compiler in compilers for column in (compiler, *(build_label(compiler, file) for file in files))
-    ]
+    )
     arguments = {"repeats": _REPEATS, **(settings or {})}
-    grid = Grid(workload, compilers=columns, batch_sizes=[batch_size], devices=device, **arguments)
+    grid = Grid(workload, compilers=list(columns), batch_sizes=[batch_size], devices=device, **arguments)
     data = runs.start(grid).result()
     assert isinstance(data, xr.Dataset)
     return data

@@ -96,7 +96,7 @@ class Workload:
             needed = " and ".join(f"{name}{self._locate_factor(name)}" for name in missing)
             raise UsageError(
                 f"{self.name} needs a value of {needed}. "
-                f"Add {' '.join(f'--factor {name}=…' for name in missing)} or factors={{…}} to the sweep."
+                f"Add {' '.join(f'--factor {name}=…' for name in missing)} or factors={{…}}."
             )
         return replace(self, factors={name: merged[name] for name in self.takes if merged.get(name)})
 

@@ -111,6 +111,19 @@ def test_words_that_do_not_fit_are_errors(words: list[str], error: type[Exceptio
         optimize.answer_optimize(asked("resnet18", *words))
 
 
+def test_an_open_dimension_has_its_value_from_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By the flag that the error names."""
+    build = Builder(8, 16)
+    model = build.model(build.add("Relu", build.conv("x", 8)))
+    model.graph.input[0].type.tensor_type.shape.dim[2].dim_param = "height"
+    words = ["optimize", str(write(model, tmp_path / "tall.onnx")), "--rules", "fold-batchnorm", "--quiet", "--json"]
+
+    assert 2 == cli.main(words)
+    assert "Add --factor height=…" in capsys.readouterr().err
+    assert 0 == cli.main([*words, "--factor", "height=24"])
+    assert {"height": 24} == json.loads(capsys.readouterr().out)["factors"]
+
+
 def test_flops_need_nothing() -> None:
     """The default."""
     assert costs.operations is optimize.find_cost(asked("resnet18"))

@@ -160,3 +160,19 @@ def test_what_cannot_be_rewritten_is_refused(branches: Path) -> None:
         optimizer.optimize(str(branches), "torchscript", cost=count_calls)
     with pytest.raises(UsageError, match=r"got resnet18, resnet34; expected one network"):
         optimizer.optimize(["resnet18", "resnet34"], cost=count_calls)
+
+
+def test_an_open_dimension_is_a_factor(tmp_path: Path) -> None:
+    """The written network has its value; without a value, or with several, the error says what to add."""
+    build = Builder(8, 16)
+    model = build.model(build.add("Relu", build.conv("x", 8)))
+    model.graph.input[0].type.tensor_type.shape.dim[2].dim_param = "height"
+    file = str(write(model, tmp_path / "tall.onnx"))
+    optimised = optimizer.optimize(file, cost=count_calls, factors={"height": 24}, rules=[], out=tmp_path / "out.onnx")
+
+    assert {"height": 24} == optimised.factors
+    assert (1, 8, 24, 16) == read(tmp_path / "out.onnx").inputs[0].shape
+    with pytest.raises(UsageError, match=r"Add --factor height=… or factors=\{…\}\.$"):
+        optimizer.optimize(file, cost=count_calls)
+    with pytest.raises(UsageError, match=r"invalid factor height: got 16, 24; expected one value, such as height=16"):
+        optimizer.optimize(file, cost=count_calls, factors={"height": [16, 24]})

@@ -201,6 +201,13 @@ def build_transpose_twice() -> Builder:
     return build
 
 
+def build_normalised_branch() -> Builder:
+    build = Builder()
+    value = build.add("Relu", "x")
+    build.add("Relu", build.add("Add", build.conv(value, 8, 3), add_batchnorm(build, value)))
+    return build
+
+
 # By rule, the builder of a graph with a site for it.
 FITTING: dict[str, Callable[[], Builder]] = {
     "fold-batchnorm": build_batchnorm,
@@ -211,6 +218,7 @@ FITTING: dict[str, Callable[[], Builder]] = {
     "split-branch": build_biased,
     "enlarge-conv": build_branches,
     "shrink-conv": build_hollow,
+    "absorb-batchnorm": build_normalised_branch,
     "merge-groups": build_grouped,
     "split-groups": build_blocks,
     "average-to-depthwise": build_pooled,

@@ -50,6 +50,27 @@ def test_every_site_is_rewritten(branches: ir.Model) -> None:
     assert len(candidates) == len({candidate.graph.digest for candidate in candidates})
 
 
+def test_all_sites_are_one_move(branches: ir.Model) -> None:
+    """One round rewrites them all, where one site after the other would need three."""
+    candidates = search(branches, count_calls, [rule("sum-branches")], Beam(rounds=1, tries=1))
+
+    assert [6.0, 12.0] == [candidate.cost for candidate in candidates]
+    assert ["sum-branches"] * 3 == [name for name, _ in candidates[0].steps]
+
+
+def test_sites_that_share_a_node_are_not_one_move() -> None:
+    """Of three convolutions in pairs, one pair is merged."""
+    build = Builder()
+    build.add("Concat", *[build.conv("x", 8) for _ in range(3)], axis=1)
+    model = build_model(build)
+    sites = rule("merge-convs").sites(model)
+    rewritten, used = rule("merge-convs").apply_all(model, sites)
+
+    assert 4 == len(sites)
+    assert sites[:1] == used
+    assert 2 == sum(node.op_type == "Conv" for node in rewritten.graph)
+
+
 def test_another_runtime_leaves_it(branches: ir.Model) -> None:
     """If only the bytes of weights cost, none of these rules pays."""
 

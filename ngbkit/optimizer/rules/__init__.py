@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 from ngbkit.errors import UnknownNameError
-from ngbkit.optimizer.rules import batchnorm, fusions, groups, parallel, pooling, products, transposes, windows
+from ngbkit.optimizer.rules import (
+    batchnorm,
+    branches,
+    fusions,
+    groups,
+    parallel,
+    pooling,
+    products,
+    transposes,
+    windows,
+)
 from ngbkit.optimizer.rules.base import Rule, Site
 
 __all__ = ["RULES", "Rule", "Site", "rule"]
 
-_MODULES = (batchnorm, parallel, windows, groups, pooling, products, fusions, transposes)
+_MODULES = (
+    *(batchnorm, parallel, windows, branches, groups, pooling),
+    *(products, fusions, transposes),
+)
 
 RULES: dict[str, Rule] = {rule_.name: rule_ for module in _MODULES for rule_ in module.RULES}
 

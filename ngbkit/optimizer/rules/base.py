@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -50,8 +50,22 @@ class Rule:
         KeyError
             The model has no node of one of these names.
         """
+        return self.apply_all(model, [site])[0]
+
+    def apply_all(self, model: ir.Model, sites: Iterable[Site]) -> tuple[ir.Model, list[Site]]:
+        """A copy of the model, rewritten at those of its `sites` that share no node with an earlier one; these sites.
+
+        Raises
+        ------
+        KeyError
+            The model has no node of one of these names.
+        """
         changed = model.clone()
         nodes_by_name = {node.name: node for node in changed.graph}
-        edit = Edit(changed)
-        self.rewrite(edit, [nodes_by_name[name] for name in site])
-        return edit.finish()
+        edit, rewritten, touched = Edit(changed), list[Site](), set[str]()
+        for site in sites:
+            if touched.isdisjoint(site):
+                self.rewrite(edit, [nodes_by_name[name] for name in site])
+                touched.update(site)
+                rewritten.append(site)
+        return edit.finish(), rewritten

@@ -1,0 +1,125 @@
+"""The protocol of a simplifier, and its run in a process of its own: it may crash or hang, and harms nothing else.
+
+A simplifier is a value with an entry point in the group ``ngbkit.simplifiers``::
+
+    SIMPLIFIER = Simplifier(name="mine", summary="…", packages=("my-tool",), install="pip install my-tool",
+                            simplify=simplify)
+
+    def simplify(source: Path, target: Path) -> None: ...
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from ngbkit import registry
+from ngbkit.errors import UnknownNameError, UnsupportedError
+
+ALL = "all"
+"""The word for every simplifier."""
+
+LIMIT_S = 300.0
+"""A simplifier that takes longer is stopped."""
+
+_LISTED = 300  # characters of an error message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Simplifier:
+    """A tool that rewrites an ONNX file without a measurement.
+
+    Parameters
+    ----------
+    name, summary
+        The name, and one line on the effect.
+    packages
+        The distributions that it needs; the version of the first is that of the tool.
+    install
+        The command that installs them.
+    simplify
+        Reads one ONNX file, static in every dimension, and writes an equivalent one. Called in a process of its own.
+    """
+
+    name: str
+    summary: str
+    packages: tuple[str, ...]
+    install: str
+    simplify: Callable[[Path, Path], None]
+
+    @property
+    def version(self) -> str:
+        """The version of the tool; empty if it is not installed."""
+        return registry.find_version(self.packages[0]) or ""
+
+    @property
+    def problem(self) -> str:
+        """The packages that are not installed, and the command that installs them; empty if all are."""
+        missing = [package for package in self.packages if registry.find_version(package) is None]
+        return f"{', '.join(missing)} not installed; install with: {self.install}" if missing else ""
+
+
+def resolve(names: Iterable[str]) -> list[Simplifier]:
+    """Return the simplifiers of these names, each once; the name `ALL` is every one.
+
+    Raises
+    ------
+    UnknownNameError
+        There is no such simplifier.
+    UnsupportedError
+        A simplifier that is called by its name is not installed.
+    """
+    available: dict[str, Simplifier] = registry.load_all(registry.SIMPLIFIERS)
+    selected: dict[str, Simplifier] = {}
+    for name in names:
+        if name == ALL:
+            selected |= available
+        elif name not in available:
+            raise UnknownNameError("simplifier", name, [ALL, *available])
+        elif available[name].problem:
+            raise UnsupportedError(f"invalid simplifier: got {name}; {available[name].problem}")
+        else:
+            selected[name] = available[name]
+    return list(selected.values())
+
+
+def simplify(simplifier: Simplifier, source: Path, target: Path, limit_s: float = LIMIT_S) -> str:
+    """Write the simplified model of `source` to `target`, and return the reason why there is none; empty if there is.
+
+    Paths are absolute. The process and all that it starts end after `limit_s` seconds.
+    """
+    if simplifier.problem:
+        return simplifier.problem
+    command = [sys.executable, "-m", "ngbkit.optimizer.simplifiers.child", simplifier.name, str(source), str(target)]
+    # What it prints may be long: a file never blocks it, as a full pipe would.
+    with tempfile.TemporaryFile() as output:
+        process = subprocess.Popen(
+            command,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            status = process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            return f"stopped: it took longer than {limit_s:g} s"
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        output.seek(0)
+        lines = output.read().decode(errors="replace").strip().splitlines()
+    if status < 0:
+        return f"crashed: {signal.Signals(-status).name}"
+    if status:
+        return f"failed: {lines[-1][:_LISTED] if lines else f'it ended with {status}'}"
+    return "" if target.is_file() else "failed: it wrote no file"

@@ -1,0 +1,115 @@
+"""Other tools run in processes of their own; their models are proved and measured beside ngbkit's."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from onnxgraphs import Builder, write
+from state import share_state_dir
+
+from ngbkit import optimizer, registry
+from ngbkit.errors import UnknownNameError, UnsupportedError
+from ngbkit.optimizer import proof
+from ngbkit.optimizer.simplifiers import Simplifier, resolve, simplify
+from ngbkit.optimizer.simplifiers.proved import simplify_all
+from ngbkit.predictor import Graph
+
+state_dir = pytest.fixture(autouse=True, scope="module")(share_state_dir)
+
+FAULTS = {
+    "absent": r"ngbkit-no-such-package not installed; install with: pip install ngbkit-no-such-package",
+    "crashing": r"crashed: SIGSEGV",
+    "failing": r"failed: ValueError: no such operator",
+    "lazy": r"failed: it wrote no file",
+}
+
+
+@pytest.fixture
+def network(tmp_path: Path) -> Path:
+    build = Builder(16, 24)
+    build.add("Relu", build.add("Add", build.conv("x", 16, 3), build.conv("x", 16, 1)))
+    model = build.model("v3")
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1
+    return write(model, tmp_path / "branches.onnx")
+
+
+def load(name: str) -> Simplifier:
+    simplifier = registry.load(registry.SIMPLIFIERS, name)
+    assert isinstance(simplifier, Simplifier)
+    return simplifier
+
+
+def ignore_graphs(graphs: Sequence[Graph]) -> np.ndarray:
+    return np.ones(len(graphs))
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_tool_that_goes_wrong_is_a_reason(name: str, network: Path, tmp_path: Path) -> None:
+    """A crash, an error, a missing package and a missing file: the caller goes on."""
+    problem = simplify(load(name), network, tmp_path / "out.onnx")
+
+    assert FAULTS[name] == problem
+
+
+def test_a_tool_that_hangs_is_stopped(network: Path, tmp_path: Path) -> None:
+    """With its process."""
+    started = time.monotonic()
+    problem = simplify(load("hanging"), network, tmp_path / "out.onnx", limit_s=0.2)
+
+    assert "stopped: it took longer than 0.2 s" == problem
+    assert time.monotonic() - started < 60
+    assert not [child for child in psutil.Process().children() if "hanging" in child.cmdline()]
+
+
+def test_a_model_with_other_results_is_not_used(network: Path, tmp_path: Path) -> None:
+    """It is proved as a rewriting of ngbkit is."""
+    copied, wrong = simplify_all([load("copying"), load("wrong")], network, tmp_path)
+
+    assert (0.0, "") == (copied.error, copied.problem)
+    assert copied.file is not None
+    assert wrong.error > proof.LIMIT
+    assert wrong.file is None
+    assert wrong.problem.startswith("wrong result: error ")
+
+
+def test_tools_are_measured_beside_the_original(network: Path) -> None:
+    """Each is a row with an interval or a reason, in the same run; the original is kept, whatever they gain."""
+    names = ["copying", "wrong", "crashing"]
+    optimised = optimizer.optimize(str(network), cost=ignore_graphs, simplifiers=names, repeats=6)
+    outcomes = {tool.name: tool.outcome for tool in optimised.simplified}
+
+    assert names == list(outcomes)
+    assert 0 < outcomes["copying"].low <= outcomes["copying"].speedup <= outcomes["copying"].high
+    assert "crashed: SIGSEGV" == outcomes["crashing"].problem
+    assert outcomes["wrong"].problem
+    assert ((), None) == (optimised.tried, optimised.chosen)
+    assert optimised.data is not None
+    assert 2 == optimised.data.sizes["compiler"]
+
+
+def test_a_study_has_a_label_per_tool(network: Path) -> None:
+    """With its speed-up on every runtime, or the reason why it has none."""
+    runtimes = ["onnxruntime", "openvino"]
+    arguments = {"simplifiers": ["copying", "failing"], "repeats": 12, "min_rounds": 12}
+    data = optimizer.study([str(network)], {"lazy": ignore_graphs}, runtimes, **arguments)
+
+    assert ["copying", "failing"] == data["cost"].values.tolist()[-2:]
+    assert np.isfinite(data["speedup"].sel(cost="copying")).all()
+    assert np.isnan(data["speedup"].sel(cost="failing")).all()
+    assert (data["guarded"].sel(cost="failing") == 1).all()
+    assert ["", "failed: ValueError: no such operator"] == data["problem"].values[0, -2:].tolist()
+
+
+def test_all_are_resolved_and_a_missing_one_has_a_hint() -> None:
+    """A name that is not installed is an error; `all` leaves it to its row."""
+    assert {*FAULTS, "copying", "hanging", "wrong"} <= {tool.name for tool in resolve(["all"])}
+    assert ["copying"] == [tool.name for tool in resolve(["copying", "copying"])]
+    with pytest.raises(UnsupportedError, match=r"got absent; ngbkit-no-such-package not installed; install with: pip"):
+        resolve(["absent"])
+    with pytest.raises(UnknownNameError, match="copying"):
+        resolve(["copyin"])
