@@ -1,7 +1,8 @@
 """Measures the choices of cost models for networks that no rule was tuned on, on every runtime of this machine.
 
-Run it on a quiet machine, after `labels.py`; it resumes after any interruption. It writes
-notebooks/data/05-portability.nc, and prints its summary.
+Run it on a quiet machine, after `labels.py`; it resumes after any interruption, and measures a network again that lacks
+a cost model or a tool. Other tools (the extra `simplifiers`) are rows of the same table; one that is not installed is a
+row without a number. It writes notebooks/data/05-portability.nc, and prints its summary.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from ngbkit import optimizer, predictor
 from ngbkit.dataset import storage
 from ngbkit.errors import NgbkitError
 from ngbkit.optimizer import Beam, costs
+from ngbkit.optimizer.portability import MEASURED
 from ngbkit.optimizer.search import Cost
+from ngbkit.optimizer.simplifiers import resolve
 
 DATA = Path(__file__).parents[2] / "notebooks" / "data"
 #: None is among the labels: these are other families, or larger siblings.
@@ -35,27 +38,40 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("results/portability"), help="folder of its progress")
     parser.add_argument("--repeats", type=int, default=40, help="samples per candidate (default: 40)")
     parser.add_argument("--minutes", type=float, default=120.0, help="time budget for new networks (default: 120)")
+    parser.add_argument("--networks", nargs="+", help="measure these only (default: all)")
+    parser.add_argument("--out", type=Path, default=DATA / "05-portability.nc", help="file of the combined results")
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + 60 * args.minutes
     costs_by_name = load_costs(args.folder)
-    for network in NETWORKS:
+    tools = [tool.name for tool in resolve(["all"])]
+    labels = {*costs_by_name, *map(MEASURED.format, RUNTIMES), *tools}
+    for network in args.networks or NETWORKS:
         file = build_path(args.folder, network)
-        if not file.exists():
+        if not is_complete(file, labels):
             settings = {"repeats": args.repeats, "min_rounds": args.repeats, "max_seconds": 60.0}
             try:
-                data = optimizer.study([network], costs_by_name, RUNTIMES, beam=BEAM, **settings)
+                data = optimizer.study([network], costs_by_name, RUNTIMES, beam=BEAM, simplifiers=tools, **settings)
             except NgbkitError as error:
                 print(f"{network}: left out, {error}", flush=True)
                 continue
-            storage.save(data, file)
+            storage.save(data, file, overwrite=True)
         print(f"{network}: {file}", flush=True)
         if time.monotonic() > deadline:
             break
-    parts = [storage.load(file) for network in NETWORKS if (file := build_path(args.folder, network)).exists()]
+    files = [build_path(args.folder, network) for network in dict.fromkeys((*NETWORKS, *(args.networks or ())))]
+    parts = [storage.load(file) for file in files if is_complete(file, labels)]
+    if not parts:
+        print("no network has a result")
+        return
     combined = xr.concat(parts, dim="network", combine_attrs="override", join="exact")
-    storage.save(combined, DATA / "05-portability.nc", overwrite=True)
+    storage.save(combined, args.out, overwrite=True)
     print(optimizer.summary(combined).round(3).to_string())
+
+
+def is_complete(file: Path, labels: set[str]) -> bool:
+    """Whether a file has a result of every cost model and every tool; one from before a tool was added has not."""
+    return file.exists() and labels == set(storage.load(file)["cost"].values.tolist())
 
 
 def build_path(folder: Path, network: str) -> Path:
