@@ -110,7 +110,7 @@ def _encode_totals(graph: Graph, works: Sequence[Work]) -> Floats:
         sum(work.macs for work in works),
         sum(work.bytes for work in works),
     ]
-    return np.log1p(np.concatenate([np.array(totals, dtype=np.float64), _sum_works(works)])).astype(np.float32)
+    return np.asarray(np.log1p(np.concatenate([np.array(totals, dtype=np.float64), _sum_works(works)])), np.float32)
 
 
 def _sum_works(works: Sequence[Work]) -> NDArray[np.float64]:
