@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -111,13 +111,12 @@ def fit_labels(args: argparse.Namespace, report: Report | None = None) -> tuple[
 def build_evaluation(examples: Examples, predictor: Predictor, scores: Any) -> Answer:
     """A row per kind and runtime: errors on networks that were held out, beside the noise of their labels."""
     noise = examples.noise.set_index(["device", "compiler"])
-    _, _, high = predictor.seconds(examples.graphs[:1])
-    factors = (high / predictor.model.predict(examples.graphs[:1]))[0]
+    widths = np.expm1(predictor.calibration.compute_error(0.95))
     report = []
     for score in scores.to_dict("records"):
         runtime = score["device"], score["compiler"]
         is_fitted = score["kind"] == predictor.model.kind
-        width = float(factors[predictor.runtimes.index(runtime)]) - 1 if is_fitted else None
+        width = float(widths[predictor.runtimes.index(runtime)]) if is_fitted else None
         row = {name: value for name, value in score.items() if name not in ("split", "seeds", "sign")}
         report.append(
             row | {"graphs": int(noise.loc[runtime, "graphs"]), "floor": noise.loc[runtime, "floor"], "interval": width}
@@ -153,9 +152,9 @@ def predict_networks(
     rows = [
         {
             **{column: value for column, value in record.items() if column not in _RESULTS},
-            "latency": format_time(record["latency"], record["ci_low"], record["ci_high"]),
+            "latency": format_time(record["latency"], *_list_ends(record)),
             "samples/s": _format_rate(record["throughput"]),
-            "interval": "" if np.isfinite(record["ci_low"]) else "none: too few networks were held out",
+            "interval": "" if np.isfinite(record["ci_high"]) else "none: fitted to too few networks",
         }
         for record in selected
     ]
@@ -163,6 +162,12 @@ def predict_networks(
 
 
 _RESULTS = ("latency", "ci_low", "ci_high", "throughput")
+
+
+def _list_ends(record: Mapping[str, Any]) -> list[float]:
+    """List the ends of an interval that has both; none of an infinite one."""
+    ends = [record["ci_low"], record["ci_high"]]
+    return ends if np.isfinite(ends).all() else []
 
 
 def _load_predictor(file: str) -> Predictor:

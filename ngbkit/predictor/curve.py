@@ -151,7 +151,12 @@ def draw_curve(table: pd.DataFrame) -> alt.FacetChart:
     x = alt.X("networks:Q", title="networks in training", scale=alt.Scale(type="log"), axis=alt.Axis(values=numbers))
     y = alt.Y("mape:Q", title="MAPE", scale=scale, axis=alt.Axis(values=ticks, format=".1%"))
     colour = alt.Color("kind:N", title=None, scale=alt.Scale(domain=kinds, range=list(_COLOURS[: len(kinds)])))
-    tooltip = ["kind:N", "networks:Q", alt.Tooltip("mape:Q", format=".1%"), alt.Tooltip("floor:Q", format=".1%")]
+    tooltip: list[Any] = [
+        "kind:N",
+        "networks:Q",
+        alt.Tooltip("mape:Q", format=".1%"),
+        alt.Tooltip("floor:Q", format=".1%"),
+    ]
     base = alt.Chart(marks.inline(frame)).encode(tooltip=tooltip)
     lines = base.mark_line(point={"size": 50, "filled": True}, strokeWidth=2).encode(x, y, colour)
     floor = base.mark_rule(strokeDash=[5, 4], color="#888888").encode(alt.Y("min(floor):Q", scale=scale))

@@ -18,6 +18,7 @@ from ngbkit.errors import UsageError
 from ngbkit.predictor.graphs import Graph
 from ngbkit.predictor.network_graphs import ATTRIBUTE, load_graphs, pack
 from ngbkit.predictor.rows import Runtime
+from ngbkit.predictor.scores import noise_floor
 from ngbkit.user_text import parse_path
 
 if TYPE_CHECKING:
@@ -30,9 +31,6 @@ OPERATOR = "operator"
 """The family of single operators that were measured alone."""
 
 TEXTS = ("names", "families", "parents", "rules")
-
-# The mean absolute value of a standard normal number: errors of labels become errors of a perfect prediction.
-_MEAN_NORMAL = float(np.sqrt(2 / np.pi))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -133,8 +131,9 @@ class Examples:
             finite = errors[measured & np.isfinite(errors[:, column]), column]
             counts = {"graphs": int(measured.sum()), "known": len(finite)}
             error = float(np.median(finite)) if len(finite) else np.nan
-            floor = _MEAN_NORMAL * float(np.mean(finite)) if len(finite) else np.nan
-            rows.append({"device": device, "compiler": compiler, **counts, "error": error, "floor": floor})
+            rows.append(
+                {"device": device, "compiler": compiler, **counts, "error": error, "floor": noise_floor(finite)}
+            )
         return pd.DataFrame(rows)
 
     def save(self, path: str | Path) -> Path:

@@ -110,7 +110,9 @@ def _encode_totals(graph: Graph, works: Sequence[Work]) -> Floats:
         sum(work.macs for work in works),
         sum(work.bytes for work in works),
     ]
-    return np.asarray(np.log1p(np.concatenate([np.array(totals, dtype=np.float64), _sum_works(works)])), np.float32)
+    values = np.concatenate([np.array(totals, dtype=np.float64), _sum_works(works)])
+    logs: NDArray[np.float32] = np.log1p(values).astype(np.float32)
+    return logs
 
 
 def _sum_works(works: Sequence[Work]) -> NDArray[np.float64]:

@@ -60,6 +60,15 @@ class Calibration:
             low[:, runtime] = np.exp(-_compute_quantiles(errors - predictions, weights, ci))
         return low, high
 
+    def compute_error(self, ci: float) -> Floats:
+        """Return the error of a logarithm that a share `ci` of networks keep, by runtime; infinity for too few."""
+        limits = np.full(self.errors.shape[1], np.inf)
+        for runtime, column in enumerate(self.errors.T):
+            finite = np.isfinite(column)
+            if finite.any():
+                limits[runtime] = _compute_quantiles(column[finite][None], _weigh(self.network[finite]), ci)[0]
+        return limits
+
 
 def _weigh(network: Integers) -> Floats:
     """Return the weight of each graph: every network counts the same, and so does one more of infinite error."""

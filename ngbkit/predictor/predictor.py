@@ -98,7 +98,7 @@ class Predictor:
         infinite = np.flatnonzero((np.isfinite(seconds) & np.isinf(high)).any(axis=0))
         if not len(infinite):
             return
-        counts = {self.runtimes[column]: self.calibration.count_networks(column) for column in infinite}
+        counts = {self.runtimes[column]: self.calibration.count_networks(int(column)) for column in infinite}
         runtimes = ", ".join(f"{compiler} on {device}: {count}" for (device, compiler), count in counts.items())
         most, needed = max(counts.values()), int(np.ceil(ci / (1 - ci) - 1e-9))
         hint = f"Pass a lower ci=, at most {most / (most + 1):.3f}, or measure" if most else "Measure"

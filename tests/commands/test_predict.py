@@ -15,6 +15,8 @@ from ngbkit.commands.optimize import OPTIMIZE
 from ngbkit.commands.predict import PREDICT
 from ngbkit.predictor.kinds import KINDS
 
+pytestmark = pytest.mark.filterwarnings("ignore:too few networks for intervals")
+
 
 @pytest.fixture(autouse=True)
 def labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -10,6 +10,7 @@ from IPython.utils.capture import capture_output
 from onnxgraphs import residual
 
 
+@pytest.mark.filterwarnings("ignore:too few networks for intervals")
 def test_it_fits_and_predicts(tmp_path: Path, shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> None:
     """The evaluation is shown, the predictions are the value; the option -o names a file, as in a shell."""
     monkeypatch.chdir(tmp_path)

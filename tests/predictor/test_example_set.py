@@ -65,6 +65,6 @@ def test_noise_is_that_of_original_networks(examples: Examples) -> None:
     assert ("cpu", "openvino", len(examples) - 2, 2) == tuple(
         first[name] for name in ("device", "compiler", "graphs", "known")
     )
-    assert (pytest.approx(0.02), pytest.approx(0.02 * np.sqrt(2 / np.pi))) == (first["error"], first["floor"])
+    assert (pytest.approx(0.02), pytest.approx(0.02 * np.sqrt(2 / np.pi), rel=1e-3)) == (first["error"], first["floor"])
     assert 0 == second["known"]
     assert np.isnan(second["floor"])

@@ -176,7 +176,7 @@ def test_they_can_be_learned_from(files: list[str], tmp_path: Path) -> None:
     """A predictor of these labels predicts their files."""
     networks = [residual(tmp_path, width, depth) for width in (8, 16) for depth in (1, 2, 3, 4)]
     labels = examples(networks, [1e-4 * depth for _ in (8, 16) for depth in (1, 2, 3, 4)], runtime="onnxruntime")
-    table = predictor.fit(labels, "linear").predict([files[1]])
+    table = predictor.fit(labels, "linear").predict([files[1]], ci=0.8)
 
     assert [("cpu", "onnxruntime")] == list(zip(table["device"], table["compiler"], strict=True))
     assert 1e-4 < table["latency"].item() < 4e-4

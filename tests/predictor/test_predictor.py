@@ -60,7 +60,7 @@ def test_every_network_has_an_error_of_a_model_that_it_was_not_fitted_to(example
         assert 1 == len(set(calibration.fold[calibration.network == network]))
     index, fold = networks[0], calibration.fold[0]
     prediction = calibration.models[fold].predict([examples.graphs[index]])[0]
-    np.testing.assert_allclose(np.abs(np.log(prediction / examples.seconds[index])), calibration.errors[0])
+    np.testing.assert_allclose(np.abs(np.log(prediction / examples.seconds[index])), calibration.errors[0], atol=1e-12)
 
 
 def test_few_networks_have_an_interval(examples: Examples) -> None:

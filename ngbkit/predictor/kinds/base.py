@@ -60,6 +60,10 @@ TOLERANCE = 0.05
 """The usual error of models, beside which a much smaller error of a label is irrelevant."""
 
 
+# An error that few repetitions show is itself uncertain: it counts like one value beside so many of the usual error.
+_PRIOR = 3
+
+
 def compute_weights(examples: Examples) -> Floats:
     """Return how much each label counts, of shape ``(graphs, runtimes)``: 1 if it is exact, less the noisier it is.
 
@@ -67,5 +71,6 @@ def compute_weights(examples: Examples) -> Floats:
     """
     errors = np.full(examples.seconds.shape, np.nan) if examples.errors is None else examples.errors
     finite = [column[np.isfinite(column)] for column in errors.T]
-    usual = [float(np.median(column)) if len(column) else 0.0 for column in finite]
-    return np.asarray(TOLERANCE / np.hypot(TOLERANCE, np.where(np.isfinite(errors), errors, usual)))
+    usual = np.array([float(np.median(column)) if len(column) else 0.0 for column in finite])
+    squares = (_PRIOR * usual**2 + np.where(np.isfinite(errors), errors, usual) ** 2) / (_PRIOR + 1)
+    return np.asarray(TOLERANCE / np.sqrt(TOLERANCE**2 + squares))

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.nn.functional import smooth_l1_loss
+from torch.nn.functional import huber_loss
 
 from ngbkit.files import write_atomically
 from ngbkit.predictor.example_set import Examples
@@ -231,7 +231,8 @@ def _copy_state(network: GraphNetwork) -> dict[str, torch.Tensor]:
 def _compute_mean_error(predicted: torch.Tensor, truth: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     """Return the weighted mean of the errors where there is a label."""
     finite = torch.isfinite(truth)
-    errors = smooth_l1_loss(predicted, torch.where(finite, truth, predicted.detach()), beta=_HUBER, reduction="none")
+    # With gradients of at most `_HUBER`, below the norm at which they are clipped.
+    errors = huber_loss(predicted, torch.where(finite, truth, predicted.detach()), delta=_HUBER, reduction="none")
     weights = torch.where(finite, weights, 0.0)
     return (weights * errors).sum() / weights.sum().clamp(min=1e-9)
 

@@ -20,6 +20,7 @@ from ngbkit.predictor import Predictor, forecast, graph
 from ngbkit.predictor.forecast import Guide
 from ngbkit.predictor.forecast.expected import EarlierTrial
 from ngbkit.predictor.forecast.imputation import VARIABLES, build_key, fill
+from ngbkit.predictor.intervals import Calibration
 from ngbkit.sweep.records import Failure, Measurement, Record
 from ngbkit.workloads.base import Workload
 
@@ -169,7 +170,8 @@ def test_a_predictor_is_where_a_budget_begins(mlp: Workload) -> None:
         def predict(self, graphs: list) -> np.ndarray:
             return np.array([[1e-3 * len(graph_.operators)] for graph_ in graphs])
 
-    fitted = Predictor(model=Model(), runtimes=(("cpu", "onnxruntime"),), errors=np.empty((0, 1)))
+    nothing = Calibration(models=(), errors=np.empty((0, 1)), fold=np.empty(0, int), network=np.empty(0, int))
+    fitted = Predictor(model=Model(), runtimes=(("cpu", "onnxruntime"),), calibration=nothing)
     sweep = Sweep(mlp, ["identity", "onnxruntime"], [1, 2], repeats=10, threads=1)
     data = sweep.estimate(fitted).data
 
