@@ -14,7 +14,10 @@ Kind = Literal["toml", "shell", "cell", "python"]
 
 _FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _INDENTED = re.compile(r"(?<=\n\n)( {4}.*\n(?:\n* {4}.*\n)*)")
-_PROGRAMS = ("ngbkit", "make", "pip", "eval")
+BATCH_PROGRAMS = ("ipcluster", "ipcontroller", "bsub")
+"""What recipes of batch systems run: `tests/cluster/test_batch_recipe.py` runs it with fake ones."""
+
+_PROGRAMS = ("ngbkit", "make", "pip", "eval", *BATCH_PROGRAMS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -68,14 +68,14 @@ def test_a_run_loads(folder: Path) -> None:
 @pytest.mark.parametrize("kind", ["linear", "operators"])
 def test_a_predictor_loads(kind: str) -> None:
     """It predicts what it predicted."""
-    predictor = ngbkit.predictor.load(FILES / f"{kind}.safetensors")
-    graphs = predictor.load_examples(FILES / "examples.nc").graphs[:2]
+    fitted = ngbkit.predictor.load(FILES / f"{kind}.safetensors")
+    graphs = ngbkit.predictor.load_examples(FILES / "examples.nc").graphs[:2]
     expected = json.loads((FILES / "seconds.json").read_text())[kind]
 
     seconds, _, _ = expected
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NgbkitWarning)  # of runtimes without an error
-        latency, low, high = predictor.seconds(graphs, ci=0.5)
+        latency, low, high = fitted.seconds(graphs, ci=0.5)
 
     np.testing.assert_allclose(seconds, latency, rtol=1e-6)
     # One network was held out, which is just enough for half: its split conformal interval.

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
-
-import numpy as np
 
 from ngbkit import options
 from ngbkit.commands.labels import load_labels, to_progress
@@ -111,12 +110,12 @@ def fit_labels(args: argparse.Namespace, report: Report | None = None) -> tuple[
 def build_evaluation(examples: Examples, predictor: Predictor, scores: Any) -> Answer:
     """A row per kind and runtime: errors on networks that were held out, beside the noise of their labels."""
     noise = examples.noise.set_index(["device", "compiler"])
-    widths = np.expm1(predictor.calibration.compute_error(0.95))
+    limits = predictor.calibration.compute_error(0.95).tolist()
     report = []
     for score in scores.to_dict("records"):
         runtime = score["device"], score["compiler"]
         is_fitted = score["kind"] == predictor.model.kind
-        width = float(widths[predictor.runtimes.index(runtime)]) if is_fitted else None
+        width = math.expm1(limits[predictor.runtimes.index(runtime)]) if is_fitted else None
         row = {name: value for name, value in score.items() if name not in ("split", "seeds", "sign")}
         report.append(
             row | {"graphs": int(noise.loc[runtime, "graphs"]), "floor": noise.loc[runtime, "floor"], "interval": width}
@@ -154,7 +153,7 @@ def predict_networks(
             **{column: value for column, value in record.items() if column not in _RESULTS},
             "latency": format_time(record["latency"], *_list_ends(record)),
             "samples/s": _format_rate(record["throughput"]),
-            "interval": "" if np.isfinite(record["ci_high"]) else "none: fitted to too few networks",
+            "interval": "" if math.isfinite(record["ci_high"]) else "none: fitted to too few networks",
         }
         for record in selected
     ]
@@ -167,7 +166,7 @@ _RESULTS = ("latency", "ci_low", "ci_high", "throughput")
 def _list_ends(record: Mapping[str, Any]) -> list[float]:
     """List the ends of an interval that has both; none of an infinite one."""
     ends = [record["ci_low"], record["ci_high"]]
-    return ends if np.isfinite(ends).all() else []
+    return ends if all(map(math.isfinite, ends)) else []
 
 
 def _load_predictor(file: str) -> Predictor:
@@ -182,7 +181,7 @@ def _load_predictor(file: str) -> Predictor:
 
 
 def _format_share(share: float, unknown: str = "–", sign: str = "") -> str:
-    return f"{sign}{share:.1%}".replace("%", " %") if np.isfinite(share) else unknown
+    return f"{sign}{share:.1%}".replace("%", " %") if math.isfinite(share) else unknown
 
 
 def _format_rate(rate: float) -> str:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
-from functools import partial
-from itertools import product
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from attrs import field, frozen
 
 from ngbkit import options
 from ngbkit.errors import UsageError
+from ngbkit.sweep import expansion
 from ngbkit.sweep.conversion import (
     MIN_ROUNDS,
     to_batch_sizes,
@@ -340,40 +338,11 @@ class Grid:
     def groups(self, device: str | None = None) -> Iterator[Group]:
         """The groups by network, factors and batch size, of one device or of all, one at a time."""
         for target in self.devices if device is None else [device]:
-            firsts: dict[int, Trial] = {}
-            for workload in self.workloads:
-                workload_id = workload.id
-                for values in product(*workload.factors.values()):
-                    factors = tuple(zip(workload.factors, values, strict=True))
-                    for batch_size in self.batch_sizes:
-                        trial = partial(
-                            Trial, workload=workload.name, workload_id=workload_id, factors=factors, device=target
-                        )
-                        trials = tuple(trial(compiler=label, batch_size=batch_size) for label in self.compilers)
-                        has_baseline = BASELINE in self.compilers
-                        anchored = batch_size != 1 and 1 in self.batch_sizes and has_baseline
-                        first = firsts.setdefault(batch_size, trial(compiler=BASELINE, batch_size=batch_size))
-                        is_first = (first.workload, first.factors) == (workload.name, factors)
-                        tie = None if is_first else replace(first, beside=batch_size, tied=trials[0].id)
-                        yield Group(
-                            workload=workload,
-                            factors=dict(factors),
-                            device=target,
-                            batch_size=batch_size,
-                            trials=trials,
-                            anchor=trial(compiler=BASELINE, batch_size=1, beside=batch_size) if anchored else None,
-                            tie=tie if has_baseline else None,
-                        )
+            yield from expansion.expand_groups(self, target)
 
     def bundles(self, device: str) -> Iterator[Bundle]:
         """The groups of a device, in the order in which they are measured, with those that take turns together."""
-        if not self.together or not self.interleave:
-            yield from (Bundle(groups=(group,)) for group in self.groups(device))
-            return
-        by_size: dict[int, list[Group]] = {}
-        for group in self.groups(device):
-            by_size.setdefault(group.batch_size, []).append(group)
-        yield from (Bundle(groups=tuple(groups)) for groups in by_size.values())
+        return expansion.expand_bundles(self, device)
 
     def trials(self, device: str | None = None) -> list[Trial]:
         """Every trial, by network, factors and batch size."""

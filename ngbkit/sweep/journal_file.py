@@ -8,6 +8,7 @@ import os
 import shutil
 import sqlite3
 import tempfile
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -39,6 +40,8 @@ _COLUMNS: dict[str, dict[str, type]] = {
 _NETWORK_FILE_SYSTEMS = {"nfs", "nfs4", "cifs", "smb3", "lustre", "gpfs", "beegfs", "fuse.sshfs", "9p", "afs", "ceph"}
 # An error with one of these texts is of the disk or of another process; any other one is of the file's content.
 _CIRCUMSTANCES = ("locked", "busy", "full", "disk I/O", "unable to open", "out of memory", "interrupted")
+# How long another process may hold a file before that is an error, and the pause between tries.
+_LOCKED_S, _PAUSE_S = 30.0, 0.01
 
 Row = tuple[Any, ...]
 IsReadable = Callable[[Row], bool]
@@ -171,7 +174,7 @@ class _Connection(sqlite3.Connection):
 
 def _connect(path: Path | str) -> sqlite3.Connection:
     # The run's own thread writes; whoever shows results reads through a connection of its own.
-    connection = sqlite3.connect(path, timeout=30, check_same_thread=False, factory=_Connection)
+    connection = sqlite3.connect(path, timeout=_LOCKED_S, check_same_thread=False, factory=_Connection)
     # A damaged text must not end the reading of others; half a character never checks.
     connection.text_factory = lambda text: text.decode(errors="replace")
     return connection
@@ -199,7 +202,7 @@ def _open_shared(path: Path) -> JournalFile:
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     path.chmod(0o600)
     mode = "DELETE" if _file_system(path) in _NETWORK_FILE_SYSTEMS else "WAL"
-    connection.execute(f"PRAGMA journal_mode={mode}")
+    _set_mode(connection, mode)
     connection.execute("PRAGMA synchronous=FULL")
     _check_format(connection, path)
     with connection:
@@ -212,6 +215,20 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
                 [(compute_checksum(row), *row[:2]) for row in rows],
             )
         connection.execute(f"PRAGMA user_version={FORMAT}")
+
+
+def _set_mode(connection: sqlite3.Connection, mode: str) -> None:
+    """Set the mode of the journal once nobody else opens the file: SQLite waits for a reader, and not for that."""
+    deadline = time.monotonic() + _LOCKED_S
+    while True:
+        try:
+            connection.execute(f"PRAGMA journal_mode={mode}")
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(_PAUSE_S)
+        else:
+            return
 
 
 def _check_format(connection: sqlite3.Connection, path: Path) -> None:

@@ -16,6 +16,7 @@ from ngbkit.optimizer.editing import open_model
 from ngbkit.optimizer.rules import rule
 from ngbkit.optimizer.search import Beam, search
 from ngbkit.predictor import Graph, Predictor
+from ngbkit.predictor.intervals import Calibration
 from ngbkit.predictor.kinds import find_kind
 
 
@@ -128,7 +129,8 @@ def test_a_predictor_is_a_cost_of_one_of_its_runtimes() -> None:
     flops = find_kind("flops")()
     flops._prices = np.array([[1.0, 0.0], [2.0, 0.0], [3.0, 0.0]])
     runtimes = (("cpu", "openvino"), ("cpu", "tvm"), ("orin", "tvm"))
-    fitted = Predictor(model=flops, runtimes=runtimes, errors=np.empty((0, 3)))
+    nothing = Calibration(models=(), errors=np.empty((0, 3)), fold=np.empty(0, int), network=np.empty(0, int))
+    fitted = Predictor(model=flops, runtimes=runtimes, calibration=nothing)
     graph = Graph(operators=(), edges=(), inputs=(), outputs=(), shared=(), digest="")
 
     assert [1.0] == costs.predicted(fitted, "openvino")([graph]).tolist()

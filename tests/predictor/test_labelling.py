@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pandas as pd
 import pytest
+import torch
 from onnxgraphs import residual
 
 from ngbkit import blocks, predictor
@@ -149,7 +150,6 @@ def test_what_does_not_fit_is_an_error(files: list[str], seconds: Any, arguments
 
 def test_what_is_no_network_is_an_error(files: list[str], tmp_path: Path) -> None:
     """It says which of them; all are looked at before the first is built."""
-    torch = pytest.importorskip("torch")
     (tmp_path / "text.onnx").write_text("no graph")
     opened = onnx.load(files[0])
     opened.graph.input[0].type.tensor_type.shape.dim[2].dim_param = "height"

@@ -261,3 +261,33 @@ def test_a_journal_is_read_where_nothing_can_be_written(tmp_path: Path) -> None:
 
     assert ({"a": measurement("a")}, {"a": "ok"}) == (read, statuses)
     assert {"j.sqlite", "j.sqlite-wal"} == names
+
+
+def test_a_new_journal_waits_for_a_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever lists runs may read the file just as it is made; SQLite then fails at once, whatever its time limit."""
+    execute_statement, refusals = journal_file._Connection.execute, []
+
+    def refuse(connection: Any, *arguments: Any) -> Any:
+        if "journal_mode" in arguments[0] and len(refusals) < 3:
+            refusals.append(arguments)
+            raise sqlite3.OperationalError("database is locked")
+        return execute_statement(connection, *arguments)
+
+    monkeypatch.setattr(journal_file._Connection, "execute", refuse)
+    with Journal(tmp_path / "j.sqlite") as journal:
+        journal.finish([measurement("a")])
+
+    assert 3 == len(refusals)
+    assert ["a"] == list(read_records(tmp_path / "j.sqlite")[0])
+
+
+def test_a_journal_that_stays_locked_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a while, with the reason."""
+    monkeypatch.setattr(journal_file, "_LOCKED_S", 0.05)
+    path = tmp_path / "j.sqlite"
+    with closing(sqlite3.connect(path)) as reader:
+        reader.execute("CREATE TABLE t (x)")
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM t").fetchall()
+        with pytest.raises(JournalError, match="locked"):
+            Journal(path)

@@ -180,7 +180,7 @@ def test_the_interval_of_a_race_is_wider_and_is_around_the_median():
     assert (low < narrow[0]).all()
     assert (high > narrow[1]).all()
     assert (wide_high - wide_low > 1.5 * (high - low)).all()
-    assert np.isnan(intervals.compute_race_interval(values[:, :9])[0]).all()
+    assert np.isnan(intervals.compute_race_interval(values[:, :8])[0]).all()
 
 
 def test_the_half_width_is_relative_to_the_ratio():

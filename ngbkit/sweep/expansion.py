@@ -1,0 +1,52 @@
+"""The trials that a grid stands for: groups, with their anchors and ties, and bundles of groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from itertools import product
+from typing import TYPE_CHECKING
+
+from ngbkit.sweep.trials import BASELINE, Bundle, Group, Trial
+
+if TYPE_CHECKING:
+    from ngbkit.sweep.grid import Grid
+
+
+def expand_groups(sweep: Grid, device: str) -> Iterator[Group]:
+    """Yield the groups of a device by network, factors and batch size, one at a time."""
+    has_baseline = BASELINE in sweep.compilers
+    firsts: dict[int, Trial] = {}
+    for workload in sweep.workloads:
+        workload_id = workload.id
+        for values in product(*workload.factors.values()):
+            factors = tuple(zip(workload.factors, values, strict=True))
+            trial = partial(Trial, workload=workload.name, workload_id=workload_id, factors=factors, device=device)
+            for batch_size in sweep.batch_sizes:
+                trials = tuple(trial(compiler=label, batch_size=batch_size) for label in sweep.compilers)
+                anchored = batch_size != 1 and 1 in sweep.batch_sizes and has_baseline
+                first = firsts.setdefault(batch_size, trial(compiler=BASELINE, batch_size=batch_size))
+                is_first = (first.workload, first.factors) == (workload.name, factors)
+                tie = None if is_first else replace(first, beside=batch_size, tied=trials[0].id)
+                yield Group(
+                    workload=workload,
+                    factors=dict(factors),
+                    device=device,
+                    batch_size=batch_size,
+                    trials=trials,
+                    anchor=trial(compiler=BASELINE, batch_size=1, beside=batch_size) if anchored else None,
+                    tie=tie if has_baseline else None,
+                )
+
+
+def expand_bundles(sweep: Grid, device: str) -> Iterator[Bundle]:
+    """Yield the groups of a device in the order in which they are measured, with those that take turns together."""
+    groups = expand_groups(sweep, device)
+    if not sweep.together or not sweep.interleave:
+        yield from (Bundle(groups=(group,)) for group in groups)
+        return
+    by_size: dict[int, list[Group]] = {}
+    for group in groups:
+        by_size.setdefault(group.batch_size, []).append(group)
+    yield from (Bundle(groups=tuple(groups)) for groups in by_size.values())
