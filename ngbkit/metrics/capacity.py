@@ -261,8 +261,8 @@ def _list_notes(data: Data, frame: pd.DataFrame, service: Service) -> Iterator[s
     )
     yield (
         "samples are of calls in a row: the simulation leaves out that calls take longer after a pause, and the "
-        "server's own work; on a machine with two cores, measured rates were 0.55 to 0.98 of simulated ones (--check "
-        "measures both)"
+        "server's own work; on a machine with two cores, measured rates were 0.49 to 0.98 of simulated ones, and "
+        "0.77 to 1.39 of those calibrated by --check, which measures them"
     )
     if service.batch_sizes is None and (limits := _describe_limits(frame)):
         yield f"largest batch, with which each serves most: {limits}"
