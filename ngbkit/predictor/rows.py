@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ngbkit.compilers.base import GRAPH
 from ngbkit.dataset.assembly import factor_dims
+from ngbkit.dataset.disturbance import select_samples
 from ngbkit.dataset.storage import Data
 from ngbkit.metrics import arrays
 from ngbkit.workloads import labels
@@ -60,7 +61,8 @@ def _split_label(label: str) -> tuple[str, str]:
 
 
 def build_rows(data: Data, node: xr.Dataset, runtimes: Sequence[Runtime]) -> Iterator[Row]:
-    """Yield a row per network and batch size, and per variant."""
+    """Yield a row per network and batch size, and per variant, from the samples that estimates use."""
+    node = select_samples(node)
     rules = json.loads(data.attrs.get(VARIANTS) or "{}")
     dims = ["workload", *factor_dims(node), "batch_size", "device", "compiler"]
     median = xr.apply_ufunc(arrays.median, node["latency"], input_core_dims=[["repeat"]])
