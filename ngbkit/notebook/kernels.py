@@ -6,6 +6,7 @@ import argparse
 import json
 import shutil
 import sys
+import warnings
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -92,7 +93,12 @@ def _spec_manager() -> Any:
         from jupyter_client.kernelspec import KernelSpecManager
     except ImportError as error:
         raise MissingDependencyError("jupyter-client", "notebook") from error
-    return KernelSpecManager()
+    manager = KernelSpecManager()
+    with warnings.catch_warnings():
+        # IPython's, of a home without its folder: kernels are looked for there as well, and there are none.
+        warnings.simplefilter("ignore", UserWarning)
+        _ = manager.kernel_dirs
+    return manager
 
 
 def _copy_logos(manager: Any, folder: Path) -> None:

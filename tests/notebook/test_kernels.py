@@ -149,3 +149,11 @@ def test_the_device_is_an_option(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ("cpu",) == Sweep("resnet18", devices="cpu").devices
     with pytest.raises(UsageError, match="device"):
         set_options(device="")
+
+
+def test_kernels_are_listed_without_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """IPython warns that it cannot write there, which is no matter here."""
+    monkeypatch.setenv("HOME", str(tmp_path / "missing"))
+    monkeypatch.delenv("IPYTHONDIR", raising=False)
+
+    assert cli.OK == cli.main(["kernels"])
