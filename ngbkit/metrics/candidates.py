@@ -125,6 +125,20 @@ def compute_lead(candidate: Candidate, reference: Candidate, sampler: Sampler) -
     return _move(lead, log_ratio)
 
 
+def find_fastest(columns: Sequence[Candidate]) -> Candidate:
+    """Find the fastest column of a network by rounds that it shares with the baseline, as speed-ups are.
+
+    A machine that changes its pace may give the highest throughput to another one.
+    """
+    reference = next((column for column in columns if column.compiler == BASELINE), columns[0])
+
+    def estimate_gain(column: Candidate) -> float:
+        paired = _pair(reference.rounds, column.rounds) if _get_time(column) == _get_time(reference) else np.array([])
+        return float(arrays.median(paired)) if len(paired) else column.throughput / reference.throughput
+
+    return max(columns, key=estimate_gain)
+
+
 def add_noise(leads: Sequence[Lead], candidates: Sequence[Candidate], reference: Candidate, sampler: Sampler) -> Any:
     """Draw the logarithms of throughputs over that of the reference, ``(candidates, draws)``, with all that varies.
 

@@ -14,7 +14,15 @@ import numpy as np
 from ngbkit.dataset.storage import Data
 from ngbkit.device.timing import intervals
 from ngbkit.errors import MetricError, UnknownNameError, UsageError
-from ngbkit.metrics.candidates import Candidate, Cell, Lead, add_noise, compute_lead, list_candidates
+from ngbkit.metrics.candidates import (
+    Candidate,
+    Cell,
+    Lead,
+    add_noise,
+    compute_lead,
+    find_fastest,
+    list_candidates,
+)
 from ngbkit.metrics.contracts import Unlike
 from ngbkit.metrics.draws import Sampler
 from ngbkit.metrics.estimate import LEVEL, Estimate
@@ -47,7 +55,7 @@ def compare_networks(
     data
         A dataset or a tree; the networks of all nodes are compared with one another, at all values of their factors.
     compiler
-        The compiler of every network. Default: of each network the one with its highest throughput.
+        The compiler of every network. Default: of each network its fastest, by rounds shared with identity.
     ci
         The probability of the interval.
     unlike, untuned
@@ -238,11 +246,11 @@ def _list_cells(
 
 
 def _select_best(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Of each network the column of its highest throughput, the fastest network first."""
-    best: dict[str, Candidate] = {}
-    for candidate in sorted(candidates, key=lambda candidate: -candidate.throughput):
-        best.setdefault(candidate.network, candidate)
-    return list(best.values())
+    """Of each network the column of its fastest compiler, the network of the highest throughput first."""
+    columns: dict[str, list[Candidate]] = {}
+    for candidate in candidates:
+        columns.setdefault(candidate.network, []).append(candidate)
+    return sorted(map(find_fastest, columns.values()), key=lambda candidate: -candidate.throughput)
 
 
 def _compare(first: Candidate, second: Candidate, sampler: Sampler) -> Comparison:
