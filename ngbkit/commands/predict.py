@@ -117,9 +117,7 @@ def build_evaluation(examples: Examples, predictor: Predictor, scores: Any) -> A
         is_fitted = score["kind"] == predictor.model.kind
         width = math.expm1(limits[predictor.runtimes.index(runtime)]) if is_fitted else None
         row = {name: value for name, value in score.items() if name not in ("split", "seeds", "sign")}
-        report.append(
-            row | {"graphs": int(noise.loc[runtime, "graphs"]), "floor": noise.loc[runtime, "floor"], "interval": width}
-        )
+        report.append(row | {"graphs": int(noise.loc[runtime, "graphs"]), "interval": width})
     rows = [
         {
             **{"model": row["kind"], "device": row["device"], "compiler": row["compiler"], "networks": row["graphs"]},

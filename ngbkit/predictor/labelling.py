@@ -60,8 +60,8 @@ def examples(
         Seconds of one call with the whole batch: of shape ``(networks,)``, or ``(networks, runtimes)``, or a dict or a
         DataFrame of runtimes. NaN where there is none.
     runtime
-        What was measured, by name, such as ``"onnxruntime"``, or with its device: ``("pixel4", "tflite")`` or
-        ``"tflite on pixel4"``; a list of these where `seconds` has several columns. Default device: that of this
+        The name of what ran the networks, such as ``"onnxruntime"``; or a device and a name, ``("pixel4", "tflite")``
+        or ``"tflite on pixel4"``; a list of these where `seconds` has several columns. Default device: that of this
         machine, ``"cpu"``.
     family
         The family of each network, or of all, for a split that leaves out whole families. Default: the leading letters

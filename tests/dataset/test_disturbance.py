@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 import xarray as xr
+from synthetic_records import build_record
 
 from ngbkit import metrics
 from ngbkit.api import Sweep
 from ngbkit.dataset import disturbance
 from ngbkit.dataset.assembly import assemble
-from ngbkit.sweep.records import Contract, Measurement
 from ngbkit.workloads.base import Workload
 
 ROUNDS = 12
@@ -21,21 +21,15 @@ ROUNDS = 12
 def measure(sweep: Sweep, disturbed: dict[str, Sequence[int]], slow: float = 3.0) -> xr.Dataset:
     """Two samples a round; identity takes 2 s and onnxruntime 1 s, where they are not disturbed."""
     records = [
-        Measurement(
-            trial_id=trial.id,
-            latency_s=tuple(
+        build_record(
+            trial,
+            [
                 (2.0 if trial.compiler == "identity" else 1.0)
                 * (slow if index in disturbed.get(trial.compiler, ()) else 1.0)
                 for index in range(2 * ROUNDS)
-            ),
-            rounds=tuple(index // 2 for index in range(2 * ROUNDS)),
+            ],
+            samples=2,
             disturbed_samples=tuple(disturbed.get(trial.compiler, ())),
-            compile_time_s=1.0,
-            first_call_time_s=1.0,
-            contract=Contract(runtime="none"),
-            rmse=1e-7,
-            baseline_rmse=1e-7,
-            max_abs_error=1e-7,
         )
         for trial in sweep.trials()
     ]

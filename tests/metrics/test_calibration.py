@@ -99,7 +99,7 @@ def test_a_size_that_was_hardly_called_is_slower_as_the_others_were() -> None:
 
 
 def test_a_load_without_pauses_has_none() -> None:
-    """Every call then takes as long as one in a row."""
+    """Every call then takes as long as a call in a row."""
     server = calibration.calibrate(build_server(), [serve(build_server(1.1), 1000.0, 3, requests=400)])
 
     assert ((), ()) == (server.pauses, server.rested)

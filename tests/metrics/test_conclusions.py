@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from synthetic_records import build_record
 
 from ngbkit import figures
 from ngbkit.api import Sweep
@@ -16,7 +17,6 @@ from ngbkit.dataset.assembly import assemble
 from ngbkit.dataset.storage import Data
 from ngbkit.metrics import tables
 from ngbkit.metrics.conclusions import conclude, describe_disturbance
-from ngbkit.sweep.records import Contract, Measurement
 from ngbkit.workloads.base import Workload
 
 ROUNDS = 20
@@ -34,17 +34,10 @@ def measure(
     sweep = Sweep(mlp, list(speeds), repeats=ROUNDS, devices=list(devices))
     generator = np.random.default_rng(0)
     records = [
-        Measurement(
-            trial_id=trial.id,
-            latency_s=tuple((1 / speeds[trial.compiler] * generator.normal(1, 0.05, ROUNDS)).tolist()),
-            rounds=tuple(range(ROUNDS)),
+        build_record(
+            trial,
+            1 / speeds[trial.compiler] * generator.normal(1, 0.05, ROUNDS),
             disturbed_samples=tuple((disturbed or {}).get(trial.compiler, ())),
-            compile_time_s=1.0,
-            first_call_time_s=1.0,
-            contract=Contract(runtime="none"),
-            rmse=1e-7,
-            baseline_rmse=1e-7,
-            max_abs_error=1e-7,
             **facts,
         )
         for trial in sweep.trials()

@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pandas as pd
 import pytest
+from synthetic_records import build_record
 
 from ngbkit import metrics
 from ngbkit.api import Sweep
@@ -28,17 +29,7 @@ def record(trial: Trial) -> Record:
     """Identity takes 0.5 s and openvino 0.25 s at any batch size, where it does not crash: at 4."""
     if (trial.compiler, trial.batch_size) == ("openvino", 4):
         return Failure(trial_id=trial.id, status="crashed", stage="measure", error="signal 11")
-    return Measurement(
-        trial_id=trial.id,
-        latency_s=(0.5 if trial.compiler == "identity" else 0.25,),
-        rounds=(0,),
-        compile_time_s=1.0,
-        first_call_time_s=1.0,
-        contract=Contract(runtime="none"),
-        rmse=1e-7,
-        baseline_rmse=1e-7,
-        max_abs_error=1e-7,
-    )
+    return build_record(trial, [0.5 if trial.compiler == "identity" else 0.25])
 
 
 def measured(*workloads: Workload, compilers=("identity", "openvino"), batch_sizes=(1, 4), **more) -> datasets.Data:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -58,11 +57,9 @@ def test_a_tool_that_goes_wrong_is_a_reason(name: str, network: Path, tmp_path: 
 
 def test_a_tool_that_hangs_is_stopped(network: Path, tmp_path: Path) -> None:
     """With its process."""
-    started = time.monotonic()
     problem = simplify(load("hanging"), network, tmp_path / "out.onnx", limit_s=0.2)
 
     assert "stopped: it took longer than 0.2 s" == problem
-    assert time.monotonic() - started < 60
     assert not [child for child in psutil.Process().children() if "hanging" in child.cmdline()]
 
 

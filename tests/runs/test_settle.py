@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from patience import wait_until
+from synthetic_records import build_record
 from watching import Processes
 
 from ngbkit import runs
@@ -18,7 +19,6 @@ from ngbkit.dataset.storage import Data
 from ngbkit.metrics import compare_networks
 from ngbkit.runs import settle
 from ngbkit.sweep.journal import Journal
-from ngbkit.sweep.records import Contract, Measurement
 from ngbkit.workloads.base import Workload
 
 ROUNDS = 20
@@ -34,17 +34,11 @@ def measure(
 ) -> Data:
     generator = np.random.default_rng(1)
     records = [
-        Measurement(
-            trial_id=trial.id,
-            latency_s=tuple((seconds[trial.workload] * np.exp(generator.normal(0, noise, 2 * ROUNDS))).tolist()),
-            rounds=tuple(np.repeat(range(ROUNDS), 2).tolist()),
-            compile_time_s=1.0,
-            first_call_time_s=1.0,
-            contract=Contract(runtime="none"),
-            rmse=1e-7,
-            baseline_rmse=1e-7,
-            max_abs_error=1e-7,
-            bundle=bundles[trial.workload],
+        build_record(
+            trial,
+            seconds[trial.workload] * np.exp(generator.normal(0, noise, 2 * ROUNDS)),
+            bundles[trial.workload],
+            samples=2,
         )
         for trial in sweep.trials()
     ]
