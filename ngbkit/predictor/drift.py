@@ -69,9 +69,17 @@ def _compute_means(values: Floats, finite: NDArray[np.bool_], graph: Indices, gr
     return np.where(count > 0, summed / np.maximum(count, 1), np.nan)
 
 
+def _compute_bias(count: Floats) -> Floats:
+    """Return the expected sample deviation of so many normal values over the true one: 0.80 of two, 0.89 of three."""
+    from scipy.special import gammaln
+
+    numbers = np.maximum(count, 2)
+    return np.asarray(np.sqrt(2 / (numbers - 1)) * np.exp(gammaln(numbers / 2) - gammaln((numbers - 1) / 2)))
+
+
 def _compute_errors(values: Floats, finite: NDArray[np.bool_], graph: Indices, means: Floats) -> Floats:
     squares, count = np.zeros(means.shape), np.zeros(means.shape)
     np.add.at(squares, graph, np.where(finite, (values - means[graph]) ** 2, 0.0))
     np.add.at(count, graph, finite)
-    deviation = np.sqrt(squares / np.maximum(count - 1, 1))
+    deviation = np.sqrt(squares / np.maximum(count - 1, 1)) / _compute_bias(count)
     return np.where(count > 1, deviation / np.sqrt(np.maximum(count, 1)), np.nan)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
-from ngbkit.predictor.drift import remove_drift
+from ngbkit.predictor.drift import compute_means, remove_drift
 
 
 def build_rows(*measurements: tuple[int, int, list[float]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -50,3 +51,12 @@ def test_noise_is_reported() -> None:
     _, errors = remove_drift(*build_rows(*measured), np.array([0]))
 
     assert 0.017 < np.median(errors) < 0.022
+
+
+@pytest.mark.parametrize("count", [2, 3, 8])
+def test_errors_of_few_labels_are_not_too_small(count: int) -> None:
+    """The sample deviation of two normal values is a fifth too small on average."""
+    noise = np.random.default_rng(1).normal(0, 0.1, (4_000, count))
+    _, errors = compute_means(noise.reshape(-1, 1), np.repeat(np.arange(4_000), count))
+
+    assert pytest.approx(0.1 / np.sqrt(count), rel=0.03) == errors.mean()

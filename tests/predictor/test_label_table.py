@@ -67,7 +67,7 @@ def test_a_row_a_measurement(folder: Path) -> None:
     assert (("pi", "ort"), ("pi", "ov")) == labels.runtimes
     assert (("x", "y"), 4) == (labels.families, labels.graphs[0].inputs[0].shape[0])
     np.testing.assert_allclose([[1e-3, 2e-3], [np.sqrt(9.9) * 1e-3, np.nan]], labels.seconds)
-    np.testing.assert_allclose([[0.1, np.nan], [np.log(1.1) / 2, np.nan]], labels.errors)
+    np.testing.assert_allclose([[0.1, np.nan], [np.sqrt(np.pi / 2) * np.log(1.1) / 2, np.nan]], labels.errors)
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,7 @@ def test_equal_graphs_are_merged(files: list[str]) -> None:
     labels = examples([*files, files[0]], [1e-3, 2e-3, 3e-3, 1.1e-3])
 
     assert 3 == len(labels)
-    assert pytest.approx(np.log(1.1) / 2) == labels.errors[0, 0]
+    assert pytest.approx(np.sqrt(np.pi / 2) * np.log(1.1) / 2) == labels.errors[0, 0]
     assert (3, 1) == tuple(labels.noise.loc[0, ["graphs", "known"]])
 
 
