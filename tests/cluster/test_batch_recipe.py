@@ -19,7 +19,7 @@ from ngbkit.cluster import engines
 from ngbkit.errors import DeviceError, UsageError
 
 PAGE = Path(__file__).parents[2] / "notebooks" / "devices.md"
-# Runs a submission as an array of two jobs: PBS gets a script, LSF the command itself after -J and its name.
+# Runs a submission as two jobs: PBS gets a script, LSF the command itself after -J and its name, HTCondor its parts.
 _QSUB = """\
 #!/bin/sh
 for index in 1 2; do
@@ -37,13 +37,32 @@ for index in 1 2; do
 done
 echo "Job <77> is submitted"
 """
+_CONDOR_SUBMIT = """\
+#!/bin/sh
+for word in "$@"; do
+    case $word in
+        executable=*) executable=${{word#*=}} ;;
+        arguments=*) arguments=${{word#*=}} ;;
+        getenv=true) visible=yes ;;
+    esac
+done
+test "$visible" && test "$(printf '%s ' "$@" | grep -c -e '-queue 4 $')" = 1 || exit 1
+for index in 1 2; do
+    $executable $arguments >/dev/null 2>&1 </dev/null &
+    echo $! >>{folder}/pids
+done
+echo "2 job(s) submitted to cluster 77."
+"""
 _QDEL = "#!/bin/sh\nxargs kill <{folder}/pids\n"
+
+
+_PROGRAMS = {"qsub": _QSUB, "bsub": _BSUB, "condor_submit": _CONDOR_SUBMIT, "qdel": _QDEL}
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A machine of its own, on which jobs can be submitted; none of them is left."""
-    for name, script in {"qsub": _QSUB, "bsub": _BSUB, "qdel": _QDEL}.items():
+    for name, script in _PROGRAMS.items():
         path = tmp_path / "bin" / name
         path.parent.mkdir(exist_ok=True)
         path.write_text(script.format(folder=tmp_path))
@@ -97,14 +116,15 @@ def test_engines_that_ipyparallel_submits_are_attached() -> None:
     assert "lab" in run("ipcluster list")
 
 
-def test_engines_that_the_user_submits_are_attached(folder: Path) -> None:
+@pytest.mark.parametrize("program", ["bsub", "condor_submit"])
+def test_engines_that_the_user_submits_are_attached(program: str, folder: Path) -> None:
     """By the connection file of their controller."""
     connection = folder / "ipython" / "profile_default" / "security" / "ipcontroller-lab-client.json"
     quiet = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
     with subprocess.Popen(shlex.split(find_line("ipcontroller")), **quiet) as controller:
         try:
             wait_until(connection.exists)
-            run(find_line("bsub"))
+            run(find_line(program))
             check_devices(str(connection))
         finally:
             engines.close()
