@@ -1,7 +1,8 @@
 """Measures how often an interval covers the truth: of fixed rounds, stopped by its own width, and of a race.
 
 ``.venv/bin/python tests/benchmarks/stopping.py [fixed] [stopped] [race]`` prints a table each; it is seeded, so that
-its output is reproducible. `ngbkit.device.timing.intervals` cites it.
+its output is reproducible. `ngbkit.device.timing.intervals` cites it. ``… stopping.py groups`` measures real races, on
+a quiet machine for some 15 minutes: two copies of a block that both lose against OpenVINO, 200 times.
 """
 
 from __future__ import annotations
@@ -13,12 +14,16 @@ from statistics import NormalDist
 
 import numpy as np
 
+from ngbkit import runs
 from ngbkit.device.timing import intervals
+from ngbkit.runs.selfcheck import noise
+from ngbkit.sweep.trials import BASELINE
 
 REPETITIONS = 20_000
 CAP = 2000
 # A race: the deviation of a ratio from round to round, and the most rounds.
 RACE_DEVIATION, RACE_CAP = 0.05, 100
+RACE_GROUPS, RACE_REPEATS, RIVAL = 200, 100, "openvino"
 CONTAMINATED, FACTOR = 0.1, 1.5
 
 Draw = Callable[[np.random.Generator, float, tuple[int, int]], np.ndarray]
@@ -148,6 +153,25 @@ def simulate_race(
     return lost / repetitions, covered / count, rounds_in_total / (repetitions * compilers * RACE_CAP)
 
 
+def print_groups() -> None:
+    """Print the coverage of intervals between two copies of a block that lost a real race, and what the race saved.
+
+    The copies end after few rounds, by a rule that looks at these rounds; the true speed-up of one over the other is 1.
+    """
+    sweep = noise.build_sweep(RACE_GROUPS, compilers=(RIVAL,), race=True, repeats=RACE_REPEATS)
+    data = runs.start(sweep).result()
+    estimate, _ = noise.estimate(data)
+    latency = data["latency"].median("repeat")
+    samples = data["latency"].notnull().sum("repeat")
+    won = (latency.sel(compiler=RIVAL) < latency.sel(compiler=BASELINE)).mean()
+    print(f"\nrace of {estimate.groups} groups: identity, its copy and {RIVAL}, at most {RACE_REPEATS} samples each")
+    print(f"{RIVAL} won       {float(won):7.1%} of the groups")
+    print(f"samples            {samples.median('replicate').values.ravel().tolist()} of each in the middle")
+    print(f"coverage           {estimate.coverage:7.1%} ({estimate.coverage_low:.1%} to {estimate.coverage_high:.1%})")
+    print(f"by rounds alone    {estimate.coverage_within:7.1%}")
+    print(f"disturbed samples  {estimate.disturbed_share:7.1%}")
+
+
 if __name__ == "__main__":
     for table in sys.argv[1:] or ["fixed", "stopped", "race"]:
-        {"fixed": print_fixed, "stopped": print_stopped, "race": print_race}[table]()
+        {"fixed": print_fixed, "stopped": print_stopped, "race": print_race, "groups": print_groups}[table]()
