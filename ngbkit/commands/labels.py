@@ -22,7 +22,12 @@ def is_table(path: Path) -> bool:
 
 
 def load_labels(
-    path: Path, option: str, *, runtime: Runtime | None = None, progress: Progress | None = None
+    path: Path,
+    option: str,
+    *,
+    runtime: Runtime | None = None,
+    lowered: bool = False,
+    progress: Progress | None = None,
 ) -> Examples:
     """Load the labels in a file, which `option` named; a table that names no runtime was measured with `runtime`."""
     from ngbkit import predictor
@@ -32,13 +37,19 @@ def load_labels(
     if not path.is_file():
         raise UsageError(f"invalid {option}: got {path}, which is no file. Name a CSV, a dataset, or saved examples.")
     if is_table(path):
-        return predictor.examples(path, runtime=runtime, progress=progress or ignore_progress)
+        return predictor.examples(path, runtime=runtime, lowered=lowered, progress=progress or ignore_progress)
     if runtime is not None:
         raise UsageError(f"unexpected runtime or device: {path} says what was measured. They are for a CSV.")
     try:
-        return predictor.load_examples(path)
+        examples = predictor.load_examples(path)
     except UsageError:
-        return predictor.collect(storage.load(path))
+        return predictor.collect(storage.load(path), lowered=lowered)
+    if lowered and not examples.lowering:
+        raise UsageError(
+            f"{path} holds examples with graphs as they were exported, and not the networks themselves. Build lowered "
+            "ones where the networks are: ngbkit.predictor.examples(…, lowered=True)."
+        )
+    return examples
 
 
 def to_progress(report: Callable[[str], None] | None) -> Progress:

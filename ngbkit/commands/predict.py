@@ -48,6 +48,12 @@ PREDICT: tuple[Argument, ...] = (
         help="what a CSV was measured with, where it has no column for that (default: unnamed)",
     ),
     argument(
+        "--lowered",
+        action="store_true",
+        help="fit to the operators that the runtime executes after its own optimisation, which ONNX Runtime and "
+        "OpenVINO tell; for labels of one runtime",
+    ),
+    argument(
         "-d", "--device", metavar="NAME", completes="device", help="where, as --runtime (default: this machine's)"
     ),
     argument(
@@ -79,6 +85,8 @@ def answer_predict(args: argparse.Namespace, report: Report | None = None) -> di
             raise UsageError("unexpected argument --out: a saved predictor is not fitted again. It is for --fit FILE.")
         if not args.networks:
             raise UsageError("no network to predict; expected one or more, such as resnet34 or model.onnx.")
+        if args.lowered:
+            raise UsageError("unexpected argument --lowered: a saved predictor has its graphs. It is for --fit FILE.")
         predictor = _load_predictor(args.predictor)
     if args.networks:
         # What was fitted here has the runtime of the arguments, if they name one.
@@ -99,7 +107,7 @@ def fit_labels(args: argparse.Namespace, report: Report | None = None) -> tuple[
 
         runtime = (args.device or options.get_device(), args.runtime or UNNAMED)
     progress = to_progress(report)
-    examples = load_labels(parse_path(args.fit), "--fit", runtime=runtime, progress=progress)
+    examples = load_labels(parse_path(args.fit), "--fit", runtime=runtime, lowered=args.lowered, progress=progress)
     fitted = predictor.fit(examples, args.kind, progress=progress)
     scores = predictor.evaluate(examples, dict.fromkeys([args.kind, "flops"]), seeds=(0,), progress=progress)
     if args.out is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from ngbkit.compilers import onnxruntime_session as strict
@@ -177,6 +178,21 @@ def make_settings(task: Task, optimization: str, spinning: bool, execution: str 
     for pool in ("intra", "inter"):
         settings.add_session_config_entry(f"session.{pool}_op.allow_spinning", str(int(spinning)))
     return settings
+
+
+def write_optimised(path: Path, target: Path, optimization: str = "all") -> None:
+    """Write the graph that a session on the CPU executes, up to the layouts that depend on the processor.
+
+    Large weights are in a file of their own beside it.
+    """
+    from ngbkit.compilers.onnxruntime_runtime import onnxruntime
+
+    settings = onnxruntime.SessionOptions()
+    level = "extended" if optimization == "all" else optimization
+    settings.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, _LEVELS[level])
+    settings.log_severity_level = 3  # it warns that such a graph only fits this machine
+    strict.write_to(settings, target)
+    strict.open_session(path, settings, CPU)
 
 
 def _get_file(task: Task) -> Any:

@@ -211,9 +211,7 @@ def explain(
     with tempfile.TemporaryDirectory(prefix="ngbkit-explain-") as folder:
         optimised = Path(folder, "optimised.onnx")
         if not provider.devices:
-            settings.optimized_model_filepath = str(optimised)
-            # Weights in a file of their own, or a graph of more than 2 GB could not be written.
-            settings.add_session_config_entry("session.optimized_model_external_initializers_file_name", "weights")
+            write_to(settings, optimised)
         settings.enable_profiling = True
         settings.profile_file_prefix = str(Path(folder, "profile"))
         settings.log_severity_level = 3  # it warns that such a graph only fits this machine
@@ -228,6 +226,13 @@ def explain(
         **({} if after is None else {"nodes_fused": onnx_graph.count_fused(before, after)}),
         "fallbacks": count_fallbacks(events, provider.name),
     }
+
+
+def write_to(settings: Any, path: Path) -> None:
+    """Let the next session of these settings write its optimised graph."""
+    settings.optimized_model_filepath = str(path)
+    # Weights in a file of their own, or a graph of more than 2 GB could not be written.
+    settings.add_session_config_entry("session.optimized_model_external_initializers_file_name", "weights")
 
 
 def _find_executed(events: Sequence[dict[str, Any]]) -> set[tuple[str, str]]:

@@ -133,7 +133,7 @@ def _explain(task: Task, compiled: Any) -> dict[str, Any]:
     if compiled.get_property("LOADED_FROM_CACHE"):
         compiled = _compile_model(task, {})  # a blob from the cache has lost the names of fused nodes
     assert task.onnx is not None
-    nodes = list(_read_executed(compiled.get_runtime_model()))
+    nodes = [info for _, info in _iterate_executed(compiled.get_runtime_model())]
     heavy = {info["runtimePrecision"] for info in nodes if info["layerType"] in _HEAVY} & _PRECISIONS
     facts = {
         "nodes_before": len(onnx_graph.read_operators(task.onnx)),
@@ -147,8 +147,16 @@ def _explain(task: Task, compiled: Any) -> dict[str, Any]:
     return facts | ({"precision": "+".join(sorted(heavy))} if heavy else {})
 
 
-def _read_executed(model: Any) -> Iterator[dict[str, str]]:
-    """Yield the metadata of each node that runs in a call; nodes with only constant inputs run once, at load time."""
+def list_executed(path: Path, precision: str = "f32") -> list[tuple[Any, dict[str, str]]]:
+    """Return the nodes that the CPU plugin runs in a call of an ONNX file, in order, each with its metadata."""
+    from ngbkit.compilers.openvino_runtime import get_core
+
+    compiled = get_core().compile_model(str(path), "CPU", {"INFERENCE_PRECISION_HINT": precision})
+    return list(_iterate_executed(compiled.get_runtime_model()))
+
+
+def _iterate_executed(model: Any) -> Iterator[tuple[Any, dict[str, str]]]:
+    """Yield each node that runs in a call with its metadata; those with only constant inputs run once, at load time."""
     constant: set[str] = set()
     for node in model.get_ordered_ops():
         info = {name: value.value for name, value in node.get_rt_info().items() if hasattr(value, "value")}
@@ -156,7 +164,7 @@ def _read_executed(model: Any) -> Iterator[dict[str, str]]:
         if info["layerType"] == "Const" or (sources and sources <= constant):
             constant.add(node.get_friendly_name())
         elif info["layerType"] not in {"Input", "Output"}:
-            yield info
+            yield node, info
 
 
 COMPILER = Compiler(

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ngbkit.errors import UsageError
 from ngbkit.optimizer.search import Cost
 from ngbkit.predictor import Predictor
 from ngbkit.predictor.graphs import Graph
@@ -31,7 +32,12 @@ def predicted(predictor: Predictor, compiler: str, device: str | None = None) ->
     Raises
     ------
     UnknownNameError, UsageError
-        As `ngbkit.predictor.Predictor.column`.
+        As `ngbkit.predictor.Predictor.column`; or the predictor was fitted to lowered graphs.
     """
     column = predictor.column(compiler, device)
+    if predictor.lowering:
+        raise UsageError(
+            f"invalid cost: this predictor is of the operators that {predictor.lowering} executes; a search compares "
+            "thousands of rewritings before any runtime sees them. Fit one to the networks as they are exported."
+        )
     return lambda graphs: predictor.model.predict(graphs)[:, column]

@@ -12,6 +12,7 @@ from ngbkit.predictor.evaluation import evaluate, summary
 from ngbkit.predictor.example_set import Examples, load_examples
 from ngbkit.predictor.graphs import Graph, read
 from ngbkit.predictor.labelling import examples
+from ngbkit.predictor.lowering import lower
 from ngbkit.predictor.network_graphs import attach, graph
 from ngbkit.predictor.predictor import Predictor, fit, load
 from ngbkit.predictor.profiling import profile
@@ -34,6 +35,7 @@ __all__ = [
     "learning_curve",
     "load",
     "load_examples",
+    "lower",
     "profile",
     "read",
     "summary",

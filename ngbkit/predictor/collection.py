@@ -13,12 +13,13 @@ from ngbkit.dataset.assembly import nodes
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import UsageError
 from ngbkit.predictor.example_set import Examples
+from ngbkit.predictor.lowering import EXPORT
 from ngbkit.predictor.merging import Label, merge_labels
-from ngbkit.predictor.network_graphs import build_graph, load_graphs
+from ngbkit.predictor.network_graphs import build_graph, find_lowering, load_graphs
 from ngbkit.predictor.rows import build_rows, list_runtimes
 
 
-def collect(*data: Data | Iterable[Data]) -> Examples:
+def collect(*data: Data | Iterable[Data], lowered: bool = False) -> Examples:
     """The examples of datasets.
 
     Parameters
@@ -27,11 +28,16 @@ def collect(*data: Data | Iterable[Data]) -> Examples:
         Datasets of runs, or lists of them; their grids may differ. Optional coordinates along ``workload`` describe
         each network: ``family`` (default: derived from its name), ``parent``, ``rule``. A column with the option
         ``graph`` is a rewritten network, a variant of the network in the same row.
+    lowered
+        Whether the graphs are those that the runtime executes after its own optimisation, instead of the networks as
+        they were exported: of one runtime that tells them, ONNX Runtime or OpenVINO, as in
+        ``ds.sel(compiler=["openvino"])``. Rewritings that the runtime undoes are then one example.
 
     Raises
     ------
     UsageError
-        No trial has a latency, or a dataset lacks the description of a network.
+        No trial has a latency, or a dataset lacks the description of a network; or `lowered` graphs are asked for of
+        several runtimes, or of one that does not tell them.
 
     Warns
     -----
@@ -46,13 +52,14 @@ def collect(*data: Data | Iterable[Data]) -> Examples:
     """
     lists = (each if isinstance(each, (list, tuple, Iterator)) else [each] for each in data)
     datasets = list(chain.from_iterable(lists))
+    lowering = find_lowering(*datasets) if lowered else EXPORT
     grids = [node for dataset in datasets for node in nodes(dataset).values()]
     runtimes = list(dict.fromkeys(chain.from_iterable(map(list_runtimes, grids))))
     labels: list[Label] = []
     for run, dataset in enumerate(datasets):
-        stored = load_graphs(dataset)
+        stored = load_graphs(dataset, lowering)
         for row in (row for node in nodes(dataset).values() for row in build_rows(dataset, node, runtimes)):
-            graph = stored.get(row.key) or build_graph(dataset, row.key)
+            graph = stored.get(row.key) or build_graph(dataset, row.key, lowering)
             labels.append(Label(graph=graph, seconds=row.seconds, texts=row.labels, run=run, errors=row.error))
     if not labels:
         raise UsageError("no latency in this dataset: a predictor needs trials with the status 'ok'. Measure again.")

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ngbkit.dataset.storage import Data
+from ngbkit.errors import UsageError
 from ngbkit.predictor import scores
 from ngbkit.predictor.collection import collect
 from ngbkit.predictor.example_set import Examples
-from ngbkit.predictor.kinds import find_kind
-from ngbkit.predictor.kinds.base import Floats, Progress, ignore_progress
-from ngbkit.predictor.splits import Split, split_examples
+from ngbkit.predictor.kinds import Adapted, find_kind
+from ngbkit.predictor.kinds.base import Floats, Model, Progress, ignore_progress
+from ngbkit.predictor.splits import Indices, Split, split_examples
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,6 +28,7 @@ def evaluate(
     *,
     split: Split = "random",
     seeds: Iterable[int] = (0, 1, 2),
+    adapt: int = 0,
     settings: Mapping[str, Mapping[str, Any]] | None = None,
     progress: Progress = ignore_progress,
 ) -> pd.DataFrame:
@@ -42,6 +44,9 @@ def evaluate(
         What each fold leaves out: see `ngbkit.predictor.splits.split_examples`.
     seeds
         Seeds of the split and of the model.
+    adapt
+        With ``split="family"``: networks of each left-out family that the model is adapted to, at most half of them,
+        before it predicts the others: see `Predictor.adapt`.
     settings
         Settings of the models, by kind.
     progress
@@ -61,9 +66,12 @@ def evaluate(
     Raises
     ------
     UnknownNameError, UsageError
-        As `fit` and `split_examples`.
+        As `fit` and `split_examples`; or `adapt` is not for this split, or the kinds predict nothing.
     """
     import pandas as pd
+
+    if adapt and (split != "family" or adapt < 0):
+        raise UsageError(f"invalid {adapt=} with {split=}; expected a number of networks, with split='family'.")
 
     examples = data if isinstance(data, Examples) else collect(data)
     tasks = [(kind, seed) for kind in kinds for seed in seeds]
@@ -81,7 +89,13 @@ def evaluate(
             model.fit(examples.take(train), seed=seed, progress=report_share)
             test_examples = examples.take(test)
             labels = {"kind": kind, "split": split, "seed": seed, "left_out": left_out}
-            rows += [labels | row for row in score_predictions(model.predict(test_examples.graphs), test_examples)]
+            predicted, scored = predict_adapted(model, test_examples, adapt, seed)
+            rows += [labels | row for row in score_predictions(predicted[scored], test_examples.take(scored))]
+    if not rows:
+        raise UsageError(
+            f"no score: {', '.join(dict(tasks))} predicts none of these networks. Kinds such as linear need no single "
+            "operators that were measured alone; operators does."
+        )
     first = ["kind", "device", "compiler", "split", "seed", "left_out"]
     frame = pd.DataFrame(rows)
     return frame[[*first, *(name for name in frame.columns if name not in first)]]
@@ -105,6 +119,27 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
     frame = table[keys].drop_duplicates().set_index(keys).assign(**parts)
     frame.insert(list(frame).index("floor") + 1, "ratio", frame.pop("repeated_mape") / frame["floor"])
     return frame.assign(pairs=pairs, seeds=seeds)
+
+
+def predict_adapted(model: Model, examples: Examples, count: int, seed: int) -> tuple[Floats, Indices]:
+    """Return predictions, and the indices to score: of each family those that the model was not adapted to."""
+    predicted = model.predict(examples.graphs)
+    if not count:
+        return predicted, np.arange(len(examples))
+    generator = np.random.default_rng(seed)
+    families, parents = (np.array(texts, dtype=object) for texts in (examples.families, examples.parents))
+    scored = []
+    for family in sorted(set(families)):
+        members = np.flatnonzero(families == family)
+        names = sorted(set(parents[members]))
+        chosen = generator.permutation(names)[: min(count, len(names) // 2)]
+        is_chosen = np.isin(parents[members], chosen)
+        if is_chosen.any():
+            others = members[~is_chosen]
+            adapted = Adapted.build(model, examples.take(members[is_chosen]))
+            predicted[others] = adapted.predict([examples.graphs[index] for index in others])
+        scored += members[~is_chosen].tolist()
+    return predicted, np.array(sorted(scored), dtype=np.intp)
 
 
 # The scores of a summary, and what each is weighted by.

@@ -63,7 +63,7 @@ class Examples:
     Raises
     ------
     UsageError
-        Two graphs have one digest, or the lengths of two fields differ.
+        Two graphs have one digest or different lowerings, or the lengths of two fields differ.
     """
 
     graphs: tuple[Graph, ...]
@@ -96,6 +96,10 @@ class Examples:
                 f"invalid graphs: got {len(self.graphs)}, of which {distinct} are distinct; expected each once, or it "
                 "would be in the training and in the test set. ngbkit.predictor.examples() merges equal graphs."
             )
+        lowerings = {graph.lowering for graph in self.graphs}
+        if len(lowerings) > 1:
+            listed = ", ".join(sorted(name or "the export" for name in lowerings))
+            raise UsageError(f"invalid graphs: got those of {listed}; expected all of one. Read them in one way.")
 
     def __len__(self) -> int:
         return len(self.graphs)
@@ -107,6 +111,11 @@ class Examples:
         errors = None if self.errors is None else self.errors[indices]
         selected = tuple(self.graphs[index] for index in indices)
         return replace(self, graphs=selected, seconds=self.seconds[indices], errors=errors, **texts)
+
+    @property
+    def lowering(self) -> str:
+        """The compiler whose executed operators the graphs have; empty for networks as they were exported."""
+        return self.graphs[0].lowering if self.graphs else ""
 
     @property
     def isolated(self) -> NDArray[np.bool_]:

@@ -44,6 +44,25 @@ WHOLE = (*_TOTALS, *(f"{amount}_of_{kind}" for kind in (*KINDS, "other") for amo
 """The columns of `encode_graph`."""
 
 _INDEX = {kind: index for index, kind in enumerate(KINDS)}
+# Operators that ONNX Runtime fuses: the activation in a convolution costs next to nothing, and a sum is one more input.
+_FUSED = {
+    **dict.fromkeys(("FusedConv", "NhwcFusedConv"), "Conv"),
+    **dict.fromkeys(("FusedMatMul", "TransposeMatMul", "MatMulNBits"), "MatMul"),
+    **dict.fromkeys(("FusedGemm", "GemmFastGelu"), "Gemm"),
+    **dict.fromkeys(("Gelu", "FastGelu", "QuickGelu", "BiasGelu", "BiasSplitGelu"), "Gelu"),
+    **dict.fromkeys(("SkipLayerNormalization", "SimplifiedLayerNormalization"), "LayerNormalization"),
+    **dict.fromkeys(("MultiHeadAttention", "Attention"), "Attention"),
+    "BiasSoftmax": "Softmax",
+    "BiasAdd": "Add",
+}
+_STANDARD = {f"com.microsoft.{fused}": kind for fused, kind in _FUSED.items()}
+# Layers of OpenVINO that no operator of the file is named after: a `Subgraph` works by element.
+_STANDARD |= {f"openvino.{kind}": kind for kind in KINDS}
+_STANDARD |= {
+    **dict.fromkeys(("openvino.Subgraph", "openvino.Eltwise"), "Mul"),
+    **{"openvino.Reorder": "Transpose", "openvino.MVN": "LayerNormalization", "openvino.FullyConnected": "Gemm"},
+    **{"openvino.Concatenation": "Concat", "openvino.Convert": "Cast", "openvino.StridedSlice": "Slice"},
+}
 # The attributes that features depend on.
 _WINDOWS = ("kernel_shape", "strides", "dilations")
 _ATTRIBUTES = (*_WINDOWS, "group")
@@ -137,6 +156,7 @@ def _encode_once(
     attributes: tuple[Attribute | None, ...],
     macs: int | None,
 ) -> Work:
+    kind = _STANDARD.get(kind, kind)
     window = {name: value for name, value in zip(_ATTRIBUTES, attributes, strict=True) if value is not None}
     operator = Operator(
         name="", kind=kind, inputs=inputs, outputs=outputs, weights=weights, attributes=window, macs=macs

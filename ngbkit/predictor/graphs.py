@@ -115,6 +115,9 @@ class Graph:
     dropped
         The number of operators of the file that feed no output or are fed constants alone, and are left out; None if it
         is unknown, as of graphs that an earlier version stored.
+    lowering
+        The compiler that optimised the network, if these are the operators that it executes: see
+        `ngbkit.predictor.lowering`. Empty for the network as it was exported.
     """
 
     operators: tuple[Operator, ...]
@@ -124,6 +127,7 @@ class Graph:
     shared: tuple[tuple[int, ...], ...]
     digest: str
     dropped: int | None = field(default=None, compare=False)
+    lowering: str = ""
 
     @cached_property
     def siblings(self) -> tuple[tuple[int, int], ...]:
@@ -163,6 +167,7 @@ class Graph:
             shared=tuple(tuple(places) for places in data["shared"]),
             digest=data["digest"],
             dropped=data.get("dropped"),
+            lowering=data.get("lowering", ""),
         )
 
 
@@ -195,6 +200,19 @@ def read(path: str | Path, batch_size: int = 1, *, keep_dead: bool = False) -> G
         raise WorkloadError(
             f"{path} contains no valid graph ({type(error).__name__}: {reason}). Export it again."
         ) from error
+
+
+def write_named(path: Path, target: Path) -> Path:
+    """Return an ONNX file whose nodes have distinct names, by which a runtime tells them: `path`, or a copy of it."""
+    ir = _load_library()
+    model = ir.load(path)
+    names = [node.name for node in model.graph]
+    if all(names) and len(set(names)) == len(names):
+        return path
+    for index, node in enumerate(model.graph):
+        node.name = f"node_{index}"
+    ir.save(model, target)
+    return target
 
 
 def annotate(graph: ir.Graph, *, keep_dead: bool = False) -> Graph:

@@ -11,6 +11,7 @@ from typing import Any
 from ngbkit.errors import MissingDependencyError, NgbkitError, UnsupportedError, UsageError
 from ngbkit.predictor import network_graphs
 from ngbkit.predictor.graphs import Graph
+from ngbkit.predictor.lowering import EXPORT
 from ngbkit.predictor.rows import Runtime
 from ngbkit.sweep.conversion import parse_workload
 from ngbkit.user_text import parse_path
@@ -41,6 +42,8 @@ class Measurement:
     #: For errors: "network 3", or a line of a table.
     place: str = ""
     folder: Path | None = None
+    #: Of the graph that is built: see `Graph.lowering`.
+    lowering: str = EXPORT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +135,7 @@ def _parse_workload(workload: Workload, name: str, measurement: Measurement) -> 
     return Entry(
         key=(workload.id, tuple(sorted(factors.items())), size),
         texts=_describe(measurement, title, parent=name, family=find_family(stem)),
-        build=lambda: network_graphs.graph(workload, size, factors),
+        build=lambda: network_graphs.graph(workload, size, factors, lowering=measurement.lowering),
         place=f"{measurement.place} ({name})",
     )
 

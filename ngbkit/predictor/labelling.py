@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from ngbkit.predictor.example_set import Examples
 from ngbkit.predictor.graphs import Graph
 from ngbkit.predictor.kinds.base import Progress, ignore_progress
 from ngbkit.predictor.label_networks import NETWORKS, Measurement, parse_network
+from ngbkit.predictor.lowering import find_lowering
 from ngbkit.predictor.merging import Label, merge_labels
 from ngbkit.predictor.rows import Runtime
 from ngbkit.workloads.base import Number, Workload
@@ -46,6 +48,7 @@ def examples(
     errors: ArrayLike | Mapping[RuntimeName, Any] | None = None,
     batch_size: int | Sequence[int] | None = None,
     factors: Mapping[str, Number | Sequence[Number]] | None = None,
+    lowered: bool = False,
     progress: Progress = ignore_progress,
 ) -> Examples:
     """The examples of networks that were measured elsewhere.
@@ -76,13 +79,17 @@ def examples(
         Samples in a call, of all networks or of each. Default: that of the file, 1 if it is open.
     factors
         Values of other open dimensions and of factors, by name: one, or one for each network.
+    lowered
+        Whether the graphs are those that the runtime executes after its own optimisation, for labels of one runtime
+        that tells them: ``"onnxruntime"`` or ``"openvino"``. A `Graph` stays as it is.
     progress
         Called with the share that is complete and a message: a network by name is built and exported, once.
 
     Raises
     ------
     UsageError
-        An argument is not of this form, a file is missing, or a network is open in a dimension without a value.
+        An argument is not of this form, a file is missing, or a network is open in a dimension without a value; or
+        `lowered` graphs are asked for of several runtimes, or of one that does not tell them.
     UnsupportedError
         A network has no ONNX form.
 
@@ -111,7 +118,7 @@ def examples(
         _refuse_columns(family=family, parent=parent, name=name, errors=errors, factors=factors)
         (size,) = _parse_sizes(batch_size, [networks])
         default = (options.get_device(), UNNAMED) if runtime is None else _parse_runtime(runtime)
-        return build_examples(label_table.read(networks, default, size), progress)
+        return build_examples(label_table.read(networks, default, size), progress, lowered=lowered)
     items, seconds = _split_pairs(networks, seconds, is_table)
     runtimes, values = _parse_columns(seconds, runtime, items, "seconds")
     shares = np.full(values.shape, np.nan)
@@ -138,12 +145,17 @@ def examples(
         )
         for index, item in enumerate(items)
     ]
-    return build_examples(measurements, progress)
+    return build_examples(measurements, progress, lowered=lowered)
 
 
-def build_examples(measurements: Sequence[Measurement], progress: Progress = ignore_progress) -> Examples:
+def build_examples(
+    measurements: Sequence[Measurement], progress: Progress = ignore_progress, *, lowered: bool = False
+) -> Examples:
     """Check all measurements, build the graph of each network once, and merge what is equal."""
     runtimes = list(dict.fromkeys(runtime for measurement in measurements for runtime in measurement.seconds))
+    if lowered:
+        lowering = find_lowering([compiler for _, compiler in runtimes])
+        measurements = [replace(measurement, lowering=lowering) for measurement in measurements]
     places: dict[int, int] = {}
     entries, labelled = [], []
     left_out = []

@@ -110,8 +110,9 @@ def warn_of_mismatches(mismatches: Sequence[Mismatch]) -> None:
     more = f" ({len(mismatches)} such pairs in all.)" if len(mismatches) > 1 else ""
     warnings.warn(
         f"{first} and {second} have the same graph as ngbkit reads them, but their latencies on {compiler} of {device} "
-        f"differ by {mismatches[0].share:.0%}: the graph is not what ran.{more} Pass the files that the runtime "
-        "optimised, or graphs with the operators that have no effect: ngbkit.predictor.read(path, keep_dead=True). "
+        f"differ by {mismatches[0].share:.0%}: the graph is not what ran.{more} Pass lowered=True for the "
+        "operators that a runtime executes, the files that it optimised, or graphs with the operators that have no "
+        "effect: ngbkit.predictor.read(path, keep_dead=True). "
         "Their geometric mean is the label of both.",
         NgbkitWarning,
         stacklevel=4,

@@ -15,6 +15,7 @@ from ngbkit.dataset.storage import Data
 from ngbkit.errors import UsageError
 from ngbkit.files import Store, write_atomically
 from ngbkit.predictor import graphs
+from ngbkit.predictor import lowering as lowerings
 from ngbkit.predictor.graphs import Graph
 from ngbkit.predictor.rows import build_rows, list_runtimes
 from ngbkit.workloads.base import Factors, Source, Workload, hash_json
@@ -24,7 +25,9 @@ ATTRIBUTE = "graphs"
 """The attribute of a dataset that embeds the graphs of its networks."""
 
 
-def graph(workload: Workload, batch_size: int = 1, factors: Factors | None = None) -> Graph:
+def graph(
+    workload: Workload, batch_size: int = 1, factors: Factors | None = None, *, lowering: str = lowerings.EXPORT
+) -> Graph:
     """A network as a graph: built and exported here, or loaded from the cache.
 
     Parameters
@@ -35,17 +38,24 @@ def graph(workload: Workload, batch_size: int = 1, factors: Factors | None = Non
         Samples in a call.
     factors
         A value of each factor that the network varies.
+    lowering
+        A runtime that tells its graph, ``"onnxruntime"`` or ``"openvino"``, with its options: the operators that it
+        executes, after its own optimisation. Default: the network as it is exported.
 
     Raises
     ------
     UnsupportedError
-        The network has no ONNX form.
+        The network has no ONNX form, or the runtime cannot load it.
+    UsageError
+        The runtime does not tell its graph.
+    MissingDependencyError
+        The runtime is not installed.
     """
-    cached = _build_cache_path(workload, batch_size, factors or {})
+    cached = _build_cache_path(workload, batch_size, factors or {}, lowering)
     if cached.exists():
         return Graph.from_json(json.loads(zlib.decompress(cached.read_bytes())))
     with TemporaryDirectory(prefix="ngbkit-graph-") as folder:
-        result = graphs.read(export_network(workload, batch_size, Path(folder), factors), batch_size)
+        result = _read(export_network(workload, batch_size, Path(folder), factors), batch_size, lowering)
     options.make_private(cached.parent)
     with write_atomically(cached) as temporary:
         temporary.write_bytes(zlib.compress(json.dumps(result.to_json()).encode()))
@@ -59,15 +69,46 @@ def export_network(workload: Workload, batch_size: int, folder: Path, factors: F
     return export_for(network, folder, [batch_size], options.get_options()["seed"])[batch_size]
 
 
-def attach(data: Data) -> Data:
-    """The dataset with the graphs of its networks in an attribute, so that `collect` need not build them."""
+def _read(path: Path, batch_size: int, lowering: str) -> Graph:
+    if lowering == lowerings.EXPORT:
+        return graphs.read(path, batch_size)
+    return lowerings.lower(path, lowering, batch_size)
+
+
+def attach(data: Data, *, lowered: bool = False) -> Data:
+    """The dataset with the graphs of its networks in an attribute, so that `collect` need not build them.
+
+    Parameters
+    ----------
+    data
+        The dataset of a run, where its networks can be built.
+    lowered
+        As for `collect`. A dataset may have both.
+
+    Raises
+    ------
+    UsageError
+        The dataset lacks the description of a network; or `lowered` is impossible, as for `collect`.
+    """
+    lowering = find_lowering(data) if lowered else lowerings.EXPORT
     keys = dict.fromkeys(
         row.key for node in nodes(data).values() for row in build_rows(data, node, list_runtimes(node))
     )
-    stored = load_graphs(data)
+    stored = load_graphs(data, lowering)
     labelled = data.copy()
-    labelled.attrs = {**data.attrs, ATTRIBUTE: pack({key: stored.get(key) or build_graph(data, key) for key in keys})}
+    packed = pack({key: stored.get(key) or build_graph(data, key, lowering) for key in keys})
+    labelled.attrs = {**data.attrs, _name_attribute(lowering): packed}
     return labelled
+
+
+def find_lowering(*data: Data) -> str:
+    """Return the lowering of datasets whose only compiler tells its graph; UsageError for others."""
+    grids = [node for dataset in data for node in nodes(dataset).values()]
+    return lowerings.find_lowering([compiler for node in grids for _, compiler in list_runtimes(node)])
+
+
+def _name_attribute(lowering: str) -> str:
+    return f"{ATTRIBUTE} of {lowering}" if lowering else ATTRIBUTE
 
 
 def pack(graphs_: Mapping[str, Graph]) -> str:
@@ -75,8 +116,8 @@ def pack(graphs_: Mapping[str, Graph]) -> str:
     return base64.b85encode(zlib.compress(json.dumps(serialised).encode(), 9)).decode()
 
 
-def load_graphs(data: Data) -> dict[str, Graph]:
-    packed = data.attrs.get(ATTRIBUTE)
+def load_graphs(data: Data, lowering: str = lowerings.EXPORT) -> dict[str, Graph]:
+    packed = data.attrs.get(_name_attribute(lowering))
     try:
         serialised = json.loads(zlib.decompress(base64.b85decode(packed))) if packed else {}
         return {key: Graph.from_json(graph_json) for key, graph_json in serialised.items()}
@@ -84,21 +125,23 @@ def load_graphs(data: Data) -> dict[str, Graph]:
         raise UsageError(f"damaged graphs of this dataset: {error!r}. Copy its file again.") from error
 
 
-def build_graph(data: Data, key: str) -> Graph:
+def build_graph(data: Data, key: str, lowering: str = lowerings.EXPORT) -> Graph:
     name, factors, batch_size, digest = json.loads(key)
     store = Store(options.get_state_dir() / options.LAYOUT.artifacts)
     if digest and store.contains(digest):
-        return graphs.read(store.locate(digest), batch_size)
+        return _read(store.locate(digest), batch_size, lowering)
     sweep = json.loads(data.attrs.get("sweep") or "{}")
     workload = next((spec for spec in sweep.get("workloads", []) if spec["name"] == name), None)
     if workload is None or digest:
         raise UsageError(
             f"no graph of {name}: this dataset lacks its description. Use the dataset of a run, or embed its graphs "
-            "where it was measured: ngbkit.predictor.attach(ds)."
+            f"where it was measured: ngbkit.predictor.attach(ds{', lowered=True' if lowering else ''})."
         )
-    return graph(Workload.from_json(workload, store.locate), batch_size, factors)
+    return graph(Workload.from_json(workload, store.locate), batch_size, factors, lowering=lowering)
 
 
-def _build_cache_path(workload: Workload, batch_size: int, factors: Factors) -> Path:
+def _build_cache_path(workload: Workload, batch_size: int, factors: Factors, lowering: str) -> Path:
     key = {"workload": workload.id, "factors": dict(factors), "batch_size": batch_size, "layout": graphs.LAYOUT}
+    if lowering != lowerings.EXPORT:
+        key |= {"lowering": lowering, "version": lowerings.describe_version(lowering)}
     return options.get_state_dir() / options.LAYOUT.cache / "graphs" / f"{hash_json(key)}.json.z"

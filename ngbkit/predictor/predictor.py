@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from ngbkit.predictor.collection import collect
 from ngbkit.predictor.example_set import Examples
 from ngbkit.predictor.graphs import Graph
 from ngbkit.predictor.intervals import Calibration
-from ngbkit.predictor.kinds import find_kind
+from ngbkit.predictor.kinds import Adapted, find_kind
 from ngbkit.predictor.kinds.base import Floats, Model, Progress, ignore_progress
 from ngbkit.predictor.network_graphs import graph
 from ngbkit.predictor.rows import Runtime
@@ -45,11 +45,14 @@ class Predictor:
         A device and a compiler per column.
     calibration
         The errors that determine the intervals.
+    lowering
+        That of the graphs it was fitted to, and predicts: see `Graph.lowering`.
     """
 
     model: Model
     runtimes: tuple[Runtime, ...]
     calibration: Calibration
+    lowering: str = ""
 
     def seconds(self, graphs: Sequence[Graph], ci: float = 0.95) -> tuple[Floats, Floats, Floats]:
         """The latencies of calls and both ends of their intervals: each of shape ``(graphs, runtimes)``.
@@ -57,7 +60,7 @@ class Predictor:
         Parameters
         ----------
         graphs
-            Each at its batch size.
+            Each at its batch size, with the `lowering` of the predictor.
         ci
             The share of networks whose latency is inside the interval, for networks drawn like those of the fit; other
             networks, such as another family, may be outside more often.
@@ -70,7 +73,7 @@ class Predictor:
         Raises
         ------
         UsageError
-            `ci` is not a probability.
+            `ci` is not a probability, or a graph has another lowering.
 
         Notes
         -----
@@ -86,6 +89,7 @@ class Predictor:
         """
         if not 0 < ci < 1:
             raise UsageError(f"invalid {ci=}; expected a probability between 0 and 1, such as ci=0.95.")
+        self.check_lowering(graphs)
         seconds = self.model.predict(graphs)
         low, high = self.calibration.predict(graphs, ci)
         self._warn_of_infinite(seconds, high, ci)
@@ -93,6 +97,17 @@ class Predictor:
         predicted = np.isfinite(seconds)
         low, high = np.minimum(low, seconds), np.maximum(high, seconds)
         return seconds, np.where(predicted, low, np.nan), np.where(predicted, high, np.nan)
+
+    def check_lowering(self, graphs: Sequence[Graph]) -> None:
+        """Raise a UsageError about graphs of another lowering: a model of executed operators misreads exported ones."""
+        for graph_ in graphs:
+            if graph_.lowering != self.lowering:
+                got, expected = (name or "the export" for name in (graph_.lowering, self.lowering))
+                argument = f"lowering={self.lowering!r}" if self.lowering else "no lowering"
+                raise UsageError(
+                    f"invalid graph: got that of {got}; expected that of {expected}, which this predictor was fitted "
+                    f"to. Build it by ngbkit.predictor.graph() with {argument}."
+                )
 
     def _warn_of_infinite(self, seconds: Floats, high: Floats, ci: float) -> None:
         infinite = np.flatnonzero((np.isfinite(seconds) & np.isinf(high)).any(axis=0))
@@ -124,6 +139,7 @@ class Predictor:
         UnknownNameError, UsageError
             As `column`; or the kind of model is not a sum of operators.
         """
+        self.check_lowering([graph])
         contributions = self.model.compute_contributions(graph)
         if contributions is None:
             raise UsageError(
@@ -195,7 +211,7 @@ class Predictor:
             for values in product(*workload.factors.values())
             for size in sweep.batch_sizes
         ]
-        graphs = [graph(workload, size, factors) for workload, factors, size in tasks]
+        graphs = [graph(workload, size, factors, lowering=self.lowering) for workload, factors, size in tasks]
         latency, low, high = self.seconds(graphs, ci)
         rows = [
             {
@@ -208,10 +224,62 @@ class Predictor:
         ]
         return pd.DataFrame(rows)
 
+    def adapt(self, data: Data | Examples) -> Predictor:
+        """A predictor for networks like these, such as a family that this one was not fitted to.
+
+        Its predictions are corrected by how far those of this one are from the latencies of `data`: by what all of
+        them share, and by what similar ones share. Ten networks of a new family are worth measuring: see
+        ``adapt`` of `ngbkit.predictor.evaluate`.
+
+        Parameters
+        ----------
+        data
+            Measurements of a few networks, as for `ngbkit.predictor.fit`, on runtimes of this predictor.
+
+        Returns
+        -------
+        Predictor
+            Its intervals are by the errors of leaving out each of these networks in turn, so that 95 % needs 19 of
+            them. A runtime without a measurement is predicted as before, and has no interval.
+
+        Raises
+        ------
+        UsageError
+            No network has a latency on a runtime of this predictor, or the graphs have another lowering.
+        """
+        examples = data if isinstance(data, Examples) else collect(data, lowered=bool(self.lowering))
+        self.check_lowering(examples.graphs)
+        seconds, label_errors = (np.full((len(examples), len(self.runtimes)), np.nan) for _ in range(2))
+        for column, runtime in enumerate(self.runtimes):
+            if runtime in examples.runtimes:
+                place = examples.runtimes.index(runtime)
+                seconds[:, column] = examples.seconds[:, place]
+                if examples.errors is not None:
+                    label_errors[:, column] = examples.errors[:, place]
+        measured = np.flatnonzero(np.isfinite(seconds).any(axis=1))
+        if not len(measured):
+            got, expected = (
+                ", ".join(f"{compiler} on {device}" for device, compiler in runtimes)
+                for runtimes in (examples.runtimes, self.runtimes)
+            )
+            raise UsageError(f"no latency to adapt to: got runtimes {got}; expected {expected}. Measure on these.")
+        examples = replace(examples, runtimes=self.runtimes, seconds=seconds, errors=label_errors).take(measured)
+        _, network = np.unique(np.array(examples.parents, dtype=str), return_inverse=True)
+        models = [
+            Adapted.build(self.model, examples.take(np.flatnonzero(network != left_out))) for left_out in set(network)
+        ]
+        errors = np.full(examples.seconds.shape, np.nan)
+        for index, graph_ in enumerate(examples.graphs):
+            errors[index] = np.abs(np.log(models[network[index]].predict([graph_])[0] / examples.seconds[index]))
+        calibration = Calibration(
+            models=tuple(models), errors=errors, fold=network.astype(np.int64), network=network.astype(np.int64)
+        )
+        return replace(self, model=Adapted.build(self.model, examples), calibration=calibration)
+
     def save(self, path: str | Path) -> Path:
         """Write one ``.safetensors`` file: arrays, and JSON in its header; loading it never executes code."""
 
-        return storage.save(path, self.model, self.runtimes, self.calibration)
+        return storage.save(path, self.model, self.runtimes, self.calibration, self.lowering)
 
 
 def fit(
@@ -284,7 +352,7 @@ def fit(
     calibration = Calibration(
         models=tuple(models[1:]), errors=errors[tested], fold=fold[tested], network=network.astype(np.int64)
     )
-    return Predictor(model=models[0], runtimes=examples.runtimes, calibration=calibration)
+    return Predictor(model=models[0], runtimes=examples.runtimes, calibration=calibration, lowering=examples.lowering)
 
 
 def load(path: str | Path) -> Predictor:
@@ -295,5 +363,5 @@ def load(path: str | Path) -> Predictor:
     UsageError
         The file is missing, damaged or not a predictor, or its layout is unknown to this ngbkit.
     """
-    model, runtimes, calibration = storage.load(path)
-    return Predictor(model=model, runtimes=runtimes, calibration=calibration)
+    model, runtimes, calibration, lowering = storage.load(path)
+    return Predictor(model=model, runtimes=runtimes, calibration=calibration, lowering=lowering)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ngbkit import options, registry
+from ngbkit.compilers import onnx_graph
 from ngbkit.predictor import graphs
 from ngbkit.predictor.graphs import Graph
 from ngbkit.workloads import feeds
@@ -63,8 +64,6 @@ def profile(
     -----
     The profiler itself costs a few microseconds per node: use its times to find hot spots, not to compare compilers.
     """
-    import onnx_ir as ir
-
     from ngbkit.sweep.conversion import parse_workload
 
     parsed: Workload = workload if isinstance(workload, Workload) else parse_workload(str(workload))
@@ -72,17 +71,12 @@ def profile(
     network = source.build(parsed, factors or {})
     seed = options.get_options()["seed"]
     with TemporaryDirectory(prefix="ngbkit-profile-") as folder:
-        path = export_for(network, Path(folder), [batch_size], seed)[batch_size]
-        model = ir.load(path)
-        names = [node.name for node in model.graph]
-        if not all(names) or len(set(names)) < len(names):
-            # The profiler identifies nodes by their names, which a file may lack.
-            for index, node in enumerate(model.graph):
-                node.name = f"node_{index}"
-            path = Path(folder) / "named.onnx"
-            ir.save(model, path)
+        exported = export_for(network, Path(folder), [batch_size], seed)[batch_size]
+        # The profiler identifies nodes by their names, which a file may lack.
+        path = graphs.write_named(exported, Path(folder) / "named.onnx")
         graph = graphs.read(path, batch_size)
-        producers = {str(output.name): str(node.name) for node in model.graph for output in node.outputs}
+        nodes = onnx_graph.read_operators(path)
+        producers = {str(output): str(node.name) for node in nodes for output in node.output}
         events = _profile_events(path, _draw_feed(network, batch_size, seed), calls, threads, Path(folder))
     return graph, _sum_by_operator(graph, producers, events, calls)
 

@@ -15,7 +15,7 @@ from ngbkit.dataset.storage import write_whole
 from ngbkit.errors import MissingDependencyError, UnknownNameError, UsageError
 from ngbkit.predictor.graphs import Graph, Operator, Tensor
 from ngbkit.predictor.intervals import Calibration
-from ngbkit.predictor.kinds import find_kind
+from ngbkit.predictor.kinds import Adapted, find_kind
 from ngbkit.predictor.kinds.base import Model
 from ngbkit.predictor.rows import Runtime
 from ngbkit.user_text import parse_path
@@ -36,7 +36,9 @@ _PROBE = Graph(
 )
 
 
-def save(path: str | Path, model: Model, runtimes: tuple[Runtime, ...], calibration: Calibration) -> Path:
+def save(
+    path: str | Path, model: Model, runtimes: tuple[Runtime, ...], calibration: Calibration, lowering: str = ""
+) -> Path:
     """Write the parts of a predictor as one file."""
     models = {"model": model} | {f"fold{number}": fold for number, fold in enumerate(calibration.models)}
     metadata: dict[str, Any] = {
@@ -44,6 +46,7 @@ def save(path: str | Path, model: Model, runtimes: tuple[Runtime, ...], calibrat
         "kind": model.kind,
         "settings": {name: part.dump_settings() for name, part in models.items()},
         "runtimes": runtimes,
+        **({"lowering": lowering} if lowering else {}),
     }
     arrays = {
         f"{name}.{part}": np.ascontiguousarray(value)
@@ -59,7 +62,7 @@ def save(path: str | Path, model: Model, runtimes: tuple[Runtime, ...], calibrat
     return target
 
 
-def load(path: str | Path) -> tuple[Model, tuple[Runtime, ...], Calibration]:
+def load(path: str | Path) -> tuple[Model, tuple[Runtime, ...], Calibration, str]:
     """Read the parts of a predictor from a file, or raise the error that says what is wrong with it."""
     metadata, arrays = _read(Path(path))
     if metadata.get("layout") not in (_LAYOUT, _SPLIT_LAYOUT):
@@ -96,11 +99,14 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
 
 def _restore(
     metadata: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
-) -> tuple[Model, tuple[Runtime, ...], Calibration]:
+) -> tuple[Model, tuple[Runtime, ...], Calibration, str]:
     """Build the parts of a predictor from the content of a file; any exception if it is none."""
     runtimes = tuple((device, compiler) for device, compiler in metadata["runtimes"])
     if not all(isinstance(name, str) for runtime in runtimes for name in runtime):
         raise TypeError("a runtime is a device and a compiler")
+    lowering = metadata.get("lowering", "")
+    if not isinstance(lowering, str):
+        raise TypeError("a lowering is the label of a compiler")
     if any(np.isinf(array).any() for array in arrays.values() if array.dtype.kind == "f"):
         raise ValueError("an infinite number")  # it would predict NaN
     errors = arrays["errors"]
@@ -122,7 +128,7 @@ def _restore(
         if len(fold) and not 0 <= fold.min() <= fold.max() < len(models):
             raise ValueError(f"errors of a fold beyond {len(models)} folds")
     calibration = Calibration(models=tuple(models), errors=errors, fold=fold, network=network)
-    return model, runtimes, calibration
+    return model, runtimes, calibration, lowering
 
 
 def _restore_model(
@@ -131,7 +137,7 @@ def _restore_model(
     """Build one of the models of a file."""
     prefix = f"{name}."
     parts = {key.removeprefix(prefix): value for key, value in arrays.items() if key.startswith(prefix)}
-    model = find_kind(kind).restore(settings, parts)
+    model = (Adapted if kind == Adapted.kind else find_kind(kind)).restore(settings, parts)
     predicted = model.predict([_PROBE])
     if predicted.shape != (1, runtimes):
         raise ValueError(f"the model predicts {list(predicted.shape)[1:]} runtimes; expected {runtimes}")

@@ -131,9 +131,11 @@ def specialise(path: Path, batch_size: int, out: Path, *, inputs: Sequence[Tenso
 def bind_shapes(graph: Any, batch_size: int, inputs: Sequence[TensorSpec] = ()) -> None:
     """Bind the open dimensions of an `onnx.GraphProto`'s inputs and outputs, and drop the shapes between them.
 
-    The first one is the batch; the others are those of `inputs`, and open without them.
+    The first one is the batch; the others are those of `inputs`, and open without them. Where no input is open, the
+    shapes stay: those of a runtime's own operators cannot be inferred.
     """
     shapes = {spec.name: spec.shape for spec in inputs}
+    is_static = not any(_is_open(side) for value in find_inputs(graph) for side in value.type.tensor_type.shape.dim)
     sides: dict[str, int] = {}
     for value in find_inputs(graph):
         dimensions = value.type.tensor_type.shape.dim
@@ -146,7 +148,8 @@ def bind_shapes(graph: Any, batch_size: int, inputs: Sequence[TensorSpec] = ()) 
             if dimension.dim_param and dimension.dim_param in sides:
                 dimension.dim_value = sides[dimension.dim_param]
         _bind_batch(value.type.tensor_type.shape.dim, batch_size)
-    del graph.value_info[:]  # their batch is the traced one
+    if not is_static:
+        del graph.value_info[:]  # their batch is the traced one
 
 
 def _bind_batch(dimensions: Any, batch_size: int) -> None:

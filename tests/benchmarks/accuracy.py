@@ -32,6 +32,9 @@ def main() -> None:
     parser.add_argument("--threads", type=int, help="threads of torch (default: its own choice)")
     parser.add_argument("--folder", type=Path, default=Path("results/accuracy"), help="folder of finished results")
     parser.add_argument("--out", type=Path, help="a text file to write the tables to as well")
+    parser.add_argument(
+        "--adapt", type=int, default=0, help="networks of each left-out family to adapt to, with --splits family"
+    )
     parser.add_argument("--curve", action="store_true", help="measure the learning curve of each split instead")
     parser.add_argument("--figure", type=Path, help="a file for the figure of the learning curves, such as curve.svg")
     args = parser.parse_args()
@@ -55,8 +58,11 @@ def main() -> None:
     else:
         texts = [describe_examples(examples_)]
         for split in splits:
-            rows = [evaluate_kind(examples_, kind, split, seed, args.folder) for kind in kinds for seed in seeds]
-            texts.append(format_table(predictor.summary(pd.concat(rows)), split))
+            rows = [
+                evaluate_kind(examples_, kind, split, seed, args.folder, args.adapt) for kind in kinds for seed in seeds
+            ]
+            title = f"{split}, adapted to {args.adapt} networks of each family" if args.adapt else split
+            texts.append(format_table(predictor.summary(pd.concat(rows)), title))
             print("\n\n".join(texts[-1:] if len(texts) > 2 else texts), "\n", flush=True)
     if args.out:
         args.out.write_text("\n\n".join(texts) + "\n")
@@ -89,12 +95,15 @@ def format_curve(curve: pd.DataFrame, split: str) -> str:
     return f"learning curve, split: {split} (MAPE by networks in training; ten_times is a guess)\n{table.to_string()}"
 
 
-def evaluate_kind(examples_: predictor.Examples, kind: str, split: str, seed: int, folder: Path) -> pd.DataFrame:
+def evaluate_kind(
+    examples_: predictor.Examples, kind: str, split: str, seed: int, folder: Path, adapt: int = 0
+) -> pd.DataFrame:
     """Return the rows of one kind, split and seed, from the file of an earlier call if there is one."""
-    file = folder / f"{split}-{kind}-{seed}-{len(examples_)}.csv"
+    adapted = f"-adapted{adapt}" if adapt else ""
+    file = folder / f"{split}-{kind}-{seed}-{len(examples_)}{adapted}.csv"
     if not file.exists():
         settings = {"gnn": {"folder": folder / "training"}}
-        table = predictor.evaluate(examples_, [kind], split=split, seeds=[seed], settings=settings)
+        table = predictor.evaluate(examples_, [kind], split=split, seeds=[seed], settings=settings, adapt=adapt)
         table.to_csv(file, index=False)
     return pd.read_csv(file)
 

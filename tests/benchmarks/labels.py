@@ -58,6 +58,9 @@ def main() -> None:
     parser.add_argument("--networks", type=int, default=360, help="most generated networks (default: 360)")
     parser.add_argument("--folder", type=Path, default=Path("results/labels"), help="folder of its progress")
     parser.add_argument("--turns", type=int, default=3, help="runs that measure each network (default: 3)")
+    parser.add_argument(
+        "--lowered", action="store_true", help="write 05-labels-RUNTIME.nc, too, with the operators that each executes"
+    )
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
@@ -82,6 +85,17 @@ def main() -> None:
         data.attrs[VARIANTS] = json.dumps(state["rules"])
     collected = predictor.collect(measured)
     print(f"{len(collected)} graphs in {collected.save(OUT)}")
+    for runtime in FAST if args.lowered else ():
+        lowered = predictor.collect(_select(measured, runtime), lowered=True)
+        print(f"{len(lowered)} graphs in {lowered.save(OUT.with_stem(f'{OUT.stem}-{runtime}'))}")
+
+
+def _select(datasets: list[Any], runtime: str) -> Iterator[Any]:
+    """Yield the columns of a runtime, with those of rewritten networks; it did not measure all parts."""
+    for data in datasets:
+        labels = [label for label in data["compiler"].values.tolist() if label.partition("{")[0] == runtime]
+        if labels:
+            yield data.sel(compiler=labels)
 
 
 Step = tuple[str, Sweep, dict[str, str]]

@@ -22,7 +22,10 @@ def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of built networks; a factor sets the depth, and the name sets the width."""
     names: list[str] = []
 
-    def graph(workload: Workload, batch_size: int = 1, factors: dict | None = None) -> predictor.Graph:
+    def graph(
+        workload: Workload, batch_size: int = 1, factors: dict | None = None, *, lowering: str = ""
+    ) -> predictor.Graph:
+        assert not lowering
         names.append(workload.name)
         width = 8 if workload.name.startswith("same") else 16
         return predictor.read(residual(tmp_path, width, int((factors or {}).get("depth", 1))), batch_size)

@@ -202,6 +202,14 @@ def test_kinds_are_compared_in_one_table(examples: Examples) -> None:
     assert pytest.approx(mean) == flops.loc[("family", "cpu", "openvino"), "mape"]
 
 
+def test_a_kind_that_predicts_nothing_is_said(examples: Examples) -> None:
+    """Sums of operators need operators that were measured alone."""
+    networks = examples.take(np.flatnonzero(~examples.isolated))
+
+    with pytest.raises(UsageError, match="no score: operators predicts none of these networks"):
+        predictor.evaluate(networks, ["operators"], seeds=[0])
+
+
 @pytest.mark.parametrize("kind", ["linear", "operators", "gnn"])
 def test_the_cost_of_each_operator_is_part_of_the_whole(kind: str, examples: Examples) -> None:
     """Costs are in milliseconds, for a figure; the rest is the cost of the call."""

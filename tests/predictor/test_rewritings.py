@@ -19,7 +19,9 @@ SECONDS = {"a-1": (0.5, 0.5), "a-2": (0.8, 1.3), "b-1": (0.9, 1.01), "b-2": (1.0
 def build(seconds: dict[str, tuple[float, float]], devices: tuple[str, str] = ("cpu", "cpu")) -> Examples:
     parents = sorted({name[0] for name in seconds})
     names = [*parents, *seconds]
-    graphs: Any = tuple(SimpleNamespace(digest=name) for name in names)  # of which only the digests count here
+    graphs: Any = tuple(
+        SimpleNamespace(digest=name, lowering="") for name in names
+    )  # of which only these two count here
     return Examples(
         graphs=graphs,
         seconds=np.array([*[(1.0, 1.0)] * len(parents), *seconds.values()]),

@@ -263,7 +263,12 @@ def _compute_prior(predictor: Predictor, sweep: Grid, table: Table) -> Floats:
         key = (trial.workload_id, trial.factors, trial.batch_size)
         if key not in graphs:
             try:
-                graphs[key] = graph(workloads[trial.workload_id], trial.batch_size, dict(trial.factors))
+                graphs[key] = graph(
+                    workloads[trial.workload_id],
+                    trial.batch_size,
+                    dict(trial.factors),
+                    lowering=predictor.lowering,
+                )
             except UnsupportedError:
                 graphs[key] = None
     graphs_by_key = {key: exported for key, exported in graphs.items() if exported is not None}

@@ -1,19 +1,6 @@
-"""The kinds of models, by name: a graph network, and its baselines."""
+"""The kinds of models, by name: a graph network, and its baselines; and models adapted to a family."""
 
-from __future__ import annotations
+from ngbkit.predictor.kinds.adapted import Adapted
+from ngbkit.predictor.kinds.catalogue import KINDS, find_kind
 
-from ngbkit.errors import UnknownNameError
-from ngbkit.predictor.kinds.additive import Flops, Linear
-from ngbkit.predictor.kinds.base import Model
-from ngbkit.predictor.kinds.boosting import Boosting
-from ngbkit.predictor.kinds.gnn import Gnn
-from ngbkit.predictor.kinds.operators import OperatorSum
-
-KINDS: dict[str, type[Model]] = {model.kind: model for model in (Flops, Linear, OperatorSum, Boosting, Gnn)}
-
-
-def find_kind(name: str) -> type[Model]:
-    """Return the class of a kind of models, or raise the error that lists the kinds."""
-    if name not in KINDS:
-        raise UnknownNameError("kind of model", name, KINDS)
-    return KINDS[name]
+__all__ = ["KINDS", "Adapted", "find_kind"]

@@ -1,0 +1,136 @@
+"""The graph of OpenVINO's kernels: each replaces nodes of the file, and has the work of all of these.
+
+The plugin names the layers that it fused into a node, and gives no attributes; those of the heaviest layer count.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ngbkit.predictor.graphs import Graph, Operator, Tensor
+from ngbkit.workloads.base import hash_json
+
+# OpenVINO's element types by the names of ONNX.
+_DTYPES = {"f32": "float", "f64": "double", "f16": "float16", "bf16": "bfloat16", "boolean": "bool"}
+_DTYPES |= {f"{sign}{bits}": f"{'u' if sign == 'u' else ''}int{bits}" for sign in "iu" for bits in (4, 8, 16, 32, 64)}
+_SEPARATOR = "/"
+
+Executed = Sequence[tuple[Any, Mapping[str, str]]]
+
+
+def build_graph(exported: Graph, names: Mapping[str, str], executed: Executed) -> Graph:
+    """Build the graph of executed nodes, in topological order, of a network whose operators have names.
+
+    `names` has the operator that computes each value.
+    """
+    sources = _assign(exported, names, executed)
+    indices = {node.get_friendly_name(): index for index, (node, _) in enumerate(executed)}
+    operators: list[Operator] = []
+    edges: set[tuple[int, int]] = set()
+    consumers: dict[tuple[int, int], list[int]] = {}
+    for index, (node, info) in enumerate(executed):
+        operators.append(
+            _build_operator(node, info["layerType"], [exported.operators[each] for each in sources[index]])
+        )
+        for value in node.input_values():
+            producer = indices.get(value.get_node().get_friendly_name())
+            if producer is not None:
+                edges.add((producer, index))
+                consumers.setdefault((producer, value.get_index()), []).append(index)
+    shared = {tuple(dict.fromkeys(group)) for group in consumers.values()}
+    return Graph(
+        operators=tuple(operators),
+        edges=tuple(sorted(edges)),
+        inputs=exported.inputs,
+        outputs=exported.outputs,
+        shared=tuple(sorted(group for group in shared if len(group) > 1)),
+        digest=_compute_digest(operators, edges),
+    )
+
+
+def _assign(exported: Graph, names: Mapping[str, str], executed: Executed) -> list[list[int]]:
+    """Assign each operator of the file to one executed node, those with the name of it first.
+
+    That is the first node that names it; or, where a fusion has lost the name, that of its nearest consumer.
+    """
+    owners = {operator.name: index for index, operator in enumerate(exported.operators)}
+    owners |= {value: owners[name] for value, name in names.items() if name in owners}
+    owner: dict[int, int] = {}
+    for place, (_, info) in enumerate(executed):
+        for name in info.get("originalLayersNames", "").split(","):
+            index = _find_operator(name, owners)
+            if index is not None:
+                owner.setdefault(index, place)
+    sources: list[list[int]] = [[] for _ in executed]
+    for index, place in sorted(owner.items()):
+        sources[place].append(index)
+    consumers: dict[int, list[int]] = {}
+    for start, end in exported.edges:
+        consumers.setdefault(start, []).append(end)
+    for index in reversed(range(len(exported.operators))):
+        consumer = next((each for each in consumers.get(index, ()) if each in owner), None)
+        if index not in owner and consumer is not None:
+            owner[index] = owner[consumer]
+            sources[owner[consumer]].append(index)
+    return sources
+
+
+def _find_operator(name: str, owners: Mapping[str, int]) -> int | None:
+    """Return the operator that a layer was made from: a conversion to several layers appends to its name."""
+    while name:
+        if name in owners:
+            return owners[name]
+        name = name.rpartition(_SEPARATOR)[0]
+    return None
+
+
+def _build_operator(node: Any, layer: str, sources: Sequence[Operator]) -> Operator:
+    inputs = tuple(_describe(value) for value in node.input_values() if not _is_constant(value))
+    outputs = tuple(map(_describe, node.outputs()))
+    if not sources:  # the plugin's own, such as a change of the layout
+        return Operator(
+            name=node.get_friendly_name(),
+            kind=f"openvino.{layer}",
+            inputs=inputs,
+            outputs=outputs,
+            weights=(),
+            attributes={},
+            macs=0,
+        )
+    heaviest = max(sources, key=lambda operator: operator.macs or 0)
+    counts = [operator.macs for operator in sources if operator.macs is not None]
+    return Operator(
+        name=node.get_friendly_name(),
+        kind=heaviest.kind,
+        inputs=inputs,
+        outputs=outputs,
+        weights=heaviest.weights,
+        attributes=heaviest.attributes,
+        macs=sum(counts) if len(counts) == len(sources) else None,
+    )
+
+
+def _is_constant(value: Any) -> bool:
+    info = value.get_node().get_rt_info()
+    return "layerType" in info and info["layerType"].value == "Const"
+
+
+def _describe(value: Any) -> Tensor:
+    shape, kind = value.get_partial_shape(), value.get_element_type()
+    sides = tuple(shape.to_shape()) if shape.is_static else None
+    name = kind.get_type_name()
+    bits = 0 if sides is None else math.prod(sides) * kind.bitwidth
+    return Tensor(shape=sides, dtype=_DTYPES.get(name, name), bytes=-(-bits // 8))
+
+
+def _compute_digest(operators: Sequence[Operator], edges: Iterable[tuple[int, int]]) -> str:
+    """Hash a graph without its names and its order of operators."""
+    sources: dict[int, list[int]] = {}
+    for start, end in sorted(edges):
+        sources.setdefault(end, []).append(start)
+    marks: list[str] = []
+    for index, operator in enumerate(operators):
+        marks.append(hash_json([operator.digest, sorted(marks[start] for start in sources.get(index, ()))]))
+    return hash_json(sorted(marks))
