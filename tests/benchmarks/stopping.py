@@ -2,7 +2,7 @@
 
 ``.venv/bin/python tests/benchmarks/stopping.py [fixed] [stopped] [race]`` prints a table each; it is seeded, so that
 its output is reproducible. `ngbkit.device.timing.intervals` cites it. ``… stopping.py groups`` measures real races, on
-a quiet machine for some 15 minutes: two copies of a block that both lose against OpenVINO, 200 times.
+a quiet machine for ten minutes: two copies of a block that both lose against OpenVINO, 100 times.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ REPETITIONS = 20_000
 CAP = 2000
 # A race: the deviation of a ratio from round to round, and the most rounds.
 RACE_DEVIATION, RACE_CAP = 0.05, 100
-RACE_GROUPS, RACE_REPEATS, RIVAL = 200, 100, "openvino"
+RACE_GROUPS, RACE_REPEATS, RIVAL = 100, 100, "openvino"
 CONTAMINATED, FACTOR = 0.1, 1.5
 
 Draw = Callable[[np.random.Generator, float, tuple[int, int]], np.ndarray]
