@@ -1,7 +1,8 @@
 """Measures the examples that predictors are fitted to: generated and rewritten networks on this machine's runtimes.
 
 Run it on a quiet machine; it resumes after any interruption. It measures as many parts as fit into its minutes, and
-writes notebooks/data/05-labels.nc: seconds and graphs, without weights.
+writes notebooks/data/05-labels.nc: seconds and graphs, without weights. Two cores need some two hours for 120 networks
+in three turns: 5 s for a network, 20 s for the variants of one, 26 s for its operators, 70 s for the slow compilers.
 
     plain       cells, stacks and networks of timm, on ONNX Runtime and OpenVINO
     slow        some of them on inductor and untuned TVM as well, which take much longer to compile
@@ -9,9 +10,9 @@ writes notebooks/data/05-labels.nc: seconds and graphs, without weights.
     operators   single operators of these
 
 The speed of a shared machine drifts from minute to minute. So the networks of a part take turns in the same rounds,
-beside two anchors that are in every part; and every part is measured in several runs (`--turns`), plain networks among
-others each time: all parts once, then all again. `ngbkit.predictor.collect` takes the drift between runs from that, and
-how well each label is known.
+beside two anchors that are in every part; and networks and variants are measured in several runs (`--turns`), plain
+networks among others each time: all parts once, then these again. `ngbkit.predictor.collect` takes the drift between
+runs from that, and how well each label is known.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ SETTINGS: dict[str, Any] = {"repeats": 24, "min_rounds": 12, "max_seconds": 8.0,
 #: The limits of a useful network: more work takes too long per call.
 LEAST_MACS, MOST_MACS = 1e6, 1.2e9
 #: One in so many networks is measured on the slow compilers, and one in so many is rewritten.
-SLOW_ONE_IN, REWRITTEN_ONE_IN = 12, 2
+SLOW_ONE_IN, REWRITTEN_ONE_IN = 20, 3
+#: The parts that are measured again in each turn.
+REPEATED = ("plain-", "variants-")
 STEP, VARIANTS_EACH, OPERATORS_EACH, MOST_STEPS = 10, 6, 8, 3
 #: Networks in every part, of calls of different kinds: many small operators, and a few large ones.
 ANCHORS = ("mobilenetv3_small_100", "resnet18")
@@ -55,9 +58,9 @@ ANCHORS = ("mobilenetv3_small_100", "resnet18")
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=60.0, help="time budget for new steps (default: 60)")
-    parser.add_argument("--networks", type=int, default=360, help="most generated networks (default: 360)")
+    parser.add_argument("--networks", type=int, default=120, help="most generated networks (default: 120)")
     parser.add_argument("--folder", type=Path, default=Path("results/labels"), help="folder of its progress")
-    parser.add_argument("--turns", type=int, default=3, help="runs that measure each network (default: 3)")
+    parser.add_argument("--turns", type=int, default=3, help="runs of each network and variant (default: 3)")
     parser.add_argument(
         "--lowered", action="store_true", help="write 05-labels-RUNTIME.nc, too, with the operators that each executes"
     )
@@ -113,7 +116,7 @@ def _repeat(first: Iterator[Step], anchors: list[Workload], turns: int, seed: in
         parts = np.array_split(generator.permutation(len(plain)), -(-len(plain) // STEP))
         sweeps = [Sweep([plain[index] for index in part], compilers=FAST, **SETTINGS) for part in parts if len(part)]
         again: list[Step] = [(f"plain-{number}", sweep, {}) for number, sweep in enumerate(sweeps)]
-        again += [step for step in steps if not step[0].startswith("plain-")]
+        again += [step for step in steps if step[0].startswith(REPEATED) and not step[0].startswith("plain-")]
         yield from (_add_anchors(again[index], anchors, turn) for index in generator.permutation(len(again)))
 
 
@@ -130,15 +133,17 @@ def _add_anchors(step: Step, anchors: list[Workload], turn: int) -> Step:
 def _build_steps(folder: Path, count: int, seed: int) -> Iterator[Step]:
     """Yield the parts in turn, so that any time budget covers some of each."""
     networks = _generate_networks(count, seed)
-    for number in range(-(-count // STEP)):
-        part = list(islice(networks, STEP))
+    for first in range(0, count, STEP):
+        part = list(islice(networks, min(STEP, count - first)))
         if not part:
             return
-        yield f"plain-{number}", Sweep(part, compilers=FAST, **SETTINGS), {}
-        slow = part[::SLOW_ONE_IN]
-        yield f"slow-{number}", Sweep(slow, compilers=SLOW, **{**SETTINGS, "repeats": 12}), {}
-        for workload in part[::REWRITTEN_ONE_IN]:
-            yield from _rewrite(workload, folder, seed)
+        yield f"plain-{first // STEP}", Sweep(part, compilers=FAST, **SETTINGS), {}
+        for index, workload in enumerate(part, start=first):
+            if index % SLOW_ONE_IN == 0:
+                slow = Sweep(workload, compilers=SLOW, **{**SETTINGS, "repeats": 12})
+                yield f"slow-{first // STEP}", slow, {}
+            if index % REWRITTEN_ONE_IN == 0:
+                yield from _rewrite(workload, folder, seed)
 
 
 def _generate_networks(count: int, seed: int) -> Iterator[Workload]:
