@@ -43,6 +43,19 @@ def test_prices_of_what_adds_up_are_found(examples: Examples) -> None:
     assert flops[1] > 5 * linear[1]
 
 
+def test_operators_that_a_runtime_splits_or_drops_have_no_price_of_their_own(examples: Examples) -> None:
+    """As lowered graphs of single operators may be: with a change of the layout before, or without anything to do."""
+    single, another = np.flatnonzero(examples.isolated)[:2]
+    network = next(graph for graph in examples.graphs if len(graph.operators) > 1)
+    graphs = list(examples.graphs)
+    graphs[single] = replace(network, digest="split")
+    graphs[another] = replace(network, operators=(), edges=(), shared=(), digest="dropped")
+    model = find_kind("operators")()
+    model.fit(replace(examples, graphs=tuple(graphs)), seed=0, progress=ignore_progress)
+
+    assert int(examples.isolated.sum()) - 2 == len(model.dump_settings()["known"])
+
+
 def test_prices_ignore_a_few_wrong_labels() -> None:
     """Three of twenty labels are four times too high; the prices are those of the others."""
     table = np.random.default_rng(0).uniform(1, 9, (20, 2))

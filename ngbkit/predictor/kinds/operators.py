@@ -33,7 +33,9 @@ class OperatorSum:
 
     def fit(self, examples: Examples, *, seed: int, progress: Progress) -> None:  # noqa: ARG002  nothing is random
         """Keep the seconds of single operators and ignore networks; without single operators the model predicts NaN."""
-        singles = examples.take(np.flatnonzero(examples.isolated))
+        # A runtime may execute several operators for one, or none: their seconds are those of no operator.
+        is_single = np.array([len(graph.operators) == 1 for graph in examples.graphs], dtype=bool)
+        singles = examples.take(np.flatnonzero(examples.isolated & is_single))
         self._rows = {graph.operators[0].digest: index for index, graph in enumerate(singles.graphs)}
         self._seconds = singles.seconds
         table = np.array([_build_amounts(graph.operators[0]) for graph in singles.graphs]).reshape(
