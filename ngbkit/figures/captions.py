@@ -14,6 +14,7 @@ from ngbkit.dataset.long_form import list_labels
 from ngbkit.dataset.storage import Data
 from ngbkit.metrics import contracts
 from ngbkit.metrics.conclusions import describe_disturbance
+from ngbkit.metrics.drift import describe_drift
 from ngbkit.sweep.records import OPEN
 from ngbkit.sweep.trials import BASELINE
 
@@ -31,12 +32,13 @@ def build_title(
     against: Iterable[str] = (),
     baseline: str = BASELINE,
     ci: float | None = None,
+    absolute: bool = False,
 ) -> alt.TitleParams:
     """The title of a figure; its subtitle has the provenance and the remarks, one per line.
 
     `frame` holds the rows of the figure; `against` names the dims along which columns are compared
     (``"compiler"``, ``"batch_size"``), for a remark on each column that is not. `ci` is the probability that the drawn
-    intervals cover.
+    intervals cover. Numbers that are `absolute`, not ratios, get a remark on what they differ by between groups.
     """
     import altair as alt
 
@@ -48,6 +50,7 @@ def build_title(
         *contracts.list_uncompared(data, against, baseline=baseline),
         *describe_open(frame),
         *describe_settling(data, frame),
+        *(_describe_times(data, frame) if absolute else []),
     ]
     return alt.TitleParams(text, subtitle=lines, fontSize=16, offset=16)
 
@@ -92,6 +95,12 @@ def describe_settling(data: Data, frame: pd.DataFrame) -> list[str]:
         else []
     )
     return [*([state] if state else []), *marks]
+
+
+def _describe_times(data: Data, frame: pd.DataFrame) -> list[str]:
+    """How far groups differ since they are measured at different times, where the figure has several."""
+    groups = frame[["network", "batch_size"]].drop_duplicates()
+    return [drift] if len(groups) > 1 and (drift := describe_drift(data)) else []
 
 
 def describe_failures(frame: pd.DataFrame) -> list[str]:

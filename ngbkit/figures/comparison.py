@@ -18,7 +18,7 @@ from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError, UnknownNameError, UsageError
 from ngbkit.hardware import environment
 from ngbkit.metrics import labelled
-from ngbkit.metrics.candidates import APART_SD, HOSTED_APART_SD
+from ngbkit.metrics.drift import APART_SD, HOSTED_APART_SD
 from ngbkit.metrics.gate import Gate, build_gate
 from ngbkit.metrics.regressions import MARGIN, judge
 from ngbkit.sweep import validation

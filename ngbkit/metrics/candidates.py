@@ -21,22 +21,11 @@ from ngbkit.dataset.long_form import expand_labels
 from ngbkit.dataset.storage import Data
 from ngbkit.metrics import arrays, ratios
 from ngbkit.metrics.contracts import Unlike, mask_unranked
-from ngbkit.metrics.draws import DRAWS, Sampler, compute_medians
+from ngbkit.metrics.draws import DRAWS, Sampler
+from ngbkit.metrics.drift import Drift, estimate_drifts
 from ngbkit.sweep.trials import BASELINE
 
 Compared = Literal["side by side", "tied by anchors", "minutes apart"]
-
-APART_SD = 0.02
-"""The standard deviation of the logarithm of a throughput from minute to minute, where nothing was measured twice."""
-
-HOSTED_APART_SD = 0.1
-"""The same of a virtual machine.
-
-By the anchors of the sweeps in ``notebooks/data``, all of virtual machines with two cores, it is 0.05 to 0.16.
-"""
-
-# As many measured differences weigh as much as the assumed deviation.
-_ASSUMED_WEIGHT = 4
 
 Rounds = Mapping[int, float]
 """The median latency of each round, in seconds."""
@@ -98,8 +87,8 @@ def list_candidates(data: Data, metric: str, unlike: Unlike, untuned: bool) -> d
     for node in nodes(data).values():
         expanded = expand_labels(node)
         mask = mask_unranked(expanded, metric, unlike, untuned)
-        prepared.append((expanded, ratios.prepare(expanded, mask=mask, anchored=True)))
-    drifts = _estimate_drifts(prepared)
+        prepared.append((expanded, ratios.prepare(expanded, mask=mask)))
+    drifts = estimate_drifts(data)
     cells: dict[Cell, list[Candidate]] = {}
     for node, parts in prepared:
         for cell, candidate in _iterate_candidates(node, parts, drifts):
@@ -200,46 +189,8 @@ def _move(lead: Lead, log_ratio: float) -> Lead:
     )
 
 
-def _estimate_drifts(parts: Sequence[tuple[xr.Dataset, xr.Dataset]]) -> dict[str, float]:
-    """The deviation that drift adds to the logarithm of a throughput, by device, from nodes and their prepared data.
-
-    It is that of anchors, the baseline at batch size 1 once more beside each other batch size, and of an assumed value;
-    few anchors weigh little.
-    """
-    differences: dict[str, list[float]] = {}
-    copies_sd: dict[str, float] = {}
-    assumed_sd: dict[str, float] = {}
-    for node, data in parts:
-        copies = data["copies_sd"] if "copies_sd" in data else xr.DataArray(0.0)
-        labels = [str(label) for label in data["device"].values.tolist()]
-        for label, device in zip(labels, ratios.list_devices(node), strict=True):
-            is_virtual = bool((device.get("conditions") or {}).get("virtual_machine"))
-            assumed_sd[label] = HOSTED_APART_SD if is_virtual else APART_SD
-            copies_sd[label] = float(copies.sel(device=label) if "device" in copies.dims else copies)
-            differences.setdefault(label, [])
-        if "anchor" not in data or 1 not in data["batch_size"] or BASELINE not in data["compiler"]:
-            continue
-        first = compute_medians(data["medians"].sel(compiler=BASELINE, batch_size=1, drop=True), None)
-        gains = ratios.ratio(compute_medians(data["anchor"], None), first).where(data["batch_size"] != 1)
-        for label in labels:
-            values = np.log(gains.sel(device=label).values.ravel())
-            differences[label] += values[np.isfinite(values)].tolist()
-    return {
-        label: _estimate_drift(np.array(values), copies_sd[label], assumed_sd[label])
-        for label, values in differences.items()
-    }
-
-
-def _estimate_drift(differences: np.ndarray, copies_sd: float, assumed_sd: float) -> float:
-    """Estimate the deviation of one throughput from differences of two, each of a process of its own."""
-    count = len(differences)
-    measured = 1.4826 * float(np.median(abs(differences))) if count else 0.0
-    variance = max(0.0, measured**2 - copies_sd**2) / 2
-    return math.sqrt((count * variance + _ASSUMED_WEIGHT * assumed_sd**2) / (count + _ASSUMED_WEIGHT))
-
-
 def _iterate_candidates(
-    node: xr.Dataset, parts: xr.Dataset, drifts: Mapping[str, float]
+    node: xr.Dataset, parts: xr.Dataset, drifts: Mapping[str, Drift]
 ) -> Iterator[tuple[Cell, Candidate]]:
     """The candidates of a node, with the cell of each."""
     if "medians" not in parts:
@@ -269,7 +220,7 @@ def _iterate_candidates(
                 ties=ties.get((*cell, bundle), {}),
                 process_sd=float(properties["process_sd"][index]),
                 copies_sd=float(properties["copies_sd"][index]),
-                drift_sd=drifts[cell[0]],
+                drift_sd=drifts[cell[0]].sd,
                 settled=bool(properties["settled"][index]),
                 stopped=bool(properties["stopped"][index]),
                 samples=int(np.count_nonzero(np.isfinite(latency[index]))),

@@ -47,7 +47,7 @@ def compare_networks(
     Networks that took turns (``--together``) are compared round by round, so that what the machine does meanwhile
     affects both alike. Networks that were measured one after the other are compared by their medians, and their
     interval has an allowance for what a machine does from minute to minute: what anchors show where the baseline was
-    measured repeatedly, together with `ngbkit.metrics.candidates.APART_SD`. All intervals have the allowance for two
+    measured repeatedly, together with `ngbkit.metrics.drift.APART_SD`. All intervals have the allowance for two
     processes of `ngbkit.metrics.speedup`.
 
     Parameters

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import combinations, product
 from typing import TYPE_CHECKING, Any
 
@@ -10,13 +10,13 @@ import numpy as np
 import xarray as xr
 
 from ngbkit.dataset.assembly import factor_dims, nodes
-from ngbkit.dataset.long_form import list_factors
+from ngbkit.dataset.long_form import list_factors, list_labels
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import UsageError
-from ngbkit.metrics import arrays, ratios
+from ngbkit.metrics import ratios
 from ngbkit.metrics.contracts import Unlike, mask_unranked
-from ngbkit.metrics.draws import DRAWS, Sampler, compute_medians
-from ngbkit.sweep.trials import BASELINE
+from ngbkit.metrics.draws import DRAWS, Sampler
+from ngbkit.metrics.drift import Drift, estimate_drifts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,9 +33,8 @@ def reversals(data: Data, *, probability: float = 0.0, unlike: Unlike = "error",
     """The pairs of networks whose order by throughput differs between two columns, a device and compiler each.
 
     Networks are compared at equal factors and batch size. Their throughputs belong to different groups, measured one
-    after the other: with anchors, the drift between groups is estimated for each device, as the robust standard
-    deviation of log(anchor's median / identity's median at batch size 1), and added to the replicates, one number per
-    group. So is the deviation between two processes that the self-check measured.
+    after the other: the drift of each device (`ngbkit.metrics.drift`: by anchors and an assumed deviation) is added to
+    the replicates, one number per group. So is the deviation between two processes that the self-check measured.
 
     Parameters
     ----------
@@ -68,8 +67,9 @@ def reversals(data: Data, *, probability: float = 0.0, unlike: Unlike = "error",
         raise UsageError(f"reversals(): invalid {probability=}; expected a number from 0 to 1, such as 0.95.")
     generator = np.random.default_rng(_SEED)
     cells: dict[Key, list[xr.Dataset]] = {}
+    drifts = estimate_drifts(data)
     for node in nodes(data).values():
-        for key, cell in _iterate_cells(_prepare_node(node, unlike, untuned)):
+        for key, cell in _iterate_cells(_prepare_node(node, unlike, untuned, drifts)):
             cells.setdefault(key, []).append(cell)
     rows: list[dict[str, Any]] = []
     for (values, batch_size), parts in cells.items():
@@ -82,32 +82,15 @@ def reversals(data: Data, *, probability: float = 0.0, unlike: Unlike = "error",
     return probable.sort_values("probability", ascending=False, kind="stable").reset_index(drop=True)
 
 
-def _prepare_node(node: xr.Dataset, unlike: Unlike, untuned: bool) -> xr.Dataset:
+def _prepare_node(node: xr.Dataset, unlike: Unlike, untuned: bool, drifts: Mapping[str, Drift]) -> xr.Dataset:
     """The data from which ratios are computed, every label a dim, with the drift between groups of each device."""
-    data = ratios.prepare(node, mask=mask_unranked(node, "reversals", unlike, untuned), anchored=True)
-    data["drift"] = _estimate_drift(data)
-    data = data.drop_vars([name for name in ("anchor", "stopped") if name in data])
+    data = ratios.prepare(node, mask=mask_unranked(node, "reversals", unlike, untuned))
+    deviations = [drifts[str(label)].sd for label in list_labels(node, "device")]
+    data["drift"] = ratios.along_devices(node, deviations, 0.0)
+    data = data.drop_vars("stopped", errors="ignore")
     scalars = [name for name in ("workload", "device", "compiler", "batch_size") if name not in data.dims]
     wide = data.expand_dims({name: np.atleast_1d(data[name]) if name in data.coords else [""] for name in scalars})
     return wide.assign(drift=wide["drift"].isel({name: 0 for name in wide["drift"].dims if name != "device"}))
-
-
-def _estimate_drift(data: xr.Dataset) -> xr.DataArray:
-    """By device: the standard deviation that drift adds to the logarithm of a group's throughputs.
-
-    The anchor and identity at batch size 1 belong to two groups, so each gets half the variance; the deviation between
-    processes is subtracted, since the replicates already include it.
-    """
-    if "anchor" not in data or "batch_size" not in data["anchor"].dims or 1 not in data["batch_size"]:
-        return ratios.along_devices(data, [0.0] * data.sizes.get("device", 1), 0.0)
-    first = data["medians"].sel(compiler=BASELINE, batch_size=1, drop=True)
-    gains = ratios.ratio(compute_medians(data["anchor"], None), compute_medians(first, None))
-    differences = _log(gains).where(data["batch_size"] != 1)
-    stacked = abs(differences).stack(group=[dim for dim in differences.dims if dim != "device"])
-    deviation = 1.4826 * xr.apply_ufunc(arrays.median, stacked, input_core_dims=[["group"]]).fillna(0)
-    process_sd = ratios.select_reference(data["process_sd"], "reversals", "compiler", BASELINE)
-    drift: xr.DataArray = np.sqrt((deviation**2 / 2 - process_sd**2).clip(min=0))
-    return drift
 
 
 def _iterate_cells(node: xr.Dataset) -> Iterator[tuple[Key, xr.Dataset]]:

@@ -19,6 +19,7 @@ from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError, UnknownNameError
 from ngbkit.metrics import arrays, contracts, economy, factors, labelled, means
 from ngbkit.metrics.conclusions import describe_disturbance
+from ngbkit.metrics.drift import describe_drift
 from ngbkit.metrics.estimate import LEVEL, UNBOUNDED, UNSETTLED, Estimate
 from ngbkit.metrics.means import Groups
 from ngbkit.metrics.rendering import format_number, to_html, to_text
@@ -88,8 +89,8 @@ def compact(
     A cell is a number, the status of a trial without one, or empty where no trial was requested. A metric of a dataset
     with rounds is an `Estimate`, a number with its 95 % interval. With several devices, the rows are per device too.
     ``attrs["title"]`` names the numbers and their unit; ``attrs["notes"]`` says, one per line, what disturbed the run,
-    what the marks of numbers mean, what they are tied to, and which columns are not compared since they were timed
-    under another contract.
+    what the marks of numbers mean, what they are tied to or how far groups differ by their times, and which columns are
+    not compared since they were timed under another contract.
 
     Parameters
     ----------
@@ -129,7 +130,7 @@ def compact(
     table.attrs["notes"] = [
         *filter(None, [describe_disturbance(data)]),
         *_explain_marks(table),
-        *_explain_ties(data, figure),
+        *_explain_times(data, figure, len(table)),
         *_list_contradictions(parts, select or {}),
         *contracts.list_uncompared(data, _AGAINST.get(figure, ())),
     ]
@@ -290,8 +291,10 @@ def _list_contradictions(parts: list[tuple[xr.Dataset, xr.DataArray]], select: S
     return [f"slope and retention contradict each other, so neither describes: {'; '.join(names[:_MOST])}{more}"]
 
 
-def _explain_ties(data: Data, figure: str) -> list[str]:
-    """What a scaling metric is tied to, and so why it is not the quotient of the throughputs of two rows."""
+def _explain_times(data: Data, figure: str, rows: int) -> list[str]:
+    """How the numbers of different rows compare: by how much their times differ, or by what a metric is tied to."""
+    if figure in ("throughput", "latency"):
+        return [drift] if rows > 1 and (drift := describe_drift(data)) else []
     if figure == "bsr":
         return [f"{figure}: a ratio of speed-ups, each measured in rounds with {BASELINE}"]
     if figure in ("rtr", "ase") and any("anchor_latency" in node for node in nodes(data).values()):

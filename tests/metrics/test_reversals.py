@@ -102,13 +102,15 @@ def drifting(deviation: float, networks: int) -> xr.Dataset:
 
 
 def test_drift_between_groups_makes_a_reversal_less_probable():
-    """A lead of 10 % is significant if rounds vary by 1 %, but not if groups drift by 20 %."""
+    """A lead of 10 % is significant if rounds vary by 1 %, but not if groups drift by 20 %, or a host may drift."""
     calm, wild = (drifting(deviation, 12).sel(batch_size=[1, 4]) for deviation in (0.001, 0.2))
 
     assert 0.99 < metrics.reversals(calm)["probability"].median()
     assert metrics.reversals(wild)["probability"].median() < 0.9
-    without = wild.drop_vars(["anchor_latency", "anchor_round"])
+    without = calm.drop_vars(["anchor_latency", "anchor_round"])
     assert 0.99 < metrics.reversals(without)["probability"].median()
+    hosted = without.assign_attrs(environments=json.dumps({"cpu": {"conditions": {"virtual_machine": True}}}))
+    assert metrics.reversals(hosted)["probability"].median() < 0.9
 
 
 def test_processes_that_differ_make_a_reversal_less_probable():

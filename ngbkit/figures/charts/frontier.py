@@ -127,7 +127,9 @@ def frontier(
     grid = grid.resolve_scale(x="independent", y="independent").resolve_axis(x="independent", y="independent")
     remarks = [*_describe(trials, share, deadline_s), *remarks, *captions.describe_failures(frame)]
     text = f"Throughput against the latency of {share} of calls"
-    return lines.finish(grid, captions.build_title(text, data, frame, remarks, against=["compiler"], ci=LEVEL))
+    return lines.finish(
+        grid, captions.build_title(text, data, frame, remarks, against=["compiler"], ci=LEVEL, absolute=True)
+    )
 
 
 def _build_rows(data: Data, quantile: float, select: dict[str, Any]) -> pd.DataFrame:

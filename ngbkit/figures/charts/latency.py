@@ -78,7 +78,9 @@ def latency(data: Data, **select: Any) -> alt.FacetChart:
     grid: alt.FacetChart = chart.facet(facet=facet, columns=min(3, len(panels)), bounds="flush", spacing=spacing)
     grid = grid.resolve_scale(x="independent").resolve_axis(x="independent")
     remarks.append("strokes: samples; bars: the middle half of them, and nine tenths where thin; dots: medians")
-    return lines.finish(grid, captions.build_title("Latency of every sample (ms)", data, trials, remarks))
+    return lines.finish(
+        grid, captions.build_title("Latency of every sample (ms)", data, trials, remarks, absolute=True)
+    )
 
 
 def _compute_quantiles(timed: pd.DataFrame, trials: pd.DataFrame) -> pd.DataFrame:

@@ -58,7 +58,7 @@ def overview(data: Data) -> alt.ConcatChart:
     look = _Look.of(trials)
     panels = [_draw_row(look, part) for _, part in trials.groupby("network", sort=False)]
     remarks = _list_remarks(data, frame, networks[NETWORKS:])
-    title = captions.build_title("Throughput and speed-up", data, frame, remarks, against=["compiler"])
+    title = captions.build_title("Throughput and speed-up", data, frame, remarks, against=["compiler"], absolute=True)
     return lines.finish(alt.concat(*panels, columns=look.columns, spacing=28), title)
 
 

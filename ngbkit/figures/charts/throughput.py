@@ -40,5 +40,5 @@ def throughput(data: Data, *, by: lines.By = "network", ci: float | None = 0.95,
     frame = rows.build_rows(data, rows.wrap_metric(metrics.throughput, ci), select)
     chart, remarks = lines.draw(lines.Lines(frame=frame, x="batch_size", value="throughput (samples/s)", by=by))
     return lines.finish(
-        chart, captions.build_title("Throughput (samples/s) by batch size", data, frame, remarks, ci=ci)
+        chart, captions.build_title("Throughput (samples/s) by batch size", data, frame, remarks, ci=ci, absolute=True)
     )
