@@ -18,7 +18,7 @@ from ngbkit.sweep.option import format_parameters
 if TYPE_CHECKING:
     import xarray as xr
 
-    from ngbkit.metrics.gate import Gate
+    from ngbkit.metrics.gates.gate import Gate
     from ngbkit.predictor import Predictor
     from ngbkit.predictor.forecast import Estimate
     from ngbkit.workloads.base import Workload
@@ -143,8 +143,8 @@ def gate(
     >>> result = ngbkit.gate("before.onnx", "after.onnx", compilers=["onnxruntime"])  # doctest: +SKIP
     >>> assert result.passes(), result  # doctest: +SKIP
     """
-    from ngbkit.metrics.regressions import MARGIN
-    from ngbkit.metrics.sides import judge_sides
+    from ngbkit.metrics.gates.regressions import MARGIN
+    from ngbkit.metrics.gates.sides import judge_sides
 
     share = validation.margin(MARGIN if margin is None else margin)
     pythons = {"before_python": before_python, "after_python": after_python}
@@ -160,7 +160,7 @@ def build_gate_sweep(
     **keywords: Any,
 ) -> Sweep:
     """Build the sweep of a gate, whose sides take turns: the arguments are those of `gate`."""
-    from ngbkit.metrics.sides import name_sides
+    from ngbkit.metrics.gates.sides import name_sides
 
     sides = [
         [replace(workload, python=python or "") for workload in to_workloads(networks)]

@@ -12,7 +12,7 @@ from ngbkit.sweep.parsing import parse_compilers, parse_numbers
 
 if TYPE_CHECKING:
     from ngbkit.dataset.storage import Data
-    from ngbkit.metrics.capacity import Capacities
+    from ngbkit.metrics.serving.capacity import Capacities
 
 Report = Callable[[str], None]
 

@@ -43,8 +43,8 @@ CHOOSE: tuple[Argument, ...] = (
 
 def answer_choose(args: argparse.Namespace, read: Callable[[str], Data]) -> Answer:
     """Choose from the dataset that the arguments name, as `CHOOSE` says."""
-    from ngbkit.metrics.deadlines import choose
     from ngbkit.metrics.rendering import to_text
+    from ngbkit.metrics.serving.deadlines import choose
 
     data = read(args.source)
     keywords = {name: getattr(args, name) for name in ("probability", "per", "disturbed")}

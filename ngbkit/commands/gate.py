@@ -70,7 +70,7 @@ GATE: tuple[Argument, ...] = (
 
 def measure_gate(args: argparse.Namespace) -> int:
     """Measure both sides in turns, write their dataset, print the verdicts, and return the exit code."""
-    from ngbkit.metrics.sides import judge_sides
+    from ngbkit.metrics.gates.sides import judge_sides
 
     args.fail_on = "slower" if args.fail_on is None else args.fail_on
     check_formats(args)

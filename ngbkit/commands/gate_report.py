@@ -14,7 +14,7 @@ from ngbkit.sweep import validation
 from ngbkit.sweep.argument import Argument, argument
 
 if TYPE_CHECKING:
-    from ngbkit.metrics.gate import Gate
+    from ngbkit.metrics.gates.gate import Gate
 
 FAIL_ON = argument(
     "--fail-on",
@@ -29,7 +29,7 @@ VERDICT: tuple[Argument, ...] = (FAIL_ON, MARGIN, MARKDOWN)
 
 def check_formats(args: argparse.Namespace) -> None:
     """Refuse, before anything is measured or read, options that are invalid or that nothing would use."""
-    from ngbkit.metrics.gate import parse_fail_on
+    from ngbkit.metrics.gates.gate import parse_fail_on
 
     if args.json and args.markdown:
         raise UsageError("invalid options: got --json and --markdown, which exclude each other. Give one of them.")
@@ -43,7 +43,7 @@ def check_formats(args: argparse.Namespace) -> None:
 
 def report_gate(gate: Gate, args: argparse.Namespace, notes: Sequence[str] = ()) -> int:
     """Print a gate, its warnings, and notes on its sides; return the exit code that ``--fail-on`` asks for."""
-    from ngbkit.metrics.gate import parse_fail_on
+    from ngbkit.metrics.gates.gate import parse_fail_on
 
     passes = gate.passes(parse_fail_on(args.fail_on))
     for warning in gate.warnings:

@@ -17,19 +17,19 @@ from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError, UnknownNameError
 from ngbkit.figures.comparison import Comparison, compare
 from ngbkit.metrics import economy, factors, frames, labelled, trials
-from ngbkit.metrics.capacity import Capacities, capacity
-from ngbkit.metrics.choices import Choices
 from ngbkit.metrics.contracts import Unlike, UnlikeContractsError
-from ngbkit.metrics.deadlines import Per, choose
 from ngbkit.metrics.economy import Cache
 from ngbkit.metrics.estimate import LEVEL
-from ngbkit.metrics.front import front
 from ngbkit.metrics.means import Groups, mean
-from ngbkit.metrics.networks import By, compare_networks, network_ranking
 from ngbkit.metrics.published import beside_paper
-from ngbkit.metrics.ranking import ranking, winners
-from ngbkit.metrics.reversals import reversals
+from ngbkit.metrics.rankings.front import front
+from ngbkit.metrics.rankings.networks import By, compare_networks, network_ranking
+from ngbkit.metrics.rankings.ranking import ranking, winners
+from ngbkit.metrics.rankings.reversals import reversals
 from ngbkit.metrics.roofline import roofline
+from ngbkit.metrics.serving.capacity import Capacities, capacity
+from ngbkit.metrics.serving.choices import Choices
+from ngbkit.metrics.serving.deadlines import Per, choose
 from ngbkit.metrics.tables import Table, compact
 from ngbkit.sweep.trials import BASELINE
 from ngbkit.workloads.paper import find_family

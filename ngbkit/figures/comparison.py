@@ -19,8 +19,8 @@ from ngbkit.errors import MetricError, UnknownNameError, UsageError
 from ngbkit.hardware import environment
 from ngbkit.metrics import labelled
 from ngbkit.metrics.drift import APART_SD, HOSTED_APART_SD
-from ngbkit.metrics.gate import Gate, build_gate
-from ngbkit.metrics.regressions import MARGIN, judge
+from ngbkit.metrics.gates.gate import Gate, build_gate
+from ngbkit.metrics.gates.regressions import MARGIN, judge
 from ngbkit.sweep import validation
 from ngbkit.sweep.json_values import to_json_value
 from ngbkit.sweep.trials import BASELINE

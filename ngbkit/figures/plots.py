@@ -9,13 +9,13 @@ from ngbkit.dataset import schema
 from ngbkit.dataset.storage import Data
 from ngbkit.figures.lines import By
 from ngbkit.metrics.economy import Cache
-from ngbkit.metrics.networks import By as Networks
+from ngbkit.metrics.rankings.networks import By as Networks
 from ngbkit.sweep.trials import BASELINE
 
 if TYPE_CHECKING:
     import altair as alt
 
-    from ngbkit.metrics.capacity import Capacities
+    from ngbkit.metrics.serving.capacity import Capacities
 
 
 @schema.explain_missing

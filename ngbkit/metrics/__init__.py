@@ -1,18 +1,18 @@
 """Metrics of the measurements, with intervals: on arrays, on labelled datasets, and as tables."""
 
 from ngbkit.dataset.disturbance import settled, undisturbed
-from ngbkit.metrics.capacity import capacity
-from ngbkit.metrics.deadlines import choose
 from ngbkit.metrics.economy import break_even
 from ngbkit.metrics.factors import depth_slope, friction, retention
-from ngbkit.metrics.front import front
 from ngbkit.metrics.labelled import ase, bsr, rtr, speedup, tcr, throughput
 from ngbkit.metrics.means import mean
-from ngbkit.metrics.networks import compare_networks, network_ranking
 from ngbkit.metrics.published import beside_paper
-from ngbkit.metrics.ranking import ranking, winners
-from ngbkit.metrics.reversals import reversals
+from ngbkit.metrics.rankings.front import front
+from ngbkit.metrics.rankings.networks import compare_networks, network_ranking
+from ngbkit.metrics.rankings.ranking import ranking, winners
+from ngbkit.metrics.rankings.reversals import reversals
 from ngbkit.metrics.roofline import roofline
+from ngbkit.metrics.serving.capacity import capacity
+from ngbkit.metrics.serving.deadlines import choose
 from ngbkit.metrics.trials import failures, summary, why
 
 __all__ = [

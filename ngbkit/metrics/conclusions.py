@@ -18,8 +18,8 @@ from ngbkit.errors import MetricError
 from ngbkit.hardware.conditions import describe_other_work
 from ngbkit.metrics.draws import HOSTED_SD
 from ngbkit.metrics.estimate import LEVEL
-from ngbkit.metrics.networks import describe_fastest_networks
-from ngbkit.metrics.ranking import ranking
+from ngbkit.metrics.rankings.networks import describe_fastest_networks
+from ngbkit.metrics.rankings.ranking import ranking
 from ngbkit.metrics.ratios import is_hosted
 from ngbkit.sweep.records import UNSETTLED
 

@@ -43,7 +43,7 @@ from ngbkit.dataset.long_form import list_trial_dims, to_frame
 from ngbkit.dataset.storage import Data, check_target, write_whole
 from ngbkit.errors import UsageError
 from ngbkit.metrics import contracts, frames, labelled, quantiles
-from ngbkit.metrics.configurations import list_configurations
+from ngbkit.metrics.serving.configurations import list_configurations
 from ngbkit.sweep.json_values import to_json_value
 
 if TYPE_CHECKING:

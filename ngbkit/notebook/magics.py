@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from ngbkit.dataset.storage import Data
-    from ngbkit.metrics.capacity import Capacities
+    from ngbkit.metrics.serving.capacity import Capacities
     from ngbkit.notebook.panels import DevicesPanel, ExplorerPanel, SweepPanel
     from ngbkit.runs import Run
     from ngbkit.runs.selfcheck import History, SelfCheck

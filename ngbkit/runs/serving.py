@@ -16,8 +16,8 @@ from ngbkit.device.serving.load import CALIBRATION, FACTORS, MOST_REQUESTS, SHOR
 from ngbkit.device.spec import Spec
 from ngbkit.errors import DeviceError, MetricError, NgbkitError
 from ngbkit.files import Store
-from ngbkit.metrics.capacity import Capacities, capacity, with_tests
-from ngbkit.metrics.load_test import LoadTest, assess, build_trial, simulate_calibrated
+from ngbkit.metrics.serving.capacity import Capacities, capacity, with_tests
+from ngbkit.metrics.serving.load_test import LoadTest, assess, build_trial, simulate_calibrated
 from ngbkit.sweep import validation
 from ngbkit.sweep.grid import Grid
 
@@ -59,7 +59,7 @@ def serve(
     Parameters
     ----------
     data, deadline
-        As for `ngbkit.metrics.capacity.capacity`.
+        As for `ngbkit.metrics.serving.capacity.capacity`.
     check
         Measure it too. The device must have the networks: they are prepared as for a run.
     seconds
@@ -69,12 +69,12 @@ def serve(
     report
         Receives lines of progress.
     **keywords
-        As for `ngbkit.metrics.capacity.capacity`.
+        As for `ngbkit.metrics.serving.capacity.capacity`.
 
     Raises
     ------
     UsageError, UnknownNameError, MetricError
-        As for `ngbkit.metrics.capacity.capacity`; or the dataset does not say what it measured.
+        As for `ngbkit.metrics.serving.capacity.capacity`; or the dataset does not say what it measured.
     DeviceError
         The device cannot be reached, or a network does not load.
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import attrs
 
 from ngbkit.device.bundles import describe_group
-from ngbkit.metrics.candidates import Candidate, Cell, list_candidates, name_network
-from ngbkit.metrics.networks import Comparison, iterate_comparisons
+from ngbkit.metrics.rankings.candidates import Candidate, Cell, list_candidates, name_network
+from ngbkit.metrics.rankings.networks import Comparison, iterate_comparisons
 from ngbkit.runs.folders import load_dataset, read_sweep
 from ngbkit.runs.time_left import format_duration
 from ngbkit.sweep.grid import Grid

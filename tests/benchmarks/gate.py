@@ -27,8 +27,8 @@ from ngbkit import set_options
 from ngbkit.api import build_gate_sweep
 from ngbkit.hardware import environment
 from ngbkit.metrics.estimate import LEVEL
-from ngbkit.metrics.regressions import judge
-from ngbkit.metrics.sides import judge_sides
+from ngbkit.metrics.gates.regressions import judge
+from ngbkit.metrics.gates.sides import judge_sides
 
 LAYERS, CHANNELS, SIZE = 100, 16, 28
 COMPILERS = ("onnxruntime", "openvino")

@@ -7,9 +7,9 @@ from drawn import Spec, crashing, measured, network, sweep
 
 from ngbkit import figures
 from ngbkit.errors import MetricError
-from ngbkit.metrics import queueing
-from ngbkit.metrics.capacity import with_tests
-from ngbkit.metrics.load_test import LoadTest, LoadTrial
+from ngbkit.metrics.serving import queueing
+from ngbkit.metrics.serving.capacity import with_tests
+from ngbkit.metrics.serving.load_test import LoadTest, LoadTrial
 
 
 @pytest.fixture(autouse=True)

@@ -11,8 +11,8 @@ from ngbkit.dataset.long_form import list_factors
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError
 from ngbkit.figures import captions, lines, marks, provenance, rows
-from ngbkit.metrics import queueing
-from ngbkit.metrics.service import Column, Service, format_seconds, list_columns, parse_service
+from ngbkit.metrics.serving import queueing
+from ngbkit.metrics.serving.service import Column, Service, format_seconds, list_columns, parse_service
 
 if TYPE_CHECKING:
     import altair as alt

@@ -11,8 +11,8 @@ from ngbkit.dataset.long_form import list_factors
 from ngbkit.dataset.selection import LABELS, select_rows
 from ngbkit.dataset.storage import Data
 from ngbkit.figures import captions, lines, marks, provenance, rows, theme
-from ngbkit.metrics.configurations import check_quantile, list_configurations
 from ngbkit.metrics.estimate import LEVEL
+from ngbkit.metrics.serving.configurations import check_quantile, list_configurations
 from ngbkit.user_text import parse_duration
 
 if TYPE_CHECKING:

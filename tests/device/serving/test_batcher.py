@@ -94,7 +94,7 @@ def test_a_delay_waits_for_a_fuller_batch() -> None:
 
 def test_it_serves_as_the_simulation_does() -> None:
     """The same arrivals and durations have the same latencies in both."""
-    from ngbkit.metrics import queueing
+    from ngbkit.metrics.serving import queueing
 
     server = queueing.Server(sizes=(1, 3), rounds=((np.full(4, 0.01),), (np.full(4, 0.02),)), max_delay=0.003)
     arrivals = queueing.draw_arrivals(1, 200, np.random.default_rng(0))

@@ -14,7 +14,10 @@ import numpy as np
 from ngbkit.dataset.storage import Data
 from ngbkit.device.timing import intervals
 from ngbkit.errors import MetricError, UnknownNameError, UsageError
-from ngbkit.metrics.candidates import (
+from ngbkit.metrics.contracts import Unlike
+from ngbkit.metrics.draws import Sampler
+from ngbkit.metrics.estimate import LEVEL, Estimate
+from ngbkit.metrics.rankings.candidates import (
     Candidate,
     Cell,
     Lead,
@@ -23,9 +26,6 @@ from ngbkit.metrics.candidates import (
     find_fastest,
     list_candidates,
 )
-from ngbkit.metrics.contracts import Unlike
-from ngbkit.metrics.draws import Sampler
-from ngbkit.metrics.estimate import LEVEL, Estimate
 
 if TYPE_CHECKING:
     import pandas as pd

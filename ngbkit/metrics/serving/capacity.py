@@ -16,13 +16,21 @@ from ngbkit.dataset.disturbance import settled
 from ngbkit.dataset.long_form import list_labels
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import UnknownNameError
-from ngbkit.metrics import quantiles, queueing
+from ngbkit.metrics import quantiles
 from ngbkit.metrics.conclusions import describe_disturbance
 from ngbkit.metrics.estimate import LEVEL, UNBOUNDED, UNSETTLED, Estimate
-from ngbkit.metrics.load_test import LoadTest
-from ngbkit.metrics.queueing import Server
 from ngbkit.metrics.rendering import to_html, to_text
-from ngbkit.metrics.service import Column, Service, format_seconds, list_columns, list_label_names, parse_service
+from ngbkit.metrics.serving import queueing
+from ngbkit.metrics.serving.load_test import LoadTest
+from ngbkit.metrics.serving.queueing import Server
+from ngbkit.metrics.serving.service import (
+    Column,
+    Service,
+    format_seconds,
+    list_columns,
+    list_label_names,
+    parse_service,
+)
 from ngbkit.sweep.json_values import to_json_value
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ import numpy as np
 from ngbkit.dataset.long_form import list_factors
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import UsageError
-from ngbkit.metrics.choices import Choices, name_configuration, name_setting
-from ngbkit.metrics.configurations import NUMBERS, check_quantile, list_configurations
 from ngbkit.metrics.contracts import Unlike
+from ngbkit.metrics.serving.choices import Choices, name_configuration, name_setting
+from ngbkit.metrics.serving.configurations import NUMBERS, check_quantile, list_configurations
 from ngbkit.user_text import parse_duration
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 When the server is free it takes the requests that wait, at most as many as its largest batch size, and runs them at the
 smallest batch size that holds them. With a delay it waits for a fuller batch, until its first request has waited so
 long. A call takes as long as a stored sample of its batch size, or as a call in a server after a similar pause
-(`ngbkit.metrics.calibration`).
+(`ngbkit.metrics.serving.calibration`).
 
 Many simulations advance side by side, as lanes of arrays: each step is one call of every lane.
 """

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from ngbkit.device.serving.load import ServedTrial
-from ngbkit.metrics import calibration, queueing
-from ngbkit.metrics.queueing import Server
+from ngbkit.metrics.serving import calibration, queueing
+from ngbkit.metrics.serving.queueing import Server
 
 STORED = {1: 0.01, 2: 0.014}
 DEADLINE, QUANTILE = 0.05, 0.9

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ngbkit.metrics import queueing
-from ngbkit.metrics.queueing import Server
+from ngbkit.metrics.serving import queueing
+from ngbkit.metrics.serving.queueing import Server
 
 
 def build_server(*seconds: float, sizes: tuple[int, ...] = (1,), rounds: int = 8, max_delay: float = 0.0) -> Server:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ngbkit.device.serving.load import ServedTrial
 from ngbkit.metrics.arrays import Floats
-from ngbkit.metrics.queueing import Server
+from ngbkit.metrics.serving.queueing import Server
 
 # The most classes of pauses, and the fewest calls in one; the fewest of one size of which durations are drawn.
 _CLASSES, _CLASS_CALLS, _FEWEST = 4, 40, 24

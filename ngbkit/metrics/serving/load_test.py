@@ -1,7 +1,7 @@
 """A capacity by real load: trials at several rates, and the rate at which the server keeps its deadline.
 
 The trials are compared with a simulation of the very same arrivals by a server that earlier trials calibrated
-(`ngbkit.metrics.calibration`).
+(`ngbkit.metrics.serving.calibration`).
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from ngbkit.device.serving.load import ServedTrial
-from ngbkit.metrics import calibration, queueing
 from ngbkit.metrics.arrays import Floats
-from ngbkit.metrics.queueing import Server
+from ngbkit.metrics.serving import calibration, queueing
+from ngbkit.metrics.serving.queueing import Server
 
 # Factors of the rate at which the simulation is compared with a trial, and its streams of service times.
 _FACTORS = np.exp(np.linspace(-1.2, 1.2, 41))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.metrics.estimate import Estimate
-from ngbkit.metrics.regressions import ALPHA, VERDICTS, Verdict
+from ngbkit.metrics.gates.regressions import ALPHA, VERDICTS, Verdict
 from ngbkit.sweep.json_values import to_json_value
 from ngbkit.sweep.trials import split_labels
 

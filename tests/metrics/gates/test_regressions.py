@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from ngbkit.device.timing import intervals
-from ngbkit.metrics import regressions
-from ngbkit.metrics.regressions import adjust_by_holm, judge
+from ngbkit.metrics.gates import regressions
+from ngbkit.metrics.gates.regressions import adjust_by_holm, judge
 
 RUNS = 400
 

@@ -16,9 +16,10 @@ from ngbkit.dataset.long_form import expand_labels, list_factors, list_labels, l
 from ngbkit.dataset.selection import select_rows
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError, UsageError
-from ngbkit.metrics import queueing, ratios
+from ngbkit.metrics import ratios
 from ngbkit.metrics.estimate import LEVEL
-from ngbkit.metrics.queueing import Server
+from ngbkit.metrics.serving import queueing
+from ngbkit.metrics.serving.queueing import Server
 from ngbkit.sweep import validation
 from ngbkit.user_text import parse_duration
 

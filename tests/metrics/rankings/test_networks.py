@@ -18,12 +18,12 @@ from ngbkit.dataset.merging import merge
 from ngbkit.dataset.storage import Data, load, save
 from ngbkit.errors import MetricError, UnknownNameError, UsageError
 from ngbkit.metrics import compare_networks, network_ranking
-from ngbkit.metrics.candidates import Candidate, Lead, compute_lead
 from ngbkit.metrics.conclusions import conclude
 from ngbkit.metrics.draws import Sampler
 from ngbkit.metrics.drift import APART_SD
 from ngbkit.metrics.estimate import Estimate
-from ngbkit.metrics.networks import Comparison, _compare, describe_fastest_networks
+from ngbkit.metrics.rankings.candidates import Candidate, Lead, compute_lead
+from ngbkit.metrics.rankings.networks import Comparison, _compare, describe_fastest_networks
 
 ROUNDS = 40
 

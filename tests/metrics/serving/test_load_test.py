@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from ngbkit.metrics import load_test, queueing
-from ngbkit.metrics.load_test import Expected, LoadTrial
-from ngbkit.metrics.queueing import Server
+from ngbkit.metrics.serving import load_test, queueing
+from ngbkit.metrics.serving.load_test import Expected, LoadTrial
+from ngbkit.metrics.serving.queueing import Server
 
 LABELS = {"workload": "net", "compiler": "openvino", "device": "cpu"}
 DEADLINE, QUANTILE = 0.05, 0.9

@@ -20,11 +20,11 @@ from ngbkit.dataset.long_form import list_trial_dims, to_frame
 from ngbkit.dataset.storage import Data
 from ngbkit.device.timing.intervals import WIDENING
 from ngbkit.errors import UsageError
-from ngbkit.metrics.candidates import Candidate, Cell, compute_lead, list_candidates
 from ngbkit.metrics.draws import Sampler
 from ngbkit.metrics.estimate import LEVEL
-from ngbkit.metrics.gate import Gate, build_gate
-from ngbkit.metrics.regressions import MARGIN, judge
+from ngbkit.metrics.gates.gate import Gate, build_gate
+from ngbkit.metrics.gates.regressions import MARGIN, judge
+from ngbkit.metrics.rankings.candidates import Candidate, Cell, compute_lead, list_candidates
 from ngbkit.sweep import validation
 from ngbkit.workloads.base import Workload
 

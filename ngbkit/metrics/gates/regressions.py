@@ -7,8 +7,8 @@ the trials have in common.
 
 The tests reach far into the tails, where the spread that few rounds show is too uncertain for a normal distribution:
 they use Student's t with `_DEGREES` times the square root of the rounds as degrees of freedom, since the relative error
-of the spread of a median falls with the fourth root of the rounds. ``tests/metrics/test_regressions.py`` counts false
-alarms of 10 to 40 rounds and 1 to 40 trials.
+of the spread of a median falls with the fourth root of the rounds. ``tests/metrics/gates/test_regressions.py`` counts
+false alarms of 10 to 40 rounds and 1 to 40 trials.
 """
 
 from __future__ import annotations

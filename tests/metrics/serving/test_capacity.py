@@ -12,8 +12,8 @@ from drawn import crashing, measured, network, sweep
 
 from ngbkit import metrics
 from ngbkit.errors import MetricError, UnknownNameError, UsageError
-from ngbkit.metrics import queueing
-from ngbkit.metrics.load_test import LoadTest
+from ngbkit.metrics.serving import queueing
+from ngbkit.metrics.serving.load_test import LoadTest
 
 
 @pytest.fixture(autouse=True)
@@ -176,7 +176,7 @@ def test_samples_are_needed(data) -> None:
 
 def test_a_check_stands_beside_the_simulation(data) -> None:
     """With the difference and its interval, and what was kept and missed."""
-    from ngbkit.metrics.capacity import with_tests
+    from ngbkit.metrics.serving.capacity import with_tests
 
     capacities = metrics.capacity(data, "100ms", workload="a")
     row = capacities.list_rows()[1]

@@ -13,8 +13,8 @@ from ngbkit.api import build_gate_sweep
 from ngbkit.dataset.assembly import assemble
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import UsageError
-from ngbkit.metrics import sides
-from ngbkit.metrics.sides import judge_sides, name_sides
+from ngbkit.metrics.gates import sides
+from ngbkit.metrics.gates.sides import judge_sides, name_sides
 from ngbkit.sweep.records import Failure, Record
 from ngbkit.workloads.base import Workload
 

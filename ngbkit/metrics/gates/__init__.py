@@ -1,0 +1,1 @@
+"""Gates between two versions: which trials are slower than they were, by more than chance and a margin."""
