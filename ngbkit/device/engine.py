@@ -76,8 +76,7 @@ def run_engine(settings: Settings, folder: Path, ready: int | None = None) -> No
         end_with(settings.watch, cleanup=lambda: _end(folder))
     if settings.lifeline is not None:
         settings.lifeline.follow(lambda: _end(folder))
-    # A batch system ends a job with SIGTERM, and with SIGKILL a little later.
-    signal.signal(signal.SIGTERM, lambda *_: _end(folder))
+    _end_on_sigterm(folder)
     _start_engine(settings, folder, ready)
 
 
@@ -95,13 +94,18 @@ def _start_engine(settings: Settings, folder: Path, ready: int | None) -> None:
     from ipyparallel.engine.app import IPEngine
 
     class Engine(IPEngine):  # type: ignore[misc, unused-ignore]
-        """An engine that reports its registration."""
+        """An engine that reports its registration, and ends at once where it is told to."""
 
         async def complete_registration(self, *parts: Any) -> None:
             await super().complete_registration(*parts)
             if self.id is not None and ready is not None:
                 os.write(ready, READY)
                 os.close(ready)
+
+        def init_signal(self) -> None:
+            """Replace ipyparallel's handler, which waits until the call that runs has ended."""
+            super().init_signal()
+            _end_on_sigterm(folder)
 
     has_watch = settings.watch is not None or settings.lifeline is not None
     most_misses = _MOST_MISSES_WITH_WATCH if has_watch else _MOST_MISSES
@@ -114,6 +118,11 @@ def _start_engine(settings: Settings, folder: Path, ready: int | None) -> None:
         ]
     )
     engine.start()
+
+
+def _end_on_sigterm(folder: Path) -> None:
+    """End at once: a batch system ends a job with SIGTERM, and with SIGKILL a little later, which leaves files."""
+    signal.signal(signal.SIGTERM, lambda *_: _end(folder))
 
 
 def _end(folder: Path) -> None:

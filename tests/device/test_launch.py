@@ -22,6 +22,7 @@ from ngbkit.cluster.hub import Hub, build_python_path
 from ngbkit.device import launch
 from ngbkit.device.engine import MARK, Settings
 from ngbkit.errors import DeviceError
+from ngbkit.options import LAYOUT
 
 
 @pytest.fixture(scope="module")
@@ -114,6 +115,23 @@ def test_an_engine_ends_with_its_client(hub: Hub, tmp_path: Path) -> None:
     wait_until(lambda: not launched.folder.exists())
 
     assert [] == list((tmp_path / "engines").iterdir())
+
+
+def test_a_busy_engine_ends_on_sigterm(hub: Hub, tmp_path: Path) -> None:
+    """So do its files: a batch system sends SIGTERM, whatever runs, and SIGKILL a little later."""
+    settings = build_settings(hub, tmp_path)
+    launched = launch.launch(settings)
+    view = hub.wait_for_engine(settings.identity, limit_s())
+    scratch = tmp_path / LAYOUT.scratch
+    (scratch / f"{launched.pid}-0-{platform.node()}").mkdir(parents=True)
+    busy = tmp_path / "busy"
+    view.execute(f"import time; open({str(busy)!r}, 'w').close(); time.sleep(600)", block=False)
+    wait_until(busy.exists)
+
+    os.kill(launched.pid, signal.SIGTERM)
+
+    wait_until(lambda: not is_alive(launched.pid))
+    assert [] == [*(tmp_path / "engines").iterdir(), *scratch.iterdir()]
 
 
 def test_a_launch_removes_dead_engines_and_no_live_ones(hub: Hub, tmp_path: Path) -> None:
