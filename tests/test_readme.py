@@ -88,7 +88,7 @@ def test_the_number_of_the_landing_page_is_that_of_its_command() -> None:
     pair = ("efficientnet_b3", "deit3_small_patch16_224", "identity", "onnxruntime")
     row = reversals.set_index(["workload_a", "workload_b", "compiler_1", "compiler_2"]).loc[pair]
 
-    assert (32, 0.975) == (row["batch_size"], round(row["probability"], 3))
+    assert (32, 0.97) == (row["batch_size"], round(row["probability"], 3))
     assert f"{row['ratio_1']:.2f} times the throughput" in text
     assert f"{row['ratio_2']:.1f} times in ONNX Runtime" in text
     assert "probability=0.95" in text

@@ -83,15 +83,10 @@ def name_network(workload: str, factors: Mapping[str, Any]) -> str:
 
 def list_candidates(data: Data, metric: str, unlike: Unlike, untuned: bool) -> dict[Cell, list[Candidate]]:
     """List the measured columns of every network by device and batch size."""
-    prepared = []
-    for node in nodes(data).values():
-        expanded = expand_labels(node)
-        mask = mask_unranked(expanded, metric, unlike, untuned)
-        prepared.append((expanded, ratios.prepare(expanded, mask=mask)))
-    drifts = estimate_drifts(data)
     cells: dict[Cell, list[Candidate]] = {}
-    for node, parts in prepared:
-        for cell, candidate in _iterate_candidates(node, parts, drifts):
+    for node in map(expand_labels, nodes(data).values()):
+        parts = ratios.prepare(node, mask=mask_unranked(node, metric, unlike, untuned))
+        for cell, candidate in _iterate_candidates(node, parts, estimate_drifts(node)):
             cells.setdefault(cell, []).append(candidate)
     return cells
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import combinations, product
 from typing import TYPE_CHECKING, Any
 
@@ -10,13 +10,13 @@ import numpy as np
 import xarray as xr
 
 from ngbkit.dataset.assembly import factor_dims, nodes
-from ngbkit.dataset.long_form import list_factors, list_labels
+from ngbkit.dataset.long_form import list_factors
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import UsageError
 from ngbkit.metrics import ratios
 from ngbkit.metrics.contracts import Unlike, mask_unranked
 from ngbkit.metrics.draws import DRAWS, Sampler
-from ngbkit.metrics.drift import Drift, estimate_drifts
+from ngbkit.metrics.drift import estimate_drifts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,9 +67,8 @@ def reversals(data: Data, *, probability: float = 0.0, unlike: Unlike = "error",
         raise UsageError(f"reversals(): invalid {probability=}; expected a number from 0 to 1, such as 0.95.")
     generator = np.random.default_rng(_SEED)
     cells: dict[Key, list[xr.Dataset]] = {}
-    drifts = estimate_drifts(data)
     for node in nodes(data).values():
-        for key, cell in _iterate_cells(_prepare_node(node, unlike, untuned, drifts)):
+        for key, cell in _iterate_cells(_prepare_node(node, unlike, untuned)):
             cells.setdefault(key, []).append(cell)
     rows: list[dict[str, Any]] = []
     for (values, batch_size), parts in cells.items():
@@ -82,11 +81,10 @@ def reversals(data: Data, *, probability: float = 0.0, unlike: Unlike = "error",
     return probable.sort_values("probability", ascending=False, kind="stable").reset_index(drop=True)
 
 
-def _prepare_node(node: xr.Dataset, unlike: Unlike, untuned: bool, drifts: Mapping[str, Drift]) -> xr.Dataset:
+def _prepare_node(node: xr.Dataset, unlike: Unlike, untuned: bool) -> xr.Dataset:
     """The data from which ratios are computed, every label a dim, with the drift between groups of each device."""
     data = ratios.prepare(node, mask=mask_unranked(node, "reversals", unlike, untuned))
-    deviations = [drifts[str(label)].sd for label in list_labels(node, "device")]
-    data["drift"] = ratios.along_devices(node, deviations, 0.0)
+    data["drift"] = ratios.along_devices(node, [drift.sd for drift in estimate_drifts(node).values()], 0.0)
     data = data.drop_vars("stopped", errors="ignore")
     scalars = [name for name in ("workload", "device", "compiler", "batch_size") if name not in data.dims]
     wide = data.expand_dims({name: np.atleast_1d(data[name]) if name in data.coords else [""] for name in scalars})

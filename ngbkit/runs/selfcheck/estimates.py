@@ -10,32 +10,41 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ngbkit.device.timing import intervals
+
 Floats = NDArray[np.floating[Any]]
 
 # The median absolute deviation of a normal distribution times this is its standard deviation.
 _MAD = 1.4826
-# The estimate of a group is clipped at this many robust standard deviations.
+# The estimate of a group is clipped at this many standard deviations; the mean square of a normal variate is then less.
 _OUTLYING = 3.0
-_SPLITS = 100
+_CLIPPED_SQUARE = 0.9950
+_SPLITS, _HALVINGS = 100, 60
 
 
 def estimate_process_sd(groups: Sequence[Floats], seed: int = 0) -> float:
     """Estimate the standard deviation, between two identical processes, of the log ratio of their latencies.
 
-    `groups` has an array of log ratios a group, one a round; groups of fewer than two rounds are ignored. Both halves
-    of a group's rounds share only the offset between its two processes, so the mean product of their medians, over many
-    random halves, is the variance between processes: the variance of the groups' estimates about the true value 0, less
-    the mean variance within groups. Outlying groups are clipped, and a negative variance counts as 0.
+    `groups` has an array of log ratios a group, one a round; groups of fewer than two rounds are ignored. It is what
+    the interval of a group lacks: a group's estimate is off the true value 0 by that and by the error of its rounds,
+    which resemble each other. Over both variances together, the squares of the estimates are 1 on average (Paule and
+    Mandel, 1982, "Consensus values and weighting factors", Journal of Research of the National Bureau of Standards 87).
+    The squares of outlying groups are clipped, and a negative variance counts as 0.
     """
     generator = np.random.default_rng(seed)
     groups = [ratios for ratios in groups if len(ratios) > 1]
     if not groups:
         return 0.0
-    products = np.array([_multiply_halves(ratios, generator) for ratios in groups])
-    offsets = np.array([np.median(ratios) for ratios in groups])
-    limit = _OUTLYING * _MAD * float(np.median(np.abs(offsets)))
-    clipping = np.minimum(1.0, limit / np.maximum(np.abs(offsets), np.finfo(float).tiny))
-    return math.sqrt(max(0.0, float(np.mean(products * clipping**2))))
+    squares = np.array([float(np.median(ratios)) ** 2 for ratios in groups])
+    variances = np.array([_estimate_variance(ratios, generator) for ratios in groups])
+    low, high = 0.0, float(squares.max())
+    if _average_squares(squares, variances, low) <= _CLIPPED_SQUARE:
+        return 0.0
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        is_low = _average_squares(squares, variances, middle) > _CLIPPED_SQUARE
+        low, high = (middle, high) if is_low else (low, middle)
+    return math.sqrt(high)
 
 
 def estimate_round_sd(groups: Sequence[Floats]) -> float:
@@ -64,7 +73,16 @@ def estimate_share(hits: int, total: int, level: float = 0.95) -> tuple[float, f
     return rate, max(0.0, center - half), min(1.0, center + half)
 
 
-def _multiply_halves(ratios: Floats, generator: np.random.Generator) -> float:
+def _estimate_variance(ratios: Floats, generator: np.random.Generator) -> float:
+    """Estimate the variance of the median of a group's rounds, as wide as its interval takes it to be."""
     shuffled = generator.permuted(np.tile(ratios, (_SPLITS, 1)), axis=1)
     half = len(ratios) // 2
-    return float(np.mean(np.median(shuffled[:, :half], axis=1) * np.median(shuffled[:, half:], axis=1)))
+    differences = np.median(shuffled[:, :half], axis=1) - np.median(shuffled[:, half:], axis=1)
+    return float(intervals.estimate_inflation(ratios)) ** 2 * float(np.mean(differences**2)) / 4
+
+
+def _average_squares(squares: Floats, variances: Floats, between: float) -> float:
+    """Average the squares over their variances, clipped."""
+    with np.errstate(divide="ignore"):  # rounds without any spread
+        scaled = np.divide(squares, variances + between, out=np.zeros_like(squares), where=squares > 0)
+    return float(np.mean(np.minimum(scaled, _OUTLYING**2)))

@@ -34,6 +34,30 @@ def test_identical_processes_hardly_differ() -> None:
     assert estimates.estimate_process_sd(draw(1000, 0.0)) < scatter / 3
 
 
+def test_rounds_that_resemble_each_other_are_no_process() -> None:
+    """The interval of a group allows for them already: an allowance for them as well would count them twice."""
+    generator = np.random.default_rng(0)
+    groups = []
+    for _ in range(400):
+        steps, values = generator.normal(0, ROUND_SD, 100), [0.0]
+        for step in steps:
+            values.append(0.6 * values[-1] + step)
+        groups.append(np.array(values[1:]))
+    scatter = float(np.std([np.median(ratios) for ratios in groups]))
+
+    assert estimates.estimate_process_sd(groups) < scatter / 3
+    moved = [ratios + generator.normal(0, 2 * scatter) for ratios in groups]
+    assert 2 * scatter == pytest.approx(estimates.estimate_process_sd(moved), rel=0.15)
+
+
+def test_identical_rounds_are_all_process() -> None:
+    """Rounds without any spread show the deviation between processes itself."""
+    offsets = np.random.default_rng(0).normal(0, 0.01, 400)
+
+    assert 0.01 == pytest.approx(estimates.estimate_process_sd([np.full(20, offset) for offset in offsets]), rel=0.1)
+    assert 0.0 == estimates.estimate_process_sd([np.zeros(20)] * 4)
+
+
 def test_an_outlying_group_does_not_decide() -> None:
     """It is clipped at three robust standard deviations."""
     groups = draw(100, 0.01)
