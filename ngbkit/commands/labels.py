@@ -11,12 +11,12 @@ from ngbkit.errors import UsageError
 if TYPE_CHECKING:
     from ngbkit.predictor import Examples
     from ngbkit.predictor.kinds.base import Progress
-    from ngbkit.predictor.rows import Runtime
+    from ngbkit.predictor.labels.rows import Runtime
 
 
 def is_table(path: Path) -> bool:
     """Whether a file is a table by its name: its labels depend on the files that it names, too."""
-    from ngbkit.predictor.label_table import SUFFIXES
+    from ngbkit.predictor.labels.table import SUFFIXES
 
     return path.suffix.lower() in SUFFIXES
 

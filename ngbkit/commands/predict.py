@@ -103,7 +103,7 @@ def fit_labels(args: argparse.Namespace, report: Report | None = None) -> tuple[
     find_kind(args.kind)
     runtime = None
     if args.runtime is not None or args.device is not None:
-        from ngbkit.predictor.labelling import UNNAMED
+        from ngbkit.predictor.labels.labelling import UNNAMED
 
         runtime = (args.device or options.get_device(), args.runtime or UNNAMED)
     progress = to_progress(report)

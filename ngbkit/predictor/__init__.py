@@ -5,18 +5,18 @@ runtime. `fit` fits a predictor to a dataset, and `evaluate` compares kinds of m
 fitted to. `examples` builds what they learn from out of files and seconds measured elsewhere.
 """
 
-from ngbkit.predictor.collection import collect
-from ngbkit.predictor.curve import draw_curve, extrapolate, learning_curve
 from ngbkit.predictor.drawing import draw
-from ngbkit.predictor.evaluation import evaluate, summary
-from ngbkit.predictor.example_set import Examples, load_examples
 from ngbkit.predictor.graphs import Graph, read
-from ngbkit.predictor.labelling import examples
+from ngbkit.predictor.labels.collection import collect
+from ngbkit.predictor.labels.example_set import Examples, load_examples
+from ngbkit.predictor.labels.labelling import examples
+from ngbkit.predictor.labels.rewritings import compare_rewritings, to_frame
 from ngbkit.predictor.lowering import lower
 from ngbkit.predictor.network_graphs import attach, graph
 from ngbkit.predictor.predictor import Predictor, fit, load
 from ngbkit.predictor.profiling import profile
-from ngbkit.predictor.rewritings import compare_rewritings, to_frame
+from ngbkit.predictor.scoring.curve import draw_curve, extrapolate, learning_curve
+from ngbkit.predictor.scoring.evaluation import evaluate, summary
 
 __all__ = [
     "Examples",

@@ -17,7 +17,7 @@ from ngbkit.files import Store, write_atomically
 from ngbkit.predictor import graphs
 from ngbkit.predictor import lowering as lowerings
 from ngbkit.predictor.graphs import Graph
-from ngbkit.predictor.rows import build_rows, list_runtimes
+from ngbkit.predictor.labels.rows import build_rows, list_runtimes
 from ngbkit.workloads.base import Factors, Source, Workload, hash_json
 from ngbkit.workloads.export import export_for
 

@@ -15,15 +15,15 @@ from numpy.typing import NDArray
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import NgbkitWarning, UnknownNameError, UsageError
 from ngbkit.predictor import storage
-from ngbkit.predictor.collection import collect
-from ngbkit.predictor.example_set import Examples
 from ngbkit.predictor.graphs import Graph
-from ngbkit.predictor.intervals import Calibration
 from ngbkit.predictor.kinds import Adapted, find_kind
 from ngbkit.predictor.kinds.base import Floats, Model, Progress, ignore_progress
+from ngbkit.predictor.labels.collection import collect
+from ngbkit.predictor.labels.example_set import Examples
+from ngbkit.predictor.labels.rows import Runtime
 from ngbkit.predictor.network_graphs import graph
-from ngbkit.predictor.rows import Runtime
-from ngbkit.predictor.splits import FOLDS, split_folds
+from ngbkit.predictor.scoring.intervals import Calibration
+from ngbkit.predictor.scoring.splits import FOLDS, split_folds
 from ngbkit.sweep.grid import Grid
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from ngbkit.dataset.storage import write_whole
 from ngbkit.errors import MissingDependencyError, UnknownNameError, UsageError
 from ngbkit.predictor.graphs import Graph, Operator, Tensor
-from ngbkit.predictor.intervals import Calibration
 from ngbkit.predictor.kinds import Adapted, find_kind
 from ngbkit.predictor.kinds.base import Model
-from ngbkit.predictor.rows import Runtime
+from ngbkit.predictor.labels.rows import Runtime
+from ngbkit.predictor.scoring.intervals import Calibration
 from ngbkit.user_text import parse_path
 
 # Files of layout 1 have the errors of the model itself on networks that it was not fitted to.

@@ -16,8 +16,8 @@ import pandas as pd
 from scipy.stats import norm
 
 from ngbkit import figures, predictor
-from ngbkit.predictor import scores
-from ngbkit.predictor.evaluation import BASELINES
+from ngbkit.predictor.scoring import scores
+from ngbkit.predictor.scoring.evaluation import BASELINES
 
 LABELS = Path(__file__).parents[2] / "notebooks" / "data" / "05-labels.nc"
 KINDS = (*BASELINES, "gnn")

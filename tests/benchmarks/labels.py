@@ -35,7 +35,7 @@ from ngbkit.files import hash_file
 from ngbkit.optimizer.editing import open_model
 from ngbkit.optimizer.rules import RULES
 from ngbkit.predictor import generate, graphs, network_graphs
-from ngbkit.predictor.rows import VARIANTS
+from ngbkit.predictor.labels.rows import VARIANTS
 from ngbkit.runs.progress_display import describe, watch
 from ngbkit.workloads import counts, onnx, timm
 from ngbkit.workloads.base import Source, Workload

@@ -29,7 +29,7 @@ from ngbkit import cli, options, runs
 from ngbkit.cluster import devices
 from ngbkit.commands import arguments
 from ngbkit.commands import deploy as deployment_arguments
-from ngbkit.predictor.example_set import OPERATOR
+from ngbkit.predictor.labels.example_set import OPERATOR
 from ngbkit.runs import recordings
 
 ROOT = Path(__file__).parents[2]

@@ -16,8 +16,8 @@ from ngbkit.optimizer.editing import open_model
 from ngbkit.optimizer.rules import rule
 from ngbkit.optimizer.search import Beam, search
 from ngbkit.predictor import Graph, Predictor
-from ngbkit.predictor.intervals import Calibration
 from ngbkit.predictor.kinds import find_kind
+from ngbkit.predictor.scoring.intervals import Calibration
 
 
 def build_model(build: Builder) -> ir.Model:

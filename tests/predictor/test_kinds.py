@@ -16,7 +16,7 @@ from ngbkit.predictor.kinds import KINDS, find_kind
 from ngbkit.predictor.kinds.additive import fit_prices
 from ngbkit.predictor.kinds.base import compute_weights, ignore_progress
 from ngbkit.predictor.kinds.gnn import Gnn
-from ngbkit.predictor.splits import split_examples
+from ngbkit.predictor.scoring.splits import split_examples
 
 SMALL = {"gnn": {"epochs": 40, "width": 32, "layers": 2}, "boosting": {"rounds": 200}}
 

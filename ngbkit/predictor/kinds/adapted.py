@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ngbkit.predictor import features
-from ngbkit.predictor.example_set import Examples
 from ngbkit.predictor.graphs import Graph
 from ngbkit.predictor.kinds.base import Arrays, Floats, Model, Progress, iterate_columns
 from ngbkit.predictor.kinds.catalogue import find_kind
+from ngbkit.predictor.labels.example_set import Examples
 
 if TYPE_CHECKING:
     from typing import Self

@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ngbkit.predictor.example_set import Examples
 from ngbkit.predictor.graphs import Graph
+from ngbkit.predictor.labels.example_set import Examples
 
 Floats = NDArray[np.float64]
 Arrays = Mapping[str, NDArray[Any]]

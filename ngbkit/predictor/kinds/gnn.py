@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ngbkit.predictor.example_set import Examples
 from ngbkit.predictor.graphs import Graph
 from ngbkit.predictor.kinds.additive import Linear, fit_prices
 from ngbkit.predictor.kinds.base import Arrays, Floats, Progress, compute_weights, iterate_columns
-from ngbkit.predictor.splits import HOLDOUT, split_holdout
+from ngbkit.predictor.labels.example_set import Examples
+from ngbkit.predictor.scoring.splits import HOLDOUT, split_holdout
 
 if TYPE_CHECKING:
     from typing import Self

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ngbkit.predictor import features
-from ngbkit.predictor.example_set import Examples
 from ngbkit.predictor.graphs import Graph, Operator
 from ngbkit.predictor.kinds.additive import fit_prices
 from ngbkit.predictor.kinds.base import Arrays, Floats, Progress, compute_weights, iterate_columns
+from ngbkit.predictor.labels.example_set import Examples
 
 if TYPE_CHECKING:
     from typing import Self

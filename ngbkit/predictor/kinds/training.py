@@ -14,10 +14,10 @@ import torch
 from torch.nn.functional import huber_loss
 
 from ngbkit.files import write_atomically
-from ngbkit.predictor.example_set import Examples
 from ngbkit.predictor.kinds.base import TOLERANCE, Floats, Progress, compute_weights
 from ngbkit.predictor.kinds.network import Encoded, GraphNetwork, collate
-from ngbkit.predictor.splits import Indices
+from ngbkit.predictor.labels.example_set import Examples
+from ngbkit.predictor.scoring.splits import Indices
 from ngbkit.workloads.base import hash_json
 
 # Errors of a logarithm above this size count linearly instead of quadratically.

@@ -20,7 +20,7 @@ from ngbkit.predictor import Predictor, forecast, graph
 from ngbkit.predictor.forecast import Guide
 from ngbkit.predictor.forecast.expected import EarlierTrial
 from ngbkit.predictor.forecast.imputation import VARIABLES, build_key, fill
-from ngbkit.predictor.intervals import Calibration
+from ngbkit.predictor.scoring.intervals import Calibration
 from ngbkit.sweep.records import Failure, Measurement, Record
 from ngbkit.workloads.base import Workload
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ngbkit.errors import UsageError
-from ngbkit.predictor.label_networks import Measurement
-from ngbkit.predictor.rows import Runtime
+from ngbkit.predictor.labels.networks import Measurement
+from ngbkit.predictor.labels.rows import Runtime
 from ngbkit.user_text import parse_path
 
 SUFFIXES = (".csv", ".tsv", ".txt")

@@ -11,8 +11,8 @@ from typing import Any
 from ngbkit.errors import MissingDependencyError, NgbkitError, UnsupportedError, UsageError
 from ngbkit.predictor import network_graphs
 from ngbkit.predictor.graphs import Graph
+from ngbkit.predictor.labels.rows import Runtime
 from ngbkit.predictor.lowering import EXPORT
-from ngbkit.predictor.rows import Runtime
 from ngbkit.sweep.conversion import parse_workload
 from ngbkit.user_text import parse_path
 from ngbkit.workloads import onnx

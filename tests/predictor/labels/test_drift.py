@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ngbkit.predictor.drift import compute_means, remove_drift
+from ngbkit.predictor.labels.drift import compute_means, remove_drift
 
 
 def build_rows(*measurements: tuple[int, int, list[float]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

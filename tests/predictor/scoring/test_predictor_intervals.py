@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from ngbkit.predictor.intervals import Calibration
+from ngbkit.predictor.scoring.intervals import Calibration
 
 
 @dataclass

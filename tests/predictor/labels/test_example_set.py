@@ -12,7 +12,7 @@ from learned import build_examples
 from ngbkit import predictor
 from ngbkit.errors import UsageError
 from ngbkit.predictor import Examples
-from ngbkit.predictor.example_set import OPERATOR
+from ngbkit.predictor.labels.example_set import OPERATOR
 
 
 @pytest.fixture

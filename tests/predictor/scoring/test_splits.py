@@ -10,7 +10,7 @@ from learned import build_examples
 
 from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.predictor import Examples
-from ngbkit.predictor.splits import split_examples, split_folds, split_holdout
+from ngbkit.predictor.scoring.splits import split_examples, split_folds, split_holdout
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from ngbkit.predictor import scores
+from ngbkit.predictor.scoring import scores
 
 
 def test_relative_errors() -> None:

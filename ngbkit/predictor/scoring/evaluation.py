@@ -9,12 +9,12 @@ import numpy as np
 
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import UsageError
-from ngbkit.predictor import scores
-from ngbkit.predictor.collection import collect
-from ngbkit.predictor.example_set import Examples
 from ngbkit.predictor.kinds import Adapted, find_kind
 from ngbkit.predictor.kinds.base import Floats, Model, Progress, ignore_progress
-from ngbkit.predictor.splits import Indices, Split, split_examples
+from ngbkit.predictor.labels.collection import collect
+from ngbkit.predictor.labels.example_set import Examples
+from ngbkit.predictor.scoring import scores
+from ngbkit.predictor.scoring.splits import Indices, Split, split_examples
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,7 +41,7 @@ def evaluate(
     kinds
         Kinds of models.
     split
-        What each fold leaves out: see `ngbkit.predictor.splits.split_examples`.
+        What each fold leaves out: see `ngbkit.predictor.scoring.splits.split_examples`.
     seeds
         Seeds of the split and of the model.
     adapt
@@ -58,7 +58,7 @@ def evaluate(
         A row per kind, runtime, seed and fold: ``kind, device, compiler, split, seed, left_out``; ``graphs``, the
         number of predicted networks; ``mape``, ``median_error``, ``within_5`` and ``within_10`` (shares); ``tau``
         (Kendall's) and ``rho`` (Spearman's); ``floor``, the expected MAPE of a perfect predictor given the noise of the
-        labels (`ngbkit.predictor.scores.noise_floor`), and ``repeated_mape``, both of the ``repeated`` original
+        labels (`ngbkit.predictor.scoring.scores.noise_floor`), and ``repeated_mape``, both of the ``repeated`` original
         networks whose noise several runs show, and ``ratio``, the second over the first; ``sign``, the share of pairs
         of variants of one network, more than 3 % apart beyond the noise of their labels, predicted in the right
         order; and ``pairs``, the number of such pairs.

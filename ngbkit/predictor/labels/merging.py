@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ngbkit.errors import NgbkitWarning
-from ngbkit.predictor import drift
-from ngbkit.predictor.example_set import TEXTS, Examples
 from ngbkit.predictor.graphs import Graph
-from ngbkit.predictor.rows import Runtime
+from ngbkit.predictor.labels import drift
+from ngbkit.predictor.labels.example_set import TEXTS, Examples
+from ngbkit.predictor.labels.rows import Runtime
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]

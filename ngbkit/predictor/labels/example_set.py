@@ -16,9 +16,9 @@ from ngbkit.dataset import storage
 from ngbkit.dataset.assembly import describe
 from ngbkit.errors import UsageError
 from ngbkit.predictor.graphs import Graph
+from ngbkit.predictor.labels.rows import Runtime
 from ngbkit.predictor.network_graphs import ATTRIBUTE, load_graphs, pack
-from ngbkit.predictor.rows import Runtime
-from ngbkit.predictor.scores import noise_floor
+from ngbkit.predictor.scoring.scores import noise_floor
 from ngbkit.user_text import parse_path
 
 if TYPE_CHECKING:

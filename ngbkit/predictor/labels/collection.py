@@ -12,11 +12,11 @@ from itertools import chain
 from ngbkit.dataset.assembly import nodes
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import UsageError
-from ngbkit.predictor.example_set import Examples
+from ngbkit.predictor.labels.example_set import Examples
+from ngbkit.predictor.labels.merging import Label, merge_labels
+from ngbkit.predictor.labels.rows import build_rows, list_runtimes
 from ngbkit.predictor.lowering import EXPORT
-from ngbkit.predictor.merging import Label, merge_labels
 from ngbkit.predictor.network_graphs import build_graph, find_lowering, load_graphs
-from ngbkit.predictor.rows import build_rows, list_runtimes
 
 
 def collect(*data: Data | Iterable[Data], lowered: bool = False) -> Examples:
@@ -48,7 +48,7 @@ def collect(*data: Data | Iterable[Data], lowered: bool = False) -> Examples:
     -----
     Networks with the same graph, up to names and the values of weights, are one example with the texts of the first: a
     copy in the training and in the test set would be remembered, not predicted. Its latency is the geometric mean of
-    all, without the drift between runs (`ngbkit.predictor.drift`).
+    all, without the drift between runs (`ngbkit.predictor.labels.drift`).
     """
     lists = (each if isinstance(each, (list, tuple, Iterator)) else [each] for each in data)
     datasets = list(chain.from_iterable(lists))

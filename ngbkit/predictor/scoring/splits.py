@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ngbkit.errors import UnknownNameError, UsageError
-from ngbkit.predictor.example_set import Examples
+from ngbkit.predictor.labels.example_set import Examples
 
 Split = Literal["random", "family", "rule"]
 Indices = NDArray[np.intp]

@@ -10,7 +10,7 @@ import pytest
 
 from ngbkit import predictor
 from ngbkit.errors import UsageError
-from ngbkit.predictor.example_set import Examples
+from ngbkit.predictor.labels.example_set import Examples
 
 # The original of each pair takes a second on both runtimes; its variants take these.
 SECONDS = {"a-1": (0.5, 0.5), "a-2": (0.8, 1.3), "b-1": (0.9, 1.01), "b-2": (1.02, 0.5), "c-1": (0.7, np.nan)}

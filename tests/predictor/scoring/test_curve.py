@@ -12,7 +12,8 @@ from learned import build_examples
 
 from ngbkit import predictor
 from ngbkit.errors import UsageError
-from ngbkit.predictor import Examples, scores
+from ngbkit.predictor import Examples
+from ngbkit.predictor.scoring import scores
 
 
 @pytest.fixture(scope="module")

@@ -10,12 +10,12 @@ import numpy as np
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import UsageError
 from ngbkit.figures import marks, theme
-from ngbkit.predictor.collection import collect
-from ngbkit.predictor.evaluation import score_predictions
-from ngbkit.predictor.example_set import Examples
 from ngbkit.predictor.kinds import find_kind
 from ngbkit.predictor.kinds.base import Progress, ignore_progress
-from ngbkit.predictor.splits import Indices, Split, split_examples
+from ngbkit.predictor.labels.collection import collect
+from ngbkit.predictor.labels.example_set import Examples
+from ngbkit.predictor.scoring.evaluation import score_predictions
+from ngbkit.predictor.scoring.splits import Indices, Split, split_examples
 
 if TYPE_CHECKING:
     import altair as alt

@@ -14,14 +14,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from ngbkit import options
 from ngbkit.errors import NgbkitWarning, UsageError
-from ngbkit.predictor import label_table
-from ngbkit.predictor.example_set import Examples
 from ngbkit.predictor.graphs import Graph
 from ngbkit.predictor.kinds.base import Progress, ignore_progress
-from ngbkit.predictor.label_networks import NETWORKS, Measurement, parse_network
+from ngbkit.predictor.labels.example_set import Examples
+from ngbkit.predictor.labels.merging import Label, merge_labels
+from ngbkit.predictor.labels.networks import NETWORKS, Measurement, parse_network
+from ngbkit.predictor.labels.rows import Runtime
+from ngbkit.predictor.labels.table import SUFFIXES
+from ngbkit.predictor.labels.table import read as read_table
 from ngbkit.predictor.lowering import find_lowering
-from ngbkit.predictor.merging import Label, merge_labels
-from ngbkit.predictor.rows import Runtime
 from ngbkit.workloads.base import Number, Workload
 
 Floats = NDArray[np.float64]
@@ -118,7 +119,7 @@ def examples(
         _refuse_columns(family=family, parent=parent, name=name, errors=errors, factors=factors)
         (size,) = _parse_sizes(batch_size, [networks])
         default = (options.get_device(), UNNAMED) if runtime is None else _parse_runtime(runtime)
-        return build_examples(label_table.read(networks, default, size), progress, lowered=lowered)
+        return build_examples(read_table(networks, default, size), progress, lowered=lowered)
     items, seconds = _split_pairs(networks, seconds, is_table)
     runtimes, values = _parse_columns(seconds, runtime, items, "seconds")
     shares = np.full(values.shape, np.nan)
@@ -191,7 +192,7 @@ def build_examples(
 
 def _is_table(networks: Any) -> bool:
     if isinstance(networks, (str, Path)):
-        return Path(networks).suffix.lower() in label_table.SUFFIXES
+        return Path(networks).suffix.lower() in SUFFIXES
     return hasattr(networks, "columns") and hasattr(networks, "to_dict")
 
 

@@ -11,7 +11,7 @@ from onnxgraphs import residual
 
 from ngbkit.errors import NgbkitWarning
 from ngbkit.predictor import Examples, Graph, read
-from ngbkit.predictor.merging import Label, merge_labels
+from ngbkit.predictor.labels.merging import Label, merge_labels
 
 RUNTIMES = (("cpu", "onnxruntime"),)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ngbkit.errors import UsageError
-from ngbkit.predictor.example_set import Examples
+from ngbkit.predictor.labels.example_set import Examples
 
 if TYPE_CHECKING:
     import pandas as pd
