@@ -20,6 +20,8 @@ _MAD = 1.4826
 _OUTLYING = 3.0
 _CLIPPED_SQUARE = 0.9950
 _SPLITS, _HALVINGS = 100, 60
+# The degrees of freedom of a group's variance, over the square root of its rounds: see `ngbkit.metrics.gates`.
+_DEGREES = 4.5
 
 
 def estimate_process_sd(groups: Sequence[Floats], seed: int = 0) -> float:
@@ -29,7 +31,8 @@ def estimate_process_sd(groups: Sequence[Floats], seed: int = 0) -> float:
     the interval of a group lacks: a group's estimate is off the true value 0 by that and by the error of its rounds,
     which resemble each other. Over both variances together, the squares of the estimates are 1 on average (Paule and
     Mandel, 1982, "Consensus values and weighting factors", Journal of Research of the National Bureau of Standards 87).
-    The squares of outlying groups are clipped, and a negative variance counts as 0.
+    The squares of outlying groups are clipped, and a negative variance counts as 0. The variances of few rounds are
+    themselves uncertain, so that their quotients are those of Student's t.
     """
     generator = np.random.default_rng(seed)
     groups = [ratios for ratios in groups if len(ratios) > 1]
@@ -37,12 +40,13 @@ def estimate_process_sd(groups: Sequence[Floats], seed: int = 0) -> float:
         return 0.0
     squares = np.array([float(np.median(ratios)) ** 2 for ratios in groups])
     variances = np.array([_estimate_variance(ratios, generator) for ratios in groups])
+    degrees = _DEGREES * np.sqrt([len(ratios) for ratios in groups])
     low, high = 0.0, float(squares.max())
-    if _average_squares(squares, variances, low) <= _CLIPPED_SQUARE:
+    if _average_squares(squares, variances, degrees) <= _CLIPPED_SQUARE:
         return 0.0
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        is_low = _average_squares(squares, variances, middle) > _CLIPPED_SQUARE
+        is_low = _average_squares(squares, variances + middle, degrees) > _CLIPPED_SQUARE
         low, high = (middle, high) if is_low else (low, middle)
     return math.sqrt(high)
 
@@ -81,8 +85,9 @@ def _estimate_variance(ratios: Floats, generator: np.random.Generator) -> float:
     return float(intervals.estimate_inflation(ratios)) ** 2 * float(np.mean(differences**2)) / 4
 
 
-def _average_squares(squares: Floats, variances: Floats, between: float) -> float:
-    """Average the squares over their variances, clipped."""
+def _average_squares(squares: Floats, variances: Floats, degrees: Floats) -> float:
+    """Average the squares over their variances as those of normal scores (Wallace, 1959), clipped."""
     with np.errstate(divide="ignore"):  # rounds without any spread
-        scaled = np.divide(squares, variances + between, out=np.zeros_like(squares), where=squares > 0)
-    return float(np.mean(np.minimum(scaled, _OUTLYING**2)))
+        scaled = np.divide(squares, variances, out=np.zeros_like(squares), where=squares > 0)
+    scores = ((8 * degrees + 1) / (8 * degrees + 3)) ** 2 * degrees * np.log1p(scaled / degrees)
+    return float(np.mean(np.minimum(scores, _OUTLYING**2)))
