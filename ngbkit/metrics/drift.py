@@ -76,17 +76,17 @@ def describe_drift(data: Data) -> str:
         for label, drift in estimate_drifts(node).items():
             drifts[label] = max(drift, drifts.get(label, drift), key=lambda each: each.sd)
     moves = [
-        f"{_describe_move(drift)}{f' on {label}' if len(times) > 1 else ''}"
+        f"{f'{label} ' if len(times) > 1 else ''}{_describe_move(drift)}"
         for label, drift in drifts.items()
         if times[label] > 1
     ]
     if not moves:
         return ""
-    return f"no interval allows for the minutes between groups (networks, batch sizes): they move by {', '.join(moves)}"
+    return f"two groups also differ by their minutes: {', '.join(moves)}"
 
 
 def _describe_move(drift: Drift) -> str:
-    source = f"of {drift.anchors} anchor{'s' if drift.anchors > 1 else ''}" if drift.anchors else "assumed"
+    source = f"{drift.anchors} anchor{'s' if drift.anchors > 1 else ''}" if drift.anchors else "assumed"
     return f"{100 * math.sqrt(2) * drift.sd:.0f} % (standard deviation, {source})"
 
 

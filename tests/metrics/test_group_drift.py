@@ -64,7 +64,7 @@ def test_without_anchors_it_is_assumed() -> None:
 
     assert drift.Drift(drift.APART_SD, 0) == drift.estimate_drifts(data)["cpu"]
     assert drift.Drift(drift.HOSTED_APART_SD, 0) == drift.estimate_drifts(hosted)["cpu"]
-    assert "they move by 14 % (standard deviation, assumed)" in drift.describe_drift(hosted)
+    assert "by their minutes: 14 % (standard deviation, assumed)" in drift.describe_drift(hosted)
 
 
 def test_the_sentence_is_of_two_groups() -> None:
@@ -72,8 +72,9 @@ def test_the_sentence_is_of_two_groups() -> None:
     data = build_run(0.2, networks=40)
     estimate = drift.estimate_drifts(data)["cpu"]
 
-    assert f"by {100 * math.sqrt(2) * estimate.sd:.0f} % (standard deviation, of 40 anchors)" in drift.describe_drift(
-        data
+    assert (
+        f"minutes: {100 * math.sqrt(2) * estimate.sd:.0f} % (standard deviation, 40 anchors)"
+        in drift.describe_drift(data)
     )
 
 

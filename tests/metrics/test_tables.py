@@ -178,10 +178,7 @@ def test_text_fits_a_width():
     assert max(map(len, text.splitlines())) <= 60
 
 
-APART = (
-    "no interval allows for the minutes between groups (networks, batch sizes): they move by 3 % (standard deviation, "
-    "assumed)"
-)
+APART = "two groups also differ by their minutes: 3 % (standard deviation, assumed)"
 UNBOUNDED = "~ without an interval: too few rounds; measure more repeats (-r)"
 UNLIKE = 'openvino{"precision":"bf16"}: not compared, precision bf16 instead of f32'
 
