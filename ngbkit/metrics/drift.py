@@ -111,7 +111,7 @@ def _count_times(node: xr.Dataset) -> dict[str, int]:
 
 def _prepare_baseline(node: xr.Dataset) -> xr.Dataset:
     """The baseline of a node with its anchors, prepared for ratios; without it, what is prepared of any column."""
-    if BASELINE in node["compiler"]:
+    if BASELINE in list_labels(node, "compiler"):
         node = node.sel(compiler=[BASELINE])
     return ratios.prepare(node, anchored=True)
 

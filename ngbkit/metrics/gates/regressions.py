@@ -20,6 +20,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ngbkit.metrics import arrays
+
 Verdict = Literal["slower", "failed", "not settled", "not slower"]
 """``"slower"`` by more than the margin, beyond chance; ``"failed"`` where the earlier side was measured and the later
 one failed; ``"not slower"`` than the margin, with 95 % confidence; and ``"not settled"`` where neither is sure."""
@@ -88,10 +90,9 @@ def compute_p_values(
     with np.errstate(divide="ignore", invalid="ignore"):
         score = np.where(width > 0, excess / width, np.nan)
     degrees = _DEGREES * np.sqrt(np.asarray(rounds, float))
-    # Wallace (1959): the normal score with the tail probability of this one of Student's t.
-    normal = np.sign(score) * (8 * degrees + 1) / (8 * degrees + 3) * np.sqrt(degrees * np.log1p(score**2 / degrees))
-    below = np.array([math.nan if math.isnan(value) else _normal.cdf(value) for value in normal.ravel()])
-    above = np.array([math.nan if math.isnan(value) else _normal.cdf(-value) for value in normal.ravel()])
+    normal = arrays.to_normal_scores(score, degrees)
+    below = np.array([math.nan if math.isnan(value) else _normal.cdf(value) for value in normal.ravel().tolist()])
+    above = np.array([math.nan if math.isnan(value) else _normal.cdf(-value) for value in normal.ravel().tolist()])
     return above.reshape(normal.shape), below.reshape(normal.shape)
 
 

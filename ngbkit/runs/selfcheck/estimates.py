@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ngbkit.device.timing import intervals
+from ngbkit.metrics import arrays
 
 Floats = NDArray[np.floating[Any]]
 
@@ -20,7 +21,7 @@ _MAD = 1.4826
 _OUTLYING = 3.0
 _CLIPPED_SQUARE = 0.9950
 _SPLITS, _HALVINGS = 100, 60
-# The degrees of freedom of a group's variance, over the square root of its rounds: see `ngbkit.metrics.gates`.
+# The degrees of freedom of a group's variance over the square root of its rounds: see `gates.regressions` of metrics.
 _DEGREES = 4.5
 
 
@@ -86,8 +87,8 @@ def _estimate_variance(ratios: Floats, generator: np.random.Generator) -> float:
 
 
 def _average_squares(squares: Floats, variances: Floats, degrees: Floats) -> float:
-    """Average the squares over their variances as those of normal scores (Wallace, 1959), clipped."""
+    """Average the squares over their variances, as those of normal scores, clipped."""
     with np.errstate(divide="ignore"):  # rounds without any spread
         scaled = np.divide(squares, variances, out=np.zeros_like(squares), where=squares > 0)
-    scores = ((8 * degrees + 1) / (8 * degrees + 3)) ** 2 * degrees * np.log1p(scaled / degrees)
-    return float(np.mean(np.minimum(scores, _OUTLYING**2)))
+    scores = arrays.to_normal_scores(np.sqrt(scaled), degrees)
+    return float(np.mean(np.minimum(scores**2, _OUTLYING**2)))

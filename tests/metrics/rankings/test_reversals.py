@@ -149,7 +149,8 @@ def test_a_selection_can_be_ranked():
 
     assert [("cpu", 4)] == list(pairs[["device_1", "batch_size"]].itertuples(index=False, name=None))
     assert 0 == len(metrics.reversals(measured().sel(compiler=["a"])))
-    assert list(pairs.columns) == list(metrics.reversals(measured().sel(compiler="a")).columns)
+    for drop in (False, True):
+        assert list(pairs.columns) == list(metrics.reversals(measured().sel(compiler="a", drop=drop)).columns)
 
 
 def test_the_same_data_has_the_same_probabilities():
