@@ -35,6 +35,8 @@ from ngbkit.files import hash_file
 from ngbkit.optimizer.editing import open_model
 from ngbkit.optimizer.rules import RULES
 from ngbkit.predictor import generate, graphs, network_graphs
+from ngbkit.predictor.labels.example_set import TEXTS
+from ngbkit.predictor.labels.merging import Label, merge_labels
 from ngbkit.predictor.labels.rows import VARIANTS
 from ngbkit.runs.progress_display import describe, watch
 from ngbkit.workloads import counts, onnx, timm
@@ -61,12 +63,19 @@ def main() -> None:
     parser.add_argument("--networks", type=int, default=120, help="most generated networks (default: 120)")
     parser.add_argument("--folder", type=Path, default=Path("results/labels"), help="folder of its progress")
     parser.add_argument("--turns", type=int, default=3, help="runs of each network and variant (default: 3)")
+    parser.add_argument("--out", type=Path, default=OUT, help="file of the labels")
     parser.add_argument(
-        "--lowered", action="store_true", help="write 05-labels-RUNTIME.nc, too, with the operators that each executes"
+        "--lowered",
+        action="store_true",
+        help="measure nothing: write the labels of that file with the operators that each runtime executes, into the "
+        "folder of its progress",
     )
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
+    if args.lowered:
+        write_lowered(args.out, args.folder, _build_steps(args.folder, args.networks, args.seed))
+        return
     state_file = args.folder / "runs.json"
     state: dict[str, Any] = json.loads(state_file.read_text()) if state_file.exists() else {"runs": {}, "rules": {}}
     deadline = time.monotonic() + 60 * args.minutes
@@ -87,18 +96,43 @@ def main() -> None:
     for data in measured:
         data.attrs[VARIANTS] = json.dumps(state["rules"])
     collected = predictor.collect(measured)
-    print(f"{len(collected)} graphs in {collected.save(OUT)}")
-    for runtime in FAST if args.lowered else ():
-        lowered = predictor.collect(_select(measured, runtime), lowered=True)
-        print(f"{len(lowered)} graphs in {lowered.save(OUT.with_stem(f'{OUT.stem}-{runtime}'))}")
+    print(f"{len(collected)} graphs in {collected.save(args.out)}")
 
 
-def _select(datasets: list[Any], runtime: str) -> Iterator[Any]:
-    """Yield the columns of a runtime, with those of rewritten networks; it did not measure all parts."""
-    for data in datasets:
-        labels = [label for label in data["compiler"].values.tolist() if label.partition("{")[0] == runtime]
-        if labels:
-            yield data.sel(compiler=labels)
+def write_lowered(file: Path, folder: Path, steps: Iterator[Step]) -> None:
+    """Write the labels of a file with the operators that each runtime executes; nothing is measured.
+
+    The networks are generated again, and found by their graphs: another version of timm or of the exporter may build
+    others, which are left out.
+    """
+    measured = predictor.load_examples(file)
+    places = {graph.digest: place for place, graph in enumerate(measured.graphs)}
+    networks = {network_graphs.graph(workload).digest: workload for workload in _list_networks(steps)}
+    found = {places[digest]: workload for digest, workload in networks.items() if digest in places}
+    print(f"{len(found)} of the {len(measured)} graphs of {file.name} can be built", flush=True)
+    for runtime in FAST:
+        column = next(index for index, (_, compiler) in enumerate(measured.runtimes) if compiler == runtime)
+        labels = []
+        for place, workload in sorted(found.items()):
+            try:
+                graph = network_graphs.graph(workload, lowering=runtime)
+            except NgbkitError as error:
+                print(f"{measured.names[place]}: left out, {error}", flush=True)
+                continue
+            errors = None if measured.errors is None else measured.errors[place, [column]]
+            texts = {name: getattr(measured, name)[place] for name in TEXTS}
+            labels.append(Label(graph=graph, seconds=measured.seconds[place, [column]], errors=errors, texts=texts))
+        lowered = merge_labels(labels, [measured.runtimes[column]])
+        print(f"{len(lowered)} graphs in {lowered.save(folder / f'{file.stem}-{runtime}.nc')}", flush=True)
+
+
+def _list_networks(steps: Iterator[Step]) -> Iterator[Workload]:
+    """Yield the networks of all steps, each variant as a network of its own."""
+    for name, sweep, rules in steps:
+        for workload in sweep.workloads:
+            yield workload
+            if name.startswith("variants-"):
+                yield from (onnx.file(workload.artifacts[digest]) for digest in rules)
 
 
 Step = tuple[str, Sweep, dict[str, str]]
