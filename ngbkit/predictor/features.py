@@ -29,21 +29,33 @@ KINDS = (
 )
 """The kinds of operators with a column each; all others share one."""
 
+_LANES = (8, 16)
+_CONVOLUTIONS = ("Conv", "PointwiseConv", "GroupedConv", "DepthwiseConv")
+_BLOCKED = (*_CONVOLUTIONS, "AveragePool", "MaxPool")
+_RAGGED = tuple(f"{kind}_not_of_{lanes}" for kind in _BLOCKED for lanes in _LANES)
+
+PRICED = (*KINDS, "other", *_RAGGED)
+"""What an operator may be, with a price for each: its kind, and whether its channels leave vector registers unfilled.
+
+Runtimes keep channels in blocks of a register, and take slower kernels where a number of channels is no multiple of
+that; so such an operator pays the prices of its kind and these on top.
+"""
+
 _SIZES = ("inputs", "outputs", "weights", "macs", "bytes", "intensity")
 _SHAPE = ("batch", "channels", "height", "width", "rank", "values_in", "values_out")
 _WINDOW = ("kernel", "stride", "dilation", "groups", "channels_a_group", "out_a_group", "depthwise", "pointwise")
 _FIT = ("channels_of_8", "channels_of_16", "out_of_8", "out_of_16")
 
-OPERATOR = (*(f"is_{kind}" for kind in (*KINDS, "other")), *_SIZES, *_SHAPE, *_WINDOW, *_FIT)
+OPERATOR = (*(f"is_{name}" for name in PRICED), *_SIZES, *_SHAPE, *_WINDOW, *_FIT)
 """The columns of `encode_operators`."""
 
 _TOTALS = ("operators", "edges", "longest", "inputs", "outputs", "weights", "macs", "bytes")
-_BY_KIND = ("count", "macs", "bytes")
+_AMOUNTS = ("count", "macs", "bytes")
 
-WHOLE = (*_TOTALS, *(f"{amount}_of_{kind}" for kind in (*KINDS, "other") for amount in _BY_KIND))
+WHOLE = (*_TOTALS, *(f"{amount}_of_{name}" for name in PRICED for amount in _AMOUNTS))
 """The columns of `encode_graph`."""
 
-_INDEX = {kind: index for index, kind in enumerate(KINDS)}
+_INDEX = {name: index for index, name in enumerate(PRICED)}
 # Operators that ONNX Runtime fuses: the activation in a convolution costs next to nothing, and a sum is one more input.
 _FUSED = {
     **dict.fromkeys(("FusedConv", "NhwcFusedConv"), "Conv"),
@@ -72,12 +84,12 @@ _ATTRIBUTES = (*_WINDOWS, "group")
 class Work:
     """What a model knows of an operator: its row with the columns `OPERATOR`, a hash of that row, and its amounts.
 
-    `kind` is the index of its kind in `KINDS`, or one more. Equal operators share one `Work`.
+    `priced` are the indices of what it is in `PRICED`. Equal operators share one `Work`.
     """
 
     row: Floats
     code: int
-    kind: int
+    priced: tuple[int, ...]
     macs: int
     bytes: int
     weights: int
@@ -114,7 +126,7 @@ def encode_graph(graph: Graph) -> Floats:
 
 
 def sum_amounts(operators: Sequence[Operator]) -> NDArray[np.float64]:
-    """Return the count, the operations and the moved bytes of each kind of operator: the last columns of `WHOLE`."""
+    """Return the count, the operations and the moved bytes of all that is `PRICED`: the last columns of `WHOLE`."""
     return _sum_works([_encode_work(operator) for operator in operators])
 
 
@@ -135,9 +147,10 @@ def _encode_totals(graph: Graph, works: Sequence[Work]) -> Floats:
 
 
 def _sum_works(works: Sequence[Work]) -> NDArray[np.float64]:
-    sums = np.zeros((len(KINDS) + 1, len(_BY_KIND)))
-    amounts = np.array([(1, work.macs, work.bytes) for work in works], dtype=np.float64).reshape(-1, len(_BY_KIND))
-    np.add.at(sums, [work.kind for work in works], amounts)
+    sums = np.zeros((len(PRICED), len(_AMOUNTS)))
+    priced = [(index, work) for work in works for index in work.priced]
+    amounts = [(1, work.macs, work.bytes) for _, work in priced]
+    np.add.at(sums, [index for index, _ in priced], np.array(amounts, dtype=np.float64).reshape(-1, len(_AMOUNTS)))
     return sums.ravel()
 
 
@@ -161,8 +174,9 @@ def _encode_once(
     operator = Operator(
         name="", kind=kind, inputs=inputs, outputs=outputs, weights=weights, attributes=window, macs=macs
     )
+    priced = tuple(_INDEX[name] for name in _list_priced(operator))
     parts = (
-        _encode_kind(kind),
+        [float(index in priced) for index in range(len(PRICED))],
         _encode_sizes(operator),
         _encode_shape(operator),
         _encode_window(operator),
@@ -173,17 +187,34 @@ def _encode_once(
     return Work(
         row=row,
         code=int.from_bytes(hashlib.blake2b(row.tobytes(), digest_size=8).digest(), "little"),
-        kind=_INDEX.get(kind, len(KINDS)),
+        priced=priced,
         macs=macs or 0,
         bytes=operator.bytes,
         weights=sum(tensor.size for tensor in weights),
     )
 
 
-def _encode_kind(kind: str) -> list[float]:
-    row = [0.0] * (len(KINDS) + 1)
-    row[_INDEX.get(kind, len(KINDS))] = 1.0
-    return row
+def _list_priced(operator: Operator) -> list[str]:
+    """Return what an operator is, as names in `PRICED`."""
+    kind = operator.kind if operator.kind in KINDS else "other"
+    kernel = _name_kernel(operator)
+    if kernel not in _BLOCKED:
+        return [kind]
+    groups = _count_groups(operator) if kernel == "GroupedConv" else 1
+    inputs, outputs = (_count_channels(tensors) // groups for tensors in (operator.inputs, operator.outputs))
+    # Of fewer channels than a register has lanes, such as colours, the input may keep its own layout.
+    ragged = [lanes for lanes in _LANES if outputs % lanes or (inputs % lanes and inputs > lanes)]
+    return [kind, *(f"{kernel}_not_of_{lanes}" for lanes in ragged)]
+
+
+def _name_kernel(operator: Operator) -> str:
+    """Return the kind, or for a convolution which of `_CONVOLUTIONS` runtimes have kernels for."""
+    if operator.kind != "Conv":
+        return operator.kind
+    groups = _count_groups(operator)
+    if groups > 1:
+        return "DepthwiseConv" if _count_channels(operator.inputs) == groups else "GroupedConv"
+    return "PointwiseConv" if _compute_mean(operator, "kernel_shape") == 1 else "Conv"
 
 
 def _encode_sizes(operator: Operator) -> list[float]:
@@ -210,18 +241,16 @@ def _encode_shape(operator: Operator) -> list[float]:
 
 def _encode_window(operator: Operator) -> list[float]:
     kernel, stride, dilation = (_compute_mean(operator, name) for name in _WINDOWS)
-    groups = operator.attributes.get("group", 1)
-    groups = groups if isinstance(groups, int) else 1
+    groups = _count_groups(operator)
     inputs, outputs = _count_channels(operator.inputs), _count_channels(operator.outputs)
-    depthwise = float(groups > 1 and inputs == groups)
-    pointwise = float(operator.kind == "Conv" and kernel == 1)
+    name = _name_kernel(operator)
     return [
         kernel,
         stride,
         dilation,
         *map(math.log1p, (groups, inputs // groups, outputs // groups)),
-        depthwise,
-        pointwise,
+        float(name == "DepthwiseConv"),
+        float(name == "PointwiseConv"),
     ]
 
 
@@ -230,7 +259,7 @@ def _encode_fit(operator: Operator) -> list[float]:
     return [
         float(count > 0 and count % lanes == 0)
         for count in map(_count_channels, (operator.inputs, operator.outputs))
-        for lanes in (8, 16)
+        for lanes in _LANES
     ]
 
 
@@ -240,6 +269,11 @@ def _count_channels(tensors: Sequence[Tensor]) -> int:
     if len(shape) < 2:
         return 0
     return shape[1] if len(shape) == 4 else shape[-1]
+
+
+def _count_groups(operator: Operator) -> int:
+    groups = operator.attributes.get("group", 1)
+    return groups if isinstance(groups, int) else 1
 
 
 def _compute_mean(operator: Operator, name: str) -> float:

@@ -23,7 +23,7 @@ def test_an_operator_is_encoded_with_its_kind_and_sizes(tmp_path: Path) -> None:
     rows = features.encode_operators(graph(build.model(build.add("Relu", build.conv(value, 32, group=32))), tmp_path))
 
     assert (3, len(features.OPERATOR)) == rows.shape
-    assert [1.0, 1.0, 1.0] == rows[:, : len(features.KINDS) + 1].sum(axis=1).tolist()
+    assert [1.0, 1.0, 1.0] == rows[:, : len(features.PRICED)].sum(axis=1).tolist()
     assert [1.0, 1.0, 0.0] == get_column("is_Conv", rows)
     assert pytest.approx(math.log1p(32 * 4 * 4 * 16 * 9)) == get_column("macs", rows)[0]
     assert [3.0, 3.0, 0.0] == get_column("kernel", rows)
@@ -31,6 +31,28 @@ def test_an_operator_is_encoded_with_its_kind_and_sizes(tmp_path: Path) -> None:
     assert [0.0, 1.0, 0.0] == get_column("depthwise", rows)
     assert [1.0, 1.0, 1.0] == get_column("channels_of_16", rows)
     assert pytest.approx([math.log1p(4)] * 3) == get_column("height", rows)
+
+
+@pytest.mark.parametrize(
+    ("channels", "outputs", "settings", "ragged"),
+    [
+        (16, 32, {"kernel": 3}, set()),
+        (3, 16, {"kernel": 3}, set()),
+        (24, 32, {"kernel": 3}, {"Conv_not_of_16"}),
+        (16, 24, {"kernel": 1}, {"PointwiseConv_not_of_16"}),
+        (20, 20, {"kernel": 3, "group": 20}, {"DepthwiseConv_not_of_8", "DepthwiseConv_not_of_16"}),
+        (32, 32, {"kernel": 3, "group": 4}, {"GroupedConv_not_of_16"}),
+    ],
+)
+def test_channels_that_fill_no_register_have_a_price(
+    channels: int, outputs: int, settings: dict[str, int], ragged: set[str], tmp_path: Path
+) -> None:
+    """It is on top of that of the kind, and counts the channels of a group; colours keep their own layout."""
+    build = Builder(channels=channels, size=8)
+    row = features.encode_operators(graph(build.model(build.conv("x", outputs, **settings)), tmp_path))[0]
+    priced = {name for name, value in zip(features.PRICED, row, strict=False) if value}
+
+    assert {"Conv"} | ragged == priced
 
 
 def test_an_unknown_operator_is_other(tmp_path: Path) -> None:

@@ -30,6 +30,8 @@ class Additive:
     """A price for each column of a table, by runtime."""
 
     kind: ClassVar[str]
+    #: How much an operator that was measured alone counts, relative to a network.
+    alone: ClassVar[float] = 0.0
 
     def __init__(self) -> None:
         self._prices: Floats = np.empty((0, 0))
@@ -40,13 +42,28 @@ class Additive:
         raise NotImplementedError
 
     def fit(self, examples: Examples, *, seed: int, progress: Progress) -> None:  # noqa: ARG002  nothing is random
-        """Find the prices, none of them negative, from networks only."""
-        networks = examples.take(np.flatnonzero(~examples.isolated))
-        amounts, weights = self.build_columns(networks.graphs), compute_weights(networks)
-        self._prices = np.full((len(examples.runtimes), amounts.shape[1]), np.nan)
-        for number, (runtime, rows) in enumerate(iterate_columns(networks.seconds)):
-            self._prices[runtime] = fit_prices(amounts[rows], networks.seconds[rows, runtime], weights[rows, runtime])
-            progress((number + 1) / len(examples.runtimes), f"{self.kind}: {examples.runtimes[runtime][1]}")
+        """Find the prices, none of them negative."""
+        self._prices = self.fit_prices(examples)
+        progress(1.0, f"{self.kind}: {len(self._prices)} runtimes")
+
+    @classmethod
+    def fit_prices(cls, examples: Examples) -> Floats:
+        """Return the prices, a row per runtime; NaN for a runtime without the latency of a network.
+
+        An operator that was measured alone pays prices of its own on top: of a call, and of the values that enter and
+        leave it, which a runtime brings into its own layout once in a whole network.
+        """
+        isolated = examples.isolated[:, None]
+        values = [[1.0, sum(tensor.size for tensor in (*graph.inputs, *graph.outputs))] for graph in examples.graphs]
+        table = cls.build_columns(examples.graphs)
+        amounts = np.hstack([table, np.array(values) * isolated])
+        weights = compute_weights(examples) * np.where(isolated, cls.alone, 1.0)
+        prices = np.full((len(examples.runtimes), table.shape[1]), np.nan)
+        for runtime, _ in iterate_columns(np.where(isolated, np.nan, examples.seconds)):
+            rows = np.flatnonzero(np.isfinite(examples.seconds[:, runtime]) & (weights[:, runtime] > 0))
+            fitted = fit_prices(amounts[rows], examples.seconds[rows, runtime], weights[rows, runtime])
+            prices[runtime] = fitted[: table.shape[1]]
+        return prices
 
     def predict(self, graphs: Sequence[Graph]) -> Floats:
         return np.maximum(self.build_columns(graphs) @ self._prices.T, _LEAST_S)
@@ -80,9 +97,10 @@ class Flops(Additive):
 
 
 class Linear(Additive):
-    """A price per operator, per operation and per moved byte, by the kind of the operator."""
+    """A price per operator, per operation and per moved byte, by what the operator is: `features.PRICED`."""
 
     kind = "linear"
+    alone = 0.3
 
     @staticmethod
     def build_columns(graphs: Sequence[Graph]) -> Floats:

@@ -1,4 +1,4 @@
-"""Gradient-boosted trees on features of the whole graph: the baseline of the graph network."""
+"""Gradient-boosted trees on features of the whole graph, on top of prices: the baseline of the graph network."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from ngbkit.errors import MissingDependencyError
 from ngbkit.predictor import features
 from ngbkit.predictor.graphs import Graph
 from ngbkit.predictor.kinds import trees
-from ngbkit.predictor.kinds.base import Arrays, Floats, Progress, compute_weights, iterate_columns
+from ngbkit.predictor.kinds.additive import Linear
+from ngbkit.predictor.kinds.base import Arrays, Floats, Progress, compute_weights, ignore_progress, iterate_columns
 from ngbkit.predictor.labels.example_set import Examples
 
 if TYPE_CHECKING:
@@ -20,14 +21,12 @@ if TYPE_CHECKING:
 
     import lightgbm
 
-# A prediction has a column for each.
-_MOST_RUNTIMES = 10_000
-
 
 class Boosting:
-    """LightGBM on the logarithm of the seconds, one ensemble of trees per runtime.
+    """LightGBM on the logarithm of the seconds over those of an additive model, one ensemble of trees per runtime.
 
-    It minimises absolute errors. Fewer trees by networks that are held out did worse than all trees from all networks.
+    Trees alone predict no network beyond the training networks, and prices do. The trees minimise absolute errors;
+    fewer trees by networks that are held out did worse than all trees from all networks.
 
     Parameters
     ----------
@@ -43,13 +42,16 @@ class Boosting:
 
     def __init__(self, rounds: int = 800, leaves: int = 15, learning_rate: float = 0.04) -> None:
         self._rounds, self._leaves, self._rate = rounds, leaves, learning_rate
+        self._prices = Linear()
         self._trees: dict[int, str] = {}
         self._runtimes = 0
         self._loaded: dict[int, lightgbm.Booster] = {}
 
     def fit(self, examples: Examples, *, seed: int, progress: Progress) -> None:
         lightgbm = _load_library()
+        self._prices.fit(examples, seed=seed, progress=ignore_progress)
         networks = examples.take(np.flatnonzero(~examples.isolated))
+        logs = np.log(networks.seconds / self._prices.predict(networks.graphs))
         table, weights = _build_table(networks.graphs), compute_weights(networks)
         self._trees, self._runtimes, self._loaded = {}, len(examples.runtimes), {}
         parameters = {
@@ -58,8 +60,7 @@ class Boosting:
             **{"lambda_l2": 1.0, "seed": seed, "deterministic": True, "force_col_wise": True, "verbosity": -1},
         }
         for number, (runtime, rows) in enumerate(iterate_columns(networks.seconds)):
-            logs = np.log(networks.seconds[rows, runtime])
-            data = lightgbm.Dataset(table[rows], label=logs, weight=weights[rows, runtime])
+            data = lightgbm.Dataset(table[rows], label=logs[rows, runtime], weight=weights[rows, runtime])
             # LightGBM rejects a bagging fraction of a single network.
             settings = parameters if len(rows) > 1 else {**parameters, "bagging_fraction": 1.0}
             booster = lightgbm.train(settings, data, num_boost_round=self._rounds)
@@ -69,11 +70,11 @@ class Boosting:
     def predict(self, graphs: Sequence[Graph]) -> Floats:
         lightgbm = _load_library()
         table = _build_table(graphs)
-        seconds = np.full((len(graphs), self._runtimes), np.nan)
+        logs = np.full((len(graphs), self._runtimes), np.nan)
         for runtime, text in self._trees.items():
             booster = self._loaded.setdefault(runtime, lightgbm.Booster(model_str=text))
-            seconds[:, runtime] = np.exp(booster.predict(table))
-        return seconds
+            logs[:, runtime] = booster.predict(table)
+        return np.asarray(self._prices.predict(graphs) * np.exp(logs))
 
     def compute_contributions(self, graph: Graph) -> None:
         """Return None: the model encodes the graph as a whole."""
@@ -83,16 +84,17 @@ class Boosting:
 
     def dump_arrays(self) -> dict[str, NDArray[Any]]:
         texts = {f"trees_{runtime}": np.frombuffer(text.encode(), np.uint8) for runtime, text in self._trees.items()}
-        return {"runtimes": np.array([self._runtimes]), **texts}
+        return {**self._prices.dump_arrays(), **texts}
 
     @classmethod
     def restore(cls, settings: Mapping[str, Any], arrays: Arrays) -> Self:
         model = cls(**settings)
-        model._runtimes = int(arrays["runtimes"][0])
+        model._prices = Linear.restore({}, arrays)
+        model._runtimes = len(arrays["prices"])
         texts = {name: value.tobytes().decode() for name, value in arrays.items() if name.startswith("trees_")}
         columns = len(features.WHOLE)
         model._trees = {int(name.removeprefix("trees_")): trees.rebuild(text, columns) for name, text in texts.items()}
-        if not max(model._trees, default=-1) < model._runtimes <= _MOST_RUNTIMES:
+        if max(model._trees, default=-1) >= model._runtimes:
             raise ValueError(f"{model._runtimes} runtimes do not fit {len(texts)} ensembles of trees")
         return model
 

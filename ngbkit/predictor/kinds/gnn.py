@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ngbkit.predictor.graphs import Graph
-from ngbkit.predictor.kinds.additive import Linear, fit_prices
-from ngbkit.predictor.kinds.base import Arrays, Floats, Progress, compute_weights, iterate_columns
+from ngbkit.predictor.kinds.additive import Linear
+from ngbkit.predictor.kinds.base import Arrays, Floats, Progress
 from ngbkit.predictor.labels.example_set import Examples
 from ngbkit.predictor.scoring.splits import HOLDOUT, split_holdout
 
@@ -27,8 +27,9 @@ _CHUNK = 128
 class Gnn:
     """Positive contributions of operators and of the whole graph: one trunk, and a head per runtime.
 
-    Training starts from the prices of an additive model. It is not fitted to a tenth of the networks: the result is the
-    epoch that predicts these best, and the additive model for a runtime whose latencies of these it predicts no worse.
+    Training starts from the prices of an additive model, which single operators take part in. It is not fitted to a
+    tenth of the networks: the result is the epoch that predicts these best, and the additive model for a runtime whose
+    latencies of these it predicts no worse.
 
     Parameters
     ----------
@@ -68,15 +69,14 @@ class Gnn:
         self._runtimes = 0
 
     def fit(self, examples: Examples, *, seed: int, progress: Progress) -> None:
-        """Fit to all examples but single operators; resume from the checkpoint of an interrupted equal call."""
+        """Fit to all examples; resume from the checkpoint of an interrupted equal call."""
         from ngbkit.predictor.kinds.network import Encoded
 
-        networks = examples.take(np.flatnonzero(~examples.isolated))
-        self._runtimes = len(networks.runtimes)
-        encoded = [Encoded.build(graph, self._layers) for graph in networks.graphs]
+        self._runtimes = len(examples.runtimes)
+        encoded = [Encoded.build(graph, self._layers) for graph in examples.graphs]
         self._networks = [
             self._train(
-                networks,
+                examples,
                 encoded,
                 seed + number,
                 lambda share, text, member=number: progress(  # type: ignore[misc]
@@ -147,25 +147,18 @@ class Gnn:
 
         return GraphNetwork(self._runtimes, self._width, self._layers)
 
-    def _fit_prices(self, examples: Examples) -> Floats:
-        """Return the prices of the additive model that training starts from; 0 for a runtime without any latency."""
-        table, weights = Linear.build_columns(examples.graphs), compute_weights(examples)
-        prices = np.zeros((self._runtimes, table.shape[1]))
-        for runtime, rows in iterate_columns(examples.seconds):
-            prices[runtime] = fit_prices(table[rows], examples.seconds[rows, runtime], weights[rows, runtime])
-        return prices
-
     def _train(self, examples: Examples, encoded: list[Encoded], seed: int, progress: Progress) -> GraphNetwork:
         import torch
 
         from ngbkit.predictor.kinds.training import Checkpoint, Labels, train
 
-        training, held_out = split_holdout(examples, HOLDOUT, seed)
+        priced, held_out = split_holdout(examples, HOLDOUT, seed)
+        training = priced[~examples.isolated[priced]]
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             network = self._build_network()
         network.standardise([encoded[index] for index in training])
-        network.prices.copy_(torch.from_numpy(self._fit_prices(examples.take(training))))
+        network.prices.copy_(torch.from_numpy(np.nan_to_num(Linear.fit_prices(examples.take(priced)))))
         return train(
             network,
             encoded,

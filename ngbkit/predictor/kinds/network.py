@@ -157,7 +157,7 @@ class GraphNetwork(nn.Module):
         self.factor = nn.Linear(width, runtimes)
         self.whole_hidden = nn.Sequential(nn.Linear(graph_features + width, width), nn.ReLU())
         self.whole_factor = nn.Linear(width, runtimes)
-        self.register_buffer("prices", torch.zeros(runtimes, 1 + 3 * (len(features.KINDS) + 1)))
+        self.register_buffer("prices", torch.zeros(runtimes, 1 + 3 * len(features.PRICED)))
         for last in (self.factor, self.whole_factor):
             nn.init.zeros_(last.weight)
             nn.init.zeros_(last.bias)
@@ -198,10 +198,10 @@ class GraphNetwork(nn.Module):
 
     def _price(self, operators: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return logarithms of the price of a call, and of the prices of each operator's amounts."""
-        kinds = operators[:, : len(features.KINDS) + 1]
-        amounts = [kinds, *(kinds * torch.expm1(operators[:, column : column + 1]) for column in _AMOUNTS)]
-        by_kind = self.prices[:, 1:].reshape(len(self.prices), -1, 3)
-        costs = torch.stack([amount @ by_kind[:, :, index].T for index, amount in enumerate(amounts)]).sum(dim=0)
+        priced = operators[:, : len(features.PRICED)]
+        amounts = [priced, *(priced * torch.expm1(operators[:, column : column + 1]) for column in _AMOUNTS)]
+        prices = self.prices[:, 1:].reshape(len(self.prices), -1, 3)
+        costs = torch.stack([amount @ prices[:, :, index].T for index, amount in enumerate(amounts)]).sum(dim=0)
         return torch.log(self.prices[:, 0] + _LEAST_S), torch.log(costs + _LEAST_S)
 
 

@@ -28,7 +28,7 @@ _JOINED, _JOINED_RATE = 5, 0.3
 # Graphs predicted at once.
 _CHUNK = 128
 # The version of the format of checkpoints: a change invalidates all of them.
-_LAYOUT = 2
+_LAYOUT = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
