@@ -108,12 +108,12 @@ def write_lowered(file: Path, folder: Path, steps: Iterator[Step]) -> None:
     measured = predictor.load_examples(file)
     places = {graph.digest: place for place, graph in enumerate(measured.graphs)}
     networks = {network_graphs.graph(workload).digest: workload for workload in _list_networks(steps)}
-    found = {places[digest]: workload for digest, workload in networks.items() if digest in places}
-    print(f"{len(found)} of the {len(measured)} graphs of {file.name} can be built", flush=True)
+    workloads = {places[digest]: workload for digest, workload in networks.items() if digest in places}
+    print(f"{len(workloads)} of the {len(measured)} graphs of {file.name} can be built", flush=True)
     for runtime in FAST:
         column = next(index for index, (_, compiler) in enumerate(measured.runtimes) if compiler == runtime)
         labels = []
-        for place, workload in sorted(found.items()):
+        for place, workload in sorted(workloads.items()):
             try:
                 graph = network_graphs.graph(workload, lowering=runtime)
             except NgbkitError as error:

@@ -18,6 +18,7 @@ from ngbkit.predictor.graphs import Graph
 from ngbkit.predictor.labels import drift
 from ngbkit.predictor.labels.example_set import TEXTS, Examples
 from ngbkit.predictor.labels.rows import Runtime
+from ngbkit.predictor.lowering import EXPORT
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
@@ -27,6 +28,12 @@ LEAST = 0.03
 
 UNKNOWN = 0.1
 """The share by which they may differ where the noise of the labels is unknown."""
+
+_ADVICE = (
+    "the graph is not what ran. Pass lowered=True for the operators that a runtime executes, the files that it "
+    "optimised, or graphs with the operators that have no effect: ngbkit.predictor.read(path, keep_dead=True)."
+)
+_ADVICE_LOWERED = "memory layouts and kernels, which lowered graphs do not have, are not the same. Measure them again."
 
 # Standard errors within which two labels of one graph agree: many pairs are compared.
 _ERRORS = 3.0
@@ -68,7 +75,7 @@ def merge_labels(labels: Sequence[Label], runtimes: Sequence[Runtime]) -> Exampl
     means, spread = drift.compute_means(corrected, graph)
     blank = np.full(len(runtimes), np.nan)
     errors = np.stack([blank if label.errors is None else label.errors for label in labels])
-    warn_of_mismatches(find_mismatches(labels, corrected, errors, graph, runtimes))
+    warn_of_mismatches(find_mismatches(labels, corrected, errors, graph, runtimes), labels[0].graph.lowering)
     unique = list(firsts.values())
     return Examples(
         graphs=tuple(label.graph for label in unique),
@@ -101,8 +108,8 @@ def find_mismatches(
     return sorted(mismatches, key=lambda mismatch: -mismatch.share)
 
 
-def warn_of_mismatches(mismatches: Sequence[Mismatch]) -> None:
-    """Warn of the largest mismatch, and of their number."""
+def warn_of_mismatches(mismatches: Sequence[Mismatch], lowering: str = EXPORT) -> None:
+    """Warn of the largest mismatch, and of their number; `lowering` is that of the graphs."""
     if not mismatches:
         return
     first, second = mismatches[0].names
@@ -110,10 +117,8 @@ def warn_of_mismatches(mismatches: Sequence[Mismatch]) -> None:
     more = f" ({len(mismatches)} such pairs in all.)" if len(mismatches) > 1 else ""
     warnings.warn(
         f"{first} and {second} have the same graph as ngbkit reads them, but their latencies on {compiler} of {device} "
-        f"differ by {mismatches[0].share:.0%}: the graph is not what ran.{more} Pass lowered=True for the "
-        "operators that a runtime executes, the files that it optimised, or graphs with the operators that have no "
-        "effect: ngbkit.predictor.read(path, keep_dead=True). "
-        "Their geometric mean is the label of both.",
+        f"differ by {mismatches[0].share:.0%}: {_ADVICE_LOWERED if lowering else _ADVICE}{more} Their geometric mean "
+        "is the label of both.",
         NgbkitWarning,
         stacklevel=4,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -55,6 +56,15 @@ def test_another_network_with_the_same_graph_is_reported(graphs: list[Graph]) ->
     assert "differ by 51%" in message
     assert "3 such pairs" in message
     assert "keep_dead=True" in message
+
+
+def test_lowered_graphs_are_reported_without_the_advice_to_lower_them(graphs: list[Graph]) -> None:
+    """A runtime may run one graph in two ways."""
+    lowered = replace(graphs[0], lowering="onnxruntime")
+    with pytest.warns(NgbkitWarning, match="memory layouts and kernels") as caught:
+        merge((lowered, "a", 1.0), (lowered, "b", 1.5))
+
+    assert "lowered=True" not in str(caught[0].message)
 
 
 @pytest.mark.parametrize(("difference", "is_reported"), [(1.09, False), (1.12, True)])
