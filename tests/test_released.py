@@ -10,11 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from keeping import run_cache
+from safetensors.numpy import save_file
 
 import ngbkit
 from ngbkit import runs
 from ngbkit.dataset import nodes
-from ngbkit.errors import NgbkitWarning
+from ngbkit.errors import NgbkitWarning, UsageError
 from ngbkit.metrics.tables import compact
 from ngbkit.sweep.journal import Journal
 from ngbkit.sweep.records import Measurement
@@ -82,6 +83,15 @@ def test_a_predictor_loads(kind: str) -> None:
     finite = np.isfinite(high)
     assert finite.any()
     np.testing.assert_allclose(low[finite] * high[finite], (latency**2)[finite], rtol=1e-6)
+
+
+def test_a_graph_network_of_other_features_says_to_fit_again(tmp_path: Path) -> None:
+    """Its weights are those of features that are no more."""
+    file = tmp_path / "gnn.safetensors"
+    save_file({"errors": np.zeros(1)}, file, {"ngbkit": json.dumps({"layout": 2, "kind": "gnn"})})
+
+    with pytest.raises(UsageError, match=r"got 2; expected 3\. Fit the predictor again"):
+        ngbkit.predictor.load(file)
 
 
 def test_an_archive_of_tuning_results_is_imported() -> None:

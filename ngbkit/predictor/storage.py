@@ -15,13 +15,17 @@ from ngbkit.dataset.storage import write_whole
 from ngbkit.errors import MissingDependencyError, UnknownNameError, UsageError
 from ngbkit.predictor.graphs import Graph, Operator, Tensor
 from ngbkit.predictor.kinds import Adapted, find_kind
+from ngbkit.predictor.kinds.additive import Flops, Linear
 from ngbkit.predictor.kinds.base import Model
+from ngbkit.predictor.kinds.operators import OperatorSum
 from ngbkit.predictor.labels.rows import Runtime
 from ngbkit.predictor.scoring.intervals import Calibration
 from ngbkit.user_text import parse_path
 
-# Models of earlier layouts have prices and weights of other features.
-_LAYOUT = 3
+# Before layout 3, models were fitted to fewer features, which only prices can be without. Files of layout 1 have the
+# errors of the model itself on networks that it was not fitted to.
+_LAYOUT, _SPLIT_LAYOUT = 3, 1
+_OLDER = dict.fromkeys((_SPLIT_LAYOUT, 2), (Flops.kind, Linear.kind, OperatorSum.kind))
 _METADATA = "ngbkit"
 _CALIBRATION = ("errors", "fold", "network")
 # A graph that every model can predict.
@@ -65,9 +69,10 @@ def save(
 def load(path: str | Path) -> tuple[Model, tuple[Runtime, ...], Calibration, str]:
     """Read the parts of a predictor from a file, or raise the error that says what is wrong with it."""
     metadata, arrays = _read(Path(path))
-    if metadata.get("layout") != _LAYOUT:
+    layout, kind = metadata.get("layout"), metadata.get("kind")
+    if layout != _LAYOUT and not any(layout == older and kind in kinds for older, kinds in _OLDER.items()):
         raise UsageError(
-            f"invalid layout of {path}: got {str(metadata.get('layout', 'none'))[:40]}; expected {_LAYOUT}. Fit the "
+            f"invalid layout of {path}: got {str(layout)[:40]}; expected {_LAYOUT}. Fit the "
             "predictor again with this version of ngbkit."
         )
     digest = metadata.pop("digest", None)  # older files have none
@@ -112,16 +117,21 @@ def _restore(
     errors = arrays["errors"]
     if errors.dtype != np.float64 or errors.ndim != 2 or errors.shape[1] != len(runtimes):
         raise ValueError(f"errors of {errors.dtype}{list(errors.shape)} are not of {len(runtimes)} runtimes")
-    settings = dict(metadata["settings"])
-    model, *models = (
-        _restore_model(metadata["kind"], settings[name], name, arrays, len(runtimes))
-        for name in ("model", *(f"fold{number}" for number in range(len(settings) - 1)))
-    )
-    fold, network = arrays["fold"], arrays["network"]
-    if any(array.dtype != np.int64 or array.shape != errors.shape[:1] for array in (fold, network)):
-        raise ValueError(f"folds and networks are not those of {len(errors)} errors")
-    if len(fold) and not 0 <= fold.min() <= fold.max() < len(models):
-        raise ValueError(f"errors of a fold beyond {len(models)} folds")
+    if metadata["layout"] == _SPLIT_LAYOUT:
+        model = _restore_model(metadata["kind"], metadata["settings"], "model", arrays, len(runtimes))
+        # The model itself was not fitted to any of these networks.
+        models, fold, network = [model], np.zeros(len(errors), np.int64), np.arange(len(errors))
+    else:
+        settings = dict(metadata["settings"])
+        model, *models = (
+            _restore_model(metadata["kind"], settings[name], name, arrays, len(runtimes))
+            for name in ("model", *(f"fold{number}" for number in range(len(settings) - 1)))
+        )
+        fold, network = arrays["fold"], arrays["network"]
+        if any(array.dtype != np.int64 or array.shape != errors.shape[:1] for array in (fold, network)):
+            raise ValueError(f"folds and networks are not those of {len(errors)} errors")
+        if len(fold) and not 0 <= fold.min() <= fold.max() < len(models):
+            raise ValueError(f"errors of a fold beyond {len(models)} folds")
     calibration = Calibration(models=tuple(models), errors=errors, fold=fold, network=network)
     return model, runtimes, calibration, lowering
 

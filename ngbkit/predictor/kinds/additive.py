@@ -43,11 +43,11 @@ class Additive:
 
     def fit(self, examples: Examples, *, seed: int, progress: Progress) -> None:  # noqa: ARG002  nothing is random
         """Find the prices, none of them negative."""
-        self._prices = self.fit_prices(examples)
+        self._prices = self.find_prices(examples)
         progress(1.0, f"{self.kind}: {len(self._prices)} runtimes")
 
     @classmethod
-    def fit_prices(cls, examples: Examples) -> Floats:
+    def find_prices(cls, examples: Examples) -> Floats:
         """Return the prices, a row per runtime; NaN for a runtime without the latency of a network.
 
         An operator that was measured alone pays prices of its own on top: of a call, and of the values that enter and
@@ -105,6 +105,20 @@ class Linear(Additive):
     @staticmethod
     def build_columns(graphs: Sequence[Graph]) -> Floats:
         return np.array([[1.0, *features.sum_amounts(graph.operators)] for graph in graphs])
+
+    @classmethod
+    def restore(cls, settings: Mapping[str, Any], arrays: Arrays) -> Self:
+        return super().restore(settings, {"prices": extend_prices(arrays["prices"])})
+
+
+def extend_prices(prices: NDArray[Any]) -> Floats:
+    """Return prices of an earlier version, which priced only kinds, with 0 for all else that is `features.PRICED`."""
+    prices = np.asarray(prices, float)
+    amounts = len(features.sum_amounts([]))
+    of_kinds = 1 + amounts // len(features.PRICED) * (len(features.KINDS) + 1)
+    if prices.ndim == 2 and prices.shape[1] == of_kinds:
+        return np.pad(prices, ((0, 0), (0, 1 + amounts - of_kinds)))
+    return prices
 
 
 def fit_prices(table: Floats, seconds: Floats, weights: Floats | None = None) -> Floats:

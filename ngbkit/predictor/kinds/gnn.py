@@ -158,7 +158,7 @@ class Gnn:
             torch.manual_seed(seed)
             network = self._build_network()
         network.standardise([encoded[index] for index in training])
-        network.prices.copy_(torch.from_numpy(np.nan_to_num(Linear.fit_prices(examples.take(priced)))))
+        network.prices.copy_(torch.from_numpy(np.nan_to_num(Linear.find_prices(examples.take(priced)))))
         return train(
             network,
             encoded,
