@@ -24,8 +24,8 @@ from ngbkit.user_text import parse_path
 
 # Before layout 3, models were fitted to fewer features, which only prices can be without. Files of layout 1 have the
 # errors of the model itself on networks that it was not fitted to.
-_LAYOUT, _SPLIT_LAYOUT = 3, 1
-_OLDER = dict.fromkeys((_SPLIT_LAYOUT, 2), (Flops.kind, Linear.kind, OperatorSum.kind))
+_LAYOUT, _OLDER, _SPLIT_LAYOUT = 3, (1, 2), 1
+_KINDS_OF_PRICES = (Flops.kind, Linear.kind, OperatorSum.kind)
 _METADATA = "ngbkit"
 _CALIBRATION = ("errors", "fold", "network")
 # A graph that every model can predict.
@@ -69,11 +69,11 @@ def save(
 def load(path: str | Path) -> tuple[Model, tuple[Runtime, ...], Calibration, str]:
     """Read the parts of a predictor from a file, or raise the error that says what is wrong with it."""
     metadata, arrays = _read(Path(path))
-    layout, kind = metadata.get("layout"), metadata.get("kind")
-    if layout != _LAYOUT and not any(layout == older and kind in kinds for older, kinds in _OLDER.items()):
+    layout = metadata.get("layout")
+    if layout != _LAYOUT and not (layout in _OLDER and metadata.get("kind") in _KINDS_OF_PRICES):
         raise UsageError(
-            f"invalid layout of {path}: got {str(layout)[:40]}; expected {_LAYOUT}. Fit the "
-            "predictor again with this version of ngbkit."
+            f"invalid layout of {path}: got {str(layout)[:40]}; expected {_LAYOUT}. Fit the predictor again with this "
+            "version of ngbkit."
         )
     digest = metadata.pop("digest", None)  # older files have none
     if digest is not None and digest != _hash(metadata, arrays):

@@ -74,7 +74,8 @@ def main() -> None:
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
     if args.lowered:
-        write_lowered(args.out, args.folder, _build_steps(args.folder, args.networks, args.seed))
+        steps = _build_steps(args.folder, args.networks, args.seed)
+        write_lowered(args.out, args.folder, chain(map(timm.model, ANCHORS), _list_networks(steps)))
         return
     state_file = args.folder / "runs.json"
     state: dict[str, Any] = json.loads(state_file.read_text()) if state_file.exists() else {"runs": {}, "rules": {}}
@@ -99,16 +100,15 @@ def main() -> None:
     print(f"{len(collected)} graphs in {collected.save(args.out)}")
 
 
-def write_lowered(file: Path, folder: Path, steps: Iterator[Step]) -> None:
+def write_lowered(file: Path, folder: Path, networks: Iterator[Workload]) -> None:
     """Write the labels of a file with the operators that each runtime executes; nothing is measured.
 
-    The networks are generated again, and found by their graphs: another version of timm or of the exporter may build
-    others, which are left out.
+    Labels of networks that are built no more are left out, since their graphs are those of an earlier timm or exporter.
     """
     measured = predictor.load_examples(file)
     places = {graph.digest: place for place, graph in enumerate(measured.graphs)}
-    networks = {network_graphs.graph(workload).digest: workload for workload in _list_networks(steps)}
-    workloads = {places[digest]: workload for digest, workload in networks.items() if digest in places}
+    digests = ((network_graphs.graph(workload).digest, workload) for workload in networks)
+    workloads = {places[digest]: workload for digest, workload in digests if digest in places}
     print(f"{len(workloads)} of the {len(measured)} graphs of {file.name} can be built", flush=True)
     for runtime in FAST:
         column = next(index for index, (_, compiler) in enumerate(measured.runtimes) if compiler == runtime)

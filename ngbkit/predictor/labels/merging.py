@@ -33,7 +33,9 @@ _ADVICE = (
     "the graph is not what ran. Pass lowered=True for the operators that a runtime executes, the files that it "
     "optimised, or graphs with the operators that have no effect: ngbkit.predictor.read(path, keep_dead=True)."
 )
-_ADVICE_LOWERED = "memory layouts and kernels, which lowered graphs do not have, are not the same. Measure them again."
+_ADVICE_LOWERED = (
+    "what lowered graphs lack differs, such as memory layouts and kernels, or a label is wrong. Measure both again."
+)
 
 # Standard errors within which two labels of one graph agree: many pairs are compared.
 _ERRORS = 3.0
