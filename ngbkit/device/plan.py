@@ -25,15 +25,16 @@ from pathlib import Path
 from typing import Any
 
 from ngbkit import files, options
-from ngbkit.device import array, peaks, server_pool
-from ngbkit.device.groups import Bench
+from ngbkit.device import array, peaks
+from ngbkit.device.groups.bench import Bench
 from ngbkit.device.interrupt import Interrupt
+from ngbkit.device.isolation import server_pool
+from ngbkit.device.isolation.servers import ServerEndedError
+from ngbkit.device.isolation.settings import build_child_settings
 from ngbkit.device.lock import acquire_lock
 from ngbkit.device.process_lifetime import announce_end, end_group
-from ngbkit.device.servers import ServerEndedError
 from ngbkit.device.serving.bench import ServingBench
 from ngbkit.device.serving.load import Load, ServedTrial
-from ngbkit.device.settings import build_child_settings
 from ngbkit.device.spec import EVENT_MIME, FORMAT, Spec
 from ngbkit.errors import DeviceError, NgbkitError
 from ngbkit.files import Store, read_chunks

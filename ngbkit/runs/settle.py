@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from ngbkit.device.bundles import describe_group
+from ngbkit.device.groups.bundles import describe_group
 from ngbkit.metrics.rankings.candidates import Candidate, Cell, list_candidates, name_network
 from ngbkit.metrics.rankings.networks import Comparison, iterate_comparisons
 from ngbkit.runs.folders import load_dataset, read_sweep

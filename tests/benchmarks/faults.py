@@ -252,7 +252,7 @@ KINDS = {
     for kind in (
         Kind("child", 45, harms.harm_child, fails=1),
         Kind("engine", 40, harms.build_killer("ngbkit.device.engine")),
-        Kind("server", 10, harms.build_killer("ngbkit.device.forkserver"), fails=len(COMPILERS) + 1),
+        Kind("server", 10, harms.build_killer("ngbkit.device.isolation.forkserver"), fails=len(COMPILERS) + 1),
         Kind("nanny", 5, harms.build_killer("ipyparallel.engine.nanny")),
         Kind("controller", 25, harms.build_killer("ngbkit.cluster.controller")),
         Kind("client", 35, harms.harm_client),

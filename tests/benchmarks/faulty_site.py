@@ -147,7 +147,7 @@ class Site:
     def list_children(self) -> list[psutil.Process]:
         """List the processes of trials."""
         processes = []
-        for server in self.list_processes("ngbkit.device.forkserver"):
+        for server in self.list_processes("ngbkit.device.isolation.forkserver"):
             with suppress(psutil.Error):
                 processes += server.children()
         return processes

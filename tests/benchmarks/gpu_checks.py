@@ -292,7 +292,7 @@ def check_memory(compiler: str) -> Result:
     free, total = ctypes.c_size_t(), ctypes.c_size_t()
     library.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total))
     driver.allocate(free.value - 600 * 2**20)
-    from ngbkit.device import child
+    from ngbkit.device.isolation import child
 
     with TemporaryDirectory() as folder:
         try:

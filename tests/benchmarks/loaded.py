@@ -9,9 +9,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from ngbkit.api import Sweep
-from ngbkit.device.groups import Bench
+from ngbkit.device.groups.bench import Bench
+from ngbkit.device.groups.worker import Worker
 from ngbkit.device.spec import Spec
-from ngbkit.device.worker import Worker
 from ngbkit.sweep.journal import Journal
 
 

@@ -31,9 +31,9 @@ import pandas as pd
 from loaded import load_workers
 
 from ngbkit.api import Sweep
+from ngbkit.device.groups.worker import Worker
 from ngbkit.device.timing import intervals, rounds
 from ngbkit.device.timing.sampling import choose_block_size
-from ngbkit.device.worker import Worker
 from ngbkit.sweep.conversion import MIN_ROUNDS
 from ngbkit.sweep.json_values import to_json_value
 from ngbkit.workloads import blocks, timm

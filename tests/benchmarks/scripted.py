@@ -71,7 +71,7 @@ def _run(spec_json: str, rate: float | None) -> str:
 
 
 def _report(spec: Spec, publish: Callable[[dict[str, Any]], None], journal: Journal, ids: list[str]) -> None:
-    """Report like the plan of a group in `ngbkit.device.groups`, in its order: durable before visible."""
+    """Report like the plan of a group in `ngbkit.device.groups.bench`, in its order: durable before visible."""
     publish({"kind": "stage", "device": spec.device, "text": _format_text()})
     journal.start(ids, "measure")
     for number in range(ROUNDS):

@@ -35,10 +35,10 @@ from plants import PLANTS
 from ngbkit import metrics
 from ngbkit.api import Sweep
 from ngbkit.dataset.assembly import assemble
-from ngbkit.device.interleaving import Interleaving
+from ngbkit.device.groups.interleaving import Interleaving
+from ngbkit.device.groups.worker import Worker
 from ngbkit.device.timing.intervals import compute_median_interval
 from ngbkit.device.timing.patience import Patience
-from ngbkit.device.worker import Worker
 from ngbkit.hardware.environment import is_virtual_machine
 from ngbkit.runs.selfcheck.estimates import estimate_share
 from ngbkit.sweep.json_values import to_json_value

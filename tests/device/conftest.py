@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ngbkit.device import server_pool
+from ngbkit.device.isolation import server_pool
 
 
 @pytest.fixture(autouse=True, scope="module")

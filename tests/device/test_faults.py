@@ -140,7 +140,7 @@ def test_killed_servers_cost_nothing_between_trials(mlp: Workload, moment: str) 
     def publish(event: dict[str, Any]) -> None:
         if event["kind"] == "stage" and event["text"].startswith(moment):
             for process in psutil.Process().children():
-                if "ngbkit.device.forkserver" in process.cmdline():
+                if "ngbkit.device.isolation.forkserver" in process.cmdline():
                     process.kill()
                     killed.append(process.pid)
 
@@ -180,7 +180,7 @@ def test_no_child_outlives_the_plan(mlp: Workload) -> None:
     servers = set(psutil.Process().children(recursive=True)) - earlier
 
     assert servers
-    assert all("ngbkit.device.forkserver" in server.cmdline() for server in servers)
+    assert all("ngbkit.device.isolation.forkserver" in server.cmdline() for server in servers)
     assert all(not server.children() for server in servers)
 
 

@@ -12,8 +12,9 @@ from plans import build_spec, carry_out
 
 from ngbkit import options
 from ngbkit.api import Sweep
-from ngbkit.device import groups, plan
-from ngbkit.device.settings import MALLOC_THRESHOLDS, SPIN_COUNT
+from ngbkit.device import plan
+from ngbkit.device.groups import bench
+from ngbkit.device.isolation.settings import MALLOC_THRESHOLDS, SPIN_COUNT
 from ngbkit.errors import FencedError
 from ngbkit.files import Store
 from ngbkit.sweep import records as record_format
@@ -89,7 +90,7 @@ def test_one_after_the_other_shares_no_round(mlp: Workload) -> None:
 def test_a_trial_that_does_not_fit_in_memory_is_measured_alone(mlp: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first two fit and are interleaved; the third is measured after them, and none is missing."""
     free = iter([10**12, 10**12, 10**6])
-    monkeypatch.setattr(groups.resources, "read_available_memory_bytes", lambda: next(free, 10**12))
+    monkeypatch.setattr(bench.resources, "read_available_memory_bytes", lambda: next(free, 10**12))
     records, _ = carry_out(Sweep(mlp, ["identity", "onnxruntime", "openvino"], [1], repeats=12, threads=1))
     together, alone = [records["identity", 1], records["onnxruntime", 1]], records["openvino", 1]
 

@@ -13,7 +13,8 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
-from ngbkit.device import child, reference
+from ngbkit.device import reference
+from ngbkit.device.isolation import child
 from ngbkit.device.reference import Reference
 from ngbkit.errors import UnsupportedError
 from ngbkit.workloads import exact, export

@@ -85,7 +85,7 @@ def test_a_killed_child_costs_its_own_trial(mlp: Workload, processes: Processes)
     """The trial is recorded as a failure with a reason; the rest of its group is measured."""
     run = Sweep(mlp, ["identity", SLOW], [1, 2], repeats=200, threads=1).start()
     wait_until(lambda: is_measuring(run))
-    servers = processes("ngbkit.device.forkserver")
+    servers = processes("ngbkit.device.isolation.forkserver")
     children = [child for server in servers for child in server.children()]
     # Children are forked in the order of the compilers, then the anchor: the last but one is the slow compiler's.
     sorted(children, key=lambda child: child.create_time())[-2].kill()

@@ -20,7 +20,8 @@ from typing import Any, Literal
 
 from ngbkit import options
 from ngbkit.cluster import devices, keys
-from ngbkit.device import preparation, tuning
+from ngbkit.device import preparation
+from ngbkit.device.groups import tuning
 from ngbkit.device.lock import acquire_lock
 from ngbkit.device.plan import locate_lock
 from ngbkit.errors import DeviceError, UsageError

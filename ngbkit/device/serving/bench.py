@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from ngbkit.device.compiled import CompileCache
-from ngbkit.device.groups import Bench
+from ngbkit.device.groups.bench import Bench
+from ngbkit.device.groups.compiled import CompileCache
+from ngbkit.device.groups.worker import Worker
 from ngbkit.device.serving.load import Load, ServedTrial, Trial
 from ngbkit.device.serving.schedule import draw_schedule
-from ngbkit.device.worker import Worker
 from ngbkit.errors import DeviceError
 from ngbkit.hardware.conditions import InterferenceMonitor
 from ngbkit.hardware.conditions.interference import FOREIGN, STEAL, THROTTLED, Interference

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ngbkit import options, runs
-from ngbkit.device.settings import build_child_settings
+from ngbkit.device.isolation.settings import build_child_settings
 from ngbkit.device.timing import intervals
 from ngbkit.hardware import environment
 from ngbkit.runs.selfcheck import vendors

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ngbkit import options
-from ngbkit.device.settings import build_child_settings
+from ngbkit.device.isolation.settings import build_child_settings
 from ngbkit.device.timing import intervals
 from ngbkit.hardware import environment, subprocesses
 from ngbkit.runs.selfcheck.prepared import prepare

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hardware.accelerators.faking import FakeGpu
 
-from ngbkit.device.child import _OUT_OF_MEMORY
+from ngbkit.device.isolation.child import _OUT_OF_MEMORY
 from ngbkit.hardware.accelerators import cuda
 
 

@@ -24,7 +24,7 @@ def test_an_engine_starts_ahead_of_the_run(mlp: Workload, processes: Processes) 
     for thread in start_engines(sweep):
         thread.join()
     engine = engines.find_running()["cpu"]
-    servers = [process.pid for process in processes() if "ngbkit.device.forkserver" in process.cmdline()]
+    servers = [process.pid for process in processes() if "ngbkit.device.isolation.forkserver" in process.cmdline()]
 
     assert servers
     assert engine is engines.acquire("cpu")

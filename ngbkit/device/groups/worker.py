@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ngbkit.device.channel import Message
-from ngbkit.device.servers import Child, ChildEndedError, ChildTimeoutError
+from ngbkit.device.isolation.channel import Message
+from ngbkit.device.isolation.servers import Child, ChildEndedError, ChildTimeoutError
 from ngbkit.device.timing.patience import PIECE_S, SPARED, Patience
 from ngbkit.device.timing.rounds import count_settling_calls
 from ngbkit.device.timing.sampling import choose_block_size

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from ngbkit.device.stopping import StoppingRule, find_reference, split_by_network
+from ngbkit.device.groups.stopping import StoppingRule, find_reference, split_by_network
+from ngbkit.device.groups.worker import TrialFailedError, Worker
 from ngbkit.device.timing import rounds
 from ngbkit.device.timing.patience import SPARED, Patience
-from ngbkit.device.worker import TrialFailedError, Worker
 from ngbkit.options import get_patience
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.records import Record

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from ngbkit.device import worker as workers
+from ngbkit.device.groups import worker as workers
+from ngbkit.device.groups.worker import Worker
 from ngbkit.device.timing.patience import Patience
-from ngbkit.device.worker import Worker
 from ngbkit.hardware.conditions import Interference
 from ngbkit.hardware.telemetry import Meter
 from ngbkit.sweep.trials import Trial

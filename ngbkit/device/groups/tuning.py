@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ngbkit.compilers.base import Compiler
-from ngbkit.device.channel import Message
+from ngbkit.device.isolation.channel import Message
 from ngbkit.options import LAYOUT
 from ngbkit.sweep.journal import Journal
 from ngbkit.sweep.trials import Choice

@@ -9,8 +9,9 @@ from plans import build_spec, carry_out
 
 from ngbkit import options
 from ngbkit.api import Sweep
-from ngbkit.device import plan, tuning
-from ngbkit.device.tuning import Budget, Search
+from ngbkit.device import plan
+from ngbkit.device.groups import tuning
+from ngbkit.device.groups.tuning import Budget, Search
 from ngbkit.sweep.journal import Journal
 from ngbkit.sweep.records import Failure, Measurement
 from ngbkit.workloads.base import Workload

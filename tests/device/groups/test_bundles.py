@@ -12,7 +12,8 @@ from ngbkit import options
 from ngbkit.api import Sweep
 from ngbkit.dataset import assembly
 from ngbkit.dataset.storage import Data
-from ngbkit.device import groups, plan
+from ngbkit.device import plan
+from ngbkit.device.groups import bench
 from ngbkit.metrics import compare_networks
 from ngbkit.sweep.journal import Journal
 from ngbkit.sweep.records import Measurement, Record
@@ -81,7 +82,7 @@ def test_what_does_not_fit_in_memory_is_tied_by_an_anchor(
 ) -> None:
     """A group is never split: all of the second network is measured later, beside the baseline of the first."""
     free = iter([10**12] * fitting + [10**6])
-    monkeypatch.setattr(groups.resources, "read_available_memory_bytes", lambda: next(free, 10**12))
+    monkeypatch.setattr(bench.resources, "read_available_memory_bytes", lambda: next(free, 10**12))
     records, _ = carry_out(sweep)
     first, second = (
         [find_record(sweep, records, network, compiler) for compiler in sweep.compilers]

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ngbkit.device.groups.worker import Worker
 from ngbkit.device.timing import intervals
-from ngbkit.device.worker import Worker
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.trials import BASELINE
 

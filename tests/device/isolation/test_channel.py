@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from ngbkit.device.channel import Channel, ChannelClosedError
+from ngbkit.device.isolation.channel import Channel, ChannelClosedError
 
 
 @pytest.fixture

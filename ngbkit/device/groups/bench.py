@@ -13,17 +13,19 @@ import attrs
 
 from ngbkit import registry
 from ngbkit.compilers.base import Compiler
-from ngbkit.device import bundles, preparation, server_pool, tuning
-from ngbkit.device.bundles import Job
-from ngbkit.device.channel import Message
-from ngbkit.device.compiled import CompileCache
-from ngbkit.device.interleaving import Interleaving
+from ngbkit.device import preparation
+from ngbkit.device.groups import bundles, tuning
+from ngbkit.device.groups.bundles import Job
+from ngbkit.device.groups.compiled import CompileCache
+from ngbkit.device.groups.interleaving import Interleaving
+from ngbkit.device.groups.tuning import Budget, Search
+from ngbkit.device.groups.worker import TrialFailedError, Worker, build_failure
+from ngbkit.device.isolation import server_pool
+from ngbkit.device.isolation.channel import Message
+from ngbkit.device.isolation.server_pool import choose_form, get_servers, list_modules, list_preparation_modules
+from ngbkit.device.isolation.servers import ServerEndedError
 from ngbkit.device.process_lifetime import hold_if_ending
-from ngbkit.device.server_pool import choose_form, get_servers, list_modules, list_preparation_modules
-from ngbkit.device.servers import ServerEndedError
 from ngbkit.device.spec import Spec
-from ngbkit.device.tuning import Budget, Search
-from ngbkit.device.worker import TrialFailedError, Worker, build_failure
 from ngbkit.hardware import resources, telemetry
 from ngbkit.hardware.telemetry import Chip, Meter
 from ngbkit.options import LAYOUT

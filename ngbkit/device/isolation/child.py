@@ -25,7 +25,7 @@ import numpy as np
 from ngbkit import options, registry
 from ngbkit.compilers.base import GRAPH, Compiler, Program, Progress, Task, Tuning
 from ngbkit.device import equivalence, preparation, reference
-from ngbkit.device.channel import Channel, ChannelClosedError, Message
+from ngbkit.device.isolation.channel import Channel, ChannelClosedError, Message
 from ngbkit.device.serving import batcher
 from ngbkit.device.timing.sampling import sample
 from ngbkit.device.timing.warming import warm_up

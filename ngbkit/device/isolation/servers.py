@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ngbkit.device.channel import Channel, ChannelClosedError, Message
+from ngbkit.device.isolation.channel import Channel, ChannelClosedError, Message
 from ngbkit.errors import DeviceError
 from ngbkit.hardware.resources import count_out_of_memory_kills
 
@@ -137,7 +137,7 @@ class ForkServer:
 
     def __post_init__(self) -> None:
         self._control, remote = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        command = [self.python or sys.executable, "-m", "ngbkit.device.forkserver", str(remote.fileno())]
+        command = [self.python or sys.executable, "-m", "ngbkit.device.isolation.forkserver", str(remote.fileno())]
         environment = self.environment.items()
         try:
             with remote, open(self._log, "ab") as log:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from ngbkit import files, registry
 from ngbkit.compilers.base import Compiler, Form
-from ngbkit.device.servers import ForkServer, Servers
-from ngbkit.device.settings import build_child_settings
+from ngbkit.device.isolation.servers import ForkServer, Servers
+from ngbkit.device.isolation.settings import build_child_settings
 from ngbkit.device.spec import Spec
 from ngbkit.hardware import environment
 from ngbkit.options import LAYOUT

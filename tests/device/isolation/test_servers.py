@@ -14,7 +14,7 @@ import pytest
 from patience import limit_s, wait_until
 
 from ngbkit import files
-from ngbkit.device.servers import Child, ChildEndedError, ServerEndedError, Servers
+from ngbkit.device.isolation.servers import Child, ChildEndedError, ServerEndedError, Servers
 from ngbkit.errors import DeviceError
 
 
@@ -102,7 +102,7 @@ def test_the_error_says_how_a_child_ended(servers: Servers) -> None:
 def test_a_kill_for_lack_of_memory_is_recognised(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel counts those kills, and the count has risen."""
     counts = iter([3, 4])
-    monkeypatch.setattr("ngbkit.device.servers.count_out_of_memory_kills", lambda: next(counts))
+    monkeypatch.setattr("ngbkit.device.isolation.servers.count_out_of_memory_kills", lambda: next(counts))
     child = servers.get([]).fork()
     os.kill(child.pid, signal.SIGKILL)
     with pytest.raises(ChildEndedError, match="SIGKILL") as caught:
@@ -200,7 +200,7 @@ def test_the_end_of_a_child_ends_what_it_started(servers: Servers, tmp_path: Pat
 STARTING = """
 import os, subprocess, sys
 from pathlib import Path
-from ngbkit.device import child
+from ngbkit.device.isolation import child
 
 def start(loaded, message):
     sleep = ["sleep", "600"]

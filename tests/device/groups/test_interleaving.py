@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from ngbkit.api import Sweep
-from ngbkit.device import interleaving
-from ngbkit.device.interleaving import Interleaving
+from ngbkit.device.groups import interleaving
+from ngbkit.device.groups.interleaving import Interleaving
+from ngbkit.device.groups.worker import TrialFailedError
 from ngbkit.device.timing import intervals
 from ngbkit.device.timing.patience import Patience
-from ngbkit.device.worker import TrialFailedError
 from ngbkit.sweep.records import Failure
 from ngbkit.sweep.trials import Trial
 

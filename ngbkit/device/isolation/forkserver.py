@@ -1,8 +1,9 @@
 """The process that forks children, with the heavy imports already loaded.
 
-Run as ``python -m ngbkit.device.forkserver CONTROL_FD MODULE,MODULE``. It blocks on its control socket and ends when
-that closes, also during its imports; the kernel then kills its children. Nothing that a child started outlives the
-child: whatever left its process group becomes a child of this process with the end of its parents, and is killed.
+Run as ``python -m ngbkit.device.isolation.forkserver CONTROL_FD MODULE,MODULE``. It blocks on its control socket and
+ends when that closes, also during its imports; the kernel then kills its children. Nothing that a child started
+outlives the child: whatever left its process group becomes a child of this process with the end of its parents, and is
+killed.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ngbkit.device import child
-from ngbkit.device.channel import Channel
+from ngbkit.device.isolation import child
+from ngbkit.device.isolation.channel import Channel
 from ngbkit.device.process_lifetime import adopt_orphans, end_children, end_with_parent
 from ngbkit.hardware.accelerators import cuda
 
@@ -116,7 +117,7 @@ def _start_again(control: socket.socket, modules: list[str]) -> None:
     Importing Inductor of torch 2.11 looks for GPUs and so initialises CUDA, which no forked child can use from then on.
     """
     os.set_inheritable(control.fileno(), True)
-    command = [sys.executable, "-m", "ngbkit.device.forkserver", str(control.fileno()), ",".join(modules)]
+    command = [sys.executable, "-m", "ngbkit.device.isolation.forkserver", str(control.fileno()), ",".join(modules)]
     os.execv(sys.executable, command)
 
 
