@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from ngbkit import options
-from ngbkit.commands.labels import load_labels, to_progress
+from ngbkit.commands.labels import is_table, load_labels, to_progress
 from ngbkit.commands.listing import Answer
 from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.sweep.argument import Argument, argument
@@ -33,8 +33,10 @@ PREDICT: tuple[Argument, ...] = (
     argument("--predictor", metavar="FILE", help="a saved predictor: a file that --fit, or predictor.save(), wrote"),
     argument(
         "--fit",
+        action="append",
         metavar="FILE",
-        help="fit one first, to labels: a CSV of files and milliseconds, examples, or the dataset of a run",
+        help="fit one first, to labels: a CSV of files and milliseconds, examples, or the dataset of a run; --fit of "
+        "several files merges them",
     ),
     argument(
         "--kind",
@@ -107,7 +109,15 @@ def fit_labels(args: argparse.Namespace, report: Report | None = None) -> tuple[
 
         runtime = (args.device or options.get_device(), args.runtime or UNNAMED)
     progress = to_progress(report)
-    examples = load_labels(parse_path(args.fit), "--fit", runtime=runtime, lowered=args.lowered, progress=progress)
+    paths = [parse_path(file) for file in args.fit]
+    # The runtime is for tables; without a table it is refused.
+    are_tables = [is_table(path) for path in paths]
+    runtimes = [runtime if table or not any(are_tables) else None for table in are_tables]
+    parts = [
+        load_labels(path, "--fit", runtime=runtime, lowered=args.lowered, progress=progress)
+        for path, runtime in zip(paths, runtimes, strict=True)
+    ]
+    examples = predictor.merge(*parts) if len(parts) > 1 else parts[0]
     fitted = predictor.fit(examples, args.kind, progress=progress)
     scores = predictor.evaluate(examples, dict.fromkeys([args.kind, "flops"]), seeds=(0,), progress=progress)
     if args.out is not None:

@@ -11,6 +11,7 @@ from ngbkit.predictor.labels.collection import collect
 from ngbkit.predictor.labels.example_set import Examples, load_examples
 from ngbkit.predictor.labels.labelling import examples
 from ngbkit.predictor.labels.rewritings import compare_rewritings, to_frame
+from ngbkit.predictor.labels.union import merge
 from ngbkit.predictor.lowering import lower
 from ngbkit.predictor.network_graphs import attach, graph
 from ngbkit.predictor.predictor import Predictor, fit, load
@@ -36,6 +37,7 @@ __all__ = [
     "load",
     "load_examples",
     "lower",
+    "merge",
     "profile",
     "read",
     "summary",

@@ -130,6 +130,19 @@ def sum_amounts(operators: Sequence[Operator]) -> NDArray[np.float64]:
     return _sum_works([_encode_work(operator) for operator in operators])
 
 
+def list_priced(operator: Operator) -> list[str]:
+    """Return what an operator is, as names in `PRICED`; its kind is one of ONNX's."""
+    kind = operator.kind if operator.kind in KINDS else "other"
+    kernel = _name_kernel(operator)
+    if kernel not in _BLOCKED:
+        return [kind]
+    groups = _count_groups(operator) if kernel == "GroupedConv" else 1
+    inputs, outputs = (_count_channels(tensors) // groups for tensors in (operator.inputs, operator.outputs))
+    # Of fewer channels than a register has lanes, such as colours, the input may keep its own layout.
+    ragged = [lanes for lanes in _LANES if outputs % lanes or (inputs % lanes and inputs > lanes)]
+    return [kind, *(f"{kernel}_not_of_{lanes}" for lanes in ragged)]
+
+
 def _encode_totals(graph: Graph, works: Sequence[Work]) -> Floats:
     totals = [
         len(graph.operators),
@@ -174,7 +187,7 @@ def _encode_once(
     operator = Operator(
         name="", kind=kind, inputs=inputs, outputs=outputs, weights=weights, attributes=window, macs=macs
     )
-    priced = tuple(_INDEX[name] for name in _list_priced(operator))
+    priced = tuple(_INDEX[name] for name in list_priced(operator))
     parts = (
         [float(index in priced) for index in range(len(PRICED))],
         _encode_sizes(operator),
@@ -192,19 +205,6 @@ def _encode_once(
         bytes=operator.bytes,
         weights=sum(tensor.size for tensor in weights),
     )
-
-
-def _list_priced(operator: Operator) -> list[str]:
-    """Return what an operator is, as names in `PRICED`."""
-    kind = operator.kind if operator.kind in KINDS else "other"
-    kernel = _name_kernel(operator)
-    if kernel not in _BLOCKED:
-        return [kind]
-    groups = _count_groups(operator) if kernel == "GroupedConv" else 1
-    inputs, outputs = (_count_channels(tensors) // groups for tensors in (operator.inputs, operator.outputs))
-    # Of fewer channels than a register has lanes, such as colours, the input may keep its own layout.
-    ragged = [lanes for lanes in _LANES if outputs % lanes or (inputs % lanes and inputs > lanes)]
-    return [kind, *(f"{kernel}_not_of_{lanes}" for lanes in ragged)]
 
 
 def _name_kernel(operator: Operator) -> str:

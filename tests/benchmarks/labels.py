@@ -8,6 +8,9 @@ in three turns: 5 s for a network, 20 s for the variants of one, 26 s for its op
     slow        some of them on inductor and untuned TVM as well, which take much longer to compile
     variants    random rewritings of some of them, in turns with their originals
     operators   single operators of these
+    kinds       single operators of all networks, so that some of each kind are there
+
+`--parts kinds --add` measures one part and adds it to the labels that are there: the anchors in both tell the drift.
 
 The speed of a shared machine drifts from minute to minute. So the networks of a part take turns in the same rounds,
 beside two anchors that are in every part; and networks and variants are measured in several runs (`--turns`), plain
@@ -19,15 +22,18 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, islice
+from itertools import count as count_up
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+from single_operators import choose_places, extract_operators, extract_places
 
 from ngbkit import Sweep, predictor, registry, runs
 from ngbkit.errors import NgbkitError
@@ -50,9 +56,10 @@ SETTINGS: dict[str, Any] = {"repeats": 24, "min_rounds": 12, "max_seconds": 8.0,
 LEAST_MACS, MOST_MACS = 1e6, 1.2e9
 #: One in so many networks is measured on the slow compilers, and one in so many is rewritten.
 SLOW_ONE_IN, REWRITTEN_ONE_IN = 20, 3
+PARTS = ("plain", "slow", "variants", "operators", "kinds")
 #: The parts that are measured again in each turn.
-REPEATED = ("plain-", "variants-")
-STEP, VARIANTS_EACH, OPERATORS_EACH, MOST_STEPS = 10, 6, 8, 3
+REPEATED = ("plain-", "variants-", "kinds-")
+STEP, VARIANTS_EACH, OPERATORS_EACH, KINDS_EACH, MOST_STEPS = 10, 6, 8, 8, 3
 #: Networks in every part, of calls of different kinds: many small operators, and a few large ones.
 ANCHORS = ("mobilenetv3_small_100", "resnet18")
 
@@ -70,18 +77,35 @@ def main() -> None:
         help="measure nothing: write the labels of that file with the operators that each runtime executes, into the "
         "folder of its progress",
     )
+    parser.add_argument("--parts", default=",".join(PARTS), help="separated by commas (default: all)")
+    parser.add_argument(
+        "--add", action="store_true", help="add to the labels that are in --out, instead of replacing these"
+    )
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
+    parts = tuple(args.parts.split(","))
+    if unknown := set(parts) - set(PARTS):
+        parser.error(f"invalid --parts: got {', '.join(sorted(unknown))}; expected some of {', '.join(PARTS)}")
     args.folder.mkdir(parents=True, exist_ok=True)
+    # What was there before the first call: a second one adds to the same.
+    base = args.folder / "before.nc"
+    if args.add and not base.exists():
+        shutil.copyfile(args.out, base)
+    before = [predictor.load_examples(base)] if args.add else []
+    seen = {
+        graph.operators[0].digest
+        for examples in before
+        for graph, is_alone in zip(examples.graphs, examples.isolated, strict=True)
+        if is_alone
+    }
+    first = _build_steps(args.folder, args.networks, args.seed, parts, seen)
     if args.lowered:
-        steps = _build_steps(args.folder, args.networks, args.seed)
-        write_lowered(args.out, args.folder, chain(map(timm.model, ANCHORS), _list_networks(steps)))
+        write_lowered(args.out, args.folder, chain(map(timm.model, ANCHORS), _list_networks(first)))
         return
     state_file = args.folder / "runs.json"
     state: dict[str, Any] = json.loads(state_file.read_text()) if state_file.exists() else {"runs": {}, "rules": {}}
     deadline = time.monotonic() + 60 * args.minutes
     anchors = [timm.model(name) for name in ANCHORS]
-    first = _build_steps(args.folder, args.networks, args.seed)
     for name, sweep, rules in _repeat(first, anchors, args.turns, args.seed):
         if time.monotonic() > deadline:
             break
@@ -96,7 +120,10 @@ def main() -> None:
     measured = [runs.load_dataset(runs.find(run_id)) for run_id in state["runs"].values()]
     for data in measured:
         data.attrs[VARIANTS] = json.dumps(state["rules"])
-    collected = predictor.collect(measured)
+    if not measured:
+        print("no part was measured")
+        return
+    collected = predictor.merge(*before, predictor.collect(measured))
     print(f"{len(collected)} graphs in {collected.save(args.out)}")
 
 
@@ -147,7 +174,7 @@ def _repeat(first: Iterator[Step], anchors: list[Workload], turns: int, seed: in
     plain = [workload for name, sweep, _ in steps if name.startswith("plain-") for workload in sweep.workloads]
     for turn in range(1, turns):
         generator = np.random.default_rng([seed, 4, turn])
-        parts = np.array_split(generator.permutation(len(plain)), -(-len(plain) // STEP))
+        parts = np.array_split(generator.permutation(len(plain)), max(-(-len(plain) // STEP), 1))
         sweeps = [Sweep([plain[index] for index in part], compilers=FAST, **SETTINGS) for part in parts if len(part)]
         again: list[Step] = [(f"plain-{number}", sweep, {}) for number, sweep in enumerate(sweeps)]
         again += [step for step in steps if step[0].startswith(REPEATED) and not step[0].startswith("plain-")]
@@ -157,27 +184,42 @@ def _repeat(first: Iterator[Step], anchors: list[Workload], turns: int, seed: in
 def _add_anchors(step: Step, anchors: list[Workload], turn: int) -> Step:
     """Name a step by its turn, and add the anchors to its networks; slow compilers have none."""
     name, sweep, rules = step
-    if name.startswith(("plain-", "operators-")):
+    if name.startswith(("plain-", "operators-", "kinds-")):
         ids = {workload.id for workload in sweep.workloads}
         missing = [anchor for anchor in anchors if anchor.id not in ids]
         sweep = Sweep([*missing, *sweep.workloads], compilers=sweep.compilers, **SETTINGS)
     return f"{name}-{turn}", sweep, rules
 
 
-def _build_steps(folder: Path, count: int, seed: int) -> Iterator[Step]:
-    """Yield the parts in turn, so that any time budget covers some of each."""
+def _build_steps(folder: Path, count: int, seed: int, parts: Sequence[str], seen: set[str]) -> Iterator[Step]:
+    """Yield the steps of some parts in turn, so that any time budget covers some of each; `kinds` come last.
+
+    Operators in `seen` are not measured again.
+    """
     networks = _generate_networks(count, seed)
+    every: list[Workload] = []
     for first in range(0, count, STEP):
         part = list(islice(networks, min(STEP, count - first)))
         if not part:
-            return
-        yield f"plain-{first // STEP}", Sweep(part, compilers=FAST, **SETTINGS), {}
+            break
+        every += part
+        if "plain" in parts:
+            yield f"plain-{first // STEP}", Sweep(part, compilers=FAST, **SETTINGS), {}
         for index, workload in enumerate(part, start=first):
-            if index % SLOW_ONE_IN == 0:
+            if index % SLOW_ONE_IN == 0 and "slow" in parts:
                 slow = Sweep(workload, compilers=SLOW, **{**SETTINGS, "repeats": 12})
                 yield f"slow-{first // STEP}", slow, {}
             if index % REWRITTEN_ONE_IN == 0:
-                yield from _rewrite(workload, folder, seed)
+                yield from _rewrite(workload, folder, seed, parts, seen)
+    if "kinds" in parts:
+        files = [_export(workload, folder) for workload in every]
+        directory = folder / "files" / "kinds"
+        directory.mkdir(parents=True, exist_ok=True)
+        operators = extract_places(choose_places(files, KINDS_EACH, seen), directory)
+        for number in count_up():
+            if not (part := list(islice(operators, STEP))):
+                return
+            yield f"kinds-{number}", Sweep(part, compilers=FAST, **SETTINGS), {}
 
 
 def _generate_networks(count: int, seed: int) -> Iterator[Workload]:
@@ -196,22 +238,30 @@ def _generate_networks(count: int, seed: int) -> Iterator[Workload]:
             yield workload
 
 
-def _rewrite(workload: Workload, folder: Path, seed: int) -> Iterator[Step]:
-    """Yield the sweeps of a network beside random rewritings of it, and of its single operators."""
+def _export(workload: Workload, folder: Path) -> Path:
+    """Return the ONNX file of a network, in a folder of its own."""
     directory = folder / "files" / workload.name.replace("/", "_").replace("{", "-").replace("}", "")
     directory.mkdir(parents=True, exist_ok=True)
-    start = network_graphs.export_network(workload, 1, directory)
+    return network_graphs.export_network(workload, 1, directory)
+
+
+def _rewrite(workload: Workload, folder: Path, seed: int, parts: Sequence[str], seen: set[str]) -> Iterator[Step]:
+    """Yield the sweeps of a network beside random rewritings of it, and of its single operators."""
+    if not {"variants", "operators"} & set(parts):
+        return
+    start = _export(workload, folder)
+    directory = start.parent
     model = open_model(ir.load(start))
     generator = np.random.default_rng([seed, *map(ord, workload.name)])
     variants = dict(islice(_draw_variants(model, generator, directory), VARIANTS_EACH))
-    if variants:
+    if variants and "variants" in parts:
         rules = {hash_file(file): rule for file, rule in variants.items()}
         parent = onnx.file(start, name=workload.name)
         parent = replace(parent, artifacts={**parent.artifacts, **{hash_file(file): file for file in variants}})
         columns = [f'{compiler}{{"graph":"{digest}"}}' for compiler in FAST for digest in rules]
         yield f"variants-{workload.name}", Sweep(parent, compilers=[*FAST, *columns], **SETTINGS), rules
-    operators = list(islice(_list_operators(model, directory), OPERATORS_EACH))
-    if operators:
+    operators = list(islice(extract_operators(model, directory, seen), OPERATORS_EACH))
+    if operators and "operators" in parts:
         yield f"operators-{workload.name}", Sweep(operators, compilers=FAST, **SETTINGS), {}
 
 
@@ -233,54 +283,6 @@ def _draw_variants(model: ir.Model, generator: np.random.Generator, directory: P
             target = directory / f"variant-{attempt}.onnx"
             ir.save(variant, target)
             yield target, "+".join(sorted(set(names)))
-
-
-_seen_operators: set[str] = set()
-
-
-def _list_operators(model: ir.Model, directory: Path) -> Iterator[Workload]:
-    """Yield operators that no earlier network had, each as a network."""
-    annotated = {operator.name: operator.digest for operator in graphs.annotate(model.clone().graph).operators}
-    for node in model.graph:
-        digest = annotated.get(node.name or "")
-        if digest is None or digest in _seen_operators or not _is_plain(node):
-            continue
-        _seen_operators.add(digest)
-        target = directory / f"operator-{digest}.onnx"
-        ir.save(_build_single(node, model), target)
-        yield onnx.file(target, name=f"operator-{digest}")
-
-
-def _is_plain(node: ir.Node) -> bool:
-    """Whether all values of a node are images, tokens or vectors of floats, of known shapes."""
-    values = [value for value in (*node.inputs, *node.outputs) if value is not None]
-    flowing = [value for value in values if value.const_value is None]
-    shaped = all(value.shape is not None and all(isinstance(side, int) for side in value.shape) for value in values)
-    return shaped and all(value.dtype == ir.DataType.FLOAT and len(value.shape) > 0 for value in flowing)
-
-
-def _build_single(node: ir.Node, model: ir.Model) -> ir.Model:
-    """Build a model of one operator."""
-    copies: dict[ir.Value, ir.Value] = {}
-    for value in node.inputs:
-        if value is not None and value not in copies:
-            copy = ir.Value(name=value.name, shape=value.shape, type=value.type, const_value=value.const_value)
-            copies[value] = copy
-    outputs = [ir.Value(name=value.name, shape=value.shape, type=value.type) for value in node.outputs]
-    single = ir.node(
-        node.op_type,
-        [None if value is None else copies[value] for value in node.inputs],
-        dict(node.attributes.items()),
-        domain=node.domain,
-        outputs=outputs,
-        name=node.name,
-    )
-    inputs = [value for value in copies.values() if value.const_value is None]
-    constants = [value for value in copies.values() if value.const_value is not None]
-    graph = ir.Graph(
-        inputs, outputs, nodes=[single], initializers=constants, opset_imports=model.opset_imports, name="alone"
-    )
-    return ir.Model(graph, ir_version=model.ir_version)
 
 
 if __name__ == "__main__":

@@ -53,6 +53,20 @@ def test_labels_are_fitted_and_evaluated(capsys: pytest.CaptureFixture[str]) -> 
     assert callable(optimize.find_cost(args))
 
 
+def test_labels_of_several_files_are_merged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A table beside saved examples, whose runtime is in the file; what both have is one network."""
+    predictor.examples("labels.csv", runtime="onnxruntime").save("examples.nc")
+    name = residual(tmp_path, 32, 1).name
+    Path("more.csv").write_text(f"file,milliseconds\n{name},0.1\nresidual-8-2-3-16.onnx,0.2\n")
+    words = ["--fit", "examples.nc", "--fit", "more.csv", "--kind", "linear", "--quiet", "--json"]
+    assert 0 == cli.main(["predict", *words, "--runtime", "onnxruntime"])
+    fitted, _ = json.loads(capsys.readouterr().out)["evaluation"]
+
+    assert (13, "onnxruntime") == (fitted["graphs"], fitted["compiler"])
+    assert cli.INVALID == cli.main(["predict", "--fit", "examples.nc", "--runtime", "onnxruntime"])
+    assert "says what was measured" in capsys.readouterr().err
+
+
 def test_networks_are_predicted(capsys: pytest.CaptureFixture[str]) -> None:
     """By a saved predictor, or by one that is fitted now; a row per batch size."""
     words = ["residual-8-2-3-16.onnx", "-b", "1,4"]

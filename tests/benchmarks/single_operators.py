@@ -1,0 +1,118 @@
+"""Networks of a single operator each, taken from other networks; `labels.py` measures them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+
+from ngbkit.optimizer.editing import open_model
+from ngbkit.predictor import graphs
+from ngbkit.predictor.features import list_priced
+from ngbkit.workloads import onnx
+from ngbkit.workloads.base import Workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where an operator is: the file of a network and a node of its opened model; with what chooses it."""
+
+    file: Path
+    node: str
+    digest: str
+    priced: tuple[str, ...]
+    bytes: int
+
+
+def extract_operators(model: ir.Model, directory: Path, seen: set[str]) -> Iterator[Workload]:
+    """Yield each operator of an opened model that is not in `seen` as a network of its own, and add it to `seen`."""
+    digests = {operator.name: operator.digest for operator in graphs.annotate(model.clone().graph).operators}
+    for node in model.graph:
+        digest = digests.get(node.name or "")
+        if digest is not None and digest not in seen and is_plain(node):
+            seen.add(digest)
+            yield save_single(node, digest, model, directory)
+
+
+def choose_places(files: Iterable[Path], each: int, seen: set[str]) -> list[Place]:
+    """Choose operators of networks so that `each` of all that has a price is there, from small to large.
+
+    Operators in `seen` count as chosen before. What is rare comes first: its operators have other prices, too.
+    """
+    places = {place.digest: place for file in files for place in _list_places(file)}
+    by_price: dict[str, list[Place]] = {}
+    for place in places.values():
+        for name in place.priced:
+            by_price.setdefault(name, []).append(place)
+    chosen: dict[str, Place] = {}
+    for candidates in sorted(by_price.values(), key=len):
+        ready = sum(place.digest in chosen or place.digest in seen for place in candidates)
+        rest = [place for place in candidates if place.digest not in chosen and place.digest not in seen]
+        rest.sort(key=lambda place: (place.bytes, place.digest))
+        count = min(max(each - ready, 0), len(rest))
+        indices = np.unique(np.linspace(0, len(rest) - 1, count).round().astype(int)) if count else []
+        chosen |= {rest[index].digest: rest[index] for index in indices}
+    return list(chosen.values())
+
+
+def extract_places(places: Iterable[Place], directory: Path) -> Iterator[Workload]:
+    """Yield the operators at these places, each as a network of its own."""
+    by_file: dict[Path, list[Place]] = {}
+    for place in places:
+        by_file.setdefault(place.file, []).append(place)
+    for file, members in by_file.items():
+        model = open_model(ir.load(file))
+        nodes = {node.name: node for node in model.graph}
+        for place in members:
+            yield save_single(nodes[place.node], place.digest, model, directory)
+
+
+def _list_places(file: Path) -> Iterator[Place]:
+    model = open_model(ir.load(file))
+    operators = {operator.name: operator for operator in graphs.annotate(model.clone().graph).operators}
+    for node in model.graph:
+        operator = operators.get(node.name or "")
+        if operator is not None and is_plain(node):
+            priced = tuple(list_priced(operator))
+            yield Place(file=file, node=operator.name, digest=operator.digest, priced=priced, bytes=operator.bytes)
+
+
+def is_plain(node: ir.Node) -> bool:
+    """Whether all values of a node are images, tokens or vectors of floats, of known shapes."""
+    values = [value for value in (*node.inputs, *node.outputs) if value is not None]
+    flowing = [value for value in values if value.const_value is None]
+    shaped = all(value.shape is not None and all(isinstance(side, int) for side in value.shape) for value in values)
+    return shaped and all(value.dtype == ir.DataType.FLOAT and len(value.shape) > 0 for value in flowing)
+
+
+def save_single(node: ir.Node, digest: str, model: ir.Model, directory: Path) -> Workload:
+    """Save an operator as a model of its own, named by its digest."""
+    file = directory / f"operator-{digest}.onnx"
+    ir.save(_build_single(node, model), file)
+    return onnx.file(file, name=f"operator-{digest}")
+
+
+def _build_single(node: ir.Node, model: ir.Model) -> ir.Model:
+    copies: dict[ir.Value, ir.Value] = {}
+    for value in node.inputs:
+        if value is not None and value not in copies:
+            copy = ir.Value(name=value.name, shape=value.shape, type=value.type, const_value=value.const_value)
+            copies[value] = copy
+    outputs = [ir.Value(name=value.name, shape=value.shape, type=value.type) for value in node.outputs]
+    single = ir.node(
+        node.op_type,
+        [None if value is None else copies[value] for value in node.inputs],
+        dict(node.attributes.items()),
+        domain=node.domain,
+        outputs=outputs,
+        name=node.name,
+    )
+    inputs = [value for value in copies.values() if value.const_value is None]
+    constants = [value for value in copies.values() if value.const_value is not None]
+    graph = ir.Graph(
+        inputs, outputs, nodes=[single], initializers=constants, opset_imports=model.opset_imports, name="alone"
+    )
+    return ir.Model(graph, ir_version=model.ir_version)
