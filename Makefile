@@ -40,7 +40,7 @@ lint: $(READY) ## run ruff and mypy
 	$(BIN)/mypy $(addprefix --disable-error-code=,$(LOOSE)) tests/benchmarks/*.py
 
 lab: $(READY) ## open JupyterLab on the quick start
-	$(BIN)/jupyter lab notebooks/01-quickstart.ipynb $(ARGS)
+	$(BIN)/jupyter lab --LabApp.default_url=/lab/tree/notebooks/01-quickstart.ipynb $(ARGS)
 
 site: $(READY) ## build the site of the notebooks and the API reference in site/, without measuring
 	$(BIN)/ngbkit publish notebooks -o site $(ARGS)

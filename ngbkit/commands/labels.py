@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,14 +22,26 @@ def is_table(path: Path) -> bool:
 
 
 def load_labels(
-    path: Path,
+    paths: Sequence[Path],
     option: str,
     *,
     runtime: Runtime | None = None,
     lowered: bool = False,
     progress: Progress | None = None,
 ) -> Examples:
-    """Load the labels in a file, which `option` named; a table that names no runtime was measured with `runtime`."""
+    """Load and merge the labels in files, which `option` named; a table that names no runtime was of `runtime`."""
+    from ngbkit import predictor
+
+    tables = [is_table(path) for path in paths]
+    sets = [
+        # Without any table, the runtime is refused.
+        _load_file(path, option, runtime if table or not any(tables) else None, lowered, progress)
+        for path, table in zip(paths, tables, strict=True)
+    ]
+    return predictor.merge(*sets) if len(sets) > 1 else sets[0]
+
+
+def _load_file(path: Path, option: str, runtime: Runtime | None, lowered: bool, progress: Progress | None) -> Examples:
     from ngbkit import predictor
     from ngbkit.dataset import storage
     from ngbkit.predictor.kinds.base import ignore_progress

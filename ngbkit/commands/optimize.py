@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -52,8 +53,10 @@ OPTIMIZE: tuple[Argument, ...] = (
     ),
     argument(
         "--labels",
+        action="append",
         metavar="FILE",
-        help="measurements to learn from: a CSV of files and milliseconds, examples, or the dataset of a run",
+        help="measurements to learn from: a CSV of files and milliseconds, examples, or the dataset of a run; several "
+        "--labels are merged",
     ),
     argument("-b", "--batch-size", metavar="N", type=int, default=1, help="samples in a call (default: 1)"),
     argument(
@@ -140,7 +143,7 @@ def find_cost(args: argparse.Namespace, report: Report | None = None) -> Cost:
             f"invalid --cost: got {args.cost}, which is learned from measurements of this runtime. Name them by "
             "--labels FILE; --cost flops needs none."
         )
-    return predicted(_load_or_learn(args.cost, parse_path(args.labels), report), label, device)
+    return predicted(_load_or_learn(args.cost, [parse_path(file) for file in args.labels], report), label, device)
 
 
 def build_answer(optimised: Optimised) -> Answer:
@@ -181,14 +184,15 @@ def _format_outcome(outcome: Outcome, error: float) -> dict[str, str]:
     return {**measured, "95 %": interval, "apart": "" if math.isnan(error) else f"{error:.1e}"}
 
 
-def _load_or_learn(name: str, labels: Path, report: Report | None) -> Predictor:
-    """A predictor of that kind, learned from a file; kept under the hash of the file."""
+def _load_or_learn(name: str, labels: Sequence[Path], report: Report | None) -> Predictor:
+    """A predictor of that kind, learned from files; kept under their hashes."""
     from ngbkit import predictor
 
     progress = to_progress(report)
-    if not labels.is_file() or is_table(labels):
+    if any(not path.is_file() or is_table(path) for path in labels):
         return predictor.fit(load_labels(labels, "--labels", progress=progress), name, progress=progress)
-    file = options.make_state_dir() / options.LAYOUT.predictors / f"{name}-{hash_file(labels)}.safetensors"
+    digest = hashlib.blake2b("".join(map(hash_file, labels)).encode(), digest_size=16).hexdigest()
+    file = options.make_state_dir() / options.LAYOUT.predictors / f"{name}-{digest}.safetensors"
     if file.exists():
         with suppress(UsageError):  # damaged, or of another ngbkit: learned anew
             return predictor.load(file)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from ngbkit import options
-from ngbkit.commands.labels import is_table, load_labels, to_progress
+from ngbkit.commands.labels import load_labels, to_progress
 from ngbkit.commands.listing import Answer
 from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.sweep.argument import Argument, argument
@@ -35,8 +35,8 @@ PREDICT: tuple[Argument, ...] = (
         "--fit",
         action="append",
         metavar="FILE",
-        help="fit one first, to labels: a CSV of files and milliseconds, examples, or the dataset of a run; --fit of "
-        "several files merges them",
+        help="fit one first, to labels: a CSV of files and milliseconds, examples, or the dataset of a run; several "
+        "--fit are merged",
     ),
     argument(
         "--kind",
@@ -110,14 +110,7 @@ def fit_labels(args: argparse.Namespace, report: Report | None = None) -> tuple[
         runtime = (args.device or options.get_device(), args.runtime or UNNAMED)
     progress = to_progress(report)
     paths = [parse_path(file) for file in args.fit]
-    # The runtime is for tables; without a table it is refused.
-    are_tables = [is_table(path) for path in paths]
-    runtimes = [runtime if table or not any(are_tables) else None for table in are_tables]
-    parts = [
-        load_labels(path, "--fit", runtime=runtime, lowered=args.lowered, progress=progress)
-        for path, runtime in zip(paths, runtimes, strict=True)
-    ]
-    examples = predictor.merge(*parts) if len(parts) > 1 else parts[0]
+    examples = load_labels(paths, "--fit", runtime=runtime, lowered=args.lowered, progress=progress)
     fitted = predictor.fit(examples, args.kind, progress=progress)
     scores = predictor.evaluate(examples, dict.fromkeys([args.kind, "flops"]), seeds=(0,), progress=progress)
     if args.out is not None:

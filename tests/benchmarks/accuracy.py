@@ -87,12 +87,13 @@ def measure_curve(
 def format_curve(curve: pd.DataFrame, split: str) -> str:
     """Format a learning curve as text: a row per kind and runtime, a column per number of networks."""
     keys = ["kind", "compiler"]
-    means = curve.groupby([*keys, "networks"], sort=False)["mape"].mean().unstack("networks")
+    errors = curve.groupby([*keys, "networks"], sort=False)["mape"].agg(["mean", "min", "max"])
+    cells = [f"{mean:.1%} ({low:.1%} to {high:.1%})" for mean, low, high in errors.itertuples(index=False)]
     guess = predictor.extrapolate(curve).set_index(keys)
-    table = means.map("{:.1%}".format).assign(
-        floor=guess["floor"].map("{:.1%}".format), ten_times=guess["mape"].map("{:.1%}".format)
-    )
-    return f"learning curve, split: {split} (MAPE by networks in training; ten_times is a guess)\n{table.to_string()}"
+    table = pd.Series(cells, errors.index).unstack("networks").reindex(guess.index)
+    table = table.assign(floor=guess["floor"].map("{:.1%}".format), ten_times=guess["mape"].map("{:.1%}".format))
+    title = f"learning curve, split: {split} (MAPE by networks in training, and of all seeds; ten_times is a guess)"
+    return f"{title}\n{table.to_string()}"
 
 
 def evaluate_kind(

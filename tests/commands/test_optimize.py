@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from onnxgraphs import Builder, residual, write
 
-from ngbkit import cli, predictor, set_options
+from ngbkit import cli, options, predictor, set_options
 from ngbkit.commands import optimize
 from ngbkit.commands.arguments import parse
 from ngbkit.commands.optimize import OPTIMIZE
@@ -75,6 +76,21 @@ def test_a_cost_model_is_learned_once(labels: Path, monkeypatch: pytest.MonkeyPa
 
     np.testing.assert_allclose(first(graphs), [1e-4 * len(node.operators) for node in graphs], rtol=1e-3)
     np.testing.assert_array_equal(first(graphs), again(graphs))
+
+
+def test_another_file_of_labels_is_another_cost_model(labels: Path, tmp_path: Path) -> None:
+    """Files are merged, and what was learned from one of them is not taken for both."""
+    examples = load_examples(labels)
+    more = replace(examples, seconds=2 * examples.seconds).save(tmp_path / "more.nc")
+    words = ["resnet18", "--cost", "linear", "--labels", str(labels)]
+    folder = options.make_state_dir() / options.LAYOUT.predictors
+    alone = optimize.find_cost(asked(*words))
+    files = set(folder.iterdir())
+    both = optimize.find_cost(asked(*words, "--labels", str(more)))
+
+    # A device that is slower as a whole is drift, of which the first file has none.
+    np.testing.assert_allclose(alone(examples.graphs), both(examples.graphs), rtol=1e-3)
+    assert 1 == len(set(folder.iterdir()) - files)
 
 
 def test_a_saved_predictor_is_a_cost_model(labels: Path, tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def test_an_optimiser_learns_from_a_table() -> None:
     args = parse(cli._parser(), ["optimize", "resnet18", "--cost", "linear", "--labels", "labels.csv", "-d", "cpu"])
     args.runtime = "unnamed"
     graphs = [predictor.read(Path(f"residual-8-{blocks}-3-16.onnx")) for blocks in (1, 4)]
-    short, long = optimize._load_or_learn("linear", Path(args.labels), None).model.predict(graphs)[:, 0]
+    short, long = optimize._load_or_learn("linear", list(map(Path, args.labels)), None).model.predict(graphs)[:, 0]
 
     assert short < long
 

@@ -124,6 +124,8 @@ def extrapolate(table: pd.DataFrame, times: float = 10.0) -> pd.DataFrame:
 def draw_curve(table: pd.DataFrame) -> alt.FacetChart:
     """Error by number of networks, one panel per runtime, one line per kind; the dashed line is the noise of labels.
 
+    A bar spans the errors of all seeds, which leave out other networks.
+
     Parameters
     ----------
     table
@@ -139,13 +141,14 @@ def draw_curve(table: pd.DataFrame) -> alt.FacetChart:
     if not len(table):
         raise UsageError("no learning curve: the table is empty; expected the result of learning_curve().")
     keys = ["device", "compiler", "kind", "networks"]
-    frame = table.groupby(keys, sort=False, as_index=False)[["mape", "floor"]].mean()
+    errors = {"mape": ("mape", "mean"), "low": ("mape", "min"), "high": ("mape", "max"), "floor": ("floor", "mean")}
+    frame = table.groupby(keys, sort=False, as_index=False).agg(**errors)
     devices = frame["device"].nunique()
     names = zip(frame["compiler"], frame["device"], strict=True)
     frame["runtime"] = [compiler if devices == 1 else f"{compiler}, {device}" for compiler, device in names]
     frame["floor"] = frame.groupby("runtime")["floor"].transform("mean")
     kinds, numbers = list(dict.fromkeys(frame["kind"])), sorted(set(frame["networks"]))
-    ends = [frame[["mape", "floor"]].min().min() / 1.3, frame["mape"].max() * 1.3]
+    ends = [frame[["low", "floor"]].min().min() / 1.3, frame["high"].max() * 1.3]
     scale = alt.Scale(type="log", domain=ends, nice=False)
     ticks = [tick for tick in _TICKS if ends[0] <= tick <= ends[1]]
     x = alt.X("networks:Q", title="networks in training", scale=alt.Scale(type="log"), axis=alt.Axis(values=numbers))
@@ -154,19 +157,23 @@ def draw_curve(table: pd.DataFrame) -> alt.FacetChart:
     tooltip: list[Any] = [
         "kind:N",
         "networks:Q",
-        alt.Tooltip("mape:Q", format=".1%"),
+        *(alt.Tooltip(f"{name}:Q", format=".1%") for name in ("mape", "low", "high")),
         alt.Tooltip("floor:Q", format=".1%"),
     ]
     base = alt.Chart(marks.inline(frame)).encode(tooltip=tooltip)
     lines = base.mark_line(point={"size": 50, "filled": True}, strokeWidth=2).encode(x, y, colour)
-    floor = base.mark_rule(strokeDash=[5, 4], color="#888888").encode(alt.Y("min(floor):Q", scale=scale))
-    panels = alt.layer(floor, lines, width=_WIDTH, height=_HEIGHT)
+    low = alt.Y("low:Q", title="MAPE", scale=scale)
+    bars = base.mark_rule(strokeWidth=1.5, opacity=0.6).encode(x, low, alt.Y2("high:Q"), colour)
+    floor = base.mark_rule(strokeDash=[5, 4], color="#888888").encode(alt.Y("min(floor):Q", title="MAPE", scale=scale))
+    panels = alt.layer(floor, bars, lines, width=_WIDTH, height=_HEIGHT)
     chart = panels.facet(
         facet=alt.Facet("runtime:N", title=None, sort=list(dict.fromkeys(frame["runtime"]))), columns=2
     )
-    subtitle = (
-        "networks that no model was fitted to; dashed: the error of a perfect predictor, from the noise of the labels"
-    )
+    seeds = table["seed"].nunique()
+    subtitle = [
+        "networks that no model was fitted to; dashed: the error of a perfect predictor, from the noise of labels"
+    ]
+    subtitle += [f"lines: mean of {seeds} seeds; bars: all of them"] if seeds > 1 else []
     chart.title = alt.TitleParams("Error by number of networks", subtitle=subtitle, fontSize=16, offset=12)
     chart.config = theme.CONFIG
     return chart

@@ -61,8 +61,11 @@ def test_a_curve_goes_on_as_a_power() -> None:
 
 def test_the_figure_has_a_line_per_kind_and_the_floor(curve: pd.DataFrame) -> None:
     """A panel per runtime; the axis is in per cent."""
-    rows = Spec(predictor.draw_curve(curve)).rows
+    chart = predictor.draw_curve(curve)
+    rows = Spec(chart).rows
 
+    assert "mean of 2 seeds" in str(chart.title.subtitle)
+    assert all(row["low"] < row["mape"] < row["high"] for row in rows if row["kind"] == "flops")
     assert {"flops", "linear"} == {row["kind"] for row in rows}
     assert {"openvino", "onnxruntime"} == {row["runtime"] for row in rows}
     assert 8 == len(rows)
