@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ngbkit.figures import lines, marks, provenance, theme
-from ngbkit.optimizer.portability import NOISE
+from ngbkit.optimizer.portability import NOISE, compute_mean
 
 if TYPE_CHECKING:
     import altair as alt
@@ -15,13 +15,17 @@ if TYPE_CHECKING:
     import xarray as xr
 
 _WIDTH, _STEP = 260, 26
-_VERDICTS = ("faster", "as fast", "slower")
+_VERDICTS = ("surely faster", "not sure", "surely slower")
 _COLOURS = ("#0072B2", "#999999", "#D55E00")
+# The ticks of speed-ups, of which the axis has those in its range.
+_TICKS = (0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.4, 1.7, 2.0, 3.0, 5.0, 10.0)
 
 
 @provenance.traced
 def draw(data: xr.Dataset, *, guarded: bool = False) -> alt.FacetChart:
     """The speed-up of every network by cost model, a panel per runtime, with the geometric mean of each row.
+
+    Each has its interval: of a network that of its rounds, of the mean two standard errors over the networks.
 
     Parameters
     ----------
@@ -40,18 +44,17 @@ def draw(data: xr.Dataset, *, guarded: bool = False) -> alt.FacetChart:
     order = data["cost"].values.tolist()
     scale = alt.Scale(type="log", nice=False, padding=12)
     y = alt.Y("cost:N", title=None, sort=order, axis=alt.Axis(labelLimit=220, ticks=False))
-    x = alt.X("speedup:Q", title="speed-up over the original network", scale=scale, axis=alt.Axis(tickCount=6))
+    x = alt.X("speedup:Q", title="speed-up over the original network", scale=scale, axis=alt.Axis(values=list(_TICKS)))
     colour = alt.Color("is:N", title=None, scale=alt.Scale(domain=list(_VERDICTS), range=list(_COLOURS)))
     base = alt.Chart().encode(y)
     tooltip = ["network:N", "cost:N", "compiler:N", "speedup:Q", "low:Q", "high:Q", "rules:N"]
-    networks = base.transform_filter("datum.mean == 0")
+    networks, means = (base.transform_filter(f"datum.mean == {number}") for number in (0, 1))
     layers = alt.layer(
         alt.Chart().mark_rule(color="#BBBBBB").encode(x=alt.datum(1, scale=scale)),
         networks.mark_rule(opacity=0.35).encode(alt.X("low:Q", scale=scale), alt.X2("high:Q"), colour),
         networks.mark_circle(size=42, opacity=0.75).encode(x, colour, tooltip=tooltip),
-        base.transform_filter("datum.mean == 1")
-        .mark_tick(color=theme.BLACK, thickness=2.5, size=18)
-        .encode(x, tooltip=["cost:N", "compiler:N", "speedup:Q"]),
+        means.mark_rule(color=theme.BLACK, strokeWidth=2.5).encode(alt.X("low:Q", scale=scale), alt.X2("high:Q")),
+        means.mark_tick(color=theme.BLACK, thickness=2.5, size=18).encode(x, tooltip=tooltip[1:-1]),
         data=marks.inline(frame),
         width=_WIDTH,
         height=alt.Step(_STEP),
@@ -62,7 +65,8 @@ def draw(data: xr.Dataset, *, guarded: bool = False) -> alt.FacetChart:
     title = "the choice after measuring" if guarded else "the first choice of each cost model"
     count = int(np.isfinite(data["speedup"].values).any(axis=(1, 2)).sum())
     subtitle = (
-        f"{count} networks at batch size {data.attrs['batch_size']} on {data.attrs['device']}; the bar is the mean"
+        f"{count} networks at batch size {data.attrs['batch_size']} on {data.attrs['device']}, with 95 % intervals; "
+        "black: their mean ± 2 standard errors"
     )
     return lines.finish(
         chart, alt.TitleParams(f"Optimised graphs: {title}", subtitle=[subtitle], fontSize=16, offset=16)
@@ -86,8 +90,9 @@ def _build_rows(data: xr.Dataset, guarded: bool) -> pd.DataFrame:
                 rows.append({"compiler": compiler, "cost": cost, **labels, **numbers, "is": verdict})
             finite = values[np.isfinite(values)]
             if len(finite):
-                mean = float(np.exp(np.log(finite).mean()))
-                rows.append({"compiler": compiler, "cost": cost, "mean": 1, "speedup": mean})
+                mean, error = compute_mean(finite)
+                ends = {"low": mean * np.exp(-2 * error), "high": mean * np.exp(2 * error)} if error > 0 else {}
+                rows.append({"compiler": compiler, "cost": cost, "mean": 1, "speedup": mean, **ends})
     return pd.DataFrame(rows)
 
 

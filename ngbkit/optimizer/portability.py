@@ -74,7 +74,8 @@ def study(
         original unless one is significantly faster: ``guarded``, ``guarded_low`` and ``guarded_high``. One more cost
         model per runtime is measurement itself, for which both choices are the same. Each of the `simplifiers` has a
         label too: ``speedup`` is that of its model, ``guarded`` that of its model where it is significantly faster and
-        else of the original, and ``problem`` the reason why it has no model.
+        else of the original, and ``problem`` the reason why it has no model. Along ``network`` are the means of
+        ``disturbed`` and ``steal_percent`` of its trials, as in the dataset of a run.
 
     Raises
     ------
@@ -86,12 +87,15 @@ def study(
     names = [*costs, *(MEASURED.format(compiler) for compiler in compilers), *(tool.name for tool in tools)]
     numbers = {name: np.full((len(workloads), len(names), len(compilers)), np.nan) for name in (*_FIRST, *_GUARDED)}
     steps, problems = (np.full((len(workloads), len(names)), "", dtype=object) for _ in range(2))
+    conditions = {name: np.full(len(workloads), np.nan) for name in _CONDITIONS}
     for row, workload in enumerate(workloads):
         if told is not None:
             told(f"{workload.name}, {row + 1} of {len(workloads)}")
         study_ = _study_network(
             workload, costs, compilers, batch_size, device, selected, beam, top, tools, sweep_settings
         )
+        for name, value in study_.conditions.items():
+            conditions[name][row] = value
         results = study_.results
         pool = list(chain.from_iterable(study_.candidates.values()))
         for column, name in enumerate(names):
@@ -112,6 +116,7 @@ def study(
     dims = ("network", "cost", "compiler")
     labels = {"network": [workload.name for workload in workloads], "cost": names, "compiler": list(compilers)}
     variables = {name: (dims, values) for name, values in numbers.items()}
+    variables |= {name: (dims[:1], values) for name, values in conditions.items()}
     texts = {"steps": (dims[:2], steps), "problem": (dims[:2], problems)}
     return xr.Dataset({**variables, **texts}, labels, {"batch_size": batch_size, "device": device})
 
@@ -122,11 +127,12 @@ def summary(found: xr.Dataset) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        A row per cost model and runtime: ``networks``; ``speedup``, the geometric mean; ``regressions``, the share of
-        networks that are slower, significantly and by more than `NOISE`; ``worst``; ``regret``, the mean share by which
-        it is behind the best measured candidate on that runtime; and ``gain``, its share of that candidate's gain, in
-        logarithms. Then the same of the guarded choice: ``guarded_speedup``, ``guarded_regressions``,
-        ``guarded_worst``, ``guarded_regret``, ``guarded_gain``.
+        A row per cost model and runtime: ``networks``; ``speedup``, the geometric mean; ``error``, the standard error
+        of its logarithm over the networks (NaN of one); ``regressions``, the share of networks that are slower,
+        significantly and by more than `NOISE`; ``worst``; ``regret``, the mean share by which it is behind the best
+        measured candidate on that runtime; and ``gain``, its share of that candidate's gain, in logarithms. Then the
+        same of the guarded choice: ``guarded_speedup``, ``guarded_error``, ``guarded_regressions``, ``guarded_worst``,
+        ``guarded_regret``, ``guarded_gain``.
     """
     rows = []
     for compiler in found["compiler"].values.tolist():
@@ -144,11 +150,13 @@ def summary(found: xr.Dataset) -> pd.DataFrame:
 def _summarise(values: np.ndarray, high: np.ndarray, best: np.ndarray) -> dict[str, float]:
     finite = np.isfinite(values)
     if not finite.any():
-        return dict.fromkeys(("speedup", "regressions", "worst", "regret", "gain"), np.nan)
+        return dict.fromkeys(("speedup", "error", "regressions", "worst", "regret", "gain"), np.nan)
     values, high, best = values[finite], high[finite], best[finite]
     best_gain = float(np.log(best).sum())
+    mean, error = compute_mean(values)
     return {
-        "speedup": float(np.exp(np.log(values).mean())),
+        "speedup": mean,
+        "error": error,
         "regressions": float(np.mean((high < 1) & (values < 1 - NOISE))),
         "worst": float(values.min()),
         "regret": float(np.mean(1 - values / best)),
@@ -156,8 +164,16 @@ def _summarise(values: np.ndarray, high: np.ndarray, best: np.ndarray) -> dict[s
     }
 
 
+def compute_mean(values: np.ndarray) -> tuple[float, float]:
+    """Return the geometric mean of speed-ups, and the standard error of its logarithm; NaN of a single one."""
+    logs = np.log(values)
+    error = float(logs.std(ddof=1) / np.sqrt(len(logs))) if len(logs) > 1 else float("nan")
+    return float(np.exp(logs.mean())), error
+
+
 _FIRST = {"speedup": "speedup", "low": "low", "high": "high"}
 _GUARDED = {"guarded": "speedup", "guarded_low": "low", "guarded_high": "high"}
+_CONDITIONS = ("disturbed", "steal_percent")
 _SAME = Outcome(speedup=1.0, low=1.0, high=1.0)
 _WRONG = Outcome(problem="wrong result")
 
@@ -184,11 +200,14 @@ class _Results:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Study:
-    """The candidates of each cost model, the models of other tools by name, and the results on each runtime."""
+    """The candidates of each cost model, the models of other tools by name, the results on each runtime, and what
+    disturbed these.
+    """
 
     candidates: Mapping[str, Sequence[Candidate]]
     simplified: Mapping[str, Simplification]
     results: Mapping[str, _Results]
+    conditions: Mapping[str, float]
 
     @property
     def steps(self) -> dict[str, str]:
@@ -222,7 +241,7 @@ def _study_network(
         files |= {name: other.file for name, other in simplified.items() if other.file is not None}
         if not files:
             empty = dict.fromkeys(compilers, _Results(chosen_by={}, judged_by={}))
-            return _Study(candidates=candidates, simplified=simplified, results=empty)
+            return _Study(candidates=candidates, simplified=simplified, results=empty, conditions={})
         paths = list(files.values())
         data = variants.measure(
             workload.name, start, paths, compilers, batch_size=batch_size, device=device, settings=sweep_settings
@@ -237,7 +256,14 @@ def _study_network(
     results = {
         compiler: _Results(chosen_by=choice, judged_by=judgement) for compiler, (choice, judgement) in tables.items()
     }
-    return _Study(candidates=candidates, simplified=simplified, results=results)
+    conditions = compute_conditions(data)
+    return _Study(candidates=candidates, simplified=simplified, results=results, conditions=conditions)
+
+
+def compute_conditions(data: xr.Dataset) -> dict[str, float]:
+    """Return what disturbed the trials of a dataset, in the mean; nothing where the device told nothing."""
+    means = {name: float(data[name].mean()) for name in _CONDITIONS if name in data}
+    return {name: value for name, value in means.items() if np.isfinite(value)}
 
 
 def _list_digests(candidates: Iterable[Candidate]) -> list[str]:

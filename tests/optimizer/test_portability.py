@@ -86,6 +86,7 @@ def test_the_summary_scores_each_cost_model() -> None:
 
     assert 3 == scores["networks"]
     assert pytest.approx((1.2 * 0.9 * 0.99) ** (1 / 3)) == scores["speedup"]
+    assert pytest.approx(np.std(np.log([1.2, 0.9, 0.99]), ddof=1) / 3**0.5) == scores["error"]
     assert pytest.approx(1 / 3) == scores["regressions"]  # 1 % slower is noise
     assert 0.9 == scores["worst"]
     assert pytest.approx((0 + 0.1 + 0.1) / 3) == scores["regret"]
@@ -105,10 +106,15 @@ def test_a_study_is_drawn() -> None:
     data["steps"] = (dims[:2], [["fold"], ["merge"]])
     first, guarded = (Spec(portability_figure(data, guarded=numbers)).rows for numbers in (False, True))
 
-    assert [("a", "faster"), ("b", "slower")] == [(row["network"], row["is"]) for row in first if row["mean"] == 0]
-    assert [("a", "faster"), ("b", "as fast")] == [(row["network"], row["is"]) for row in guarded if row["mean"] == 0]
-    mean = next(float(row["speedup"]) for row in first if row["mean"] == 1)
-    assert pytest.approx((1.2 * 0.9) ** 0.5, rel=1e-4) == mean
+    assert [("a", "surely faster"), ("b", "surely slower")] == [
+        (row["network"], row["is"]) for row in first if row["mean"] == 0
+    ]
+    assert [("a", "surely faster"), ("b", "not sure")] == [
+        (row["network"], row["is"]) for row in guarded if row["mean"] == 0
+    ]
+    mean = next(row for row in first if row["mean"] == 1)
+    assert pytest.approx((1.2 * 0.9) ** 0.5, rel=1e-4) == float(mean["speedup"])
+    assert pytest.approx((1.2 * 0.9) ** 0.5 * (1.2 / 0.9), rel=1e-3) == float(mean["high"])
 
 
 def test_a_missing_graph_is_a_failure(branches: Path) -> None:
