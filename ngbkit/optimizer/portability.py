@@ -116,9 +116,9 @@ def study(
     dims = ("network", "cost", "compiler")
     labels = {"network": [workload.name for workload in workloads], "cost": names, "compiler": list(compilers)}
     variables = {name: (dims, values) for name, values in numbers.items()}
-    variables |= {name: (dims[:1], values) for name, values in conditions.items()}
+    disturbances = {name: (dims[:1], values) for name, values in conditions.items()}
     texts = {"steps": (dims[:2], steps), "problem": (dims[:2], problems)}
-    return xr.Dataset({**variables, **texts}, labels, {"batch_size": batch_size, "device": device})
+    return xr.Dataset({**variables, **texts, **disturbances}, labels, {"batch_size": batch_size, "device": device})
 
 
 def summary(found: xr.Dataset) -> pd.DataFrame:

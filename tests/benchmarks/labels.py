@@ -239,10 +239,13 @@ def _generate_networks(count: int, seed: int) -> Iterator[Workload]:
 
 
 def _export(workload: Workload, folder: Path) -> Path:
-    """Return the ONNX file of a network, in a folder of its own."""
+    """Return the ONNX file of a network, in a folder of its own; an earlier call has exported it."""
     directory = folder / "files" / workload.name.replace("/", "_").replace("{", "-").replace("}", "")
     directory.mkdir(parents=True, exist_ok=True)
-    return network_graphs.export_network(workload, 1, directory)
+    file = directory / "network.onnx"
+    if not file.exists():
+        network_graphs.export_network(workload, 1, directory).replace(file)
+    return file
 
 
 def _rewrite(workload: Workload, folder: Path, seed: int, parts: Sequence[str], seen: set[str]) -> Iterator[Step]:
