@@ -92,13 +92,13 @@ def main() -> None:
     if args.add and not base.exists():
         shutil.copyfile(args.out, base)
     before = [predictor.load_examples(base)] if args.add else []
-    seen = {
+    digests = {
         graph.operators[0].digest
         for examples in before
         for graph, is_alone in zip(examples.graphs, examples.isolated, strict=True)
         if is_alone
     }
-    first = _build_steps(args.folder, args.networks, args.seed, parts, seen)
+    first = _build_steps(args.folder, args.networks, args.seed, parts, digests)
     if args.lowered:
         write_lowered(args.out, args.folder, chain(map(timm.model, ANCHORS), _list_networks(first)))
         return
@@ -191,10 +191,10 @@ def _add_anchors(step: Step, anchors: list[Workload], turn: int) -> Step:
     return f"{name}-{turn}", sweep, rules
 
 
-def _build_steps(folder: Path, count: int, seed: int, parts: Sequence[str], seen: set[str]) -> Iterator[Step]:
+def _build_steps(folder: Path, count: int, seed: int, parts: Sequence[str], exclude: set[str]) -> Iterator[Step]:
     """Yield the steps of some parts in turn, so that any time budget covers some of each; `kinds` come last.
 
-    Operators in `seen` are not measured again.
+    Operators in `exclude` are not measured again.
     """
     networks = _generate_networks(count, seed)
     every: list[Workload] = []
@@ -210,12 +210,12 @@ def _build_steps(folder: Path, count: int, seed: int, parts: Sequence[str], seen
                 slow = Sweep(workload, compilers=SLOW, **{**SETTINGS, "repeats": 12})
                 yield f"slow-{first // STEP}", slow, {}
             if index % REWRITTEN_ONE_IN == 0:
-                yield from _rewrite(workload, folder, seed, parts, seen)
+                yield from _rewrite(workload, folder, seed, parts, exclude)
     if "kinds" in parts:
         files = [_export(workload, folder) for workload in every]
         directory = folder / "files" / "kinds"
         directory.mkdir(parents=True, exist_ok=True)
-        operators = extract_places(choose_places(files, KINDS_EACH, seen), directory)
+        operators = extract_places(choose_places(files, KINDS_EACH, exclude), directory)
         for number in count_up():
             if not (part := list(islice(operators, STEP))):
                 return
@@ -248,7 +248,7 @@ def _export(workload: Workload, folder: Path) -> Path:
     return file
 
 
-def _rewrite(workload: Workload, folder: Path, seed: int, parts: Sequence[str], seen: set[str]) -> Iterator[Step]:
+def _rewrite(workload: Workload, folder: Path, seed: int, parts: Sequence[str], exclude: set[str]) -> Iterator[Step]:
     """Yield the sweeps of a network beside random rewritings of it, and of its single operators."""
     if not {"variants", "operators"} & set(parts):
         return
@@ -263,7 +263,7 @@ def _rewrite(workload: Workload, folder: Path, seed: int, parts: Sequence[str], 
         parent = replace(parent, artifacts={**parent.artifacts, **{hash_file(file): file for file in variants}})
         columns = [f'{compiler}{{"graph":"{digest}"}}' for compiler in FAST for digest in rules]
         yield f"variants-{workload.name}", Sweep(parent, compilers=[*FAST, *columns], **SETTINGS), rules
-    operators = list(islice(extract_operators(model, directory, seen), OPERATORS_EACH))
+    operators = list(islice(extract_operators(model, directory, exclude), OPERATORS_EACH))
     if operators and "operators" in parts:
         yield f"operators-{workload.name}", Sweep(operators, compilers=FAST, **SETTINGS), {}
 

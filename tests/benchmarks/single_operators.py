@@ -27,20 +27,20 @@ class Place:
     bytes: int
 
 
-def extract_operators(model: ir.Model, directory: Path, seen: set[str]) -> Iterator[Workload]:
-    """Yield each operator of an opened model that is not in `seen` as a network of its own, and add it to `seen`."""
+def extract_operators(model: ir.Model, directory: Path, measured: set[str]) -> Iterator[Workload]:
+    """Yield each operator of an opened model that is not in `measured` as a network of its own, and add it to `measured`."""
     digests = {operator.name: operator.digest for operator in graphs.annotate(model.clone().graph).operators}
     for node in model.graph:
         digest = digests.get(node.name or "")
-        if digest is not None and digest not in seen and is_plain(node):
-            seen.add(digest)
+        if digest is not None and digest not in measured and is_plain(node):
+            measured.add(digest)
             yield save_single(node, digest, model, directory)
 
 
-def choose_places(files: Iterable[Path], each: int, seen: set[str]) -> list[Place]:
+def choose_places(files: Iterable[Path], each: int, measured: set[str]) -> list[Place]:
     """Choose operators of networks so that `each` of all that has a price is there, from small to large.
 
-    Operators in `seen` count as chosen before. What is rare comes first: its operators have other prices, too.
+    Operators in `measured` count as chosen before. What is rare comes first: its operators have other prices, too.
     """
     places = {place.digest: place for file in files for place in _list_places(file)}
     by_price: dict[str, list[Place]] = {}
@@ -49,10 +49,10 @@ def choose_places(files: Iterable[Path], each: int, seen: set[str]) -> list[Plac
             by_price.setdefault(name, []).append(place)
     chosen: dict[str, Place] = {}
     for candidates in sorted(by_price.values(), key=len):
-        ready = sum(place.digest in chosen or place.digest in seen for place in candidates)
-        rest = [place for place in candidates if place.digest not in chosen and place.digest not in seen]
+        count_chosen = sum(place.digest in chosen or place.digest in measured for place in candidates)
+        rest = [place for place in candidates if place.digest not in chosen and place.digest not in measured]
         rest.sort(key=lambda place: (place.bytes, place.digest))
-        count = min(max(each - ready, 0), len(rest))
+        count = min(max(each - count_chosen, 0), len(rest))
         indices = np.unique(np.linspace(0, len(rest) - 1, count).round().astype(int)) if count else []
         chosen |= {rest[index].digest: rest[index] for index in indices}
     return list(chosen.values())

@@ -59,8 +59,8 @@ def test_the_better_known_label_counts_more(graphs: dict[str, Graph]) -> None:
 
 
 def test_a_label_of_unknown_error_counts_as_a_vague_one(graphs: dict[str, Graph]) -> None:
-    known, unknown = build(graphs, {"a": 1.0}), build(graphs, {"a": 1.05}, error=np.nan, runtime="y")
-    merged = merge(known, unknown, build(graphs, {"b": 3.0}, error=np.nan))
+    precise, vague = build(graphs, {"a": 1.0}), build(graphs, {"a": 1.05}, error=np.nan, runtime="y")
+    merged = merge(precise, vague, build(graphs, {"b": 3.0}, error=np.nan))
 
     assert merged.errors is not None
     np.testing.assert_allclose([[1.0, 1.05], [3.0, np.nan]], merged.seconds)
@@ -80,9 +80,9 @@ def test_a_measurement_in_both_sets_counts_once(graphs: dict[str, Graph]) -> Non
 
 def test_devices_drift_apart(graphs: dict[str, Graph]) -> None:
     """A slower hour of one device corrects nothing of another."""
-    here, there = build(graphs, {"a": 1.0, "b": 1.0}), build(graphs, {"a": 1.0, "b": 1.0})
-    there = replace(there, runtimes=(("orin", "x"),))
-    merged = merge(here, there, build(graphs, {"a": 2.0, "c": 2.0}))
+    first, second = build(graphs, {"a": 1.0, "b": 1.0}), build(graphs, {"a": 1.0, "b": 1.0})
+    second = replace(second, runtimes=(("orin", "x"),))
+    merged = merge(first, second, build(graphs, {"a": 2.0, "c": 2.0}))
 
     np.testing.assert_allclose([[1.0, 1.0], [1.0, 1.0], [1.0, np.nan]], merged.seconds)
 
