@@ -28,7 +28,7 @@ class Place:
 
 
 def extract_operators(model: ir.Model, directory: Path, measured: set[str]) -> Iterator[Workload]:
-    """Yield each operator of an opened model that is not in `measured` as a network of its own, and add it to `measured`."""
+    """Yield each operator of an opened model that is not in `measured` as a network of its own, and add it there."""
     digests = {operator.name: operator.digest for operator in graphs.annotate(model.clone().graph).operators}
     for node in model.graph:
         digest = digests.get(node.name or "")
