@@ -263,8 +263,10 @@ def _rewrite(workload: Workload, folder: Path, seed: int, parts: Sequence[str], 
         parent = replace(parent, artifacts={**parent.artifacts, **{hash_file(file): file for file in variants}})
         columns = [f'{compiler}{{"graph":"{digest}"}}' for compiler in FAST for digest in rules]
         yield f"variants-{workload.name}", Sweep(parent, compilers=[*FAST, *columns], **SETTINGS), rules
+    if "operators" not in parts:
+        return
     operators = list(islice(extract_operators(model, directory, exclude), OPERATORS_EACH))
-    if operators and "operators" in parts:
+    if operators:
         yield f"operators-{workload.name}", Sweep(operators, compilers=FAST, **SETTINGS), {}
 
 

@@ -40,7 +40,7 @@ def extract_operators(model: ir.Model, directory: Path, measured: set[str]) -> I
 def choose_places(files: Iterable[Path], each: int, measured: set[str]) -> list[Place]:
     """Choose operators of networks so that `each` of all that has a price is there, from small to large.
 
-    Operators in `measured` count as chosen before. What is rare comes first: its operators have other prices, too.
+    Operators in `measured` count as chosen before. Rare prices come first, since their operators have others, too.
     """
     places = {place.digest: place for file in files for place in _list_places(file)}
     by_price: dict[str, list[Place]] = {}
