@@ -166,6 +166,8 @@ class Engine:
         if self.stop is not None:
             stop, self.stop = self.stop, None
             stop()
+            # A controller that other engines share may list this one for a while.
+            self.is_connected = lambda: False
 
     def _call(self, function: str, *arguments: Any) -> dict[str, Any]:
         result = self.view.apply_async(_build_reference(function), *arguments)
