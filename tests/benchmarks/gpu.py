@@ -15,7 +15,8 @@ lacks. Each part leaves one JSON file in the state folder, and a part that is fi
     energy        the meter against the GPU's own counter
     fallback      work on the CPU in place of the GPU is found
     memory        the status of a network that does not fit
-    sweep         the paper's five smallest networks at six batch sizes; `gpu_sweep.py` collects it
+    sweep         the paper's five smallest networks at six batch sizes; `gpu_sweep.py` collects it, and the next three
+    sweep-inductor, sweep-graphs, sweep-tvm    torch.compile, CUDA graphs, and a network that TVM tunes
 
 The exit status is 1 if a part failed, and 2 if some are left to do.
 """
@@ -180,7 +181,9 @@ def list_parts(available: list[str]) -> Iterator[str]:
     if "onnxruntime" in available:
         yield "fallback"
     yield from (f"conformance-{compiler}" for compiler in available)
-    yield "sweep"
+    yield from ("sweep", "sweep-inductor", "sweep-graphs")
+    if "tvm" in available:
+        yield "sweep-tvm"
 
 
 def run_part(session: Session, part: str) -> str:
@@ -192,7 +195,7 @@ def run_part(session: Session, part: str) -> str:
         if check == "conformance":
             result = run_suite(session, compiler)
         elif check == "sweep":
-            result = run_sweep(session)
+            result = run_sweep(session, part.replace("sweep", "gpu"))
         else:
             result = run_check(session, check, compiler or None)
     except subprocess.TimeoutExpired:
@@ -257,10 +260,10 @@ def run_suite(session: Session, compiler: str) -> Result:
     }
 
 
-def run_sweep(session: Session) -> Result:
-    """Run the sweep, or the rest of it, until the time is up."""
+def run_sweep(session: Session, run_id: str) -> Result:
+    """Run a sweep, or the rest of it, until the time is up."""
     began = time.monotonic()
-    command = [sys.executable, str(HERE / "gpu_sweep.py"), "measure", str(session.state / "sweep")]
+    command = [sys.executable, str(HERE / "gpu_sweep.py"), "measure", str(session.state / "sweep"), run_id]
     process = subprocess.Popen(command, env=session.environment(), stdout=subprocess.PIPE, text=True)
     try:
         output, _ = process.communicate(timeout=max(1.0, session.left_s - STOPPING_S))

@@ -1,6 +1,6 @@
 """The sweep of `gpu.py`, measured without an engine, and its dataset.
 
-python tests/benchmarks/gpu_sweep.py measure STATE      # on the machine with the GPU; stops at Ctrl+C, and resumes
+python tests/benchmarks/gpu_sweep.py measure STATE [RUN …]    # on the machine with the GPU; stops at Ctrl+C, and resumes
 python tests/benchmarks/gpu_sweep.py collect STATE [--into notebooks/data]    # where ngbkit[notebook] is
 """
 
@@ -11,6 +11,7 @@ import json
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,23 +29,30 @@ DEVICE, ACCELERATOR = "gpu", "cuda:0"
 #: The smallest network of each of the paper's families.
 NETWORKS = ("resnet18", "efficientnet_b3", "deit3_small_patch16_224", "swin_s3_tiny_224", "convnext_tiny")
 REPEATS = 60
-#: Compilers and batch sizes of each run. Inductor compiles for half a minute, and has a run of its own.
-RUNS = {
-    "gpu": (("identity", "torchscript", "onnxruntime", "tensorrt-rtx", "tensorrt"), (1, 2, 4, 8, 16, 32)),
-    "gpu-inductor": (("identity", "inductor"), (1, 8, 32)),
+#: What each run measures: options of a grid. Compilers that take half a minute or more have runs of their own.
+RUNS: dict[str, dict[str, Any]] = {
+    "gpu": {
+        "compilers": ("identity", "torchscript", "onnxruntime", "tensorrt-rtx", "tensorrt"),
+        "batch_sizes": (1, 2, 4, 8, 16, 32),
+    },
+    "gpu-inductor": {"compilers": ("identity", "inductor"), "batch_sizes": (1, 8, 32)},
+    "gpu-graphs": {
+        "compilers": ("identity", 'inductor{"mode":"reduce-overhead"}', "onnxruntime", 'onnxruntime{"cuda_graph":true}'),
+        "batch_sizes": (1, 8),
+    },
+    "gpu-tvm": {
+        "workloads": NETWORKS[:1],
+        "compilers": ("identity", "onnxruntime", "tvm"),
+        "batch_sizes": (1,),
+        "tuning_seconds": 200.0,
+    },
 }
 DATA = Path(__file__).parents[2] / "notebooks" / "data"
 
 
 def build_spec(state: Path, run_id: str) -> Spec:
-    compilers, batch_sizes = RUNS[run_id]
-    grid = Grid(
-        workloads=[timm.model(name) for name in NETWORKS],
-        compilers=compilers,
-        batch_sizes=batch_sizes,
-        devices=[DEVICE],
-        repeats=REPEATS,
-    )
+    settings = {"workloads": NETWORKS, "devices": [DEVICE], "repeats": REPEATS, **RUNS[run_id]}
+    grid = Grid(**{**settings, "workloads": [timm.model(name) for name in settings["workloads"]]})
     # A machine with other packages than the last one measures what was unsupported or failed there.
     return Spec(
         run_id=run_id,
@@ -57,13 +65,13 @@ def build_spec(state: Path, run_id: str) -> Spec:
     )
 
 
-def measure(state: Path) -> None:
+def measure(state: Path, run_ids: Sequence[str]) -> None:
     set_options(state_dir=state)
     began = time.monotonic()
 
     names = {
         trial.id: f"{trial.workload} {trial.batch_size} {trial.compiler}"
-        for run_id in RUNS
+        for run_id in run_ids
         for trial in build_spec(state, run_id).sweep.trials()
     }
 
@@ -76,7 +84,7 @@ def measure(state: Path) -> None:
             )
 
     lines = []
-    for run_id in RUNS:
+    for run_id in run_ids:
         spec = build_spec(state, run_id)
         outcome = plan.carry_out(spec, show)
         trials = {trial.id for trial in spec.sweep.trials()}
@@ -117,10 +125,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("verb", choices=("measure", "collect"))
     parser.add_argument("state", type=Path)
+    parser.add_argument("runs", nargs="*", metavar="RUN", help=f"one of {', '.join(RUNS)} (default: all)")
     parser.add_argument("--into", type=Path, default=DATA)
     args = parser.parse_args()
+    if unknown := set(args.runs) - set(RUNS):
+        parser.error(f"invalid run: got {', '.join(sorted(unknown))}; expected one of {', '.join(RUNS)}")
     if args.verb == "measure":
-        measure(args.state)
+        measure(args.state, args.runs or list(RUNS))
     else:
         collect(args.state, args.into)
 
