@@ -16,7 +16,7 @@ lacks. Each part leaves one JSON file in the state folder, and a part that is fi
     fallback      work on the CPU in place of the GPU is found
     memory        the status of a network that does not fit
     sweep         the paper's five smallest networks at six batch sizes; `gpu_sweep.py` collects it, and the next three
-    sweep-inductor, sweep-graphs, sweep-tvm    torch.compile, CUDA graphs, and a network that TVM tunes
+    sweep-inductor, sweep-graphs, sweep-tvm    torch.compile, CUDA graphs, and TVM
 
 The exit status is 1 if a part failed, and 2 if some are left to do.
 """
