@@ -1,6 +1,6 @@
 """The sweep of `gpu.py`, measured without an engine, and its dataset.
 
-python tests/benchmarks/gpu_sweep.py measure STATE [RUN …]    # on the machine with the GPU; stops at Ctrl+C, and resumes
+python tests/benchmarks/gpu_sweep.py measure STATE [RUN …]   # on the machine with the GPU; stops at Ctrl+C, and resumes
 python tests/benchmarks/gpu_sweep.py collect STATE [--into notebooks/data]    # where ngbkit[notebook] is
 """
 
@@ -37,7 +37,12 @@ RUNS: dict[str, dict[str, Any]] = {
     },
     "gpu-inductor": {"compilers": ("identity", "inductor"), "batch_sizes": (1, 32)},
     "gpu-graphs": {
-        "compilers": ("identity", 'inductor{"mode":"reduce-overhead"}', "onnxruntime", 'onnxruntime{"cuda_graph":true}'),
+        "compilers": (
+            "identity",
+            'inductor{"mode":"reduce-overhead"}',
+            "onnxruntime",
+            'onnxruntime{"cuda_graph":true}',
+        ),
         "batch_sizes": (1, 8),
     },
     "gpu-tvm": {"workloads": NETWORKS[:1], "compilers": ("identity", "tvm"), "batch_sizes": (1,)},
