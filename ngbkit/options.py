@@ -52,6 +52,7 @@ class Layout:
     clusters: str = "clusters"  # the connection files of running controllers
     scratch: str = "scratch"  # the temporary folders of running processes
     # Of each device:
+    cores: str = "cores"  # the lock of each core that a device measures on
     devices: str = "devices"  # a folder per device label: the journal of each run, the lock of the device
     downloads: str = "downloads"  # pip's cache during a deployment
     engines: str = "engines"  # a folder per engine: its process, connection file and log

@@ -1,15 +1,38 @@
-"""The lock of a device: one plan at a time, since two would disturb each other unnoticed."""
+"""The locks of a device and of its cores: one plan at a time, since two would disturb each other.
+
+Devices of one machine are devices of their own (its CPU, each of its GPUs), and take turns where their cores overlap.
+"""
 
 from __future__ import annotations
 
 import fcntl
 import os
+import platform
 import select
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 _RETRY_S = 0.5
+
+
+@contextmanager
+def acquire_cores(
+    folder: Path, cores: Iterable[int], owner: str, interrupt: int, report_wait: Callable[[str], None]
+) -> Iterator[None]:
+    """Lock cores of this machine for the block, each by a file of `folder`; as `acquire_lock`.
+
+    All lock them in the same order, so that no two wait for each other.
+    """
+    with ExitStack() as locks:
+        for core in sorted(cores):
+            locks.enter_context(acquire_lock(locate_core(folder, core), owner, interrupt, report_wait))
+        yield
+
+
+def locate_core(folder: Path, core: int) -> Path:
+    """Locate the lock of a core; machines that share a file system share no cores."""
+    return folder / f"{platform.node()}.{core}"
 
 
 @contextmanager

@@ -19,7 +19,7 @@ import shutil
 import signal
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from ngbkit.device.interrupt import Interrupt
 from ngbkit.device.isolation import server_pool
 from ngbkit.device.isolation.servers import ServerEndedError
 from ngbkit.device.isolation.settings import build_child_settings
-from ngbkit.device.lock import acquire_lock
+from ngbkit.device.lock import acquire_cores, acquire_lock
 from ngbkit.device.process_lifetime import announce_end, end_group
 from ngbkit.device.serving.bench import ServingBench
 from ngbkit.device.serving.load import Load, ServedTrial
@@ -112,8 +112,7 @@ def _serve(spec: Spec, load: Load, publish: Publish) -> list[ServedTrial]:
     try:
         with Interrupt() as interrupt, Journal(folder / "journal.sqlite") as journal:
             bench = ServingBench(spec=spec, journal=journal, interrupt=interrupt.descriptor, publish=publish)
-            lock = locate_lock(spec.state_dir, spec.device)
-            with acquire_lock(lock, spec.run_id, interrupt.descriptor, bench.report_wait):
+            with _occupy(spec, bench, interrupt):
                 return bench.serve(load, folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -136,12 +135,23 @@ def carry_out(spec: Spec, publish: Publish, index: int | None = None) -> str:
             journal.note("retried", "last", spec.retry_id)
         bench = Bench(spec=spec, journal=journal, interrupt=interrupt.descriptor, publish=publish)
         try:
-            lock = locate_lock(spec.state_dir, spec.place)
-            with acquire_lock(lock, spec.run_id, interrupt.descriptor, bench.report_wait):
+            with _occupy(spec, bench, interrupt):
                 _measure(spec, bench)
         except InterruptedError:
             return "stopped"
     return "finished"
+
+
+@contextlib.contextmanager
+def _occupy(spec: Spec, bench: Bench, interrupt: Interrupt) -> Iterator[None]:
+    """Wait until neither another plan of this device nor one on its cores runs, and keep others out for the block."""
+    folder = spec.state_dir / options.LAYOUT.cores
+    cores, owner = environment.list_usable_cores(), f"{spec.run_id} on {spec.place}"
+    with (
+        acquire_lock(locate_lock(spec.state_dir, spec.place), spec.run_id, interrupt.descriptor, bench.report_wait),
+        acquire_cores(folder, cores, owner, interrupt.descriptor, bench.report_wait_for_cores),
+    ):
+        yield
 
 
 def _measure(spec: Spec, bench: Bench) -> None:

@@ -110,7 +110,12 @@ def find_differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> lis
 
 def count_usable_cores() -> int:
     """Count the cores that this process may run on."""
-    return len(os.sched_getaffinity(0))
+    return len(list_usable_cores())
+
+
+def list_usable_cores() -> list[int]:
+    """List the cores that this process may run on."""
+    return sorted(os.sched_getaffinity(0))
 
 
 def read_chip(root: Path = ROOT) -> str:

@@ -15,7 +15,8 @@ from ngbkit.api import Sweep
 from ngbkit.cluster import engines
 from ngbkit.device import plan
 from ngbkit.device.interrupt import Interrupt
-from ngbkit.device.lock import acquire_lock
+from ngbkit.device.lock import acquire_cores, acquire_lock
+from ngbkit.options import LAYOUT
 from ngbkit.workloads.base import Workload
 
 
@@ -91,6 +92,26 @@ def test_a_slow_device_never_blocks_a_fast_one(
 
     assert {"pending"} == set(meanwhile.sel(device="slow").values.ravel())
     assert {"ok"} == set(meanwhile.sel(device="fast").values.ravel()) == set(data["status"].values.ravel())
+
+
+def test_devices_of_one_machine_take_turns(
+    mlp: Workload, tmp_path: Path, state_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its CPU waits for its GPU, since both measure on the same cores, and says so."""
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, '[server]\nlaunch = "local"')
+    core = min(os.sched_getaffinity(0))
+    with (
+        Interrupt() as interrupt,
+        acquire_cores(state_dir / LAYOUT.cores, [core], "20300101-000000-abcd on gpu", interrupt.descriptor, print),
+    ):
+        run = Sweep(mlp, ["onnxruntime"], [1], repeats=10, devices=["server"]).start()
+        wait_until(lambda: "server shares cores with run 20300101-000000-abcd on gpu" in run.progress.text)
+        meanwhile = run.progress.done
+    data = run.result()
+
+    assert 0 == meanwhile
+    assert {"ok"} == set(data["status"].values.ravel())
 
 
 def test_an_engine_reports_its_vitals() -> None:

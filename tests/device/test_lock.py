@@ -1,4 +1,4 @@
-"""The lock of a device: one plan at a time."""
+"""The locks of a device and of its cores: one plan at a time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ngbkit.device.interrupt import Interrupt
-from ngbkit.device.lock import acquire_lock
+from ngbkit.device.lock import acquire_cores, acquire_lock, locate_core
 
 HOLDER = """
 import sys
@@ -65,3 +65,23 @@ def test_a_wait_can_be_stopped(holder: subprocess.Popen[bytes], tmp_path: Path) 
         assert holder.poll() is None
     finally:
         kill(holder)
+
+
+def test_plans_take_turns_where_their_cores_overlap(tmp_path: Path) -> None:
+    """One on the other cores does not wait; one that shares a core does, and says with whom."""
+    holders: list[str] = []
+    with (
+        Interrupt() as interrupt,
+        acquire_cores(tmp_path, [1, 0], "first on cpu", interrupt.descriptor, holders.append),
+    ):
+        with acquire_cores(tmp_path, [2, 3], "second on gpu", interrupt.descriptor, holders.append):
+            assert [] == holders
+        threading.Timer(0.2, interrupt.set).start()
+        with (
+            pytest.raises(InterruptedError),
+            acquire_cores(tmp_path, [1, 2], "third", interrupt.descriptor, holders.append),
+        ):
+            pytest.fail("core 1 was not free")
+
+    assert [f"run first on cpu (process {os.getpid()})"] == holders
+    assert {locate_core(tmp_path, core).name for core in range(4)} == {path.name for path in tmp_path.iterdir()}

@@ -138,6 +138,11 @@ class Bench:
         """Report that the device is busy."""
         self._report("stage", text=f"{self.spec.place} is in use by {holder}; waiting until it is free")
 
+    def report_wait_for_cores(self, holder: str) -> None:
+        """Report that another device of this machine measures on a core of this one."""
+        text = f"{self.spec.place} shares cores with {holder}; waiting until that has ended"
+        self._report("stage", text=text)
+
     def note(self, kind: str, key: str, value: Mapping[str, Any]) -> None:
         """Write a note about the run, which is not a record, and report it."""
         self.journal.note(kind, key, value)

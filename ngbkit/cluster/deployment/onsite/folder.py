@@ -14,8 +14,8 @@ from typing import Any
 
 # All that ngbkit ever writes to a device's folder; nothing else there is ever removed.
 OURS = (
-    *("env", "engines", "devices", "artifacts", "incoming", "cache", "tuning", "scratch", "clusters", "selfcheck"),
-    *("wheels", "downloads", "peaks.*"),
+    *("env", "engines", "devices", "cores", "artifacts", "incoming", "cache", "tuning", "scratch", "clusters"),
+    *("selfcheck", "wheels", "downloads", "peaks.*"),
 )
 # The folders of a client: a folder with any of these is not the device's alone.
 CLIENTS = ("runs", "predictors", "wheelhouses")
