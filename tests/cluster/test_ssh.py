@@ -30,8 +30,8 @@ from ngbkit.runs import Run
 from ngbkit.sweep.journal import Journal
 from ngbkit.workloads.base import Workload
 
-# The entries that remain on a device: records, and caches for the next run.
-KEPT = ("artifacts/", "cache/", "devices/", "peaks.json")
+# The entries that remain on a device: records, locks, and caches for the next run.
+KEPT = ("artifacts/", "cache/", "cores/", "devices/", "peaks.json")
 
 
 @pytest.fixture(scope="module")
