@@ -145,11 +145,18 @@ def carry_out(spec: Spec, publish: Publish, index: int | None = None) -> str:
 @contextlib.contextmanager
 def _occupy(spec: Spec, bench: Bench, interrupt: Interrupt) -> Iterator[None]:
     """Wait until neither another plan of this device nor one on its cores runs, and keep others out for the block."""
-    folder = spec.state_dir / options.LAYOUT.cores
+    lock, folder = locate_lock(spec.state_dir, spec.place), spec.state_dir / options.LAYOUT.cores
     cores, owner = environment.list_usable_cores(), f"{spec.run_id} on {spec.place}"
+
+    def report_holder(holder: str) -> None:
+        bench.report_wait(f"is in use by {holder}; waiting until it is free")
+
+    def report_neighbour(holder: str) -> None:
+        bench.report_wait(f"shares cores with {holder}; waiting until that has ended")
+
     with (
-        acquire_lock(locate_lock(spec.state_dir, spec.place), spec.run_id, interrupt.descriptor, bench.report_wait),
-        acquire_cores(folder, cores, owner, interrupt.descriptor, bench.report_wait_for_cores),
+        acquire_lock(lock, spec.run_id, interrupt.descriptor, report_holder),
+        acquire_cores(folder, cores, owner, interrupt.descriptor, report_neighbour),
     ):
         yield
 

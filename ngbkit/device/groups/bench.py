@@ -134,14 +134,9 @@ class Bench:
             return []
         return [Job(trial=ties[0], group=bundle.groups[0], prepared=prepared)]
 
-    def report_wait(self, holder: str) -> None:
-        """Report that the device is busy."""
-        self._report("stage", text=f"{self.spec.place} is in use by {holder}; waiting until it is free")
-
-    def report_wait_for_cores(self, holder: str) -> None:
-        """Report that another device of this machine measures on a core of this one."""
-        text = f"{self.spec.place} shares cores with {holder}; waiting until that has ended"
-        self._report("stage", text=text)
+    def report_wait(self, reason: str) -> None:
+        """Report why the device waits."""
+        self._report("stage", text=f"{self.spec.place} {reason}")
 
     def note(self, kind: str, key: str, value: Mapping[str, Any]) -> None:
         """Write a note about the run, which is not a record, and report it."""
