@@ -122,9 +122,11 @@ def main() -> None:
     parser.add_argument(
         "--wheels", type=Path, default=ROOT / ".whl", help="pieces of wheels to install (default: .whl)"
     )
-    parser.add_argument("--only", default="", metavar="PARTS", help="run these parts only, or all that begin like that")
     parser.add_argument(
-        "--again", default="", metavar="PARTS", help="run these parts again, or all that begin like that"
+        "--only", default="", metavar="PARTS", help="run these parts only; what names no part is the beginning of several"
+    )
+    parser.add_argument(
+        "--again", default="", metavar="PARTS", help="run these parts again; selected as those of --only"
     )
     parser.add_argument("--into", type=Path, metavar="FILE", help="write the bundle there rather than to --bundle")
     args = parser.parse_args()
@@ -135,11 +137,11 @@ def main() -> None:
     if args.wheels.is_dir():
         complete = gpu_wheels.install(args.wheels, args.state / "wheels", session.site)
         print("wheels:", ", ".join(complete) or "none", flush=True)
-    for part in [path.stem for path in (args.state / "parts").glob("*.json")]:
-        if args.again and part.startswith(tuple(args.again.split(","))):
-            session.locate(part).unlink()
+    finished = [path.stem for path in (args.state / "parts").glob("*.json")]
+    for part in select_parts(finished, args.again) if args.again else []:
+        session.locate(part).unlink()
     try:
-        left = run_parts(session, tuple(filter(None, args.only.split(","))))
+        left = run_parts(session, args.only)
     finally:
         if args.bundle:
             pack(args.state, args.into or args.bundle)
@@ -148,7 +150,14 @@ def main() -> None:
     sys.exit(1 if failed else 2 if left else 0)
 
 
-def run_parts(session: Session, only: tuple[str, ...]) -> list[str]:
+def select_parts(parts: list[str], names: str) -> list[str]:
+    """Return the parts of these names, with commas between; a name that is no part's is the beginning of several."""
+    exact = {name for name in names.split(",") if name in parts}
+    begins = tuple(name for name in names.split(",") if name and name not in exact)
+    return [part for part in parts if part in exact or part.startswith(begins)]
+
+
+def run_parts(session: Session, only: str) -> list[str]:
     """Run the parts that are not finished until the time is up; return those that are left."""
     left: list[str] = []
     # It costs seconds, and says what the packages of this call have made available.
@@ -158,7 +167,8 @@ def run_parts(session: Session, only: tuple[str, ...]) -> list[str]:
         print(f"lacking  {name:26} {'':8}  {reason}", flush=True)
     if not session.results["machine"].get("data", {}).get("gpu"):
         return ["everything: this machine has no GPU that works"]
-    parts = [part for part in list_parts(available) if not only or part.startswith(only)]
+    parts = list(list_parts(available))
+    parts = select_parts(parts, only) if only else parts
     todo = []
     for part in parts:
         if (result := session.load(part)) is not None:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pytest
 from onnxgraphs import Builder, write
 from state import share_state_dir
+from watching import find_processes
 
 from ngbkit import optimizer, registry
 from ngbkit.errors import UnknownNameError, UnsupportedError
@@ -55,12 +55,12 @@ def test_a_tool_that_goes_wrong_is_a_reason(name: str, network: Path, tmp_path: 
     assert FAULTS[name] == problem
 
 
-def test_a_tool_that_hangs_is_stopped(network: Path, tmp_path: Path) -> None:
+def test_a_tool_that_hangs_is_stopped(network: Path, tmp_path: Path, state_dir: Path) -> None:
     """With its process."""
     problem = simplify(load("hanging"), network, tmp_path / "out.onnx", limit_s=0.2)
 
     assert "stopped: it took longer than 0.2 s" == problem
-    assert not [child for child in psutil.Process().children() if "hanging" in child.cmdline()]
+    assert [] == find_processes(state_dir, "hanging")
 
 
 def test_a_model_with_other_results_is_not_used(network: Path, tmp_path: Path) -> None:
