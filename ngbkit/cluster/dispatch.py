@@ -15,6 +15,7 @@ from ngbkit import errors
 from ngbkit.cluster import devices, engines, replies
 from ngbkit.cluster.engine import Engine, EngineLostError, Plan
 from ngbkit.cluster.launchers.base import Starter
+from ngbkit.cluster.machines import Starts
 from ngbkit.cluster.replies import Event
 from ngbkit.device.spec import Spec
 from ngbkit.errors import DeviceError, NgbkitError
@@ -59,8 +60,9 @@ class Dispatch:
         """
         self._recorded, self._skipped = set(recorded), frozenset(skipped)
         labels = self.sweep.devices
+        starts = Starts(labels)
         with ThreadPoolExecutor(max_workers=len(labels), thread_name_prefix="ngbkit-device") as pool:
-            futures = [pool.submit(self._measure, label, engines.get(label)) for label in labels]
+            futures = [pool.submit(self._measure, label, engines.get(label), starts) for label in labels]
             try:
                 while not all(future.done() for future in futures):
                     self._report(_POLL_S)
@@ -87,7 +89,7 @@ class Dispatch:
             if batch:
                 self.on_events(batch)
 
-    def _measure(self, label: str, attached: Engine | None) -> str:
+    def _measure(self, label: str, attached: Engine | None, starts: Starts) -> str:
         """Execute one device's plan, on as many engines as it takes."""
         losses = 0
         trial_ids = {trial.id for group in self.sweep.groups(label) for trial in (*group.trials, *group.anchors)}
@@ -101,7 +103,7 @@ class Dispatch:
             engine: Engine | None = None
             try:
                 engine = attached or self._start(label, starter, again=losses > 0)
-                return self._execute_plan(engine, trial_ids)
+                return self._execute_plan(engine, trial_ids, starts, starter)
             except InterruptedError:
                 return "stopped"
             except EngineLostError as error:
@@ -113,6 +115,8 @@ class Dispatch:
                         f"{error}. Its records are kept: `ngbkit resume {self.run_id}` continues."
                     ) from error
                 starter.say(f"{error}; starting another")
+            finally:
+                starts.finish(label)
 
     def _start(self, label: str, starter: Starter, again: bool) -> Engine:
         """Start the device's engine; a failure to start it again counts as one more loss."""
@@ -124,7 +128,7 @@ class Dispatch:
                 raise EngineLostError(str(error)) from error
             raise
 
-    def _execute_plan(self, engine: Engine, trial_ids: Collection[str]) -> str:
+    def _execute_plan(self, engine: Engine, trial_ids: Collection[str], starts: Starts, starter: Starter) -> str:
         label = engine.device
         self._check_environment(label, engine.hello())
         assert engine.state_dir is not None
@@ -144,6 +148,8 @@ class Dispatch:
             threads=device.threads if device else None,
             accelerator=device.accelerator if device else "cpu",
         )
+        starts.finish(label)
+        starts.wait(label, starter.say, self.stop.is_set)
         plan = engine.submit(spec)
         self._follow(plan, trial_ids)
         if not plan.is_done:

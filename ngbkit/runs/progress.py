@@ -26,7 +26,7 @@ class Progress:
     text
         The current activity.
     remaining_s
-        Expected seconds until the end; None while there is nothing to estimate it from.
+        Expected seconds until the end; None while it is unknown of a device, as of one that waits for its turn.
     other_work
         What runs beside the measurement, such as ``"46 % of all cores (python)"``; empty if that is little.
     """
@@ -112,6 +112,6 @@ class ProgressTracker:
             statuses=Counter(statuses),
             share=sum(self._times_left[label].share * self._totals[label] for label in devices) / max(total, 1),
             text=self._text if device is None else self._texts[device],
-            remaining_s=max((seconds for seconds in estimates if seconds is not None), default=None),
+            remaining_s=None if None in estimates else max((seconds or 0.0 for seconds in estimates), default=None),
             other_work=", ".join(f"{text} of {label}" if is_named else text for label, text in busy.items()),
         )

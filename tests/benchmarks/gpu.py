@@ -123,7 +123,7 @@ def main() -> None:
         "--wheels", type=Path, default=ROOT / ".whl", help="pieces of wheels to install (default: .whl)"
     )
     parser.add_argument(
-        "--only", default="", metavar="PARTS", help="run these parts only; what names no part is the beginning of several"
+        "--only", default="", metavar="PARTS", help="run these parts only; another text is the beginning of several"
     )
     parser.add_argument(
         "--again", default="", metavar="PARTS", help="run these parts again; selected as those of --only"

@@ -70,7 +70,8 @@ def test_each_device_has_its_text(trials):
 
 
 def test_the_slowest_device_finishes_last(trials, monkeypatch):
-    """Devices work in parallel, so the time left is their longest; a device without records has no estimate."""
+    """Devices work in parallel, so the time left is their longest; while one has no estimate, as one that waits for
+    its turn, that of the whole is unknown."""
     now = [0.0]
     monkeypatch.setattr("ngbkit.runs.time_left.time.monotonic", lambda: now[0])
     tracker = ProgressTracker(trials, {})
@@ -85,6 +86,7 @@ def test_the_slowest_device_finishes_last(trials, monkeypatch):
         now[0] += seconds
         tracker.advance(device, [trial_id], 1.0)
         tracker.record(trial_id, "ok")
+        assert (tracker.snapshot().remaining_s is None) == (device == "cpu")
 
     assert (2.0, 10.0) == tuple(tracker.snapshot(device).remaining_s for device in ("cpu", "orin"))
     assert 10.0 == tracker.snapshot().remaining_s

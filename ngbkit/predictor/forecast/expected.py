@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from ngbkit import runs
+from ngbkit.cluster import machines
 from ngbkit.errors import NgbkitError
 from ngbkit.runs.time_left import format_duration
 from ngbkit.sweep.grid import Grid
@@ -79,7 +80,7 @@ def describe(sweep: Grid, expected: float | None) -> str:
 def estimate_seconds(sweep: Grid, costs: Costs | None = None) -> float | None:
     """Return the expected seconds of a sweep, from the latest runs; None if they measured none of its compilers.
 
-    Devices measure in parallel, so that the slowest device counts.
+    Devices measure in parallel, so that the slowest counts; those that share cores of a machine measure in turn.
     """
     costs = costs or Costs((earlier.trial, earlier.record) for earlier in load_earlier_trials())
     if not any(map(costs.knows, sweep.compilers)):
@@ -87,7 +88,7 @@ def estimate_seconds(sweep: Grid, costs: Costs | None = None) -> float | None:
     seconds = dict.fromkeys(sweep.devices, 0.0)
     for trial in sweep.trials():
         seconds[trial.device] += costs.estimate_s(trial, sweep.repeats) or 0.0
-    return max(seconds.values())
+    return max(sum(seconds[label] for label in turns) for turns in machines.group_by_cores(sweep.devices))
 
 
 def load_earlier_trials() -> Iterator[EarlierTrial]:

@@ -79,6 +79,17 @@ def test_devices_work_side_by_side(earlier: list[Measurement]) -> None:
     )
 
 
+def test_devices_that_share_cores_work_in_turn(
+    earlier: list[Measurement], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two devices of one machine take twice as long."""
+    (tmp_path / "devices.toml").write_text('[gpu]\nlaunch = "local"\naccelerator = "cuda:0"\n')
+    monkeypatch.setenv("NGBKIT_CONFIG_DIR", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+
+    assert 2 * sum(map(cost, earlier)) == pytest.approx(expected.estimate_seconds(build_sweep(devices=["cpu", "gpu"])))
+
+
 def test_nothing_is_estimated_without_measurements(earlier: list[Measurement], tmp_path: Path) -> None:
     """An unused compiler has no estimate, and neither has the first sweep."""
     assert expected.estimate_seconds(build_sweep(compilers=["tvm"])) is None
