@@ -22,6 +22,17 @@ def compute_seconds(graph_: Graph) -> list[float]:
     return [1e-5 + 1e-10 * operations + 3e-6 * len(graph_.operators), 1e-5 + 5e-11 * operations + 2e-10 * moved]
 
 
+def compute_operator_seconds(graph_: Graph) -> np.ndarray:
+    """Return the part of each operator in the seconds of both runtimes: their sums are `compute_seconds`."""
+    share = 1e-5 / len(graph_.operators)
+    return np.array(
+        [
+            [share + 1e-10 * (operator.macs or 0) + 3e-6, share + 5e-11 * (operator.macs or 0) + 2e-10 * operator.bytes]
+            for operator in graph_.operators
+        ]
+    )
+
+
 def build_examples(folder: Path, *, alone: bool = False) -> Examples:
     """Build stacks of blocks of several widths, depths and kernels; with `alone`, their single operators too."""
     shapes = list(product((8, 12, 16, 24, 32), (1, 2, 3, 4), (1, 3)))
@@ -43,6 +54,7 @@ def build_examples(folder: Path, *, alone: bool = False) -> Examples:
         families=tuple(families),
         parents=tuple(parents),
         rules=tuple(rules),
+        operator_seconds=tuple(map(compute_operator_seconds, graphs)),
     )
 
 

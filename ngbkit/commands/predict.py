@@ -42,7 +42,8 @@ PREDICT: tuple[Argument, ...] = (
         "--kind",
         metavar="NAME",
         default="gnn",
-        help="what to fit: gnn (the default), boosting, linear, operators or flops",
+        help="what to fit: gnn (the default), boosting, linear, operators or flops; or kernels, for labels of this "
+        "machine, whose operators it times in the runtime's profiler first",
     ),
     argument(
         "--runtime",
@@ -101,8 +102,10 @@ def fit_labels(args: argparse.Namespace, report: Report | None = None) -> tuple[
     """Fit a predictor to the labels that the arguments name, evaluate its kind on them, and save it."""
     from ngbkit import predictor
     from ngbkit.predictor.kinds import find_kind
+    from ngbkit.predictor.kinds.kernels import Kernels
 
-    find_kind(args.kind)
+    # A kind that learns from a profiler needs the operators that it timed.
+    profiled = find_kind(args.kind) is Kernels
     runtime = None
     if args.runtime is not None or args.device is not None:
         from ngbkit.predictor.labels.labelling import UNNAMED
@@ -110,7 +113,9 @@ def fit_labels(args: argparse.Namespace, report: Report | None = None) -> tuple[
         runtime = (args.device or options.get_device(), args.runtime or UNNAMED)
     progress = to_progress(report)
     paths = [parse_path(file) for file in args.fit]
-    examples = load_labels(paths, "--fit", runtime=runtime, lowered=args.lowered, progress=progress)
+    examples = load_labels(
+        paths, "--fit", runtime=runtime, lowered=args.lowered or profiled, profiled=profiled, progress=progress
+    )
     fitted = predictor.fit(examples, args.kind, progress=progress)
     scores = predictor.evaluate(examples, dict.fromkeys([args.kind, "flops"]), seeds=(0,), progress=progress)
     if args.out is not None:

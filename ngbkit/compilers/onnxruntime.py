@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from ngbkit.compilers import onnxruntime_session as strict
@@ -74,7 +73,7 @@ def open_program(
     if precision != "f32" or cuda_graph:
         option = f"precision={precision!r}" if precision != "f32" else "cuda_graph=True"
         raise UnsupportedError(f"{option} is for an NVIDIA GPU, but this device's accelerator is the CPU")
-    session = strict.open_session(_get_file(task), make_settings(task, optimization, spinning, execution), CPU)
+    session = strict.open_session(_get_file(task), make_settings(task.threads, optimization, spinning, execution), CPU)
     run, fetch = strict.build_cpu_calls(session, task)
     if execution == "parallel":
         notes = "; ".join(filter(None, (notes, f"{_BRANCHES} operators at a time")))
@@ -85,7 +84,7 @@ def open_program(
         facts={"provider": CPU.name, "optimization": optimization},
         explain=lambda: strict.explain(
             task,
-            make_settings(task, optimization, spinning, execution),
+            make_settings(task.threads, optimization, spinning, execution),
             CPU,
             lambda session: strict.bind_on_cpu(session, task),
         ),
@@ -108,7 +107,7 @@ def _open_gpu_program(
     preload_cuda()
     stream = driver.stream.value or 0
     provider = build_cuda_provider(stream, precision, cuda_graph=cuda_graph)
-    session = strict.open_session(_get_file(task), make_settings(task, optimization, spinning), provider)
+    session = strict.open_session(_get_file(task), make_settings(task.threads, optimization, spinning), provider)
     return strict.build_gpu_program(
         task,
         session,
@@ -126,7 +125,7 @@ def _open_gpu_program(
         # No node of a captured graph shows in a profile.
         lambda: strict.explain(
             task,
-            make_settings(task, optimization, spinning),
+            make_settings(task.threads, optimization, spinning),
             build_cuda_provider(stream, precision),
             lambda session: strict.bind_on_gpu(session, task, driver)[0],
         ),
@@ -156,43 +155,28 @@ def build_cuda_provider(stream: int, precision: str = "f32", *, cuda_graph: bool
     )
 
 
-def make_settings(task: Task, optimization: str, spinning: bool, execution: str = "sequential") -> Any:
-    """Build the ``SessionOptions`` of a session that works with `task.threads` threads in all.
+def make_settings(threads: int, optimization: str, spinning: bool, execution: str = "sequential") -> Any:
+    """Build the ``SessionOptions`` of a session that works with so many threads in all.
 
     The calling thread works in both pools, so the sizes of the two pools add up to the total plus one.
     """
     from ngbkit.compilers.onnxruntime_runtime import onnxruntime
 
     settings = onnxruntime.SessionOptions()
-    settings.intra_op_num_threads, settings.inter_op_num_threads = task.threads, 1
+    settings.intra_op_num_threads, settings.inter_op_num_threads = threads, 1
     if execution == "parallel":
-        if task.threads < _BRANCHES:
+        if threads < _BRANCHES:
             raise UnsupportedError(
-                f"execution='parallel' needs {_BRANCHES} threads, but this device has {task.threads}: "
+                f"execution='parallel' needs {_BRANCHES} threads, but this device has {threads}: "
                 "give it more in the devices file, or use execution='sequential'"
             )
         settings.execution_mode = onnxruntime.ExecutionMode.ORT_PARALLEL
-        settings.intra_op_num_threads, settings.inter_op_num_threads = task.threads - _BRANCHES + 1, _BRANCHES
+        settings.intra_op_num_threads, settings.inter_op_num_threads = threads - _BRANCHES + 1, _BRANCHES
     settings.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, _LEVELS[optimization])
     # Threads that spin between two calls would be timed with whatever else the group runs in that pause.
     for pool in ("intra", "inter"):
         settings.add_session_config_entry(f"session.{pool}_op.allow_spinning", str(int(spinning)))
     return settings
-
-
-def write_optimised(path: Path, target: Path, optimization: str = "all") -> None:
-    """Write the graph that a session on the CPU executes, up to the layouts that depend on the processor.
-
-    Large weights are in a file of their own beside it.
-    """
-    from ngbkit.compilers.onnxruntime_runtime import onnxruntime
-
-    settings = onnxruntime.SessionOptions()
-    level = "extended" if optimization == "all" else optimization
-    settings.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, _LEVELS[level])
-    settings.log_severity_level = 3  # it warns that such a graph only fits this machine
-    strict.write_to(settings, target)
-    strict.open_session(path, settings, CPU)
 
 
 def _get_file(task: Task) -> Any:

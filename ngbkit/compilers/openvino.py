@@ -133,7 +133,7 @@ def _explain(task: Task, compiled: Any) -> dict[str, Any]:
     if compiled.get_property("LOADED_FROM_CACHE"):
         compiled = _compile_model(task, {})  # a blob from the cache has lost the names of fused nodes
     assert task.onnx is not None
-    nodes = [info for _, info in _iterate_executed(compiled.get_runtime_model())]
+    nodes = [info for _, info in iterate_executed(compiled.get_runtime_model())]
     heavy = {info["runtimePrecision"] for info in nodes if info["layerType"] in _HEAVY} & _PRECISIONS
     facts = {
         "nodes_before": len(onnx_graph.read_operators(task.onnx)),
@@ -147,15 +147,7 @@ def _explain(task: Task, compiled: Any) -> dict[str, Any]:
     return facts | ({"precision": "+".join(sorted(heavy))} if heavy else {})
 
 
-def list_executed(path: Path, precision: str = "f32") -> list[tuple[Any, dict[str, str]]]:
-    """Return the nodes that the CPU plugin runs in a call of an ONNX file, in order, each with its metadata."""
-    from ngbkit.compilers.openvino_runtime import get_core
-
-    compiled = get_core().compile_model(str(path), "CPU", {"INFERENCE_PRECISION_HINT": precision})
-    return list(_iterate_executed(compiled.get_runtime_model()))
-
-
-def _iterate_executed(model: Any) -> Iterator[tuple[Any, dict[str, str]]]:
+def iterate_executed(model: Any) -> Iterator[tuple[Any, dict[str, str]]]:
     """Yield each node that runs in a call with its metadata; those with only constant inputs run once, at load time."""
     constant: set[str] = set()
     for node in model.get_ordered_ops():

@@ -64,7 +64,7 @@ def compile(task: Task) -> Program:
         {"provider": PROVIDER, "cache": outcome},
         lambda: strict.explain(
             task,
-            runtime.make_settings(task, _LEVEL, spinning=False),
+            runtime.make_settings(task.threads, _LEVEL, spinning=False),
             provider,
             lambda session: strict.bind_on_gpu(session, task, driver)[0],
             onnx=cache.engine if cache.engine.exists() else _load_source(task),
@@ -147,7 +147,9 @@ def _load_or_build(task: Task, provider: Provider, cache: _Cache) -> tuple[Any, 
     """Open a session, and return it with ``"hit"`` if the cache had its engine, else ``"miss"``."""
     if cache.engine.exists():
         try:
-            session = strict.open_session(cache.engine, runtime.make_settings(task, _LEVEL, spinning=False), provider)
+            session = strict.open_session(
+                cache.engine, runtime.make_settings(task.threads, _LEVEL, spinning=False), provider
+            )
         except Exception:  # noqa: BLE001  whatever is wrong with the cached engine, it can be built again
             shutil.rmtree(cache.engine.parent)
         else:
@@ -161,7 +163,7 @@ def _build(task: Task, provider: Provider, cache: _Cache) -> Any:
     draft = cache.folder / "part"
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
-    settings = runtime.make_settings(task, _LEVEL, spinning=False)
+    settings = runtime.make_settings(task.threads, _LEVEL, spinning=False)
     settings.add_session_config_entry("ep.context_enable", "1")
     settings.add_session_config_entry("ep.context_file_path", str(draft / cache.engine.name))
     # Store the engine in a file of its own: an embedded one is limited to 2 GB.

@@ -22,7 +22,7 @@ _LINES, _WIDTH, _HEIGHT = 40, 104, 22
 _GAP, _BOW = 0.35, 0.62
 
 _SORTS: Mapping[str, tuple[str, ...]] = {
-    "products": ("Conv", "ConvTranspose", "Gemm", "MatMul", "Einsum", "Attention"),
+    "products": ("Conv", "FusedConv", "ConvTranspose", "Gemm", "MatMul", "FusedMatMul", "Einsum", "Attention"),
     "normalisation": (
         *("BatchNormalization", "LayerNormalization", "InstanceNormalization", "GroupNormalization"),
         *("LpNormalization", "Softmax", "SkipLayerNormalization"),
@@ -33,6 +33,7 @@ _SORTS: Mapping[str, tuple[str, ...]] = {
     "movement": (
         *("Concat", "Split", "Slice", "Gather", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Expand"),
         *("Pad", "Resize", "Cast", "Tile", "DepthToSpace", "SpaceToDepth", "Identity"),
+        *("Reorder", "ReorderInput", "ReorderOutput"),
     ),
 }
 _BY_ELEMENT = "by element"
@@ -151,13 +152,15 @@ def _build_boxes(graph: Graph, cost: Sequence[float] | None) -> pd.DataFrame:
 
 
 def _describe_operator(operator: Operator) -> dict[str, Any]:
+    # The domain of a runtime's own operator says nothing about its work.
+    kind = operator.kind.rpartition(".")[2]
     window = operator.attributes.get("kernel_shape")
     sides = "×".join(map(str, window)) if isinstance(window, tuple) else ""
     return {
         "operator": operator.name,
         "kind": operator.kind,
-        "text": f"{operator.kind.rpartition('.')[2][:16]} {sides}".strip(),
-        "sort": next((name for name, kinds in _SORTS.items() if operator.kind in kinds), _BY_ELEMENT),
+        "text": f"{kind[:16]} {sides}".strip(),
+        "sort": next((name for name, kinds in _SORTS.items() if kind in kinds), _BY_ELEMENT),
         "inputs": _format_shapes(operator.inputs),
         "outputs": _format_shapes(operator.outputs),
         "weights": _format_shapes(operator.weights),

@@ -68,6 +68,9 @@ _FUSED = {
     "BiasAdd": "Add",
 }
 _STANDARD = {f"com.microsoft.{fused}": kind for fused, kind in _FUSED.items()}
+# Those that work on channels in blocks keep their names.
+_STANDARD |= {f"com.microsoft.nchwc.{kind}": kind for kind in KINDS}
+_STANDARD |= dict.fromkeys(("com.microsoft.nchwc.ReorderInput", "com.microsoft.nchwc.ReorderOutput"), "Transpose")
 # Layers of OpenVINO that no operator of the file is named after: a `Subgraph` works by element.
 _STANDARD |= {f"openvino.{kind}": kind for kind in KINDS}
 _STANDARD |= {

@@ -171,7 +171,13 @@ class Graph:
         )
 
 
-def read(path: str | Path, batch_size: int = 1, *, keep_dead: bool = False) -> Graph:
+def read(
+    path: str | Path,
+    batch_size: int = 1,
+    *,
+    keep_dead: bool = False,
+    shapes: Mapping[str, Sequence[tuple[int, ...]]] | None = None,
+) -> Graph:
     """The graph of an ONNX file.
 
     Parameters
@@ -183,6 +189,8 @@ def read(path: str | Path, batch_size: int = 1, *, keep_dead: bool = False) -> G
     keep_dead
         Whether operators that feed no output, or are fed constants alone, are part of the graph: for labels of a
         runtime that executes them. `Graph.dropped` counts those that are left out.
+    shapes
+        The shapes of the outputs of nodes, by the name of the node, where the file does not tell them.
 
     Raises
     ------
@@ -194,12 +202,26 @@ def read(path: str | Path, batch_size: int = 1, *, keep_dead: bool = False) -> G
     ir = _load_library()
     model = onnx_counts.load_without_weights(Path(path))
     try:
-        return annotate(ir.from_proto(onnx_counts.bind(model, batch_size)), keep_dead=keep_dead)
+        bound = onnx_counts.bind(model, batch_size)
+        _add_shapes(bound, shapes or {})
+        return annotate(ir.from_proto(bound), keep_dead=keep_dead)
     except Exception as error:  # the libraries raise anything about a graph that contradicts itself
         reason = str(error).strip().partition("\n")[0]
         raise WorkloadError(
             f"{path} contains no valid graph ({type(error).__name__}: {reason}). Export it again."
         ) from error
+
+
+def _add_shapes(graph: Any, shapes: Mapping[str, Sequence[tuple[int, ...]]]) -> None:
+    """Add the shapes of outputs that an `onnx.GraphProto` lacks; such outputs are taken for floats."""
+    import onnx
+
+    described = {value.name for value in (*graph.value_info, *graph.output) if value.type.tensor_type.HasField("shape")}
+    for node in graph.node:
+        outputs = [name for name in node.output if name]
+        for name, shape in zip(outputs, shapes.get(node.name, ()), strict=False):
+            if name not in described:
+                graph.value_info.append(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape))
 
 
 def write_named(path: Path, target: Path) -> Path:

@@ -62,6 +62,21 @@ def graph(
     return result
 
 
+def execute(
+    workload: Workload,
+    batch_size: int = 1,
+    factors: Factors | None = None,
+    *,
+    lowering: str,
+    calls: int = 20,
+    threads: int | None = None,
+) -> lowerings.Execution:
+    """Execute a network in a runtime, and time each operator: see `ngbkit.predictor.profile`."""
+    with TemporaryDirectory(prefix="ngbkit-graph-") as folder:
+        path = export_network(workload, batch_size, Path(folder), factors)
+        return lowerings.execute(path, lowering, batch_size, calls=calls, threads=threads)
+
+
 def export_network(workload: Workload, batch_size: int, folder: Path, factors: Factors | None = None) -> Path:
     """Export a network as one ONNX file, static in every dimension."""
     source: Source = registry.load(registry.WORKLOADS, workload.source)
@@ -112,24 +127,47 @@ def _name_attribute(lowering: str) -> str:
 
 
 def pack(graphs_: Mapping[str, Graph]) -> str:
+    """Serialise graphs as text."""
     serialised = {key: graph_.to_json() for key, graph_ in graphs_.items()}
     return base64.b85encode(zlib.compress(json.dumps(serialised).encode(), 9)).decode()
+
+
+def unpack_graphs(packed: str) -> dict[str, Graph]:
+    """Return what `pack` serialised."""
+    serialised = json.loads(zlib.decompress(base64.b85decode(packed)))
+    return {key: Graph.from_json(graph_json) for key, graph_json in serialised.items()}
 
 
 def load_graphs(data: Data, lowering: str = lowerings.EXPORT) -> dict[str, Graph]:
     packed = data.attrs.get(_name_attribute(lowering))
     try:
-        serialised = json.loads(zlib.decompress(base64.b85decode(packed))) if packed else {}
-        return {key: Graph.from_json(graph_json) for key, graph_json in serialised.items()}
+        return unpack_graphs(packed) if packed else {}
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError, zlib.error) as error:
         raise UsageError(f"damaged graphs of this dataset: {error!r}. Copy its file again.") from error
 
 
 def build_graph(data: Data, key: str, lowering: str = lowerings.EXPORT) -> Graph:
+    """Build the graph of a network of a dataset, or of a variant of it."""
+    network, factors, batch_size = _find_network(data, key, lowering)
+    if isinstance(network, Path):
+        return _read(network, batch_size, lowering)
+    return graph(network, batch_size, factors, lowering=lowering)
+
+
+def execute_network(data: Data, key: str, lowering: str) -> lowerings.Execution:
+    """As `build_graph`, with the time of each operator on this machine."""
+    network, factors, batch_size = _find_network(data, key, lowering)
+    if isinstance(network, Path):
+        return lowerings.execute(network, lowering, batch_size)
+    return execute(network, batch_size, factors, lowering=lowering)
+
+
+def _find_network(data: Data, key: str, lowering: str) -> tuple[Path | Workload, Factors, int]:
+    """Return the file of a variant or the description of a network, with its factors and its batch size."""
     name, factors, batch_size, digest = json.loads(key)
     store = Store(options.get_state_dir() / options.LAYOUT.artifacts)
     if digest and store.contains(digest):
-        return _read(store.locate(digest), batch_size, lowering)
+        return store.locate(digest), {}, batch_size
     sweep = json.loads(data.attrs.get("sweep") or "{}")
     workload = next((spec for spec in sweep.get("workloads", []) if spec["name"] == name), None)
     if workload is None or digest:
@@ -137,11 +175,11 @@ def build_graph(data: Data, key: str, lowering: str = lowerings.EXPORT) -> Graph
             f"no graph of {name}: this dataset lacks its description. Use the dataset of a run, or embed its graphs "
             f"where it was measured: ngbkit.predictor.attach(ds{', lowered=True' if lowering else ''})."
         )
-    return graph(Workload.from_json(workload, store.locate), batch_size, factors, lowering=lowering)
+    return Workload.from_json(workload, store.locate), factors, batch_size
 
 
 def _build_cache_path(workload: Workload, batch_size: int, factors: Factors, lowering: str) -> Path:
     key = {"workload": workload.id, "factors": dict(factors), "batch_size": batch_size, "layout": graphs.LAYOUT}
     if lowering != lowerings.EXPORT:
-        key |= {"lowering": lowering, "version": lowerings.describe_version(lowering)}
+        key |= {"lowering": lowering, "version": lowerings.describe_version(lowering), "of": lowerings.LAYOUT}
     return options.get_state_dir() / options.LAYOUT.cache / "graphs" / f"{hash_json(key)}.json.z"

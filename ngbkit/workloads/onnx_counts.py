@@ -114,7 +114,8 @@ def _is_free_node(node: Any) -> bool:
 
 
 def _is_light(domain: str, operator: str) -> bool:
-    return operator in _LIGHT if domain else _is_standard(operator)
+    is_standard = domain in ("", _BLOCKED) and _is_standard(operator)
+    return is_standard or (bool(domain) and operator in _LIGHT)
 
 
 @cache
@@ -235,6 +236,8 @@ def _count_projecting_attention(node: Any, shapes: Shapes) -> int:
 
 
 _RUNTIME = "com.microsoft"
+# ONNX Runtime's operators on channels in blocks, which keep their names.
+_BLOCKED = "com.microsoft.nchwc"
 _COUNTERS: dict[tuple[str, str], Callable[[Any, Shapes], int]] = {
     **{("", name): _build_convolution_counter(1) for name in ("Conv", "ConvInteger", "DeformConv")},
     ("", "ConvTranspose"): _count_transposed_convolution,
@@ -244,6 +247,7 @@ _COUNTERS: dict[tuple[str, str], Callable[[Any, Shapes], int]] = {
     **{("", name): _count_recurrent for name in ("LSTM", "GRU", "RNN")},
     ("", "Attention"): _build_attention_counter(4),
     (_RUNTIME, "FusedConv"): _build_convolution_counter(1),
+    (_BLOCKED, "Conv"): _build_convolution_counter(1),
     **{(_RUNTIME, name): _count_product for name in ("FusedMatMul", "TransposeMatMul", "FusedGemm", "GemmFastGelu")},
     **{(_RUNTIME, name): _count_product for name in ("MatMulIntegerToFloat", "DynamicQuantizeMatMul", "MatMulNBits")},
     (_RUNTIME, "QGemm"): _count_product,

@@ -1,8 +1,9 @@
 """Measures the accuracy of predictors on unseen networks: every kind, every split, three seeds, in one table.
 
-It fits to notebooks/data/05-labels.nc, which `labels.py` measured. It resumes after any interruption: results and
-training are saved in the folder. Two processes with different splits may run in parallel. With `--curve`, it measures
-the learning curve instead: the error against the number of networks, and a guess of it with ten times as many.
+It fits to notebooks/data/05-labels.nc, which `labels.py` and `profiles.py` measured. It resumes after any interruption:
+results and training are saved in the folder, in one of its own for each file of labels. Two processes with different
+splits may run in parallel. With `--curve`, it measures the learning curve instead: the error against the number of
+networks, and a guess of it with ten times as many.
 """
 
 from __future__ import annotations
@@ -21,13 +22,15 @@ from ngbkit.predictor.scoring.evaluation import BASELINES
 
 LABELS = Path(__file__).parents[2] / "notebooks" / "data" / "05-labels.nc"
 KINDS = (*BASELINES, "gnn")
+#: The kinds that learn from operators that a runtime executes: of --labels 05-labels-onnxruntime.nc or -openvino.nc.
+LOWERED_KINDS = (*KINDS, "kernels")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--labels", type=Path, default=LABELS)
     parser.add_argument("--splits", default="random,family,rule", help="separated by commas (default: all)")
-    parser.add_argument("--kinds", default=",".join(KINDS), help="separated by commas (default: all)")
+    parser.add_argument("--kinds", help="separated by commas (default: all that the labels allow)")
     parser.add_argument("--seeds", default="0,1,2", help="separated by commas (default: 0,1,2)")
     parser.add_argument("--threads", type=int, help="threads of torch (default: its own choice)")
     parser.add_argument("--folder", type=Path, default=Path("results/accuracy"), help="folder of finished results")
@@ -38,13 +41,15 @@ def main() -> None:
     parser.add_argument("--curve", action="store_true", help="measure the learning curve of each split instead")
     parser.add_argument("--figure", type=Path, help="a file for the figure of the learning curves, such as curve.svg")
     args = parser.parse_args()
+    args.folder /= args.labels.stem
     args.folder.mkdir(parents=True, exist_ok=True)
     if args.threads:
         import torch
 
         torch.set_num_threads(args.threads)
     examples_ = predictor.load_examples(args.labels)
-    splits, kinds = args.splits.split(","), args.kinds.split(",")
+    default = LOWERED_KINDS if examples_.operator_seconds is not None else KINDS
+    splits, kinds = args.splits.split(","), args.kinds.split(",") if args.kinds else list(default)
     seeds = [int(seed) for seed in args.seeds.split(",")]
     if args.curve:
         curves = {split: measure_curve(examples_, kinds, split, seeds, args.folder) for split in splits}

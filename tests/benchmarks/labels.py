@@ -41,8 +41,6 @@ from ngbkit.files import hash_file
 from ngbkit.optimizer.editing import open_model
 from ngbkit.optimizer.rules import RULES
 from ngbkit.predictor import generate, graphs, network_graphs
-from ngbkit.predictor.labels.example_set import TEXTS
-from ngbkit.predictor.labels.merging import Label, merge_labels
 from ngbkit.predictor.labels.rows import VARIANTS
 from ngbkit.runs.progress_display import describe, watch
 from ngbkit.workloads import counts, onnx, timm
@@ -71,12 +69,6 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("results/labels"), help="folder of its progress")
     parser.add_argument("--turns", type=int, default=3, help="runs of each network and variant (default: 3)")
     parser.add_argument("--out", type=Path, default=OUT, help="file of the labels")
-    parser.add_argument(
-        "--lowered",
-        action="store_true",
-        help="measure nothing: write the labels of that file with the operators that each runtime executes, into the "
-        "folder of its progress",
-    )
     parser.add_argument("--parts", default=",".join(PARTS), help="separated by commas (default: all)")
     parser.add_argument(
         "--add", action="store_true", help="add to the labels that are in --out, instead of replacing these"
@@ -98,10 +90,7 @@ def main() -> None:
         for graph, is_alone in zip(examples.graphs, examples.isolated, strict=True)
         if is_alone
     }
-    first = _build_steps(args.folder, args.networks, args.seed, parts, digests)
-    if args.lowered:
-        write_lowered(args.out, args.folder, chain(map(timm.model, ANCHORS), _list_networks(first)))
-        return
+    first = build_steps(args.folder, args.networks, args.seed, parts, digests)
     state_file = args.folder / "runs.json"
     state: dict[str, Any] = json.loads(state_file.read_text()) if state_file.exists() else {"runs": {}, "rules": {}}
     deadline = time.monotonic() + 60 * args.minutes
@@ -125,41 +114,6 @@ def main() -> None:
         return
     collected = predictor.merge(*before, predictor.collect(measured))
     print(f"{len(collected)} graphs in {collected.save(args.out)}")
-
-
-def write_lowered(file: Path, folder: Path, networks: Iterator[Workload]) -> None:
-    """Write the labels of a file with the operators that each runtime executes; nothing is measured.
-
-    Labels of networks that are built no more are left out, since their graphs are those of an earlier timm or exporter.
-    """
-    measured = predictor.load_examples(file)
-    places = {graph.digest: place for place, graph in enumerate(measured.graphs)}
-    digests = ((network_graphs.graph(workload).digest, workload) for workload in networks)
-    workloads = {places[digest]: workload for digest, workload in digests if digest in places}
-    print(f"{len(workloads)} of the {len(measured)} graphs of {file.name} can be built", flush=True)
-    for runtime in FAST:
-        column = next(index for index, (_, compiler) in enumerate(measured.runtimes) if compiler == runtime)
-        labels = []
-        for place, workload in sorted(workloads.items()):
-            try:
-                graph = network_graphs.graph(workload, lowering=runtime)
-            except NgbkitError as error:
-                print(f"{measured.names[place]}: left out, {error}", flush=True)
-                continue
-            errors = None if measured.errors is None else measured.errors[place, [column]]
-            texts = {name: getattr(measured, name)[place] for name in TEXTS}
-            labels.append(Label(graph=graph, seconds=measured.seconds[place, [column]], errors=errors, texts=texts))
-        lowered = merge_labels(labels, [measured.runtimes[column]])
-        print(f"{len(lowered)} graphs in {lowered.save(folder / f'{file.stem}-{runtime}.nc')}", flush=True)
-
-
-def _list_networks(steps: Iterator[Step]) -> Iterator[Workload]:
-    """Yield the networks of all steps, each variant as a network of its own."""
-    for name, sweep, rules in steps:
-        for workload in sweep.workloads:
-            yield workload
-            if name.startswith("variants-"):
-                yield from (onnx.file(workload.artifacts[digest]) for digest in rules)
 
 
 Step = tuple[str, Sweep, dict[str, str]]
@@ -191,12 +145,12 @@ def _add_anchors(step: Step, anchors: list[Workload], turn: int) -> Step:
     return f"{name}-{turn}", sweep, rules
 
 
-def _build_steps(folder: Path, count: int, seed: int, parts: Sequence[str], exclude: set[str]) -> Iterator[Step]:
+def build_steps(folder: Path, count: int, seed: int, parts: Sequence[str], exclude: set[str]) -> Iterator[Step]:
     """Yield the steps of some parts in turn, so that any time budget covers some of each; `kinds` come last.
 
     Operators in `exclude` are not measured again.
     """
-    networks = _generate_networks(count, seed)
+    networks = generate_networks(count, seed)
     every: list[Workload] = []
     for first in range(0, count, STEP):
         part = list(islice(networks, min(STEP, count - first)))
@@ -212,7 +166,7 @@ def _build_steps(folder: Path, count: int, seed: int, parts: Sequence[str], excl
             if index % REWRITTEN_ONE_IN == 0:
                 yield from _rewrite(workload, folder, seed, parts, exclude)
     if "kinds" in parts:
-        files = [_export(workload, folder) for workload in every]
+        files = [export(workload, folder) for workload in every]
         directory = folder / "files" / "kinds"
         directory.mkdir(parents=True, exist_ok=True)
         operators = extract_places(choose_places(files, KINDS_EACH, exclude), directory)
@@ -222,7 +176,7 @@ def _build_steps(folder: Path, count: int, seed: int, parts: Sequence[str], excl
             yield f"kinds-{number}", Sweep(part, compilers=FAST, **SETTINGS), {}
 
 
-def _generate_networks(count: int, seed: int) -> Iterator[Workload]:
+def generate_networks(count: int, seed: int) -> Iterator[Workload]:
     """Yield networks of all sorts in turn, with neither too little nor too much work."""
     generators = (generate.generate_cells, generate.generate_stacks, generate.generate_zoo)
     for workload in chain.from_iterable(
@@ -238,7 +192,7 @@ def _generate_networks(count: int, seed: int) -> Iterator[Workload]:
             yield workload
 
 
-def _export(workload: Workload, folder: Path) -> Path:
+def export(workload: Workload, folder: Path) -> Path:
     """Return the ONNX file of a network, in a folder of its own; an earlier call has exported it."""
     directory = folder / "files" / workload.name.replace("/", "_").replace("{", "-").replace("}", "")
     directory.mkdir(parents=True, exist_ok=True)
@@ -252,7 +206,7 @@ def _rewrite(workload: Workload, folder: Path, seed: int, parts: Sequence[str], 
     """Yield the sweeps of a network beside random rewritings of it, and of its single operators."""
     if not {"variants", "operators"} & set(parts):
         return
-    start = _export(workload, folder)
+    start = export(workload, folder)
     directory = start.parent
     model = open_model(ir.load(start))
     generator = np.random.default_rng([seed, *map(ord, workload.name)])

@@ -300,9 +300,9 @@ def test_what_is_for_a_cpu_is_refused_on_a_gpu(exported: Path, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(("threads", "pools"), [(2, (1, 2)), (8, (7, 2))])
-def test_both_pools_share_the_threads(threads: int, pools: tuple[int, int], exported: Path, tmp_path: Path) -> None:
+def test_both_pools_share_the_threads(threads: int, pools: tuple[int, int]) -> None:
     """With parallel branches both pools and the calling thread add up to the number of threads."""
-    settings = compiler.make_settings(build_task(exported, tmp_path, threads=threads), "all", False, "parallel")
+    settings = compiler.make_settings(threads, "all", False, "parallel")
 
     assert pools == (settings.intra_op_num_threads, settings.inter_op_num_threads)
     assert threads == sum(pools) - 1

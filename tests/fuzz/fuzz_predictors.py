@@ -31,6 +31,7 @@ _KINDS: dict[str, dict[str, Any]] = {
     "linear": {},
     "operators": {},
     "boosting": {"rounds": 3, "leaves": 4},
+    "kernels": {"rounds": 3, "leaves": 4},
     "gnn": {"epochs": 1, "width": 4, "layers": 1, "members": 2},
 }
 _JSON = st.recursive(
@@ -104,6 +105,10 @@ def _build_examples() -> Examples:
         families=families,
         parents=names,
         rules=("",) * len(graphs),
+        operator_seconds=tuple(
+            np.tile(np.array(row) / len(graph.operators), (len(graph.operators), 1))
+            for graph, row in zip(graphs, seconds, strict=True)
+        ),
     )
 
 

@@ -18,7 +18,7 @@ from ngbkit.predictor.kinds.base import compute_weights, ignore_progress
 from ngbkit.predictor.kinds.gnn import Gnn
 from ngbkit.predictor.scoring.splits import split_examples
 
-SMALL = {"gnn": {"epochs": 40, "width": 32, "layers": 2}, "boosting": {"rounds": 200}}
+SMALL = {"gnn": {"epochs": 40, "width": 32, "layers": 2}, "boosting": {"rounds": 200}, "kernels": {"rounds": 100}}
 
 
 @pytest.fixture(scope="module")

@@ -93,7 +93,10 @@ def test_without_folds_there_is_no_interval(examples: Examples) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_predictor_is_saved_as_arrays(kind: str, examples: Examples, tmp_path: Path) -> None:
     """The loaded predictor predicts the same."""
-    settings = {"gnn": {"epochs": 3, "width": 16, "layers": 1, "members": 2}, "boosting": {"rounds": 20}}.get(kind, {})
+    settings = {
+        **{"gnn": {"epochs": 3, "width": 16, "layers": 1, "members": 2}},
+        **{"boosting": {"rounds": 20}, "kernels": {"rounds": 20}},
+    }.get(kind, {})
     fitted = predictor.fit(examples, kind, **settings)
     again = predictor.load(fitted.save(tmp_path / "deep" / "one.safetensors"))
 

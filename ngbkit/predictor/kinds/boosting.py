@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ngbkit.errors import MissingDependencyError
 from ngbkit.predictor import features
 from ngbkit.predictor.graphs import Graph
 from ngbkit.predictor.kinds import trees
@@ -48,7 +47,7 @@ class Boosting:
         self._loaded: dict[int, lightgbm.Booster] = {}
 
     def fit(self, examples: Examples, *, seed: int, progress: Progress) -> None:
-        lightgbm = _load_library()
+        lightgbm = trees.load_library()
         self._prices.fit(examples, seed=seed, progress=ignore_progress)
         networks = examples.take(np.flatnonzero(~examples.isolated))
         logs = np.log(networks.seconds / self._prices.predict(networks.graphs))
@@ -68,7 +67,7 @@ class Boosting:
             progress((number + 1) / self._runtimes, f"{self.kind}: {examples.runtimes[runtime][1]}")
 
     def predict(self, graphs: Sequence[Graph]) -> Floats:
-        lightgbm = _load_library()
+        lightgbm = trees.load_library()
         table = _build_table(graphs)
         logs = np.full((len(graphs), self._runtimes), np.nan)
         for runtime, text in self._trees.items():
@@ -83,29 +82,15 @@ class Boosting:
         return {"rounds": self._rounds, "leaves": self._leaves, "learning_rate": self._rate}
 
     def dump_arrays(self) -> dict[str, NDArray[Any]]:
-        texts = {f"trees_{runtime}": np.frombuffer(text.encode(), np.uint8) for runtime, text in self._trees.items()}
-        return {**self._prices.dump_arrays(), **texts}
+        return {**self._prices.dump_arrays(), **trees.dump(self._trees)}
 
     @classmethod
     def restore(cls, settings: Mapping[str, Any], arrays: Arrays) -> Self:
         model = cls(**settings)
         model._prices = Linear.restore({}, arrays)
         model._runtimes = len(arrays["prices"])
-        texts = {name: value.tobytes().decode() for name, value in arrays.items() if name.startswith("trees_")}
-        columns = len(features.WHOLE)
-        model._trees = {int(name.removeprefix("trees_")): trees.rebuild(text, columns) for name, text in texts.items()}
-        if max(model._trees, default=-1) >= model._runtimes:
-            raise ValueError(f"{model._runtimes} runtimes do not fit {len(texts)} ensembles of trees")
+        model._trees = trees.restore(arrays, len(features.WHOLE), model._runtimes)
         return model
-
-
-def _load_library() -> Any:
-    """Return LightGBM, or raise the error that names its extra."""
-    try:
-        import lightgbm
-    except ImportError as error:
-        raise MissingDependencyError("lightgbm", "predict") from error
-    return lightgbm
 
 
 def _build_table(graphs: Sequence[Graph]) -> NDArray[np.float32]:

@@ -7,9 +7,10 @@ from ngbkit.predictor.kinds.additive import Flops, Linear
 from ngbkit.predictor.kinds.base import Model
 from ngbkit.predictor.kinds.boosting import Boosting
 from ngbkit.predictor.kinds.gnn import Gnn
+from ngbkit.predictor.kinds.kernels import Kernels
 from ngbkit.predictor.kinds.operators import OperatorSum
 
-KINDS: dict[str, type[Model]] = {model.kind: model for model in (Flops, Linear, OperatorSum, Boosting, Gnn)}
+KINDS: dict[str, type[Model]] = {model.kind: model for model in (Flops, Linear, OperatorSum, Boosting, Gnn, Kernels)}
 
 
 def find_kind(name: str) -> type[Model]:

@@ -7,13 +7,47 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ngbkit.errors import MissingDependencyError
 
 Value = TypeVar("Value", int, float)
 
 _TREE = re.compile(r"^Tree=\d+\n", re.MULTILINE)
 _LINE = re.compile(r"^(\w+)=(.*)$", re.MULTILINE)
 _VERSION = re.compile(r"^version=v\d+$", re.MULTILINE)
+
+
+_PREFIX = "trees_"
+
+
+def load_library() -> Any:
+    """Return LightGBM, or raise the error that names its extra."""
+    try:
+        import lightgbm
+    except ImportError as error:
+        raise MissingDependencyError("lightgbm", "predict") from error
+    return lightgbm
+
+
+def dump(texts: Mapping[int, str]) -> dict[str, NDArray[np.uint8]]:
+    """Return the ensemble of each runtime as an array."""
+    return {f"{_PREFIX}{runtime}": np.frombuffer(text.encode(), np.uint8) for runtime, text in texts.items()}
+
+
+def restore(arrays: Mapping[str, NDArray[Any]], columns: int, runtimes: int) -> dict[int, str]:
+    """Return the ensemble of each runtime from what `dump` returned; ValueError if it is none."""
+    texts = {
+        int(name.removeprefix(_PREFIX)): rebuild(value.tobytes().decode(), columns)
+        for name, value in arrays.items()
+        if name.startswith(_PREFIX)
+    }
+    if max(texts, default=-1) >= runtimes:
+        raise ValueError(f"{runtimes} runtimes do not fit {len(texts)} ensembles of trees")
+    return texts
 
 
 def rebuild(text: str, columns: int) -> str:

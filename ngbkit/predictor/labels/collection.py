@@ -14,12 +14,13 @@ from ngbkit.dataset.storage import Data
 from ngbkit.errors import UsageError
 from ngbkit.predictor.labels.example_set import Examples
 from ngbkit.predictor.labels.merging import Label, merge_labels
+from ngbkit.predictor.labels.operator_seconds import check_profiled, to_column
 from ngbkit.predictor.labels.rows import build_rows, list_runtimes
 from ngbkit.predictor.lowering import EXPORT
-from ngbkit.predictor.network_graphs import build_graph, find_lowering, load_graphs
+from ngbkit.predictor.network_graphs import build_graph, execute_network, find_lowering, load_graphs
 
 
-def collect(*data: Data | Iterable[Data], lowered: bool = False) -> Examples:
+def collect(*data: Data | Iterable[Data], lowered: bool = False, profiled: bool = False) -> Examples:
     """The examples of datasets.
 
     Parameters
@@ -32,6 +33,10 @@ def collect(*data: Data | Iterable[Data], lowered: bool = False) -> Examples:
         Whether the graphs are those that the runtime executes after its own optimisation, instead of the networks as
         they were exported: of one runtime that tells them, ONNX Runtime or OpenVINO, as in
         ``ds.sel(compiler=["openvino"])``. Rewritings that the runtime undoes are then one example.
+    profiled
+        Whether the operators of `lowered` graphs are timed in the profiler of the runtime, on this machine, for a
+        predictor of kind ``"kernels"``: for a device that is this machine, or one like it. A network takes a second or
+        two. Variants are not profiled.
 
     Raises
     ------
@@ -55,12 +60,21 @@ def collect(*data: Data | Iterable[Data], lowered: bool = False) -> Examples:
     lowering = find_lowering(*datasets) if lowered else EXPORT
     grids = [node for dataset in datasets for node in nodes(dataset).values()]
     runtimes = list(dict.fromkeys(chain.from_iterable(map(list_runtimes, grids))))
+    if profiled:
+        check_profiled(runtimes, lowered=lowered)
     labels: list[Label] = []
     for run, dataset in enumerate(datasets):
         stored = load_graphs(dataset, lowering)
         for row in (row for node in nodes(dataset).values() for row in build_rows(dataset, node, runtimes)):
-            graph = stored.get(row.key) or build_graph(dataset, row.key, lowering)
-            labels.append(Label(graph=graph, seconds=row.seconds, texts=row.labels, run=run, errors=row.error))
+            profile = None
+            if profiled and not row.labels["rules"]:
+                execution = execute_network(dataset, row.key, lowering)
+                graph, profile = execution.graph, to_column(execution.seconds)
+            else:
+                graph = stored.get(row.key) or build_graph(dataset, row.key, lowering)
+            labels.append(
+                Label(graph=graph, seconds=row.seconds, texts=row.labels, run=run, errors=row.error, profile=profile)
+            )
     if not labels:
         raise UsageError("no latency in this dataset: a predictor needs trials with the status 'ok'. Measure again.")
     return merge_labels(labels, runtimes)

@@ -16,6 +16,7 @@ from ngbkit.dataset import storage
 from ngbkit.dataset.assembly import describe
 from ngbkit.errors import UsageError
 from ngbkit.predictor.graphs import Graph
+from ngbkit.predictor.labels import operator_seconds
 from ngbkit.predictor.labels.rows import Runtime
 from ngbkit.predictor.network_graphs import ATTRIBUTE, load_graphs, pack
 from ngbkit.predictor.scoring.scores import noise_floor
@@ -59,6 +60,9 @@ class Examples:
         Standard errors of the logarithms of `seconds`, by the spread of graphs measured several times; for a graph
         measured once, the error of its label, if that is known: for a variant of `collect`, that of its speed-up over
         the original measured beside it; else NaN. No prediction can be more accurate.
+    operator_seconds
+        By graph, how long each of its operators takes inside it, of shape ``(operators, runtimes)``, where the profiler
+        of a runtime told (`profiled` of `ngbkit.predictor.collect`); NaN where it did not. They sum up to `seconds`.
 
     Raises
     ------
@@ -74,6 +78,7 @@ class Examples:
     parents: tuple[str, ...]
     rules: tuple[str, ...]
     errors: NDArray[np.float64] | None = None
+    operator_seconds: tuple[NDArray[np.float64], ...] | None = None
 
     def __post_init__(self) -> None:
         shape = (len(self.graphs), len(self.runtimes))
@@ -90,6 +95,12 @@ class Examples:
                     f"invalid {name}: got {len(getattr(self, name))}; expected one for each of the {len(self.graphs)} "
                     "graphs."
                 )
+        shapes = [(len(graph.operators), len(self.runtimes)) for graph in self.graphs]
+        if self.operator_seconds is not None and [np.shape(values) for values in self.operator_seconds] != shapes:
+            raise UsageError(
+                "invalid operator_seconds: got arrays that do not fit the graphs; expected one of shape (operators, "
+                "runtimes) for each graph. Collect with profiled=True."
+            )
         distinct = len({graph.digest for graph in self.graphs})
         if distinct < len(self.graphs):
             raise UsageError(
@@ -110,7 +121,10 @@ class Examples:
         texts = {name: tuple(getattr(self, name)[index] for index in indices) for name in TEXTS}
         errors = None if self.errors is None else self.errors[indices]
         selected = tuple(self.graphs[index] for index in indices)
-        return replace(self, graphs=selected, seconds=self.seconds[indices], errors=errors, **texts)
+        profiles = None if self.operator_seconds is None else tuple(self.operator_seconds[index] for index in indices)
+        return replace(
+            self, graphs=selected, seconds=self.seconds[indices], errors=errors, operator_seconds=profiles, **texts
+        )
 
     @property
     def lowering(self) -> str:
@@ -156,6 +170,10 @@ class Examples:
         if self.errors is not None:
             attributes = describe("1", "standard error of the logarithm of that latency")
             data["errors"] = (("network", "runtime"), self.errors, attributes)
+        if self.operator_seconds is not None:
+            attributes = describe("s", "time of an operator inside its network, all operators of a graph in a row")
+            table = operator_seconds.join(self.operator_seconds)
+            data["operator_seconds"] = (("operator", "runtime"), table, attributes)
         packed = pack(dict(zip(map(str, range(len(self))), self.graphs, strict=True)))
         data.attrs = {ATTRIBUTE: packed, "layout": LAYOUT, "ngbkit_version": metadata.version("ngbkit")}
         return storage.save(data, parse_path(path), overwrite=True)
@@ -178,12 +196,18 @@ def load_examples(path: str | Path) -> Examples:
     if layout != LAYOUT:
         raise UsageError(f"invalid layout of {path}: got {layout}; expected {LAYOUT}. Collect from the runs again.")
     try:
+        graphs = tuple(stored[str(index)] for index in range(len(stored)))
         return Examples(
-            graphs=tuple(stored[str(index)] for index in range(len(stored))),
+            graphs=graphs,
             seconds=data["seconds"].values,
             errors=data["errors"].values if "errors" in data else None,
+            operator_seconds=_load_profiles(data, graphs),
             runtimes=tuple(zip(data["device"].values.tolist(), data["compiler"].values.tolist(), strict=True)),
             **{name: tuple(data[name].values.tolist()) for name in TEXTS},
         )
     except (KeyError, ValueError, TypeError) as error:
         raise UsageError(f"{path} holds no examples: {type(error).__name__}: {error}. Collect them again.") from error
+
+
+def _load_profiles(data: xr.Dataset, graphs: Sequence[Graph]) -> tuple[NDArray[np.float64], ...] | None:
+    return operator_seconds.split(data["operator_seconds"].values, graphs) if "operator_seconds" in data else None

@@ -18,7 +18,8 @@ from ngbkit.predictor.graphs import Graph
 from ngbkit.predictor.kinds.base import Progress, ignore_progress
 from ngbkit.predictor.labels.example_set import Examples
 from ngbkit.predictor.labels.merging import Label, merge_labels
-from ngbkit.predictor.labels.networks import NETWORKS, Measurement, parse_network
+from ngbkit.predictor.labels.networks import NETWORKS, Built, Measurement, parse_network
+from ngbkit.predictor.labels.operator_seconds import check_profiled, to_column
 from ngbkit.predictor.labels.rows import Runtime
 from ngbkit.predictor.labels.table import SUFFIXES
 from ngbkit.predictor.labels.table import read as read_table
@@ -50,6 +51,7 @@ def examples(
     batch_size: int | Sequence[int] | None = None,
     factors: Mapping[str, Number | Sequence[Number]] | None = None,
     lowered: bool = False,
+    profiled: bool = False,
     progress: Progress = ignore_progress,
 ) -> Examples:
     """The examples of networks that were measured elsewhere.
@@ -83,6 +85,10 @@ def examples(
     lowered
         Whether the graphs are those that the runtime executes after its own optimisation, for labels of one runtime
         that tells them: ``"onnxruntime"`` or ``"openvino"``. A `Graph` stays as it is.
+    profiled
+        Whether the operators of `lowered` graphs are timed in the profiler of the runtime, on this machine, for a
+        predictor of kind ``"kernels"``: for labels that were measured on it, or on one like it. A network takes a
+        second or two.
     progress
         Called with the share that is complete and a message: a network by name is built and exported, once.
 
@@ -119,7 +125,7 @@ def examples(
         _refuse_columns(family=family, parent=parent, name=name, errors=errors, factors=factors)
         (size,) = _parse_sizes(batch_size, [networks])
         default = (options.get_device(), UNNAMED) if runtime is None else _parse_runtime(runtime)
-        return build_examples(read_table(networks, default, size), progress, lowered=lowered)
+        return build_examples(read_table(networks, default, size), progress, lowered=lowered, profiled=profiled)
     items, seconds = _split_pairs(networks, seconds, is_table)
     runtimes, values = _parse_columns(seconds, runtime, items, "seconds")
     shares = np.full(values.shape, np.nan)
@@ -146,17 +152,23 @@ def examples(
         )
         for index, item in enumerate(items)
     ]
-    return build_examples(measurements, progress, lowered=lowered)
+    return build_examples(measurements, progress, lowered=lowered, profiled=profiled)
 
 
 def build_examples(
-    measurements: Sequence[Measurement], progress: Progress = ignore_progress, *, lowered: bool = False
+    measurements: Sequence[Measurement],
+    progress: Progress = ignore_progress,
+    *,
+    lowered: bool = False,
+    profiled: bool = False,
 ) -> Examples:
     """Check all measurements, build the graph of each network once, and merge what is equal."""
     runtimes = list(dict.fromkeys(runtime for measurement in measurements for runtime in measurement.seconds))
+    if profiled:
+        check_profiled(runtimes, lowered=lowered)
     if lowered:
         lowering = find_lowering([compiler for _, compiler in runtimes])
-        measurements = [replace(measurement, lowering=lowering) for measurement in measurements]
+        measurements = [replace(each, lowering=lowering, profiled=profiled) for each in measurements]
     places: dict[int, int] = {}
     entries, labelled = [], []
     left_out = []
@@ -172,14 +184,15 @@ def build_examples(
     if left_out:
         listed = ", ".join(left_out[:3]) + (", …" if len(left_out) > 3 else "")
         warnings.warn(f"{len(left_out)} without a latency are left out: {listed}.", NgbkitWarning, stacklevel=3)
-    graphs: dict[tuple[Any, ...], Graph] = {}
+    built: dict[tuple[Any, ...], Built] = {}
     for index, entry in enumerate(entries):
-        if entry.key not in graphs:
-            progress(index / len(entries), f"graph of {entry.texts['names']}")
-            graphs[entry.key] = entry.build_graph()
+        if entry.key not in built:
+            progress(index / len(entries), f"{'profile' if profiled else 'graph'} of {entry.texts['names']}")
+            built[entry.key] = entry.build_graph()
     labels = [
         Label(
-            graph=graphs[entry.key],
+            graph=built[entry.key][0],
+            profile=to_column(built[entry.key][1]),
             seconds=np.array([measurement.seconds.get(runtime, np.nan) for runtime in runtimes]),
             errors=np.array([measurement.errors.get(runtime, np.nan) for runtime in runtimes]),
             texts=entry.texts,

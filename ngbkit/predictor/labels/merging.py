@@ -17,6 +17,7 @@ from ngbkit.errors import NgbkitWarning
 from ngbkit.predictor.graphs import Graph
 from ngbkit.predictor.labels import drift
 from ngbkit.predictor.labels.example_set import TEXTS, Examples
+from ngbkit.predictor.labels.operator_seconds import merge_profiles
 from ngbkit.predictor.labels.rows import Runtime
 from ngbkit.predictor.lowering import EXPORT
 
@@ -51,6 +52,8 @@ class Label:
     run: int = 0
     #: Standard errors of the logarithms of `seconds`.
     errors: Floats | None = None
+    #: Seconds of each operator inside the network, of shape ``(operators, runtimes)``.
+    profile: Floats | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,8 +87,15 @@ def merge_labels(labels: Sequence[Label], runtimes: Sequence[Runtime]) -> Exampl
         seconds=np.exp(means),
         errors=np.where(np.isfinite(spread), spread, _combine_errors(errors, graph, len(unique))),
         runtimes=tuple(runtimes),
+        operator_seconds=merge_label_profiles(labels, graph, np.exp(means)),
         **{name: tuple(label.texts[name] for label in unique) for name in TEXTS},
     )
+
+
+def merge_label_profiles(labels: Sequence[Label], graph: Indices, seconds: Floats) -> tuple[Floats, ...] | None:
+    """Return the seconds of the operators of each distinct graph, whose label is a row of `seconds`."""
+    graphs, profiles = [label.graph for label in labels], [label.profile for label in labels]
+    return merge_profiles(graphs, profiles, graph.tolist(), seconds)
 
 
 def find_mismatches(

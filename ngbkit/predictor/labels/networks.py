@@ -8,6 +8,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ngbkit.errors import MissingDependencyError, NgbkitError, UnsupportedError, UsageError
 from ngbkit.predictor import network_graphs
 from ngbkit.predictor.graphs import Graph
@@ -44,6 +47,12 @@ class Measurement:
     folder: Path | None = None
     #: Of the graph that is built: see `Graph.lowering`.
     lowering: str = EXPORT
+    #: Whether its operators are profiled on this machine.
+    profiled: bool = False
+
+
+Built = tuple[Graph, NDArray[np.float64] | None]
+"""A graph, and the seconds of its operators where it was profiled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,11 +61,11 @@ class Entry:
 
     key: tuple[Any, ...]
     texts: Mapping[str, str]
-    build: Callable[[], Graph]
+    build: Callable[[], Built]
     place: str
 
-    def build_graph(self) -> Graph:
-        """Build the graph; errors say which network it is."""
+    def build_graph(self) -> Built:
+        """Build the graph, and profile it; errors say which network it is."""
         try:
             return self.build()
         except MissingDependencyError:
@@ -135,16 +144,23 @@ def _parse_workload(workload: Workload, name: str, measurement: Measurement) -> 
     return Entry(
         key=(workload.id, tuple(sorted(factors.items())), size),
         texts=_describe(measurement, title, parent=name, family=find_family(stem)),
-        build=lambda: network_graphs.graph(workload, size, factors, lowering=measurement.lowering),
+        build=lambda: _build(workload, size, factors, measurement),
         place=f"{measurement.place} ({name})",
     )
+
+
+def _build(workload: Workload, size: int, factors: Factors, measurement: Measurement) -> Built:
+    if not measurement.profiled:
+        return network_graphs.graph(workload, size, factors, lowering=measurement.lowering), None
+    execution = network_graphs.execute(workload, size, factors, lowering=measurement.lowering)
+    return execution.graph, execution.seconds
 
 
 def _parse_model(model: Any, measurement: Measurement, number: int) -> Entry:
     name = measurement.name or f"network {number + 1}"
     size = measurement.batch_size
 
-    def build() -> Graph:
+    def build() -> Built:
         with TemporaryDirectory(prefix="ngbkit-model-") as folder:
             path = Path(folder) / "model.onnx"
             try:
@@ -165,7 +181,7 @@ def _parse_graph(graph: Graph, measurement: Measurement, number: int) -> Entry:
         raise UsageError("a Graph has its batch size and its dimensions: leave out batch_size and factors.")
     name = measurement.name or f"network {number + 1}"
     texts = _describe(measurement, name, parent=name, family=find_family(name))
-    return Entry(key=(graph.digest,), texts=texts, build=lambda: graph, place=f"{measurement.place} ({name})")
+    return Entry(key=(graph.digest,), texts=texts, build=lambda: (graph, None), place=f"{measurement.place} ({name})")
 
 
 def _describe(measurement: Measurement, title: str, *, parent: str, family: str) -> dict[str, str]:

@@ -10,7 +10,13 @@ from numpy.typing import NDArray
 from ngbkit.errors import UsageError
 from ngbkit.predictor.labels import drift
 from ngbkit.predictor.labels.example_set import TEXTS, Examples
-from ngbkit.predictor.labels.merging import UNKNOWN, Label, find_mismatches, warn_of_mismatches
+from ngbkit.predictor.labels.merging import (
+    UNKNOWN,
+    Label,
+    find_mismatches,
+    merge_label_profiles,
+    warn_of_mismatches,
+)
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
@@ -81,6 +87,7 @@ def merge(*sets: Examples) -> Examples:
         seconds=np.exp(means),
         errors=combined,
         runtimes=tuple(runtimes),
+        operator_seconds=merge_label_profiles(labels, graph, np.exp(means)),
         **{name: tuple(label.texts[name] for label in unique) for name in TEXTS},
     )
 
@@ -93,11 +100,17 @@ def _list_labels(examples: Examples, run: int, runtimes: list[tuple[str, str]]) 
     errors = np.full(seconds.shape, np.nan)
     if examples.errors is not None:
         errors[:, columns] = examples.errors
+    profiles: list[Floats | None] = [None] * len(examples)
+    for place, values in enumerate(examples.operator_seconds or ()):
+        profile = np.full((len(values), len(runtimes)), np.nan)
+        profile[:, columns] = values
+        profiles[place] = profile
     return [
         Label(
             graph=graph,
             seconds=seconds[place],
             errors=errors[place],
+            profile=profiles[place],
             texts={name: getattr(examples, name)[place] for name in TEXTS},
             run=run,
         )

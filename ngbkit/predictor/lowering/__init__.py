@@ -2,7 +2,7 @@
 
 Two exports that a runtime turns into the same program take the same time. A model that sees what ran need not learn
 which operators a runtime fuses, folds and drops. ONNX Runtime writes its graph; OpenVINO tells which nodes of the file
-each of its nodes replaces. Memory layouts, which depend on the processor, are left out of both.
+each of its nodes replaces. Memory layouts and kernels are those of this machine's processor.
 """
 
 from __future__ import annotations
@@ -11,20 +11,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TypeVar
 
 from ngbkit import registry
-from ngbkit.compilers import onnx_graph
 from ngbkit.compilers.base import Compiler
 from ngbkit.errors import MissingDependencyError, NgbkitError, UnsupportedError, UsageError
-from ngbkit.predictor import graphs
 from ngbkit.predictor.graphs import Graph
-from ngbkit.predictor.lowering import kernels
+from ngbkit.predictor.lowering import execution, onnxruntime_probe, openvino_probe
+from ngbkit.predictor.lowering.execution import Execution, Probe
 from ngbkit.workloads import labels
 from ngbkit.workloads.export import specialise
 
 EXPORT = ""
 """The lowering of a network that no runtime has optimised."""
+
+LAYOUT = 2
+"""The version of what a lowered graph tells: a change invalidates those that are cached."""
 
 
 def lower(path: Path, runtime: str, batch_size: int = 1) -> Graph:
@@ -48,17 +50,50 @@ def lower(path: Path, runtime: str, batch_size: int = 1) -> Graph:
     MissingDependencyError
         The runtime is not installed.
     """
+
+    def read(probe: Probe) -> Graph:
+        probe.run_profiled()  # ONNX Runtime tells the shapes of its own operators when they run
+        return probe.read()[0]
+
+    return replace(_probe(path, runtime, batch_size, None, read), lowering=runtime)
+
+
+def execute(path: Path, runtime: str, batch_size: int = 1, *, calls: int = 20, threads: int | None = None) -> Execution:
+    """The graph that a runtime executes for an ONNX file, and how long each of its operators takes on this machine.
+
+    Parameters
+    ----------
+    path, runtime, batch_size
+        As for `lower`.
+    calls
+        Timed calls; the median of each operator counts.
+    threads
+        Threads of the runtime. Default: this process's cores.
+
+    Raises
+    ------
+    UsageError, UnsupportedError, MissingDependencyError
+        As `lower`.
+    """
+    result = _probe(path, runtime, batch_size, threads, lambda probe: execution.measure(probe, calls))
+    return replace(result, graph=replace(result.graph, lowering=runtime))
+
+
+Result = TypeVar("Result")
+
+
+def _probe(path: Path, runtime: str, batch_size: int, threads: int | None, use: Callable[[Probe], Result]) -> Result:
+    """Open a network in a runtime, and return what `use` makes of it."""
     name, options = _parse(runtime)
     with TemporaryDirectory(prefix="ngbkit-lowering-") as folder:
         static = specialise(path, batch_size, Path(folder, "static.onnx"), fold=False)
         try:
-            graph = _LOWERINGS[name](static, options, Path(folder))
+            return use(_PROBES[name](static, Path(folder), options, threads or execution.count_threads()))
         except NgbkitError:
             raise
         except Exception as error:  # runtimes raise anything
             reason = str(error).strip().partition("\n")[0]
-            raise UnsupportedError(f"{runtime} cannot load {path.name}: {type(error).__name__}: {reason}") from error
-    return replace(graph, lowering=runtime)
+            raise UnsupportedError(f"{runtime} cannot run {path.name}: {type(error).__name__}: {reason}") from error
 
 
 def find_lowering(compilers: Sequence[str]) -> str:
@@ -84,9 +119,9 @@ def describe_version(runtime: str) -> str:
 
 def _parse(runtime: str) -> tuple[str, Mapping[str, Any]]:
     name, options = labels.split(runtime)
-    if name not in _LOWERINGS:
+    if name not in _PROBES:
         raise UsageError(
-            f"{runtime or 'a network as exported'} tells no graph; expected one of {', '.join(_LOWERINGS)}. Use the "
+            f"{runtime or 'a network as exported'} tells no graph; expected one of {', '.join(_PROBES)}. Use the "
             "graph as it was exported, without lowered."
         )
     compiler = _load(name)
@@ -100,26 +135,10 @@ def _load(name: str) -> Compiler:
     return compiler
 
 
-def _lower_onnxruntime(path: Path, options: Mapping[str, Any], folder: Path) -> Graph:
-    from ngbkit.compilers.onnxruntime import write_optimised
-
-    target = folder / "optimised.onnx"
-    write_optimised(path, target, str(options["optimization"]))
-    return graphs.read(target)
-
-
-def _lower_openvino(path: Path, options: Mapping[str, Any], folder: Path) -> Graph:
-    from ngbkit.compilers.openvino import list_executed
-
-    source = graphs.write_named(path, folder / "named.onnx")
-    names = {output: node.name for node in onnx_graph.read_operators(source) for output in node.output}
-    return kernels.build_graph(graphs.read(source), names, list_executed(source, str(options["precision"])))
-
-
-_LOWERINGS: Mapping[str, Callable[[Path, Mapping[str, Any], Path], Graph]] = {
-    "onnxruntime": _lower_onnxruntime,
-    "openvino": _lower_openvino,
+_PROBES: Mapping[str, Callable[[Path, Path, Mapping[str, Any], int], Probe]] = {
+    "onnxruntime": onnxruntime_probe.open_probe,
+    "openvino": openvino_probe.open_probe,
 }
 
-RUNTIMES = tuple(_LOWERINGS)
+RUNTIMES = tuple(_PROBES)
 """The runtimes that tell their graph."""

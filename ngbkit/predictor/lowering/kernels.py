@@ -1,6 +1,7 @@
 """The graph of OpenVINO's kernels: each replaces nodes of the file, and has the work of all of these.
 
-The plugin names the layers that it fused into a node, and gives no attributes; those of the heaviest layer count.
+The plugin names the layers that it fused into a node, and gives no attributes; those of the heaviest layer count, and
+the kernel that the plugin chose is one more.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ _DTYPES = {"f32": "float", "f64": "double", "f16": "float16", "bf16": "bfloat16"
 _DTYPES |= {f"{sign}{bits}": f"{'u' if sign == 'u' else ''}int{bits}" for sign in "iu" for bits in (4, 8, 16, 32, 64)}
 _SEPARATOR = "/"
 
+KERNEL = "kernel"
+"""The attribute of an operator with the layer and the implementation that execute it."""
+
 Executed = Sequence[tuple[Any, Mapping[str, str]]]
 
 
@@ -31,9 +35,7 @@ def build_graph(exported: Graph, names: Mapping[str, str], executed: Executed) -
     edges: set[tuple[int, int]] = set()
     consumers: dict[tuple[int, int], list[int]] = {}
     for index, (node, info) in enumerate(executed):
-        operators.append(
-            _build_operator(node, info["layerType"], [exported.operators[each] for each in sources[index]])
-        )
+        operators.append(_build_operator(node, info, [exported.operators[each] for each in sources[index]]))
         for value in node.input_values():
             producer = indices.get(value.get_node().get_friendly_name())
             if producer is not None:
@@ -86,17 +88,18 @@ def _find_operator(name: str, owners: Mapping[str, int]) -> int | None:
     return None
 
 
-def _build_operator(node: Any, layer: str, sources: Sequence[Operator]) -> Operator:
+def _build_operator(node: Any, info: Mapping[str, str], sources: Sequence[Operator]) -> Operator:
     inputs = tuple(_describe(value) for value in node.input_values() if not _is_constant(value))
     outputs = tuple(map(_describe, node.outputs()))
+    kernel = f"{info['layerType']} {info['primitiveType']}"
     if not sources:  # the plugin's own, such as a change of the layout
         return Operator(
             name=node.get_friendly_name(),
-            kind=f"openvino.{layer}",
+            kind=f"openvino.{info['layerType']}",
             inputs=inputs,
             outputs=outputs,
             weights=(),
-            attributes={},
+            attributes={KERNEL: kernel},
             macs=0,
         )
     heaviest = max(sources, key=lambda operator: operator.macs or 0)
@@ -107,7 +110,7 @@ def _build_operator(node: Any, layer: str, sources: Sequence[Operator]) -> Opera
         inputs=inputs,
         outputs=outputs,
         weights=heaviest.weights,
-        attributes=heaviest.attributes,
+        attributes={**heaviest.attributes, KERNEL: kernel},
         macs=sum(counts) if len(counts) == len(sources) else None,
     )
 

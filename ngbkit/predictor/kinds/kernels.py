@@ -1,0 +1,153 @@
+"""The kind `kernels`: the time of each operator that a runtime executes, learned from a profiler, and summed up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ngbkit.errors import UsageError
+from ngbkit.predictor import features
+from ngbkit.predictor.graphs import Graph, Operator
+from ngbkit.predictor.kinds import trees
+from ngbkit.predictor.kinds.additive import fit_prices
+from ngbkit.predictor.kinds.base import Arrays, Floats, Progress, compute_weights
+from ngbkit.predictor.labels.example_set import Examples
+from ngbkit.predictor.lowering.kernels import KERNEL
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    import lightgbm
+
+# The least prediction for an operator, so that its logarithm exists: a tick of the profilers.
+_LEAST_S = 1e-7
+
+
+class Kernels:
+    """LightGBM on the logarithm of an operator's seconds over its price, one ensemble of trees per runtime.
+
+    A network of a hundred operators tells a hundred times as much as its latency alone, and another family consists of
+    operators that are known. Their errors partly cancel out in the sum. It needs the operators that the runtime
+    executes, and how long each took in its place: `Examples.operator_seconds`.
+
+    Parameters
+    ----------
+    rounds
+        Trees.
+    leaves
+        Leaves per tree at most.
+    learning_rate
+        The weight of each tree.
+    """
+
+    kind: ClassVar[str] = "kernels"
+
+    def __init__(self, rounds: int = 400, leaves: int = 31, learning_rate: float = 0.06) -> None:
+        self._rounds, self._leaves, self._rate = rounds, leaves, learning_rate
+        self._names: list[str] = []
+        self._prices: Floats = np.empty((0, 0))
+        self._trees: dict[int, str] = {}
+        self._loaded: dict[int, lightgbm.Booster] = {}
+
+    def fit(self, examples: Examples, *, seed: int, progress: Progress) -> None:
+        """Fit prices and trees to the operators of all networks that were profiled."""
+        lightgbm = trees.load_library()
+        networks = examples.take(np.flatnonzero(~examples.isolated))
+        if networks.operator_seconds is None or not any(np.isfinite(rows).any() for rows in networks.operator_seconds):
+            raise UsageError(
+                "no seconds of operators in these examples, which the kind 'kernels' is fitted to; expected examples "
+                "of ngbkit.predictor.collect(ds, lowered=True, profiled=True), or examples(…) likewise."
+            )
+        seconds = np.concatenate(networks.operator_seconds)
+        owner = np.repeat(np.arange(len(networks)), [len(graph.operators) for graph in networks.graphs])
+        operators = [operator for graph in networks.graphs for operator in graph.operators]
+        self._names = sorted({_name_kernel(operator) for operator in operators})
+        table = np.concatenate([self._build_rows(graph) for graph in networks.graphs])
+        amounts = _build_amounts(operators)
+        label_weights = compute_weights(networks)
+        self._prices, self._trees, self._loaded = np.full((len(examples.runtimes), amounts.shape[1]), np.nan), {}, {}
+        parameters = {
+            **{"objective": "regression_l1", "num_leaves": self._leaves, "learning_rate": self._rate},
+            **{"min_data_in_leaf": 5, "feature_fraction": 0.5, "bagging_fraction": 0.8, "bagging_freq": 1},
+            **{"seed": seed, "deterministic": True, "force_col_wise": True, "verbosity": -1},
+        }
+        for runtime, column in enumerate(seconds.T):
+            rows = np.flatnonzero(np.isfinite(column) & np.isfinite(networks.seconds[owner, runtime]))
+            if not len(rows):
+                continue
+            values = np.maximum(column[rows], _LEAST_S)
+            # What takes more of its network's time counts more, though not in proportion: it would rule the trees.
+            shares = values / networks.seconds[owner[rows], runtime]
+            weights = label_weights[owner[rows], runtime] * np.sqrt(shares)
+            self._prices[runtime] = fit_prices(amounts[rows], values, weights)
+            logs = np.log(values / np.maximum(amounts[rows] @ self._prices[runtime], _LEAST_S))
+            data = lightgbm.Dataset(table[rows], label=logs, weight=weights)
+            settings = parameters if len(rows) > 1 else {**parameters, "bagging_fraction": 1.0}
+            self._trees[runtime] = lightgbm.train(settings, data, num_boost_round=self._rounds).model_to_string()
+            progress((runtime + 1) / seconds.shape[1], f"{self.kind}: {examples.runtimes[runtime][1]}")
+
+    def predict(self, graphs: Sequence[Graph]) -> Floats:
+        totals = [self.compute_contributions(graph).sum(axis=0) for graph in graphs]
+        return np.maximum(np.array(totals).reshape(len(graphs), len(self._prices)), _LEAST_S)
+
+    def compute_contributions(self, graph: Graph) -> Floats:
+        """Return the seconds of each operator, of shape ``(operators, runtimes)``."""
+        lightgbm = trees.load_library()
+        seconds = np.full((len(graph.operators), len(self._prices)), np.nan)
+        if not graph.operators:
+            return seconds
+        table, amounts = self._build_rows(graph), _build_amounts(graph.operators)
+        for runtime, text in self._trees.items():
+            booster = self._loaded.setdefault(runtime, lightgbm.Booster(model_str=text))
+            prices = np.maximum(amounts @ self._prices[runtime], _LEAST_S)
+            seconds[:, runtime] = prices * np.exp(booster.predict(table))
+        return seconds
+
+    def _build_rows(self, graph: Graph) -> NDArray[np.float32]:
+        """Return a row per operator: its features, its kernel, and the kernels that compute its inputs."""
+        places = {name: place for place, name in enumerate(self._names)}
+        own, producers = (np.zeros((len(graph.operators), len(self._names)), np.float32) for _ in range(2))
+        known = [places.get(_name_kernel(operator)) for operator in graph.operators]
+        for row, place in enumerate(known):
+            if place is not None:
+                own[row, place] = 1
+        for start, end in graph.edges:
+            place = known[start]
+            if place is not None:
+                producers[end, place] = 1
+        return np.hstack([features.encode_operators(graph), own, producers])
+
+    def dump_settings(self) -> dict[str, Any]:
+        settings = {"rounds": self._rounds, "leaves": self._leaves, "learning_rate": self._rate}
+        return {"arguments": settings, "names": self._names}
+
+    def dump_arrays(self) -> dict[str, NDArray[Any]]:
+        return {"prices": self._prices, **trees.dump(self._trees)}
+
+    @classmethod
+    def restore(cls, settings: Mapping[str, Any], arrays: Arrays) -> Self:
+        model = cls(**settings["arguments"])
+        model._names = [str(name) for name in settings["names"]]
+        model._prices = np.asarray(arrays["prices"], float)
+        model._trees = trees.restore(arrays, len(features.OPERATOR) + 2 * len(model._names), len(model._prices))
+        if model._prices.ndim != 2 or model._prices.shape[1] != _COLUMNS:
+            raise ValueError(f"prices of shape {model._prices.shape} are not those of operators")
+        return model
+
+
+def _name_kernel(operator: Operator) -> str:
+    """Return what executes an operator, as far as the runtime tells: an implementation, a fused activation."""
+    parts = (operator.kind, operator.attributes.get(KERNEL, ""), operator.attributes.get("activation", ""))
+    return " ".join(str(part) for part in parts if part)
+
+
+# A price per operator, and one for each amount of `features.sum_amounts`.
+_COLUMNS = 1 + len(features.sum_amounts([]))
+
+
+def _build_amounts(operators: Sequence[Operator]) -> Floats:
+    """Return a row of priced amounts per operator."""
+    return np.array([[1.0, *features.sum_amounts([operator])] for operator in operators])

@@ -1,0 +1,95 @@
+"""Runs a network in the profiler of a runtime: which operators it executes, and how long each of them takes.
+
+The profiler costs time in each operator. Calls without it take turns with calls under it: where the operators' sum
+exceeds the latency of such a call, the excess is subtracted from all alike, as far as it may be that cost. The rest is
+scaled to the latency.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ngbkit import options
+from ngbkit.predictor.graphs import Graph
+from ngbkit.workloads import feeds, onnx_model
+from ngbkit.workloads.base import TensorSpec
+from ngbkit.workloads.export import find_inputs
+
+Floats = NDArray[np.float64]
+
+# Calls of either side before the other has its turn.
+_TURN = 5
+# The share of an operator's time that no correction takes away.
+_LEAST_SHARE = 0.1
+# The most that a profiler costs in an operator. In a chain of 64 convolutions on 4 x 4, that of ONNX Runtime 1.31 cost
+# 1.5 µs with one thread and 4 to 8 µs with two; that of OpenVINO 2026.4 nothing.
+_MOST_COST_S = 1e-5
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Probe:
+    """A network that is open in a runtime, with and without its profiler.
+
+    `read` returns the graph of what ran, and the seconds of each operator, a row per call of `run_profiled`; NaN where
+    the profiler does not tell.
+    """
+
+    run: Callable[[], object]
+    run_profiled: Callable[[], object]
+    read: Callable[[], tuple[Graph, Floats]]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Execution:
+    """What a runtime executes for a network: `seconds` by operator, whose sum is `latency`, that of a call."""
+
+    graph: Graph
+    seconds: Floats
+    latency: float
+
+
+def count_threads() -> int:
+    """Return the number of this process's cores, which runtimes use by default."""
+    return len(os.sched_getaffinity(0))
+
+
+def draw_feed(path: Path) -> dict[str, NDArray[Any]]:
+    """Draw the inputs of a static file."""
+    import onnx
+
+    feed = {}
+    for value in find_inputs(onnx_model.read_graph(path).graph):
+        tensor = value.type.tensor_type
+        shape = tuple(side.dim_value for side in tensor.shape.dim)
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type).name
+        spec = TensorSpec(name=value.name, shape=shape, dtype=dtype)
+        feed[value.name] = feeds.draw([spec], {}, 1, options.get_options()["seed"])[0][0]
+    return feed
+
+
+def measure(probe: Probe, calls: int) -> Execution:
+    """Run a network so many times with and without the profiler; the medians count."""
+    latencies = []
+    for run in (probe.run, probe.run_profiled):
+        run()
+    for _ in range(-(-calls // _TURN)):
+        for _ in range(_TURN):
+            start = time.perf_counter()
+            probe.run()
+            latencies.append(time.perf_counter() - start)
+        for _ in range(_TURN):
+            probe.run_profiled()
+    graph, profiled = probe.read()
+    latency = float(np.median(latencies))
+    seconds = np.median(profiled[1:], axis=0)
+    cost = np.clip((np.nansum(seconds) - latency) / max(len(seconds), 1), 0.0, _MOST_COST_S)
+    seconds = np.maximum(seconds - cost, _LEAST_SHARE * seconds)
+    return Execution(graph=graph, seconds=seconds * (latency / np.nansum(seconds)), latency=latency)

@@ -1,0 +1,194 @@
+"""Measures how long each operator takes inside the networks that labels are of, in ONNX Runtime and in OpenVINO.
+
+`labels.py` measures whole networks; a predictor of kind `kernels` also learns from the operators that a runtime
+executes for them, each in its place. This command exports more networks of the same generators, profiles all of them in
+several turns at different times, and writes
+
+    notebooks/data/05-labels.nc              what is there, and the latencies of the new networks, both as exported
+    notebooks/data/05-labels-onnxruntime.nc  the same latencies with the operators that ONNX Runtime executes
+    notebooks/data/05-labels-openvino.nc     and with those of OpenVINO
+
+Run it on a quiet machine; it resumes after any interruption. Two cores need 2 s to export a network, and 1.5 s a turn
+to profile it. Networks of the labels that are there tell the drift between both measurements; a network that is not in
+them has the latencies of the turns, without the profiler.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ngbkit import predictor
+from ngbkit.errors import NgbkitError
+from ngbkit.predictor import Graph, lowering, read
+from ngbkit.predictor.labels.example_set import TEXTS
+from ngbkit.predictor.labels.merging import Label, merge_labels
+from ngbkit.predictor.network_graphs import pack, unpack_graphs
+from ngbkit.workloads.paper import find_family
+
+ROOT = Path(__file__).parents[2]
+LABELS = ROOT / "notebooks" / "data" / "05-labels.nc"
+MANIFEST, MEASURED = "networks.json", "turn"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--networks", type=int, default=360, help="most generated networks (default: 360)")
+    parser.add_argument("--turns", type=int, default=3, help="profiles of each network (default: 3)")
+    parser.add_argument("--calls", type=int, default=20, help="timed calls of each profile (default: 20)")
+    parser.add_argument("--folder", type=Path, default=Path("results/labels"), help="folder of its progress")
+    parser.add_argument("--labels", type=Path, default=LABELS, help="the labels that it adds to")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--turn", type=int, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.turn is not None:
+        measure_turn(args.folder, args.turn, args.calls, args.seed)
+        return
+    args.folder.mkdir(parents=True, exist_ok=True)
+    if not (args.folder / MANIFEST).exists():
+        write_manifest(args.folder, args.networks, args.seed)
+    for turn in range(args.turns):
+        # Another process, which never imports torch: its threads would share the cores with those of the runtimes.
+        subprocess.run([sys.executable, __file__, *sys.argv[1:], "--turn", str(turn)], check=True)
+    write_labels(args.folder, args.turns, args.labels, args.seed)
+
+
+def write_manifest(folder: Path, count: int, seed: int) -> None:
+    """Export the networks, and write the file of each by its name."""
+    from labels import export, generate_networks
+
+    files = {}
+    for workload in generate_networks(count, seed):
+        files[workload.name] = str(export(workload, folder).relative_to(folder))
+        print(f"{len(files)} networks exported, the last is {workload.name}", flush=True)
+    (folder / MANIFEST).write_text(json.dumps(files))
+
+
+def measure_turn(folder: Path, turn: int, calls: int, seed: int) -> None:
+    """Profile each network once, in an order of this turn, and store a line of each."""
+    files = json.loads((folder / MANIFEST).read_text())
+    progress = folder / f"{MEASURED}-{turn}.jsonl"
+    lines = progress.read_text().splitlines() if progress.exists() else []
+    measured = {json.loads(line)["name"] for line in lines}
+    names = np.random.default_rng([seed, turn]).permutation(sorted(files)).tolist()
+    start = time.monotonic()
+    for number, name in enumerate(names, start=1):
+        if name in measured:
+            continue
+        record: dict[str, Any] = {"name": name, "time": time.time()}
+        for runtime in lowering.RUNTIMES:
+            try:
+                execution = lowering.execute(folder / files[name], runtime, calls=calls)
+            except NgbkitError as error:
+                print(f"{name}: {error}", flush=True)
+                continue
+            record[runtime] = {"latency": execution.latency, "seconds": execution.seconds.tolist()}
+            record[runtime] |= {"graph": pack({name: execution.graph})} if turn == 0 else {}
+        with progress.open("a") as file:
+            file.write(json.dumps(record) + "\n")
+        if number % 20 == 0:
+            print(f"turn {turn}: {number} of {len(names)} networks, {time.monotonic() - start:.0f} s", flush=True)
+
+
+def write_labels(folder: Path, turns: int, file: Path, seed: int) -> None:
+    """Add the latencies to the labels in a file, and write these with the operators that each runtime executes."""
+    before = folder / "before.nc"
+    if not before.exists():
+        shutil.copyfile(file, before)
+    records = load_records(folder, turns)
+    files = {name: folder / path for name, path in json.loads((folder / MANIFEST).read_text()).items()}
+    labels = predictor.merge(predictor.load_examples(before), collect_latencies(records, files))
+    print(f"{len(labels)} graphs in {labels.save(file)}", flush=True)
+    paths = list_files(folder, seed)
+    profiles = {read(files[name]).digest: rows for name, rows in records.items()}
+    for runtime in lowering.RUNTIMES:
+        lowered = lower_labels(labels, runtime, paths, profiles)
+        print(f"{len(lowered)} graphs in {lowered.save(file.with_stem(f'{file.stem}-{runtime}'))}", flush=True)
+
+
+Record = dict[str, Any]
+
+
+def load_records(folder: Path, turns: int) -> dict[str, list[Record]]:
+    """Load what all turns stored, by the name of the network."""
+    records: dict[str, list[Record]] = {}
+    for turn in range(turns):
+        for line in (folder / f"{MEASURED}-{turn}.jsonl").read_text().splitlines():
+            record = json.loads(line)
+            records.setdefault(record["name"], []).append(record | {"turn": turn})
+    return records
+
+
+def collect_latencies(records: dict[str, list[Record]], files: dict[str, Path]) -> predictor.Examples:
+    """Collect the latencies without the profiler: their spread over the turns is the noise of a label."""
+    runtimes = [("cpu", runtime) for runtime in lowering.RUNTIMES]
+    labels = []
+    for name, rows in records.items():
+        graph = read(files[name])
+        texts = {"names": f"{name} batch 1", "families": find_family(name), "parents": name, "rules": ""}
+        for record in rows:
+            seconds = np.array([record.get(runtime, {}).get("latency", np.nan) for _, runtime in runtimes])
+            labels.append(Label(graph=graph, seconds=seconds, texts=texts, run=record["turn"]))
+    return merge_labels(labels, runtimes)
+
+
+def list_files(folder: Path, seed: int) -> dict[str, Path]:
+    """Build the variants and the single operators again that `labels.py` measured; list all files by their graphs."""
+    from labels import PARTS, build_steps
+
+    for name, _, _ in build_steps(folder, 120, seed, PARTS, set()):
+        print(f"built {name}", flush=True)
+    return {read(path).digest: path for path in sorted(folder.glob("files/*/*.onnx"))}
+
+
+def lower_labels(
+    labels: predictor.Examples, runtime: str, paths: dict[str, Path], profiles: dict[str, list[Record]]
+) -> predictor.Examples:
+    """Return the labels of a runtime with the operators that it executes, and their seconds where they were profiled.
+
+    Labels of networks that are built no more are left out, since their graphs are those of an earlier timm or exporter.
+    """
+    column = labels.runtimes.index(("cpu", runtime))
+    lowered = []
+    for place, graph in enumerate(labels.graphs):
+        if graph.digest not in paths or not np.isfinite(labels.seconds[place, column]):
+            continue
+        rows = [record[runtime] for record in profiles.get(graph.digest, []) if runtime in record]
+        packed = next((row["graph"] for row in rows if "graph" in row), None)
+        try:
+            executed = unpack(packed) if packed else lowering.lower(paths[graph.digest], runtime)
+        except NgbkitError as error:
+            print(f"{labels.names[place]}: left out, {error}", flush=True)
+            continue
+        shares = [np.array(row["seconds"], float) / np.nansum(np.array(row["seconds"], float)) for row in rows]
+        errors = None if labels.errors is None else labels.errors[place, [column]]
+        texts = {name: getattr(labels, name)[place] for name in TEXTS}
+        lowered.append(
+            Label(
+                graph=executed,
+                seconds=labels.seconds[place, [column]],
+                errors=errors,
+                texts=texts,
+                profile=np.mean(shares, axis=0)[:, None] if shares else None,
+            )
+        )
+    print(f"{runtime}: {len(lowered)} of {len(labels)} graphs can be built", flush=True)
+    return merge_labels(lowered, [labels.runtimes[column]])
+
+
+def unpack(packed: str) -> Graph:
+    """Return the only graph of `pack`."""
+    (graph,) = unpack_graphs(packed).values()
+    return graph
+
+
+if __name__ == "__main__":
+    main()
