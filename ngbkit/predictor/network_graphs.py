@@ -18,6 +18,7 @@ from ngbkit.predictor import graphs
 from ngbkit.predictor import lowering as lowerings
 from ngbkit.predictor.graphs import Graph
 from ngbkit.predictor.labels.rows import build_rows, list_runtimes
+from ngbkit.predictor.lowering.execution import Execution
 from ngbkit.workloads.base import Factors, Source, Workload, hash_json
 from ngbkit.workloads.export import export_for
 
@@ -70,7 +71,7 @@ def execute(
     lowering: str,
     calls: int = 20,
     threads: int | None = None,
-) -> lowerings.Execution:
+) -> Execution:
     """Execute a network in a runtime, and time each operator: see `ngbkit.predictor.profile`."""
     with TemporaryDirectory(prefix="ngbkit-graph-") as folder:
         path = export_network(workload, batch_size, Path(folder), factors)
@@ -154,7 +155,7 @@ def build_graph(data: Data, key: str, lowering: str = lowerings.EXPORT) -> Graph
     return graph(network, batch_size, factors, lowering=lowering)
 
 
-def execute_network(data: Data, key: str, lowering: str) -> lowerings.Execution:
+def execute_network(data: Data, key: str, lowering: str) -> Execution:
     """As `build_graph`, with the time of each operator on this machine."""
     network, factors, batch_size = _find_network(data, key, lowering)
     if isinstance(network, Path):

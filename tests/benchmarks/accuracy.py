@@ -38,7 +38,11 @@ def main() -> None:
     parser.add_argument(
         "--adapt", type=int, default=0, help="networks of each left-out family to adapt to, with --splits family"
     )
+    parser.add_argument(
+        "--max-error", type=float, help="networks with a larger error of their label, such as 0.06, are not scored"
+    )
     parser.add_argument("--curve", action="store_true", help="measure the learning curve of each split instead")
+    parser.add_argument("--table", type=Path, help="a CSV to write the learning curves to as well")
     parser.add_argument("--figure", type=Path, help="a file for the figure of the learning curves, such as curve.svg")
     args = parser.parse_args()
     args.folder /= args.labels.stem
@@ -52,7 +56,7 @@ def main() -> None:
     splits, kinds = args.splits.split(","), args.kinds.split(",") if args.kinds else list(default)
     seeds = [int(seed) for seed in args.seeds.split(",")]
     if args.curve:
-        curves = {split: measure_curve(examples_, kinds, split, seeds, args.folder) for split in splits}
+        curves = {split: measure_curve(examples_, kinds, split, seeds, args.folder, args.max_error) for split in splits}
         texts = [format_curve(curve, split) for split, curve in curves.items()]
         if args.figure:
             # The figure shows one split; its name tells them apart.
@@ -60,11 +64,15 @@ def main() -> None:
                 file = args.figure if len(splits) == 1 else args.figure.with_stem(f"{args.figure.stem}-{split}")
                 figures.save(predictor.draw_curve(curve), file)
         print("\n\n".join(texts), flush=True)
+        if args.table:
+            pd.concat(curves.values()).to_csv(args.table, index=False)
     else:
         texts = [describe_examples(examples_)]
         for split in splits:
             rows = [
-                evaluate_kind(examples_, kind, split, seed, args.folder, args.adapt) for kind in kinds for seed in seeds
+                evaluate_kind(examples_, kind, split, seed, args.folder, args.adapt, args.max_error)
+                for kind in kinds
+                for seed in seeds
             ]
             title = f"{split}, adapted to {args.adapt} networks of each family" if args.adapt else split
             texts.append(format_table(predictor.summary(pd.concat(rows)), title))
@@ -74,16 +82,24 @@ def main() -> None:
 
 
 def measure_curve(
-    examples_: predictor.Examples, kinds: list[str], split: str, seeds: list[int], folder: Path
+    examples_: predictor.Examples,
+    kinds: list[str],
+    split: str,
+    seeds: list[int],
+    folder: Path,
+    max_error: float | None = None,
 ) -> pd.DataFrame:
     """Return the learning curves of a split; finished ones are from files of earlier calls."""
     rows = []
     for kind in kinds:
         for seed in seeds:
-            file = folder / f"curve-{split}-{kind}-{seed}-{len(examples_)}.csv"
+            scored = f"-{max_error:g}" if max_error else ""
+            file = folder / f"curve-{split}-{kind}-{seed}-{len(examples_)}{scored}.csv"
             if not file.exists():
                 settings = {"gnn": {"folder": folder / "training"}}
-                table = predictor.learning_curve(examples_, [kind], split=split, seeds=[seed], settings=settings)
+                table = predictor.learning_curve(
+                    examples_, [kind], split=split, seeds=[seed], max_error=max_error, settings=settings
+                )
                 table.to_csv(file, index=False)
             rows.append(pd.read_csv(file))
     return pd.concat(rows)
@@ -102,14 +118,23 @@ def format_curve(curve: pd.DataFrame, split: str) -> str:
 
 
 def evaluate_kind(
-    examples_: predictor.Examples, kind: str, split: str, seed: int, folder: Path, adapt: int = 0
+    examples_: predictor.Examples,
+    kind: str,
+    split: str,
+    seed: int,
+    folder: Path,
+    adapt: int = 0,
+    max_error: float | None = None,
 ) -> pd.DataFrame:
     """Return the rows of one kind, split and seed, from the file of an earlier call if there is one."""
     adapted = f"-adapted{adapt}" if adapt else ""
-    file = folder / f"{split}-{kind}-{seed}-{len(examples_)}{adapted}.csv"
+    scored = f"-{max_error:g}" if max_error else ""
+    file = folder / f"{split}-{kind}-{seed}-{len(examples_)}{adapted}{scored}.csv"
     if not file.exists():
         settings = {"gnn": {"folder": folder / "training"}}
-        table = predictor.evaluate(examples_, [kind], split=split, seeds=[seed], settings=settings, adapt=adapt)
+        table = predictor.evaluate(
+            examples_, [kind], split=split, seeds=[seed], settings=settings, adapt=adapt, max_error=max_error
+        )
         table.to_csv(file, index=False)
     return pd.read_csv(file)
 

@@ -4,23 +4,22 @@
 executes for them, each in its place. This command exports more networks of the same generators, profiles all of them in
 several turns at different times, and writes
 
-    notebooks/data/05-labels.nc              what is there, and the latencies of the new networks, both as exported
-    notebooks/data/05-labels-onnxruntime.nc  the same latencies with the operators that ONNX Runtime executes
+    notebooks/data/05-labels-onnxruntime.nc  the labels with the operators that ONNX Runtime executes and their seconds
     notebooks/data/05-labels-openvino.nc     and with those of OpenVINO
 
-Run it on a quiet machine; it resumes after any interruption. Two cores need 2 s to export a network, and 1.5 s a turn
-to profile it. Networks of the labels that are there tell the drift between both measurements; a network that is not in
-them has the latencies of the turns, without the profiler.
+Run it on a quiet machine; it resumes after any interruption. Two cores need 2 s to export a network, and 0.8 s a turn
+to profile it. A network that is not in notebooks/data/05-labels.nc has the latencies of the turns, without the profiler
+and without the drift between both measurements. They are noisier than those of runs, and good enough to learn from.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +31,7 @@ from ngbkit.predictor import Graph, lowering, read
 from ngbkit.predictor.labels.example_set import TEXTS
 from ngbkit.predictor.labels.merging import Label, merge_labels
 from ngbkit.predictor.network_graphs import pack, unpack_graphs
+from ngbkit.workloads import timm
 from ngbkit.workloads.paper import find_family
 
 ROOT = Path(__file__).parents[2]
@@ -45,7 +45,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=3, help="profiles of each network (default: 3)")
     parser.add_argument("--calls", type=int, default=20, help="timed calls of each profile (default: 20)")
     parser.add_argument("--folder", type=Path, default=Path("results/labels"), help="folder of its progress")
-    parser.add_argument("--labels", type=Path, default=LABELS, help="the labels that it adds to")
+    parser.add_argument("--labels", type=Path, default=LABELS, help="the labels of whole networks")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--turn", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -99,16 +99,14 @@ def measure_turn(folder: Path, turn: int, calls: int, seed: int) -> None:
 
 
 def write_labels(folder: Path, turns: int, file: Path, seed: int) -> None:
-    """Add the latencies to the labels in a file, and write these with the operators that each runtime executes."""
-    before = folder / "before.nc"
-    if not before.exists():
-        shutil.copyfile(file, before)
+    """Write the labels of a file, and those of the turns, with the operators that each runtime executes."""
     records = load_records(folder, turns)
     files = {name: folder / path for name, path in json.loads((folder / MANIFEST).read_text()).items()}
-    labels = predictor.merge(predictor.load_examples(before), collect_latencies(records, files))
-    print(f"{len(labels)} graphs in {labels.save(file)}", flush=True)
+    labels = predictor.merge(predictor.load_examples(file), collect_latencies(records, files))
     paths = list_files(folder, seed)
-    profiles = {read(files[name]).digest: rows for name, rows in records.items()}
+    profiles: dict[str, list[Record]] = {}
+    for name, rows in records.items():
+        profiles.setdefault(read(files[name]).digest, []).extend(rows)
     for runtime in lowering.RUNTIMES:
         lowered = lower_labels(labels, runtime, paths, profiles)
         print(f"{len(lowered)} graphs in {lowered.save(file.with_stem(f'{file.stem}-{runtime}'))}", flush=True)
@@ -128,7 +126,7 @@ def load_records(folder: Path, turns: int) -> dict[str, list[Record]]:
 
 
 def collect_latencies(records: dict[str, list[Record]], files: dict[str, Path]) -> predictor.Examples:
-    """Collect the latencies without the profiler: their spread over the turns is the noise of a label."""
+    """Collect the latencies without the profiler, all with the noise of all: three turns tell little of a network's."""
     runtimes = [("cpu", runtime) for runtime in lowering.RUNTIMES]
     labels = []
     for name, rows in records.items():
@@ -137,15 +135,23 @@ def collect_latencies(records: dict[str, list[Record]], files: dict[str, Path]) 
         for record in rows:
             seconds = np.array([record.get(runtime, {}).get("latency", np.nan) for _, runtime in runtimes])
             labels.append(Label(graph=graph, seconds=seconds, texts=texts, run=record["turn"]))
-    return merge_labels(labels, runtimes)
+    merged = merge_labels(labels, runtimes)
+    assert merged.errors is not None
+    noise = np.sqrt(np.nanmean(merged.errors**2, axis=0))
+    return replace(merged, errors=np.where(np.isfinite(merged.seconds), noise, np.nan))
 
 
 def list_files(folder: Path, seed: int) -> dict[str, Path]:
     """Build the variants and the single operators again that `labels.py` measured; list all files by their graphs."""
-    from labels import PARTS, build_steps
+    from labels import ANCHORS, PARTS, build_steps, export
 
-    for name, _, _ in build_steps(folder, 120, seed, PARTS, set()):
-        print(f"built {name}", flush=True)
+    built = folder / "built"
+    if not built.exists():
+        for name, _, _ in build_steps(folder, 120, seed, [part for part in PARTS if part != "kinds"], set()):
+            print(f"built {name}", flush=True)
+        for name in ANCHORS:
+            export(timm.model(name), folder)
+        built.touch()
     return {read(path).digest: path for path in sorted(folder.glob("files/*/*.onnx"))}
 
 

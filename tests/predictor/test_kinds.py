@@ -10,7 +10,7 @@ import pytest
 from learned import build_examples
 from onnxgraphs import Builder, graph
 
-from ngbkit.errors import UnknownNameError
+from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.predictor import Examples
 from ngbkit.predictor.kinds import KINDS, find_kind
 from ngbkit.predictor.kinds.additive import fit_prices
@@ -51,7 +51,7 @@ def test_operators_that_a_runtime_splits_or_drops_have_no_price_of_their_own(exa
     graphs[single] = replace(network, digest="split")
     graphs[another] = replace(network, operators=(), edges=(), shared=(), digest="dropped")
     model = find_kind("operators")()
-    model.fit(replace(examples, graphs=tuple(graphs)), seed=0, progress=ignore_progress)
+    model.fit(replace(examples, graphs=tuple(graphs), operator_seconds=None), seed=0, progress=ignore_progress)
 
     assert int(examples.isolated.sum()) - 2 == len(model.dump_settings()["known"])
 
@@ -139,6 +139,42 @@ def test_trees_predict_networks_larger_than_all_that_they_were_fitted_to(example
     predicted = model.predict(examples.take(large).graphs)
 
     assert (np.abs(predicted / examples.seconds[large] - 1).mean(axis=0) < 0.15).all()
+
+
+def test_operators_of_another_family_are_known(examples: Examples) -> None:
+    """A family that was left out is predicted by what its operators cost in others; networks need no latency."""
+    large = [index for index, family in enumerate(examples.families) if family == "width32"]
+    others = [index for index, family in enumerate(examples.families) if family not in ("width32", "operator")]
+    model = find_kind("kernels")()
+    model.fit(examples.take(others), seed=0, progress=ignore_progress)
+    parts = model.compute_contributions(examples.graphs[large[0]])
+
+    assert (np.abs(model.predict(examples.take(large).graphs) / examples.seconds[large] - 1).mean(axis=0) < 0.15).all()
+    assert examples.operator_seconds is not None
+    np.testing.assert_allclose(examples.operator_seconds[large[0]].sum(axis=0), parts.sum(axis=0), rtol=0.3)
+
+
+def test_a_kernel_that_no_network_showed_costs_what_others_cost(examples: Examples) -> None:
+    """By its kind if it multiplies, or else by its bytes."""
+    networks = examples.take(np.flatnonzero(~examples.isolated))
+    model = find_kind("kernels")()
+    model.fit(networks, seed=0, progress=ignore_progress)
+    graph = networks.graphs[0]
+    renamed = tuple(
+        replace(operator, attributes={**operator.attributes, "kernel": "new"})
+        if operator.macs
+        else replace(operator, kind="NeverSeen")
+        for operator in graph.operators
+    )
+    expected, seconds = (model.predict([each])[0] for each in (graph, replace(graph, operators=renamed)))
+
+    np.testing.assert_allclose(expected, seconds, rtol=0.25)
+
+
+def test_kernels_need_the_seconds_of_operators(examples: Examples) -> None:
+    """The error says how to get them."""
+    with pytest.raises(UsageError, match=r"no seconds of operators .* profiled=True"):
+        find_kind("kernels")().fit(replace(examples, operator_seconds=None), seed=0, progress=ignore_progress)
 
 
 def test_trees_fit_a_runtime_with_a_single_network(examples: Examples) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -205,6 +207,24 @@ def test_kinds_are_compared_in_one_table(examples: Examples) -> None:
     assert pytest.approx(mean) == flops.loc[("family", "cpu", "openvino"), "mape"]
 
 
+def test_noisy_labels_are_fitted_and_not_scored(examples: Examples) -> None:
+    """Variants are scored: their errors are those of gains."""
+    networks = examples.take(np.flatnonzero(~examples.isolated))
+    original = np.array([not rule for rule in networks.rules])
+    errors = np.full(networks.seconds.shape, 0.01)
+    errors[original, 0] = 0.2
+    noisy = dataclasses.replace(networks, errors=errors)
+    table = predictor.evaluate(noisy, ["linear"], seeds=[0], max_error=0.05)
+    graphs = table.groupby("compiler")["graphs"].sum()
+
+    assert int((~original).sum()) == graphs["openvino"]
+    assert len(networks) == graphs["onnxruntime"]
+    assert predictor.learning_curve(noisy, ["linear"], max_error=0.05)["floor"].max() < 0.05
+    for wrong in (0.0, -1.0, math.nan):
+        with pytest.raises(UsageError, match=r"expected a share above 0, such as 0\.05"):
+            predictor.evaluate(noisy, ["linear"], max_error=wrong)
+
+
 def test_a_kind_that_predicts_nothing_is_said(examples: Examples) -> None:
     """Sums of operators need operators that were measured alone."""
     networks = examples.take(np.flatnonzero(~examples.isolated))
@@ -213,7 +233,7 @@ def test_a_kind_that_predicts_nothing_is_said(examples: Examples) -> None:
         predictor.evaluate(networks, ["operators"], seeds=[0])
 
 
-@pytest.mark.parametrize("kind", ["linear", "operators", "gnn"])
+@pytest.mark.parametrize("kind", ["linear", "operators", "gnn", "kernels"])
 def test_the_cost_of_each_operator_is_part_of_the_whole(kind: str, examples: Examples) -> None:
     """Costs are in milliseconds, for a figure; the rest is the cost of the call."""
     settings = {"epochs": 3} if kind == "gnn" else {}

@@ -31,7 +31,8 @@ class Kernels:
 
     A network of a hundred operators tells a hundred times as much as its latency alone, and another family consists of
     operators that are known. Their errors partly cancel out in the sum. It needs the operators that the runtime
-    executes, and how long each took in its place: `Examples.operator_seconds`.
+    executes, and how long each took in its place: `Examples.operator_seconds`. A kernel that no network showed costs
+    what others do: by its kind, if it multiplies, or else by its bytes.
 
     Parameters
     ----------
@@ -45,10 +46,11 @@ class Kernels:
 
     kind: ClassVar[str] = "kernels"
 
-    def __init__(self, rounds: int = 400, leaves: int = 31, learning_rate: float = 0.06) -> None:
+    def __init__(self, rounds: int = 200, leaves: int = 31, learning_rate: float = 0.1) -> None:
         self._rounds, self._leaves, self._rate = rounds, leaves, learning_rate
         self._names: list[str] = []
         self._prices: Floats = np.empty((0, 0))
+        self._movement: Floats = np.empty((0, 0))
         self._trees: dict[int, str] = {}
         self._loaded: dict[int, lightgbm.Booster] = {}
 
@@ -68,7 +70,10 @@ class Kernels:
         table = np.concatenate([self._build_rows(graph) for graph in networks.graphs])
         amounts = _build_amounts(operators)
         label_weights = compute_weights(networks)
-        self._prices, self._trees, self._loaded = np.full((len(examples.runtimes), amounts.shape[1]), np.nan), {}, {}
+        movement = _build_movement(operators)
+        runtimes = len(examples.runtimes)
+        self._prices, self._movement = np.full((runtimes, amounts.shape[1]), np.nan), np.full((runtimes, 2), np.nan)
+        self._trees, self._loaded = {}, {}
         parameters = {
             **{"objective": "regression_l1", "num_leaves": self._leaves, "learning_rate": self._rate},
             **{"min_data_in_leaf": 5, "feature_fraction": 0.5, "bagging_fraction": 0.8, "bagging_freq": 1},
@@ -83,6 +88,9 @@ class Kernels:
             shares = values / networks.seconds[owner[rows], runtime]
             weights = label_weights[owner[rows], runtime] * np.sqrt(shares)
             self._prices[runtime] = fit_prices(amounts[rows], values, weights)
+            light = np.flatnonzero(~_are_heavy(operators)[rows])
+            if len(light):
+                self._movement[runtime] = fit_prices(movement[rows[light]], values[light], weights[light])
             logs = np.log(values / np.maximum(amounts[rows] @ self._prices[runtime], _LEAST_S))
             data = lightgbm.Dataset(table[rows], label=logs, weight=weights)
             settings = parameters if len(rows) > 1 else {**parameters, "bagging_fraction": 1.0}
@@ -91,7 +99,7 @@ class Kernels:
 
     def predict(self, graphs: Sequence[Graph]) -> Floats:
         totals = [self.compute_contributions(graph).sum(axis=0) for graph in graphs]
-        return np.maximum(np.array(totals).reshape(len(graphs), len(self._prices)), _LEAST_S)
+        return np.asarray(np.maximum(np.array(totals).reshape(len(graphs), len(self._prices)), _LEAST_S))
 
     def compute_contributions(self, graph: Graph) -> Floats:
         """Return the seconds of each operator, of shape ``(operators, runtimes)``."""
@@ -100,10 +108,17 @@ class Kernels:
         if not graph.operators:
             return seconds
         table, amounts = self._build_rows(graph), _build_amounts(graph.operators)
+        names = set(self._names)
+        is_known = np.array([_name_kernel(operator) in names for operator in graph.operators])
+        is_movement = ~is_known & ~_are_heavy(graph.operators)
         for runtime, text in self._trees.items():
             booster = self._loaded.setdefault(runtime, lightgbm.Booster(model_str=text))
-            prices = np.maximum(amounts @ self._prices[runtime], _LEAST_S)
-            seconds[:, runtime] = prices * np.exp(booster.predict(table))
+            # Trees would say of a kernel that was never timed what they say of others.
+            logs = np.where(is_known, booster.predict(table), 0.0)
+            prices = amounts @ self._prices[runtime]
+            if np.isfinite(self._movement[runtime]).all():
+                prices = np.where(is_movement, _build_movement(graph.operators) @ self._movement[runtime], prices)
+            seconds[:, runtime] = np.maximum(prices, _LEAST_S) * np.exp(logs)
         return seconds
 
     def _build_rows(self, graph: Graph) -> NDArray[np.float32]:
@@ -125,16 +140,18 @@ class Kernels:
         return {"arguments": settings, "names": self._names}
 
     def dump_arrays(self) -> dict[str, NDArray[Any]]:
-        return {"prices": self._prices, **trees.dump(self._trees)}
+        return {"prices": self._prices, "movement": self._movement, **trees.dump(self._trees)}
 
     @classmethod
     def restore(cls, settings: Mapping[str, Any], arrays: Arrays) -> Self:
         model = cls(**settings["arguments"])
         model._names = [str(name) for name in settings["names"]]
-        model._prices = np.asarray(arrays["prices"], float)
+        model._prices, model._movement = (np.asarray(arrays[name], float) for name in ("prices", "movement"))
         model._trees = trees.restore(arrays, len(features.OPERATOR) + 2 * len(model._names), len(model._prices))
         if model._prices.ndim != 2 or model._prices.shape[1] != _COLUMNS:
             raise ValueError(f"prices of shape {model._prices.shape} are not those of operators")
+        if model._movement.shape != (len(model._prices), 2):
+            raise ValueError(f"prices of movement of shape {model._movement.shape} do not fit the others")
         return model
 
 
@@ -151,3 +168,13 @@ _COLUMNS = 1 + len(features.sum_amounts([]))
 def _build_amounts(operators: Sequence[Operator]) -> Floats:
     """Return a row of priced amounts per operator."""
     return np.array([[1.0, *features.sum_amounts([operator])] for operator in operators])
+
+
+def _are_heavy(operators: Sequence[Operator]) -> NDArray[np.bool_]:
+    """Return which operators multiply and accumulate; the others move data or work by element."""
+    return np.array([bool(operator.macs) for operator in operators], dtype=bool)
+
+
+def _build_movement(operators: Sequence[Operator]) -> Floats:
+    """Return what an operator of any kind costs that moves data: a row of its count, 1, and its bytes."""
+    return np.array([[1.0, operator.bytes] for operator in operators])

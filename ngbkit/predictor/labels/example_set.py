@@ -95,8 +95,9 @@ class Examples:
                     f"invalid {name}: got {len(getattr(self, name))}; expected one for each of the {len(self.graphs)} "
                     "graphs."
                 )
-        shapes = [(len(graph.operators), len(self.runtimes)) for graph in self.graphs]
-        if self.operator_seconds is not None and [np.shape(values) for values in self.operator_seconds] != shapes:
+        if self.operator_seconds is not None and [np.shape(values) for values in self.operator_seconds] != [
+            (len(graph.operators), len(self.runtimes)) for graph in self.graphs
+        ]:
             raise UsageError(
                 "invalid operator_seconds: got arrays that do not fit the graphs; expected one of shape (operators, "
                 "runtimes) for each graph. Collect with profiled=True."

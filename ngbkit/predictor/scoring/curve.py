@@ -14,7 +14,7 @@ from ngbkit.predictor.kinds import find_kind
 from ngbkit.predictor.kinds.base import Progress, ignore_progress
 from ngbkit.predictor.labels.collection import collect
 from ngbkit.predictor.labels.example_set import Examples
-from ngbkit.predictor.scoring.evaluation import score_predictions
+from ngbkit.predictor.scoring.evaluation import check_max_error, drop_noisy, score_predictions
 from ngbkit.predictor.scoring.splits import Indices, Split, split_examples
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ def learning_curve(
     sizes: Iterable[int] | None = None,
     split: Split = "random",
     seeds: Iterable[int] = (0,),
+    max_error: float | None = None,
     settings: Mapping[str, Mapping[str, Any]] | None = None,
     progress: Progress = ignore_progress,
 ) -> pd.DataFrame:
@@ -45,7 +46,7 @@ def learning_curve(
     ----------
     data
         As for `ngbkit.predictor.fit`.
-    kinds, split, settings, progress
+    kinds, split, max_error, settings, progress
         As for `ngbkit.predictor.evaluate`; of each seed, the first fold of the split is predicted.
     sizes
         Numbers of networks. Default: all that are not predicted, a half, a quarter and an eighth of them.
@@ -65,6 +66,7 @@ def learning_curve(
     """
     import pandas as pd
 
+    check_max_error(max_error)
     examples = data if isinstance(data, Examples) else collect(data)
     kinds, seeds, sizes = list(kinds), list(seeds), None if sizes is None else sorted(set(sizes))
     tasks = [
@@ -83,7 +85,7 @@ def learning_curve(
             progress((number + share) / len(tasks), f"{title}: {message}")
 
         model.fit(examples.take(chosen), seed=seed, progress=report_share)
-        test_examples = examples.take(test)
+        test_examples = drop_noisy(examples.take(test), max_error)
         labels = {"kind": kind, "split": split, "seed": seed, "left_out": left_out, "networks": networks}
         rows += [labels | row for row in score_predictions(model.predict(test_examples.graphs), test_examples)]
     return pd.DataFrame(rows)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,6 +31,7 @@ def evaluate(
     split: Split = "random",
     seeds: Iterable[int] = (0, 1, 2),
     adapt: int = 0,
+    max_error: float | None = None,
     settings: Mapping[str, Mapping[str, Any]] | None = None,
     progress: Progress = ignore_progress,
 ) -> pd.DataFrame:
@@ -47,6 +50,9 @@ def evaluate(
     adapt
         With ``split="family"``: networks of each left-out family that the model is adapted to, at most half of them,
         before it predicts the others: see `Predictor.adapt`.
+    max_error
+        Models are fitted to networks whose label has a larger standard error (0.05 is 5 %), but not scored on them.
+        Default: all are scored.
     settings
         Settings of the models, by kind.
     progress
@@ -72,6 +78,7 @@ def evaluate(
 
     if adapt and (split != "family" or adapt < 0):
         raise UsageError(f"invalid {adapt=} with {split=}; expected a number of networks, with split='family'.")
+    check_max_error(max_error)
 
     examples = data if isinstance(data, Examples) else collect(data)
     tasks = [(kind, seed) for kind in kinds for seed in seeds]
@@ -87,7 +94,7 @@ def evaluate(
                 progress((start + share / count) / len(tasks), f"{kind}, {left_out}: {message}")  # noqa: B023  called now
 
             model.fit(examples.take(train), seed=seed, progress=report_share)
-            test_examples = examples.take(test)
+            test_examples = drop_noisy(examples.take(test), max_error)
             labels = {"kind": kind, "split": split, "seed": seed, "left_out": left_out}
             predicted, scored = predict_adapted(model, test_examples, adapt, seed)
             rows += [labels | row for row in score_predictions(predicted[scored], test_examples.take(scored))]
@@ -99,6 +106,21 @@ def evaluate(
     first = ["kind", "device", "compiler", "split", "seed", "left_out"]
     frame = pd.DataFrame(rows)
     return frame[[*first, *(name for name in frame.columns if name not in first)]]
+
+
+def check_max_error(max_error: float | None) -> None:
+    """Raise a UsageError unless it is None or a share above 0."""
+    if max_error is not None and not 0 < max_error < math.inf:
+        raise UsageError(f"invalid {max_error=}; expected a share above 0, such as 0.05 for 5 %.")
+
+
+def drop_noisy(examples: Examples, max_error: float | None) -> Examples:
+    """Return the examples without the labels of original networks whose standard error is larger."""
+    if max_error is None or examples.errors is None:
+        return examples
+    original = np.array([not rule for rule in examples.rules], dtype=bool)[:, None]
+    noisy = original & (examples.errors > max_error)  # an unknown error is not
+    return replace(examples, seconds=np.where(noisy, np.nan, examples.seconds))
 
 
 def summary(table: pd.DataFrame) -> pd.DataFrame:
