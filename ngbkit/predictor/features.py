@@ -41,6 +41,11 @@ Runtimes keep channels in blocks of a register, and take slower kernels where a 
 that; so such an operator pays the prices of its kind and these on top.
 """
 
+_HEAVY = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Einsum", "Attention")
+
+MOVEMENT = tuple(kind for kind in (*KINDS, "other") if kind not in _HEAVY)
+"""The kinds that move data or work by element: what they cost depends on their bytes."""
+
 _SIZES = ("inputs", "outputs", "weights", "macs", "bytes", "intensity")
 _SHAPE = ("batch", "channels", "height", "width", "rank", "values_in", "values_out")
 _WINDOW = ("kernel", "stride", "dilation", "groups", "channels_a_group", "out_a_group", "depthwise", "pointwise")

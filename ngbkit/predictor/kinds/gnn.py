@@ -43,6 +43,9 @@ class Gnn:
         Graphs per step.
     pairs
         The weight of the ratios between variants of one network, relative to that of the seconds.
+    inside
+        The weight of the seconds of operators inside their networks, where a profiler told them, relative to that of
+        the seconds of networks.
     members
         Networks trained from different seeds; the prediction is their mean.
     folder
@@ -59,11 +62,13 @@ class Gnn:
         learning_rate: float = 2e-3,
         batch: int = 32,
         pairs: float = 1.0,
+        inside: float = 1.0,
         members: int = 1,
         folder: str | Path | None = None,
     ) -> None:
         self._epochs, self._width, self._layers = epochs, width, layers
         self._rate, self._batch, self._pairs, self._members = learning_rate, batch, pairs, members
+        self._inside = inside
         self._folder = Path(folder) if folder is not None else None
         self._networks: list[GraphNetwork] = []
         self._runtimes = 0
@@ -113,7 +118,7 @@ class Gnn:
     def dump_settings(self) -> dict[str, Any]:
         return {
             **{"epochs": self._epochs, "width": self._width, "layers": self._layers, "learning_rate": self._rate},
-            **{"batch": self._batch, "pairs": self._pairs, "members": self._members},
+            **{"batch": self._batch, "pairs": self._pairs, "inside": self._inside, "members": self._members},
         }
 
     def dump_arrays(self) -> dict[str, NDArray[Any]]:
@@ -162,7 +167,7 @@ class Gnn:
         return train(
             network,
             encoded,
-            Labels.build(examples, self._pairs),
+            Labels.build(examples, self._pairs, self._inside),
             training,
             held_out,
             epochs=self._epochs,

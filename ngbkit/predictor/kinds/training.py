@@ -25,10 +25,12 @@ _HUBER = 0.1
 # The share of the epochs at the end, 1 of so many, in which the held-out graphs are fitted as well; and the share of
 # the schedule of the learning rate that these epochs repeat.
 _JOINED, _JOINED_RATE = 5, 0.3
+# The least seconds of an operator, so that its logarithm exists: a tick of the profilers.
+_LEAST_S = 1e-7
 # Graphs predicted at once.
 _CHUNK = 128
 # The version of the format of checkpoints: a change invalidates all of them.
-_LAYOUT = 3
+_LAYOUT = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +38,9 @@ class Labels:
     """What a network is fitted to: logarithms of seconds and the ratios of these between variants of one network.
 
     `logs` and `weights` are of shape ``(graphs, runtimes)``, `noise` is the standard error of the logarithm of the gain
-    of a variant, 0 for an original network, and `pairs` the weight of ratios relative to that of seconds.
+    of a variant, 0 for an original network, and `pairs` the weight of ratios relative to that of seconds. `operators`
+    are the logarithms of the seconds of the operators of each graph, of shape ``(operators, runtimes)``, where a
+    profiler told them, and `inside` is their weight.
     """
 
     logs: torch.Tensor
@@ -44,9 +48,11 @@ class Labels:
     noise: torch.Tensor
     parents: tuple[str, ...]
     pairs: float
+    operators: tuple[torch.Tensor, ...]
+    inside: float
 
     @classmethod
-    def build(cls, examples: Examples, pairs: float) -> Labels:
+    def build(cls, examples: Examples, pairs: float, inside: float) -> Labels:
         variant = np.array([bool(rule) for rule in examples.rules], dtype=bool)
         noise = np.zeros(examples.seconds.shape)
         if examples.errors is not None:
@@ -57,10 +63,15 @@ class Labels:
             noise=torch.from_numpy(noise).float(),
             parents=examples.parents,
             pairs=pairs,
+            operators=tuple(
+                torch.from_numpy(np.log(np.maximum(seconds, _LEAST_S))).float()
+                for seconds in examples.operator_seconds or ()
+            ),
+            inside=inside,
         )
 
-    def compute_loss(self, predicted: torch.Tensor, indices: Sequence[int]) -> torch.Tensor:
-        """Return the loss of the predictions of these graphs."""
+    def compute_loss(self, predicted: torch.Tensor, parts: torch.Tensor, indices: Sequence[int]) -> torch.Tensor:
+        """Return the loss of the predictions of these graphs, and of `parts`, those of all their operators."""
         logs = self.logs[indices]
         loss = _compute_mean_error(predicted, logs, self.weights[indices])
         left, right = _list_pairs([self.parents[index] for index in indices])
@@ -69,6 +80,14 @@ class Labels:
             weights = TOLERANCE / torch.hypot(torch.hypot(noise[left], noise[right]), torch.tensor(TOLERANCE))
             gains, predicted_gains = logs[left] - logs[right], predicted[left] - predicted[right]
             loss = loss + self.pairs * _compute_mean_error(predicted_gains, gains, weights)
+        if self.inside and self.operators:
+            operators = torch.cat([self.operators[index] for index in indices])
+            owner = torch.repeat_interleave(
+                torch.arange(len(indices)), torch.tensor([len(self.operators[index]) for index in indices])
+            )
+            # What takes more of its network's time counts more, though not in proportion.
+            shares = torch.exp((operators - logs[owner]).clamp(max=0.0) / 2) * self.weights[indices][owner]
+            loss = loss + self.inside * _compute_mean_error(parts, operators, shares.nan_to_num())
         return loss
 
     def compute_errors(
@@ -153,7 +172,8 @@ def _train_epoch(
     total = 0.0
     for places in _draw_batches([labels.parents[index] for index in members], batch, generator):
         indices = members[places].tolist()
-        loss = labels.compute_loss(network(collate([encoded[index] for index in indices])), indices)
+        predicted, parts = network.predict_parts(collate([encoded[index] for index in indices]))
+        loss = labels.compute_loss(predicted, parts, indices)
         optimizer.zero_grad()
         torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
@@ -185,8 +205,10 @@ class Checkpoint:
         if folder is None:
             return None
         seconds, errors = (_to_lists(values) for values in (examples.seconds, examples.errors))
+        inside = [_to_lists(values) for values in examples.operator_seconds or ()]
         key = {"settings": dict(settings), "seed": seed, "graphs": [graph.digest for graph in examples.graphs]}
-        return cls(folder, hash_json({**key, "seconds": seconds, "errors": errors, "layout": _LAYOUT}))
+        labels = {"seconds": seconds, "errors": errors, "operators": inside}
+        return cls(folder, hash_json({**key, **labels, "layout": _LAYOUT}))
 
     def save(self, network: GraphNetwork, optimizer: torch.optim.Optimizer, best: Best, epochs: int) -> None:
         from safetensors.torch import save_file
