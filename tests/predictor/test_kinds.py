@@ -142,18 +142,27 @@ def test_a_graph_network_learns_from_few(examples: Examples) -> None:
 
 
 def test_a_graph_network_learns_from_operators_inside_networks(examples: Examples) -> None:
-    """Its contributions are then closer to what the profiler told."""
-    networks = examples.take(np.flatnonzero(~examples.isolated))
-    assert networks.operator_seconds is not None
-    errors = {}
-    for inside in (0.0, 1.0):
-        model = Gnn(**SMALL["gnn"], inside=inside)
-        model.fit(networks, seed=0, progress=ignore_progress)
-        parts = [model.compute_contributions(graph) for graph in networks.graphs]
-        logs = [np.log(part / truth).ravel() for part, truth in zip(parts, networks.operator_seconds, strict=True)]
-        errors[inside] = np.abs(np.concatenate(logs)).mean()
+    """A network that is right as a sum of wrong operators has a loss; one whose operators are unknown has none."""
+    import torch
 
-    assert errors[1.0] < 0.7 * errors[0.0]
+    from ngbkit.predictor.kinds.training import Labels
+
+    networks = examples.take(np.flatnonzero(~examples.isolated)[:3])
+    assert networks.operator_seconds is not None
+    predicted = torch.from_numpy(np.log(networks.seconds)).float()
+    parts = torch.from_numpy(np.log(np.concatenate(networks.operator_seconds))).float()
+    wrong = parts.clone()
+    wrong[0] += 1.0
+
+    def compute_loss(parts: torch.Tensor, inside: float, data: Examples = networks) -> float:
+        return float(Labels.build(data, 1.0, inside).compute_loss(predicted, parts, [0, 1, 2]))
+
+    assert pytest.approx(0.0, abs=1e-6) == compute_loss(parts, 1.0)
+    assert compute_loss(wrong, 1.0) > 1e-3
+    assert pytest.approx(0.0, abs=1e-6) == compute_loss(wrong, 0.0)
+    assert pytest.approx(0.0, abs=1e-6) == compute_loss(wrong, 1.0, replace(networks, operator_seconds=None))
+    blank = tuple(np.full_like(seconds, np.nan) for seconds in networks.operator_seconds)
+    assert pytest.approx(0.0, abs=1e-6) == compute_loss(wrong, 1.0, replace(networks, operator_seconds=blank))
 
 
 def test_trees_fit_their_training_networks(examples: Examples) -> None:

@@ -57,8 +57,8 @@ class Gnn:
     def __init__(
         self,
         epochs: int = 60,
-        width: int = 96,
-        layers: int = 4,
+        width: int = 64,
+        layers: int = 3,
         learning_rate: float = 2e-3,
         batch: int = 32,
         pairs: float = 1.0,

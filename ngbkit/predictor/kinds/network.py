@@ -148,7 +148,7 @@ class GraphNetwork(nn.Module):
 
     prices: torch.Tensor
 
-    def __init__(self, runtimes: int, width: int = 96, layers: int = 4) -> None:
+    def __init__(self, runtimes: int, width: int = 64, layers: int = 3) -> None:
         super().__init__()
         operator_features, graph_features = len(features.OPERATOR), len(features.WHOLE)
         self.operator_scale, self.whole_scale = Standard(operator_features), Standard(graph_features)
