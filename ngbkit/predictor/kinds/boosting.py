@@ -54,9 +54,9 @@ class Boosting:
         table, weights = _build_table(networks.graphs), compute_weights(networks)
         self._trees, self._runtimes, self._loaded = {}, len(examples.runtimes), {}
         parameters = {
-            **{"objective": "regression_l1", "num_leaves": self._leaves, "learning_rate": self._rate},
-            **{"min_data_in_leaf": 3, "feature_fraction": 0.5, "bagging_fraction": 0.8, "bagging_freq": 1},
-            **{"lambda_l2": 1.0, "seed": seed, "deterministic": True, "force_col_wise": True, "verbosity": -1},
+            **trees.TRAINING,
+            **{"num_leaves": self._leaves, "learning_rate": self._rate, "min_data_in_leaf": 3, "lambda_l2": 1.0},
+            "seed": seed,
         }
         for number, (runtime, rows) in enumerate(iterate_columns(networks.seconds)):
             data = lightgbm.Dataset(table[rows], label=logs[rows, runtime], weight=weights[rows, runtime])
@@ -72,7 +72,7 @@ class Boosting:
         logs = np.full((len(graphs), self._runtimes), np.nan)
         for runtime, text in self._trees.items():
             booster = self._loaded.setdefault(runtime, lightgbm.Booster(model_str=text))
-            logs[:, runtime] = booster.predict(table)
+            logs[:, runtime] = booster.predict(table, num_threads=1)
         return np.asarray(self._prices.predict(graphs) * np.exp(logs))
 
     def compute_contributions(self, graph: Graph) -> None:

@@ -75,9 +75,8 @@ class Kernels:
         self._prices, self._movement = np.full((runtimes, amounts.shape[1]), np.nan), np.full((runtimes, 2), np.nan)
         self._trees, self._loaded = {}, {}
         parameters = {
-            **{"objective": "regression_l1", "num_leaves": self._leaves, "learning_rate": self._rate},
-            **{"min_data_in_leaf": 5, "feature_fraction": 0.5, "bagging_fraction": 0.8, "bagging_freq": 1},
-            **{"seed": seed, "deterministic": True, "force_col_wise": True, "verbosity": -1},
+            **trees.TRAINING,
+            **{"num_leaves": self._leaves, "learning_rate": self._rate, "min_data_in_leaf": 5, "seed": seed},
         }
         for runtime, column in enumerate(seconds.T):
             rows = np.flatnonzero(np.isfinite(column) & np.isfinite(networks.seconds[owner, runtime]))
@@ -114,7 +113,7 @@ class Kernels:
         for runtime, text in self._trees.items():
             booster = self._loaded.setdefault(runtime, lightgbm.Booster(model_str=text))
             # Trees would say of a kernel that was never timed what they say of others.
-            logs = np.where(is_known, booster.predict(table), 0.0)
+            logs = np.where(is_known, booster.predict(table, num_threads=1), 0.0)
             prices = amounts @ self._prices[runtime]
             if np.isfinite(self._movement[runtime]).all():
                 prices = np.where(is_movement, _build_movement(graph.operators) @ self._movement[runtime], prices)
@@ -124,16 +123,16 @@ class Kernels:
     def _build_rows(self, graph: Graph) -> NDArray[np.float32]:
         """Return a row per operator: its features, its kernel, and the kernels that compute its inputs."""
         places = {name: place for place, name in enumerate(self._names)}
-        own, producers = (np.zeros((len(graph.operators), len(self._names)), np.float32) for _ in range(2))
-        known = [places.get(_name_kernel(operator)) for operator in graph.operators]
-        for row, place in enumerate(known):
+        executed, producers = (np.zeros((len(graph.operators), len(self._names)), np.float32) for _ in range(2))
+        columns = [places.get(_name_kernel(operator)) for operator in graph.operators]
+        for row, place in enumerate(columns):
             if place is not None:
-                own[row, place] = 1
+                executed[row, place] = 1
         for start, end in graph.edges:
-            place = known[start]
+            place = columns[start]
             if place is not None:
                 producers[end, place] = 1
-        return np.hstack([features.encode_operators(graph), own, producers])
+        return np.hstack([features.encode_operators(graph), executed, producers])
 
     def dump_settings(self) -> dict[str, Any]:
         settings = {"rounds": self._rounds, "leaves": self._leaves, "learning_rate": self._rate}

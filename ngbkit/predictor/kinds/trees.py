@@ -23,6 +23,13 @@ _VERSION = re.compile(r"^version=v\d+$", re.MULTILINE)
 
 _PREFIX = "trees_"
 
+#: The parameters of training that every kind of trees has. More threads than one gain little on so few rows, and wait
+#: for each other without end where other work has the cores.
+TRAINING: dict[str, Any] = {
+    **{"objective": "regression_l1", "bagging_fraction": 0.8, "bagging_freq": 1, "feature_fraction": 0.5},
+    **{"deterministic": True, "force_col_wise": True, "num_threads": 1, "verbosity": -1},
+}
+
 
 def load_library() -> Any:
     """Return LightGBM, or raise the error that names its extra."""
