@@ -101,11 +101,10 @@ def answer_predict(args: argparse.Namespace, report: Report | None = None) -> di
 def fit_labels(args: argparse.Namespace, report: Report | None = None) -> tuple[Answer, Predictor]:
     """Fit a predictor to the labels that the arguments name, evaluate its kind on them, and save it."""
     from ngbkit import predictor
-    from ngbkit.predictor.kinds import find_kind
-    from ngbkit.predictor.kinds.kernels import Kernels
+    from ngbkit.predictor.kinds import needs_profile
 
     # A kind that learns from a profiler needs the operators that it timed.
-    profiled = find_kind(args.kind) is Kernels
+    profiled = needs_profile(args.kind)
     runtime = None
     if args.runtime is not None or args.device is not None:
         from ngbkit.predictor.labels.labelling import UNNAMED

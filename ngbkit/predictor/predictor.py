@@ -263,7 +263,9 @@ class Predictor:
                 for runtimes in (examples.runtimes, self.runtimes)
             )
             raise UsageError(f"no latency to adapt to: got runtimes {got}; expected {expected}. Measure on these.")
-        examples = replace(examples, runtimes=self.runtimes, seconds=seconds, errors=label_errors).take(measured)
+        examples = replace(
+            examples, runtimes=self.runtimes, seconds=seconds, errors=label_errors, operator_seconds=None
+        ).take(measured)
         _, network = np.unique(np.array(examples.parents, dtype=str), return_inverse=True)
         models = [
             Adapted.build(self.model, examples.take(np.flatnonzero(network != left_out))) for left_out in set(network)

@@ -61,7 +61,10 @@ def test_a_few_networks_correct_their_family(fitted: Predictor, examples: Exampl
 def test_a_runtime_without_a_measurement_is_predicted_as_before(fitted: Predictor, examples: Examples) -> None:
     """It has no interval; the order of runtimes in the labels is their own."""
     new = examples.take(select(examples)[1])
-    adapted = fitted.adapt(replace(new, runtimes=new.runtimes[1:], seconds=new.seconds[:, 1:]))
+    profiles = tuple(values[:, 1:] for values in new.operator_seconds or ())
+    adapted = fitted.adapt(
+        replace(new, runtimes=new.runtimes[1:], seconds=new.seconds[:, 1:], operator_seconds=profiles)
+    )
     with pytest.warns(NgbkitWarning, match="openvino on cpu: 0"):
         seconds, _, high = adapted.seconds(new.graphs, ci=0.7)
 

@@ -13,6 +13,11 @@ from ngbkit.predictor.kinds.operators import OperatorSum
 KINDS: dict[str, type[Model]] = {model.kind: model for model in (Flops, Linear, OperatorSum, Boosting, Gnn, Kernels)}
 
 
+def needs_profile(name: str) -> bool:
+    """Return whether a kind learns from operators that a profiler timed, or raise the error of `find_kind`."""
+    return find_kind(name) is Kernels
+
+
 def find_kind(name: str) -> type[Model]:
     """Return the class of a kind of models, or raise the error that lists the kinds."""
     if name not in KINDS:
