@@ -90,7 +90,7 @@ def test_a_graph_network_of_other_features_says_to_fit_again(tmp_path: Path) -> 
     file = tmp_path / "gnn.safetensors"
     save_file({"errors": np.zeros(1)}, file, {"ngbkit": json.dumps({"layout": 2, "kind": "gnn"})})
 
-    with pytest.raises(UsageError, match=r"got 2; expected 3\. Fit the predictor again"):
+    with pytest.raises(UsageError, match=r"got 2; expected 4\. Fit the predictor again"):
         ngbkit.predictor.load(file)
 
 

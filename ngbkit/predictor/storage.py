@@ -22,9 +22,10 @@ from ngbkit.predictor.labels.rows import Runtime
 from ngbkit.predictor.scoring.intervals import Calibration
 from ngbkit.user_text import parse_path
 
-# Before layout 3, models were fitted to fewer features, which only prices can be without. Files of layout 1 have the
-# errors of the model itself on networks that it was not fitted to.
-_LAYOUT, _OLDER, _SPLIT_LAYOUT = 3, (1, 2), 1
+# Before layout 3, models were fitted to fewer features, which only prices can be without; before layout 4, graph
+# networks had no virtual node. Files of layout 1 have the errors of the model itself on networks that it was not fitted
+# to.
+_LAYOUT, _OLDER, _SPLIT_LAYOUT = 4, (1, 2, 3), 1
 _KINDS_OF_PRICES = (Flops.kind, Linear.kind, OperatorSum.kind)
 _METADATA = "ngbkit"
 _CALIBRATION = ("errors", "fold", "network")

@@ -138,9 +138,10 @@ def _mix(codes: Codes) -> Codes:
 class GraphNetwork(nn.Module):
     """Predicts the logarithm of the seconds of each runtime.
 
-    In each layer an operator receives the states of its producers, its consumers and its siblings. In the end it
-    contributes a positive number of seconds to each runtime: its price in an additive model times a learned factor; one
-    more contribution is that of the whole graph. The prediction is their sum, the logarithm of a sum of exponentials.
+    In each layer an operator receives the states of its producers, its consumers and its siblings, and in the end that
+    of a virtual node, which stands for the whole graph. It then contributes a positive number of seconds to each
+    runtime: its price in an additive model times a learned factor. One more contribution is that of the whole graph.
+    The prediction is their sum, the logarithm of a sum of exponentials.
 
     Training thus starts from the additive model and learns what it cannot express, and for a network larger than all
     training networks, twice the work still takes about twice as long. `width` and `layers` are the size of the trunk.
@@ -154,6 +155,7 @@ class GraphNetwork(nn.Module):
         self.operator_scale, self.whole_scale = Standard(operator_features), Standard(graph_features)
         self.embed = nn.Sequential(nn.Linear(operator_features, width), nn.ReLU(), nn.Linear(width, width))
         self.layers = nn.ModuleList(_Layer(width) for _ in range(layers))
+        self.virtual = nn.Sequential(nn.Linear(graph_features + width, width), nn.ReLU(), nn.Linear(width, width))
         self.factor = nn.Linear(width, runtimes)
         self.whole_hidden = nn.Sequential(nn.Linear(graph_features + width, width), nn.ReLU())
         self.whole_factor = nn.Linear(width, runtimes)
@@ -187,9 +189,10 @@ class GraphNetwork(nn.Module):
             hidden = layer(hidden, surroundings)
         graphs = len(batch.wholes)
         call, costs = self._price(batch.operators)
-        parts = costs[batch.first] + self.factor(hidden).clamp(-_LIMIT, _LIMIT)[batch.last]
         pooled = _average(hidden, torch.stack([batch.last, batch.graph]), graphs)
         context = torch.cat([self.whole_scale(batch.wholes), pooled], dim=1)
+        states = torch.relu(hidden[batch.last] + self.virtual(context)[batch.graph])
+        parts = costs[batch.first] + self.factor(states).clamp(-_LIMIT, _LIMIT)
         remainder = call + self.whole_factor(self.whole_hidden(context)).clamp(-_LIMIT, _LIMIT)
         index = batch.graph[:, None].expand_as(parts)
         largest = remainder.scatter_reduce(0, index, parts, "amax").detach()

@@ -30,7 +30,7 @@ _LEAST_S = 1e-7
 # Graphs predicted at once.
 _CHUNK = 128
 # The version of the format of checkpoints: a change invalidates all of them.
-_LAYOUT = 4
+_LAYOUT = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
