@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from ngbkit.predictor.graphs import Graph, read
+from ngbkit.predictor import Graph, read
 
 Branch = Sequence[str]
 

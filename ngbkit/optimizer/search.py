@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ngbkit.errors import NgbkitWarning
 from ngbkit.optimizer.rules import RULES, Rule, Site
 from ngbkit.optimizer.rules.selection import select
-from ngbkit.predictor import graphs
+from ngbkit.predictor import onnx_graphs
 from ngbkit.predictor.graphs import Graph
 
 Cost = Callable[[Sequence[Graph]], NDArray[Any]]
@@ -103,7 +103,7 @@ def search(
         Called after every round with its number and the best candidate so far.
     """
     rules_by_name = {rule.name: rule for rule in select(rules)}
-    graph = graphs.annotate(model.clone().graph)
+    graph = onnx_graphs.annotate(model.clone().graph)
     start = Candidate(model=model, graph=graph, cost=float(cost([graph])[0]))
     candidates = {graph.digest: start}
     cost_ratios: dict[str, float] = {}
@@ -185,7 +185,7 @@ def apply_move(parent: Candidate, move: Move, rule: Rule) -> Candidate | None:
     """Return the rewritten candidate, with the cost of its parent; None if the rule fails, with a warning."""
     try:
         model, sites = rule.apply_all(parent.model, move.sites)
-        graph = graphs.annotate(model.graph)
+        graph = onnx_graphs.annotate(model.graph)
     except Exception as error:  # noqa: BLE001  a rule of a user or a plugin may raise anything
         _warn(rule, error)
         return None

@@ -6,7 +6,7 @@ fitted to. `examples` builds what they learn from out of files and seconds measu
 """
 
 from ngbkit.predictor.drawing import draw
-from ngbkit.predictor.graphs import Graph, read
+from ngbkit.predictor.graphs import Graph
 from ngbkit.predictor.labels.collection import collect
 from ngbkit.predictor.labels.example_set import Examples, load_examples
 from ngbkit.predictor.labels.labelling import examples
@@ -14,6 +14,7 @@ from ngbkit.predictor.labels.rewritings import compare_rewritings, to_frame
 from ngbkit.predictor.labels.union import merge
 from ngbkit.predictor.lowering import lower
 from ngbkit.predictor.network_graphs import attach, graph
+from ngbkit.predictor.onnx_graphs import read
 from ngbkit.predictor.predictor import Predictor, fit, load
 from ngbkit.predictor.profiling import profile
 from ngbkit.predictor.scoring.curve import draw_curve, extrapolate, learning_curve

@@ -14,7 +14,7 @@ from ngbkit.dataset.assembly import nodes
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import UsageError
 from ngbkit.files import Store, write_atomically
-from ngbkit.predictor import graphs
+from ngbkit.predictor import graphs, onnx_graphs
 from ngbkit.predictor import lowering as lowerings
 from ngbkit.predictor.graphs import Graph
 from ngbkit.predictor.labels.rows import build_rows, list_runtimes
@@ -87,7 +87,7 @@ def export_network(workload: Workload, batch_size: int, folder: Path, factors: F
 
 def _read(path: Path, batch_size: int, lowering: str) -> Graph:
     if lowering == lowerings.EXPORT:
-        return graphs.read(path, batch_size)
+        return onnx_graphs.read(path, batch_size)
     return lowerings.lower(path, lowering, batch_size)
 
 

@@ -40,7 +40,7 @@ from ngbkit.errors import NgbkitError
 from ngbkit.files import hash_file
 from ngbkit.optimizer.editing import open_model
 from ngbkit.optimizer.rules import RULES
-from ngbkit.predictor import generate, graphs, network_graphs
+from ngbkit.predictor import generate, network_graphs, onnx_graphs
 from ngbkit.predictor.labels.rows import VARIANTS
 from ngbkit.runs.progress_display import describe, watch
 from ngbkit.workloads import counts, onnx, timm
@@ -226,7 +226,7 @@ def _rewrite(workload: Workload, folder: Path, seed: int, parts: Sequence[str], 
 
 def _draw_variants(model: ir.Model, generator: np.random.Generator, directory: Path) -> Iterator[tuple[Path, str]]:
     """Yield random walks of one to three rewritings to distinct graphs; a rule is drawn first, then a site."""
-    digests = {graphs.annotate(model.clone().graph).digest}
+    digests = {onnx_graphs.annotate(model.clone().graph).digest}
     for attempt in range(4 * VARIANTS_EACH):
         variant, names = model, []
         for _ in range(int(generator.integers(1, MOST_STEPS + 1))):
@@ -236,7 +236,7 @@ def _draw_variants(model: ir.Model, generator: np.random.Generator, directory: P
             name = str(generator.choice(sorted(sites_by_rule)))
             variant = RULES[name].apply(variant, sites_by_rule[name][int(generator.integers(len(sites_by_rule[name])))])
             names.append(name)
-        digest = graphs.annotate(variant.clone().graph).digest
+        digest = onnx_graphs.annotate(variant.clone().graph).digest
         if names and digest not in digests:
             digests.add(digest)
             target = directory / f"variant-{attempt}.onnx"

@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ngbkit.optimizer.editing import open_model
-from ngbkit.predictor import graphs
+from ngbkit.predictor import onnx_graphs
 from ngbkit.predictor.features import list_priced
 from ngbkit.workloads import onnx
 from ngbkit.workloads.base import Workload
@@ -29,7 +29,7 @@ class Place:
 
 def extract_operators(model: ir.Model, directory: Path, measured: set[str]) -> Iterator[Workload]:
     """Yield each operator of an opened model that is not in `measured` as a network of its own, and add it there."""
-    digests = {operator.name: operator.digest for operator in graphs.annotate(model.clone().graph).operators}
+    digests = {operator.name: operator.digest for operator in onnx_graphs.annotate(model.clone().graph).operators}
     for node in model.graph:
         digest = digests.get(node.name or "")
         if digest is not None and digest not in measured and is_plain(node):
@@ -72,7 +72,7 @@ def extract_places(places: Iterable[Place], directory: Path) -> Iterator[Workloa
 
 def _list_places(file: Path) -> Iterator[Place]:
     model = open_model(ir.load(file))
-    operators = {operator.name: operator for operator in graphs.annotate(model.clone().graph).operators}
+    operators = {operator.name: operator for operator in onnx_graphs.annotate(model.clone().graph).operators}
     for node in model.graph:
         operator = operators.get(node.name or "")
         if operator is not None and is_plain(node):

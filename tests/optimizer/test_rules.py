@@ -15,7 +15,7 @@ from onnxgraphs import Builder
 from ngbkit.errors import UnknownNameError
 from ngbkit.optimizer.editing import infer_shapes, open_model
 from ngbkit.optimizer.rules import RULES, rule
-from ngbkit.predictor import graphs
+from ngbkit.predictor import onnx_graphs
 from ngbkit.workloads import exact
 
 
@@ -264,7 +264,7 @@ def test_every_rule_has_a_graph_that_it_fits() -> None:
 def test_a_rule_preserves_results(name: str, tmp_path: Path) -> None:
     """At each site, results in float64 are equal; the original model is unchanged, and the new graph differs."""
     original = build_model(FITTING[name]())
-    expected, before = compute_outputs(original, tmp_path), graphs.annotate(original.clone().graph).digest
+    expected, before = compute_outputs(original, tmp_path), onnx_graphs.annotate(original.clone().graph).digest
     sites = rule(name).sites(original)
 
     assert sites
@@ -273,9 +273,9 @@ def test_a_rule_preserves_results(name: str, tmp_path: Path) -> None:
         for values, new_values in zip(expected, compute_outputs(rewritten, tmp_path), strict=True):
             # New weights are rounded to float32.
             np.testing.assert_allclose(new_values, values, rtol=2e-5, atol=2e-5 * np.abs(values).max())
-        assert before != graphs.annotate(rewritten.graph).digest
+        assert before != onnx_graphs.annotate(rewritten.graph).digest
         assert all(value.shape is not None for node in rewritten.graph for value in node.outputs)
-    assert before == graphs.annotate(original.graph).digest
+    assert before == onnx_graphs.annotate(original.graph).digest
 
 
 @pytest.mark.parametrize("name", [name for name, rule_ in RULES.items() if rule_.inverse])

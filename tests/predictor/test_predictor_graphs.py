@@ -13,7 +13,7 @@ from onnxgraphs import Builder, graph, residual, write
 
 from ngbkit import predictor, set_options
 from ngbkit.errors import MissingDependencyError, UnsupportedError
-from ngbkit.predictor.graphs import Graph, read
+from ngbkit.predictor import Graph, read
 from ngbkit.workloads import cell, timm
 
 

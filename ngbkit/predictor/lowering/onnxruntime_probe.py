@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ngbkit.predictor import graphs
+from ngbkit.predictor import onnx_graphs
 from ngbkit.predictor.graphs import Graph
 from ngbkit.predictor.lowering.execution import Floats, Probe, draw_feed
 
@@ -29,7 +29,7 @@ def open_probe(path: Path, folder: Path, settled: Mapping[str, Any], threads: in
         settings.log_severity_level = 3  # it warns that such a graph only fits this machine
         return settings
 
-    source = graphs.write_named(path, folder / "named.onnx")
+    source = onnx_graphs.write_named(path, folder / "named.onnx")
     target = folder / "executed.onnx"
     profiled_settings = build_settings()
     strict.write_to(profiled_settings, target)
@@ -44,7 +44,7 @@ def open_probe(path: Path, folder: Path, settled: Mapping[str, Any], threads: in
         if not events:
             events.extend(json.loads(Path(profiled.end_profiling()).read_text()))
         nodes = [event for event in events if event.get("cat") == "Node" and event["name"].endswith(_SUFFIX)]
-        graph = graphs.read(target, shapes=_find_shapes(nodes))
+        graph = onnx_graphs.read(target, shapes=_find_shapes(nodes))
         return graph, _build_table(graph, nodes)
 
     return Probe(run=lambda: session.run(None, feed), run_profiled=lambda: profiled.run(None, feed), read=read)
