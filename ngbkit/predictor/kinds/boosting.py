@@ -10,15 +10,13 @@ from numpy.typing import NDArray
 
 from ngbkit.predictor import features
 from ngbkit.predictor.graphs import Graph
-from ngbkit.predictor.kinds import trees
 from ngbkit.predictor.kinds.additive import Linear
 from ngbkit.predictor.kinds.base import Arrays, Floats, Progress, compute_weights, ignore_progress, iterate_columns
+from ngbkit.predictor.kinds.trees import Ensembles
 from ngbkit.predictor.labels.example_set import Examples
 
 if TYPE_CHECKING:
     from typing import Self
-
-    import lightgbm
 
 
 class Boosting:
@@ -42,37 +40,26 @@ class Boosting:
     def __init__(self, rounds: int = 800, leaves: int = 15, learning_rate: float = 0.04) -> None:
         self._rounds, self._leaves, self._rate = rounds, leaves, learning_rate
         self._prices = Linear()
-        self._trees: dict[int, str] = {}
+        self._trees = Ensembles()
         self._runtimes = 0
-        self._loaded: dict[int, lightgbm.Booster] = {}
 
     def fit(self, examples: Examples, *, seed: int, progress: Progress) -> None:
-        lightgbm = trees.load_library()
         self._prices.fit(examples, seed=seed, progress=ignore_progress)
         networks = examples.take(np.flatnonzero(~examples.isolated))
         logs = np.log(networks.seconds / self._prices.predict(networks.graphs))
         table, weights = _build_table(networks.graphs), compute_weights(networks)
-        self._trees, self._runtimes, self._loaded = {}, len(examples.runtimes), {}
-        parameters = {
-            **trees.TRAINING,
-            **{"num_leaves": self._leaves, "learning_rate": self._rate, "min_data_in_leaf": 3, "lambda_l2": 1.0},
-            "seed": seed,
-        }
+        self._trees, self._runtimes = Ensembles(), len(examples.runtimes)
+        parameters = {"num_leaves": self._leaves, "learning_rate": self._rate, "min_data_in_leaf": 3, "lambda_l2": 1.0}
         for number, (runtime, rows) in enumerate(iterate_columns(networks.seconds)):
-            data = lightgbm.Dataset(table[rows], label=logs[rows, runtime], weight=weights[rows, runtime])
-            # LightGBM rejects a bagging fraction of a single network.
-            settings = parameters if len(rows) > 1 else {**parameters, "bagging_fraction": 1.0}
-            booster = lightgbm.train(settings, data, num_boost_round=self._rounds)
-            self._trees[runtime] = booster.model_to_string()
+            labels, label_weights = logs[rows, runtime], weights[rows, runtime]
+            self._trees.train(runtime, table[rows], labels, label_weights, rounds=self._rounds, seed=seed, **parameters)
             progress((number + 1) / self._runtimes, f"{self.kind}: {examples.runtimes[runtime][1]}")
 
     def predict(self, graphs: Sequence[Graph]) -> Floats:
-        lightgbm = trees.load_library()
         table = _build_table(graphs)
         logs = np.full((len(graphs), self._runtimes), np.nan)
-        for runtime, text in self._trees.items():
-            booster = self._loaded.setdefault(runtime, lightgbm.Booster(model_str=text))
-            logs[:, runtime] = booster.predict(table, num_threads=1)
+        for runtime in self._trees:
+            logs[:, runtime] = self._trees.predict(runtime, table)
         return np.asarray(self._prices.predict(graphs) * np.exp(logs))
 
     def compute_contributions(self, graph: Graph) -> None:
@@ -82,14 +69,14 @@ class Boosting:
         return {"rounds": self._rounds, "leaves": self._leaves, "learning_rate": self._rate}
 
     def dump_arrays(self) -> dict[str, NDArray[Any]]:
-        return {**self._prices.dump_arrays(), **trees.dump(self._trees)}
+        return {**self._prices.dump_arrays(), **self._trees.dump()}
 
     @classmethod
     def restore(cls, settings: Mapping[str, Any], arrays: Arrays) -> Self:
         model = cls(**settings)
         model._prices = Linear.restore({}, arrays)
         model._runtimes = len(arrays["prices"])
-        model._trees = trees.restore(arrays, len(features.WHOLE), model._runtimes)
+        model._trees = Ensembles.restore(arrays, len(features.WHOLE), model._runtimes)
         return model
 
 

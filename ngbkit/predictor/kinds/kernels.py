@@ -11,16 +11,14 @@ from numpy.typing import NDArray
 from ngbkit.errors import UsageError
 from ngbkit.predictor import features
 from ngbkit.predictor.graphs import Graph, Operator
-from ngbkit.predictor.kinds import trees
 from ngbkit.predictor.kinds.additive import fit_prices
 from ngbkit.predictor.kinds.base import Arrays, Floats, Progress, compute_weights
+from ngbkit.predictor.kinds.trees import Ensembles
 from ngbkit.predictor.labels.example_set import Examples
 from ngbkit.predictor.lowering.kernels import KERNEL
 
 if TYPE_CHECKING:
     from typing import Self
-
-    import lightgbm
 
 # The least prediction for an operator, so that its logarithm exists: a tick of the profilers.
 _LEAST_S = 1e-7
@@ -51,12 +49,10 @@ class Kernels:
         self._names: list[str] = []
         self._prices: Floats = np.empty((0, 0))
         self._movement: Floats = np.empty((0, 0))
-        self._trees: dict[int, str] = {}
-        self._loaded: dict[int, lightgbm.Booster] = {}
+        self._trees = Ensembles()
 
     def fit(self, examples: Examples, *, seed: int, progress: Progress) -> None:
         """Fit prices and trees to the operators of all networks that were profiled."""
-        lightgbm = trees.load_library()
         networks = examples.take(np.flatnonzero(~examples.isolated))
         if networks.operator_seconds is None or not any(np.isfinite(rows).any() for rows in networks.operator_seconds):
             raise UsageError(
@@ -73,11 +69,8 @@ class Kernels:
         movement = _build_movement(operators)
         runtimes = len(examples.runtimes)
         self._prices, self._movement = np.full((runtimes, amounts.shape[1]), np.nan), np.full((runtimes, 2), np.nan)
-        self._trees, self._loaded = {}, {}
-        parameters = {
-            **trees.TRAINING,
-            **{"num_leaves": self._leaves, "learning_rate": self._rate, "min_data_in_leaf": 5, "seed": seed},
-        }
+        self._trees = Ensembles()
+        parameters = {"num_leaves": self._leaves, "learning_rate": self._rate, "min_data_in_leaf": 5}
         for runtime, column in enumerate(seconds.T):
             rows = np.flatnonzero(np.isfinite(column) & np.isfinite(networks.seconds[owner, runtime]))
             if not len(rows):
@@ -91,9 +84,7 @@ class Kernels:
             if len(light):
                 self._movement[runtime] = fit_prices(movement[rows[light]], values[light], weights[light])
             logs = np.log(values / np.maximum(amounts[rows] @ self._prices[runtime], _LEAST_S))
-            data = lightgbm.Dataset(table[rows], label=logs, weight=weights)
-            settings = parameters if len(rows) > 1 else {**parameters, "bagging_fraction": 1.0}
-            self._trees[runtime] = lightgbm.train(settings, data, num_boost_round=self._rounds).model_to_string()
+            self._trees.train(runtime, table[rows], logs, weights, rounds=self._rounds, seed=seed, **parameters)
             progress((runtime + 1) / seconds.shape[1], f"{self.kind}: {examples.runtimes[runtime][1]}")
 
     def predict(self, graphs: Sequence[Graph]) -> Floats:
@@ -102,7 +93,6 @@ class Kernels:
 
     def compute_contributions(self, graph: Graph) -> Floats:
         """Return the seconds of each operator, of shape ``(operators, runtimes)``."""
-        lightgbm = trees.load_library()
         seconds = np.full((len(graph.operators), len(self._prices)), np.nan)
         if not graph.operators:
             return seconds
@@ -110,10 +100,9 @@ class Kernels:
         names = set(self._names)
         is_known = np.array([_name_kernel(operator) in names for operator in graph.operators])
         is_movement = ~is_known & ~_are_heavy(graph.operators)
-        for runtime, text in self._trees.items():
-            booster = self._loaded.setdefault(runtime, lightgbm.Booster(model_str=text))
+        for runtime in self._trees:
             # Trees would say of a kernel that was never timed what they say of others.
-            logs = np.where(is_known, booster.predict(table, num_threads=1), 0.0)
+            logs = np.where(is_known, self._trees.predict(runtime, table), 0.0)
             prices = amounts @ self._prices[runtime]
             if np.isfinite(self._movement[runtime]).all():
                 prices = np.where(is_movement, _build_movement(graph.operators) @ self._movement[runtime], prices)
@@ -139,14 +128,14 @@ class Kernels:
         return {"arguments": settings, "names": self._names}
 
     def dump_arrays(self) -> dict[str, NDArray[Any]]:
-        return {"prices": self._prices, "movement": self._movement, **trees.dump(self._trees)}
+        return {"prices": self._prices, "movement": self._movement, **self._trees.dump()}
 
     @classmethod
     def restore(cls, settings: Mapping[str, Any], arrays: Arrays) -> Self:
         model = cls(**settings["arguments"])
         model._names = [str(name) for name in settings["names"]]
         model._prices, model._movement = (np.asarray(arrays[name], float) for name in ("prices", "movement"))
-        model._trees = trees.restore(arrays, len(features.OPERATOR) + 2 * len(model._names), len(model._prices))
+        model._trees = Ensembles.restore(arrays, len(features.OPERATOR) + 2 * len(model._names), len(model._prices))
         if model._prices.ndim != 2 or model._prices.shape[1] != _COLUMNS:
             raise ValueError(f"prices of shape {model._prices.shape} are not those of operators")
         if model._movement.shape != (len(model._prices), 2):

@@ -1,4 +1,4 @@
-"""Decision trees as LightGBM writes them, rebuilt from checked numbers.
+"""Ensembles of decision trees, one per runtime, stored as LightGBM writes them and rebuilt from checked numbers.
 
 LightGBM trusts the text of a model: it follows any index that is in it, and some errors end the process.
 """
@@ -6,29 +6,86 @@ LightGBM trusts the text of a model: it follows any index that is in it, and som
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ngbkit.errors import MissingDependencyError
+from ngbkit.predictor.kinds.base import Floats
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    import lightgbm
 
 Value = TypeVar("Value", int, float)
 
 _TREE = re.compile(r"^Tree=\d+\n", re.MULTILINE)
 _LINE = re.compile(r"^(\w+)=(.*)$", re.MULTILINE)
 _VERSION = re.compile(r"^version=v\d+$", re.MULTILINE)
-
-
 _PREFIX = "trees_"
 
-#: The parameters of training that every kind of trees has. More threads than one gain little on so few rows, and wait
-#: for each other without end where other work has the cores.
-TRAINING: dict[str, Any] = {
+# The parameters of training that every kind has. More threads than one gain little on so few rows, and wait for each
+# other without end where other work has the cores.
+_TRAINING: dict[str, Any] = {
     **{"objective": "regression_l1", "bagging_fraction": 0.8, "bagging_freq": 1, "feature_fraction": 0.5},
     **{"deterministic": True, "force_col_wise": True, "num_threads": 1, "verbosity": -1},
 }
+
+
+class Ensembles:
+    """An ensemble of trees for each runtime that has one, which predicts logarithms."""
+
+    def __init__(self, texts: Mapping[int, str] | None = None) -> None:
+        self._texts = dict(texts or {})
+        self._loaded: dict[int, lightgbm.Booster] = {}
+
+    def __iter__(self) -> Iterator[int]:
+        """Iterate over the indices of the runtimes that have an ensemble."""
+        return iter(self._texts)
+
+    def train(
+        self,
+        runtime: int,
+        table: NDArray[np.float32],
+        logs: Floats,
+        weights: Floats,
+        *,
+        rounds: int,
+        **parameters: float,
+    ) -> None:
+        """Fit the ensemble of a runtime by absolute errors, with LightGBM's `parameters` beside the usual ones."""
+        # LightGBM rejects a bagging fraction of a single row.
+        single = {"bagging_fraction": 1.0} if len(table) == 1 else {}
+        lightgbm = load_library()
+        data = lightgbm.Dataset(table, label=logs, weight=weights)
+        booster = lightgbm.train({**_TRAINING, **single, **parameters}, data, num_boost_round=rounds)
+        self._texts[runtime] = booster.model_to_string()
+        self._loaded.pop(runtime, None)
+
+    def predict(self, runtime: int, table: NDArray[np.float32]) -> Floats:
+        """Return a logarithm per row."""
+        if runtime not in self._loaded:
+            self._loaded[runtime] = load_library().Booster(model_str=self._texts[runtime])
+        return np.asarray(self._loaded[runtime].predict(table, num_threads=1))
+
+    def dump(self) -> dict[str, NDArray[np.uint8]]:
+        """Return the ensemble of each runtime as an array."""
+        return {f"{_PREFIX}{runtime}": np.frombuffer(text.encode(), np.uint8) for runtime, text in self._texts.items()}
+
+    @classmethod
+    def restore(cls, arrays: Mapping[str, NDArray[Any]], columns: int, runtimes: int) -> Self:
+        """Return what `dump` returned as ensembles again; ValueError if it is none of theirs."""
+        texts = {
+            int(name.removeprefix(_PREFIX)): rebuild(value.tobytes().decode(), columns)
+            for name, value in arrays.items()
+            if name.startswith(_PREFIX)
+        }
+        if max(texts, default=-1) >= runtimes:
+            raise ValueError(f"{runtimes} runtimes do not fit {len(texts)} ensembles of trees")
+        return cls(texts)
 
 
 def load_library() -> Any:
@@ -38,23 +95,6 @@ def load_library() -> Any:
     except ImportError as error:
         raise MissingDependencyError("lightgbm", "predict") from error
     return lightgbm
-
-
-def dump(texts: Mapping[int, str]) -> dict[str, NDArray[np.uint8]]:
-    """Return the ensemble of each runtime as an array."""
-    return {f"{_PREFIX}{runtime}": np.frombuffer(text.encode(), np.uint8) for runtime, text in texts.items()}
-
-
-def restore(arrays: Mapping[str, NDArray[Any]], columns: int, runtimes: int) -> dict[int, str]:
-    """Return the ensemble of each runtime from what `dump` returned; ValueError if it is none."""
-    texts = {
-        int(name.removeprefix(_PREFIX)): rebuild(value.tobytes().decode(), columns)
-        for name, value in arrays.items()
-        if name.startswith(_PREFIX)
-    }
-    if max(texts, default=-1) >= runtimes:
-        raise ValueError(f"{runtimes} runtimes do not fit {len(texts)} ensembles of trees")
-    return texts
 
 
 def rebuild(text: str, columns: int) -> str:
