@@ -1,9 +1,9 @@
 """Measures the accuracy of predictors on unseen networks: every kind, every split, three seeds, in one table.
 
 It fits to notebooks/data/05-labels.nc, which `labels.py` and `profiles.py` measured. It resumes after any interruption:
-results and training are saved in the folder, in one of its own for each file of labels. Two processes with different
-splits may run in parallel. With `--curve`, it measures the learning curve instead: the error against the number of
-networks, and a guess of it with ten times as many.
+results and training are saved in the folder, in one of its own for each content of a file of labels. Two processes with
+different splits may run in parallel. With `--curve`, it measures the learning curve instead: the error against the
+number of networks, and a guess of it with ten times as many.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import pandas as pd
 from scipy.stats import norm
 
 from ngbkit import figures, predictor
+from ngbkit.files import hash_file
 from ngbkit.predictor.scoring import scores
 from ngbkit.predictor.scoring.evaluation import BASELINES
 
@@ -45,7 +46,7 @@ def main() -> None:
     parser.add_argument("--table", type=Path, help="a CSV to write the learning curves to as well")
     parser.add_argument("--figure", type=Path, help="a file for the figure of the learning curves, such as curve.svg")
     args = parser.parse_args()
-    args.folder /= args.labels.stem
+    args.folder /= f"{args.labels.stem}-{hash_file(args.labels)[:8]}"
     args.folder.mkdir(parents=True, exist_ok=True)
     if args.threads:
         import torch
@@ -94,7 +95,7 @@ def measure_curve(
     for kind in kinds:
         for seed in seeds:
             scored = f"-{max_error:g}" if max_error else ""
-            file = folder / f"curve-{split}-{kind}-{seed}-{len(examples_)}{scored}.csv"
+            file = folder / f"curve-{split}-{kind}-{seed}{scored}.csv"
             if not file.exists():
                 settings = {"gnn": {"folder": folder / "training"}}
                 table = predictor.learning_curve(
@@ -129,7 +130,7 @@ def evaluate_kind(
     """Return the rows of one kind, split and seed, from the file of an earlier call if there is one."""
     adapted = f"-adapted{adapt}" if adapt else ""
     scored = f"-{max_error:g}" if max_error else ""
-    file = folder / f"{split}-{kind}-{seed}-{len(examples_)}{adapted}{scored}.csv"
+    file = folder / f"{split}-{kind}-{seed}{adapted}{scored}.csv"
     if not file.exists():
         settings = {"gnn": {"folder": folder / "training"}}
         table = predictor.evaluate(

@@ -1,8 +1,8 @@
 """Measures how long each operator takes inside the networks that labels are of, in ONNX Runtime and in OpenVINO.
 
 `labels.py` measures whole networks; a predictor of kind `kernels` also learns from the operators that a runtime
-executes for them, each in its place. This command exports more networks of the same generators, profiles all of them in
-several turns at different times, and writes
+executes for them, each in its place. This command exports more networks of the same generators, profiles all of them
+and the rewritten networks among the labels in several turns at different times, and writes
 
     notebooks/data/05-labels-onnxruntime.nc  the labels with the operators that ONNX Runtime executes and their seconds
     notebooks/data/05-labels-openvino.nc     and with those of OpenVINO
@@ -50,15 +50,16 @@ def main() -> None:
     parser.add_argument("--turn", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.turn is not None:
-        measure_turn(args.folder, args.turn, args.calls, args.seed)
+        measure_turn(args.folder, args.turn, args.calls, args.seed, args.labels)
         return
     args.folder.mkdir(parents=True, exist_ok=True)
     if not (args.folder / MANIFEST).exists():
         write_manifest(args.folder, args.networks, args.seed)
+    build_files(args.folder, args.seed)
     for turn in range(args.turns):
         # Another process, which never imports torch: its threads would share the cores with those of the runtimes.
         subprocess.run([sys.executable, __file__, *sys.argv[1:], "--turn", str(turn)], check=True)
-    write_labels(args.folder, args.turns, args.labels, args.seed)
+    write_labels(args.folder, args.turns, args.labels)
 
 
 def write_manifest(folder: Path, count: int, seed: int) -> None:
@@ -72,9 +73,11 @@ def write_manifest(folder: Path, count: int, seed: int) -> None:
     (folder / MANIFEST).write_text(json.dumps(files))
 
 
-def measure_turn(folder: Path, turn: int, calls: int, seed: int) -> None:
-    """Profile each network once, in an order of this turn, and store a line of each."""
-    files = json.loads((folder / MANIFEST).read_text())
+def measure_turn(folder: Path, turn: int, calls: int, seed: int, labels: Path) -> None:
+    """Profile each network and each labelled variant once, in an order of this turn, and store a line of each."""
+    labelled = {graph.digest for graph in predictor.load_examples(labels).graphs}
+    variants = {name: path for name, path in list_variants(folder).items() if read(path).digest in labelled}
+    files = list_networks(folder) | variants
     progress = folder / f"{MEASURED}-{turn}.jsonl"
     lines = progress.read_text().splitlines() if progress.exists() else []
     measured = {json.loads(line)["name"] for line in lines}
@@ -86,7 +89,7 @@ def measure_turn(folder: Path, turn: int, calls: int, seed: int) -> None:
         record: dict[str, Any] = {"name": name, "time": time.time()}
         for runtime in lowering.RUNTIMES:
             try:
-                execution = lowering.execute(folder / files[name], runtime, calls=calls)
+                execution = lowering.execute(files[name], runtime, calls=calls)
             except NgbkitError as error:
                 print(f"{name}: {error}", flush=True)
                 continue
@@ -98,18 +101,31 @@ def measure_turn(folder: Path, turn: int, calls: int, seed: int) -> None:
             print(f"turn {turn}: {number} of {len(names)} networks, {time.monotonic() - start:.0f} s", flush=True)
 
 
-def write_labels(folder: Path, turns: int, file: Path, seed: int) -> None:
+def write_labels(folder: Path, turns: int, file: Path) -> None:
     """Write the labels of a file, and those of the turns, with the operators that each runtime executes."""
     records = load_records(folder, turns)
-    files = {name: folder / path for name, path in json.loads((folder / MANIFEST).read_text()).items()}
-    labels = predictor.merge(predictor.load_examples(file), collect_latencies(records, files))
-    paths = list_files(folder, seed)
+    networks = list_networks(folder)
+    files = networks | list_variants(folder)
+    # The latencies of variants are compared with those of their networks, in turns: only runs of `labels.py` do that.
+    latencies = collect_latencies({name: rows for name, rows in records.items() if name in networks}, files)
+    labels = predictor.merge(predictor.load_examples(file), latencies)
+    paths = {read(path).digest: path for path in sorted(folder.glob("files/*/*.onnx"))}
     profiles: dict[str, list[Record]] = {}
     for name, rows in records.items():
         profiles.setdefault(read(files[name]).digest, []).extend(rows)
     for runtime in lowering.RUNTIMES:
         lowered = lower_labels(labels, runtime, paths, profiles)
         print(f"{len(lowered)} graphs in {lowered.save(file.with_stem(f'{file.stem}-{runtime}'))}", flush=True)
+
+
+def list_networks(folder: Path) -> dict[str, Path]:
+    """List the files of the networks by their names."""
+    return {name: folder / path for name, path in json.loads((folder / MANIFEST).read_text()).items()}
+
+
+def list_variants(folder: Path) -> dict[str, Path]:
+    """List the files of rewritten networks, by the name of the folder and of the file."""
+    return {f"{path.parent.name}/{path.stem}": path for path in sorted(folder.glob("files/*/variant-*.onnx"))}
 
 
 Record = dict[str, Any]
@@ -141,8 +157,8 @@ def collect_latencies(records: dict[str, list[Record]], files: dict[str, Path]) 
     return replace(merged, errors=np.where(np.isfinite(merged.seconds), noise, np.nan))
 
 
-def list_files(folder: Path, seed: int) -> dict[str, Path]:
-    """Build the variants and the single operators again that `labels.py` measured; list all files by their graphs."""
+def build_files(folder: Path, seed: int) -> None:
+    """Build the variants and the single operators again that `labels.py` measured."""
     from labels import ANCHORS, PARTS, build_steps, export
 
     built = folder / "built"
@@ -152,7 +168,6 @@ def list_files(folder: Path, seed: int) -> dict[str, Path]:
         for name in ANCHORS:
             export(timm.model(name), folder)
         built.touch()
-    return {read(path).digest: path for path in sorted(folder.glob("files/*/*.onnx"))}
 
 
 def lower_labels(
