@@ -41,8 +41,8 @@ def collect(*data: Data | Iterable[Data], lowered: bool = False, profiled: bool 
     Raises
     ------
     UsageError
-        No trial has a latency, or a dataset lacks the description of a network; or `lowered` graphs are asked for of
-        several runtimes, or of one that does not tell them.
+        No trial has a latency, a dataset lacks the description of a network, or something else than datasets came; or
+        `lowered` graphs are asked for of several runtimes, or of one that does not tell them.
 
     Warns
     -----
@@ -57,6 +57,12 @@ def collect(*data: Data | Iterable[Data], lowered: bool = False, profiled: bool 
     """
     lists = (each if isinstance(each, (list, tuple, Iterator)) else [each] for each in data)
     datasets = list(chain.from_iterable(lists))
+    for dataset in datasets:
+        if not isinstance(dataset, Data):
+            raise UsageError(
+                f"got a {type(dataset).__name__}; expected the dataset of a run. Networks and their seconds that were "
+                "measured elsewhere: ngbkit.predictor.examples(networks, seconds, runtime='onnxruntime')."
+            )
     lowering = find_lowering(*datasets) if lowered else EXPORT
     grids = [node for dataset in datasets for node in nodes(dataset).values()]
     runtimes = list(dict.fromkeys(chain.from_iterable(map(list_runtimes, grids))))

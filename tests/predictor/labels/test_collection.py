@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -160,6 +161,13 @@ def test_a_dataset_without_labels_is_an_error() -> None:
     data.attrs["sweep"] = "{}"
     with pytest.raises(UsageError, match=r"no graph of same.*attach"):
         predictor.collect(data)
+
+
+@pytest.mark.parametrize("data", [[("model.onnx", 1e-3)], np.ones(3), "model.onnx"])
+def test_labels_of_elsewhere_are_pointed_to_examples(data: Any) -> None:
+    """Pairs, an array or a path are no dataset, and the error says which function takes them."""
+    with pytest.raises(UsageError, match=r"expected the dataset of a run\..*ngbkit\.predictor\.examples\("):
+        predictor.fit(data)
 
 
 def test_a_variant_keeps_its_gain_over_the_original(tmp_path: Path) -> None:
