@@ -69,7 +69,7 @@ def draw(spec: Lines) -> tuple[alt.FacetChart, list[str]]:
     width = min(_WIDTH, PAGE_WIDTH // columns - _GAP)
     grid = (columns * (width + _GAP), -(-len(panels[:PANELS]) // columns) * (_HEIGHT + _ROW_GAP))
     layers = _build_layers(spec, frame, look, grid)
-    layers.append(marks.draw_titles(spec.by, width + _GAP - 10))
+    layers.append(marks.draw_titles(spec.by, panels[:PANELS], width + _GAP - 10))
     # Panels are aligned by their own edges, whatever space their axes need; the spacing is for those.
     chart = alt.layer(*layers, data=marks.inline(frame[names]), width=width, height=_HEIGHT).facet(
         facet=alt.Facet(f"{spec.by}:N", title=None, sort=panels[:PANELS], header=NO_HEADER),

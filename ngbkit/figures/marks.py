@@ -31,6 +31,12 @@ _LINE = TITLE["fontSize"] + 2
 LETTER = 6.2
 """The mean width of a letter of a label, in pixels."""
 
+# The mean width of a bold letter over the size of its font, and the smallest size of a title.
+_BOLD, _LEAST_TITLE = 0.63, 9.0
+
+# Between a name and its panel, in pixels; and how much wider a name is in the widest of the usual fonts.
+_LABEL_GAP, _WIDER = 4, 1.2
+
 # The height of an entry of a legend, and the width of its symbol with the space around, in pixels.
 _ENTRY, _SYMBOL = 16, 40
 
@@ -133,15 +139,20 @@ def encode_networks(frame: pd.DataFrame) -> tuple[alt.Shape | alt.ShapeValue, li
     return alt.Shape("network:N", scale=scale, title="network"), []
 
 
-def draw_titles(panel: str, width: float, *, lines: int = 1) -> alt.Chart:
-    """Draw the title of each panel above its left edge, cut off beyond `width`, with so many `lines`.
+def draw_titles(panel: str, titles: Iterable[str], width: float, *, lines: int = 1) -> alt.Chart:
+    """Draw the title of each panel above its left edge, with so many `lines`.
 
-    All titles of a row stand on one line; a header of Vega-Lite would rise with the highest label of its panel's axis.
+    Titles that would reach beyond `width` in the widest of the usual fonts are smaller, or cut off if they are very
+    long: the next panel has its own. All titles of a row stand on one line; a header of Vega-Lite would rise with the
+    highest label of its panel's axis.
     """
     import altair as alt
 
+    longest = max((len(line) for title in titles for line in title.split("\n")), default=1)
+    size = min(float(TITLE["fontSize"]), width / (_BOLD * longest))
+    fitting = {"fontSize": max(_LEAST_TITLE, size), "limit": width if size >= _LEAST_TITLE else width / _WIDER}
     title = alt.Chart().transform_aggregate(groupby=[panel])
-    title = title.mark_text(align="left", baseline="bottom", lineBreak="\n", limit=width, **TITLE)
+    title = title.mark_text(align="left", baseline="bottom", lineBreak="\n", **{**TITLE, **fitting})
     title = title.encode(
         x=alt.value(0), y=alt.value(-TITLE_LIFT - (lines - 1) * _LINE), text=f"{panel}:N", tooltip=f"{panel}:N"
     )
@@ -151,6 +162,20 @@ def draw_titles(panel: str, width: float, *, lines: int = 1) -> alt.Chart:
 def drop_settled(frame: pd.DataFrame) -> pd.DataFrame:
     """Drop the column ``settled`` where all rows are, since `draw_points` then has no use for it."""
     return frame.drop(columns="settled") if frame["settled"].all() else frame
+
+
+def build_name_axis(names: Iterable[str], limit: float, **options: Any) -> alt.Axis:
+    """Build the axis of names at the left of a panel, each of `limit` pixels at most.
+
+    It leaves the space that the names take in the widest of the usual fonts: a stored picture may be displayed in
+    another font than the one its text was measured in, which would cut off their beginnings.
+    """
+    import altair as alt
+
+    widest = LETTER * max(map(len, names), default=0)
+    return alt.Axis(
+        **{"labelLimit": limit, "minExtent": min(widest, _WIDER * limit) + _LABEL_GAP, "ticks": False, **options}
+    )
 
 
 def sort_batch_sizes(values: Iterable[float]) -> list[int]:

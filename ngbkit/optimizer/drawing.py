@@ -43,9 +43,10 @@ def draw(data: xr.Dataset, *, guarded: bool = False) -> alt.FacetChart:
     frame = _build_rows(data, guarded)
     order = data["cost"].values.tolist()
     scale = alt.Scale(type="log", nice=False, padding=12)
-    y = alt.Y("cost:N", title=None, sort=order, axis=alt.Axis(labelLimit=220, ticks=False))
+    y = alt.Y("cost:N", title=None, sort=order, axis=marks.build_name_axis(order, 220))
     x = alt.X("speedup:Q", title="speed-up over the original network", scale=scale, axis=alt.Axis(values=list(_TICKS)))
-    colour = alt.Color("is:N", title=None, scale=alt.Scale(domain=list(_VERDICTS), range=list(_COLOURS)))
+    verdicts = alt.Scale(domain=list(_VERDICTS), range=list(_COLOURS))
+    colour = alt.Color("is:N", title=None, scale=verdicts, legend=alt.Legend(symbolOpacity=0.75))
     base = alt.Chart().encode(y)
     tooltip = ["network:N", "cost:N", "compiler:N", "speedup:Q", "low:Q", "high:Q", "rules:N"]
     networks, means = (base.transform_filter(f"datum.mean == {number}") for number in (0, 1))

@@ -7,7 +7,7 @@ from contrast import LEAST, PAGES, measure_contrasts
 from drawn import draw_example, list_charts
 
 from ngbkit import registry
-from ngbkit.figures import theme
+from ngbkit.figures import marks, theme
 
 
 def test_every_compiler_of_ours_has_a_colour_of_its_own():
@@ -79,3 +79,26 @@ def test_a_text_that_is_not_readable_is_found():
         page: {text.text for text in measure_contrasts(spec, page) if text.contrast < LEAST} for page in PAGES
     }
     assert {"light": {"grey"}, "dark": {"grey", "title"}} == unreadable
+
+
+def test_names_have_space_in_a_wider_font() -> None:
+    """A stored picture is displayed in another font than the one it was measured in; the beginnings of names stay."""
+    axis, bounded = (marks.build_name_axis(names, 200).to_dict() for names in (["x" * 29, "y"], ["x" * 90]))
+
+    assert axis["minExtent"] > 175  # 29 letters of DejaVu Sans, the widest of usual fonts
+    assert 200 < bounded["minExtent"] < 250
+
+
+def test_titles_of_neighbours_do_not_touch() -> None:
+    """Long ones are smaller, so that they end before the next panel in any font, and very long ones are cut off."""
+    marks_of_titles = [
+        marks.draw_titles("network", names, 144).to_dict()["mark"]
+        for names in (["resnet18"], ["resnet18", "deit3_small_patch16_224"], ["x" * 90])
+    ]
+
+    assert [12, True, 9] == [
+        marks_of_titles[0]["fontSize"],
+        9 < marks_of_titles[1]["fontSize"] < 144 / (0.611 * 23),  # the width of its letters over the size of the font
+        marks_of_titles[2]["fontSize"],
+    ]
+    assert marks_of_titles[2]["limit"] < 144 == marks_of_titles[1]["limit"]

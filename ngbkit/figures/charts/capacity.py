@@ -87,7 +87,7 @@ def capacity(
             points.encode(y, tooltip=tooltip)
             for points in marks.draw_points(base.transform_filter("datum.kind == 'measured'"), frame, size=44)
         ),
-        marks.draw_titles("network", width + _GAP - 10),
+        marks.draw_titles("network", panels, width + _GAP - 10),
     ]
     names = ["network", "compiler", "kind", "rate", "value", "low", "high", "settled"]
     inline = marks.inline(marks.drop_settled(frame[names]))

@@ -118,7 +118,7 @@ def frontier(
             .mark_rule(color=marks.REASON_COLOUR, strokeDash=[4, 3], strokeWidth=1.5)
             .encode(x=alt.datum(1e3 * deadline_s)),
         )
-    layers.append(marks.draw_titles("network", width + _GAP - 10))
+    layers.append(marks.draw_titles("network", panels, width + _GAP - 10))
     points_frame = marks.drop_settled(_concat_points(trials))
     chart = alt.layer(*layers, data=marks.inline(points_frame), width=width, height=_HEIGHT)
     facet = alt.Facet("network:N", title=None, sort=panels, header=lines.NO_HEADER)

@@ -73,7 +73,7 @@ def heatmap(data: Data, *, factor: str = "width", ci: float | None = 0.95, **sel
     sizes, longest = frame["batch_size"].nunique(), max(map(len, panels))
     columns, width = _fit_panels(frame["compiler"].nunique(), sizes)
     gap = max(_GAP, min(_LETTER * longest, _ROW_WIDTH // columns) - width * sizes)
-    layers.append(marks.draw_titles("panel", width * sizes + gap - 10))
+    layers.append(marks.draw_titles("panel", panels, width * sizes + gap - 10))
     chart: alt.FacetChart = alt.layer(
         *layers, data=marks.inline(cells), width=alt.Step(width), height=alt.Step(_LINE)
     ).facet(

@@ -45,7 +45,7 @@ def latency(data: Data, **select: Any) -> alt.FacetChart:
     quantiles = _compute_quantiles(timed, trials)
     panels = list(dict.fromkeys(trials["panel"]))
     look = marks.Look.of(trials)
-    y = alt.Y("compiler:N", title=None, sort=list(look.labels), axis=alt.Axis(labelLimit=170, ticks=False))
+    y = alt.Y("compiler:N", title=None, sort=list(look.labels), axis=marks.build_name_axis(look.labels, 170))
     is_log = lines.needs_log_axis(quantiles, "panel", "median")
     scale = alt.Scale(zero=False, nice=False, padding=10, type="log" if is_log else "linear")
     x = alt.X("ms:Q", title="latency (ms)", scale=scale, axis=alt.Axis(tickCount=5, format=",.3~r"))
@@ -70,7 +70,7 @@ def latency(data: Data, **select: Any) -> alt.FacetChart:
             x=alt.value(6), color=alt.value(marks.REASON_COLOUR), text="status:N", tooltip=["status:N", "error:N"]
         ),
     ]
-    layers.append(marks.draw_titles("panel", _WIDTH))
+    layers.append(marks.draw_titles("panel", panels, _WIDTH))
     facet = alt.Facet("panel:N", title=None, sort=panels, header=lines.NO_HEADER)
     points = _concat_points(timed, quantiles)
     chart = alt.layer(*layers, data=marks.inline(points), width=_WIDTH, height=alt.Step(_LINE))

@@ -61,7 +61,7 @@ def networks(data: Data, *, by: By = "best", ci: float = 0.95, **select: Any) ->
     scale = alt.Scale(type="log" if is_log else "linear", zero=False, nice=False, padding=12)
     axis = alt.Axis(tickCount=4, format=".3~g", labelOverlap="greedy")
     x = alt.X("value:Q", title=None, scale=scale, axis=axis)
-    y = alt.Y("network:N", title=None, sort=names, axis=alt.Axis(labelLimit=_LABEL, ticks=False, grid=True))
+    y = alt.Y("network:N", title=None, sort=names, axis=marks.build_name_axis(names, _LABEL, grid=True))
     colour = look.encode_colour(legend=alt.Legend(symbolType="circle", symbolOpacity=1, orient="bottom"))
     base = alt.Chart().encode(y, colour)
     if by == "compiler":
@@ -75,7 +75,7 @@ def networks(data: Data, *, by: By = "best", ci: float = 0.95, **select: Any) ->
         .encode(x=alt.datum(1)),
         base.mark_rule(strokeWidth=2).encode(alt.X("low:Q", title=None, scale=scale, axis=axis), alt.X2("high:Q")),
         *(mark.encode(x, tooltip=tooltip) for mark in marks.draw_points(base, frame, size=60)),
-        marks.draw_titles("panel", width),
+        marks.draw_titles("panel", panels, width),
     ]
     marked = marks.drop_settled(
         frame[["panel", "network", "compiler", "value", "low", "high", "probability", "compared", "settled"]]

@@ -96,7 +96,7 @@ def _draw_row(look: _Look, frame: pd.DataFrame) -> alt.HConcatChart:
 
     draw = _draw_lines if len(look.batch_sizes) > 1 else _draw_bars
     first, *others = (draw(look, frame, figure) for figure in look.figures)
-    title = marks.draw_titles("network", look.width * len(look.figures))
+    title = marks.draw_titles("network", frame["network"].unique(), look.width * len(look.figures))
     title.data = marks.inline(frame[["network"]].head(1))
     first.layer = [*first.layer, title]
     return alt.hconcat(first, *others, spacing=24)
@@ -142,7 +142,10 @@ def _draw_bars(look: _Look, frame: pd.DataFrame, figure: str) -> alt.LayerChart:
         alt.X(f"{name}:Q", title=_TITLES[figure], axis=axis, scale=scale) for name in ("value", "low", "end")
     )
     ends = "isValid(datum.high) ? max(datum.value, datum.high) : datum.value"
-    names = alt.Axis(labels=figure == look.figures[0], labelLimit=220, ticks=False, domain=False, minExtent=0)
+    # Only the first figure has names.
+    names = marks.build_name_axis(
+        look.labels if figure == look.figures[0] else [], 220, labels=figure == look.figures[0], domain=False
+    )
     y = alt.Y("compiler:N", title=None, sort=look.labels, axis=names)
     base = alt.Chart(_embed_points(frame, figure)).encode(x, y, tooltip=_TOOLTIP)
     measured, missing = base.transform_filter("isValid(datum.value)"), base.transform_filter("!isValid(datum.value)")

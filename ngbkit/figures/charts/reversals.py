@@ -80,7 +80,7 @@ def reversals(
         label = base.transform_filter(f"datum.name == '{position}'")
         label = label.mark_text(align="left", dx=9, baseline=baseline, limit=_LABEL_WIDTH - 12)
         layers.append(label.encode(y, text="network:N"))
-    layers.append(marks.draw_titles("panel", _WIDTH + _LABEL_WIDTH, lines=2))
+    layers.append(marks.draw_titles("panel", panels, _WIDTH + _LABEL_WIDTH, lines=2))
     facet = alt.Facet("panel:N", title=None, sort=panels, header=lines.NO_HEADER)
     chart = alt.layer(*layers, data=marks.inline(marks.drop_settled(frame)), width=_WIDTH, height=_HEIGHT)
     spacing = {"column": _LABEL_WIDTH + _AXIS, "row": 74}

@@ -50,7 +50,7 @@ def status(data: Data, **select: Any) -> alt.FacetChart:
     networks = list(dict.fromkeys(frame["network"]))
     base = alt.Chart().encode(
         alt.X("batch_size:O", title=None, axis=alt.Axis(labelAngle=0, labelOverlap="greedy", ticks=False)),
-        alt.Y("network:N", title=None, sort=networks, axis=alt.Axis(labelLimit=_LABEL_WIDTH, ticks=False)),
+        alt.Y("network:N", title=None, sort=networks, axis=marks.build_name_axis(networks, _LABEL_WIDTH)),
         tooltip=["network:N", "compiler:N", "batch_size:O", "status:N", "error:N"],
     )
     names_width = min(_LABEL_WIDTH, int(marks.LETTER * max(map(len, networks))))

@@ -53,7 +53,7 @@ def traces(data: Data, **select: Any) -> alt.FacetChart:
         base.mark_line(strokeWidth=1.5).encode(y, look.encode_dash()),
         base.mark_circle(size=16, opacity=1).encode(y, tooltip=tooltip),
     ]
-    layers.append(marks.draw_titles("panel", _WIDTH + _GAP - 10))
+    layers.append(marks.draw_titles("panel", panels, _WIDTH + _GAP - 10))
     facet = alt.Facet("panel:N", title=None, sort=panels, header=lines.NO_HEADER)
     chart = alt.layer(*layers, data=marks.inline(frame), width=_WIDTH, height=_HEIGHT)
     grid: alt.FacetChart = chart.facet(

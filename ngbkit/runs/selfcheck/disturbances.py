@@ -162,7 +162,9 @@ def draw(effects: Iterable[Effect]) -> alt.FacetChart:
     frame = pd.DataFrame([asdict(effect) for effect in effects])
     scale = alt.Scale(type="log", nice=False, padding=12)
     encodings = {
-        "y": alt.Y("disturbance:N", sort=None, title=None, axis=alt.Axis(labelLimit=320)),
+        "y": alt.Y(
+            "disturbance:N", sort=None, title=None, axis=marks.build_name_axis(frame["disturbance"], 320, ticks=True)
+        ),
         "yOffset": alt.YOffset("beside:N", sort=None),
         "color": alt.Color(
             "beside:N",
