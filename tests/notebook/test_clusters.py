@@ -11,6 +11,7 @@ import pytest
 from IPython.core.error import UsageError as MagicError
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
+from patience import wait_until
 
 import ngbkit
 from ngbkit.cluster import engines
@@ -47,6 +48,21 @@ def run_cell(shell: InteractiveShell, cell: str) -> str:
     return str(captured.stdout)
 
 
+def locate_engines(shell: InteractiveShell, count: int) -> str:
+    """Run `LOCATE`, and return what so many engines print.
+
+    ipyparallel waits a second for what engines print, which a busy machine may exceed: the cell then runs again.
+    """
+    outputs = [""]
+
+    def locate() -> bool:
+        outputs.append(run_cell(shell, LOCATE))
+        return outputs[-1].count("engine of") >= count
+
+    wait_until(locate)
+    return outputs[-1]
+
+
 def is_bound(shell: InteractiveShell) -> bool:
     return "px" in shell.magics_manager.magics["line"]
 
@@ -61,13 +77,13 @@ def test_ngbkit_binds_no_px(shell: InteractiveShell, rc: ipyparallel.Client) -> 
     assert not is_bound(shell)
     with rc.cluster.connect_client_sync():
         assert is_bound(shell)
-        assert 2 == run_cell(shell, LOCATE).count("engine of the user")
+        assert 2 == locate_engines(shell, 2).count("engine of the user")
 
 
 def test_a_plain_client_runs_cells_on_a_device(shell: InteractiveShell, rc: ipyparallel.Client) -> None:
     """It binds ``%px`` to the engine of that device, also where another client had bound it."""
     with rc.cluster.connect_client_sync(), ngbkit.client("cpu") as client:
-        printed = run_cell(shell, LOCATE)
+        printed = locate_engines(shell, 1)
         assert type(client) is ipyparallel.Client
     assert 1 == printed.count("engine of /")
     assert "the user" not in printed
