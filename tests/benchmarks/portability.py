@@ -30,7 +30,8 @@ NETWORKS = (
 )
 RUNTIMES = ("onnxruntime", "openvino")
 KINDS = {"sum of operators": "operators", "graph network": "gnn"}
-BEAM = Beam(width=6, seconds=8.0, tries=80)
+#: The number of tries ends a search: a limit of time would be shorter for the cost model that finds its caches cold.
+BEAM = Beam(width=6, seconds=120.0, tries=80)
 
 
 def main() -> None:
