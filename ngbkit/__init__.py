@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from ngbkit import figures, optimizer, predictor, runs
-    from ngbkit.api import Sweep, gate
+    from ngbkit.api import Sweep, gate, resume
     from ngbkit.cluster.attach import attach
     from ngbkit.cluster.plain_client import client
     from ngbkit.dataset import reference
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from ngbkit.notebook import panels
     from ngbkit.options import get_options, set_options
     from ngbkit.predictor import forecast
-    from ngbkit.runs import Run, resume, start
+    from ngbkit.runs import Run, start
     from ngbkit.workloads import blocks, cell, onnx, paper, timm
     from ngbkit.workloads.module import from_module
 
@@ -78,7 +78,7 @@ _EXPORTS = {
     "paper": ("ngbkit.workloads.paper", ""),
     "predictor": ("ngbkit.predictor", ""),
     "reference": ("ngbkit.dataset.reference", ""),
-    "resume": ("ngbkit.runs", "resume"),
+    "resume": ("ngbkit.api", "resume"),
     "runs": ("ngbkit.runs", ""),
     "save": ("ngbkit.dataset.storage", "save"),
     "set_options": ("ngbkit.options", "set_options"),
@@ -175,7 +175,11 @@ def __getattr__(name: str) -> Any:
     if name == "__version__":
         from importlib import metadata
 
-        return metadata.version("ngbkit")
+        try:
+            return metadata.version("ngbkit")
+        except metadata.PackageNotFoundError:
+            problem = "this Python finds ngbkit but it is not installed: run `pip install -e .` in its checkout"
+            raise ImportError(problem, name="ngbkit") from None
     if name not in _EXPORTS and f"ngbkit.{name}" not in _MOVED:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, attribute = _EXPORTS.get(name) or (_MOVED[f"ngbkit.{name}"], "")

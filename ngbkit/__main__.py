@@ -3,7 +3,12 @@
 
 import sys
 
-from ngbkit.cli import main
+try:
+    from ngbkit.cli import main
+except ImportError as error:
+    if error.name != "ngbkit":
+        raise
+    sys.exit(f"ngbkit: {error}.")
 
 if __name__ == "__main__":
     sys.exit(main())

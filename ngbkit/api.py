@@ -72,16 +72,7 @@ class Sweep(Grid):
         UsageError
             An invalid budget, or a predictor without a budget.
         """
-        if budget is not None:
-            from ngbkit.predictor.forecast import guide_of
-
-            return runs.start(self, guide=guide_of(self, budget, predictor), **keywords)
-        if predictor is not None:
-            raise UsageError(
-                "invalid call: got a predictor without a budget; a run that measures every trial predicts none. "
-                "Add a budget, or leave the predictor out."
-            )
-        return runs.start(self, **keywords)
+        return runs.start(self, guide=_build_guide(self, budget, predictor), **keywords)
 
     def run(self, **keywords: Any) -> xr.Dataset | xr.DataTree:
         """Measure, wait for the end and return the dataset; the arguments are those of `start`.
@@ -107,6 +98,51 @@ Examples
 >>> len(sweep.trials())
 4
 """
+
+
+def resume(
+    run_id: str, *, budget: str | float | None = None, predictor: Predictor | str | None = None, **keywords: Any
+) -> runs.Run:
+    """Resume a run: only its missing trials are measured; with a budget, those that tell most, as `Sweep.start` does.
+
+    Parameters
+    ----------
+    run_id
+        The run's id, or a prefix of it that no other run shares.
+    budget
+        From now on: seconds, or a time such as ``"20min"``; or a share of all trials of the run, ``"10%"``, with those
+        that it has. Default: all missing trials are measured, also those of a run that had a budget.
+    predictor
+        As for `Sweep.start`; only with a budget.
+    **keywords
+        As for `ngbkit.runs.resume`: trials to retry, engines.
+
+    Raises
+    ------
+    RunNotFoundError, UsageError, FencedError
+        No run has that id; an option is invalid; another process still drives the run.
+
+    Examples
+    --------
+    >>> import ngbkit
+    >>> ds = ngbkit.resume("20300101", budget="20min").result()  # doctest: +SKIP
+    """
+    guide = _build_guide(runs.read_sweep(runs.find(run_id)), budget, predictor)
+    return runs.resume(run_id, guide=guide, **keywords)
+
+
+def _build_guide(sweep: Grid, budget: str | float | None, predictor: Predictor | str | None) -> runs.Guide | None:
+    """Build the guide of a budget; return None without one."""
+    if budget is not None:
+        from ngbkit.predictor.forecast import guide_of
+
+        return guide_of(sweep, budget, predictor)
+    if predictor is not None:
+        raise UsageError(
+            "invalid call: got a predictor without a budget; a run that measures every trial predicts none. "
+            "Add a budget, or leave the predictor out."
+        )
+    return None
 
 
 def gate(

@@ -145,17 +145,14 @@ def _estimate(sweep: Sweep, args: argparse.Namespace) -> int:
 
 def _resume(args: argparse.Namespace) -> int:
     """Go on with a run: only what is missing is measured."""
-    from ngbkit.runs import find, read_sweep, resume
-
     _require_client_side()
     check_target(args)
-    retry, settling = arguments.to_retry(args), arguments.to_settling(args, args.run)
+    settling = arguments.to_settling(args, args.run)
     if settling is not None:
         print_progress(f"ngbkit: {settling.description}")
         if not settling.trial_ids:
             return OK
-    engines = arguments.to_engines(args.cluster, read_sweep(find(args.run)).devices)
-    return report_run(resume(args.run, retry=retry, settling=settling, engines=engines), args)
+    return report_run(arguments.to_resumed_run(args.run, args, settling), args)
 
 
 def _answer(args: argparse.Namespace, answer: Answer) -> int:
@@ -355,7 +352,7 @@ def _undeploy(args: argparse.Namespace) -> int:
 
 
 _COMMANDS: dict[str, tuple[Callable[[argparse.Namespace], int], tuple[Argument, ...]]] = {
-    "run": (_run, (arguments.WORKLOADS, *arguments.SWEEP, *arguments.BUDGET, *_OUTCOME)),
+    "run": (_run, (arguments.WORKLOADS, *arguments.SWEEP, *arguments.BUDGET, arguments.ESTIMATE, *_OUTCOME)),
     "resume": (_resume, (_RUN_ID, *arguments.RESUME, arguments.SETTLE, *_OUTCOME)),
     "runs": (_runs, (*listing.RUNS, _JSON)),
     "show": (_show, (_SOURCE, _FIGURE, _JSON)),

@@ -84,21 +84,22 @@ def test_resume_measures_what_is_asked_for_again(
 def test_a_settled_run_is_not_measured_again(
     new_runs: NewRuns, mlp_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The message says so; --settle excludes --retry."""
+    """The message says so; --settle excludes --retry and --budget."""
     cli.main(["run", str(mlp_file), "-c", "onnxruntime", "-r", "6", "--quiet"])
     run = new_runs()[0]
     capsys.readouterr()
 
     assert cli.OK == cli.main(["resume", run.id, "--settle"])
     assert "ngbkit: Nothing is unsettled" in capsys.readouterr().err
-    assert cli.INVALID == cli.main(["resume", run.id, "--settle", "--retry", "failed"])
-    assert "Give one of them" in capsys.readouterr().err
+    for other in (["--retry", "failed"], ["--budget", "50%"]):
+        assert cli.INVALID == cli.main(["resume", run.id, "--settle", *other])
+        assert f"{other[0]} measure different trials" in capsys.readouterr().err
 
 
 def test_a_budget_measures_a_part_and_predicts_the_rest(
     new_runs: NewRuns, mlp_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each trial says which; an estimate before it begins nothing, and one after it knows of it."""
+    """Each trial says which, also when it is resumed; an estimate begins nothing, and knows of earlier runs."""
     words = ["run", str(mlp_file), "-c", "identity,onnxruntime", "-b", "1,2,4,8", "-r", "5", "--quiet"]
     assert cli.OK == cli.main([*words, "--estimate"])
     assert "8 trials in 4 groups" in capsys.readouterr().out
@@ -106,6 +107,9 @@ def test_a_budget_measures_a_part_and_predicts_the_rest(
     assert cli.OK == cli.main([*words, "--budget", "50%", "--json"])
     statuses = [trial["status"] for trial in json.loads(capsys.readouterr().out)]
     assert {"ok": 4, "predicted": 4} == {status: statuses.count(status) for status in statuses}
+    assert cli.OK == cli.main(["resume", new_runs()[0].id, "--budget", "75%", "--json", "--quiet"])
+    statuses = [trial["status"] for trial in json.loads(capsys.readouterr().out)]
+    assert {"ok": 6, "predicted": 2} == {status: statuses.count(status) for status in statuses}
     assert cli.OK == cli.main([*words, "--estimate", "--json"])
     report = json.loads(capsys.readouterr().out)
 

@@ -59,6 +59,23 @@ def test_version_is_the_installed_one() -> None:
     assert metadata.version("ngbkit") == ngbkit.__version__
 
 
+def test_a_checkout_that_is_not_installed_says_so() -> None:
+    """`python -m ngbkit` ends with one line, which names the command that installs it."""
+    script = (
+        "from importlib import metadata\n"
+        "def version(name):\n"
+        "    raise metadata.PackageNotFoundError(name)\n"
+        "metadata.version = version\n"
+        "import runpy\n"
+        "runpy.run_module('ngbkit', run_name='__main__')"
+    )
+    process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+
+    assert 1 == process.returncode
+    assert "not installed: run `pip install -e .` in its checkout.\n" in process.stderr
+    assert 1 == process.stderr.count("\n")
+
+
 def test_an_unknown_name_is_an_attribute_error() -> None:
     """hasattr and star imports rely on it."""
     with pytest.raises(AttributeError, match="no attribute 'sweeps'"):

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ngbkit.api import Sweep
+from ngbkit.api import Sweep, resume
 from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.sweep import parsing
 from ngbkit.sweep.argument import Argument, argument
@@ -44,28 +44,6 @@ MODULE: tuple[Argument, ...] = (
     argument("--name", metavar="LABEL", help="name of that module, or of the cell's model, in the results"),
 )
 
-RUN = argument("--resume", metavar="ID", completes="run", help="resume this run: its id, or the beginning of it")
-RESUME: tuple[Argument, ...] = (
-    argument(
-        "--retry",
-        action="append",
-        metavar="STATUSES",
-        completes="status",
-        help="measure trials of these statuses again, such as timeout,crashed; unsettled for groups that other work "
-        "disturbed",
-    ),
-    CLUSTER,
-)
-_SETTLE = (
-    "measure again, side by side and with as many rounds as it takes, the networks and compilers of which none is the "
-    "fastest for sure"
-)
-SETTLE = argument("--settle", action="store_true", help=_SETTLE)
-SETTLE_RUN = argument(
-    "--settle", nargs="?", const="", metavar="ID", completes="run", help=f"{_SETTLE}; of this run, or that of --resume"
-)
-
-
 BUDGET: tuple[Argument, ...] = (
     argument(
         "--budget",
@@ -77,9 +55,32 @@ BUDGET: tuple[Argument, ...] = (
         "--predictor",
         metavar="FILE",
         completes="path",
-        help="a saved predictor, from which a budget or an estimate starts; with --budget or --estimate",
+        help="a saved predictor, from which a budget or an estimate starts",
     ),
-    argument("--estimate", action="store_true", help="measure nothing; estimate the duration and the likely results"),
+)
+ESTIMATE = argument(
+    "--estimate", action="store_true", help="measure nothing; estimate the duration and the likely results"
+)
+RUN = argument("--resume", metavar="ID", completes="run", help="resume this run: its id, or the beginning of it")
+RESUME: tuple[Argument, ...] = (
+    argument(
+        "--retry",
+        action="append",
+        metavar="STATUSES",
+        completes="status",
+        help="measure trials of these statuses again, such as timeout,crashed; unsettled for groups that other work "
+        "disturbed",
+    ),
+    *BUDGET,
+    CLUSTER,
+)
+_SETTLE = (
+    "measure again, side by side and with as many rounds as it takes, the networks and compilers of which none is the "
+    "fastest for sure"
+)
+SETTLE = argument("--settle", action="store_true", help=_SETTLE)
+SETTLE_RUN = argument(
+    "--settle", nargs="?", const="", metavar="ID", completes="run", help=f"{_SETTLE}; of this run, or that of --resume"
 )
 
 
@@ -132,6 +133,20 @@ def to_run(sweep: Sweep, args: argparse.Namespace) -> Run:
     return sweep.start(budget=args.budget, predictor=args.predictor, engines=to_engines(args.cluster, sweep.devices))
 
 
+def to_resumed_run(run_id: str, args: argparse.Namespace, settling: Settling | None) -> Run:
+    """Resume a run as the parsed arguments `RESUME` say."""
+    from ngbkit.runs import find, read_sweep
+
+    return resume(
+        run_id,
+        budget=args.budget,
+        predictor=args.predictor,
+        retry=parsing.parse_statuses(args.retry),
+        settling=settling,
+        engines=to_engines(args.cluster, read_sweep(find(run_id)).devices),
+    )
+
+
 def to_engines(cluster: Any, devices: Sequence[str]) -> dict[str, Engine]:
     """An engine of the user's own cluster for each device; none where no cluster is named."""
     if cluster is None or cluster == "":
@@ -141,18 +156,15 @@ def to_engines(cluster: Any, devices: Sequence[str]) -> dict[str, Engine]:
     return attach_each(cluster, devices)
 
 
-def to_retry(args: argparse.Namespace) -> list[str]:
-    """The statuses to measure again; none of them with --settle, which measures other trials."""
-    retry = parsing.parse_statuses(args.retry)
-    if args.settle not in (None, False) and retry:
-        raise UsageError("--settle and --retry measure different trials again. Give one of them, then the other.")
-    return retry
-
-
 def to_settling(args: argparse.Namespace, run_id: str) -> Settling | None:
     """What would settle a run, if parsed arguments ask for that."""
     if args.settle in (None, False):
         return None
+    if args.retry or args.budget:
+        raise UsageError(
+            f"--settle and {'--retry' if args.retry else '--budget'} measure different trials. Give one of them, then "
+            "the other."
+        )
     from ngbkit.runs import find, plan_settling
 
     return plan_settling(find(run_id))

@@ -114,23 +114,22 @@ class Benchmarks(Magics):
             %ngruns --settle 20300101
             %ngruns --failures 20300101
         """
-        from ngbkit.runs import find, read_sweep, resume
-
         with shorten_errors():
             args = self._parse(self.ngruns, line)
             run_id = args.resume or args.settle
+            if run_id is None and (args.retry or args.budget):
+                raise UsageError("--retry and --budget say how to resume a run. Name it: %ngruns --resume ID.")
             if run_id is None:
                 return _to_listing(listing.answer_runs(args))
             if not run_id:
                 raise UsageError("--settle measures a run again. Name it: %ngruns --settle ID.")
             if args.failures is not None:
                 raise UsageError("--resume measures and --failures only reports. Give one of them.")
-            retry, settling = arguments.to_retry(args), arguments.to_settling(args, run_id)
+            settling = arguments.to_settling(args, run_id)
             if settling is not None and not settling.trial_ids:
                 print(settling.description)  # noqa: T201  the answer
                 return None
-            engines = arguments.to_engines(args.cluster, read_sweep(find(run_id)).devices)
-            run = resume(run_id, retry=retry, settling=settling, engines=engines)
+            run = arguments.to_resumed_run(run_id, args, settling)
             return self._finish(run, args, [] if settling is None else [settling.description])
 
     @_magic(line_magic)

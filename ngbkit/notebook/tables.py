@@ -16,8 +16,8 @@ PANELS = ("sweep", "devices", "explore")
 DATA = Argument(flags=("data",), help="the variable of the dataset", completes="variable", settings={"metavar": "NAME"})
 TABLES: Mapping[str, tuple[Argument, ...]] = {
     "ngbench": (
-        *(arguments.WORKLOADS, *arguments.SWEEP, *arguments.BUDGET, *arguments.MODULE),
-        *(arguments.OUT, arguments.BACKGROUND),
+        *(arguments.WORKLOADS, *arguments.SWEEP, *arguments.BUDGET, arguments.ESTIMATE),
+        *(*arguments.MODULE, arguments.OUT, arguments.BACKGROUND),
     ),
     "ngruns": (
         *(arguments.RUN, *arguments.RESUME, arguments.SETTLE_RUN),

@@ -16,7 +16,7 @@ from ngbkit.optimizer import proof, variants
 from ngbkit.optimizer.editing import open_model
 from ngbkit.optimizer.rules import RULES
 from ngbkit.optimizer.rules.selection import select
-from ngbkit.optimizer.search import USUAL, Beam, Candidate, Cost, Step, format_steps, search
+from ngbkit.optimizer.search import USUAL, Beam, Candidate, Cost, Step, format_steps, search, select_cheaper
 from ngbkit.optimizer.simplifiers import resolve
 from ngbkit.optimizer.simplifiers.proved import Simplified, simplify_all
 from ngbkit.optimizer.variants import Outcome, Values
@@ -162,8 +162,7 @@ def optimize(
             beam,
             lambda number, best: report(_format_progress(number, best)),
         )
-        original = next(candidate for candidate in candidates if not candidate.steps)
-        cheaper = [candidate for candidate in candidates if candidate.steps and candidate.cost < original.cost][:top]
+        original, cheaper = select_cheaper(candidates, top)
         files = [
             save_candidate(candidate, folder / f"candidate-{index + 1}.onnx") for index, candidate in enumerate(cheaper)
         ]

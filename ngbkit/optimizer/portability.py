@@ -20,7 +20,7 @@ from ngbkit.optimizer.editing import open_model
 from ngbkit.optimizer.optimise import TOP, choose, save_candidate
 from ngbkit.optimizer.rules import RULES, Rule
 from ngbkit.optimizer.rules.selection import select
-from ngbkit.optimizer.search import USUAL, Beam, Candidate, Cost, format_steps, search
+from ngbkit.optimizer.search import USUAL, Beam, Candidate, Cost, format_steps, search, select_cheaper
 from ngbkit.optimizer.simplifiers import Simplifier, resolve
 from ngbkit.optimizer.simplifiers.proved import Simplification, simplify_all
 from ngbkit.optimizer.variants import Outcome
@@ -235,7 +235,7 @@ def _study_network(
         folder = Path(scratch)
         start = variants.export(workload, batch_size, folder)
         model = open_model(ir.load(start))
-        candidates = {name: _select_cheaper(search(model, cost, rules, beam), top) for name, cost in costs.items()}
+        candidates = {name: select_cheaper(search(model, cost, rules, beam), top)[1] for name, cost in costs.items()}
         simplified = {other.name: other for other in simplify_all(tools, start, folder)}
         files = _save_proved(chain.from_iterable(candidates.values()), start, folder)
         files |= {name: other.file for name, other in simplified.items() if other.file is not None}
@@ -268,12 +268,6 @@ def compute_conditions(data: xr.Dataset) -> dict[str, float]:
 
 def _list_digests(candidates: Iterable[Candidate]) -> list[str]:
     return [candidate.graph.digest for candidate in candidates]
-
-
-def _select_cheaper(candidates: Sequence[Candidate], top: int) -> list[Candidate]:
-    """Return the cheapest candidates that cost less than the original."""
-    original = next(candidate for candidate in candidates if not candidate.steps)
-    return [candidate for candidate in candidates if candidate.steps and candidate.cost < original.cost][:top]
 
 
 def _save_proved(candidates: Iterable[Candidate], start: Path, folder: Path) -> dict[str, Path]:

@@ -131,6 +131,12 @@ def search(
     return sorted(candidates.values(), key=lambda candidate: candidate.cost)
 
 
+def select_cheaper(candidates: Sequence[Candidate], top: int) -> tuple[Candidate, list[Candidate]]:
+    """Return the original, and the `top` cheapest candidates of a search that cost less than it."""
+    original = next(candidate for candidate in candidates if not candidate.steps)
+    return original, [candidate for candidate in candidates if candidate.cost < original.cost][:top]
+
+
 def _expand(
     frontier: Sequence[Candidate],
     rules: dict[str, Rule],

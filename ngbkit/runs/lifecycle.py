@@ -17,7 +17,7 @@ from ngbkit.runs.folders import build_metadata, find, get_runs_dir, load_metadat
 from ngbkit.runs.recordings import Recordings, Replay, copy_run
 from ngbkit.runs.run import Guide, Run
 from ngbkit.sweep.grid import Grid
-from ngbkit.sweep.records import RETRIABLE
+from ngbkit.sweep.records import RETRIABLE, UNSETTLED
 
 if TYPE_CHECKING:
     from ngbkit.cluster.engine import Engine
@@ -35,7 +35,7 @@ def start(sweep: Grid, *, engines: Mapping[str, Engine] | None = None, guide: Gu
     engines
         Running engines by device label, to use instead of starting one: see `ngbkit.attach`.
     guide
-        Chooses which trials to measure. Default: all. `resume` measures the others.
+        Chooses which trials to measure. Default: all. `resume` measures the others, or those that its guide chooses.
 
     Returns
     -------
@@ -76,6 +76,7 @@ def resume(
     retry: Collection[str] = (),
     settling: Settling | None = None,
     engines: Mapping[str, Engine] | None = None,
+    guide: Guide | None = None,
 ) -> Run:
     """Resume a run: only trials without a record are measured.
 
@@ -91,19 +92,26 @@ def resume(
         replaces the earlier one when it is complete.
     engines
         As for `start`.
+    guide
+        Chooses which of the missing trials to measure; not those that `settling` or ``"unsettled"`` measures again.
 
     Raises
     ------
     RunNotFoundError, UsageError, FencedError
-        No run has that id; a status cannot be retried; another process still drives the run.
+        No run has that id; a status cannot be retried; a guide cannot choose; another process still drives the run.
     """
     for status in retry:
         if status not in RETRIABLE:
             raise UsageError(f"invalid status to retry: got {status!r}; expected one of {', '.join(RETRIABLE)}.")
+    if guide is not None and (settling is not None or UNSETTLED in retry):
+        raise UsageError(
+            "a budget chooses among trials that are missing, and unsettled ones have been measured. Resume with the "
+            "budget first, then settle."
+        )
     folder = find(run_id)
     sweep = read_sweep(folder)
     _check_devices(sweep, engines)
-    return Run(sweep, folder.name, folder, retry, engines or {}, settling=settling)._begin()
+    return Run(sweep, folder.name, folder, retry, engines or {}, guide, settling=settling)._begin()
 
 
 def _replay(sweep: Grid, recording: Path, guide: Guide | None) -> Run:

@@ -5,6 +5,7 @@ Run it on a quiet machine. It prints one line per figure, beside the target of t
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import shutil
@@ -36,7 +37,11 @@ def main() -> None:
     if sys.argv[1:2] == [IN_PROCESS]:
         carry_out_sweeps()
         return
-    chosen = sys.argv[1:] or list(FIGURES)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("figures", nargs="*", metavar="FIGURE", help=f"one of {', '.join(FIGURES)} (default: all)")
+    chosen = parser.parse_args().figures or list(FIGURES)
+    if unknown := set(chosen) - set(FIGURES):
+        parser.error(f"no such figure: {', '.join(sorted(unknown))}; expected {', '.join(FIGURES)}")
     with tempfile.TemporaryDirectory() as folder:
         # The user's devices file and state folder are not read.
         os.environ["NGBKIT_STATE_DIR"] = folder
@@ -177,24 +182,32 @@ def measure_fleet(number: int = 100) -> None:
     tables = "".join(f'[{label}]\nlaunch = "local"\ntrust = "lab"\n' for label in labels)
     memory, free = _read_memory_mb(), psutil.virtual_memory().available
     began = time.perf_counter()
-    with write_devices(tables), listen() as listener, start_scripted_engines(labels, rate=1.0):
+    with write_devices(tables), start_scripted_engines(labels, rate=1.0) as script:
         report(f"{number} engines in one trust group, started after", time.perf_counter() - began, "s", "-")
         used = free - psutil.virtual_memory().available
         report("memory of an engine, with its share of the controller", used / number / 2**20, "MB", "-")
         names = [_read_name(child) for child in client.children(recursive=True)]
         report("processes of controllers", sum("ngbkit.cluster.controller" in name for name in names), "", "9")
         report("file descriptors of the client", client.num_fds(), "", "-")
-        began = time.perf_counter()
-        run = sweep.start()
-        run.wait()
-        wall = time.perf_counter() - began
-        report("memory of the client, beyond that before", _read_memory_mb() - memory, "MB", "-")
-    lags = 1000 * listener.lags()
-    report(f"{len(sweep):,} trials of these engines, trials a second", len(sweep) / wall, "a second", f"{number}")
-    report(f"an event, until its subscribers have it, median of {len(lags):,}", np.median(lags), "ms", 50)
-    report("the same, 99th percentile", np.percentile(lags, 99), "ms", "-")
-    report("records of lost events, recovered from the device's journal", listener.recovered, "", 0)
-    _report_completeness(run)
+        for in_step in (False, True):
+            script(rate=1.0, in_step=in_step)
+            print(f"all engines report {'at the same times' if in_step else 'at times of their own'}:", flush=True)
+            with listen() as listener:
+                cpu_before, began = sum(client.cpu_times()[:2]), time.perf_counter()
+                psutil.cpu_percent()
+                run = sweep.start()
+                run.wait()
+                wall, busy = time.perf_counter() - began, psutil.cpu_percent()
+            cpu_used = sum(client.cpu_times()[:2]) - cpu_before
+            lags = 1000 * listener.lags()
+            report(f"{len(sweep):,} trials of these engines, trials a second", len(sweep) / wall, "a second", number)
+            report(f"an event, until its subscribers have it, median of {len(lags):,}", np.median(lags), "ms", 50)
+            report("the same, 99th percentile", np.percentile(lags, 99), "ms", "-")
+            report("records of lost events, recovered from the device's journal", listener.recovered, "", 0)
+            report("CPU of the client meanwhile", 100 * cpu_used / wall, "% of a core", "-")
+            report("CPU of this machine, with its engines", busy, "% of all", "-")
+            report("memory of the client, beyond that before", _read_memory_mb() - memory, "MB", "-")
+            _report_completeness(run)
 
 
 def _read_name(process: psutil.Process) -> str:
@@ -268,18 +281,24 @@ def write_devices(tables: str) -> Iterator[None]:
 
 
 @contextmanager
-def start_scripted_engines(labels: Sequence[str], rate: float | None) -> Iterator[None]:
-    """Start engines with scripted plans, each reporting `rate` trials a second; as many as possible if it is None."""
+def start_scripted_engines(labels: Sequence[str], rate: float | None) -> Iterator[Callable[..., None]]:
+    """Start engines with scripted plans, each reporting `rate` trials a second; as many as possible if it is None.
+
+    Yields a function that scripts them again: see `scripted.take_over`.
+    """
     from ngbkit.cluster import engines
+
+    def script(**settings: Any) -> None:
+        # The engine finds the module as this process does: see `ngbkit.cluster.hub.build_python_path`.
+        take_over = ipyparallel.Reference("__import__('scripted').take_over")
+        for engine in acquired:
+            engine.view.apply_async(take_over, json.dumps(settings)).get(60)
 
     try:
         with ThreadPoolExecutor(len(labels)) as pool:
             acquired = list(pool.map(engines.acquire, labels))
-        for engine in acquired:
-            # The engine finds the module as this process does: see `ngbkit.cluster.hub.build_python_path`.
-            take_over = ipyparallel.Reference("__import__('scripted').take_over")
-            engine.view.apply_async(take_over, json.dumps({"rate": rate})).get(60)
-        yield
+        script(rate=rate)
+        yield script
     finally:
         engines.close()
 

@@ -8,6 +8,9 @@ place of what the file has of them.
 ``--tvm`` measures TVM, too, in notebooks/data/paper-tvm.nc, beside the other compilers. The paper tuned it for hours to
 days per network (its table III). Here it tries as many candidates as ``--candidates`` says, of the smallest network of
 each family and of both blocks: some minutes each, and kept for the next time.
+
+``--larger`` adds the ten larger networks at batch sizes 8 to 32 in notebooks/data/paper-larger.nc: it measures for
+``--minutes`` the trials that tell most about the fastest compiler, and predicts the others. Repeat it to measure more.
 """
 
 from __future__ import annotations
@@ -17,16 +20,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from parts import measure
+from parts import go_on, measure
 
 import ngbkit
 from ngbkit import Sweep, blocks, paper
 from ngbkit.dataset.assembly import nodes
+from ngbkit.dataset.long_form import expand_labels, list_labels
 from ngbkit.dataset.storage import Data, save
 
 DATA = Path(__file__).parents[2] / "notebooks" / "data"
-OUT, TUNED_OUT = DATA / "paper.nc", DATA / "paper-tvm.nc"
+OUT, TUNED_OUT, LARGER_OUT = DATA / "paper.nc", DATA / "paper-tvm.nc", DATA / "paper-larger.nc"
 COMPILERS = ["identity", "torchscript", "onnxruntime", "openvino"]
 SIZES = [1, 2, 4, 8, 16, 32]
 #: Intervals are computed from rounds; a large batch has the fewest.
@@ -65,26 +68,47 @@ def build_sweeps() -> Iterator[tuple[str, Sweep]]:
         yield f"{name}-32", Sweep(zoo[name], batch_sizes=[32], **SETTINGS | LARGE_BATCH)
 
 
-def build_tuned_sweeps(candidates: int) -> Iterator[tuple[str, Sweep]]:
+def build_tuned_sweeps(candidates: list[int]) -> Iterator[tuple[str, Sweep]]:
     """Yield the parts with TVM by name: a batch size each, so that an interruption costs little."""
     zoo = {workload.name: workload for workload in paper.zoo()}
     workloads = [zoo[names[0]] for names in paper.FAMILIES.values()]
     workloads += [blocks.conv(WIDTHS[:1], DEPTHS[:1], size=PIXELS), blocks.mha(EMBEDDINGS[:1], DEPTHS[:1])]
-    compilers = [*COMPILERS, f'tvm{{"total":{candidates}}}']
+    compilers = [*COMPILERS, *(f'tvm{{"total":{number}}}' for number in candidates)]
     for size in TUNED_SIZES:
         for workload in workloads:
             sweep = Sweep(workload, batch_sizes=[size], **SETTINGS | {"compilers": compilers, "timeout_s": 7200.0})
             yield f"{workload.name}-{size}", sweep
 
 
+def build_larger_sweep() -> Sweep:
+    """The larger networks at the batch sizes that `build_sweeps` leaves out."""
+    zoo = {workload.name: workload for workload in paper.zoo()}
+    names = [name for members in paper.FAMILIES.values() for name in members[1:]]
+    return Sweep([zoo[name] for name in names], batch_sizes=SIZES[3:], **SETTINGS)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, default=Path("results/paper"), help="folder of its progress")
-    parser.add_argument("--minutes", type=float, default=240.0, help="time budget for new parts")
+    parser.add_argument("--minutes", type=float, default=240.0, help="time budget for new parts (default: 240)")
     parser.add_argument("--only", default="", help="names of parts, separated by commas, such as conv")
-    parser.add_argument("--tvm", action="store_true", help="measure TVM, tuned, beside the others")
-    parser.add_argument("--candidates", type=int, default=200, help="that TVM tries per network (default: 200)")
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument("--tvm", action="store_true", help="measure TVM, tuned, beside the others")
+    mode.add_argument("--larger", action="store_true", help="measure and predict the larger networks")
+    parser.add_argument(
+        "--candidates",
+        type=lambda text: [int(number) for number in text.split(",")],
+        default=[200],
+        help="that TVM tries per network (default: 200); 200,1000 tunes each network twice",
+    )
     args = parser.parse_args()
+    if args.larger:
+        if args.only:
+            parser.error("--larger has no parts: give --larger or --only.")
+        run = go_on("larger", build_larger_sweep(), args.folder / "larger", budget=60 * args.minutes)
+        save(run.dataset(), LARGER_OUT, overwrite=True)
+        print(LARGER_OUT)
+        return
     chosen = set(filter(None, args.only.split(",")))
     parts = list(build_tuned_sweeps(args.candidates) if args.tvm else build_sweeps())
     if unknown := chosen - {name for name, _ in parts}:
@@ -92,28 +116,28 @@ def main() -> None:
     parts = [(name, sweep) for name, sweep in parts if not chosen or name in chosen]
     folder, out = (args.folder / "tvm", TUNED_OUT) if args.tvm else (args.folder, OUT)
     measured = measure(parts, folder, minutes=args.minutes)
-    if chosen and out.exists():
-        measured = [*select_others(ngbkit.load(out), [sweep for _, sweep in parts]), *measured]
+    if out.exists():
+        measured = [*select_others(ngbkit.load(out), measured), *measured]
     save(ngbkit.merge(*measured), out, overwrite=True)
     print(out)
 
 
-def select_others(data: Data, sweeps: list[Sweep]) -> list[Data]:
+def select_others(data: Data, measured: list[Data]) -> list[Data]:
     """Return what an earlier file has of other networks, and of these at other batch sizes."""
-    parts = []
+    replaced = {
+        (name, size)
+        for part in measured
+        for node in nodes(part).values()
+        for name in list_labels(node, "workload")
+        for size in list_labels(node, "batch_size")
+    }
+    others = []
     for node in nodes(data).values():
-        for name in np.atleast_1d(node["workload"].values).tolist():
-            replaced = {
-                size
-                for sweep in sweeps
-                for size in sweep.batch_sizes
-                if name in {workload.name for workload in sweep.workloads}
-            }
-            part = node.sel(workload=[name])
-            sizes = [size for size in np.atleast_1d(part["batch_size"].values).tolist() if size not in replaced]
+        for name in list_labels(node, "workload"):
+            sizes = [size for size in list_labels(node, "batch_size") if (name, size) not in replaced]
             if sizes:
-                parts.append(part.sel(batch_size=sizes))
-    return parts
+                others.append(expand_labels(node).sel(workload=[name], batch_size=sizes))
+    return others
 
 
 if __name__ == "__main__":

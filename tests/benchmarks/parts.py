@@ -8,7 +8,8 @@ import time
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
-from ngbkit import Sweep, runs
+import ngbkit
+from ngbkit import Run, Sweep, runs
 from ngbkit.dataset.storage import Data
 from ngbkit.runs.progress_display import describe, open_display, watch
 
@@ -21,22 +22,38 @@ def measure(
     `parts` are sweeps by a name that identifies them in `folder`, which stores their runs; `minutes` is the time budget
     for starting parts, and `retry` lists the statuses of trials to run again.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    state_file = folder / "runs.json"
-    run_ids: dict[str, str] = json.loads(state_file.read_text()) if state_file.exists() else {}
     deadline = time.monotonic() + 60 * minutes
     for name, sweep in parts:
         if time.monotonic() > deadline:
             break
-        # A run of another sweep under this name is not resumed.
-        same = name in run_ids and runs.read_sweep(runs.find(run_ids[name])).id == sweep.id
-        run = runs.resume(run_ids[name], retry=retry) if same else runs.start(sweep)
-        run_ids[name] = run.id
-        state_file.write_text(json.dumps(run_ids))
-        print(f"{name}: run {run.id}, {len(sweep)} trials", flush=True)
-        with open_display() as display:
-            watch(run, display)
-        print(f"{name}: {run.state}, {describe(run)}", flush=True)
-        if run.error is not None:
-            raise run.error
-    return [runs.load_dataset(runs.find(run_id)) for run_id in run_ids.values()]
+        go_on(name, sweep, folder, retry=retry)
+    return [runs.load_dataset(runs.find(run_id)) for run_id in _load_run_ids(folder).values()]
+
+
+def go_on(
+    name: str, sweep: Sweep, folder: Path, *, budget: str | float | None = None, retry: Collection[str] = ()
+) -> Run:
+    """Measure a part, or the rest of it, and return its run, which has ended; a budget is that of this call."""
+    folder.mkdir(parents=True, exist_ok=True)
+    run_ids = _load_run_ids(folder)
+    # A run of another sweep under this name is not resumed.
+    same = name in run_ids and runs.read_sweep(runs.find(run_ids[name])).id == sweep.id
+    run = ngbkit.resume(run_ids[name], budget=budget, retry=retry) if same else sweep.start(budget=budget)
+    _locate_run_ids(folder).write_text(json.dumps({**run_ids, name: run.id}))
+    print(f"{name}: run {run.id}, {len(sweep)} trials", flush=True)
+    with open_display() as display:
+        watch(run, display)
+    print(f"{name}: {run.state}, {describe(run)}", flush=True)
+    if run.error is not None:
+        raise run.error
+    return run
+
+
+def _load_run_ids(folder: Path) -> dict[str, str]:
+    file = _locate_run_ids(folder)
+    run_ids: dict[str, str] = json.loads(file.read_text()) if file.exists() else {}
+    return run_ids
+
+
+def _locate_run_ids(folder: Path) -> Path:
+    return folder / "runs.json"

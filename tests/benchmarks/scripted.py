@@ -28,8 +28,11 @@ _SENT = " at "
 
 
 def take_over(settings: str) -> str:
-    """Replace the plan: ``rate`` trials a second, or as many as possible if it is null."""
-    plan.run = partial(_run, rate=json.loads(settings)["rate"])
+    """Replace the plan: ``rate`` trials a second, or as many as possible if it is null.
+
+    Engines report ``in_step``, as those that begin together and take equally long, or each at times of its own.
+    """
+    plan.run = partial(_run, **json.loads(settings))
     return "{}"
 
 
@@ -50,7 +53,7 @@ def draw_samples(trial_id: str) -> tuple[float, ...]:
     return tuple(generator.uniform(0.001, 0.002) for _ in range(SAMPLES))
 
 
-def _run(spec_json: str, rate: float | None) -> str:
+def _run(spec_json: str, rate: float | None, in_step: bool = True) -> str:
     """Carry out all groups of a device in turn, instead of `ngbkit.device.plan.run`."""
     spec = Spec.from_json(spec_json)
     publish = plan._number_events(plan._find_publisher())
@@ -59,9 +62,11 @@ def _run(spec_json: str, rate: float | None) -> str:
         description = environment.describe()
         journal.note("environment", spec.device, description)
         publish({"kind": "environment", "device": spec.device, "key": spec.device, "value": description})
+        groups = [[trial.id for trial in group.trials] for group in spec.sweep.groups(spec.device)]
         finished, began = 0, time.monotonic()
-        for group in spec.sweep.groups(spec.device):
-            ids = [trial.id for trial in group.trials]
+        if rate is not None and not in_step:
+            began += random.Random(spec.device).uniform(0, len(groups[0]) / rate)
+        for ids in groups:
             finished += len(ids)
             due = began if rate is None else began + finished / rate
             if select.select([interrupt.descriptor], [], [], max(0.0, due - time.monotonic()))[0]:

@@ -314,6 +314,8 @@ def test_a_settled_run_is_not_measured_again(shell: InteractiveShell, new_runs: 
     assert "Nothing is unsettled" in output
     assert "Nothing is unsettled" in resumed
     assert "Name it: %ngruns --settle ID" in str(error)
+    error, _ = fail_cell(shell, "%ngruns --budget 20min")
+    assert "Name it: %ngruns --resume ID" in str(error)
 
 
 def test_a_selfcheck_is_a_table(shell: InteractiveShell, new_runs: NewRuns) -> None:

@@ -195,7 +195,7 @@ def test_a_predictor_without_a_budget_predicts_nothing() -> None:
 
 
 def test_a_run_measures_what_its_budget_holds(mlp: Workload) -> None:
-    """On a real engine, some trials are measured and the others predicted; resuming the run measures these too."""
+    """On a real engine, some trials are measured and the others predicted; resumed, the run measures more of them."""
     sweep = Sweep(mlp, ["identity", "onnxruntime"], [1, 2, 3, 4], repeats=10, threads=1)
     run = sweep.start(budget="50%")
     data = run.result()
@@ -203,10 +203,24 @@ def test_a_run_measures_what_its_budget_holds(mlp: Workload) -> None:
     assert ("finished", 4) == (run.state, run.progress.done)
     assert {"ok": 4, "predicted": 4} == dict(zip(*np.unique(data["status"], return_counts=True), strict=True))
     assert 4 == len(forecast.best(data))
-    resumed = runs.resume(run.id).result()
+    further = ngbkit.resume(run.id, budget="75%").result()
+    assert {"ok": 6, "predicted": 2} == dict(zip(*np.unique(further["status"], return_counts=True), strict=True))
+    resumed = ngbkit.resume(run.id).result()
     assert {"ok"} == set(resumed["status"].values.ravel())
     measured = data["latency"].values[data["status"].values == "ok"]
     assert np.array_equal(measured, resumed["latency"].values[data["status"].values == "ok"])
+
+
+def test_a_budget_cannot_choose_what_has_been_measured(mlp: Workload) -> None:
+    """Settling and retrying unsettled trials are for a run without a budget."""
+    run = Sweep(mlp, ["identity"], repeats=6, threads=1).start()
+    run.result()
+
+    for keywords in ({"retry": ["unsettled"]}, {"settling": runs.plan_settling(runs.find(run.id))}):
+        with pytest.raises(UsageError, match="a budget chooses among trials that are missing"):
+            ngbkit.resume(run.id, budget="50%", **keywords)
+    with pytest.raises(UsageError, match="without a budget"):
+        ngbkit.resume(run.id, predictor="some.safetensors")
 
 
 def test_an_estimate_measures_nothing(mlp: Workload) -> None:
