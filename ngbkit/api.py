@@ -127,16 +127,19 @@ def resume(
     >>> import ngbkit
     >>> ds = ngbkit.resume("20300101", budget="20min").result()  # doctest: +SKIP
     """
-    guide = _build_guide(runs.read_sweep(runs.find(run_id)), budget, predictor)
-    return runs.resume(run_id, guide=guide, **keywords)
+    folder = runs.find(run_id)
+    guide = _build_guide(runs.read_sweep(folder), budget, predictor, folder.name)
+    return runs.resume(folder.name, guide=guide, **keywords)
 
 
-def _build_guide(sweep: Grid, budget: str | float | None, predictor: Predictor | str | None) -> runs.Guide | None:
+def _build_guide(
+    sweep: Grid, budget: str | float | None, predictor: Predictor | str | None, run_id: str | None = None
+) -> runs.Guide | None:
     """Build the guide of a budget; return None without one."""
     if budget is not None:
         from ngbkit.predictor.forecast import guide_of
 
-        return guide_of(sweep, budget, predictor)
+        return guide_of(sweep, budget, predictor, run_id)
     if predictor is not None:
         raise UsageError(
             "invalid call: got a predictor without a budget; a run that measures every trial predicts none. "

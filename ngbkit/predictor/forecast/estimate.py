@@ -79,7 +79,12 @@ def estimate(sweep: Grid, predictor: Predictor | str | os.PathLike[str] | None =
     return Estimate(seconds=seconds, text=describe(sweep, seconds), data=data)
 
 
-def guide_of(sweep: Grid, budget: str | float, predictor: Predictor | str | os.PathLike[str] | None = None) -> Guide:
+def guide_of(
+    sweep: Grid,
+    budget: str | float,
+    predictor: Predictor | str | os.PathLike[str] | None = None,
+    run_id: str | None = None,
+) -> Guide:
     """The guide of a run with a budget.
 
     Parameters
@@ -90,6 +95,8 @@ def guide_of(sweep: Grid, budget: str | float, predictor: Predictor | str | os.P
         Seconds; or a text: ``"20min"``, ``"90s"``, ``"1.5h"``, or a share of the trials, ``"10%"``.
     predictor
         As for `estimate`.
+    run_id
+        The run that is resumed, whose own trials are none of an earlier run.
 
     Raises
     ------
@@ -99,7 +106,11 @@ def guide_of(sweep: Grid, budget: str | float, predictor: Predictor | str | os.P
     seconds, share = _parse_budget(budget)
     trials = None if share is None else max(1, round(share * len(sweep)))
     return Guide(
-        sweep, seconds=seconds, trials=trials, predictor=load_predictor(predictor), earlier=load_earlier_trials()
+        sweep,
+        seconds=seconds,
+        trials=trials,
+        predictor=load_predictor(predictor),
+        earlier=load_earlier_trials(except_run=run_id),
     )
 
 

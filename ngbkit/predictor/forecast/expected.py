@@ -91,9 +91,10 @@ def estimate_seconds(sweep: Grid, costs: Costs | None = None) -> float | None:
     return max(sum(seconds[label] for label in turns) for turns in machines.group_by_cores(sweep.devices))
 
 
-def load_earlier_trials() -> Iterator[EarlierTrial]:
-    """Yield the trials of the latest runs, the latest run first."""
-    for summary in islice(runs.summaries(), _RUNS):
+def load_earlier_trials(except_run: str | None = None) -> Iterator[EarlierTrial]:
+    """Yield the trials of the latest runs, the latest run first, but for the run with that id."""
+    summaries = (summary for summary in runs.summaries() if summary.id != except_run)
+    for summary in islice(summaries, _RUNS):
         trials = {trial.id: trial for trial in summary.sweep.trials()}
         try:
             with Journal(runs.find(summary.id) / "journal.sqlite", writable=False) as journal:

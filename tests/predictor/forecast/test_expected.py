@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from ngbkit import options
-from ngbkit.api import Sweep
+from ngbkit import options, runs
+from ngbkit.api import Sweep, resume
 from ngbkit.dataset import synthetic
 from ngbkit.predictor.forecast import expected
 from ngbkit.runs.folders import build_metadata
@@ -106,3 +107,13 @@ def test_trials_of_earlier_runs_are_loaded(earlier: list[Measurement]) -> None:
     assert [entry.trial_id for entry in earlier] == [entry.trial.id for entry in trials]
     assert earlier == [entry.record for entry in trials]
     assert [{}, {}] == [entry.facts for entry in trials]
+
+
+def test_the_trials_of_a_resumed_run_count_once(earlier: list[Measurement], monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are its records, and not also those of an earlier run; its name may be shortened."""
+    estimate = import_module("ngbkit.predictor.forecast.estimate")
+    monkeypatch.setattr(estimate, "Guide", lambda sweep, **keywords: [*keywords["earlier"]])
+    monkeypatch.setattr(runs, "resume", lambda run_id, guide: guide)
+
+    assert len(earlier) == len(estimate.guide_of(build_sweep(), "50%"))
+    assert [] == resume("20300101", budget="50%")
