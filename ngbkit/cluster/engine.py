@@ -28,6 +28,8 @@ _CHUNK_BYTES = 8 << 20
 _RECORDS_PER_REPLY = 200
 # All but a plan answers at once; an engine that has just begun another's plan answers after it.
 _REPLY_S = 120.0
+# A controller drops the first message if an engine is registered before its connection for messages is complete.
+_RESEND_S = 15.0
 
 
 class EngineLostError(DeviceError):
@@ -79,7 +81,7 @@ class Engine:
     def hello(self) -> dict[str, Any]:
         """Shake hands, before any other call; return the device's `ngbkit.hardware.environment.describe`."""
         types = {"format": int, "record_format": int, "state_dir": str, "environment": dict}
-        reply = replies.extract(self.device, self._call("hello", "{}"), types)
+        reply = replies.extract(self.device, self._call("hello", "{}", resend_s=_RESEND_S), types)
         for name, expected in (("format", FORMAT), ("record_format", records.FORMAT)):
             if reply[name] != expected:
                 raise DeviceError(
@@ -169,26 +171,30 @@ class Engine:
             # A controller that other engines share may list this one for a while.
             self.is_connected = lambda: False
 
-    def _call(self, function: str, *arguments: Any) -> dict[str, Any]:
-        result = self.view.apply_async(_build_reference(function), *arguments)
+    def _call(self, function: str, *arguments: Any, resend_s: float = math.inf) -> dict[str, Any]:
+        """Return the reply of a short call; one that may run twice is sent again while there is none."""
+        results: list[Any] = []
         try:
-            return replies.parse(self.device, self._wait(result))
+            return replies.parse(self.device, self._wait(results, _build_reference(function), arguments, resend_s))
         except ipyparallel.error.IPythonError as error:
             raise _explain(self.device, error) from error
         finally:
-            for msg_id in result.msg_ids:
+            for msg_id in (msg_id for result in results for msg_id in result.msg_ids):
                 self.view.client.forget(msg_id)
 
-    def _wait(self, result: Any) -> str:
-        """Wait for the reply of a short call, as long as the engine lives."""
-        deadline = time.monotonic() + _REPLY_S
-        while not result.done():
-            result.wait(0.2)
+    def _wait(self, results: list[Any], reference: Any, arguments: tuple[Any, ...], resend_s: float) -> str:
+        """Wait for the first reply of a short call, as long as the engine lives."""
+        started = time.monotonic()
+        while (answered := next((result for result in results if result.done()), None)) is None:
+            waited_s = time.monotonic() - started
+            if not results or waited_s >= len(results) * resend_s:
+                results.append(self.view.apply_async(reference, *arguments))
+            results[-1].wait(0.2)
             if not self.is_alive():
                 raise EngineLostError(f"the engine of device {self.device} was lost")
-            if time.monotonic() > deadline:
+            if waited_s > _REPLY_S:
                 raise EngineLostError(f"the engine of device {self.device} did not answer within {_REPLY_S:g} s")
-        return _get_first(result.get(timeout=1))
+        return _get_first(answered.get(timeout=1))
 
 
 @dataclass(slots=True, eq=False)

@@ -45,9 +45,11 @@ class GuardedClient(ipyparallel.Client):  # type: ignore[misc]
             return self._ngbkit_events.setdefault(msg_id, queue.SimpleQueue())
 
     def forget(self, msg_id: str) -> None:
-        """Forget an answered call and its events."""
+        """Forget a call and its events; a late reply is ignored."""
         with self._ngbkit_lock:
             self._ngbkit_events.pop(msg_id, None)
+        for msg_ids in (self.outstanding, *self._outstanding_dict.values()):
+            msg_ids.discard(msg_id)
         self.results.pop(msg_id, None)
         self.metadata.pop(msg_id, None)
         self._futures.pop(msg_id, None)

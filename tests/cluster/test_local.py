@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from patience import wait_until
@@ -75,6 +76,32 @@ def test_a_changed_device_starts_a_new_engine(tmp_path: Path, monkeypatch: pytes
     assert first is second
     assert first is not third
     assert not first.is_alive()
+
+
+def test_a_greeting_that_is_lost_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A controller drops what it routes before the engine's connection is complete; a late reply is ignored."""
+    engine = engines.acquire("cpu")
+    client = engine.view.client
+    send, requests = client.session.send, []
+
+    def lose_first(socket: Any, message: Any, **settings: Any) -> Any:
+        if message["header"]["msg_type"] == "apply_request":
+            requests.append((socket, message, settings))
+            if len(requests) == 1:
+                return message
+        return send(socket, message, **settings)
+
+    monkeypatch.setattr("ngbkit.cluster.engine._RESEND_S", 0.5)
+    monkeypatch.setattr(client.session, "send", lose_first)
+    environment = engine.hello()
+    lost_socket, lost, settings = requests[0]
+    client._io_loop.add_callback(send, lost_socket, lost, **settings)
+    vitals = engine.vitals()
+
+    assert environment["cores_usable"] >= 1
+    assert len(requests) >= 3
+    assert vitals.memory_available_bytes is not None
+    assert not client.outstanding
 
 
 def test_a_slow_device_never_blocks_a_fast_one(
