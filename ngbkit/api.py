@@ -16,8 +16,11 @@ from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.option import format_parameters
 
 if TYPE_CHECKING:
+    import os
+
     import xarray as xr
 
+    from ngbkit.dataset.storage import Data
     from ngbkit.metrics.gates.gate import Gate
     from ngbkit.predictor import Predictor
     from ngbkit.predictor.forecast import Estimate
@@ -28,18 +31,23 @@ if TYPE_CHECKING:
 class Sweep(Grid):
     """The grid of trials to measure."""
 
-    def estimate(self, predictor: Predictor | str | None = None) -> Estimate:
-        """How long the sweep would take, and its likely results: from earlier runs, and from a predictor.
+    def estimate(
+        self, predictor: Predictor | str | None = None, *, earlier: Data | str | os.PathLike[str] | None = None
+    ) -> Estimate:
+        """How long the sweep would take, and its likely results: from earlier measurements, and from a predictor.
 
         Parameters
         ----------
         predictor
             A predictor of `ngbkit.predictor.fit`, or the file that it was saved to.
+        earlier
+            A dataset with measurements of these devices or of ones like them, under the same labels, or its file;
+            beside the latest runs that are stored here.
 
         Raises
         ------
         UsageError
-            The file holds no predictor.
+            The file holds no predictor, or `earlier` is not a dataset of runs.
 
         Examples
         --------
@@ -49,10 +57,15 @@ class Sweep(Grid):
         """
         from ngbkit.predictor.forecast import estimate
 
-        return estimate(self, predictor)
+        return estimate(self, predictor, earlier)
 
     def start(
-        self, *, budget: str | float | None = None, predictor: Predictor | str | None = None, **keywords: Any
+        self,
+        *,
+        budget: str | float | None = None,
+        predictor: Predictor | str | None = None,
+        earlier: Data | str | os.PathLike[str] | None = None,
+        **keywords: Any,
     ) -> runs.Run:
         """Start measuring in the background; the live `Run`.
 
@@ -62,7 +75,7 @@ class Sweep(Grid):
             Seconds, a time such as ``"20min"``, or a share of the trials such as ``"10%"``: the trials that tell most
             about the best compiler of each group are measured, and the others are ``predicted`` in the dataset
             (`ngbkit.forecast.best`). Default: all are measured.
-        predictor
+        predictor, earlier
             As for `estimate`; only with a budget.
         **keywords
             As for `ngbkit.runs.start`.
@@ -70,9 +83,9 @@ class Sweep(Grid):
         Raises
         ------
         UsageError
-            An invalid budget, or a predictor without a budget.
+            An invalid budget; or a predictor or earlier measurements without a budget.
         """
-        return runs.start(self, guide=_build_guide(self, budget, predictor), **keywords)
+        return runs.start(self, guide=_build_guide(self, budget, predictor, earlier), **keywords)
 
     def run(self, **keywords: Any) -> xr.Dataset | xr.DataTree:
         """Measure, wait for the end and return the dataset; the arguments are those of `start`.
@@ -101,7 +114,12 @@ Examples
 
 
 def resume(
-    run_id: str, *, budget: str | float | None = None, predictor: Predictor | str | None = None, **keywords: Any
+    run_id: str,
+    *,
+    budget: str | float | None = None,
+    predictor: Predictor | str | None = None,
+    earlier: Data | str | os.PathLike[str] | None = None,
+    **keywords: Any,
 ) -> runs.Run:
     """Resume a run: only its missing trials are measured; with a budget, those that tell most, as `Sweep.start` does.
 
@@ -112,7 +130,7 @@ def resume(
     budget
         From now on: seconds, or a time such as ``"20min"``; or a share of all trials of the run, ``"10%"``, with those
         that it has. Default: all missing trials are measured, also those of a run that had a budget.
-    predictor
+    predictor, earlier
         As for `Sweep.start`; only with a budget.
     **keywords
         As for `ngbkit.runs.resume`: trials to retry, engines.
@@ -128,23 +146,28 @@ def resume(
     >>> ds = ngbkit.resume("20300101", budget="20min").result()  # doctest: +SKIP
     """
     folder = runs.find(run_id)
-    guide = _build_guide(runs.read_sweep(folder), budget, predictor, folder.name)
+    guide = _build_guide(runs.read_sweep(folder), budget, predictor, earlier, folder.name)
     return runs.resume(folder.name, guide=guide, **keywords)
 
 
 def _build_guide(
-    sweep: Grid, budget: str | float | None, predictor: Predictor | str | None, run_id: str | None = None
+    sweep: Grid,
+    budget: str | float | None,
+    predictor: Predictor | str | None,
+    earlier: Data | str | os.PathLike[str] | None,
+    run_id: str | None = None,
 ) -> runs.Guide | None:
     """Build the guide of a budget; return None without one."""
     if budget is not None:
         from ngbkit.predictor.forecast import guide_of
 
-        return guide_of(sweep, budget, predictor, run_id)
-    if predictor is not None:
-        raise UsageError(
-            "invalid call: got a predictor without a budget; a run that measures every trial predicts none. "
-            "Add a budget, or leave the predictor out."
-        )
+        return guide_of(sweep, budget, predictor, earlier, run_id)
+    for given, name in ((predictor, "a predictor"), (earlier, "earlier measurements")):
+        if given is not None:
+            raise UsageError(
+                f"invalid call: got {name} without a budget; a run that measures every trial predicts none. "
+                f"Add a budget, or leave out {name}."
+            )
     return None
 
 

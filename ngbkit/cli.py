@@ -138,7 +138,7 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _estimate(sweep: Sweep, args: argparse.Namespace) -> int:
-    estimated = sweep.estimate(args.predictor)
+    estimated = sweep.estimate(args.predictor, earlier=args.earlier)
     print(json.dumps(estimate.answer_estimate(estimated).json, indent=2) if args.json else estimate.to_text(estimated))
     return OK
 

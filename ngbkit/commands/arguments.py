@@ -57,6 +57,13 @@ BUDGET: tuple[Argument, ...] = (
         completes="path",
         help="a saved predictor, from which a budget or an estimate starts",
     ),
+    argument(
+        "--earlier",
+        metavar="FILE",
+        completes="path",
+        help="a dataset of measurements of these devices, or of ones like them, from which a budget or an estimate "
+        "starts; the latest runs are known without it",
+    ),
 )
 ESTIMATE = argument(
     "--estimate", action="store_true", help="measure nothing; estimate the duration and the likely results"
@@ -130,7 +137,8 @@ def to_sweep(args: argparse.Namespace, workloads: Iterable[str | Workload] | Non
 
 def to_run(sweep: Sweep, args: argparse.Namespace) -> Run:
     """Start the run of a sweep, with the budget and on the cluster that parsed arguments name."""
-    return sweep.start(budget=args.budget, predictor=args.predictor, engines=to_engines(args.cluster, sweep.devices))
+    engines = to_engines(args.cluster, sweep.devices)
+    return sweep.start(budget=args.budget, predictor=args.predictor, earlier=args.earlier, engines=engines)
 
 
 def to_resumed_run(run_id: str, args: argparse.Namespace, settling: Settling | None) -> Run:
@@ -141,6 +149,7 @@ def to_resumed_run(run_id: str, args: argparse.Namespace, settling: Settling | N
         run_id,
         budget=args.budget,
         predictor=args.predictor,
+        earlier=args.earlier,
         retry=parsing.parse_statuses(args.retry),
         settling=settling,
         engines=to_engines(args.cluster, read_sweep(find(run_id)).devices),

@@ -100,7 +100,7 @@ class Benchmarks(Magics):
                 workloads += _parse_cell(cell, args)
             sweep = arguments.to_sweep(args, workloads)
             if args.estimate:
-                return sweep.estimate(args.predictor)
+                return sweep.estimate(args.predictor, earlier=args.earlier)
             notices = list_notices(sweep, with_time=args.budget is None)
             return self._finish(arguments.to_run(sweep, args), args, notices)
 

@@ -10,7 +10,8 @@ days per network (its table III). Here it tries as many candidates as ``--candid
 each family and of both blocks: some minutes each, and kept for the next time.
 
 ``--larger`` adds the ten larger networks at batch sizes 8 to 32 in notebooks/data/paper-larger.nc: it measures for
-``--minutes`` the trials that tell most about the fastest compiler, and predicts the others. Repeat it to measure more.
+``--minutes`` the trials that tell most about the fastest compiler, and predicts the others, from these and from
+notebooks/data/paper.nc, which has the same networks at smaller batch sizes. Repeat it to measure more.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ def main() -> None:
     if args.larger:
         if args.only:
             parser.error("--larger has no parts: give --larger or --only.")
-        run = go_on("larger", build_larger_sweep(), args.folder / "larger", budget=60 * args.minutes)
+        run = go_on("larger", build_larger_sweep(), args.folder / "larger", budget=60 * args.minutes, earlier=OUT)
         save(run.dataset(), LARGER_OUT, overwrite=True)
         print(LARGER_OUT)
         return

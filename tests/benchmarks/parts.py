@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Collection, Iterable
 from pathlib import Path
+from typing import Any
 
 import ngbkit
 from ngbkit import Run, Sweep, runs
@@ -31,14 +32,24 @@ def measure(
 
 
 def go_on(
-    name: str, sweep: Sweep, folder: Path, *, budget: str | float | None = None, retry: Collection[str] = ()
+    name: str,
+    sweep: Sweep,
+    folder: Path,
+    *,
+    budget: str | float | None = None,
+    earlier: Path | None = None,
+    retry: Collection[str] = (),
 ) -> Run:
-    """Measure a part, or the rest of it, and return its run, which has ended; a budget is that of this call."""
+    """Measure a part, or the rest of it, and return its run, which has ended.
+
+    A budget is that of this call, and begins with the measurements of the dataset in the file `earlier`.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     run_ids = _load_run_ids(folder)
     # A run of another sweep under this name is not resumed.
     same = name in run_ids and runs.read_sweep(runs.find(run_ids[name])).id == sweep.id
-    run = ngbkit.resume(run_ids[name], budget=budget, retry=retry) if same else sweep.start(budget=budget)
+    guidance: dict[str, Any] = {"budget": budget, "earlier": earlier}
+    run = ngbkit.resume(run_ids[name], **guidance, retry=retry) if same else sweep.start(**guidance)
     _locate_run_ids(folder).write_text(json.dumps({**run_ids, name: run.id}))
     print(f"{name}: run {run.id}, {len(sweep)} trials", flush=True)
     with open_display() as display:

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 from ngbkit.dataset.assembly import assemble
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import UsageError
-from ngbkit.predictor.forecast.expected import Costs, describe, estimate_seconds, load_earlier_trials
+from ngbkit.predictor.forecast.costs import Costs
+from ngbkit.predictor.forecast.earlier import load_earlier_trials
+from ngbkit.predictor.forecast.expected import describe, estimate_seconds
 from ngbkit.predictor.forecast.guide import Guide
 from ngbkit.predictor.forecast.imputation import best, fill, list_best
 from ngbkit.sweep.grid import Grid
@@ -57,8 +59,12 @@ class Estimate:
         return [to_json_value(row) for row in list_best(self.data)]
 
 
-def estimate(sweep: Grid, predictor: Predictor | str | os.PathLike[str] | None = None) -> Estimate:
-    """The expected duration and results of a sweep, from earlier runs and a predictor.
+def estimate(
+    sweep: Grid,
+    predictor: Predictor | str | os.PathLike[str] | None = None,
+    earlier: Data | str | os.PathLike[str] | None = None,
+) -> Estimate:
+    """The expected duration and results of a sweep, from earlier measurements and a predictor.
 
     Parameters
     ----------
@@ -66,15 +72,18 @@ def estimate(sweep: Grid, predictor: Predictor | str | os.PathLike[str] | None =
         The sweep, which is not measured.
     predictor
         The result of `ngbkit.predictor.fit`, or the file that it was saved to.
+    earlier
+        A dataset of measurements of these devices or of ones like them, under the same labels, or its file; in
+        addition to the latest runs that are stored here.
 
     Raises
     ------
     UsageError
-        The file is not a predictor.
+        The file is not a predictor, or `earlier` is not a dataset of runs.
     """
-    earlier = list(load_earlier_trials())
-    seconds = estimate_seconds(sweep, Costs((measured.trial, measured.record) for measured in earlier))
-    guide = Guide(sweep, trials=0, predictor=load_predictor(predictor), earlier=earlier)
+    measured = list(load_earlier_trials(earlier))
+    seconds = estimate_seconds(sweep, Costs((trial.trial, trial.cost) for trial in measured))
+    guide = Guide(sweep, trials=0, predictor=load_predictor(predictor), earlier=measured)
     data = fill(assemble(sweep, []), guide.predictions())
     return Estimate(seconds=seconds, text=describe(sweep, seconds), data=data)
 
@@ -83,6 +92,7 @@ def guide_of(
     sweep: Grid,
     budget: str | float,
     predictor: Predictor | str | os.PathLike[str] | None = None,
+    earlier: Data | str | os.PathLike[str] | None = None,
     run_id: str | None = None,
 ) -> Guide:
     """The guide of a run with a budget.
@@ -93,7 +103,7 @@ def guide_of(
         The sweep to measure.
     budget
         Seconds; or a text: ``"20min"``, ``"90s"``, ``"1.5h"``, or a share of the trials, ``"10%"``.
-    predictor
+    predictor, earlier
         As for `estimate`.
     run_id
         The run that is resumed, whose own trials are none of an earlier run.
@@ -101,7 +111,7 @@ def guide_of(
     Raises
     ------
     UsageError
-        The budget is invalid, or the file is not a predictor.
+        The budget is invalid, the file is not a predictor, or `earlier` is not a dataset of runs.
     """
     seconds, share = _parse_budget(budget)
     trials = None if share is None else max(1, round(share * len(sweep)))
@@ -110,7 +120,7 @@ def guide_of(
         seconds=seconds,
         trials=trials,
         predictor=load_predictor(predictor),
-        earlier=load_earlier_trials(except_run=run_id),
+        earlier=load_earlier_trials(earlier, except_run=run_id),
     )
 
 

@@ -14,7 +14,8 @@ from ngbkit.errors import UnsupportedError
 from ngbkit.metrics import arrays
 from ngbkit.predictor.forecast import acquisition, surrogate
 from ngbkit.predictor.forecast.acquisition import Flags
-from ngbkit.predictor.forecast.expected import Costs, EarlierTrial
+from ngbkit.predictor.forecast.costs import Costs, compute_cost
+from ngbkit.predictor.forecast.earlier import EarlierTrial
 from ngbkit.predictor.forecast.imputation import Key, Prediction, build_key, fill
 from ngbkit.predictor.forecast.surrogate import Indices
 from ngbkit.predictor.forecast.table import FactsOf, Floats, Table, count_facts
@@ -51,7 +52,7 @@ class Guide:
     predictor
         A predictor of the networks.
     earlier
-        Trials of earlier runs: see `ngbkit.predictor.forecast.expected.load_earlier_trials`.
+        Trials of earlier runs: see `ngbkit.predictor.forecast.earlier.load_earlier_trials`.
     facts_of
         Returns the facts of the network of a trial; by default networks are built here and counted.
     """
@@ -86,10 +87,8 @@ class Guide:
         self._table = Table.build([*sweep_trials, *(entry.trial for entry in measured)], find_facts)
         self._indices = {trial.id: index for index, trial in enumerate(sweep_trials)}
         self._groups = _number_groups(sweep_trials)
-        self._earlier = [
-            (index, arrays.median(entry.record.latency_s).item()) for index, entry in enumerate(measured, self._number)
-        ]
-        self._earlier_costs = [(entry.trial, entry.record) for entry in measured]
+        self._earlier = [(index, entry.seconds) for index, entry in enumerate(measured, self._number)]
+        self._earlier_costs = [(entry.trial, entry.cost) for entry in measured]
         self._prior = None if predictor is None else _compute_prior(predictor, sweep, self._table)
 
     @property
@@ -227,7 +226,11 @@ class Guide:
         return self._table.trials[: self._number]
 
     def _build_costs(self, records: Sequence[Record]) -> Costs:
-        pairs = [(self._sweep_trials[self._indices[record.trial_id]], record) for record in records]
+        pairs = [
+            (self._sweep_trials[self._indices[record.trial_id]], compute_cost(record))
+            for record in records
+            if isinstance(record, Measurement)
+        ]
         return Costs([*self._earlier_costs, *pairs])
 
     def _fit_budget(self, indices: Sequence[int], records: Sequence[Record]) -> list[str]:

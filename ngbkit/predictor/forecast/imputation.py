@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError
 from ngbkit.metrics import arrays
 from ngbkit.sweep.trials import Trial
+from ngbkit.workloads.base import Number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,7 +32,10 @@ _ENDS = ("low", "high")
 Prediction = tuple[float, float, float]
 """Seconds, and both ends of their interval."""
 
-Key = tuple[Hashable, ...]
+Factors = tuple[tuple[str, Number], ...]
+
+Key = tuple[str, Factors, str, str, int]
+"""The labels of a trial in a dataset: workload, factors, device, compiler, batch size."""
 
 
 def build_key(trial: Trial) -> Key:
@@ -122,20 +126,30 @@ def _select_end(node: xr.Dataset, name: str, labels: Mapping[str, Any], column: 
     return float(node[name].sel(where).isel(compiler=column).item())
 
 
-def _fill_node(node: xr.Dataset, predictions: Mapping[Key, Prediction]) -> xr.Dataset:
+def list_keys(node: xr.Dataset) -> Iterator[tuple[tuple[int, ...], Key]]:
+    """List the trials of a grid: the position in ``status`` and the `build_key` of each."""
     status = node["status"]
-    factors = factor_dims(node)
+    factors = sorted(factor_dims(node))
     labels = {dim: status[dim].values.tolist() for dim in map(str, status.dims)}
-    values = np.full((3, *status.shape), np.nan)
-    status_values = status.values.copy()
     for position in np.ndindex(*status.shape):
         coords = {dim: labels[dim][index] for dim, index in zip(labels, position, strict=True)}
-        trial_factors = tuple(sorted((name, coords[name]) for name in factors))
-        key = (coords["workload"], trial_factors, coords["device"], coords["compiler"], coords["batch_size"])
+        own_factors = tuple((name, coords[name]) for name in factors)
+        yield (
+            position,
+            (coords["workload"], own_factors, coords["device"], coords["compiler"], coords["batch_size"]),
+        )
+
+
+def _fill_node(node: xr.Dataset, predictions: Mapping[Key, Prediction]) -> xr.Dataset:
+    status = node["status"]
+    values = np.full((*status.shape, len(VARIABLES)), np.nan)
+    status_values = status.values.copy()
+    for position, key in list_keys(node):
         if status_values[position] == "pending" and key in predictions:
-            values[(slice(None), *position)] = predictions[key]
+            values[position] = predictions[key]
             status_values[position] = PREDICTED
+    arrays_ = np.moveaxis(values, -1, 0)
     variables = {
-        name: (status.dims, array, describe(*VARIABLES[name])) for name, array in zip(VARIABLES, values, strict=True)
+        name: (status.dims, array, describe(*VARIABLES[name])) for name, array in zip(VARIABLES, arrays_, strict=True)
     }
     return node.assign({**variables, "status": (status.dims, status_values, status.attrs)})

@@ -13,6 +13,7 @@ from ngbkit import options, runs
 from ngbkit.api import Sweep, resume
 from ngbkit.dataset import synthetic
 from ngbkit.predictor.forecast import expected
+from ngbkit.predictor.forecast.costs import Costs, compute_cost
 from ngbkit.runs.folders import build_metadata
 from ngbkit.sweep.journal import Journal
 from ngbkit.sweep.records import Measurement
@@ -68,7 +69,7 @@ def test_untimed_calls_take_time_too(called_s: object, factor: float) -> None:
     timed_s = sum(record.latency_s)
     called_s = called_s * timed_s if isinstance(called_s, float) else called_s
     record = replace(record, facts={**record.facts, "called_s": called_s})
-    costs = expected.Costs([(trial, record) for trial in sweep.trials()])
+    costs = Costs([(trial, compute_cost(record)) for trial in sweep.trials()])
 
     assert expected.estimate_seconds(sweep, costs) == pytest.approx(cost(record) + (factor - 1) * timed_s)
 
@@ -98,15 +99,6 @@ def test_nothing_is_estimated_without_measurements(earlier: list[Measurement], t
     assert "2 trials in 2 groups; the duration is unknown without an earlier run" == expected.describe(
         build_sweep("a", "b", compilers=["tvm"]), None
     )
-
-
-def test_trials_of_earlier_runs_are_loaded(earlier: list[Measurement]) -> None:
-    """Each has its trial, its record and the facts of its network."""
-    trials = list(expected.load_earlier_trials())
-
-    assert [entry.trial_id for entry in earlier] == [entry.trial.id for entry in trials]
-    assert earlier == [entry.record for entry in trials]
-    assert [{}, {}] == [entry.facts for entry in trials]
 
 
 def test_the_trials_of_a_resumed_run_count_once(earlier: list[Measurement], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,8 @@ from ngbkit.dataset.assembly import assemble, nodes
 from ngbkit.errors import UsageError
 from ngbkit.predictor import Predictor, forecast, graph
 from ngbkit.predictor.forecast import Guide
-from ngbkit.predictor.forecast.expected import EarlierTrial
+from ngbkit.predictor.forecast.costs import compute_cost
+from ngbkit.predictor.forecast.earlier import EarlierTrial
 from ngbkit.predictor.forecast.imputation import VARIABLES, build_key, fill
 from ngbkit.predictor.scoring.intervals import Calibration
 from ngbkit.sweep.records import Failure, Measurement, Record
@@ -149,7 +150,12 @@ def test_earlier_runs_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
     trials = {trial.id: trial for trial in sweep.trials()}
     selected = set(np.random.default_rng(0).permutation(len(sweep))[:36].tolist())
     earlier = [
-        EarlierTrial(trial=trials[record.trial_id], record=record, facts={})
+        EarlierTrial(
+            trial=trials[record.trial_id],
+            seconds=float(np.median(record.latency_s)),
+            cost=compute_cost(record),
+            facts={},
+        )
         for index, record in enumerate(synthetic.make_records(sweep))
         if isinstance(record, Measurement) and index in selected
     ]
