@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import xarray as xr
@@ -14,7 +14,7 @@ import xarray as xr
 from ngbkit import runs
 from ngbkit.dataset import storage
 from ngbkit.dataset.assembly import nodes
-from ngbkit.dataset.long_form import expand_labels
+from ngbkit.dataset.long_form import expand_labels, list_labels
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import NgbkitError, UsageError
 from ngbkit.metrics import arrays
@@ -40,16 +40,19 @@ class EarlierTrial:
 
 
 def load_earlier_trials(
-    data: Data | str | os.PathLike[str] | None = None, *, except_run: str | None = None
+    data: Data | str | os.PathLike[str] | None = None,
+    *,
+    devices: Collection[str] = (),
+    except_run: str | None = None,
 ) -> Iterator[EarlierTrial]:
     """Yield the trials of a dataset or of its file, and of the latest runs, but for the run with that id.
 
-    The latest run is first; a run that the dataset has is not read again.
+    The dataset must have one of the `devices`. The latest run is first; a run that the dataset has is not read again.
     """
     known = {except_run}
     if data is not None:
         dataset = storage.load(data) if isinstance(data, (str, os.PathLike)) else data
-        yield from _read_dataset(dataset)
+        yield from _read_dataset(dataset, devices)
         known |= set(str(dataset.attrs.get("run_id", "")).split(", "))
     summaries = (summary for summary in runs.summaries() if summary.id not in known)
     for summary in islice(summaries, _RUNS):
@@ -68,8 +71,8 @@ def load_earlier_trials(
                 yield EarlierTrial(trial=trial, seconds=seconds, cost=compute_cost(record), facts=facts.get(key, {}))
 
 
-def _read_dataset(data: Data) -> Iterator[EarlierTrial]:
-    """Yield the measured trials of the networks that a dataset describes; UsageError if it describes none."""
+def _read_dataset(data: Data, devices: Collection[str]) -> Iterator[EarlierTrial]:
+    """Yield the measured trials of the networks that a dataset describes; UsageError for one that cannot help."""
     if not isinstance(data, Data):
         raise UsageError(f"invalid earlier: got a {type(data).__name__}; expected the dataset of a run, or its file.")
     sweep, facts = (json.loads(data.attrs.get(name) or "{}") for name in ("sweep", "facts"))
@@ -77,6 +80,12 @@ def _read_dataset(data: Data) -> Iterator[EarlierTrial]:
     if not workloads:
         raise UsageError(
             "invalid earlier: this dataset describes no network. Use the dataset of a run, or a merged one."
+        )
+    measured = dict.fromkeys(chain.from_iterable(list_labels(node, "device") for node in nodes(data).values()))
+    if devices and not measured.keys() & set(devices):
+        raise UsageError(
+            f"invalid earlier: got measurements of {', '.join(measured)}; expected some of {', '.join(devices)}, as in "
+            f"the sweep. For a machine that is alike, rename them: ds.assign_coords(device=['{next(iter(devices))}'])."
         )
     for node in nodes(data).values():
         yield from _read_node(expand_labels(node), workloads, facts)

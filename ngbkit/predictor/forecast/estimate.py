@@ -81,7 +81,7 @@ def estimate(
     UsageError
         The file is not a predictor, or `earlier` is not a dataset of runs.
     """
-    measured = list(load_earlier_trials(earlier))
+    measured = list(load_earlier_trials(earlier, devices=sweep.devices))
     seconds = estimate_seconds(sweep, Costs((trial.trial, trial.cost) for trial in measured))
     guide = Guide(sweep, trials=0, predictor=load_predictor(predictor), earlier=measured)
     data = fill(assemble(sweep, []), guide.predictions())
@@ -120,7 +120,7 @@ def guide_of(
         seconds=seconds,
         trials=trials,
         predictor=load_predictor(predictor),
-        earlier=load_earlier_trials(earlier, except_run=run_id),
+        earlier=load_earlier_trials(earlier, devices=sweep.devices, except_run=run_id),
     )
 
 

@@ -127,6 +127,12 @@ def test_a_sweep_on_a_new_machine_begins_with_them() -> None:
     predicted = estimate.data["predicted"].sel(batch_size=8)
     medians = synthetic.make_dataset(sweep)["latency"].median("repeat").sel(batch_size=8)
 
+    with pytest.raises(
+        UsageError, match=r"measurements of cpu; expected some of orin.*assign_coords\(device=\['orin'\]"
+    ):
+        build_sweep(devices=["orin"]).estimate(earlier=data)
+    renamed = data.assign_coords(device=["orin"])
+    assert build_sweep(devices=["orin"]).estimate(earlier=renamed).seconds is not None
     assert sweep.estimate().seconds is None
     assert estimate.seconds is not None
     assert float(abs(predicted / medians - 1).median()) < 0.1
