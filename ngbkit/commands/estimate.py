@@ -46,4 +46,4 @@ def _describe(row: dict[str, Any]) -> Row:
     }
 
 
-_RESULTS = ("compiler", "latency", "low", "high", "measured", "lead")
+_RESULTS = ("compiler", "latency", "low", "high", "measured", "lead", "settled")

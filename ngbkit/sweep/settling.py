@@ -27,7 +27,7 @@ def find_settled(rounds: NDArray[np.integer], disturbed: NDArray[np.bool_]) -> N
 
 def list_unsettled(bundles: Iterable[Bundle], records: Iterable[Record]) -> set[str]:
     """List the ids of trials and anchors in bundles with a trial that is not settled: they are measured together."""
-    unsettled = {record.trial_id for record in records if isinstance(record, Measurement) and not _is_settled(record)}
+    unsettled = {record.trial_id for record in records if isinstance(record, Measurement) and not is_settled(record)}
     listed: set[str] = set()
     for bundle in bundles:
         ids = {trial.id for group in bundle.groups for trial in (*group.trials, *group.anchors)}
@@ -35,10 +35,19 @@ def list_unsettled(bundles: Iterable[Bundle], records: Iterable[Record]) -> set[
     return listed
 
 
-def _is_settled(record: Measurement) -> bool:
-    rounds = np.asarray(record.rounds, dtype=np.intp)
-    disturbed = np.isin(np.arange(len(rounds)), record.disturbed_samples)
-    return bool(find_settled(rounds, disturbed))
+def is_settled(record: Measurement) -> bool:
+    """Return whether a measured trial has enough undisturbed rounds."""
+    return bool(find_settled(np.asarray(record.rounds, dtype=np.intp), _mark_disturbed(record)))
+
+
+def select_latency(record: Measurement) -> NDArray[np.float64]:
+    """Select the samples that estimates use: undisturbed ones of a settled trial, and all of another."""
+    latency = np.asarray(record.latency_s)
+    return latency[~_mark_disturbed(record)] if is_settled(record) else latency
+
+
+def _mark_disturbed(record: Measurement) -> NDArray[np.bool_]:
+    return np.isin(np.arange(len(record.rounds)), record.disturbed_samples)
 
 
 def _count_distinct(numbers: NDArray[np.integer]) -> NDArray[np.intp]:

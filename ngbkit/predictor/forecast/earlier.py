@@ -12,7 +12,7 @@ from typing import Any
 import xarray as xr
 
 from ngbkit import runs
-from ngbkit.dataset import storage
+from ngbkit.dataset import disturbance, storage
 from ngbkit.dataset.assembly import nodes
 from ngbkit.dataset.long_form import expand_labels, list_labels
 from ngbkit.dataset.storage import Data
@@ -22,6 +22,7 @@ from ngbkit.predictor.forecast.costs import Cost, compute_cost, compute_sample_s
 from ngbkit.predictor.forecast.imputation import list_keys
 from ngbkit.sweep.journal import Journal
 from ngbkit.sweep.records import Measurement
+from ngbkit.sweep.settling import is_settled, select_latency
 from ngbkit.sweep.trials import Trial, facts_key
 from ngbkit.workloads.base import Workload
 
@@ -31,10 +32,14 @@ _RUNS, _TRIALS = 8, 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlierTrial:
-    """A measured trial of some run, its median latency, and the facts of its network: parameters, MACs and others."""
+    """A measured trial of some run, and the facts of its network: parameters, MACs and others.
+
+    `seconds` is its median latency, and `settled` whether enough of its rounds were undisturbed.
+    """
 
     trial: Trial
     seconds: float
+    settled: bool
     cost: Cost
     facts: dict[str, float | None]
 
@@ -66,9 +71,13 @@ def load_earlier_trials(
         for record in records:
             trial = trials.get(record.trial_id)
             if trial is not None and isinstance(record, Measurement):
-                key = facts_key(trial.workload, dict(trial.factors))
-                seconds = arrays.median(record.latency_s).item()
-                yield EarlierTrial(trial=trial, seconds=seconds, cost=compute_cost(record), facts=facts.get(key, {}))
+                yield EarlierTrial(
+                    trial=trial,
+                    seconds=arrays.median(select_latency(record)).item(),
+                    settled=is_settled(record),
+                    cost=compute_cost(record),
+                    facts=facts.get(facts_key(trial.workload, dict(trial.factors)), {}),
+                )
 
 
 def _read_dataset(data: Data, devices: Collection[str]) -> Iterator[EarlierTrial]:
@@ -95,7 +104,9 @@ def _read_node(
     node: xr.Dataset, workloads: Mapping[str, Workload], facts: Mapping[str, dict[str, Any]]
 ) -> Iterator[EarlierTrial]:
     node = node.transpose(*node["status"].dims, ...)
-    medians = xr.apply_ufunc(arrays.median, node["latency"], input_core_dims=[["repeat"]]).values
+    latency = disturbance.select_samples(node)["latency"]
+    medians = xr.apply_ufunc(arrays.median, latency, input_core_dims=[["repeat"]]).values
+    settled = disturbance.settled(node).values
     means, samples = node["latency"].mean("repeat").values, node["latency"].notnull().sum("repeat").values
     compiling = node["compile_time"] + node["compile_time_warm"].fillna(0.0) + node["first_call_time"]
     compiling_s, calls, own_facts = compiling.values, node["calls_per_sample"].values, node["facts"].values
@@ -115,6 +126,7 @@ def _read_node(
                 batch_size=batch_size,
             ),
             seconds=medians[position].item(),
+            settled=settled[position].item(),
             cost=Cost(compiling_s[position].item(), sample_s or means[position].item() * calls[position].item()),
             facts=facts.get(facts_key(name, own_factors), {}),
         )

@@ -21,6 +21,7 @@ from ngbkit.predictor.forecast.surrogate import Indices
 from ngbkit.predictor.forecast.table import FactsOf, Floats, Table, count_facts
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.records import Measurement, Record
+from ngbkit.sweep.settling import is_settled, select_latency
 from ngbkit.sweep.trials import Trial
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class Guide:
         self._table = Table.build([*sweep_trials, *(entry.trial for entry in measured)], find_facts)
         self._indices = {trial.id: index for index, trial in enumerate(sweep_trials)}
         self._groups = _number_groups(sweep_trials)
-        self._earlier = [(index, entry.seconds) for index, entry in enumerate(measured, self._number)]
+        self._earlier = [(index, entry.seconds, entry.settled) for index, entry in enumerate(measured, self._number)]
         self._earlier_costs = [(entry.trial, entry.cost) for entry in measured]
         self._prior = None if predictor is None else _compute_prior(predictor, sweep, self._table)
 
@@ -153,12 +154,20 @@ class Guide:
         return int(self._table.device[index]), int(self._table.compiler[index])
 
     def _fit_surrogate(self, records: Sequence[Record]) -> surrogate.Surrogate:
-        measured = [
-            (self._indices[record.trial_id], arrays.median(record.latency_s).item())
+        recorded = [
+            (self._indices[record.trial_id], arrays.median(select_latency(record)).item(), is_settled(record))
             for record in records
             if isinstance(record, Measurement) and record.trial_id in self._indices
         ]
-        return surrogate.build_surrogate(self._table, [*measured, *self._earlier], self._prior)
+        measured = [*recorded, *self._earlier]
+        # One trial that other work slowed would widen the interval of every prediction.
+        settled = {self._find_column(index) for index, _, is_settled_ in measured if is_settled_}
+        chosen = [
+            (index, seconds)
+            for index, seconds, is_settled_ in measured
+            if is_settled_ or self._find_column(index) not in settled
+        ]
+        return surrogate.build_surrogate(self._table, chosen, self._prior)
 
     def _estimate_success(self, records: Sequence[Record]) -> Floats:
         """Estimate the probability that each trial gives a result, from the trials of its compiler on its device."""
@@ -167,7 +176,7 @@ class Guide:
             column = self._find_column(self._indices[record.trial_id])
             attempts[column] += 1
             successes[column] += isinstance(record, Measurement)
-        for index, _ in self._earlier:
+        for index, *_ in self._earlier:
             attempts[self._find_column(index)] += 1
             successes[self._find_column(index)] += 1
         columns = [self._find_column(index) for index in range(self._number)]
@@ -181,7 +190,7 @@ class Guide:
     def _find_unknown_columns(self, records: Sequence[Record], success: Floats) -> Flags:
         """Return the working trials whose compiler and device have neither a measurement nor a prediction."""
         recorded = (self._indices[record.trial_id] for record in records)
-        indices = (*(index for index, _ in self._earlier), *recorded, *self._predicted_indices)
+        indices = (*(index for index, *_ in self._earlier), *recorded, *self._predicted_indices)
         columns = {self._find_column(index) for index in indices}
         return np.array([self._find_column(index) not in columns for index in range(self._number)]) & (success > 0)
 

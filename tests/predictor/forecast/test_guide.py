@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from ngbkit.predictor import Predictor, forecast, graph
 from ngbkit.predictor.forecast import Guide
 from ngbkit.predictor.forecast.costs import compute_cost
 from ngbkit.predictor.forecast.earlier import EarlierTrial
-from ngbkit.predictor.forecast.imputation import VARIABLES, build_key, fill
+from ngbkit.predictor.forecast.imputation import VARIABLES, Key, Prediction, build_key, fill
 from ngbkit.predictor.scoring.intervals import Calibration
 from ngbkit.sweep.records import Failure, Measurement, Record
 from ngbkit.workloads.base import Workload
@@ -122,6 +123,49 @@ def test_a_tree_is_filled_node_by_node() -> None:
     assert 3 == len(forecast.best(data))
 
 
+def slow_down(record: Record, share: float) -> Record:
+    """The record as if other work had disturbed the first `share` of its samples, and doubled them."""
+    assert isinstance(record, Measurement)
+    count = round(share * len(record.latency_s))
+    latency_s = tuple((2.0 if index < count else 1.0) * seconds for index, seconds in enumerate(record.latency_s))
+    return replace(record, latency_s=latency_s, disturbed_samples=tuple(range(count)))
+
+
+def test_what_other_work_slowed_bends_no_prediction() -> None:
+    """A trial that is not settled is left out, unless its compiler has no other; of others, disturbed samples are."""
+    sweep = build_sweep()
+    records = synthetic.make_records(sweep)[::3]
+    guide = Guide(sweep, trials=0, facts_of=facts_of)
+    chosen = {0, 7, 20}
+
+    def predict(share: float, disturbed: Collection[int]) -> dict[Key, Prediction]:
+        return guide.predictions(
+            [slow_down(record, share) if index in disturbed else record for index, record in enumerate(records)]
+        )
+
+    without = guide.predictions([record for index, record in enumerate(records) if index not in chosen])
+    slowed = predict(1.0, chosen)
+    for key, prediction in slowed.items():
+        assert without[key] == pytest.approx(prediction, rel=1e-6)
+    partly = predict(0.1, chosen)
+    for key, prediction in guide.predictions(records).items():
+        assert partly[key] == pytest.approx(prediction, rel=0.1)
+    assert predict(1.0, range(len(records))).keys() == guide.predictions(records).keys()
+
+
+def test_the_best_says_whether_it_is_settled() -> None:
+    """It is of undisturbed samples where there are enough."""
+    sweep = build_sweep(factors={"width": [16], "depth": [1]}, batch_sizes=[1, 4, 16])
+    records = synthetic.make_records(sweep)
+    quiet = forecast.best(assemble(sweep, records))
+    shares = [0.0] * 4 + [0.1] * 4 + [1.0] * 4
+    best = forecast.best(assemble(sweep, list(map(slow_down, records, shares))))
+
+    assert [True, True, True] == quiet["settled"].tolist()
+    assert [True, True, False] == best["settled"].tolist()
+    assert best["latency"].tolist() == pytest.approx((quiet["latency"] * [1, 1, 2]).tolist(), rel=0.05)
+
+
 def test_time_ends_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """Trials are chosen while there is time for them, by the durations so far; at least one is."""
     now = 100.0
@@ -153,6 +197,7 @@ def test_earlier_runs_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
         EarlierTrial(
             trial=trials[record.trial_id],
             seconds=float(np.median(record.latency_s)),
+            settled=True,
             cost=compute_cost(record),
             facts={},
         )
