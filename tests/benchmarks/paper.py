@@ -2,8 +2,8 @@
 
 Run it on a quiet machine; it takes about three hours, resumes after any interruption, and writes the results so far to
 notebooks/data/paper.nc, which notebooks/paper.ipynb reads. The smallest network of each family is measured at all
-batch sizes, the larger ones at fewer. ``--only conv,resnet101-32`` measures these parts alone, and puts them in the
-place of what the file has of them.
+batch sizes, the larger ones at fewer. ``--only conv,mha`` measures these parts alone, and puts them in the place of
+what the file has of them.
 
 ``--tvm`` measures TVM, too, in notebooks/data/paper-tvm.nc, beside the other compilers. The paper tuned it for hours to
 days per network (its table III). Here it tries as many candidates as ``--candidates`` says, of the smallest network of
@@ -47,13 +47,6 @@ SETTINGS: dict[str, Any] = {
 }
 #: The sizes of tables VII and VIII, and one more embedding for figure 10.
 WIDTHS, EMBEDDINGS, DEPTHS, PIXELS = [64, 96], [128, 256, 512], [1, 2, 6], (244, 244)
-#: Of table III: the compile time counts, and a call takes seconds.
-LARGE_BATCH: dict[str, Any] = {
-    "compilers": ["identity", "openvino"],
-    "repeats": 3,
-    "min_rounds": 3,
-    "timeout_s": 1800.0,
-}
 TUNED_SIZES = [1, 4, 16]
 
 
@@ -69,8 +62,6 @@ def build_sweeps() -> Iterator[tuple[str, Sweep]]:
         yield name, Sweep(zoo[name], batch_sizes=SIZES[:3], **SETTINGS)
     for name in large:
         yield name, Sweep(zoo[name], batch_sizes=[1, 4], **SETTINGS)
-    for name in large:
-        yield f"{name}-32", Sweep(zoo[name], batch_sizes=[32], **SETTINGS | LARGE_BATCH)
 
 
 def build_tuned_sweeps(candidates: list[int]) -> Iterator[tuple[str, Sweep]]:
