@@ -79,7 +79,8 @@ def best(data: Data) -> pd.DataFrame:
     pandas.DataFrame
         A row per workload, factors, device and batch size: ``compiler``, its ``latency`` (s), whether that was
         ``measured``; ``lead``, the latency of the second best, relative to it; and ``settled``, whether enough rounds
-        of these two were undisturbed, as far as they were measured. Groups without results have no row.
+        of all that were measured were undisturbed: without other work another might be the best. Groups without
+        results have no row.
     """
     import pandas as pd
 
@@ -117,7 +118,7 @@ def _list_best(node: xr.Dataset) -> list[dict[str, Any]]:
                     **{"compiler": seconds["compiler"].values[fastest], "latency": float(values[fastest])},
                     **dict(zip(_ENDS, ends, strict=True)),
                     **{"measured": bool(is_measured[position][fastest]), "lead": lead},
-                    "settled": bool(is_settled[position][ranking[:2]].all()),
+                    "settled": bool(is_settled[position].all()),
                 }
             )
     return rows

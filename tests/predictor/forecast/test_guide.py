@@ -154,7 +154,7 @@ def test_what_other_work_slowed_bends_no_prediction() -> None:
 
 
 def test_the_best_says_whether_it_is_settled() -> None:
-    """It is of undisturbed samples where there are enough."""
+    """It is of undisturbed samples where there are enough; a slowed compiler might be the best one."""
     sweep = build_sweep(factors={"width": [16], "depth": [1]}, batch_sizes=[1, 4, 16])
     records = synthetic.make_records(sweep)
     quiet = forecast.best(assemble(sweep, records))
@@ -163,6 +163,9 @@ def test_the_best_says_whether_it_is_settled() -> None:
 
     assert [True, True, True] == quiet["settled"].tolist()
     assert [True, True, False] == best["settled"].tolist()
+    slowest = max(range(4), key=lambda index: np.median(records[index].latency_s))
+    slowed = [slow_down(record, 1.0 if index == slowest else 0.0) for index, record in enumerate(records)]
+    assert [False, True, True] == forecast.best(assemble(sweep, slowed))["settled"].tolist()
     assert best["latency"].tolist() == pytest.approx((quiet["latency"] * [1, 1, 2]).tolist(), rel=0.05)
 
 
