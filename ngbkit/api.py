@@ -162,8 +162,8 @@ def _build_guide(
         from ngbkit.predictor.forecast import guide_of
 
         return guide_of(sweep, budget, predictor, earlier, run_id)
-    for given, name in ((predictor, "a predictor"), (earlier, "earlier measurements")):
-        if given is not None:
+    for basis, name in ((predictor, "a predictor"), (earlier, "earlier measurements")):
+        if basis is not None:
             raise UsageError(
                 f"invalid call: got {name} without a budget; a run that measures every trial predicts none. "
                 f"Add a budget, or leave out {name}."

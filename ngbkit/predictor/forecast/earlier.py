@@ -54,12 +54,12 @@ def load_earlier_trials(
 
     The dataset must have one of the `devices`. The latest run is first; a run that the dataset has is not read again.
     """
-    known = {except_run}
+    run_ids = {except_run}
     if data is not None:
         dataset = storage.load(data) if isinstance(data, (str, os.PathLike)) else data
         yield from _read_dataset(dataset, devices)
-        known |= set(str(dataset.attrs.get("run_id", "")).split(", "))
-    summaries = (summary for summary in runs.summaries() if summary.id not in known)
+        run_ids |= set(str(dataset.attrs.get("run_id", "")).split(", "))
+    summaries = (summary for summary in runs.summaries() if summary.id not in run_ids)
     for summary in islice(summaries, _RUNS):
         trials = {trial.id: trial for trial in summary.sweep.trials()}
         try:
