@@ -7,7 +7,6 @@ states from the queue and their records from their journals; it may end meanwhil
 from __future__ import annotations
 
 import json
-import math
 import queue
 import re
 import shlex
@@ -77,8 +76,7 @@ class ArrayEngine(Engine):
         """Start a plan, without waiting for it."""
         return ArrayPlan.start(self, spec)
 
-    def _call(self, function: str, *arguments: Any, resend_s: float = math.inf) -> dict[str, Any]:  # noqa: ARG002
-        """Call in a process of its own, which answers or fails: nothing is sent again."""
+    def _call(self, function: str, *arguments: Any) -> dict[str, Any]:
         request, *chunk = arguments
         folder = quote_state_dir(self.configuration)
         command = build_python_command(self.configuration, "-m", "ngbkit.device.plan", "--call", function)

@@ -30,6 +30,8 @@ _RECORDS_PER_REPLY = 200
 _REPLY_S = 120.0
 # A controller drops the first message if an engine is registered before its connection for messages is complete.
 _RESEND_S = 15.0
+# The first call, which may run twice.
+_REPEATABLE = frozenset({"hello"})
 
 
 class EngineLostError(DeviceError):
@@ -81,7 +83,7 @@ class Engine:
     def hello(self) -> dict[str, Any]:
         """Shake hands, before any other call; return the device's `ngbkit.hardware.environment.describe`."""
         types = {"format": int, "record_format": int, "state_dir": str, "environment": dict}
-        reply = replies.extract(self.device, self._call("hello", "{}", resend_s=_RESEND_S), types)
+        reply = replies.extract(self.device, self._call("hello", "{}"), types)
         for name, expected in (("format", FORMAT), ("record_format", records.FORMAT)):
             if reply[name] != expected:
                 raise DeviceError(
@@ -171,9 +173,10 @@ class Engine:
             # A controller that other engines share may list this one for a while.
             self.is_connected = lambda: False
 
-    def _call(self, function: str, *arguments: Any, resend_s: float = math.inf) -> dict[str, Any]:
+    def _call(self, function: str, *arguments: Any) -> dict[str, Any]:
         """Return the reply of a short call; one that may run twice is sent again while there is none."""
         results: list[Any] = []
+        resend_s = _RESEND_S if function in _REPEATABLE else math.inf
         try:
             return replies.parse(self.device, self._wait(results, _build_reference(function), arguments, resend_s))
         except ipyparallel.error.IPythonError as error:

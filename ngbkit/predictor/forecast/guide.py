@@ -161,11 +161,9 @@ class Guide:
         ]
         measured = [*recorded, *self._earlier]
         # One trial that other work slowed would widen the interval of every prediction.
-        settled = {self._find_column(index) for index, _, is_settled_ in measured if is_settled_}
+        settled = {self._find_column(index) for index, _, quiet in measured if quiet}
         chosen = [
-            (index, seconds)
-            for index, seconds, is_settled_ in measured
-            if is_settled_ or self._find_column(index) not in settled
+            (index, seconds) for index, seconds, quiet in measured if quiet or self._find_column(index) not in settled
         ]
         return surrogate.build_surrogate(self._table, chosen, self._prior)
 
