@@ -1,9 +1,10 @@
 """Corrects latencies for drift between runs: a shared machine is faster in one run than in another.
 
-The logarithm of a latency is modelled as the value of the graph on the runtime, plus the slowdown of the run, plus
-noise. Graphs measured in several runs determine the slowdowns, and these also correct graphs measured in one run: a
-rewritten network keeps its speed-up over the network measured beside it. Interleaved trials of one run are compared
-round by round elsewhere; this module serves learning, which compares networks across runs.
+The logarithm of a latency is modelled as the value of the graph on the runtime, plus the slowdown of the runtime in the
+run, plus noise: what slows a machine slows one runtime more than another. Graphs measured in several runs determine the
+slowdowns, and these also correct graphs measured in one run: a rewritten network keeps its speed-up over the network
+measured beside it. Interleaved trials of one run are compared round by round elsewhere; this module serves learning,
+which compares networks across runs.
 """
 
 from __future__ import annotations
@@ -29,29 +30,31 @@ def remove_drift(logs: Floats, graph: Indices, run: Indices, device: Indices) ->
 
 
 def correct(logs: Floats, graph: Indices, run: Indices, device: Indices) -> Floats:
-    """Return the logarithms of seconds without the slowdown of runs, for the arguments of `remove_drift`."""
-    graphs, runs, devices = (int(indices.max()) + 1 for indices in (graph, run, device))
+    """Return the logarithms of seconds without the slowdown of runs, for the arguments of `remove_drift`.
+
+    A runtime that shares no graph with other runs is corrected by the mean slowdown of the others of its device.
+    """
+    graphs, runs, columns = int(graph.max()) + 1, int(run.max()) + 1, logs.shape[1]
     finite = np.isfinite(logs)
     # Only graphs measured in several runs show how runs differ.
-    in_runs = np.zeros((graphs, runs), dtype=bool)
-    in_runs[graph, run] = finite.any(axis=1)
-    ties = finite & (in_runs.sum(axis=1) > 1)[graph][:, None]
-    tied = np.zeros(runs, dtype=bool)
-    np.logical_or.at(tied, run, ties.any(axis=1))
-    slowdown = np.zeros((runs, devices))
+    in_runs = np.zeros((graphs, runs, columns), dtype=bool)
+    np.logical_or.at(in_runs, (graph, run), finite)
+    ties = finite & (in_runs.sum(axis=1) > 1)[graph]
+    count = np.zeros((runs, columns))
+    np.add.at(count, run, ties)
+    tied = count > 0
+    slowdown = np.zeros((runs, columns))
     means = _compute_means(logs, finite, graph, graphs)
     for _ in range(_ROUNDS if tied.any() else 0):
-        residual = logs - slowdown[run][:, device] - means[graph]
-        for device_index in range(devices):
-            selected = ties & (device == device_index)[None, :]
-            summed, count = np.zeros(runs), np.zeros(runs)
-            np.add.at(summed, run, np.where(selected, residual, 0.0).sum(axis=1))
-            np.add.at(count, run, selected.sum(axis=1))
-            slowdown[:, device_index] += summed / np.maximum(count, 1)
+        summed = np.zeros((runs, columns))
+        np.add.at(summed, run, np.where(ties, logs - slowdown[run] - means[graph], 0.0))
+        slowdown += summed / np.maximum(count, 1)
         # Only differences are identifiable: the mean slowdown of the runs is zero.
-        slowdown[tied] -= slowdown[tied].mean(axis=0)
-        means = _compute_means(logs - slowdown[run][:, device], finite, graph, graphs)
-    return logs - slowdown[run][:, device]
+        slowdown -= np.where(tied, slowdown.sum(axis=0) / np.maximum(tied.sum(axis=0), 1), 0.0)
+        means = _compute_means(logs - slowdown[run], finite, graph, graphs)
+    of_device = (device[:, None] == device[None, :]).astype(float)
+    usual = (slowdown @ of_device) / np.maximum(tied @ of_device, 1)
+    return logs - np.where(tied, slowdown, usual)[run]
 
 
 def compute_means(logs: Floats, graph: Indices) -> tuple[Floats, Floats]:

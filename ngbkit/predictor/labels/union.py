@@ -127,16 +127,22 @@ def _find_distinct(labels: list[Label]) -> Indices:
 
 
 def _keep_first(logs: Floats, corrected: Floats, run: Indices, device: Indices) -> Floats:
-    """Return the corrected logarithms, shifted so that the first run of each device stays as it was."""
+    """Return the corrected logarithms, shifted so that the first run of each device stays as it was.
+
+    A runtime that the first run lacks is shifted as the others of its device are in the mean.
+    """
     shift = corrected - logs
     shifted = corrected.copy()
     for index in range(int(device.max()) + 1):
-        columns = device == index
-        present = np.isfinite(shift) & columns[None, :]
-        rows = np.flatnonzero(present.any(axis=1))
-        if len(rows):
-            first = rows[run[rows] == run[rows].min()][0]
-            shifted[:, columns] -= shift[first, np.flatnonzero(present[first])[0]]
+        columns = np.flatnonzero(device == index)
+        rows = np.flatnonzero(np.isfinite(shift[:, columns]).any(axis=1))
+        if not len(rows):
+            continue
+        first = shift[np.ix_(rows[run[rows] == run[rows].min()], columns)]
+        present = np.isfinite(first)
+        of_runtime = np.where(present, first, 0.0).sum(axis=0) / np.maximum(present.sum(axis=0), 1)
+        in_first = present.any(axis=0)
+        shifted[:, columns] -= np.where(in_first, of_runtime, of_runtime[in_first].mean())
     return shifted
 
 

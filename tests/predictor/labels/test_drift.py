@@ -34,6 +34,23 @@ def test_devices_vary_by_themselves() -> None:
     np.testing.assert_allclose([0.2, 0.2, 0.0], means[0], atol=1e-6)
 
 
+def test_a_variant_keeps_its_gain_over_the_network_measured_beside_it() -> None:
+    """The runs of a network alone are slow on one runtime, and those beside its variant on the other."""
+    alone = [(0, run, [0.0, slow]) for run, slow in ((0, 0.3), (1, 0.1))]
+    beside = [row for run in (2, 3) for row in ((0, run, [0.2 * run, 0.0]), (1, run, [0.2 * run - 0.1, 0.05]))]
+    means, _ = remove_drift(*build_rows(*alone, *beside), np.array([0, 0]))
+
+    np.testing.assert_allclose([-0.1, 0.05], means[1] - means[0], atol=1e-6)
+
+
+def test_a_runtime_without_ties_drifts_with_its_device() -> None:
+    """A runtime that measured other networks in each run takes the slowdown of the one beside it."""
+    measured = [(0, 0, [0.0, np.nan]), (0, 1, [0.4, np.nan]), (1, 0, [np.nan, 1.0]), (2, 1, [np.nan, 1.4])]
+    means, _ = remove_drift(*build_rows(*measured), np.array([0, 0]))
+
+    np.testing.assert_allclose([1.2, 1.2], means[1:, 1], atol=1e-6)
+
+
 def test_unconnected_measurements_are_unchanged() -> None:
     """The mean is unchanged, and NaN without a measurement."""
     measured = [(0, 0, [1.0, np.nan]), (1, 1, [3.0, 2.0])]
