@@ -10,7 +10,7 @@ from ngbkit.predictor.graphs import Graph
 from ngbkit.predictor.labels.collection import collect
 from ngbkit.predictor.labels.example_set import Examples, load_examples
 from ngbkit.predictor.labels.labelling import examples
-from ngbkit.predictor.labels.rewritings import compare_rewritings, to_frame
+from ngbkit.predictor.labels.rewritings import compare_equal_work, compare_rewritings, to_frame
 from ngbkit.predictor.labels.union import merge
 from ngbkit.predictor.lowering import lower
 from ngbkit.predictor.network_graphs import attach, graph
@@ -26,6 +26,7 @@ __all__ = [
     "Predictor",
     "attach",
     "collect",
+    "compare_equal_work",
     "compare_rewritings",
     "draw",
     "draw_curve",

@@ -1,13 +1,16 @@
-"""Examples as tables: their latencies, and what one rewriting does on several runtimes."""
+"""Examples as tables: their latencies, what one rewriting does on several runtimes, and what none should do."""
 
 from __future__ import annotations
 
-from itertools import permutations
+from collections import Counter
+from collections.abc import Hashable
+from itertools import combinations, permutations
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ngbkit.errors import UsageError
+from ngbkit.predictor.graphs import Operator
 from ngbkit.predictor.labels.example_set import Examples
 
 if TYPE_CHECKING:
@@ -76,6 +79,61 @@ def compare_rewritings(examples: Examples, gain: float = GAIN) -> pd.DataFrame:
         shares = {"faster": faster, "no difference": 1 - faster - slower, "slower": slower}
         rows.append({"gains on": names[first], "and on": names[second], "variants": len(selected), **shares})
     return pd.DataFrame(rows, columns=["gains on", "and on", "variants", "faster", "no difference", "slower"])
+
+
+def compare_equal_work(examples: Examples) -> pd.DataFrame:
+    """How far apart are the latencies of variants of a network whose operators do the same work?
+
+    Such a pair gains nothing: what it shows is the noise of labels, as a comparison of a program with itself does.
+
+    Parameters
+    ----------
+    examples
+        With rewritten networks, of the operators that a runtime executes (``collect(…, lowered=True)``).
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per pair and runtime: ``parent``; ``rule`` and ``other rule``, empty for an original; ``runtime``;
+        ``gain``, the logarithm of the ratio of their latencies; and ``error``, the standard error that their labels
+        state for it (NaN if one states none): an original is what gains are measured against, and has none. Two
+        operators do the same work if their kind, kernel, window, shapes and multiply-accumulates are equal.
+    """
+    import pandas as pd
+
+    works = [Counter(map(_describe_work, graph.operators)) for graph in examples.graphs]
+    places_by_parent: dict[str, list[int]] = {}
+    for place, parent in enumerate(examples.parents):
+        places_by_parent.setdefault(parent, []).append(place)
+    original = np.array([not rule for rule in examples.rules], dtype=bool)
+    stated = np.full(examples.seconds.shape, np.nan) if examples.errors is None else examples.errors
+    errors = np.where(original[:, None], 0.0, stated)
+    rows = []
+    for column, runtime in enumerate(_name_runtimes(examples)):
+        for parent, places in places_by_parent.items():
+            measured = [place for place in places if np.isfinite(examples.seconds[place, column])]
+            rows += [
+                {
+                    **{"parent": parent, "rule": examples.rules[first], "other rule": examples.rules[second]},
+                    **{"runtime": runtime},
+                    "gain": float(np.log(examples.seconds[first, column] / examples.seconds[second, column])),
+                    "error": float(np.hypot(errors[first, column], errors[second, column])),
+                }
+                for first, second in combinations(measured, 2)
+                if works[first] == works[second]
+            ]
+    return pd.DataFrame(rows, columns=["parent", "rule", "other rule", "runtime", "gain", "error"])
+
+
+def _describe_work(operator: Operator) -> Hashable:
+    """Return what the time of an operator depends on: not whether its file states a default, nor where a bias is."""
+    shapes = tuple(tensor.shape for tensor in operator.inputs), tuple(tensor.shape for tensor in operator.outputs)
+    attributes = tuple(operator.attributes.get(name) for name in _WORK)
+    return operator.kind, *shapes, attributes, operator.macs
+
+
+# The attributes that the work of an operator depends on; the kernel is that of a runtime.
+_WORK = ("kernel", "kernel_shape", "group")
 
 
 def _name_runtimes(examples: Examples) -> list[str]:

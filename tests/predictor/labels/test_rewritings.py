@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from ngbkit import predictor
 from ngbkit.errors import UsageError
+from ngbkit.predictor.graphs import Operator, Tensor
 from ngbkit.predictor.labels.example_set import Examples
 
 # The original of each pair takes a second on both runtimes; its variants take these.
@@ -66,3 +68,34 @@ def test_rewritings_need_their_originals() -> None:
     """The error says so."""
     with pytest.raises(UsageError, match="Collect them together"):
         predictor.compare_rewritings(build(SECONDS).take(range(3)))
+
+
+def build_operator(kernel: str, bias: bool = False, **attributes: Any) -> Operator:
+    value = Tensor(shape=(1, 8, 4, 4), dtype="float32", bytes=512)
+    weights = (Tensor(shape=(8, 8, 1, 1), dtype="float32", bytes=256), *([value] if bias else []))
+    stated = {"kernel": kernel, "kernel_shape": (1, 1), **attributes}
+    return Operator(
+        name="", kind="Conv", inputs=(value,), outputs=(value,), weights=weights, attributes=stated, macs=1024
+    )
+
+
+def test_pairs_that_do_the_same_work_show_the_noise_of_labels() -> None:
+    """Neither a stated default nor a bias is work; another kernel is, and another network is no variant."""
+    operators = {
+        "a": [build_operator("brgconv"), build_operator("jit")],
+        "a-1": [build_operator("jit", auto_pad="NOTSET"), build_operator("brgconv", bias=True)],
+        "a-2": [build_operator("brgconv"), build_operator("brgconv")],
+        "b": [build_operator("brgconv"), build_operator("jit")],
+    }
+    labels = build({"a-1": (0.5, np.nan), "a-2": (0.5, 0.5)})
+    graphs: Any = [SimpleNamespace(operators=operators[name], digest=name, lowering="") for name in labels.names]
+    labels = replace(labels, graphs=tuple(graphs), errors=np.full(labels.seconds.shape, 0.1))
+
+    table = predictor.compare_equal_work(labels)
+
+    assert ["parent", "rule", "other rule", "runtime", "gain", "error"] == list(table)
+    assert [("a", "", "merge", "onnxruntime", pytest.approx(np.log(2)), pytest.approx(0.1))] == list(
+        table.itertuples(index=False, name=None)
+    )
+    assert predictor.compare_equal_work(replace(labels, errors=None))["error"].isna().all()
+    assert predictor.compare_equal_work(labels.take([0])).empty
