@@ -32,29 +32,39 @@ def remove_drift(logs: Floats, graph: Indices, run: Indices, device: Indices) ->
 def correct(logs: Floats, graph: Indices, run: Indices, device: Indices) -> Floats:
     """Return the logarithms of seconds without the slowdown of runs, for the arguments of `remove_drift`.
 
-    A runtime that shares no graph with other runs is corrected by the mean slowdown of the others of its device.
+    A runtime that shares no graph with other runs is corrected as the others of its device are in the mean.
     """
-    graphs, runs, columns = int(graph.max()) + 1, int(run.max()) + 1, logs.shape[1]
+    of_device = logs - _find_slowdowns(logs, graph, run, device)[run][:, device]
+    runtime = np.arange(logs.shape[1])
+    return of_device - _find_slowdowns(of_device, graph, run, runtime)[run]
+
+
+def _find_slowdowns(logs: Floats, graph: Indices, run: Indices, group: Indices) -> Floats:
+    """Return the slowdown of each run, of shape ``(runs, groups)``; columns of one `group` share it.
+
+    It is 0 where a group shares no graph with other runs.
+    """
+    graphs, runs, groups = (int(indices.max()) + 1 for indices in (graph, run, group))
     finite = np.isfinite(logs)
     # Only graphs measured in several runs show how runs differ.
-    in_runs = np.zeros((graphs, runs, columns), dtype=bool)
+    in_runs = np.zeros((graphs, runs, logs.shape[1]), dtype=bool)
     np.logical_or.at(in_runs, (graph, run), finite)
     ties = finite & (in_runs.sum(axis=1) > 1)[graph]
-    count = np.zeros((runs, columns))
-    np.add.at(count, run, ties)
+    in_group = (group[:, None] == np.arange(groups)).astype(float)
+    count = np.zeros((runs, groups))
+    np.add.at(count, run, ties @ in_group)
     tied = count > 0
-    slowdown = np.zeros((runs, columns))
+    slowdown = np.zeros((runs, groups))
     means = _compute_means(logs, finite, graph, graphs)
     for _ in range(_ROUNDS if tied.any() else 0):
-        summed = np.zeros((runs, columns))
-        np.add.at(summed, run, np.where(ties, logs - slowdown[run] - means[graph], 0.0))
+        residual = np.where(ties, logs - slowdown[run][:, group] - means[graph], 0.0)
+        summed = np.zeros((runs, groups))
+        np.add.at(summed, run, residual @ in_group)
         slowdown += summed / np.maximum(count, 1)
         # Only differences are identifiable: the mean slowdown of the runs is zero.
         slowdown -= np.where(tied, slowdown.sum(axis=0) / np.maximum(tied.sum(axis=0), 1), 0.0)
-        means = _compute_means(logs - slowdown[run], finite, graph, graphs)
-    of_device = (device[:, None] == device[None, :]).astype(float)
-    usual = (slowdown @ of_device) / np.maximum(tied @ of_device, 1)
-    return logs - np.where(tied, slowdown, usual)[run]
+        means = _compute_means(logs - slowdown[run][:, group], finite, graph, graphs)
+    return slowdown
 
 
 def compute_means(logs: Floats, graph: Indices) -> tuple[Floats, Floats]:

@@ -127,9 +127,8 @@ def compare_equal_work(examples: Examples) -> pd.DataFrame:
 
 def _describe_work(operator: Operator) -> Hashable:
     """Return what the time of an operator depends on: not whether its file states a default, nor where a bias is."""
-    shapes = tuple(tensor.shape for tensor in operator.inputs), tuple(tensor.shape for tensor in operator.outputs)
     attributes = tuple(operator.attributes.get(name) for name in _WORK)
-    return operator.kind, *shapes, attributes, operator.macs
+    return operator.kind, operator.inputs, operator.outputs, attributes, operator.macs
 
 
 # The attributes that the work of an operator depends on; the kernel is that of a runtime.

@@ -51,6 +51,14 @@ def test_a_runtime_without_ties_drifts_with_its_device() -> None:
     np.testing.assert_allclose([1.2, 1.2], means[1:, 1], atol=1e-6)
 
 
+def test_a_runtime_with_ties_to_some_runs_drifts_with_its_device_in_the_others() -> None:
+    """The third run is slow; the second runtime has another network in it, and ties between the first two."""
+    measured = [(0, 0, [0.0, 2.0]), (0, 1, [0.0, 2.0]), (0, 2, [0.9, np.nan]), (1, 2, [np.nan, 3.9])]
+    means, _ = remove_drift(*build_rows(*measured), np.array([0, 0]))
+
+    np.testing.assert_allclose(1.0, means[1, 1] - means[0, 1], atol=1e-6)
+
+
 def test_unconnected_measurements_are_unchanged() -> None:
     """The mean is unchanged, and NaN without a measurement."""
     measured = [(0, 0, [1.0, np.nan]), (1, 1, [3.0, 2.0])]
