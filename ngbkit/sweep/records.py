@@ -14,6 +14,8 @@ Format history
     whose samples were all disturbed, replaces the first.
 5
     ``bundle``. Trials of earlier records took turns within their group alone.
+6
+    ``unchecked``. The outputs of earlier records were compared.
 """
 
 from __future__ import annotations
@@ -27,13 +29,26 @@ from ngbkit.sweep import schema
 from ngbkit.sweep.schema import Count, Finite, Line, PositiveCount, Round, Seconds
 from ngbkit.sweep.variable import variable
 
-FORMAT = 5
+FORMAT = 6
 
 FailureStatus = Literal["failed", "timeout", "crashed", "out-of-memory", "not-equivalent", "unsupported"]
 Status = Literal[
-    "ok", "failed", "timeout", "crashed", "out-of-memory", "not-equivalent", "unsupported", "pending", "predicted"
+    "ok",
+    "not-checked",
+    "failed",
+    "timeout",
+    "crashed",
+    "out-of-memory",
+    "not-equivalent",
+    "unsupported",
+    "pending",
+    "predicted",
 ]
 STATUSES: tuple[str, ...] = get_args(Status)
+NOT_CHECKED = "not-checked"
+"""The status of a measured trial whose outputs could not be compared: a wrong answer would not be noticed."""
+MEASURED = ("ok", NOT_CHECKED)
+"""The statuses of trials with samples."""
 OPEN = ("pending", "predicted")
 """The statuses of trials without a measurement yet."""
 UNSETTLED = "unsettled"
@@ -103,9 +118,12 @@ class Measurement:
         What was timed.
     rmse, baseline_rmse
         Root-mean-square error against the reference, over the reference's own root mean square: of this compiler's
-        outputs, and of the baseline's.
+        outputs, and of the baseline's. NaN where they could not be compared.
     max_abs_error
         The largest absolute error of any output element.
+    unchecked
+        Why the outputs could not be compared, in one line; empty where they were. It is the `error` of the trial, whose
+        `status` is ``"not-checked"`` and not ``"ok"``.
     compile_time_warm_s
         Compilation once more, in a new process and with the cache that the first one left; None where the compiler
         keeps none.
@@ -153,6 +171,7 @@ class Measurement:
     max_abs_error: float = field(
         metadata=variable("max_abs_error", "1", "largest absolute error against the float64 reference")
     )
+    unchecked: Line = ""
     compile_time_warm_s: Seconds | None = field(
         default=None,
         metadata=variable(
@@ -231,8 +250,15 @@ class Measurement:
     facts: Mapping[str, Any] = field(default_factory=dict)
     started_at: Seconds = 0.0
 
-    status = "ok"
-    error = ""
+    @property
+    def status(self) -> Literal["ok", "not-checked"]:
+        """Return whether the outputs were compared."""
+        return "not-checked" if self.unchecked else "ok"
+
+    @property
+    def error(self) -> str:
+        """Return why the outputs could not be compared, empty where they were."""
+        return self.unchecked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

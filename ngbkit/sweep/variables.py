@@ -120,7 +120,7 @@ _COMPUTED = (
     ),
     _declare("contract", "", "what a timed call includes, as JSON"),
     _declare("status", "", "what became of the trial", f"one of {', '.join(STATUSES)}"),
-    _declare("error", "", "type and message of a failure"),
+    _declare("error", "", "type and message of a failure, or why the outputs were not checked"),
     _declare("facts", "", "what else the trial left behind, as JSON"),
 )
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -32,6 +34,7 @@ MEASUREMENT = Measurement(
     looks=2,
     facts={"nodes": {"before": 3}},
 )
+UNCHECKED = replace(MEASUREMENT, trial_id="c", unchecked="it draws its noise anew", rmse=math.nan)
 FAILURE = Failure(trial_id="b", status="unsupported", stage="compile", error="no", detail="why", facts={"x": 1})
 
 
@@ -41,10 +44,20 @@ def test_a_record_survives_json(record: Record) -> None:
     assert record == records.from_json(json.loads(json.dumps(records.to_json(record))))
 
 
+def test_a_measurement_whose_outputs_were_not_compared_says_so_in_its_status() -> None:
+    """The reason is its error, in the record and after a journey through JSON."""
+    read = records.from_json(json.loads(json.dumps(records.to_json(UNCHECKED))))
+
+    assert ("ok", "") == (MEASUREMENT.status, MEASUREMENT.error)
+    assert ("not-checked", "it draws its noise anew") == (read.status, read.error)
+    assert {"ok", "not-checked"} == set(records.MEASURED)
+    assert "not-checked" in records.RETRIABLE
+
+
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"format": 6}, "got format 6; expected at most 5. Install a newer ngbkit"),
+        ({"format": 7}, "got format 7; expected at most 6. Install a newer ngbkit"),
         ({"kind": "guess"}, "got kind 'guess'"),
         ({"surprise": 1}, "invalid record of kind"),
     ],
@@ -58,7 +71,16 @@ def test_what_is_no_record_is_refused(change: dict[str, Any], text: str) -> None
 def test_a_record_of_the_first_format_reads() -> None:
     """What it does not say is as it was then: nothing was looked at, kept or marked."""
     old = records.to_json(MEASUREMENT)
-    for name in ("compile_time_warm_s", "calls_per_sample", "disturbed_samples", "interleaved", "looks", "bundle"):
+    later = (
+        "compile_time_warm_s",
+        "calls_per_sample",
+        "disturbed_samples",
+        "interleaved",
+        "looks",
+        "bundle",
+        "unchecked",
+    )
+    for name in later:
         del old[name]
     read = records.from_json({**old, "format": 1})
 
