@@ -30,9 +30,10 @@ def measure(cases: Sequence[Case], folder: Path) -> dict[str, Results]:
         try:
             workload = _build_workload(case, folder / case.name)
             _build_sweep([case], [workload])
-        except NgbkitError as error:
+        except Exception as error:  # noqa: BLE001  another exception is a fault of this case alone
             trials = [(compiler, size) for compiler in case.compilers for size in case.batch_sizes]
-            results[case.name] = dict.fromkeys(trials, (REFUSED, str(error)))
+            status = REFUSED if isinstance(error, NgbkitError) else type(error).__name__
+            results[case.name] = dict.fromkeys(trials, (status, str(error)))
             continue
         key = (case.compilers, case.batch_sizes, case.name if case.options else "")
         groups.setdefault(key, []).append((case, workload))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 from field.case import Case, Outcome
 from field.measuring import Results, find_faults, measure
 from field.modules import COMPILERS, describe_module
+from field.writing import Build
 from state import share_state_dir
 
 from ngbkit.workloads.base import Workload
@@ -231,9 +233,9 @@ EXPORTED = Outcome(status="ok|unsupported")
 STATEFUL = Outcome(status="ok|not-checked|unsupported")
 
 
-def _import(text: str) -> dict[str, object]:
+def _import(text: str) -> dict[str, Any]:
     """Execute a text, as a cell of a notebook is."""
-    namespace: dict[str, object] = {"__name__": "notebook"}
+    namespace: dict[str, Any] = {"__name__": "notebook"}
     imports = "import torch\nfrom torch import nn\n"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -241,25 +243,17 @@ def _import(text: str) -> dict[str, object]:
     return namespace
 
 
-def _build_old_norm(folder: Path) -> Workload:
-    """Describe a module with the weight normalisation of old releases, from the object."""
-    import torch
+def _build_from_module(name: str, text: str, *shape: int) -> Build:
+    """Return a function that describes the model of a text from its object."""
 
-    return from_module("from-old-norm", _import(WEIGHT_NORM)["model"], torch.randn(2, 8, 50))
+    def build(folder: Path) -> Workload:
+        import torch
 
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's, of attributes that a hook assigns
+            return from_module(name, _import(text)["model"], torch.randn(2, *shape))
 
-def _build_hooked(folder: Path) -> Workload:
-    """Describe a module whose hook saves features, from the object."""
-    import torch
-
-    return from_module("from-feature-hook", _import(FEATURE_HOOK)["model"], torch.randn(2, 8))
-
-
-def _build_traced(folder: Path) -> Workload:
-    """Describe a traced module, from the object."""
-    import torch
-
-    return from_module("from-traced", _import(TRACED)["model"], torch.randn(2, 3, 16, 16))
+    return build
 
 
 CASES = (
@@ -286,9 +280,24 @@ CASES = (
             ("82b-feature-hook", FEATURE_HOOK, {}),
         )
     ),
-    Case(name="from-old-norm", build=_build_old_norm, compilers=COMPILERS, batch_sizes=(2,)),
-    Case(name="from-feature-hook", build=_build_hooked, compilers=COMPILERS, batch_sizes=(2,)),
-    Case(name="from-traced", build=_build_traced, compilers=COMPILERS, batch_sizes=(2,)),
+    Case(
+        name="from-old-norm",
+        build=_build_from_module("from-old-norm", WEIGHT_NORM, 8, 50),
+        compilers=COMPILERS,
+        batch_sizes=(2,),
+    ),
+    Case(
+        name="from-feature-hook",
+        build=_build_from_module("from-feature-hook", FEATURE_HOOK, 8),
+        compilers=COMPILERS,
+        batch_sizes=(2,),
+    ),
+    Case(
+        name="from-traced",
+        build=_build_from_module("from-traced", TRACED, 3, 16, 16),
+        compilers=COMPILERS,
+        batch_sizes=(2,),
+    ),
 )
 
 

@@ -1,0 +1,290 @@
+"""How many node cases of the onnx package does ngbkit accept and measure, and do the runtimes then agree?
+
+    python tests/benchmarks/node_cases.py FOLDER --seed 1 --cases 300            # with the values of the cases
+    python tests/benchmarks/node_cases.py FOLDER --seed 1 --cases 300 --drawn    # with drawn values
+
+The package onnx has about 1,900 cases of single operators for tests of runtimes, each a model with inputs. This draws
+some by a seed, writes each as a folder with ``model.onnx`` and ``test_data_set_0/input_0.pb``, and counts those that
+ONNX Runtime itself runs, called directly in a child process. Of these it prints how many ngbkit accepts with
+``--inputs FOLDER/test_data_set_0``, how many it measures at the sizes of the case, in how many `identity` and
+`onnxruntime` agree, and how many are not checked; and a reason for each of the rest. Results stay in FOLDER: a second
+call continues, and a call that is complete prints the table again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx.backend.test.case.node import collect_testcases
+
+from ngbkit.api import Sweep
+from ngbkit.cluster import engines
+from ngbkit.errors import NgbkitError
+from ngbkit.workloads import onnx as onnx_source
+from ngbkit.workloads.base import Workload
+
+COMPILERS = ("identity", "onnxruntime")
+DATA = "test_data_set_0"
+SWEEP_CASES = 50
+DIRECT_CASES = 25
+MEASURED = ("ok", "not-checked")
+_CRASH = re.compile(r"SIG[A-Z]+|crashed|died|killed", re.IGNORECASE)
+
+
+def main() -> None:
+    """Draw, write, run directly, measure, and print the table."""
+    arguments = parse_arguments()
+    if arguments.direct:
+        run_directly(Path(arguments.folder), arguments.direct)
+        return
+    folder = Path(arguments.folder).absolute()
+    os.environ.setdefault("NGBKIT_STATE_DIR", str(folder / "state"))
+    names = write_cases(folder, arguments.seed, arguments.cases)
+    direct = complete(folder / "direct.json", names, lambda missing: call_children(folder, missing), DIRECT_CASES)
+    runnable = [name for name in names if direct[name] == ""]
+    stored = folder / ("drawn.json" if arguments.drawn else "given.json")
+    try:
+        results = complete(stored, runnable, lambda part: measure(folder, part, drawn=arguments.drawn), SWEEP_CASES)
+    finally:
+        engines.close()
+    print(f"seed {arguments.seed}, {len(names)} cases, {'drawn values' if arguments.drawn else 'values of the cases'}")
+    print_table({name: results[name] for name in runnable})
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", help="where cases, results and the state of ngbkit are")
+    parser.add_argument("--seed", type=int, default=1, help="draws the cases")
+    parser.add_argument("--cases", type=int, default=300, help="how many to draw")
+    parser.add_argument("--drawn", action="store_true", help="let ngbkit draw the values of inputs")
+    parser.add_argument("--direct", nargs="+", metavar="CASE", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def write_cases(folder: Path, seed: int, count: int) -> list[str]:
+    """Write the cases of a seed that are missing, and return their names."""
+    listing = folder / f"seed-{seed}-{count}.json"
+    if listing.exists():
+        names: list[str] = json.loads(listing.read_text())
+        return names
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the expected outputs of some cases overflow on purpose
+        cases = {case.name: case for case in collect_testcases()}
+    names = random.Random(seed).sample(sorted(cases), count)
+    for name in names:
+        write_case(folder / name, cases[name].model, cases[name].data_sets)
+    listing.write_text(json.dumps(names))
+    return names
+
+
+def write_case(folder: Path, model: Any, data_sets: Any) -> None:
+    """Write the model and the inputs of its first data set as a folder of the ONNX tests."""
+    data = folder / DATA
+    data.mkdir(parents=True, exist_ok=True)
+    onnx.save(model, folder / "model.onnx")
+    inputs, _ = data_sets[0]
+    for index, (value, info) in enumerate(zip(inputs, model.graph.input, strict=False)):
+        (data / f"input_{index}.pb").write_bytes(convert_value(value, info.name).SerializeToString())
+
+
+def convert_value(value: Any, name: str) -> Any:
+    """Convert a value of a case to the message that an ONNX test folder has of it."""
+    if isinstance(value, onnx.TensorProto):
+        return value
+    if value is None:
+        return onnx.numpy_helper.from_optional(None, name)
+    if isinstance(value, list):
+        return onnx.numpy_helper.from_list(value, name)
+    return onnx.numpy_helper.from_array(np.asarray(value), name)
+
+
+def complete(
+    path: Path, names: Sequence[str], compute: Callable[[Sequence[str]], Mapping[str, Any]], size: int
+) -> dict[str, Any]:
+    """Compute the results of names that a file lacks, so many at a time, and add them to the file."""
+    results: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    missing = [name for name in names if name not in results]
+    for start in range(0, len(missing), size):
+        results |= compute(missing[start : start + size])
+        path.write_text(json.dumps(results, indent=1))
+        print(f"{path.name}: {sum(name in results for name in names)} of {len(names)}", file=sys.stderr)
+    return results
+
+
+def call_children(folder: Path, names: Sequence[str]) -> dict[str, str]:
+    """Run cases by ONNX Runtime in child processes; return the error of each, ``""`` where it runs."""
+    errors: dict[str, str] = {}
+    while missing := [name for name in names if name not in errors]:
+        command = [sys.executable, __file__, str(folder), "--direct", *missing]
+        child = subprocess.run(command, capture_output=True, text=True, check=False)
+        lines = [json.loads(line) for line in child.stdout.splitlines() if line.startswith("[")]
+        errors |= dict(lines)
+        if len(lines) < len(missing):
+            errors[missing[len(lines)]] = f"the child ended with {child.returncode}"
+    return errors
+
+
+def run_directly(folder: Path, names: Sequence[str]) -> None:
+    """Run cases by ONNX Runtime in this process, and print a line of JSON for each."""
+    import onnxruntime
+
+    onnxruntime.set_default_logger_severity(4)
+    for name in names:
+        try:
+            session = onnxruntime.InferenceSession(folder / name / "model.onnx", providers=["CPUExecutionProvider"])
+            call(session, read_feed(folder / name, session))
+            error = ""
+        except Exception as exception:  # noqa: BLE001  a runtime may raise anything
+            error = f"{type(exception).__name__}: {' '.join(str(exception).split())[:300]}"
+        print(json.dumps([name, error]), flush=True)
+
+
+def call(session: Any, feed: Mapping[str, Any]) -> None:
+    """Call a session; outputs of types beyond NumPy's, such as float8, remain values of ONNX Runtime."""
+    from onnxruntime import OrtValue
+
+    try:
+        session.run(None, feed)
+    except RuntimeError as error:
+        if "No corresponding Numpy type" not in str(error):
+            raise
+        values = {
+            name: OrtValue.ortvalue_from_numpy(value) if isinstance(value, np.ndarray) else value
+            for name, value in feed.items()
+        }
+        session.run_with_ort_values(None, values)
+
+
+def read_feed(case: Path, session: Any) -> dict[str, Any]:
+    """Read the values of a case as ONNX Runtime takes them, with types beyond NumPy's as values of its own."""
+    from onnxruntime import OrtValue
+
+    model = onnx.load(case / "model.onnx")
+    needed = {entry.name for entry in session.get_inputs()}
+    feed: dict[str, Any] = {}
+    for index, info in enumerate(model.graph.input):
+        message = (case / DATA / f"input_{index}.pb").read_bytes()
+        kind = info.type.WhichOneof("value")
+        if kind == "tensor_type":
+            tensor = onnx.TensorProto.FromString(message)
+            array = onnx.numpy_helper.to_array(tensor)
+            is_plain = array.dtype.isbuiltin == 1
+            value = array if is_plain else OrtValue.ortvalue_from_numpy_with_onnx_type(array, tensor.data_type)
+        elif kind == "sequence_type":
+            value = onnx.numpy_helper.to_list(onnx.SequenceProto.FromString(message))
+        else:
+            value = onnx.numpy_helper.to_optional(onnx.OptionalProto.FromString(message))
+        if info.name in needed:
+            feed[info.name] = value
+    return feed
+
+
+def measure(folder: Path, names: Sequence[str], *, drawn: bool) -> dict[str, dict[str, Any]]:
+    """Measure cases on one engine; return the refusal of each, or the status and reason by compiler."""
+    results: dict[str, dict[str, Any]] = {}
+    groups: dict[int, list[Workload]] = {}
+    for name in names:
+        try:
+            workload, batch_size = describe(folder / name, drawn=drawn)
+        except NgbkitError as error:
+            results[name] = {"refusal": str(error)}
+        except Exception as error:  # noqa: BLE001  a traceback is a fault of ngbkit, and a row of the table
+            results[name] = {"refusal": f"traceback: {type(error).__name__}: {error}"}
+        else:
+            groups.setdefault(batch_size, []).append(workload)
+    for batch_size, workloads in groups.items():
+        sweep = Sweep(workloads, COMPILERS, [batch_size], repeats=1, threads=1, patience=0)
+        run = sweep.start()
+        run.wait()
+        trials = {trial.id: trial for trial in run.sweep.trials()}
+        for record in run.records():
+            if trial := trials.get(record.trial_id):
+                results.setdefault(trial.workload, {})[trial.compiler] = [record.status, record.error]
+    for name in names:
+        results.setdefault(name, {"refusal": "lost: no record of any trial"})
+    return results
+
+
+def describe(case: Path, *, drawn: bool) -> tuple[Workload, int]:
+    """Describe a case as a workload with its values, and return its own batch size."""
+    workload = onnx_source.file(case / "model.onnx", name=case.name)
+    if workload.takes:
+        workload = workload.with_factors({name: [size] for name, size in find_sizes(case, workload).items()})
+    batch_size = int(workload.spec["batch_size"] or find_sizes(case, workload)["batch"])
+    options: dict[str, Any] = {} if drawn else {"inputs": case / DATA}
+    sweep = Sweep(workload, COMPILERS, [batch_size], **options)
+    return sweep.workloads[0], batch_size
+
+
+def find_sizes(case: Path, workload: Workload) -> dict[str, int]:
+    """Find the values of the batch and of factors in the arrays of a case."""
+    sizes: dict[str, int] = {}
+    for path, spec in zip(sorted((case / DATA).iterdir()), workload.inputs, strict=False):
+        dims = onnx.TensorProto.FromString(path.read_bytes()).dims
+        sizes |= {str(side): int(size) for side, size in zip(spec.shape, dims, strict=False) if isinstance(side, str)}
+    return sizes
+
+
+def print_table(results: Mapping[str, Mapping[str, Any]]) -> None:
+    """Print the counts, and the reasons of cases that are not counted as agreeing."""
+    accepted = {name: result for name, result in results.items() if "refusal" not in result}
+    statuses = {
+        name: [result.get(compiler, ["lost", ""])[0] for compiler in COMPILERS] for name, result in accepted.items()
+    }
+    counts = {
+        "run by ONNX Runtime directly": len(results),
+        "accepted": len(accepted),
+        "measured": sum(all(status in MEASURED for status in listed) for listed in statuses.values()),
+        "agree": sum(all(status == "ok" for status in listed) for listed in statuses.values()),
+        "not checked": sum("not-checked" in listed for listed in statuses.values()),
+        "not equivalent": sum("not-equivalent" in listed for listed in statuses.values()),
+        "crashed": sum(any(_CRASH.search(row[1]) for row in result.values()) for result in accepted.values()),
+    }
+    for label, count in counts.items():
+        print(f"{label:30} {count:5} {count / max(len(results), 1):7.1%}")
+    print()
+    reasons = Counter(list_reasons(results))
+    for reason, count in reasons.most_common():
+        names = [name for name in results if reason in list_reasons({name: results[name]})]
+        print(f"{count:4}  {reason}\n      {', '.join(names[:6])}")
+
+
+def list_reasons(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """List the reasons of cases that do not agree, without their own names and numbers."""
+    return list(_generate_reasons(results))
+
+
+def _generate_reasons(results: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    for name, result in results.items():
+        if "refusal" in result:
+            yield shorten(f"refused: {result['refusal']}", name)
+            continue
+        rows = {tuple(result.get(compiler, ["lost", ""])): compiler for compiler in reversed(COMPILERS)}
+        for (status, reason), compiler in rows.items():
+            if status != "ok":
+                yield shorten(f"{compiler} {status}: {reason}", name)
+
+
+def shorten(reason: str, name: str) -> str:
+    """Shorten a reason to one line that cases with the same fault share."""
+    line = " ".join(reason.split())
+    line = re.sub(r"\S*/" + re.escape(name) + r"\S*", "FILE", line).replace(name, "CASE")
+    return re.sub(r"\d+(\.\d+)?(e-?\d+)?", "N", line)[:220]
+
+
+if __name__ == "__main__":
+    main()
