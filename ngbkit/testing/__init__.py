@@ -5,7 +5,8 @@
     class TestMine(CompilerConformance):
         compiler = "mine"      # its entry point, or "my_package.compiler:COMPILER"
 
-networks.py builds the networks, child.py compiles them, observation.py runs the children, conformance.py asserts.
+networks.py builds the networks, child.py compiles them, observation.py runs the children, alterations.py builds wrong
+outputs, conformance.py asserts.
 """
 
 from ngbkit.testing.conformance import CompilerConformance

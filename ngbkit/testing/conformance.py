@@ -10,8 +10,11 @@ import numpy as np
 import pytest
 
 from ngbkit.compilers.base import Compiler, Form
+from ngbkit.device.reference import judge
 from ngbkit.errors import UnknownNameError, UsageError
+from ngbkit.testing.alterations import find_accepted, load_reference, run_other_inputs
 from ngbkit.testing.child import THREADS, UNKNOWN_OPERATOR, resolve
+from ngbkit.testing.networks import NETWORKS
 from ngbkit.testing.observation import Attempt, observe
 
 TOLERANCE = 1e-4
@@ -130,6 +133,23 @@ class CompilerConformance:
                 wrong[str(attempt)] = attempt.error or attempt.rmse
 
         assert not wrong, wrong
+
+    def test_compiled_wrong_outputs_are_noticed(self) -> None:
+        """A trial accepts the outputs, and none of zeros, 5 % too large, in another order, or for other inputs."""
+        faults = {}
+        for attempt in self.attempts:
+            if not attempt.outputs or attempt.network not in NETWORKS:
+                continue
+            expected = load_reference(attempt.network, attempt.batch_size)
+            precision = str(self.record.settle(dict(attempt.options)).get("precision", "f32"))
+            verdict = judge(expected, attempt.outputs[0], attempt.batch_size, precision)
+            problem = verdict.unchecked or (verdict.check.problem if verdict.check else "no check")
+            others = run_other_inputs(attempt.network, attempt.batch_size)
+            accepted = find_accepted(expected, attempt.outputs[0], others, attempt.batch_size, precision)
+            if problem or accepted:
+                faults[str(attempt)] = problem or f"accepts {' and '.join(accepted)}"
+
+        assert not faults, faults
 
     def test_compiled_program_can_be_called_again(self) -> None:
         """A second call returns the outputs of the first."""
