@@ -22,6 +22,7 @@ from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.registry import find_version
 from ngbkit.sweep.records import Contract
 from ngbkit.workloads.base import TensorSpec
+from ngbkit.workloads.canonical import Importer
 
 if TYPE_CHECKING:
     import numpy as np
@@ -125,6 +126,8 @@ class Task:
     accelerator
         The accelerator to compile for and run on, one of `Compiler.accelerators`: ``"cpu"``, or ``"cuda"`` for the
         first GPU visible to this process (ordinal 0), which the devices file selects.
+    precision
+        The coarsest numeric precision in the network's own body, ``"f32"``; ``"int"`` without a floating number.
     """
 
     form: Form
@@ -138,6 +141,12 @@ class Task:
     cache: Path
     tuning: Tuning
     accelerator: str = "cpu"
+    precision: str = "f32"
+
+    @property
+    def body_precision(self) -> str:
+        """The precision of the body as a contract names it: a quantised network computes on rounded float32 numbers."""
+        return "f32" if self.precision == "q8" else self.precision
 
 
 @dataclass(slots=True, kw_only=True)
@@ -231,6 +240,9 @@ class Compiler:
     tunes
         Returns whether `compile` searches for fast code with the given options. Such compiles share the sweep's tuning
         budget.
+    importer
+        The ONNX graphs that it reads, if not all: a user's own file is rewritten to one of them before `compile`, which
+        `Task.onnx` then is; the steps and their time are recorded, and are no part of the compile time.
     caches
         Whether `compile` stores anything below ``task.cache`` that speeds up the next compile of the same task.
     """
@@ -245,6 +257,7 @@ class Compiler:
     options: Mapping[str, Option] = field(default_factory=dict)
     refusals: tuple[str, ...] = ()
     tunes: Callable[[Mapping[str, Any]], bool] = _never_tunes
+    importer: Importer | None = None
     caches: bool = False
 
     def missing(self) -> list[str]:

@@ -22,6 +22,7 @@ from ngbkit.compilers.base import Compiler, Option, Program, Task
 from ngbkit.files import hash_file
 from ngbkit.registry import find_version
 from ngbkit.sweep.records import Contract
+from ngbkit.workloads.canonical import Importer
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 _PACKAGES = ("iree-base-compiler", "iree-base-runtime", "onnx")
 # Data tiling for wide vectors needs more stack than the compiler's limit of 32 KiB (a LayerNorm in a vision
 # transformer: 73 KiB), and the workers need more than their 128 KiB.
-_STACK_LIMIT_BYTES, _WORKER_STACK_BYTES = 1 << 18, 1 << 20
+_STACK_LIMIT_BYTES, _WORKER_STACK_BYTES = 1 << 19, 1 << 21
 _WORKER = "iree-worker-"
 _WORKERS_START_S = 2.0
 # Fields that distinguish processors of one vendor, on x86 and on Arm.
@@ -73,7 +74,9 @@ def compile(task: Task) -> Program:
         run=run,
         fetch=lambda results: _fetch(iree, results),
         contract=Contract(
-            runtime="iree local-task, llvm-cpu", precision=metadata["precision"], threads=_count_workers(task.threads)
+            runtime="iree local-task, llvm-cpu",
+            precision=metadata["precision"] or task.body_precision,
+            threads=_count_workers(task.threads),
         ),
         facts={"cache": "hit" if hit else "miss", "program_bytes": path.stat().st_size},
         explain=lambda: _explain(task, metadata["commands"]),
@@ -149,7 +152,7 @@ def _run_tool(tool: str, arguments: Sequence[str], folder: str) -> None:
 
 
 def _read_precision(imported: Path) -> str:
-    """Return the precision of the convolutions and matrix products, or of all operators if there are none."""
+    """Return the precision of the convolutions and matrix products, or of all operators; empty without a float."""
     heavy: set[str] = set()
     others: set[str] = set()
     with imported.open() as lines:
@@ -158,7 +161,7 @@ def _read_precision(imported: Path) -> str:
                 break
             if operator := _OPERATOR.search(line):
                 (heavy if operator[1] in _HEAVY else others).add(operator[2])
-    return "+".join(sorted(heavy & _FLOATS or others & _FLOATS)) or "f32"
+    return "+".join(sorted(heavy & _FLOATS or others & _FLOATS))
 
 
 def _read_commands(statistics: Path) -> Iterator[str]:
@@ -227,6 +230,7 @@ COMPILER = Compiler(
     packages=_PACKAGES,
     install="pip install 'ngbkit[iree]'",
     compile=compile,
+    importer=Importer(opset=17),
     caches=True,
     options={
         "optimization": Option(

@@ -11,6 +11,7 @@ from ngbkit.compilers import onnx_graph
 from ngbkit.compilers.base import Compiler, Option, Program, Task, always
 from ngbkit.errors import UsageError
 from ngbkit.sweep.records import Contract
+from ngbkit.workloads.canonical import Importer
 
 if TYPE_CHECKING:
     import numpy as np
@@ -79,7 +80,7 @@ def compile(task: Task) -> Program:
         fetch=_fetch,
         contract=Contract(
             runtime=f"tvm relax VM, {target.kind.name}",
-            precision=network.find_precision(),
+            precision=network.find_precision() or task.body_precision,
             threads=tvm.get_global_func("runtime.NumThreads")(),
             transfers="excluded" if gpu else "none",
             # TVM makes NVRTC approximate divisions, roots and exponentials, with no option to disable it.
@@ -203,6 +204,7 @@ COMPILER = Compiler(
     packages=("apache-tvm", "apache-tvm-ffi", "onnx"),
     install="pip install 'ngbkit[tvm]'",
     compile=compile,
+    importer=Importer(folds=True),
     accelerators={"cpu": always, "cuda": _probe_cuda},
     options=_OPTIONS,
     tunes=tunes,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ngbkit.files import read_chunks
-from ngbkit.workloads.export import find_external_files
+from ngbkit.workloads.onnx_traversal import find_external_files
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +53,17 @@ class Network:
         return [value.name for value in self.model.graph.input if value.name in names]
 
     def find_precision(self) -> str:
-        """Return the precision of the first floating-point output, or else input: TVM computes in the graph's types."""
+        """Return the precision of the first floating-point output, or else input: TVM computes in the graph's types.
+
+        It is empty for a network that takes and returns integers, whose own body decides.
+        """
         import onnx
 
         kinds = onnx.TensorProto
         names = {kinds.FLOAT: "f32", kinds.DOUBLE: "f64", kinds.FLOAT16: "f16", kinds.BFLOAT16: "bf16"}
         graph = self.model.graph
         types = [value.type.tensor_type.elem_type for value in (*graph.output, *graph.input)]
-        return next((names[kind] for kind in types if kind in names), str(kinds.DataType.Name(types[0])).lower())
+        return next((names[kind] for kind in types if kind in names), "")
 
     def import_relax(self) -> Any:
         """Import the network as a Relax module, with its weights as constants."""
