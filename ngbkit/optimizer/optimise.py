@@ -8,19 +8,28 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-import onnx_ir as ir
-
 from ngbkit import options
-from ngbkit.dataset.storage import check_target, write_whole
+from ngbkit.dataset.storage import check_target
 from ngbkit.optimizer import proof, variants
-from ngbkit.optimizer.editing import open_model
+from ngbkit.optimizer.editing import load_model, open_model
 from ngbkit.optimizer.rules import RULES
 from ngbkit.optimizer.rules.selection import select
-from ngbkit.optimizer.search import USUAL, Beam, Candidate, Cost, Step, format_steps, search, select_cheaper
+from ngbkit.optimizer.saving import save_model, write_network
+from ngbkit.optimizer.search import (
+    USUAL,
+    Beam,
+    Candidate,
+    Cost,
+    Step,
+    compute_ratio,
+    format_steps,
+    search,
+    select_cheaper,
+)
 from ngbkit.optimizer.simplifiers import resolve
 from ngbkit.optimizer.simplifiers.proved import Simplified, simplify_all
 from ngbkit.optimizer.variants import Outcome, Values
-from ngbkit.workloads.base import Number
+from ngbkit.workloads.base import FactorValue
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -75,7 +84,7 @@ class Optimised:
     compiler: str
     device: str
     batch_size: int
-    factors: Mapping[str, Number]
+    factors: Mapping[str, FactorValue]
     tried: tuple[Tried, ...]
     simplified: tuple[Simplified, ...]
     chosen: int | None
@@ -135,7 +144,8 @@ def optimize(
         The names of other tools, such as ``"onnxslim"``, whose models are proved and measured beside the candidates;
         ``"all"`` for every one: see `ngbkit.optimizer.simplifiers`.
     out
-        The ONNX file to write with the kept network.
+        The ONNX file to write with the kept network. Weights that are too large for one file are written beside it, to
+        its name with ``.data``.
     told
         Called with a message on progress.
     **sweep_settings
@@ -146,7 +156,8 @@ def optimize(
     UsageError
         `network` is not one network with one value of each factor, or the runtime does not read ONNX.
     UnsupportedError
-        The network has no ONNX form, or cannot run in float64; or one of the `simplifiers` is not installed.
+        The network has no ONNX form, cannot run in float64, or has values that no rewriting reads, such as maps; or
+        one of the `simplifiers` is not installed.
     """
     report, device = told or _ignore, device or options.get_device()
     target = None if out is None else check_target(out, overwrite=True)
@@ -156,7 +167,7 @@ def optimize(
         folder = Path(scratch)
         start = variants.export(workload, batch_size, folder)
         candidates = search(
-            open_model(ir.load(start)),
+            open_model(load_model(start)),
             cost,
             selected,
             beam,
@@ -164,7 +175,8 @@ def optimize(
         )
         original, cheaper = select_cheaper(candidates, top)
         files = [
-            save_candidate(candidate, folder / f"candidate-{index + 1}.onnx") for index, candidate in enumerate(cheaper)
+            save_model(candidate.model, folder / f"candidate-{index + 1}.onnx")
+            for index, candidate in enumerate(cheaper)
         ]
         report(f"proving {len(cheaper)} candidates")
         errors = [proof.measure_error(start, file) for file in files]
@@ -187,7 +199,7 @@ def optimize(
         attempts = tuple(
             Tried(
                 steps=candidate.steps,
-                predicted=original.cost / candidate.cost,
+                predicted=compute_ratio(original.cost, candidate.cost),
                 error=error,
                 outcome=outcomes.get(file) or Outcome(problem=f"wrong result: error {error:.3g} in float64"),
             )
@@ -204,7 +216,7 @@ def optimize(
         )
         chosen = choose([attempt.outcome for attempt in attempts], guard=guard)
         if target is not None:
-            write_whole(target, (start if chosen is None else files[chosen]).read_bytes())
+            write_network(start if chosen is None else files[chosen], target)
     return Optimised(
         name=workload.name,
         compiler=compiler,
@@ -225,12 +237,6 @@ def choose(outcomes: Sequence[Outcome], *, guard: bool) -> int | None:
         return next((index for index, outcome in enumerate(outcomes) if not outcome.problem), None)
     faster = [index for index, outcome in enumerate(outcomes) if outcome.low > 1]
     return max(faster, key=lambda index: outcomes[index].speedup, default=None)
-
-
-def save_candidate(candidate: Candidate, path: Path) -> Path:
-    """Write the model of a candidate."""
-    ir.save(candidate.model, path)
-    return path
 
 
 def _format_progress(number: int, best: Candidate) -> str:

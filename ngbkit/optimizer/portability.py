@@ -10,16 +10,16 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-import onnx_ir as ir
 import pandas as pd
 import xarray as xr
 
 from ngbkit import options
 from ngbkit.optimizer import proof, variants
-from ngbkit.optimizer.editing import open_model
-from ngbkit.optimizer.optimise import TOP, choose, save_candidate
+from ngbkit.optimizer.editing import load_model, open_model
+from ngbkit.optimizer.optimise import TOP, choose
 from ngbkit.optimizer.rules import RULES, Rule
 from ngbkit.optimizer.rules.selection import select
+from ngbkit.optimizer.saving import save_model
 from ngbkit.optimizer.search import USUAL, Beam, Candidate, Cost, format_steps, search, select_cheaper
 from ngbkit.optimizer.simplifiers import Simplifier, resolve
 from ngbkit.optimizer.simplifiers.proved import Simplification, simplify_all
@@ -234,7 +234,7 @@ def _study_network(
     with TemporaryDirectory(prefix="ngbkit-portability-") as scratch:
         folder = Path(scratch)
         start = variants.export(workload, batch_size, folder)
-        model = open_model(ir.load(start))
+        model = open_model(load_model(start))
         candidates = {name: select_cheaper(search(model, cost, rules, beam), top)[1] for name, cost in costs.items()}
         simplified = {other.name: other for other in simplify_all(tools, start, folder)}
         files = _save_proved(chain.from_iterable(candidates.values()), start, folder)
@@ -275,7 +275,7 @@ def _save_proved(candidates: Iterable[Candidate], start: Path, folder: Path) -> 
     files: dict[str, Path] = {}
     for candidate in candidates:
         if candidate.graph.digest not in files:
-            file = save_candidate(candidate, folder / f"{candidate.graph.digest}.onnx")
+            file = save_model(candidate.model, folder / f"{candidate.graph.digest}.onnx")
             if proof.measure_error(start, file) <= proof.LIMIT:
                 files[candidate.graph.digest] = file
     return files

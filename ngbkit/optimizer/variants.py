@@ -18,14 +18,14 @@ from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.trials import Choice
 from ngbkit.sweep.variables import NO_ROUND
 from ngbkit.workloads import onnx
-from ngbkit.workloads.base import Number, Workload
+from ngbkit.workloads.base import FactorValue, Workload
 
 LEVEL = 0.95
 """The level of the intervals of measured speed-ups."""
 
 _REPEATS = 60
 
-Values = Number | Iterable[Number]
+Values = FactorValue | Iterable[FactorValue]
 """The value of a factor, alone or as the only one of several."""
 
 
@@ -60,17 +60,18 @@ def parse_network(network: Any, compilers: Iterable[str], factors: Mapping[str, 
                 f"{', '.join(readers)}."
             )
     values = {
-        name: [value] if isinstance(value, (int, float)) else list(value) for name, value in (factors or {}).items()
+        name: [value] if isinstance(value, (int, float, str)) else list(value)
+        for name, value in (factors or {}).items()
     }
     workloads = Grid(network, compilers=labels, factors=values).workloads
     if len(workloads) != 1:
         names = ", ".join(workload.name for workload in workloads)
         raise UsageError(f"invalid network: got {names}; expected one network.")
-    for name, numbers in workloads[0].factors.items():
-        if len(numbers) != 1:
+    for name, levels in workloads[0].factors.items():
+        if len(levels) != 1:
             raise UsageError(
-                f"invalid factor {name}: got {', '.join(map(str, numbers))}; expected one value, such as "
-                f"{name}={numbers[0]}: a rewritten network has static shapes. Optimise it once for each value."
+                f"invalid factor {name}: got {', '.join(map(str, levels))}; expected one value, such as "
+                f"{name}={levels[0]}: a rewritten network has static shapes. Optimise it once for each value."
             )
     return workloads[0]
 

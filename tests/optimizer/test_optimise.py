@@ -110,6 +110,17 @@ def test_where_nothing_is_preferred_nothing_is_measured(branches: Path, tmp_path
     assert 3 * 4 == len(read(tmp_path / "out.onnx").operators)
 
 
+def test_outputs_are_written_as_the_network_returns_them(tmp_path: Path) -> None:
+    """The batch is second in an output that starts with the time, whatever the file declares."""
+    build = Builder(6, 4)
+    model = build.model(build.add("Transpose", "x", perm=[1, 0, 2, 3]))
+    model.graph.output[0].CopyFrom(onnx.helper.make_tensor_value_info("v0", 1, ["batch", 6, 4, 4]))
+    path = write(model, tmp_path / "time-first.onnx")
+    optimizer.optimize(str(path), cost=count_calls, rules=[], batch_size=2, out=tmp_path / "out.onnx")
+
+    assert (6, 2, 4, 4) == read(tmp_path / "out.onnx").outputs[0].shape
+
+
 def test_a_rule_that_is_wrong_is_found_out(branches: Path) -> None:
     """A candidate with wrong results is reported, and neither measured nor kept."""
     drop = Rule(
