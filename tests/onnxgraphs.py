@@ -21,7 +21,7 @@ class Builder:
     def __init__(self, channels: int = 8, size: int = 16) -> None:
         self.nodes: list[Any] = []
         self.weights: list[Any] = []
-        self.shape = [1, channels, size, size]
+        self.shape: list[Any] = [1, channels, size, size]
         self.channels = {"x": channels}
         self.generator = np.random.default_rng(0)
 

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
 from onnx_ir.passes import common
 
+from ngbkit.errors import UnsupportedError
+from ngbkit.predictor import onnx_graphs
+
 Array = NDArray[Any]
+
+_SHAPE_LOGGER = logging.getLogger("onnx_ir.passes.common.shape_inference")
 
 
 class Edit:
@@ -71,8 +79,28 @@ class Edit:
         return name
 
 
+def load_model(path: Path) -> ir.Model:
+    """Load an ONNX file; UnsupportedError if onnx_ir cannot represent it."""
+    try:
+        return ir.load(path)
+    except ir.serde.SerdeError as error:
+        reason = onnx_graphs.describe_cause(error)
+        if any(map(onnx_graphs.has_map, _list_types(path))):
+            reason = "one of its values is a map. Export it without: for scikit-learn, options={'zipmap': False}."
+        raise UnsupportedError(f"this network cannot be rewritten: {reason}") from error
+
+
+def _list_types(path: Path) -> list[Any]:
+    graph = onnx.load(path, load_external_data=False).graph
+    return [value.type for value in (*graph.input, *graph.output, *graph.value_info)]
+
+
 def open_model(model: ir.Model) -> ir.Model:
-    """Copy a model for rewriting: functions inlined, every node with a distinct name, shapes inferred."""
+    """Copy a model for rewriting: nodes sorted, functions inlined, every node with a distinct name, shapes inferred."""
+    # Runtimes accept nodes in any order; a copy needs each after its inputs.
+    model.graph.sort()
+    for function in model.functions.values():
+        function.sort()
     copy = common.InlinePass()(model.clone()).model
     common.NameFixPass()(copy)
     name_nodes(copy.graph)
@@ -92,6 +120,8 @@ def name_nodes(graph: ir.Graph) -> None:
 
 def infer_shapes(model: ir.Model) -> ir.Model:
     """Infer every shape of the model that ONNX can infer."""
+    # It logs the traceback of a failure, such as an operator that only the runtime knows, and changes nothing then.
+    _SHAPE_LOGGER.disabled = True
     return common.ShapeInferencePass(check_type=False, strict_mode=False)(model).model
 
 

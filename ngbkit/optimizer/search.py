@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
 from collections import Counter
@@ -114,7 +115,7 @@ def search(
         for candidate, value in zip(expanded, _compute_costs(expanded, cost), strict=True):
             candidates[candidate.graph.digest] = replace(candidate, cost=value)
             # The gain of a move orders its tries elsewhere.
-            cost_ratios[candidate.last] = value / candidate.cost
+            cost_ratios[candidate.last] = compute_ratio(value, candidate.cost)
         priced = [candidates[candidate.graph.digest] for candidate in expanded]
         cheapest = min([best, *priced], key=lambda candidate: candidate.cost)
         idle = 0 if cheapest.cost < best.cost else idle + 1
@@ -215,6 +216,13 @@ def format_steps(steps: Iterable[Step], separator: str = ", ") -> str:
     """
     counts = Counter(name for name, _ in steps)
     return separator.join(f"{name} x{count}" if count > 1 else name for name, count in counts.items())
+
+
+def compute_ratio(first: float, second: float) -> float:
+    """Return the ratio of two costs; either may be 0, as the operations of a network that only moves data."""
+    if second:
+        return first / second
+    return math.inf if first else 1.0
 
 
 def _compute_costs(candidates: Sequence[Candidate], cost: Cost) -> list[float]:

@@ -30,11 +30,11 @@ class Tensor:
     Parameters
     ----------
     shape
-        Includes the batch; None if it is unknown before the network runs.
+        Includes the batch; None if it is unknown before the network runs, as of a sequence.
     dtype
-        NumPy's name, or ONNX's if NumPy has none.
+        NumPy's name, or ONNX's if NumPy has none; of a sequence, that of its tensors; empty of a map.
     bytes
-        0 if the shape is unknown.
+        0 if the shape is unknown, or of texts.
     """
 
     shape: tuple[int, ...] | None

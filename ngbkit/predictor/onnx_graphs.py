@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ngbkit.errors import MissingDependencyError, WorkloadError
 from ngbkit.predictor.graphs import Attribute, Graph, Operator, Tensor, hash_parts
 from ngbkit.workloads import onnx_counts
+from ngbkit.workloads.onnx_traversal import walk_graphs
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -49,15 +50,45 @@ def read(
     """
     ir = _load_library()
     model = onnx_counts.load_without_weights(Path(path))
+    _import_domains(model)
     try:
         bound = onnx_counts.bind(model, batch_size)
         _add_shapes(bound, shapes or {})
+        _forget_maps(bound)
         return annotate(ir.from_proto(bound), keep_dead=keep_dead)
     except Exception as error:  # the libraries raise anything about a graph that contradicts itself
-        reason = str(error).strip().partition("\n")[0]
-        raise WorkloadError(
-            f"{path} contains no valid graph ({type(error).__name__}: {reason}). Export it again."
-        ) from error
+        raise WorkloadError(f"{path} contains no readable graph: {describe_cause(error)} Export it again.") from error
+
+
+def _import_domains(model: Any) -> None:
+    """Import the operators that an `onnx.ModelProto` uses without an import, as runtimes do."""
+    imported = {opset.domain for opset in model.opset_import} | {"", "ai.onnx"}
+    domains = {node.domain for graph in walk_graphs(model.graph) for node in graph.node} - imported
+    for domain in sorted(domains):
+        model.opset_import.add(domain=domain, version=1)
+
+
+def describe_cause(error: BaseException) -> str:
+    """Describe in a sentence the first of the errors of which this one is a consequence."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    reason = str(error).strip().partition("\n")[0].rstrip(".") or "no reason is given"
+    return f"{type(error).__name__}: {reason}."
+
+
+def has_map(value_type: Any) -> bool:
+    """Whether an `onnx.TypeProto` is a map, or a sequence or an optional of maps."""
+    kind = value_type.WhichOneof("value")
+    if kind in ("sequence_type", "optional_type"):
+        return has_map(getattr(value_type, kind).elem_type)
+    return bool(kind == "map_type")
+
+
+def _forget_maps(graph: Any) -> None:
+    """Drop the types of maps from an `onnx.GraphProto`: onnx_ir has none, and they have no shape."""
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        if has_map(value.type):
+            value.ClearField("type")
 
 
 def _add_shapes(graph: Any, shapes: Mapping[str, Sequence[tuple[int, ...]]]) -> None:
@@ -207,13 +238,24 @@ def _parse_attributes(node: ir.Node) -> dict[str, Attribute]:
 
 
 def _describe_value(value: ir.Value) -> Tensor:
-    dims = None if value.shape is None else tuple(value.shape)
+    import onnx_ir as ir
+
+    # The number of tensors in a sequence is unknown; its shape is that of each.
+    dims = None if value.shape is None or isinstance(value.type, ir.SequenceType) else tuple(value.shape)
     sizes = [size for size in dims or () if isinstance(size, int)]
     shape = tuple(sizes) if dims is not None and len(sizes) == len(dims) else None
     if value.dtype is None:
         return Tensor(shape=shape, dtype="", bytes=0)
-    bits = math.prod(shape) * value.dtype.bitwidth if shape is not None else 0
-    return Tensor(shape=shape, dtype=value.dtype.name.lower(), bytes=-(-bits // 8))
+    return Tensor(shape=shape, dtype=value.dtype.name.lower(), bytes=_count_bytes(shape, value.dtype))
+
+
+def _count_bytes(shape: tuple[int, ...] | None, dtype: ir.DataType) -> int:
+    """Count the bytes of numbers; texts have none, as their length is unknown."""
+    import onnx_ir as ir
+
+    if shape is None or dtype in (ir.DataType.STRING, ir.DataType.UNDEFINED):
+        return 0
+    return -(-math.prod(shape) * dtype.bitwidth // 8)
 
 
 def _collect_shapes(graph: ir.Graph) -> dict[str, tuple[int, ...]]:

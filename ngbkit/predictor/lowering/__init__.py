@@ -16,11 +16,12 @@ from typing import Any, TypeVar
 from ngbkit import registry
 from ngbkit.compilers.base import Compiler
 from ngbkit.errors import MissingDependencyError, NgbkitError, UnsupportedError, UsageError
+from ngbkit.predictor import onnx_graphs
 from ngbkit.predictor.graphs import Graph
 from ngbkit.predictor.lowering import execution, onnxruntime_probe, openvino_probe
 from ngbkit.predictor.lowering.execution import Execution, Probe
 from ngbkit.workloads import labels
-from ngbkit.workloads.export import specialise
+from ngbkit.workloads.onnx_binding import specialise
 
 EXPORT = ""
 """The lowering of a network that no runtime has optimised."""
@@ -92,8 +93,7 @@ def _probe(path: Path, runtime: str, batch_size: int, threads: int | None, use: 
         except NgbkitError:
             raise
         except Exception as error:  # runtimes raise anything
-            reason = str(error).strip().partition("\n")[0]
-            raise UnsupportedError(f"{runtime} cannot run {path.name}: {type(error).__name__}: {reason}") from error
+            raise UnsupportedError(f"{runtime} cannot run {path.name}: {onnx_graphs.describe_cause(error)}") from error
 
 
 def find_lowering(compilers: Sequence[str]) -> str:

@@ -19,9 +19,7 @@ from numpy.typing import NDArray
 
 from ngbkit import options
 from ngbkit.predictor.graphs import Graph
-from ngbkit.workloads import feeds, onnx_model
-from ngbkit.workloads.base import TensorSpec
-from ngbkit.workloads.export import find_inputs
+from ngbkit.workloads import feeds, onnx_inputs, onnx_model
 
 Floats = NDArray[np.float64]
 
@@ -63,16 +61,9 @@ def count_threads() -> int:
 
 def draw_feed(path: Path) -> dict[str, NDArray[Any]]:
     """Draw the inputs of a static file."""
-    import onnx
-
-    feed = {}
-    for value in find_inputs(onnx_model.read_graph(path).graph):
-        tensor = value.type.tensor_type
-        shape = tuple(side.dim_value for side in tensor.shape.dim)
-        dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type).name
-        spec = TensorSpec(name=value.name, shape=shape, dtype=dtype)
-        feed[value.name] = feeds.draw([spec], {}, 1, options.get_options()["seed"])[0][0]
-    return feed
+    specs, batch_size = onnx_inputs.describe(path, onnx_model.read_graph(path))
+    arrays = feeds.draw(specs, {}, batch_size or 1, options.get_options()["seed"])
+    return {spec.name: values for spec, values in zip(specs, arrays, strict=True)}
 
 
 def measure(probe: Probe, calls: int) -> Execution:
