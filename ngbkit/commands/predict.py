@@ -13,12 +13,12 @@ from ngbkit.commands.listing import Answer
 from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.sweep.argument import Argument, argument
 from ngbkit.sweep.json_values import to_json_value
-from ngbkit.sweep.parsing import parse_numbers
+from ngbkit.sweep.parsing import parse_factors, parse_numbers
 from ngbkit.user_text import parse_path
 
 if TYPE_CHECKING:
     from ngbkit.predictor import Examples, Predictor
-    from ngbkit.workloads.base import Number
+    from ngbkit.workloads.base import FactorValue, Number
 
 Report = Callable[[str], None]
 
@@ -66,6 +66,14 @@ PREDICT: tuple[Argument, ...] = (
         metavar="SIZES",
         help="samples in one call: 1,4,8 or a range with both its ends, 1:4 (default: 1)",
     ),
+    argument(
+        "--factor",
+        action="append",
+        metavar="NAME=VALUES",
+        completes="factor",
+        help="values of a factor that a network takes, such as an open dimension of an ONNX file: sequence=64,128 or a "
+        "range with both its ends, 1:4; once a factor",
+    ),
     argument("-o", "--out", metavar="FILE", help="save what --fit fitted, such as predictor.safetensors"),
 )
 """The arguments of the command and of the magic."""
@@ -94,7 +102,8 @@ def answer_predict(args: argparse.Namespace, report: Report | None = None) -> di
     if args.networks:
         # What was fitted here has the runtime of the arguments, if they name one.
         device, runtime = (args.device, args.runtime) if args.fit is None else (None, None)
-        answers["predictions"] = predict_networks(predictor, args.networks, sizes, device, runtime)
+        factors = parse_factors(args.factor or ())
+        answers["predictions"] = predict_networks(predictor, args.networks, sizes, factors, device, runtime)
     return answers
 
 
@@ -146,16 +155,21 @@ def build_evaluation(examples: Examples, predictor: Predictor, scores: Any) -> A
 
 
 def predict_networks(
-    predictor: Predictor, networks: Sequence[str], sizes: Sequence[Number], device: str | None, runtime: str | None
+    predictor: Predictor,
+    networks: Sequence[str],
+    sizes: Sequence[Number],
+    factors: Mapping[str, Sequence[FactorValue]],
+    device: str | None,
+    runtime: str | None,
 ) -> Answer:
-    """A row per network, batch size and runtime, with the interval in which 95 % of networks are."""
+    """A row per network, factors, batch size and runtime, with the interval in which 95 % of networks are."""
     from ngbkit.metrics.estimate import format_time
 
     for column, name in (("device", device), ("compiler", runtime)):
         names = {labels[column == "compiler"] for labels in predictor.runtimes}
         if name is not None and name not in names:
             raise UnknownNameError(f"{column} of this predictor", name, names)
-    table = predictor.predict(networks, cast(Sequence[int], sizes))
+    table = predictor.predict(networks, cast(Sequence[int], sizes), factors=factors)
     selected = [
         {str(column): value for column, value in record.items()}
         for record in table.to_dict("records")
@@ -163,7 +177,7 @@ def predict_networks(
     ]
     rows = [
         {
-            **{column: value for column, value in record.items() if column not in _RESULTS},
+            **{column: _format_label(value) for column, value in record.items() if column not in _RESULTS},
             "latency": format_time(record["latency"], *_list_ends(record)),
             "samples/s": _format_rate(record["throughput"]),
             "interval": "" if math.isfinite(record["ci_high"]) else "none: fitted to too few networks",
@@ -191,6 +205,13 @@ def _load_predictor(file: str) -> Predictor:
             f"invalid --predictor: got {file}, which is no file. `ngbkit predict --fit labels.csv -o {file}` fits it."
         )
     return predictor.load(path)
+
+
+def _format_label(value: Any) -> str:
+    """Format a label of a row; the factor of another network is empty."""
+    if isinstance(value, str):
+        return value
+    return f"{value:.12g}" if math.isfinite(value) else ""
 
 
 def _format_share(share: float, unknown: str = "–", sign: str = "") -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -25,12 +25,15 @@ from ngbkit.predictor.network_graphs import graph
 from ngbkit.predictor.scoring.intervals import Calibration
 from ngbkit.predictor.scoring.splits import FOLDS, split_folds
 from ngbkit.sweep.grid import Grid
+from ngbkit.workloads.base import FactorValue
 
 if TYPE_CHECKING:
     import pandas as pd
 
 # The fewest networks that a predictor is fitted to, and the most folds.
 _FEWEST, _MOST_FOLDS = 4, 1_000
+# Those of predictions, after the network and its factors.
+_COLUMNS = ("device", "compiler", "batch_size", "latency", "ci_low", "ci_high", "throughput")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -177,34 +180,52 @@ class Predictor:
             )
         return columns[0]
 
-    def predict(self, workloads: Any, batch_sizes: Iterable[int] = (1,), *, ci: float = 0.95) -> pd.DataFrame:
+    def predict(
+        self,
+        workloads: Any,
+        batch_sizes: Iterable[int] = (1,),
+        *,
+        factors: Mapping[str, Iterable[FactorValue]] | None = None,
+        ci: float = 0.95,
+    ) -> pd.DataFrame:
         """A table of latencies, a row per network, factors, batch size and runtime.
 
         Parameters
         ----------
         workloads
-            As for `Sweep`: names, workloads, files; or a `Sweep`, whose batch sizes then apply.
+            As for `Sweep`: names, workloads, files; or a `Sweep`, whose batch sizes and factors then apply.
         batch_sizes
             Samples in a call.
+        factors
+            The values of factors that the networks take, such as of an open dimension of an ONNX file:
+            ``{"time": [5, 50]}``.
         ci
             As for `seconds`.
 
         Returns
         -------
         pandas.DataFrame
-            ``workload``, the factors, ``device``, ``compiler``, ``batch_size``, ``latency``, ``ci_low``, ``ci_high``
-            (seconds), and ``throughput`` (samples/s).
+            ``workload``, a column per factor (NaN for a network that does not take it), ``device``, ``compiler``,
+            ``batch_size``, ``latency``, ``ci_low``, ``ci_high`` (seconds), and ``throughput`` (samples/s).
 
         Raises
         ------
         UsageError
-            As `Sweep` and `seconds`.
+            As `Sweep` and `seconds`; or `factors` are given beside a `Sweep`.
         UnsupportedError
             A network has no ONNX form.
         """
         import pandas as pd
 
-        sweep = workloads if isinstance(workloads, Grid) else Grid(workloads, batch_sizes=list(batch_sizes))
+        if isinstance(workloads, Grid) and factors:
+            raise UsageError(
+                f"invalid factors: got {', '.join(factors)} beside a Sweep; expected none. Give them to the Sweep."
+            )
+        sweep = (
+            workloads
+            if isinstance(workloads, Grid)
+            else Grid(workloads, batch_sizes=list(batch_sizes), factors=dict(factors or {}))
+        )
         tasks = [
             (workload, dict(zip(workload.factors, values, strict=True)), size)
             for workload in sweep.workloads
@@ -222,7 +243,8 @@ class Predictor:
             for index, (workload, factors, size) in enumerate(tasks)
             for column, (device, compiler) in enumerate(self.runtimes)
         ]
-        return pd.DataFrame(rows)
+        names = dict.fromkeys(name for workload in sweep.workloads for name in workload.factors)
+        return pd.DataFrame(rows, columns=["workload", *names, *_COLUMNS])
 
     def adapt(self, data: Data | Examples) -> Predictor:
         """A predictor for networks like these, such as a family that this one was not fitted to.

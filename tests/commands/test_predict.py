@@ -6,13 +6,15 @@ import json
 from pathlib import Path
 
 import pytest
-from onnxgraphs import residual
+from onnxgraphs import Builder, residual, write
 
 from ngbkit import cli, predictor
+from ngbkit.api import Sweep
 from ngbkit.commands import optimize
 from ngbkit.commands.arguments import parse
 from ngbkit.commands.optimize import OPTIMIZE
 from ngbkit.commands.predict import PREDICT
+from ngbkit.errors import UsageError
 from ngbkit.predictor.kinds import KINDS
 
 pytestmark = pytest.mark.filterwarnings("ignore:too few networks for intervals")
@@ -78,6 +80,59 @@ def test_networks_are_predicted(capsys: pytest.CaptureFixture[str]) -> None:
     assert [1, 4] == [row["batch_size"] for row in rows]
     assert pytest.approx(0.2e-3, rel=0.1) == rows[0]["latency"]
     assert ("noise" in both, "samples/s" in both) == (True, True)
+
+
+def test_factors_are_predicted(capsys: pytest.CaptureFixture[str]) -> None:
+    """A row per value of each open dimension, in a column of its own; other networks have none."""
+    assert 0 == cli.main([*FIT, "-o", "p.safetensors", "--quiet"])
+    path = write_open_sides()
+    words = ["predict", path, "residual-8-2-3-16.onnx", "--predictor", "p.safetensors"]
+    assert cli.INVALID == cli.main(words)
+    assert "--factor height=…" in capsys.readouterr().err
+    assert 0 == cli.main([*words, "--factor", "height=4,8", "--json"])
+    first, second, other = json.loads(capsys.readouterr().out)["predictions"]
+    assert 0 == cli.main([*words, "--factor", "height=4,8"])
+    lines = capsys.readouterr().out.splitlines()
+
+    assert (4, 8, None) == (first["height"], second["height"], other["height"])
+    assert ("open", "residual-8-2-3-16") == (second["workload"], other["workload"])
+    assert ["workload", "height", "device"] == lines[0].split()[:3]
+    assert "nan" not in lines[-1]
+
+
+def test_factors_of_python_are_those_of_a_sweep() -> None:
+    """A sweep has its own, beside which others are an error."""
+    fitted = predictor.fit(predictor.examples("labels.csv", runtime="onnxruntime"), "linear", folds=0)
+    path = write_open_sides()
+    table = fitted.predict(path, [1, 2], factors={"height": [4, 8]})
+
+    assert ["workload", "height", "device", "compiler", "batch_size"] == list(table.columns[:5])
+    assert [(4, 1), (4, 2), (8, 1), (8, 2)] == list(zip(table["height"], table["batch_size"], strict=True))
+    assert table.equals(fitted.predict(Sweep(path, batch_sizes=[1, 2], factors={"height": [4, 8]})))
+    with pytest.raises(UsageError, match="got height beside a Sweep"):
+        fitted.predict(Sweep(path, factors={"height": [4]}), factors={"height": [8]})
+
+
+def test_files_of_one_name_are_predicted(capsys: pytest.CaptureFixture[str]) -> None:
+    """Under names that tell them apart; a table of labels tells them apart by their paths."""
+    for number in (1, 2, 3, 4):
+        Path(f"net{number}").mkdir()
+        residual(Path(), 8, number).rename(f"net{number}/model.onnx")
+    rows = [f"net{number}/model.onnx,{0.1 * number}" for number in (1, 2, 3, 4)]
+    Path("same.csv").write_text("\n".join(["file,milliseconds", *rows]))
+    words = ["predict", "--fit", "same.csv", "--kind", "linear", "--quiet", "--json"]
+    assert 0 == cli.main([*words, "net1/model.onnx", "net2/model.onnx"])
+    answer = json.loads(capsys.readouterr().out)
+
+    assert 4 == answer["evaluation"][0]["graphs"]
+    assert ["net1/model", "net2/model"] == [row["workload"] for row in answer["predictions"]]
+
+
+def write_open_sides() -> str:
+    """Write a network whose height is open."""
+    builder = Builder(8, 16)
+    builder.shape[2] = "height"
+    return str(write(builder.model(builder.conv("x", 8)), Path("open.onnx")))
 
 
 def test_what_the_runtime_executes_is_fitted(capsys: pytest.CaptureFixture[str]) -> None:
