@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import PurePath
 from typing import cast
 
 from ngbkit import options, registry
@@ -11,7 +14,7 @@ from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.sweep import validation
 from ngbkit.sweep.trials import BASELINE, Choice, split_labels
 from ngbkit.sweep.variables import RESERVED
-from ngbkit.workloads.base import Number, Source, Workload
+from ngbkit.workloads.base import FactorValue, Source, Workload
 
 MIN_ROUNDS = 10
 # A device's label names a folder on it.
@@ -25,20 +28,52 @@ def to_workloads(value: str | Workload | Iterable[str | Workload]) -> tuple[Work
             "invalid workloads: got none; expected at least one: a timm name, 'blocks.conv', an ONNX file, or a "
             "Workload."
         )
-    return tuple(item if isinstance(item, Workload) else parse_workload(item) for item in items)
+    return _distinguish_files([item if isinstance(item, Workload) else parse_workload(item) for item in items])
 
 
-def to_factors(value: Mapping[str, Iterable[Number]] | None) -> dict[str, tuple[Number, ...]]:
-    return {name: validation.numbers(f"factor {name}", values) for name, values in (value or {}).items()}
+def _distinguish_files(workloads: Sequence[Workload]) -> tuple[Workload, ...]:
+    """Name each file whose name another network has by the shortest end of its path that no other one has."""
+    for (path, name), count in Counter((workload.path, workload.name) for workload in workloads).items():
+        if path and count > 1:
+            raise UsageError(
+                f"invalid workloads: got the file {path} {count} times as {name!r}; expected it once. Leave out the "
+                "others."
+            )
+    endings = [_list_endings(workload) for workload in workloads]
+    counts = Counter(name for names in endings for name in names)
+    return tuple(
+        replace(workload, name=next((name for name in names if counts[name] == 1), names[-1]))
+        for workload, names in zip(workloads, endings, strict=True)
+    )
 
 
-def vary(workloads: Sequence[Workload], factors: Mapping[str, Sequence[Number]]) -> tuple[Workload, ...]:
+def _list_endings(workload: Workload) -> list[str]:
+    """List the names that a network may have: of a file that is named after its path, the ends of that path."""
+    path = PurePath(workload.path)
+    if path.stem != workload.name:
+        return [workload.name]
+    return [
+        PurePath(*whole.parts[-depth:]).as_posix()
+        for whole in (path.with_suffix(""), path)  # files that differ in their suffixes alone need them
+        for depth in range(1, len(path.parts) + 1)
+    ]
+
+
+def to_factors(
+    value: Mapping[str, FactorValue | Iterable[FactorValue]] | None,
+) -> dict[str, tuple[FactorValue, ...]]:
+    return {name: validation.factor_values(f"factor {name}", values) for name, values in (value or {}).items()}
+
+
+def vary(workloads: Sequence[Workload], factors: Mapping[str, Sequence[FactorValue]]) -> tuple[Workload, ...]:
     """The workloads with the values of those factors that each takes."""
     accepted = {name for workload in workloads for name in workload.takes}
     for name in factors:
         if name not in accepted:
             raise UnknownNameError("factor", name, accepted, "It must be an argument that a workload takes.")
     varied = tuple(workload.with_factors(factors) for workload in workloads)
+    for workload in varied:
+        _check_texts(workload)
     names = [workload.name for workload in varied]
     for name in names:
         if names.count(name) > 1:
@@ -46,6 +81,18 @@ def vary(workloads: Sequence[Workload], factors: Mapping[str, Sequence[Number]])
     for name in sorted(accepted & RESERVED):
         raise UsageError(f"invalid factor {name!r}: the dataset uses that name. Call it {name}_factor.")
     return varied
+
+
+def _check_texts(workload: Workload) -> None:
+    """Refuse texts as values of a factor that is a size, such as a dimension of an ONNX file."""
+    for name, values in workload.factors.items():
+        if isinstance(values[0], str):
+            source: Source = registry.load(registry.WORKLOADS, workload.source)
+            if not source.text_factors:
+                raise UsageError(
+                    f"invalid factor {name}: got {values[0]!r}; expected numbers, since {name} is a size of "
+                    f"{workload.name}. Texts are for the factors of models in cells and .py files."
+                )
 
 
 def parse_workload(text: str) -> Workload:

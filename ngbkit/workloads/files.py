@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +24,11 @@ def copy(source: Path, target: Path) -> None:
     """Copy a file's content, as ONNX's external data needs: onnx rejects a hard or a symbolic link."""
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(source, target)
+
+
+def normalise(path: Path) -> str:
+    """Return the absolute path of a file; a link keeps its own name, as downloads of Hugging Face are links."""
+    return os.path.normpath(path.absolute())
 
 
 def complete(prefix: str, suffix: str) -> Iterator[str]:
