@@ -45,7 +45,8 @@ def report_gate(gate: Gate, args: argparse.Namespace, notes: Sequence[str] = ())
     """Print a gate, its warnings, and notes on its sides; return the exit code that ``--fail-on`` asks for."""
     from ngbkit.metrics.gates.gate import parse_fail_on
 
-    passes = gate.passes(parse_fail_on(args.fail_on))
+    fail_on = parse_fail_on(args.fail_on)
+    passes, outcome = gate.passes(fail_on), gate.describe_outcome(fail_on)
     for warning in gate.warnings:
         print_progress(f"ngbkit: warning: {warning}")
     if passes and gate.count("not settled"):
@@ -53,12 +54,14 @@ def report_gate(gate: Gate, args: argparse.Namespace, notes: Sequence[str] = ())
             f"ngbkit: warning: {gate.count('not settled')} of {len(gate.trials)} trials are not settled: they may be "
             "slower by more than the margin or not. More repeats settle more; --fail-on slower,unsettled fails on them."
         )
-    answer = Answer(json={**gate.to_json(), "notes": list(notes), "passes": passes}, rows=gate.rows, empty="")
+    facts = {"notes": list(notes), "passes": passes, "unjudged": gate.list_unjudged_compilers()}
+    answer = Answer(json={**gate.to_json(), **facts}, rows=gate.rows, empty="")
     if args.json:
         print(json.dumps(answer.json, indent=2))
     elif args.markdown:
-        print(f"### {'✅ passed' if passes else '❌ failed'}: {gate}\n\n{answer.to_markdown()}")
+        sign = "❌" if not passes else "✅" if outcome == "passed" else "⚠️"
+        print(f"### {sign} {outcome}: {gate}\n\n{answer.to_markdown()}")
         print("".join(f"\n- {line}" for line in (*gate.warnings, *notes)))
     else:
-        print("\n".join([str(gate), "", answer.to_text(), "", *notes, "passed" if passes else "failed"]))
+        print("\n".join([str(gate), "", answer.to_text(), "", *notes, outcome]))
     return OK if passes else FAILED

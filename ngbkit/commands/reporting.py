@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ngbkit.errors import NgbkitError, UsageError
 from ngbkit.runs.progress_display import explain_failure, open_display, watch
 from ngbkit.sweep.json_values import to_json_value
+from ngbkit.sweep.records import MEASURED
 from ngbkit.sweep.trials import BASELINE
 from ngbkit.user_text import parse_path
 
@@ -89,7 +90,7 @@ def pointing_to(run: Run) -> Iterator[None]:
 
 def find_exit_code(run: Run) -> int:
     """The exit code of a run; if no trial gave a result, print why."""
-    if run.progress.statuses.get("ok"):
+    if any(map(run.progress.statuses.get, MEASURED)):
         return OK
     error = explain_failure(run)
     lines = [] if error is None else error.traceback.rstrip().splitlines()
@@ -130,7 +131,7 @@ def choose_figures(data: Data) -> list[str]:
     from ngbkit.dataset.long_form import expand_labels
 
     for node in nodes(data).values():
-        has_result = expand_labels(node)["status"] == "ok"
+        has_result = expand_labels(node)["status"].isin(MEASURED)
         if BASELINE in has_result["compiler"]:
             others = has_result.drop_sel(compiler=BASELINE)
             if bool((others & has_result.sel(compiler=BASELINE)).any()):

@@ -3,6 +3,7 @@
 Other work does not slow all compilers alike: a runtime whose threads wait for each other at many barriers loses more by
 a core that is taken than one with few. Pairing round by round cancels drift, but not this, and an interval over rounds
 does not show it. So an estimate uses undisturbed samples; a trial with too few of them uses all, and is not settled.
+Nor is a trial whose outputs could not be compared: its time may be that of a wrong answer.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from ngbkit.sweep.records import NOT_CHECKED
 from ngbkit.sweep.settling import find_settled
 from ngbkit.sweep.variables import NO_ROUND
 
@@ -19,15 +21,26 @@ _SAMPLES = tuple((f"{prefix}latency", f"{prefix}round", f"{prefix}disturbed") fo
 
 
 def settled(dataset: xr.Dataset) -> xr.DataArray:
-    """Whether each trial has enough undisturbed rounds for its estimates; dims without `repeat`.
+    """Whether the outputs of each trial were checked, in enough undisturbed rounds; dims without `repeat`.
 
     At least 6 rounds and half of all must have an undisturbed sample. Otherwise the estimates are of all samples, and
-    no interval says how far other work has bent them. A trial without a sample is settled.
+    no interval says how far other work has bent them. Nor is a trial settled that has the status ``"not-checked"``. A
+    trial without a sample is settled.
     """
+    return (find_undisturbed(dataset) & ~find_unchecked(dataset)).rename("settled")
+
+
+def find_undisturbed(dataset: xr.Dataset) -> xr.DataArray:
+    """Find the trials with enough undisturbed rounds, or without a sample."""
     if not {"disturbed", "round"} <= set(dataset.variables):
         trials = next(dataset[name] for name in ("throughput", "latency", "status") if name in dataset)
-        return xr.ones_like(trials.isel(repeat=0, missing_dims="ignore"), dtype=bool).rename("settled")
-    return _check(dataset, "round", "disturbed").rename("settled")
+        return xr.ones_like(trials.isel(repeat=0, missing_dims="ignore"), dtype=bool)
+    return _check(dataset, "round", "disturbed")
+
+
+def find_unchecked(dataset: xr.Dataset) -> xr.DataArray:
+    """Find the measured trials whose outputs could not be compared; none in a dataset without statuses."""
+    return dataset["status"] == NOT_CHECKED if "status" in dataset else xr.DataArray(False)
 
 
 def find_settled_anchors(dataset: xr.Dataset) -> xr.DataArray:

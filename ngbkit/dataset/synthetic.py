@@ -6,7 +6,8 @@ group drift together from round to round, and a few samples are slow.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import get_args
 from zlib import crc32
 
@@ -25,6 +26,7 @@ ROUNDS = 10
 SAMPLES = 30
 """Samples of a trial of a sweep with a precision: as if the stopping rule had stopped at its first look."""
 
+_REASON = "two runs of the reference differ: the network draws random numbers (synthetic)"
 _MARK = {"synthetic": True}
 _ERRORS: dict[FailureStatus, str] = {
     "failed": "RuntimeError: the fusion pass found a cycle (synthetic)",
@@ -36,18 +38,21 @@ _ERRORS: dict[FailureStatus, str] = {
 }
 
 
-def make_records(sweep: Grid, seed: int = 0, failures: float = 0.0) -> list[Record]:
+def make_records(sweep: Grid, seed: int = 0, failures: float = 0.0, unchecked: float = 0.0) -> list[Record]:
     """A record for every trial of a sweep, in its order, without running anything; each has ``facts["synthetic"]``.
 
-    `failures` is the share of trials that fail, from 0 to 1. The seed determines the records of a group, regardless of
-    the rest of the sweep.
+    `failures` is the share of trials that fail, and `unchecked` the share of the others whose outputs could not be
+    compared, both from 0 to 1. The seed determines the records of a group, regardless of the rest of the sweep.
     """
-    return [record for group in sweep.groups() for record in _make_group(group, sweep, seed, failures)]
+    records = [record for group in sweep.groups() for record in _make_group(group, sweep, seed, failures)]
+    return [_forget_check(record, seed, unchecked) for record in records]
 
 
-def make_dataset(sweep: Grid, seed: int = 0, failures: float = 0.0, run_id: str = "synthetic") -> Data:
+def make_dataset(
+    sweep: Grid, seed: int = 0, failures: float = 0.0, run_id: str = "synthetic", unchecked: float = 0.0
+) -> Data:
     """The dataset of `make_records`; it and each of its nodes has the attribute ``synthetic``."""
-    data = assemble(sweep, make_records(sweep, seed, failures), run_id=run_id)
+    data = assemble(sweep, make_records(sweep, seed, failures, unchecked), run_id=run_id)
     for node in data.subtree if isinstance(data, xr.DataTree) else [data]:
         node.attrs["synthetic"] = 1
     return data
@@ -106,10 +111,19 @@ def _make_failure(trial: Trial, generator: np.random.Generator) -> Failure:
     return Failure(trial_id=trial.id, status=status, stage="compile", error=_ERRORS[status], facts=_MARK)
 
 
+def _forget_check(record: Record, seed: int, share: float) -> Record:
+    """Make that share of the measurements unchecked, drawn beside the numbers of the records, which stay the same."""
+    if isinstance(record, Failure) or np.random.default_rng([seed, crc32(record.trial_id.encode())]).random() >= share:
+        return record
+    return replace(record, unchecked=_REASON, rmse=math.nan, max_abs_error=math.nan)
+
+
 def _estimate_cost(trial: Trial) -> _Cost:
     """The cost of a trial: that of its network, scaled by its compiler."""
-    factors = dict(trial.factors)
+    factors = {name: value for name, value in trial.factors if not isinstance(value, str)}
+    texts = [f"{name}={value}" for name, value in trial.factors if isinstance(value, str)]
     size = factors.get("depth", 1) * (factors.get("width", 64) / 64) ** 2
+    size *= 1 + _hash_to_unit("text", *texts) if texts else 1
     sample = 0.002 * 10 ** _hash_to_unit("sample", trial.workload, trial.device) * size
     gain = 1 if trial.compiler == BASELINE else 0.35 + 0.6 * _hash_to_unit("gain", trial.workload, trial.compiler)
     call = 0.003 * (0.3 + factors.get("depth", 8) / 8) * (0.4 if trial.compiler != BASELINE else 1)

@@ -15,7 +15,8 @@ from ngbkit.dataset.storage import Data
 from ngbkit.metrics import contracts
 from ngbkit.metrics.conclusions import describe_disturbance
 from ngbkit.metrics.drift import describe_drift
-from ngbkit.sweep.records import OPEN
+from ngbkit.metrics.unchecked import count_unchecked, explain_unsettled
+from ngbkit.sweep.records import MEASURED, OPEN
 from ngbkit.sweep.trials import BASELINE
 
 if TYPE_CHECKING:
@@ -86,15 +87,12 @@ def describe_open(frame: pd.DataFrame) -> list[str]:
 
 
 def describe_settling(data: Data, frame: pd.DataFrame) -> list[str]:
-    """What disturbed the run, and the number of marks that are not settled."""
+    """What disturbed the run, and the number of marks that are not settled and of those that were not checked."""
     state = describe_disturbance(data)
     count = int((~frame["settled"].astype(bool) & (frame["status"] == "ok")).sum()) if "settled" in frame else 0
-    marks = (
-        [f"{count} trials are not settled, since too few of their rounds were undisturbed (hollow or pale)"]
-        if count
-        else []
-    )
-    return [*([state] if state else []), *marks]
+    reason = explain_unsettled(data, plural=True) if count else ""
+    marks = [f"{count} trials are not settled, since {reason} (hollow or pale)"] if count else []
+    return [*([state] if state else []), *marks, *count_unchecked(frame)]
 
 
 def _describe_times(data: Data, frame: pd.DataFrame) -> list[str]:
@@ -105,7 +103,7 @@ def _describe_times(data: Data, frame: pd.DataFrame) -> list[str]:
 
 def describe_failures(frame: pd.DataFrame) -> list[str]:
     """The number of trials without a result, by compiler and status, for figures that cannot draw them."""
-    failed = frame[~frame["status"].isin(["ok", *OPEN])]
+    failed = frame[~frame["status"].isin([*MEASURED, *OPEN])]
     if failed.empty:
         return []
     counts = Counter(zip(failed["compiler"], failed["status"], strict=True))

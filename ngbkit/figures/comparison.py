@@ -10,12 +10,10 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xarray as xr
 
-from ngbkit.dataset.assembly import nodes
-from ngbkit.dataset.long_form import to_frame
 from ngbkit.dataset.storage import Data
-from ngbkit.errors import MetricError, UnknownNameError, UsageError
+from ngbkit.errors import UnknownNameError, UsageError
+from ngbkit.figures.compared_trials import VALUES, compute_values, list_unchecked, list_unjudged
 from ngbkit.hardware import environment
 from ngbkit.metrics import labelled
 from ngbkit.metrics.drift import APART_SD, HOSTED_APART_SD
@@ -60,10 +58,10 @@ class Comparison:
         One row per trial that both runs measured: its labels in the first run; ``first`` and ``second`` with the ends
         of their intervals, ``change`` (the second over the first) with its own, and ``is``: ``"higher"``, ``"lower"``,
         or ``"same"`` if the intervals cannot distinguish them; and ``settled``, false where either run had too few
-        undisturbed rounds.
+        undisturbed rounds, or was not checked.
     winners
-        One row per group: the fastest compiler of each run, and ``another``, true if the first run's winner surely lost
-        its lead.
+        One row per group: the fastest compiler of each run that both checked, and ``another``, true if the first run's
+        winner surely lost its lead.
     environments
         One row per property, one column per run and device.
     unlike
@@ -76,6 +74,10 @@ class Comparison:
         One row per trial that the first run measured and that failed in the second: its labels, and ``reason``.
     absent
         The labels of the other trials that only the first run measured.
+    unjudged
+        One row per trial that failed in the first run: its labels, and ``reason``.
+    unchecked
+        Why trials of `trials` were not checked in either run, by their index there.
     drift_sd
         The standard deviation, between two times, of the logarithm of a throughput over itself.
     """
@@ -89,6 +91,8 @@ class Comparison:
     keys: list[str]
     failed: pd.DataFrame
     absent: pd.DataFrame
+    unjudged: pd.DataFrame
+    unchecked: Mapping[int, str]
     drift_sd: float
 
     @property
@@ -104,8 +108,11 @@ class Comparison:
 
     def on_device(self, label: str) -> Comparison:
         """The comparison of the trials on one device, by its label in the first run."""
-        names = ("trials", "winners", "failed", "absent")
-        return replace(self, **{name: (frame := getattr(self, name))[frame["device"] == label] for name in names})
+        names = ("trials", "winners", "failed", "absent", "unjudged")
+        frames = {name: (frame := getattr(self, name))[frame["device"] == label] for name in names}
+        indices = frames["trials"].index
+        unchecked = {index: reason for index, reason in self.unchecked.items() if index in indices}
+        return replace(self, **frames, unchecked=unchecked)
 
     @property
     def share(self) -> str:
@@ -153,7 +160,7 @@ class Comparison:
         values |= {"rounds": trials["rounds"], "settled": trials["settled"].astype(bool)}
         verdicts = judge(**values, level=LEVEL, margin=share)
         judged = trials[self.keys].assign(
-            before=trials["first"], after=trials["second"], **values, verdict=verdicts, reason=""
+            before=trials["first"], after=trials["second"], **values, verdict=verdicts, reason=self._list_reasons()
         )
         # What is compared with itself, as the baseline's speed-up, says nothing.
         judged = judged[~((trials["first_low"] == trials["first_high"]) & (trials["change"] == 1))]
@@ -161,10 +168,15 @@ class Comparison:
             judged,
             failed=self.failed,
             absent=self.absent,
+            unjudged=self.unjudged,
             margin=share,
             compared=f"{self.metric} of two runs",
             warnings=self._list_warnings(),
         )
+
+    def _list_reasons(self) -> list[str]:
+        """List why each of the trials was not checked; empty where it was."""
+        return [self.unchecked.get(index, "") for index in self.trials.index]
 
     def _list_warnings(self) -> list[str]:
         """List what weakens the verdicts of a gate."""
@@ -214,6 +226,10 @@ class Comparison:
     def __str__(self) -> str:
         another = int(self.winners["another"].sum())
         summary = f"{self.share}; the best compiler surely changed in {another} of {len(self.winners)} groups"
+        if self.unchecked:
+            summary = (
+                f"{summary}; {len(self.unchecked)} trials were {', or '.join(dict.fromkeys(self.unchecked.values()))}"
+            )
         return f"{summary}; {self.missing} trials were measured in only one of the two" if self.missing else summary
 
 
@@ -244,13 +260,13 @@ def compare(first: Data, second: Data, metric: str = "speedup") -> Comparison:
     """
     if metric not in METRICS:
         raise UnknownNameError("metric", metric, METRICS)
-    earlier, outcomes = _compute_values(first, metric), _compute_values(second, metric, failed=True)
-    labels = [frame["device"].unique().tolist() for frame in (earlier, outcomes)]
+    origins, outcomes = (compute_values(data, metric, METRICS[metric], LEVEL) for data in (first, second))
+    labels = [frame["device"].unique().tolist() for frame in (origins, outcomes)]
     if all(len(devices) == 1 for devices in labels):
         outcomes = outcomes.assign(device=labels[0][0])
-    later = outcomes[np.isfinite(outcomes["value"])]
-    factors = [name for name in map(str, earlier) if name not in ("workload", *_KEYS, *_VALUES)]
-    if set(factors) != {name for name in later if name not in ("workload", *_KEYS, *_VALUES)}:
+    earlier, later = (frame[np.isfinite(frame["value"])] for frame in (origins, outcomes))
+    factors = [name for name in map(str, earlier) if name not in ("workload", *_KEYS, *VALUES)]
+    if set(factors) != {name for name in later if name not in ("workload", *_KEYS, *VALUES)}:
         raise UsageError("the networks of the two datasets take different factors. Compare two runs of one sweep.")
     keys = ["workload", *factors, *_KEYS]
     joined = earlier.merge(later, on=keys, suffixes=("_first", "_second"))
@@ -260,48 +276,24 @@ def compare(first: Data, second: Data, metric: str = "speedup") -> Comparison:
             f"{_name_few(earlier['device'])}, the second {_name_few(later['workload'])} on "
             f"{_name_few(later['device'])}. Compare two runs of one sweep."
         )
-    trials = _compute_changes(joined, keys)
+    trials, unchecked = _compute_changes(joined, keys), list_unchecked(joined)
     lost = earlier[keys].merge(joined[keys], on=keys, how="left", indicator=True)
     lost = lost[lost.pop("_merge") == "left_only"].merge(outcomes[[*keys, "reason"]], on=keys, how="left")
     has_failed = (lost["reason"].fillna("") != "").to_numpy()
     return Comparison(
         metric=metric,
         trials=trials,
-        winners=_find_winners(trials, [key for key in keys if key != "compiler"]),
+        winners=_find_winners(trials[~trials.index.isin(unchecked)], [key for key in keys if key != "compiler"]),
         environments=_compare_environments(first, second),
         unlike=_describe_differences(first, second),
         missing=len(earlier) + len(later) - 2 * len(joined),
         keys=keys,
         failed=lost[has_failed],
         absent=lost[~has_failed][keys],
+        unjudged=list_unjudged(origins, outcomes, keys),
+        unchecked=unchecked,
         drift_sd=math.hypot(_find_drift_sd(first), _find_drift_sd(second)),
     )
-
-
-_VALUES = ("value", "low", "high", "settled", "rounds", "reason")
-
-
-def _compute_values(data: Data, metric: str, failed: bool = False) -> pd.DataFrame:
-    """The metric of every trial that has one, with its interval; `failed` ones too, with their reason."""
-    import pandas as pd
-
-    frames, problem = [], None
-    for node in nodes(data).values():
-        arguments = {} if metric == "throughput" else {"unlike": "mask"}
-        try:
-            result = METRICS[metric](node, ci=LEVEL, **arguments)
-        except MetricError as error:
-            problem = error
-            continue
-        columns = {"value": metric, "low": "ci_low", "high": "ci_high", "settled": "settled"}
-        variables = {column: result[name] for column, name in columns.items()}
-        variables |= {"rounds": _count_rounds(node), "reason": _describe_failures(node)}
-        frame = to_frame(xr.Dataset(variables))
-        frames.append(frame[np.isfinite(frame["value"]) | (failed & (frame["reason"] != ""))])
-    if not frames:
-        raise problem or UsageError("this dataset has no trial. Use the dataset of a run.")
-    values: pd.DataFrame = pd.concat(frames, ignore_index=True)
-    return values
 
 
 def _find_drift_sd(data: Data) -> float:
@@ -309,24 +301,6 @@ def _find_drift_sd(data: Data) -> float:
     devices = json.loads(data.attrs.get("environments") or "{}").values()
     is_hosted = any((device.get("conditions") or {}).get("virtual_machine") for device in devices)
     return HOSTED_APART_SD if is_hosted else APART_SD
-
-
-def _count_rounds(node: xr.Dataset) -> xr.DataArray:
-    """Count the rounds of every trial."""
-    counts: xr.DataArray = xr.apply_ufunc(_count_distinct, node["round"], input_core_dims=[["repeat"]])
-    return counts
-
-
-def _count_distinct(rounds: np.ndarray) -> np.ndarray:
-    """Count the distinct numbers of each row that are not negative."""
-    ordered = np.sort(np.nan_to_num(np.asarray(rounds, float), nan=-1), axis=-1)
-    return np.asarray(np.count_nonzero(np.diff(ordered, axis=-1, prepend=-1) > 0, axis=-1))
-
-
-def _describe_failures(node: xr.Dataset) -> xr.DataArray:
-    """Describe why each trial failed; empty where it did not, or has not been measured."""
-    reasons = node["status"].astype(str) + ": " + node["error"].astype(str)
-    return reasons.where(~node["status"].isin(["ok", "pending", "predicted"]), "")
 
 
 def _compute_changes(joined: pd.DataFrame, keys: list[str]) -> pd.DataFrame:

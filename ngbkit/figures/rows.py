@@ -9,12 +9,14 @@ import numpy as np
 import xarray as xr
 
 from ngbkit.dataset.assembly import factor_dims, nodes
+from ngbkit.dataset.disturbance import find_unchecked
 from ngbkit.dataset.long_form import list_factors, to_frame
 from ngbkit.dataset.selection import LABELS, Select, select_rows
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError
-from ngbkit.sweep.records import OPEN
+from ngbkit.sweep.records import MEASURED, OPEN
 from ngbkit.sweep.trials import BASELINE
+from ngbkit.user_text import format_value
 from ngbkit.workloads.paper import find_family
 
 if TYPE_CHECKING:
@@ -89,8 +91,13 @@ def name_networks(frame: pd.DataFrame, factors: Sequence[str], with_device: bool
 
 def name_network(trial: Mapping[Any, Any], factors: Sequence[str], with_device: bool) -> str:
     """Name the network of a trial from its labels: ``conv, depth 2 on cpu``."""
-    values = [f"{name} {trial[name]:g}" for name in factors if name in trial and trial[name] == trial[name]]
+    values = [f"{name} {format_value(trial[name])}" for name in factors if name in trial and trial[name] == trial[name]]
     return ", ".join([trial["workload"], *values]) + (f" on {trial['device']}" if with_device else "")
+
+
+def has_texts(values: pd.Series) -> bool:
+    """Whether values of a factor are texts, which have no order."""
+    return any(isinstance(value, str) for value in values)
 
 
 def require_factor(factor: str, values: Values, figure: str, example: str) -> Values:
@@ -134,7 +141,7 @@ def drop_failed_compilers(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]
     A mark for each trial of those in each panel would add nothing.
     """
     by_compiler = frame.groupby("compiler", sort=False)["status"]
-    has_result = by_compiler.agg(lambda statuses: bool(statuses.isin(["ok", *OPEN]).any()))
+    has_result = by_compiler.agg(lambda statuses: bool(statuses.isin([*MEASURED, *OPEN]).any()))
     failed = has_result.index[~has_result].tolist()
     if not failed or not has_result.any():
         return frame, []
@@ -175,8 +182,8 @@ _MOST_COLUMNS, _USUAL_COLUMNS = 6, 5
 def _flatten(node: xr.Dataset, values: xr.Dataset) -> pd.DataFrame:
     missing = xr.full_like(values["value"], np.nan, dtype=float)
     trials = values.assign({name: missing for name in ("low", "high") if name not in values})
-    if "settled" not in trials:
-        trials = trials.assign(settled=xr.ones_like(missing, dtype=bool))
+    is_settled = trials.get("settled", xr.ones_like(missing, dtype=bool))
+    trials = trials.assign(settled=is_settled & ~find_unchecked(node))
     trials = trials.assign(status=node["status"], error=node["error"], samples=_count_samples(node))
     return to_frame(trials.reset_coords("parameters") if "parameters" in trials.coords else trials)
 

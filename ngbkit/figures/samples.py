@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 
 from ngbkit.dataset.assembly import nodes
-from ngbkit.dataset.disturbance import settled
+from ngbkit.dataset.disturbance import find_undisturbed, settled
 from ngbkit.dataset.long_form import list_labels, list_trial_dims
 from ngbkit.dataset.selection import Select
 from ngbkit.dataset.storage import Data
@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 
 
 def _count_samples(node: xr.Dataset) -> xr.Dataset:
-    """The number of samples of each trial, and whether it is settled, as `ngbkit.figures.rows.Values`."""
+    """The number of samples of each trial, and whether it is settled and undisturbed: `ngbkit.figures.rows.Values`."""
     if "latency" not in node or not node["latency"].notnull().any():
         raise MetricError("this figure draws samples, which this dataset lacks. Use the dataset of the run.")
-    return xr.Dataset({"value": node["latency"].notnull().sum("repeat"), "settled": settled(node)})
+    count = node["latency"].notnull().sum("repeat")
+    return xr.Dataset({"value": count, "settled": settled(node), "undisturbed": find_undisturbed(node)})
 
 
 def build_panels(data: Data, select: Select) -> tuple[pd.DataFrame, list[str]]:
@@ -58,7 +59,7 @@ def extract_samples(data: Data, trials: pd.DataFrame) -> pd.DataFrame:
             "disturbed": trial["disturbed"].values > 0 if "disturbed" in trial else np.zeros(len(latency), dtype=bool),
         }
         samples = pd.DataFrame({name: values[present] for name, values in columns.items()})
-        samples["used"] = ~samples["disturbed"] | (not row["settled"])
+        samples["used"] = ~samples["disturbed"] | (not row["undisturbed"])
         frames.append(samples.assign(trial=key, panel=row["panel"], compiler=row["compiler"]))
     return pd.concat(frames, ignore_index=True)
 

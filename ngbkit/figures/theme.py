@@ -44,6 +44,7 @@ NETWORK_SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triang
 
 STATUS_WORDS = {
     "ok": "ok",
+    "not-checked": "no check",
     "pending": "…",
     "predicted": "pred.",
     "failed": "failed",
@@ -57,6 +58,7 @@ STATUS_WORDS = {
 
 STATUS_COLOURS = {
     "ok": "#B6DBC6",
+    "not-checked": "#F0E442",
     "pending": "#F0F0F0",
     "predicted": "#D5E3F0",
     "unsupported": "#C9C9C9",

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import xarray as xr
 
 from ngbkit.dataset.assembly import nodes
-from ngbkit.dataset.disturbance import settled
+from ngbkit.dataset.disturbance import find_undisturbed
 from ngbkit.dataset.environments import read_environments
 from ngbkit.dataset.long_form import list_factors, list_labels, to_frame
 from ngbkit.dataset.storage import Data
@@ -21,15 +21,12 @@ from ngbkit.metrics.estimate import LEVEL
 from ngbkit.metrics.rankings.networks import describe_fastest_networks
 from ngbkit.metrics.rankings.ranking import ranking
 from ngbkit.metrics.ratios import is_hosted
-from ngbkit.sweep.records import UNSETTLED
-
-if TYPE_CHECKING:
-    import pandas as pd
+from ngbkit.metrics.trial_names import join_names, name_group, name_network, name_places, name_trial
+from ngbkit.metrics.unchecked import count_measured, list_unchecked
+from ngbkit.sweep.records import MEASURED, NOT_CHECKED, UNSETTLED
 
 #: Below this share of disturbed samples a machine was quiet: some are always marked.
 QUIET = 0.1
-# The number of groups that are named one by one.
-_MOST = 6
 
 
 def describe_disturbance(data: Data) -> str:
@@ -74,19 +71,19 @@ def conclude(data: Data) -> list[str]:
     Returns
     -------
     list of str
-        The trials that are not settled, if there are any; where several compilers were measured, the fastest of each
-        group where it is sure, the ties, and what would settle them; where several networks were, the fastest of each
-        device and batch size, or that it is not settled; and what intervals allow for on a virtual machine.
+        The trials that were not checked, and those that too few undisturbed rounds leave unsettled, if there are any;
+        where several compilers were measured, the fastest of each group where it is sure, the ties, and what would
+        settle them; where several networks were, the fastest of each device and batch size, or that it is not settled;
+        and what intervals allow for on a virtual machine.
     """
-    lines = []
+    lines = _describe_unchecked(data)
     if unsettled := _list_unsettled(data):
-        count = sum(int((node["status"] == "ok").sum()) for node in nodes(data).values() if "status" in node)
-        names = f" ({_join(unsettled)})" if len(unsettled) < count else ""
-        run_id = str(data.attrs.get("run_id") or "RUN")
+        count = count_measured(data)
+        names = f" ({join_names(unsettled)})" if len(unsettled) < count else ""
         lines.append(
             f"{len(unsettled)} of {count} trials are not settled, since too few of their rounds were undisturbed"
             f"{names}. When the machine is quiet, measure them again: "
-            f"`ngbkit resume {'RUN' if ', ' in run_id else run_id} --retry {UNSETTLED}`."
+            f"`ngbkit resume {_name_run(data)} --retry {UNSETTLED}`."
         )
     return [
         *lines,
@@ -94,6 +91,29 @@ def conclude(data: Data) -> list[str]:
         *describe_fastest_networks(data),
         *_describe_allowance(data),
     ]
+
+
+def _describe_unchecked(data: Data) -> list[str]:
+    """Describe which trials were not checked, why, and the remedy."""
+    names = list_unchecked(data)
+    if not names:
+        return []
+    count, total = sum(map(len, names.values())), count_measured(data)
+    reasons = "; ".join(
+        ("" if len(trials) == total else f"{join_names(trials)}: ") + reason.rstrip(".")
+        for reason, trials in names.items()
+    )
+    was, clause = ("was", "it is") if count == 1 else ("were", "they are")
+    return [
+        f"{count} of {total} trials {was} not checked: {reasons}. A wrong answer would not be noticed, so {clause} "
+        f"never called the fastest. Remove the reason and measure again: `ngbkit resume {_name_run(data)} --retry "
+        f"{NOT_CHECKED}` repeats these trials."
+    ]
+
+
+def _name_run(data: Data) -> str:
+    run_id = str(data.attrs.get("run_id") or "RUN")
+    return "RUN" if ", " in run_id else run_id
 
 
 def _describe_allowance(data: Data) -> list[str]:
@@ -110,8 +130,8 @@ def _describe_allowance(data: Data) -> list[str]:
         return []
     return [
         f"Intervals of speed-ups allow for {100 * HOSTED_SD:.0f} % (standard deviation) by which the host of "
-        f"{_join(hosted)}, a virtual machine, may change them within hours. Repeat the run on other hours: `ngbkit "
-        "selfcheck --history` then measures it."
+        f"{join_names(hosted)}, a virtual machine, may change them within hours. Repeat the run on other hours: "
+        "`ngbkit selfcheck --history` then measures it."
     ]
 
 
@@ -122,16 +142,16 @@ def _average(parts: Sequence[xr.Dataset], name: str) -> float:
 
 
 def _list_unsettled(data: Data) -> list[str]:
-    """The trials that are not settled, by name."""
+    """The trials with too few undisturbed rounds, by name."""
     names = []
     factors = list_factors(data)
     for node in nodes(data).values():
         if "status" not in node:
             continue
-        frame = to_frame(xr.Dataset({"settled": settled(node), "status": node["status"]}))
-        frame["where"] = _name_places(data, frame)
-        rows = frame[~frame["settled"].astype(bool) & (frame["status"] == "ok")].to_dict("records")
-        names += [f"{row['compiler']} on {_name_group(row, factors)}" for row in rows]
+        frame = to_frame(xr.Dataset({"undisturbed": find_undisturbed(node), "status": node["status"]}))
+        frame["where"] = name_places(data, frame)
+        rows = frame[~frame["undisturbed"].astype(bool) & frame["status"].isin(MEASURED)].to_dict("records")
+        names += [name_trial(row, factors) for row in rows]
     return names
 
 
@@ -145,55 +165,52 @@ def _describe_winners(data: Data, unsettled: set[str]) -> list[str]:
     winners: dict[str, dict[str, list[str]]] = {}
     ties: list[str] = []
     more_rounds_help = False
-    ranked["where"] = _name_places(data, ranked)
+    ranked["where"] = name_places(data, ranked)
     rows = ranked.to_dict("records")
     keys = ["workload", *factors, "device", "batch_size"]
     for _, members in groupby(rows, key=lambda row: tuple(str(row[key]) for key in keys)):
         group = list(members)
         if len(group) < 2:
             continue
-        name = _name_group(group[0], factors)
+        name = name_group(group[0], factors)
+        if not group[0]["checked"]:
+            ties.append(f"{name}: none of {', '.join(row['compiler'] for row in group)} was checked")
+            continue
         first, probability = group[0]["compiler"], group[0]["probability"]
         is_settled = not {f"{row['compiler']} on {name}" for row in group[:2]} & unsettled
-        if probability >= LEVEL and is_settled:
+        unchecked = [f"{row['compiler']} (not checked)" for row in group if _may_be_faster_unchecked(row)]
+        if probability >= LEVEL and is_settled and not unchecked:
             networks = winners.setdefault(first, {})
-            networks.setdefault(_name_network(group[0], factors), []).append(str(group[0]["batch_size"]))
+            networks.setdefault(name_network(group[0], factors), []).append(str(group[0]["batch_size"]))
         else:
-            more_rounds_help |= is_settled
-            chance = f"p = {probability:.2f}" if np.isfinite(probability) else "too few rounds for a probability"
-            rivals = [row["compiler"] for row in group[1:] if row["probability"] >= 1 - LEVEL] or [group[1]["compiler"]]
-            ties.append(f"{name}: {first} ({chance}) or {' or '.join(rivals)}")
+            more_rounds_help |= is_settled and not probability >= LEVEL
+            ties.append(f"{name}: {_describe_tie(group, unchecked)}")
     count = sum(len(sizes) for networks in winners.values() for sizes in networks.values()) + len(ties)
     lines = [
-        f"Fastest: {compiler}, for {_join(_name_groups(networks), '; ')}." for compiler, networks in winners.items()
+        f"Fastest: {compiler}, for {join_names(_name_groups(networks), '; ')}."
+        for compiler, networks in winners.items()
     ]
     if ties:
-        lines.append(f"The fastest is not settled in {len(ties)} of {count} groups. {_join(ties, '; ')}.")
+        lines.append(f"The fastest is not settled in {len(ties)} of {count} groups. {join_names(ties, '; ')}.")
     if more_rounds_help:
         lines.append("More rounds separate compilers that differ: raise -r, or set --precision 1%.")
     return lines
 
 
-def _name_places(data: Data, frame: pd.DataFrame) -> list[str]:
-    """The device of each row, to be named where there are several."""
-    devices = {label for node in nodes(data).values() for label in list_labels(node, "device")}
-    return [f" on {label}" if len(devices) > 1 else "" for label in frame["device"]]
+def _describe_tie(group: Sequence[Mapping[Any, Any]], unchecked: Sequence[str]) -> str:
+    """Describe the first of a group, how sure it is, and its rivals, with those that were not checked."""
+    probability = group[0]["probability"]
+    chance = f"p = {probability:.2f}" if np.isfinite(probability) else "too few rounds for a probability"
+    chance += " among those checked" if unchecked else ""
+    checked = [row["compiler"] for row in group[1:] if row["checked"] and row["probability"] >= 1 - LEVEL]
+    rivals = [*checked, *unchecked] or [group[1]["compiler"]]
+    return f"{group[0]['compiler']} ({chance}) or {' or '.join(rivals)}"
 
 
 def _name_groups(networks: dict[str, list[str]]) -> list[str]:
     return [f"{name} batch {', '.join(sizes)}" for name, sizes in networks.items()]
 
 
-def _name_group(row: dict[Any, Any], factors: Sequence[str]) -> str:
-    return f"{_name_network(row, factors)} batch {row['batch_size']}"
-
-
-def _name_network(row: dict[Any, Any], factors: Sequence[str]) -> str:
-    values = "".join(f" {name}={row[name]:g}" for name in factors if row.get(name) == row.get(name, 0) and name in row)
-    return f"{row['workload']}{values}{row.get('where', '')}"
-
-
-def _join(names: Iterable[str], separator: str = ", ") -> str:
-    listed = list(names)
-    more = f"{separator}and {len(listed) - _MOST} more" if len(listed) > _MOST else ""
-    return separator.join(listed[:_MOST]) + more
+def _may_be_faster_unchecked(row: Mapping[Any, Any]) -> bool:
+    """Whether a row of a ranking was not checked and may be faster than all that were."""
+    return not row["checked"] and (row["of_best"] >= 1 or row["probability"] >= 1 - LEVEL)

@@ -19,6 +19,7 @@ from ngbkit.dataset.long_form import expand_labels, list_labels
 from ngbkit.dataset.storage import Data
 from ngbkit.metrics import ratios
 from ngbkit.metrics.draws import compute_medians
+from ngbkit.sweep.records import MEASURED
 from ngbkit.sweep.trials import BASELINE
 
 APART_SD = 0.02
@@ -94,7 +95,7 @@ def _count_times(node: xr.Dataset) -> dict[str, int]:
     """The number of different times at which groups were measured, by device: those of a bundle took turns."""
     if "latency" not in node:
         return {}
-    measured = (node["status"] == "ok").any("compiler")
+    measured = node["status"].isin(MEASURED).any("compiler")
     bundles = node["bundle"] if "bundle" in node else xr.DataArray(math.nan)
     if "compiler" in bundles.dims:
         bundles = bundles.max("compiler")

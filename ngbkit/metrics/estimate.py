@@ -8,7 +8,7 @@ LEVEL = 0.95
 """The level of the intervals in tables."""
 
 UNSETTLED, UNBOUNDED = "?", "~"
-"""Marks of a number of disturbed rounds, behind it, and of one without an interval, before it."""
+"""Marks of a number that is not settled, behind it, and of one without an interval, before it."""
 
 # A half width whose leading digits are below 3.55 has two digits, as the Particle Data Group rounds; others have one.
 _TWO_DIGITS = 3.55
@@ -22,7 +22,7 @@ _UNITS = {"s": 1.0, "ms": 1e-3, "µs": 1e-6}
 class Estimate(float):
     """A number with the ends of its interval, NaN where there is none, and whether it is settled.
 
-    It is settled if enough rounds behind it were undisturbed: see `ngbkit.metrics.settled`.
+    It is settled if enough rounds behind it were undisturbed and outputs were checked: see `ngbkit.metrics.settled`.
 
     >>> str(Estimate(1.7149, 1.5604, 1.8711))
     '1.71 ± 0.16'
@@ -70,6 +70,10 @@ class Estimate(float):
 
     def __repr__(self) -> str:
         return float.__repr__(self)
+
+
+class Uncertain(float):
+    """A number without an interval of a trial that was not checked: tables mark it."""
 
 
 def format_time(seconds: float, low: float | None = None, high: float | None = None, *, settled: bool = True) -> str:

@@ -43,7 +43,8 @@ def to_dataframe(data: Data) -> pd.DataFrame:
     ``speedup``, ``rtr``, ``ase``, ``bsr``         1         the ratios; NaN where the dataset lacks their reference
     … ``_low``, ``_high``                                    the ends of the 95 % interval of each of these five; NaN
                                                              with too few rounds
-    … ``_settled``                                           whether enough rounds behind it were undisturbed
+    … ``_settled``                                           whether all trials behind it were checked, in enough
+                                                             undisturbed rounds
     ``threads``, ``precision``                     1         from the contract
     ``compile_time``, ``compile_time_warm``,       s         compilation with empty and with filled caches; the first
     ``first_call_time``                                      call after it
@@ -55,7 +56,8 @@ def to_dataframe(data: Data) -> pd.DataFrame:
                                                              the CPU's packages
     ``max_abs_error``, ``rmse_ratio``              1         error against the float64 reference
     other variables of the dataset                           as `ngbkit.load` has them, with the units there
-    ``status``, ``error``                                    what became of the trial, and why it failed
+    ``status``, ``error``                                    what became of the trial; why it failed, or was not
+                                                             checked
     ============================================== ========= =====================================================
 
     Examples

@@ -24,6 +24,9 @@ The columns of the CSV, and the keys of each profile in the JSON:
     The number of samples behind the quantiles, and of calls in each: short calls are timed in blocks.
 ``threads``, ``precision``
     From the contract.
+``unchecked``
+    Why the outputs could not be compared with the reference, so that a wrong answer would not be noticed; empty where
+    they were compared and agree.
 
 The JSON is an object with ``schema`` (``"ngbkit-profiles/2"``), ``run_id``, ``ngbkit_version``, ``devices`` (chip,
 cores, memory and system by label) and ``profiles``. When a key changes its meaning, the number after the slash changes.
@@ -115,6 +118,7 @@ _COLUMNS = (
     *("device", "compiler", "batch_size", "latency_s", "latency_low_s", "latency_high_s"),
     *(f"{name}{end}_s" for name in _QUANTILES for end in ("", "_high")),
     *("throughput", "throughput_low", "throughput_high", "samples", "calls_per_sample", "threads", "precision"),
+    "unchecked",
 )
 
 
@@ -132,6 +136,7 @@ def _profile_node(node: xr.Dataset) -> pd.DataFrame:
         "measured": node["latency"].notnull().sum("repeat"),
         "threads": contracts.extract_field(node, "threads", np.nan),
         "precision": contracts.extract_field(node, "precision", ""),
+        "unchecked": node.get("error", xr.full_like(size, "", dtype=object)),
     }
     frame = to_frame(xr.Dataset(variables))
     frame = frame[frame["measured"] > 0].drop(columns="measured").reset_index(drop=True)

@@ -9,7 +9,7 @@ from html import escape
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
-from ngbkit.metrics.estimate import Estimate
+from ngbkit.metrics.estimate import UNSETTLED, Estimate, Uncertain
 from ngbkit.sweep.records import STATUSES
 
 if TYPE_CHECKING:
@@ -102,7 +102,15 @@ def _format_column(values: list[Any]) -> list[str]:
     numbers = [value for value in values if _is_number(value) and not isinstance(value, Estimate)]
     integers = all(value == int(value) for value in numbers if math.isfinite(value))
     write = _format_integer if integers else format_number
-    return [write(value) if _is_number(value) and not isinstance(value, Estimate) else str(value) for value in values]
+    return [
+        f"{write(value)}{_mark(value)}" if _is_number(value) and not isinstance(value, Estimate) else str(value)
+        for value in values
+    ]
+
+
+def _mark(value: float) -> str:
+    """The mark behind a number that is no estimate."""
+    return UNSETTLED if isinstance(value, Uncertain) and not math.isnan(value) else ""
 
 
 def _format_integer(value: float) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 import xarray as xr
 
 from ngbkit.dataset.assembly import factor_dims, nodes
-from ngbkit.dataset.disturbance import select_samples
+from ngbkit.dataset.disturbance import find_unchecked, select_samples
 from ngbkit.dataset.long_form import expand_labels, list_factors, list_labels, to_frame
 from ngbkit.dataset.selection import Select, list_selected, select_rows
 from ngbkit.dataset.storage import Data
@@ -20,9 +20,11 @@ from ngbkit.errors import MetricError, UnknownNameError
 from ngbkit.metrics import arrays, contracts, economy, factors, labelled, means
 from ngbkit.metrics.conclusions import describe_disturbance
 from ngbkit.metrics.drift import describe_drift
-from ngbkit.metrics.estimate import LEVEL, UNBOUNDED, UNSETTLED, Estimate
+from ngbkit.metrics.estimate import LEVEL, UNBOUNDED, UNSETTLED, Estimate, Uncertain
 from ngbkit.metrics.means import Groups
 from ngbkit.metrics.rendering import format_number, to_html, to_text
+from ngbkit.metrics.unchecked import describe_unchecked, explain_unsettled
+from ngbkit.sweep.records import MEASURED
 from ngbkit.sweep.trials import BASELINE
 from ngbkit.sweep.variables import VARIABLES
 
@@ -89,8 +91,8 @@ def compact(
     A cell is a number, the status of a trial without one, or empty where no trial was requested. A metric of a dataset
     with rounds is an `Estimate`, a number with its 95 % interval. With several devices, the rows are per device too.
     ``attrs["title"]`` names the numbers and their unit; ``attrs["notes"]`` says, one per line, what disturbed the run,
-    what the marks of numbers mean, what they are tied to or how far groups differ by their times, and which columns are
-    not compared since they were timed under another contract.
+    what the marks of numbers mean, which trials were not checked and why, what they are tied to or how far groups
+    differ by their times, and which columns are not compared since they were timed under another contract.
 
     Parameters
     ----------
@@ -129,7 +131,8 @@ def compact(
     table.attrs["title"] = _build_title(figure, parts[0][1])
     table.attrs["notes"] = [
         *filter(None, [describe_disturbance(data)]),
-        *_explain_marks(table),
+        *_explain_marks(data, table),
+        *describe_unchecked(data, select),
         *_explain_times(data, figure, len(table)),
         *_list_contradictions(parts, select or {}),
         *contracts.list_uncompared(data, _AGAINST.get(figure, ())),
@@ -170,7 +173,7 @@ def _tabulate_node(node: xr.Dataset) -> pd.DataFrame:
             result = xr.full_like(node["throughput"], np.nan)
         certainty = result if isinstance(result, xr.Dataset) else {}
         value = result[name] if isinstance(result, xr.Dataset) else result
-        is_itself = _compare_with_itself(value, name)
+        is_itself = _compare_with_itself(value, name) & ~find_unchecked(node)
         missing = xr.full_like(value, np.nan)
         variables |= {name: value, **{f"{name}_{end}": certainty.get(f"ci_{end}", missing) for end in _ENDS}}
         variables[f"{name}_settled"] = certainty.get("settled", xr.ones_like(value, dtype=bool)) | is_itself
@@ -200,7 +203,7 @@ def _compact_node(node: xr.Dataset, cells: xr.DataArray) -> pd.DataFrame:
     if "networks" in cells.coords:  # means of several
         cells = cells.where(cells.notnull(), "")
     elif set(status.dims) <= set(cells.dims):
-        cells = cells.where(status == "ok", status)
+        cells = cells.where(status.isin(MEASURED), status)
     else:
         cells = cells.where((status != "").any([dim for dim in status.dims if dim not in cells.dims]), "")
     trials = cells.to_dataset(name="cell")
@@ -233,10 +236,10 @@ def _compute_figure(node: xr.Dataset, figure: str, by: Groups | None) -> xr.Data
     if metric := _METRICS.get(figure) or _DERIVED.get(figure):
         return _compute_estimates(node, figure, metric)
     if figure == "latency":
-        return _compute_latency(node).astype(object)
+        return _mark_unchecked(node, _compute_latency(node))
     if figure not in node:
         raise MetricError(f"this dataset has no {figure!r}. Measure again with this ngbkit.")
-    return node[figure].astype(object)
+    return _mark_unchecked(node, node[figure])
 
 
 def _compute_estimates(node: xr.Dataset, figure: str, metric: Callable[..., Any]) -> xr.DataArray:
@@ -245,9 +248,10 @@ def _compute_estimates(node: xr.Dataset, figure: str, metric: Callable[..., Any]
         return numbers
     result = metric(node, ci=LEVEL)
     numbers = result[next(iter(result.data_vars))]
-    is_itself = _compare_with_itself(numbers, figure).values
-    ends = (np.where(is_itself, numbers.values, result[f"ci_{end}"].values) for end in _ENDS)
-    columns = [column.ravel() for column in (numbers.values, *ends, result["settled"].values | is_itself)]
+    is_itself = _compare_with_itself(numbers, figure)
+    ends = (np.where(is_itself.values, numbers.values, result[f"ci_{end}"].values) for end in _ENDS)
+    is_settled = result["settled"] | (is_itself & ~_find_unchecked_cells(node, numbers))
+    columns = [column.ravel() for column in (numbers.values, *ends, is_settled.transpose(*numbers.dims).values)]
     cells = np.empty(numbers.size, dtype=object)
     cells[:] = [Estimate(*column) for column in zip(*columns, strict=True)]
     estimates: xr.DataArray = numbers.copy(data=cells.reshape(numbers.shape))
@@ -261,11 +265,27 @@ def _compare_with_itself(values: Any, figure: str) -> Any:
     return (values == 0) & (values["compiler"] == BASELINE)
 
 
-def _explain_marks(table: pd.DataFrame) -> list[str]:
+def _find_unchecked_cells(node: xr.Dataset, numbers: xr.DataArray) -> xr.DataArray:
+    """Find the numbers to which a trial contributes that was not checked."""
+    unchecked = find_unchecked(node)
+    groups = ("workload",) if "networks" in numbers.coords else ()
+    return unchecked.any([dim for dim in unchecked.dims if dim not in numbers.dims or dim in groups])
+
+
+def _mark_unchecked(node: xr.Dataset, numbers: xr.DataArray) -> xr.DataArray:
+    """The numbers of trials as objects, with a mark where the trial was not checked."""
+    unchecked = find_unchecked(node).broadcast_like(numbers).transpose(*numbers.dims).values.ravel()
+    cells = np.empty(numbers.size, dtype=object)
+    pairs = zip(numbers.values.ravel().tolist(), unchecked.tolist(), strict=True)
+    cells[:] = [Uncertain(number) if is_unchecked else number for number, is_unchecked in pairs]
+    return numbers.copy(data=cells.reshape(numbers.shape))
+
+
+def _explain_marks(data: Data, table: pd.DataFrame) -> list[str]:
     estimates = [cell for cell in table.values.ravel() if isinstance(cell, Estimate) and math.isfinite(cell)]
     notes = []
     if any(not cell.settled for cell in estimates):
-        notes.append(f"{UNSETTLED} not settled: too few of its rounds were undisturbed")
+        notes.append(f"{UNSETTLED} not settled: {explain_unsettled(data)}")
     if any(not cell.bounded for cell in estimates):
         notes.append(f"{UNBOUNDED} without an interval: too few rounds; measure more repeats (-r)")
     return notes

@@ -11,6 +11,7 @@ import xarray as xr
 from ngbkit.dataset.long_form import to_frame
 from ngbkit.metrics import arrays, contracts, ratios
 from ngbkit.metrics.draws import annotate
+from ngbkit.sweep.records import MEASURED
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,7 +35,7 @@ def summary(dataset: xr.Dataset) -> xr.Dataset:
 
 
 def failures(dataset: xr.Dataset) -> pd.DataFrame:
-    """The trials that are not ``ok``, including pending ones: one row per trial, with its status and error.
+    """The trials that are not ``ok``, including pending and unchecked ones: a row each, with its status and error.
 
     The grid of a merged dataset has cells that no run requested; they are excluded.
     """
@@ -43,11 +44,12 @@ def failures(dataset: xr.Dataset) -> pd.DataFrame:
 
 
 def why(dataset: xr.Dataset) -> pd.DataFrame:
-    """The work of the compilers, one row per trial that is ``ok``.
+    """The work of the compilers, one row per trial that was measured.
 
     Columns are ``workload, <factors>, device, compiler, batch_size``; ``precision`` and ``threads``, from the contract;
     ``nodes_before, nodes_after, nodes_fused, fallbacks, graph_breaks``, NaN where the compiler does not report them;
-    and ``facts``, a dict of everything that it reported.
+    ``unchecked``, why its outputs were not compared, empty where they were; and ``facts``, a dict of everything that it
+    reported.
     """
     blank = xr.full_like(dataset["status"], np.nan, dtype=float)
     empty = xr.full_like(dataset["status"], "", dtype=object)
@@ -57,10 +59,11 @@ def why(dataset: xr.Dataset) -> pd.DataFrame:
         "precision": contracts.extract_field(timed, "precision", ""),
         "threads": contracts.extract_field(timed, "threads", np.nan).astype(float),
         **{name: dataset.get(name, blank) for name in _COUNTS},
+        "unchecked": dataset.get("error", empty),
         "facts": dataset.get("facts", empty),
     }
     frame = to_frame(xr.Dataset(variables))
-    frame = frame[frame["status"] == "ok"].drop(columns="status").reset_index(drop=True)
+    frame = frame[frame["status"].isin(MEASURED)].drop(columns="status").reset_index(drop=True)
     frame["facts"] = [json.loads(text) if text else {} for text in frame["facts"]]
     return frame
 

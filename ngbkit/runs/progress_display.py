@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ngbkit.errors import WorkloadError
 from ngbkit.runs.time_left import format_duration
+from ngbkit.sweep.records import MEASURED, NOT_CHECKED
 
 if TYPE_CHECKING:
     from ngbkit.runs import Run
@@ -35,12 +36,15 @@ def describe(run: Run) -> str:
 
 def describe_progress(progress: RunProgress, ended: bool) -> str:
     """Describe the progress of a run, or of its part on one device: see `describe`."""
-    failed = progress.done - progress.statuses.get("ok", 0)
+    unchecked = progress.statuses.get(NOT_CHECKED, 0)
+    failed = progress.done - progress.statuses.get("ok", 0) - unchecked
     line = f"{progress.done} of {progress.total} trials"
     if not ended and progress.share > progress.done / max(progress.total, 1):
         line += f", {100 * progress.share:.0f} % of the work"
     if failed:
         line += f", {failed} without a result"
+    if unchecked:
+        line += f", {unchecked} not checked"
     if progress.remaining_s is not None and not ended:
         line += f", about {format_duration(progress.remaining_s)} left"
     if ended:
@@ -145,7 +149,7 @@ def explain_failure(run: Run) -> WorkloadError | None:
 
     Its traceback is that of the user's own code, if that is the reason.
     """
-    if not run.ended or run.progress.statuses.get("ok") or not (failures := run.failures()):
+    if not run.ended or any(map(run.progress.statuses.get, MEASURED)) or not (failures := run.failures()):
         return None
     first = failures[0]
     count = len({failure.error for failure in failures})

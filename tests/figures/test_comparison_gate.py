@@ -86,6 +86,36 @@ def test_what_no_longer_runs_fails_the_gate() -> None:
     assert {"failed: crashed: signal 11"} == {row["verdict"] for row in gate.rows[:1]}
 
 
+def test_what_failed_in_both_runs_is_named() -> None:
+    """With its reason; and what failed before and runs now is, too."""
+    both, mended = compare(failing(), failing()).gate(), compare(failing(), slower(1)).gate()
+    rows = [
+        next(row for row in gate.trials.to_dict("records") if (row["workload"], row["batch_size"]) == ("a", 4))
+        for gate in (both, mended)
+    ]
+
+    assert ["not judged"] * 2 == [row["verdict"] for row in rows]
+    assert ["crashed: signal 11 on both sides", "crashed: signal 11 before"] == [row["reason"] for row in rows]
+    assert both.passes()
+    assert "1 not judged" in str(both)
+
+
+def test_what_was_not_checked_is_no_alarm_and_no_winner() -> None:
+    """The gate says why, and so does the comparison."""
+    later = slower(0.4)
+    is_unchecked = later["compiler"] == "openvino"
+    later["status"] = xr.where(is_unchecked, "not-checked", later["status"]).transpose(*later["status"].dims)
+    later["error"] = xr.where(is_unchecked, "it is random", later["error"]).transpose(*later["error"].dims)
+    comparison = compare(slower(1), later)
+    gate = comparison.gate()
+
+    assert {("not settled", "not checked in the second run: it is random")} == set(
+        zip(gate.trials["verdict"], gate.trials["reason"], strict=True)
+    )
+    assert "4 trials were not checked in the second run: it is random" in str(comparison)
+    assert {"identity"} == set(comparison.winners["second"])
+
+
 def test_a_disturbed_run_is_no_alarm() -> None:
     """Trials without enough undisturbed rounds are not settled, however slow."""
     later = slower(1.5)
@@ -182,7 +212,7 @@ def test_the_report_is_text_markdown_or_json(tmp_path: Path, capsys: pytest.Capt
     assert "| workload | device | compiler | batch_size | slowdown | verdict |\n| --- |" in text
     cli.main(["compare", *files, "--fail-on", "slower", "--margin", "30%"])
     printed = capsys.readouterr()
-    assert printed.out.endswith("passed\n")
+    assert printed.out.endswith("passed, but no trial of any compiler could be judged\n")
     assert "4 of 4 trials are not settled" in printed.err
     cli.main(["compare", *files, "--fail-on", "slower", "--json"])
     report = json.loads(capsys.readouterr().out)

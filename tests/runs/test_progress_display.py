@@ -169,3 +169,13 @@ def test_a_warning_is_written_once_and_before_the_end(capsys: pytest.CaptureFixt
             show(run)
 
     assert 1 == capsys.readouterr().err.count("ngbkit: cpu: other work uses 46 % of all cores\n")
+
+
+def test_a_trial_that_was_not_checked_has_a_result() -> None:
+    """It is counted beside the failures, and a run of such trials alone has not failed."""
+    run = Steps([], done=3, statuses={"ok": 1, "not-checked": 1, "failed": 1}, errors=["no"])
+    assert "3 of 4 trials, 1 without a result, 1 not checked" in progress_display.describe_progress(run.progress, True)
+
+    run = Steps([], done=2, statuses={"not-checked": 1, "failed": 1}, errors=["no"])
+    run.end()
+    assert progress_display.explain_failure(run) is None

@@ -14,6 +14,7 @@ from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError
 from ngbkit.figures import captions, lines, marks, provenance, rows
 from ngbkit.metrics.economy import Cache
+from ngbkit.sweep.records import MEASURED
 from ngbkit.sweep.trials import BASELINE
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def break_even(data: Data, *, cache: Cache = "cold", ci: float | None = 0.95, **
     if frame["device"].nunique() > 1:
         frame["panel"] += " on " + frame["device"]
     panels = list(dict.fromkeys(frame["panel"]))
-    trials = frame[frame["status"].eq("ok") & frame["value"].notna()]
+    trials = frame[frame["status"].isin(MEASURED) & frame["value"].notna()]
     paying = trials[trials["value"] > 0]
     if paying.empty:
         raise MetricError("no benefit to draw: no compiled trial is faster than identity. Select other trials.")

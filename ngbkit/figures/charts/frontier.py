@@ -13,6 +13,7 @@ from ngbkit.dataset.storage import Data
 from ngbkit.figures import captions, lines, marks, provenance, rows, theme
 from ngbkit.metrics.estimate import LEVEL
 from ngbkit.metrics.serving.configurations import check_quantile, list_configurations
+from ngbkit.sweep.records import NOT_CHECKED
 from ngbkit.user_text import parse_duration
 
 if TYPE_CHECKING:
@@ -61,7 +62,8 @@ def frontier(
     panels = list(dict.fromkeys(frame["network"]))
     remarks += lines.describe_omitted(panels)
     frame = frame[frame["network"].isin(panels[: lines.PANELS])].reset_index(drop=True)
-    trials = frame[frame["status"].eq("ok") & (frame["excluded"] == "")]
+    # What was not checked is drawn, and never on the front.
+    trials = frame[frame["status"].eq(NOT_CHECKED) | (frame["status"].eq("ok") & (frame["excluded"] == ""))]
     columns = min(len(_WIDTHS), len(panels))
     width = _WIDTHS[columns - 1]
     look = marks.Look.of(frame)
@@ -152,7 +154,7 @@ def _concat_points(trials: pd.DataFrame) -> pd.DataFrame:
     bounded["ms_high"] = bounded["ms_high"].where(np.isfinite(bounded["ms_high"]), bounded["ms"])
     fronts = [
         _find_front(members)[["network", "batch_size", "value", "ms"]].assign(kind="front", settled=True)
-        for _, members in trials.groupby("network", sort=False)
+        for _, members in trials[trials["status"] == "ok"].groupby("network", sort=False)
     ]
     return pd.concat([bounded, *fronts], ignore_index=True).astype({"settled": bool})
 

@@ -9,6 +9,7 @@ from ngbkit import metrics
 from ngbkit.dataset.storage import Data
 from ngbkit.figures import captions, lines, marks, provenance, rows, theme
 from ngbkit.metrics.estimate import UNSETTLED
+from ngbkit.sweep.records import MEASURED
 
 if TYPE_CHECKING:
     import altair as alt
@@ -56,12 +57,13 @@ def heatmap(data: Data, *, factor: str = "width", ci: float | None = 0.95, **sel
     most = max(1.0, float(frame["value"].max()))
     cells = frame[frame["panel"].isin(panels[: lines.PANELS])]
     cells = cells[["panel", factor, *(name for name, _ in _COLUMNS), "mark"]]
+    is_text = rows.has_texts(cells[factor])
     scale = alt.Scale(scheme="viridis", domain=[0, most])
     colour = alt.Color("value:Q", title="ASE", scale=scale, legend=alt.Legend(gradientLength=140))
     base = alt.Chart().encode(
         alt.X("batch_size:O", title="batch size", axis=alt.Axis(labelAngle=0)),
-        alt.Y(f"{factor}:O", title=factor, sort="descending"),
-        tooltip=[*(f"{name}:{kind}" for name, kind in _COLUMNS), f"{factor}:Q"],
+        alt.Y(f"{factor}:O", title=factor, sort=list(dict.fromkeys(cells[factor])) if is_text else "descending"),
+        tooltip=[*(f"{name}:{kind}" for name, kind in _COLUMNS), f"{factor}:{'N' if is_text else 'Q'}"],
     )
     light = f"isValid(datum.value) && datum.value < {_DARK_BELOW * most}"
     ink = alt.condition(light, alt.value(theme.WHITE), alt.value(theme.BLACK))
@@ -112,4 +114,4 @@ def _format_cell(row: dict[Any, Any]) -> str:
     """The text of a cell, so that the colour is not its only information: a number with its mark, or a status."""
     if row["value"] == row["value"]:
         return f"{row['value']:.2f}{'' if row['settled'] else UNSETTLED}"
-    return "–" if row["status"] == "ok" else theme.STATUS_WORDS.get(row["status"], "–")
+    return "–" if row["status"] in MEASURED else theme.STATUS_WORDS.get(row["status"], "–")

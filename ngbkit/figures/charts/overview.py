@@ -16,6 +16,7 @@ from ngbkit.figures import captions, lines, marks, provenance, rows, theme
 from ngbkit.metrics import contracts
 from ngbkit.metrics.estimate import Estimate
 from ngbkit.metrics.tables import build_trial_table
+from ngbkit.sweep.records import MEASURED
 
 if TYPE_CHECKING:
     import altair as alt
@@ -36,9 +37,9 @@ _TITLES = {"throughput": "throughput (samples/s)", "speedup": "speed-up over ide
 def overview(data: Data) -> alt.ConcatChart:
     """Throughput by batch size, one line per compiler, one row per network and device, with the speed-up beside it.
 
-    Only the smallest and the largest value of each factor are drawn, and the subtitle says so. A failed trial is a mark
-    at the bottom of its panel, whose shape shows its status. With one batch size, lines become bars. Every value has
-    its 95 % interval; one that is not settled (see `ngbkit.metrics.settled`) is hollow, or a pale bar.
+    Only the smallest and the largest value of each factor with numbers are drawn, and the subtitle says so. A failed
+    trial is a mark at the bottom of its panel, whose shape shows its status. With one batch size, lines become bars.
+    Every value has its 95 % interval; one that is not settled (see `ngbkit.metrics.settled`) is hollow, or a pale bar.
 
     Parameters
     ----------
@@ -184,7 +185,7 @@ def _embed_points(frame: pd.DataFrame, figure: str) -> alt.InlineData:
     points = frame[_COLUMNS].assign(value=frame[figure].where(np.isfinite(frame[figure])), **certainty)
     columns = zip(points["value"], points["low"], points["high"], points["settled"], strict=True)
     points["text"] = [str(Estimate(*values)) for values in columns]
-    uncompared = points["status"].eq("ok") & points["value"].isna()
+    uncompared = points["status"].isin(MEASURED) & points["value"].isna()
     return marks.inline(points.assign(why=points["status"].mask(uncompared, "not compared")))
 
 
@@ -220,10 +221,15 @@ def _build_frame(data: Data) -> pd.DataFrame:
 
 
 def _select_extremes(node: xr.Dataset) -> xr.Dataset:
-    for dim in factor_dims(node):
+    for dim in _list_numeric_factors(node):
         values = node[dim].values
         node = node.isel({dim: sorted({int(values.argmin()), int(values.argmax())})})
     return node
+
+
+def _list_numeric_factors(node: xr.Dataset) -> list[str]:
+    """List the factors with an order; all values of the others are drawn."""
+    return [dim for dim in factor_dims(node) if node[dim].dtype.kind != "O"]
 
 
 def _list_remarks(data: Data, frame: pd.DataFrame, omitted: Sequence[str]) -> list[str]:
@@ -234,7 +240,8 @@ def _list_remarks(data: Data, frame: pd.DataFrame, omitted: Sequence[str]) -> li
         remarks.append(f"{'bars' if len(batch_sizes) > 1 else 'strokes'}: 95 % intervals")
     if len(batch_sizes) == 1:
         remarks.append(f"batch size {batch_sizes.pop()}")
-    reduced = dict.fromkeys(dim for node in nodes(data).values() for dim in factor_dims(node) if node.sizes[dim] > 2)
+    every = nodes(data).values()
+    reduced = dict.fromkeys(dim for node in every for dim in _list_numeric_factors(node) if node.sizes[dim] > 2)
     if reduced:
         remarks.append(f"only the smallest and the largest {' and '.join(reduced)} are drawn")
     if omitted:

@@ -20,19 +20,20 @@ FailOn = Literal["slower", "unsettled"]
 FAIL_ON: tuple[FailOn, ...] = get_args(FailOn)
 """What fails a gate: trials that are slower, or that no longer run; and trials that are not settled."""
 
+_SURE: tuple[Verdict, ...] = ("slower", "failed", "not slower")
 _CAUSES: Mapping[FailOn, tuple[Verdict, ...]] = {"slower": ("slower", "failed"), "unsettled": ("not settled",)}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Gate:
-    """The verdicts of all trials that the earlier side measured.
+    """The verdicts of all trials that the earlier side measured, or that failed there.
 
     Parameters
     ----------
     trials
         One row per trial: its labels; ``before`` and ``after``, the compared values; ``slowdown``, how many times as
         long a call takes after, with ``low`` and ``high``, its 95 % interval; ``verdict``, one of `VERDICTS`; and
-        ``reason``, the error of one that failed.
+        ``reason``, why it failed, was not checked, or is not judged.
     margin
         The slowdown that is accepted: 0.02 for 2 %.
     compared
@@ -54,6 +55,19 @@ class Gate:
         """Whether no trial has a verdict that fails the gate."""
         return not any(self.count(verdict) for cause in fail_on for verdict in _CAUSES[cause])
 
+    def list_unjudged_compilers(self) -> list[str]:
+        """List the compilers of which no trial has a verdict that is sure."""
+        is_sure = self.trials["verdict"].isin(_SURE).groupby(self.trials["compiler"], sort=False).any()
+        return [str(compiler) for compiler in is_sure.index[~is_sure]]
+
+    def describe_outcome(self, fail_on: Iterable[FailOn] = ("slower",)) -> str:
+        """Describe the outcome in a word, and the compilers of which nothing is known."""
+        if not self.passes(fail_on):
+            return "failed"
+        unjudged = self.list_unjudged_compilers()
+        names = "any compiler" if len(unjudged) == self.trials["compiler"].nunique() else " and ".join(unjudged)
+        return f"passed, but no trial of {names} could be judged" if unjudged else "passed"
+
     @property
     def rows(self) -> list[dict[str, str]]:
         """The trials for a table, the worst verdicts first."""
@@ -63,7 +77,7 @@ class Gate:
             {
                 **{name: f"{row[name]:g}" if isinstance(row[name], float) else str(row[name]) for name in labels},
                 "slowdown": str(Estimate(row["slowdown"], row["low"], row["high"])),
-                "verdict": f"failed: {row['reason']}" if row["verdict"] == "failed" else row["verdict"],
+                "verdict": ": ".join(filter(None, [row["verdict"], row["reason"]])),
             }
             for row in ordered.to_dict("records")
         ]
@@ -85,7 +99,7 @@ class Gate:
             f"unchanged code has any such alarm in at most {100 * ALPHA:g} % of gates)"
         ]
         parts += [f"{counts['failed']} failed"] if counts["failed"] else []
-        parts += [f"{counts['not settled']} not settled"] if counts["not settled"] else []
+        parts += [f"{counts[name]} {name}" for name in ("not settled", "not judged") if counts[name]]
         return "; ".join([*parts, f"{counts['not slower']} not slower"]) + "."
 
 
@@ -94,22 +108,38 @@ def build_gate(
     *,
     failed: pd.DataFrame,
     absent: pd.DataFrame,
+    unjudged: pd.DataFrame,
     margin: float,
     compared: str,
     warnings: Iterable[str] = (),
 ) -> Gate:
-    """Build the gate of judged trials, of those that failed, and of those without any outcome after."""
+    """Build the gate of judged trials, of those that failed, of those without any outcome after, and of the others.
+
+    UsageError: it has no trial, or only such that failed before.
+    """
     import pandas as pd
 
     nothing = dict.fromkeys(("before", "after", "slowdown", "low", "high"), math.nan) | {"rounds": 0, "settled": False}
-    lost: list[tuple[pd.DataFrame, Verdict]] = [(failed, "failed"), (absent, "not settled")]
+    lost: list[tuple[pd.DataFrame, Verdict]] = [
+        (failed, "failed"),
+        (absent, "not settled"),
+        (unjudged, "not judged"),
+    ]
     frames = [judged, *(frame.assign(**nothing, verdict=verdict) for frame, verdict in lost if len(frame))]
     trials = pd.concat(frames, ignore_index=True).fillna({"reason": ""})
     if trials.empty:
         raise UsageError(
             "no trial to judge: the two sides have no trial in common, beside what is compared with itself."
         )
+    if (trials["verdict"] == "not judged").all():
+        reasons = ", ".join(dict.fromkeys(trials["reason"]))
+        raise UsageError(f"no trial to judge: none has a result before ({reasons}). Mend that side, and measure again.")
     return Gate(trials=trials, margin=margin, compared=compared, warnings=tuple(warnings))
+
+
+def describe_lost(before: str, after: str) -> str:
+    """Describe a trial that is none to judge: how it failed before, and after, if it did."""
+    return f"{before} on both sides" if before == after else f"{before} before{f', {after} after' if after else ''}"
 
 
 _NUMBERS = frozenset({"before", "after", "slowdown", "low", "high", "rounds", "settled", "verdict", "reason"})

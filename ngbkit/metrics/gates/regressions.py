@@ -22,9 +22,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from ngbkit.metrics import arrays
 
-Verdict = Literal["slower", "failed", "not settled", "not slower"]
+Verdict = Literal["slower", "failed", "not settled", "not judged", "not slower"]
 """``"slower"`` by more than the margin, beyond chance; ``"failed"`` where the earlier side was measured and the later
-one failed; ``"not slower"`` than the margin, with 95 % confidence; and ``"not settled"`` where neither is sure."""
+one failed; ``"not slower"`` than the margin, with 95 % confidence; ``"not settled"`` where neither is sure, or outputs
+were not checked; and ``"not judged"`` where the earlier side failed."""
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 

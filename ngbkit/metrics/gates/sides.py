@@ -22,10 +22,11 @@ from ngbkit.device.timing.intervals import WIDENING
 from ngbkit.errors import UsageError
 from ngbkit.metrics.draws import Sampler
 from ngbkit.metrics.estimate import LEVEL
-from ngbkit.metrics.gates.gate import Gate, build_gate
+from ngbkit.metrics.gates.gate import Gate, build_gate, describe_lost
 from ngbkit.metrics.gates.regressions import MARGIN, judge
 from ngbkit.metrics.rankings.candidates import Candidate, Cell, compute_lead, list_candidates
 from ngbkit.sweep import validation
+from ngbkit.sweep.records import MEASURED, OPEN
 from ngbkit.workloads.base import Workload
 
 BEFORE, AFTER = " (before)", " (after)"
@@ -71,20 +72,24 @@ def judge_sides(data: Data, margin: float | str = MARGIN) -> Gate:
 
     share = validation.margin(margin)
     sampler = Sampler(level=LEVEL, generator=np.random.default_rng(_SEED))
-    outcomes = _list_outcomes(data)
+    before, after = (_list_outcomes(data, side) for side in (BEFORE, AFTER))
     rows: list[dict[str, Any]] = []
     failed: list[dict[str, Any]] = []
     absent: list[dict[str, Any]] = []
     in_turns = True
     for labels, earlier, later in _pair(data):
         if later is None:
-            reason = outcomes.get(tuple(labels.values()), "")
+            reason = after.get(tuple(labels.values()), ({}, ""))[1]
             (failed if reason else absent).append({**labels, **({"reason": reason} if reason else {})})
             continue
         row, compared = _compare(earlier, later, sampler)
         in_turns = in_turns and compared == "side by side"
         rows.append({**labels, **row})
-    if not rows and not failed:
+    unjudged = [
+        {**labels, "reason": describe_lost(reason, after.get(key, ({}, ""))[1])}
+        for key, (labels, reason) in before.items()
+    ]
+    if not rows and not failed and not unjudged:
         raise UsageError(
             f"no trial to judge: a gate needs networks whose names end in {BEFORE!r} and {AFTER!r}, measured at the "
             "same batch size. `ngbkit gate` measures both."
@@ -94,11 +99,11 @@ def judge_sides(data: Data, margin: float | str = MARGIN) -> Gate:
         columns = {name: judged[name] for name in ("rounds", "settled")}
         bounds = (judged[name] for name in ("slowdown", "low", "high"))
         judged["verdict"] = judge(*bounds, level=LEVEL, margin=share, **columns)
-        judged["reason"] = ""
     return build_gate(
         judged,
         failed=pd.DataFrame(failed),
         absent=pd.DataFrame(absent),
+        unjudged=pd.DataFrame(unjudged),
         margin=share,
         compared="latency, measured in turns" if in_turns else "latency",
         warnings=()
@@ -147,19 +152,26 @@ def _compare(earlier: Candidate, later: Candidate, sampler: Sampler) -> tuple[di
         "high": math.exp(lead.log_ratio + half),
         "rounds": lead.rounds,
         "settled": earlier.settled and later.settled,
+        "reason": _describe_unchecked(earlier, later),
     }
     return row, lead.compared
 
 
-def _list_outcomes(data: Data) -> dict[tuple[Any, ...], str]:
-    """Why trials of the later side failed, by their labels."""
-    reasons: dict[tuple[Any, ...], str] = {}
+def _describe_unchecked(earlier: Candidate, later: Candidate) -> str:
+    """Describe which sides of a trial were not checked; empty where both were."""
+    sides = [side for side, trial in (("before", earlier), ("after", later)) if not trial.checked]
+    reason = earlier.reason or later.reason
+    return f"not checked {' and '.join(sides)}: {reason}" if sides else ""
+
+
+def _list_outcomes(data: Data, side: str) -> dict[tuple[Any, ...], tuple[dict[str, Any], str]]:
+    """The labels of the trials of a side that failed, and why, by the values of their labels."""
+    outcomes: dict[tuple[Any, ...], tuple[dict[str, Any], str]] = {}
     for node in nodes(data).values():
         frame = to_frame(node[["status", "error"]])
-        labels = [name for name in list_trial_dims(node) if name in frame]
-        for row in frame.to_dict("records"):
-            name = str(row["workload"])
-            if name.endswith(AFTER) and row["status"] not in ("ok", "pending", "predicted"):
-                key = (name.removesuffix(AFTER), *(row[label] for label in labels[1:]))
-                reasons[key] = f"{row['status']}: {row['error']}"
-    return reasons
+        names = [name for name in list_trial_dims(node) if name in frame]
+        for row in frame[~frame["status"].isin(["", *MEASURED, *OPEN])].to_dict("records"):
+            if str(row["workload"]).endswith(side):
+                labels = {name: row[name] for name in names} | {"workload": str(row["workload"]).removesuffix(side)}
+                outcomes[tuple(labels.values())] = (labels, f"{row['status']}: {row['error']}")
+    return outcomes

@@ -24,6 +24,7 @@ from ngbkit.metrics.contracts import Unlike, mask_unranked
 from ngbkit.metrics.draws import DRAWS, Sampler
 from ngbkit.metrics.drift import Drift, estimate_drifts
 from ngbkit.sweep.trials import BASELINE
+from ngbkit.user_text import format_value
 
 Compared = Literal["side by side", "tied by anchors", "minutes apart"]
 
@@ -46,8 +47,14 @@ class Candidate:
     copies_sd: float
     drift_sd: float
     settled: bool
+    reason: str = ""  # why its outputs were not compared; empty where they were
     stopped: bool  # by a rule
     samples: int
+
+    @property
+    def checked(self) -> bool:
+        """Whether its outputs were compared."""
+        return not self.reason
 
     @property
     def network(self) -> str:
@@ -78,7 +85,7 @@ Cell = tuple[str, int]
 
 def name_network(workload: str, factors: Mapping[str, Any]) -> str:
     """Name a network with the values of its factors: ``conv width=64``."""
-    return workload + "".join(f" {name}={value:g}" for name, value in factors.items())
+    return workload + "".join(f" {name}={format_value(value)}" for name, value in factors.items())
 
 
 def list_candidates(data: Data, metric: str, unlike: Unlike, untuned: bool) -> dict[Cell, list[Candidate]]:
@@ -112,7 +119,8 @@ def compute_lead(candidate: Candidate, reference: Candidate, sampler: Sampler) -
 def find_fastest(columns: Sequence[Candidate]) -> Candidate:
     """Find the fastest column of a network by rounds that it shares with the baseline, as speed-ups are.
 
-    A machine that changes its pace may give the highest throughput to another one.
+    Columns that were not checked are left out, unless none was. A machine that changes its pace may give the highest
+    throughput to another one.
     """
     reference = next((column for column in columns if column.compiler == BASELINE), columns[0])
 
@@ -120,7 +128,7 @@ def find_fastest(columns: Sequence[Candidate]) -> Candidate:
         paired = _pair(reference.rounds, column.rounds) if _get_time(column) == _get_time(reference) else np.array([])
         return float(arrays.median(paired)) if len(paired) else column.throughput / reference.throughput
 
-    return max(columns, key=estimate_gain)
+    return max([column for column in columns if column.checked] or columns, key=estimate_gain)
 
 
 def add_noise(leads: Sequence[Lead], candidates: Sequence[Candidate], reference: Candidate, sampler: Sampler) -> Any:
@@ -197,6 +205,8 @@ def _iterate_candidates(
     bundles = _align(node["bundle"] if "bundle" in node else xr.DataArray(np.nan), rates)
     properties = {name: _align(parts[name], rates) for name in ("process_sd", "copies_sd", "settled", "stopped")}
     latency, rounds = (node[name].transpose(*dims, "repeat").values for name in ("latency", "round"))
+    unchecked = disturbance.find_unchecked(node)
+    reasons = _align(node["error"].where(unchecked, "") if bool(unchecked.any()) else xr.DataArray(""), rates)
     ties = _collect_ties(node, dims[:-1])
     labels = {dim: rates[dim].values.tolist() for dim in dims}
     for index in zip(*np.nonzero(np.isfinite(rates.values)), strict=True):
@@ -217,6 +227,7 @@ def _iterate_candidates(
                 copies_sd=float(properties["copies_sd"][index]),
                 drift_sd=drifts[cell[0]].sd,
                 settled=bool(properties["settled"][index]),
+                reason=str(reasons[index]),
                 stopped=bool(properties["stopped"][index]),
                 samples=int(np.count_nonzero(np.isfinite(latency[index]))),
             ),

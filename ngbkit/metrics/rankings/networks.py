@@ -16,7 +16,7 @@ from ngbkit.device.timing import intervals
 from ngbkit.errors import MetricError, UnknownNameError, UsageError
 from ngbkit.metrics.contracts import Unlike
 from ngbkit.metrics.draws import Sampler
-from ngbkit.metrics.estimate import LEVEL, Estimate
+from ngbkit.metrics.estimate import LEVEL, UNSETTLED, Estimate
 from ngbkit.metrics.rankings.candidates import (
     Candidate,
     Cell,
@@ -55,7 +55,8 @@ def compare_networks(
     data
         A dataset or a tree; the networks of all nodes are compared with one another, at all values of their factors.
     compiler
-        The compiler of every network. Default: of each network its fastest, by rounds shared with identity.
+        The compiler of every network. Default: of each network its fastest whose outputs were checked, by rounds
+        shared with identity.
     ci
         The probability of the interval.
     unlike, untuned
@@ -68,9 +69,10 @@ def compare_networks(
         T_a / T_b, with ``ci_low`` and ``ci_high``; ``allowance``, the share of the width of the interval that allows
         for different times (0 where they took turns); ``compared``, ``"side by side"``, ``"tied by anchors"`` or
         ``"minutes apart"``; ``probability``, that the first is faster; ``settled``, whether the interval excludes 1
-        and enough rounds were undisturbed; ``rounds``, those that the ratio is of; and ``more_rounds``, about how many
-        more would settle it (``ngbkit resume RUN --settle``): infinite where two processes may differ by as much as
-        the networks, so that no number of rounds settles it. Rounds count from 0 for networks that did not take turns.
+        and both were checked in enough undisturbed rounds; ``rounds``, those that the ratio is of; and ``more_rounds``,
+        about how many more would settle it (``ngbkit resume RUN --settle``): infinite where two processes may differ
+        by as much as the networks, so that no number of rounds settles it. Rounds count from 0 for networks that did
+        not take turns.
 
     Raises
     ------
@@ -110,8 +112,8 @@ def network_ranking(
     pandas.DataFrame
         ``device, batch_size, rank, network, compiler``; ``of_best``, its throughput over the highest, with ``ci_low``
         and ``ci_high``; ``probability``, that it is the fastest, which is 1 in total: NaN with too few rounds;
-        ``compared``, how it was compared with the one of the highest throughput; and ``settled``, whether enough of
-        its rounds were undisturbed.
+        ``compared``, how it was compared with the one of the highest throughput; and ``settled``, whether it was
+        checked in enough undisturbed rounds.
 
     Raises
     ------
@@ -166,7 +168,7 @@ class Comparison:
 
     @property
     def settled(self) -> bool:
-        """Whether the interval excludes 1, of enough undisturbed rounds."""
+        """Whether the interval excludes 1, of enough undisturbed rounds, and both were checked."""
         return self.estimate.settled and not self.estimate.low <= 1 <= self.estimate.high
 
     @property
@@ -213,14 +215,18 @@ class Comparison:
 
 
 def iterate_comparisons(data: Data) -> Iterator[tuple[Cell, Comparison]]:
-    """Compare every pair of networks, each with its best compiler; and of each network that with every other."""
+    """Compare every pair of networks, each with its best compiler; and of each network that with every other.
+
+    What was not checked is left out: no number of rounds settles it.
+    """
     sampler = Sampler(level=LEVEL, generator=np.random.default_rng(_SEED))
     for cell, candidates in _list_cells(data, "compare_networks", None, "mask", untuned=False).items():
-        best = _select_best(candidates)
+        checked = [candidate for candidate in candidates if candidate.checked]
+        best = _select_best(checked)
         for first, second in combinations(best, 2):
             yield cell, _compare(first, second, sampler)
         for first in best:
-            for second in candidates:
+            for second in checked:
                 if second.network == first.network and second is not first:
                     yield cell, _compare(first, second, sampler)
 
@@ -320,9 +326,12 @@ def _describe_fastest(candidates: Sequence[Candidate], place: str, run_id: str) 
         chance = "p > 0.999" if probability > 0.999 else f"p = {probability:.3g}"
         compiled = "" if many_compilers else f" with {first.compiler}"
         return f"{names[first.network]} is the fastest network {place}{compiled}: {measured} ({chance}{manner})."
-    if math.isnan(probability):
+    unchecked = [names[candidate.network] for candidate in (first, second) if not candidate.checked]
+    if math.isnan(probability) and not unchecked:
         return f"The fastest network {place} is not settled: too few rounds for an interval."
     text = f"The fastest network {place} is not settled: {names[first.network]}, {measured}"
+    if unchecked:
+        return f"{text} ({UNSETTLED} {' and '.join(unchecked)} {'was' if len(unchecked) == 1 else 'were'} not checked)."
     return f"{text} (p = {probability:.2f}{manner}); {_advise(comparison, run_id)}."
 
 

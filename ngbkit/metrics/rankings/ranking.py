@@ -9,6 +9,7 @@ import numpy as np
 import xarray as xr
 
 from ngbkit.dataset.assembly import nodes
+from ngbkit.dataset.disturbance import find_unchecked
 from ngbkit.dataset.long_form import expand_labels, list_factors, list_trial_dims
 from ngbkit.dataset.storage import Data
 from ngbkit.metrics import ratios
@@ -28,7 +29,8 @@ def ranking(data: Data, *, unlike: Unlike = "error", untuned: bool = False) -> p
     """The compilers of each group, the one that is most probably the fastest first.
 
     Equally probable ones are ordered by speed: with `identity` in the dataset by their speed-up over it, which is
-    paired round by round, so that drift affects all alike; otherwise by throughput.
+    paired round by round, so that drift affects all alike; otherwise by throughput. Those whose outputs were not
+    checked are the last of their group, however fast they are.
 
     Parameters
     ----------
@@ -42,9 +44,10 @@ def ranking(data: Data, *, unlike: Unlike = "error", untuned: bool = False) -> p
     Returns
     -------
     pandas.DataFrame
-        ``workload, <factors>, batch_size, device, rank, compiler``; ``of_best``, its speed over the highest; and
-        ``probability``, the share of replicates in which it is the fastest of its group: NaN with fewer than two
-        rounds. Trials without a measurement are excluded.
+        ``workload, <factors>, batch_size, device, rank, compiler``; ``of_best``, its speed over the highest that was
+        checked; ``probability``, the share of replicates in which it is the fastest of its group, of those that were
+        checked: NaN with fewer than two rounds; and ``checked``, whether its outputs were compared. Trials without a
+        measurement are excluded.
 
     Raises
     ------
@@ -58,11 +61,12 @@ def ranking(data: Data, *, unlike: Unlike = "error", untuned: bool = False) -> p
     generator = np.random.default_rng(_SEED)
     rows = [row for node in nodes(data).values() for row in _rank_node(node, unlike, untuned, generator)]
     names = ["workload", *list_factors(data), "batch_size", "device", "rank", "compiler", "of_best", "probability"]
+    names.append("checked")
     return pd.DataFrame(rows, columns=names)
 
 
 def winners(data: Data, *, unlike: Unlike = "error", untuned: bool = False) -> pd.DataFrame:
-    """The compiler of each group that is most probably the fastest, and the one after it.
+    """The compiler of each group that is most probably the fastest, and the one after it, of those that were checked.
 
     Parameters
     ----------
@@ -72,9 +76,10 @@ def winners(data: Data, *, unlike: Unlike = "error", untuned: bool = False) -> p
     Returns
     -------
     pandas.DataFrame
-        One row per group: ``workload, <factors>, batch_size, device, compiler``; ``probability``, that it is the
-        fastest; ``second``, the next compiler, empty where there is none; and ``second_of_best``, its speed over the
-        highest.
+        One row per group: ``workload, <factors>, batch_size, device, compiler``, empty where none was checked;
+        ``probability``, that it is the fastest; ``second``, the next compiler, empty where there is none;
+        ``second_of_best``, its speed over the highest; and ``unchecked``, the faster compilers whose outputs were not
+        checked, with commas.
 
     Raises
     ------
@@ -83,10 +88,14 @@ def winners(data: Data, *, unlike: Unlike = "error", untuned: bool = False) -> p
     """
     ranks = ranking(data, unlike=unlike, untuned=untuned)
     keys = ["workload", *list_factors(data), "batch_size", "device"]
-    first = ranks[ranks["rank"] == 1][[*keys, "compiler", "probability"]]
-    second = ranks[ranks["rank"] == 2].rename(columns={"compiler": "second", "of_best": "second_of_best"})
+    checked, faster = ranks[ranks["checked"]], ranks[~ranks["checked"] & (ranks["of_best"] >= 1)]
+    groups = ranks[ranks["rank"] == 1][keys]
+    first = groups.merge(checked[checked["rank"] == 1][[*keys, "compiler", "probability"]], on=keys, how="left")
+    second = checked[checked["rank"] == 2].rename(columns={"compiler": "second", "of_best": "second_of_best"})
     table = first.merge(second[[*keys, "second", "second_of_best"]], on=keys, how="left")
-    return table.fillna({"second": ""})
+    unchecked = faster.groupby(keys, sort=False, dropna=False)["compiler"].agg(",".join).rename("unchecked")
+    table = table.merge(unchecked.reset_index(), on=keys, how="left")
+    return table.fillna({"compiler": "", "second": "", "unchecked": ""})
 
 
 def _rank_node(
@@ -105,11 +114,14 @@ def _rank_node(
         replicates = ratios.speedup(data, "ranking", sampler) if has_baseline else ratios.throughput(data, sampler)
         draws = replicates.transpose(*dims, "draw").values
     labels = {dim: speeds[dim].values.tolist() for dim in dims}
+    is_unchecked = find_unchecked(expanded).broadcast_like(speeds).transpose(*dims).values
     for index in np.ndindex(*speeds.shape[:-1]):
-        values = speeds.values[index]
-        shares = None if draws is None else _compute_win_shares(draws[index], values)
+        values, unchecked = speeds.values[index], is_unchecked[index]
+        shares = None if draws is None else _compute_win_shares(draws[index], values, unchecked)
+        checked = values[~unchecked & np.isfinite(values)]
+        highest = np.nanmax(checked if len(checked) else values) if np.isfinite(values).any() else np.nan
         # The estimate of a wide, skewed interval can be the highest, and rarely that of the fastest.
-        keys = (-values,) if shares is None else (-values, -shares)
+        keys = (-values, unchecked) if shares is None else (-values, -shares, unchecked)
         order = [column for column in np.lexsort(keys).tolist() if np.isfinite(values[column])]
         group = {dim: labels[dim][i] for dim, i in zip(dims, index, strict=False)}
         for rank, column in enumerate(order, start=1):
@@ -117,16 +129,20 @@ def _rank_node(
                 **group,
                 "rank": rank,
                 "compiler": str(labels["compiler"][column]),
-                "of_best": float(values[column] / np.nanmax(values)),
+                "of_best": float(values[column] / highest),
                 "probability": float("nan") if shares is None else float(shares[column]),
+                "checked": not unchecked[column],
             }
 
 
-def _compute_win_shares(draws: np.ndarray, values: np.ndarray) -> np.ndarray | None:
-    """By compiler: the share of replicates in which it is the fastest; None where one of them has no replicates."""
+def _compute_win_shares(draws: np.ndarray, values: np.ndarray, unchecked: np.ndarray) -> np.ndarray | None:
+    """By compiler: the share of replicates in which it is the fastest; None where one of them has no replicates.
+
+    One that was not checked has the share in which it is faster than all that were, and takes none of theirs.
+    """
     finite = np.isfinite(values)
     if not finite.any() or np.isnan(draws[finite]).any():
         return None
-    ranked = np.where(finite[:, None], draws, -np.inf)
+    ranked = np.where((finite & ~unchecked)[:, None], draws, -np.inf)
     shares: np.ndarray = np.bincount(ranked.argmax(axis=0), minlength=len(values)) / draws.shape[-1]
-    return shares
+    return np.where(unchecked, (draws > ranked.max(axis=0)).mean(axis=-1), shares)

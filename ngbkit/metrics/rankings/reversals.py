@@ -10,6 +10,7 @@ import numpy as np
 import xarray as xr
 
 from ngbkit.dataset.assembly import factor_dims, nodes
+from ngbkit.dataset.disturbance import find_unchecked
 from ngbkit.dataset.long_form import list_factors
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import UsageError
@@ -51,8 +52,9 @@ def reversals(data: Data, *, probability: float = 0.0, unlike: Unlike = "error",
     -------
     pandas.DataFrame
         ``workload_a, workload_b, <factors>, batch_size, device_1, compiler_1, device_2, compiler_2``; ``ratio_1`` and
-        ``ratio_2``, T_a / T_b in either column; and ``probability``, the share of replicates that reproduce both
-        measured orders: NaN with fewer than two rounds. The most probable come first.
+        ``ratio_2``, T_a / T_b in either column; ``probability``, the share of replicates that reproduce both measured
+        orders: NaN with fewer than two rounds; and ``checked``, whether the outputs of all four trials were compared.
+        Reversals of checked trials come first, the most probable before the others.
 
     Raises
     ------
@@ -75,16 +77,17 @@ def reversals(data: Data, *, probability: float = 0.0, unlike: Unlike = "error",
         rates = xr.concat([_compute_log_rates(part, generator) for part in parts], "workload", join="outer")
         rows += [{**dict(values), "batch_size": batch_size, **row} for row in _find_reversals(rates)]
     names = ["workload_a", "workload_b", *list_factors(data), "batch_size"]
-    names += ["device_1", "compiler_1", "device_2", "compiler_2", "ratio_1", "ratio_2", "probability"]
+    names += ["device_1", "compiler_1", "device_2", "compiler_2", "ratio_1", "ratio_2", "probability", "checked"]
     frame = pd.DataFrame(rows, columns=names)
     probable = frame[~(frame["probability"].astype(float) < probability)]
-    return probable.sort_values("probability", ascending=False, kind="stable").reset_index(drop=True)
+    return probable.sort_values(["checked", "probability"], ascending=False, kind="stable").reset_index(drop=True)
 
 
 def _prepare_node(node: xr.Dataset, unlike: Unlike, untuned: bool) -> xr.Dataset:
     """The data from which ratios are computed, every label a dim, with the drift between groups of each device."""
     data = ratios.prepare(node, mask=mask_unranked(node, "reversals", unlike, untuned))
     data["drift"] = ratios.along_devices(node, [drift.sd for drift in estimate_drifts(node).values()], 0.0)
+    data["unchecked"] = find_unchecked(node).broadcast_like(data["throughput"])
     data = data.drop_vars("stopped", errors="ignore")
     scalars = [name for name in ("workload", "device", "compiler", "batch_size") if name not in data.dims]
     wide = data.expand_dims({name: np.atleast_1d(data[name]) if name in data.coords else [""] for name in scalars})
@@ -96,7 +99,7 @@ def _iterate_cells(node: xr.Dataset) -> Iterator[tuple[Key, xr.Dataset]]:
     dims = [*(name for name in factor_dims(node) if name != "rounds"), "batch_size"]
     for index in np.ndindex(*(node.sizes[dim] for dim in dims)):
         position = dict(zip(dims, index, strict=True))
-        values = {dim: node[dim].values[i].item() for dim, i in position.items()}
+        values = {dim: node[dim].values.tolist()[i] for dim, i in position.items()}
         batch_size = int(values.pop("batch_size"))
         yield (tuple(sorted(values.items())), batch_size), node.isel(position, drop=True)
 
@@ -110,7 +113,8 @@ def _compute_log_rates(data: xr.Dataset, generator: np.random.Generator) -> xr.D
     noise = generator.standard_normal((draws.sizes["workload"], draws.sizes["device"], 1, draws.sizes["draw"]))
     drift = np.broadcast_to(data["drift"].values, draws.sizes["device"])[:, None, None]
     noisy = draws.copy(data=draws.values * np.exp(noise * drift))
-    return xr.Dataset({"rate": _log(rates), "draws": _log(noisy)}).reset_coords(drop=True)
+    variables = {"rate": _log(rates), "draws": _log(noisy), "unchecked": data["unchecked"]}
+    return xr.Dataset(variables).reset_coords(drop=True)
 
 
 def _log(values: xr.DataArray) -> xr.DataArray:
@@ -125,6 +129,8 @@ def _find_reversals(data: xr.Dataset) -> Iterator[dict[str, Any]]:
     names = data["workload"].values.tolist()
     rates = data["rate"].transpose(*dims).values.reshape(len(columns), len(names))
     draws = data["draws"].transpose(*dims, "draw").values.reshape(len(columns), len(names), -1)
+    # A network of another node has no trial in some columns.
+    unchecked = data["unchecked"].fillna(False).transpose(*dims).values.reshape(len(columns), len(names)).astype(bool)
     leads = rates[:, :, None] - rates[:, None, :]
     for first, second in combinations(range(len(columns)), 2):
         for a, b in np.argwhere(np.triu(leads[first] * leads[second] < 0)).tolist():
@@ -138,4 +144,5 @@ def _find_reversals(data: xr.Dataset) -> Iterator[dict[str, Any]]:
                 "ratio_1": float(np.exp(leads[first, a, b])),
                 "ratio_2": float(np.exp(leads[second, a, b])),
                 "probability": float("nan") if unknown else float(np.mean((same[0] > 0) & (same[1] > 0))),
+                "checked": not unchecked[np.ix_((first, second), (a, b))].any(),
             }

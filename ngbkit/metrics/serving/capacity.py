@@ -31,7 +31,9 @@ from ngbkit.metrics.serving.service import (
     list_label_names,
     parse_service,
 )
+from ngbkit.metrics.unchecked import describe_unchecked
 from ngbkit.sweep.json_values import to_json_value
+from ngbkit.sweep.records import MEASURED
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -134,7 +136,7 @@ class Capacities:
         frame = self.frame
         present = frame["capacity"] > 0
         if (present & ~frame["settled"].astype(bool)).any():
-            yield f"{UNSETTLED} not settled: too few rounds of its batch sizes were undisturbed"
+            yield f"{UNSETTLED} not settled: too few rounds of its batch sizes were undisturbed, or not checked"
         if self.service.ci is not None and (present & frame["ci_low"].isna()).any():
             yield f"{UNBOUNDED} without an interval: too few rounds; measure more repeats (-r)"
 
@@ -248,7 +250,7 @@ def _explain_missing(column: xr.Dataset, service: Service) -> str:
     if service.batch_sizes is not None and not {*measured} & {*service.batch_sizes}:
         raise UnknownNameError("batch size", ",".join(map(str, service.batch_sizes)), map(str, measured))
     statuses = dict.fromkeys(map(str, np.ravel(column["status"].values))) if "status" in column else {}
-    return ", ".join(status for status in statuses if status and status != "ok") or "no samples"
+    return ", ".join(status for status in statuses if status and status not in MEASURED) or "no samples"
 
 
 def _read_overlap(column: xr.Dataset) -> int:
@@ -261,6 +263,7 @@ def _list_notes(data: Data, frame: pd.DataFrame, service: Service) -> Iterator[s
     """What a reader of the capacities must know."""
     if state := describe_disturbance(data):
         yield state
+    yield from describe_unchecked(data)
     waiting = f" or its first request has waited {format_seconds(service.max_delay)}" if service.max_delay else ""
     yield (
         "simulated: Poisson arrivals, one call at a time; a free server takes what waits"

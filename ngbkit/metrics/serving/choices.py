@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ngbkit.metrics.estimate import LEVEL, Estimate, format_time
 from ngbkit.metrics.rendering import to_html
 from ngbkit.sweep.json_values import to_json_value
+from ngbkit.user_text import format_value
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -106,7 +107,7 @@ class Choices:
     def _describe_choice(self, row: Mapping[str, Any]) -> str:
         network = _name_network(row, self.networks)
         if not row["compiler"]:
-            return f"{network or 'all networks'}: no configuration has samples to choose from"
+            return f"{network or 'all networks'}: no configuration to choose from"
         limits = f"deadline {self._describe_deadline()}, {_format_probability(row)}"
         if not row["keeps"]:
             least = f" with a probability of at least {self.probability:g}" if self.probability else ""
@@ -208,7 +209,7 @@ def _list_rows(frame: pd.DataFrame) -> Iterator[dict[str, Any]]:
 
 
 def _name_network(row: Mapping[str, Any], networks: Sequence[str]) -> str:
-    factors = [f"{name} {row[name]:g}" for name in networks[1:] if row[name] == row[name]]
+    factors = [f"{name} {format_value(row[name])}" for name in networks[1:] if row[name] == row[name]]
     return ", ".join(map(str, [row["workload"], *factors])) if row["workload"] == row["workload"] else ""
 
 

@@ -19,6 +19,7 @@ from ngbkit.metrics import contracts, labelled, quantiles, ratios
 from ngbkit.metrics.contracts import Unlike
 from ngbkit.metrics.draws import DRAWS
 from ngbkit.metrics.estimate import LEVEL
+from ngbkit.metrics.unchecked import describe_status
 from ngbkit.sweep.trials import BASELINE
 
 if TYPE_CHECKING:
@@ -170,7 +171,7 @@ def _mask_unlike(node: xr.Dataset, unlike: Unlike) -> xr.DataArray:
 
 def _explain_exclusion(trial: Mapping[str, Any], difference: str) -> str:
     if trial.get("status", "ok") != "ok":
-        return ": ".join(filter(None, [str(trial["status"]), str(trial.get("error", ""))]))
+        return describe_status(str(trial["status"]), str(trial.get("error", "")))
     if not trial["measured"]:
         return "no samples"
     if trial["unlike"]:

@@ -12,12 +12,16 @@ import xarray as xr
 
 from ngbkit import metrics
 from ngbkit.dataset.assembly import factor_dims, nodes
+from ngbkit.dataset.disturbance import find_unchecked
 from ngbkit.dataset.environments import read_environments
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError
 from ngbkit.figures import rows
 from ngbkit.metrics.estimate import LEVEL, UNSETTLED, Estimate
+from ngbkit.metrics.unchecked import explain_unsettled
+from ngbkit.sweep.records import NOT_CHECKED
 from ngbkit.sweep.variables import VARIABLES
+from ngbkit.user_text import format_value
 
 DIMS = ("workload", "compiler", "batch_size", "device")
 # The facts of an environment that distinguish two machines.
@@ -40,7 +44,7 @@ def list_trials(data: Data) -> list[dict[str, Any]]:
 
 def to_text(trial: Mapping[str, Any]) -> str:
     """Write a trial as one line: ``resnet18, openvino, batch 8 on cpu``."""
-    factors = [f"{key} {value:g}" for key, value in trial.items() if key not in DIMS]
+    factors = [f"{key} {format_value(value)}" for key, value in trial.items() if key not in DIMS]
     parts = [trial["workload"], *factors, trial["compiler"], f"batch {trial['batch_size']}"]
     return f"{', '.join(parts)} on {trial['device']}"
 
@@ -66,7 +70,8 @@ def describe(data: Data, trial: Mapping[str, Any]) -> dict[str, Any]:
     )
     row: dict[str, Any] = {"trial": to_text(trial), "status": str(results["status"].item())}
     if results["error"].item():
-        row["error"] = str(results["error"].item())
+        is_unchecked = row["status"] == NOT_CHECKED
+        row["not checked" if is_unchecked else "error"] = str(results["error"].item())
     row |= _describe_samples(results) | _describe_estimates(node, trial)
     for name in _NUMBERS:
         if name in results and np.isfinite(results[name].item()):
@@ -129,5 +134,11 @@ def _describe_estimates(node: xr.Dataset, trial: Mapping[str, Any]) -> dict[str,
         if np.isfinite(estimate):
             described[name.replace("speedup", "speed-up")] = f"{estimate}{units}"
             if not estimate.settled:
-                described["settled"] = f"no ({UNSETTLED}): too few of its rounds were undisturbed"
+                described["settled"] = f"no ({UNSETTLED}): {_explain_unsettled(group, trial)}"
     return described
+
+
+def _explain_unsettled(group: xr.Dataset, trial: Mapping[str, Any]) -> str:
+    """Explain why the estimates of a trial are not settled."""
+    column = group.sel(compiler=trial["compiler"]) if "compiler" in group.dims else group
+    return "its outputs were not checked" if bool(find_unchecked(column).any()) else explain_unsettled(group)

@@ -6,12 +6,18 @@ networks again.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
+import xarray as xr
+
 from ngbkit.dataset.assembly import nodes
+from ngbkit.dataset.disturbance import find_unchecked
 from ngbkit.dataset.storage import Data
-from ngbkit.errors import UsageError
+from ngbkit.errors import NgbkitWarning, UsageError
+from ngbkit.metrics.trial_names import join_names
+from ngbkit.metrics.unchecked import list_unchecked
 from ngbkit.predictor.labels.example_set import Examples
 from ngbkit.predictor.labels.merging import Label, merge_labels
 from ngbkit.predictor.labels.operator_seconds import check_profiled, to_column
@@ -47,7 +53,8 @@ def collect(*data: Data | Iterable[Data], lowered: bool = False, profiled: bool 
     Warns
     -----
     NgbkitWarning
-        Networks with the same graph differ in latency by more than noise: the graph is not what ran.
+        Networks with the same graph differ in latency by more than noise: the graph is not what ran. Or trials are no
+        labels, since their outputs were not checked.
 
     Notes
     -----
@@ -71,7 +78,9 @@ def collect(*data: Data | Iterable[Data], lowered: bool = False, profiled: bool 
     labels: list[Label] = []
     for run, dataset in enumerate(datasets):
         stored = load_graphs(dataset, lowering)
-        for row in (row for node in nodes(dataset).values() for row in build_rows(dataset, node, runtimes)):
+        _warn_of_unchecked(dataset)
+        checked = map(_select_checked, nodes(dataset).values())
+        for row in (row for node in checked for row in build_rows(dataset, node, runtimes)):
             profile = None
             if profiled and not row.labels["rules"]:
                 execution = execute_network(dataset, row.key, lowering)
@@ -84,3 +93,19 @@ def collect(*data: Data | Iterable[Data], lowered: bool = False, profiled: bool 
     if not labels:
         raise UsageError("no latency in this dataset: a predictor needs trials with the status 'ok'. Measure again.")
     return merge_labels(labels, runtimes)
+
+
+def _select_checked(node: xr.Dataset) -> xr.Dataset:
+    """Leave out the samples of trials that were not checked: what they timed may be another network."""
+    latency = node["latency"]
+    return node.assign(latency=latency.where(~find_unchecked(node)).transpose(*latency.dims))
+
+
+def _warn_of_unchecked(dataset: Data) -> None:
+    """Warn of the trials that are no labels, since they were not checked."""
+    if names := list_unchecked(dataset):
+        reasons = "; ".join(f"{join_names(trials)}: {reason.rstrip('.')}" for reason, trials in names.items())
+        count = sum(map(len, names.values()))
+        clause = "trial is no label, since it was" if count == 1 else "trials are no labels, since they were"
+        message = f"{count} {clause} not checked: {reasons}."
+        warnings.warn(message, NgbkitWarning, stacklevel=3)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -30,6 +30,7 @@ def measure(
     drift: float = 0.3,
     bundles: tuple[int | None, int | None] = (7, 7),
     failures: Mapping[str, Failure | None] | None = None,
+    failing_before: Collection[str] = (),
     environments: Mapping[str, object] = QUIET,
     **fields: object,
 ) -> Data:
@@ -42,7 +43,7 @@ def measure(
     for trial in sweep.trials():
         is_after = trial.workload.endswith(sides.AFTER)
         latency = common * np.exp(generator.normal(0, noise, ROUNDS)) * (slowdown if is_after else 1.0)
-        if is_after and trial.compiler in (failures or {}):
+        if (is_after or trial.compiler in failing_before) and trial.compiler in (failures or {}):
             failure = (failures or {})[trial.compiler]
             records += [] if failure is None else [replace(failure, trial_id=trial.id)]
             continue
@@ -116,7 +117,7 @@ def test_a_rule_that_stopped_widens() -> None:
 
 
 def test_what_no_longer_runs_is_failed_and_what_is_pending_is_not_settled() -> None:
-    """The reason is that of the later side; trials that failed before are not judged."""
+    """The reason is that of the later side."""
     failure = Failure(trial_id="", status="not-equivalent", stage="check", error="the outputs differ")
     gate = judge_sides(
         measure(1.0, compilers=("onnxruntime", "openvino", "tvm"), failures={"openvino": failure, "tvm": None})
@@ -126,6 +127,41 @@ def test_what_no_longer_runs_is_failed_and_what_is_pending_is_not_settled() -> N
     assert ("failed", "not-equivalent: the outputs differ") == rows["openvino"]
     assert ("not settled", "") == rows["tvm"]
     assert not gate.passes()
+
+
+def test_what_fails_on_both_sides_is_named_and_no_plain_pass() -> None:
+    """It fails no gate, since it is no regression; of its compiler nothing is known, and the outcome says so."""
+    failure = Failure(trial_id="", status="unsupported", stage="compile", error="operator GridSample")
+    compilers, failing = ("onnxruntime", "tvm"), {"failures": {"tvm": failure}, "failing_before": ("tvm",)}
+    gate = judge_sides(measure(1.0, compilers=compilers, **failing), 0.05)
+    row = next(row for row in gate.trials.to_dict("records") if row["compiler"] == "tvm")
+
+    assert ("net", "not judged") == (row["workload"], row["verdict"])
+    assert "unsupported: operator GridSample on both sides" == row["reason"]
+    assert "not judged: unsupported: operator GridSample on both sides" in {row["verdict"] for row in gate.rows}
+    assert "; 1 not judged; 1 not slower." in str(gate)
+    assert gate.passes(("slower", "unsettled"))
+    assert "passed, but no trial of tvm could be judged" == gate.describe_outcome()
+    assert "passed" == judge_sides(measure(1.0), 0.05).describe_outcome()
+
+
+def test_a_gate_without_any_result_before_is_an_error_with_the_reason() -> None:
+    """Nothing could ever be slower than it."""
+    failure = Failure(trial_id="", status="crashed", stage="measure", error="signal 11")
+    data = measure(1.0, failures={"onnxruntime": failure}, failing_before=("onnxruntime",))
+
+    with pytest.raises(UsageError, match=r"none has a result before \(crashed: signal 11 on both sides\)"):
+        judge_sides(data)
+
+
+def test_what_was_not_checked_is_not_settled_however_slow() -> None:
+    """Its time may be that of a wrong answer; the row says on which side and why."""
+    gate = judge_sides(measure(1.5, unchecked="it draws random numbers"))
+    (row,) = gate.rows
+
+    assert "not settled: not checked before and after: it draws random numbers" == row["verdict"]
+    assert not gate.passes(("slower", "unsettled"))
+    assert "passed, but no trial of any compiler could be judged" == gate.describe_outcome()
 
 
 def test_networks_and_values_of_factors_are_judged_apart() -> None:

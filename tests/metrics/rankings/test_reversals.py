@@ -40,7 +40,7 @@ def test_pairs_whose_order_differs():
     """p is faster than q with identity and slower with `a`, at each batch size; r is always the slowest."""
     pairs = metrics.reversals(measured())
 
-    assert [*COLUMNS, "ratio_1", "ratio_2", "probability"] == list(pairs.columns)
+    assert [*COLUMNS, "ratio_1", "ratio_2", "probability", "checked"] == list(pairs.columns)
     expected = {("p", "q", size, "cpu", "identity", "cpu", "a") for size in (1, 4)}
     assert expected == set(pairs[COLUMNS].itertuples(index=False, name=None))
     np.testing.assert_allclose(2, pairs["ratio_1"], rtol=0.05)

@@ -193,7 +193,7 @@ def test_a_network_without_any_result_says_so() -> None:
     data["latency"] = data["latency"].where(False)
     data = xr.concat([data.assign_coords(workload=["none"]), build(LATENCIES)], "workload")
 
-    assert "none: no configuration has samples to choose from" == metrics.choose(data, "50ms").verdicts[0]
+    assert "none: no configuration to choose from" == metrics.choose(data, "50ms").verdicts[0]
     assert "no samples" in set(metrics.choose(data, "50ms").excluded["excluded"])
     assert metrics.choose(data, "50ms").to_frame()["runner-up"].tolist()[0] == ""
 
@@ -212,7 +212,7 @@ def test_calls_in_blocks_are_bounded_by_their_block() -> None:
     assert "within at most 6.1" in choices.verdicts[0]
     assert "p ≥ 0.9" in choices.verdicts[0]
     assert "timed in blocks of calls" in choices.notes[0]
-    assert "no configuration has samples to choose from" in metrics.choose(data, "4ms").verdicts[0]
+    assert "no configuration to choose from" in metrics.choose(data, "4ms").verdicts[0]
     assert "hide whether a single call keeps" in metrics.choose(data, "4ms").excluded["excluded"].item()
     assert "nothing keeps 1 ms" in metrics.choose(data, "1ms").verdicts[0]
 

@@ -199,3 +199,16 @@ def test_the_magic_names_the_datasets(shell: InteractiveShell, line: str, messag
 
     with pytest.raises(UsageError, match=message):
         shell.run_line_magic("ngpanel", line)
+
+
+def test_a_trial_that_was_not_checked_says_why() -> None:
+    """Its numbers are there, with the mark."""
+    data = measured(network("a"))
+    texts = {"status": "not-checked", "error": "it is random"}
+    data = data.assign({name: data[name].where(data["compiler"] != "openvino", text) for name, text in texts.items()})
+    row = trials.describe(data, {"workload": "a", "compiler": "openvino", "batch_size": 1, "device": "cpu"})
+
+    assert ("not-checked", "it is random") == (row["status"], row["not checked"])
+    assert row["throughput"].endswith("? samples/s")
+    assert "no (?): its outputs were not checked" == row["settled"]
+    assert "error" not in row

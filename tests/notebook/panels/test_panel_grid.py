@@ -82,3 +82,14 @@ def test_ten_thousand_trials_are_small():
 
     assert 10_000 == len(large)
     assert len(html) < 200_000
+
+
+def test_a_trial_that_was_not_checked_has_a_sign_of_its_own():
+    """It is no failure, and the legend names the sign."""
+    grid_sweep = sweep()
+    statuses = {trial.id: "not-checked" for trial in grid_sweep.trials() if trial.compiler == "tvm"}
+    html = grid.to_html(grid.group_trials(grid_sweep), statuses)
+
+    assert ("???", "3 not-checked") in Table(html).cells
+    assert "? not checked" in html
+    assert "#d1495b" not in html

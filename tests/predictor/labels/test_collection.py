@@ -61,6 +61,18 @@ def test_disturbed_samples_are_no_labels() -> None:
     np.testing.assert_allclose(quiet.values.ravel(), predictor.collect(data).seconds.ravel())
 
 
+def test_trials_that_were_not_checked_are_no_labels() -> None:
+    """What they timed may be another network; a warning names them with the reason."""
+    data = run(sweep(network("resnet9"), batch_sizes=[1]))
+    unchecked = data["compiler"] == "openvino"
+    for name, text in (("status", "not-checked"), ("error", "it is random")):
+        data[name] = data[name].where(~unchecked, text).transpose(*data[name].dims)
+    with pytest.warns(NgbkitWarning, match=r"1 trial .* not checked: openvino on resnet9 batch 1: it is random\."):
+        collected = predictor.collect(data)
+
+    assert [runtime == ("cpu", "openvino") for runtime in collected.runtimes] == np.isnan(collected.seconds[0]).tolist()
+
+
 def test_graphs_that_are_the_same_are_one_example() -> None:
     """Its latency is the geometric mean, on the runtimes with a measurement; that they differ is reported."""
     data = run(sweep(network("same1"), network("same2"), compilers=["identity", "openvino"], batch_sizes=[1]))

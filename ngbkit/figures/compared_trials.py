@@ -1,0 +1,84 @@
+"""The trials of two runs that are compared: the values of each, and why some are none to judge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray as xr
+
+from ngbkit.dataset.assembly import nodes
+from ngbkit.dataset.disturbance import find_unchecked
+from ngbkit.dataset.long_form import to_frame
+from ngbkit.dataset.storage import Data
+from ngbkit.errors import MetricError, UsageError
+from ngbkit.metrics.gates.gate import describe_lost
+from ngbkit.sweep.records import MEASURED, OPEN
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+VALUES = ("value", "low", "high", "settled", "rounds", "reason", "unchecked")
+
+
+def compute_values(data: Data, metric: str, compute: Callable[..., Any], level: float) -> pd.DataFrame:
+    """The metric of every trial that has one, with its interval; and those that failed, with their reason."""
+    import pandas as pd
+
+    frames, problem = [], None
+    for node in nodes(data).values():
+        arguments = {} if metric == "throughput" else {"unlike": "mask"}
+        try:
+            result = compute(node, ci=level, **arguments)
+        except MetricError as error:
+            problem = error
+            continue
+        columns = {"value": metric, "low": "ci_low", "high": "ci_high", "settled": "settled"}
+        variables = {column: result[name] for column, name in columns.items()}
+        variables |= {"rounds": _count_rounds(node), "reason": _describe_failures(node)}
+        variables["unchecked"] = node["error"].where(find_unchecked(node), "")
+        frame = to_frame(xr.Dataset(variables))
+        frames.append(frame[np.isfinite(frame["value"]) | (frame["reason"] != "")])
+    if not frames:
+        raise problem or UsageError("this dataset has no trial. Use the dataset of a run.")
+    values: pd.DataFrame = pd.concat(frames, ignore_index=True)
+    return values
+
+
+def _count_rounds(node: xr.Dataset) -> xr.DataArray:
+    """Count the rounds of every trial."""
+    counts: xr.DataArray = xr.apply_ufunc(_count_distinct, node["round"], input_core_dims=[["repeat"]])
+    return counts
+
+
+def _count_distinct(rounds: np.ndarray) -> np.ndarray:
+    """Count the distinct numbers of each row that are not negative."""
+    ordered = np.sort(np.nan_to_num(np.asarray(rounds, float), nan=-1), axis=-1)
+    return np.asarray(np.count_nonzero(np.diff(ordered, axis=-1, prepend=-1) > 0, axis=-1))
+
+
+def _describe_failures(node: xr.Dataset) -> xr.DataArray:
+    """Describe why each trial failed; empty where it did not, or has not been measured."""
+    reasons = node["status"].astype(str) + ": " + node["error"].astype(str)
+    return reasons.where(~node["status"].isin(["", *MEASURED, *OPEN]), "")
+
+
+def list_unchecked(joined: pd.DataFrame) -> dict[int, str]:
+    """List why trials were not checked in either run, by index."""
+    reasons: dict[int, str] = {}
+    for index, first, second in zip(joined.index, joined["unchecked_first"], joined["unchecked_second"], strict=True):
+        runs = [run for run, reason in (("the first run", first), ("the second run", second)) if reason]
+        if runs:
+            reasons[index] = f"not checked in {' and '.join(runs)}: {first or second}"
+    return reasons
+
+
+def list_unjudged(origins: pd.DataFrame, outcomes: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """List the trials that failed in the first run, with what became of them in the second."""
+    failed = origins[origins["reason"] != ""][[*keys, "reason"]]
+    both = failed.merge(outcomes[[*keys, "reason"]], on=keys, how="left", suffixes=("", "_second"))
+    pairs = zip(both["reason"], both["reason_second"].fillna(""), strict=True)
+    reasons = [describe_lost(first, second) for first, second in pairs]
+    unjudged: pd.DataFrame = both[keys].assign(reason=reasons)
+    return unjudged

@@ -1,0 +1,46 @@
+"""Names of trials, groups and networks in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ngbkit.dataset.assembly import nodes
+from ngbkit.dataset.long_form import list_labels
+from ngbkit.dataset.storage import Data
+from ngbkit.user_text import format_value
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# The number of names that are listed one by one.
+_MOST = 6
+
+
+def name_places(data: Data, frame: pd.DataFrame) -> list[str]:
+    """Name the device of each row, if there are several; the names of a row with it in ``where`` have it too."""
+    devices = {label for node in nodes(data).values() for label in list_labels(node, "device")}
+    return [f" on {label}" if len(devices) > 1 else "" for label in frame["device"]]
+
+
+def name_trial(row: dict[Any, Any], factors: Sequence[str]) -> str:
+    """Name a trial: ``inductor on net batch 1``."""
+    return f"{row['compiler']} on {name_group(row, factors)}"
+
+
+def name_group(row: dict[Any, Any], factors: Sequence[str]) -> str:
+    """Name a group: ``net width=64 batch 1``."""
+    return f"{name_network(row, factors)} batch {row['batch_size']}"
+
+
+def name_network(row: dict[Any, Any], factors: Sequence[str]) -> str:
+    """Name a network with the values of its factors: ``net width=64``."""
+    values = "".join(f" {name}={format_value(row[name])}" for name in factors if name in row and row[name] == row[name])
+    return f"{row['workload']}{values}{row.get('where', '')}"
+
+
+def join_names(names: Iterable[str], separator: str = ", ") -> str:
+    """Join the first names, and count the others."""
+    listed = list(names)
+    more = f"{separator}and {len(listed) - _MOST} more" if len(listed) > _MOST else ""
+    return separator.join(listed[:_MOST]) + more

@@ -1,0 +1,73 @@
+"""Trials whose outputs could not be compared: which they are, and the sentences that say so beside their numbers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from ngbkit.dataset.assembly import nodes
+from ngbkit.dataset.disturbance import find_settled_anchors, find_unchecked, find_undisturbed
+from ngbkit.dataset.long_form import list_factors, to_frame
+from ngbkit.dataset.selection import Select, list_selected
+from ngbkit.dataset.storage import Data
+from ngbkit.metrics.estimate import UNSETTLED
+from ngbkit.metrics.trial_names import join_names, name_places, name_trial
+from ngbkit.sweep.records import MEASURED, NOT_CHECKED
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def describe_status(status: str, error: str) -> str:
+    """Describe what became of a trial in a phrase: its status, and why."""
+    return ": ".join(filter(None, [status.replace(NOT_CHECKED, "not checked"), error]))
+
+
+def count_measured(data: Data) -> int:
+    """Count the trials with samples."""
+    parts = [node["status"] for node in nodes(data).values() if "status" in node]
+    return sum(int(status.isin(MEASURED).sum()) for status in parts)
+
+
+def list_unchecked(data: Data, select: Select | None = None) -> dict[str, list[str]]:
+    """List the trials whose outputs were not compared, by name, under the reason; of the selected labels."""
+    factors = list_factors(data)
+    names: dict[str, list[str]] = {}
+    for node in nodes(data).values():
+        if not bool(find_unchecked(node).any()):
+            continue
+        frame = to_frame(node[["status", "error"]])
+        for dim, selection in (select or {}).items():
+            frame = frame[frame[dim].isin(list_selected(selection))] if dim in frame else frame
+        frame["where"] = name_places(data, frame)
+        for row in frame[frame["status"] == NOT_CHECKED].to_dict("records"):
+            names.setdefault(str(row["error"]), []).append(name_trial(row, factors))
+    return names
+
+
+def describe_unchecked(data: Data, select: Select | None = None) -> list[str]:
+    """Describe the trials that were not checked in notes of a table, one for each reason."""
+    total = count_measured(data)
+    return [
+        f"{UNSETTLED} not checked: {'all trials' if len(names) == total else join_names(names)}: {reason}"
+        for reason, names in list_unchecked(data, select).items()
+    ]
+
+
+def count_unchecked(frame: pd.DataFrame) -> list[str]:
+    """Count the rows of a figure that were not checked in its remarks, one for each reason."""
+    reasons = Counter(frame["error"][frame["status"] == NOT_CHECKED] if "error" in frame else ())
+    return [
+        f"{count} {'trial was' if count == 1 else 'trials were'} not checked (hollow or pale): {reason}"
+        for reason, count in reasons.items()
+    ]
+
+
+def explain_unsettled(data: Data, *, plural: bool = False) -> str:
+    """Explain why a number of a dataset, or several numbers, may be unsettled."""
+    disturbed = f"too few of {'their' if plural else 'its'} rounds were undisturbed"
+    unchecked = f"a trial behind {'them' if plural else 'it'} was not checked"
+    parts = list(nodes(data).values())
+    is_quiet = all(bool(find_undisturbed(node).all()) and bool(find_settled_anchors(node).all()) for node in parts)
+    has_unchecked = any(bool(find_unchecked(node).any()) for node in parts)
+    return ", or ".join([*([] if is_quiet and has_unchecked else [disturbed]), *([unchecked] if has_unchecked else [])])

@@ -1,0 +1,223 @@
+"""Trials whose outputs could not be compared: their numbers are shown with a mark and the reason, and never win."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+
+import numpy as np
+import pytest
+import xarray as xr
+from synthetic_records import build_network, build_record
+
+from ngbkit import metrics
+from ngbkit.api import Sweep
+from ngbkit.commands.reporting import choose_figures
+from ngbkit.dataset import storage, synthetic
+from ngbkit.dataset.assembly import assemble
+from ngbkit.metrics import frames, profiles, tables
+from ngbkit.metrics.conclusions import conclude
+from ngbkit.metrics.rankings.networks import iterate_comparisons
+from ngbkit.sweep.grid import Grid
+
+ROUNDS = 20
+REASON = "two runs of the reference differ: the network draws random numbers"
+SPEEDS = {"identity": 1.0, "onnxruntime": 2.0, "inductor": 4.0}
+
+
+def build_sweep(*names: str, batch_sizes: Collection[int] = (1,), compilers: Collection[str] = tuple(SPEEDS)) -> Grid:
+    return Sweep(
+        [build_network(name) for name in names or ("net",)], list(compilers), list(batch_sizes), repeats=ROUNDS
+    )
+
+
+def measure(
+    *names: str, unchecked: Collection[str] = ("inductor",), batch_sizes: Collection[int] = (1,), noise: float = 0.02
+) -> xr.Dataset:
+    """One sample a round of three compilers, of which some were not checked; each network takes twice as long."""
+    sweep, generator = build_sweep(*names, batch_sizes=batch_sizes), np.random.default_rng(0)
+    workloads = [workload.name for workload in sweep.workloads]
+    records = [
+        build_record(
+            trial,
+            2 ** workloads.index(trial.workload) / SPEEDS[trial.compiler] * generator.normal(1, noise, ROUNDS),
+            unchecked=REASON if trial.compiler in unchecked else "",
+        )
+        for trial in sweep.trials()
+    ]
+    data = assemble(sweep, records, run_id="r1")
+    environments = {"cpu": {"selfcheck": {"process_sd": 0.0}}}
+    return data.assign_attrs(environments=json.dumps(environments))
+
+
+def test_the_dataset_has_the_samples_the_status_and_the_reason(tmp_path) -> None:
+    """Also after a journey through a file; its numbers are not settled, nor are ratios over it."""
+    data = storage.load(storage.save(measure(unchecked=("identity",)), tmp_path / "a.nc"))
+    trial = data.sel(compiler="identity")
+
+    assert ("not-checked", REASON) == (trial["status"].item(), trial["error"].item())
+    assert ROUNDS == int(trial["latency"].notnull().sum())
+    assert [False, True, True] == metrics.settled(data).squeeze().values.tolist()
+    assert [False] * 3 == metrics.speedup(data, ci=0.95)["settled"].squeeze().values.tolist()
+    assert [False, True, True] == metrics.throughput(data, ci=0.95)["settled"].squeeze().values.tolist()
+
+
+def test_tables_mark_the_numbers_and_say_why() -> None:
+    """Those with an interval, those without, and those of a trial over itself."""
+    for figure in ("speedup", "throughput", "latency", "compile_time"):
+        text = tables.to_text(tables.compact(measure(), figure))
+        (row,) = (line.replace(" ", "").split("│") for line in text.splitlines() if line.startswith("│"))
+
+        assert [False, False, True] == [cell.endswith("?") for cell in row[3:6]]
+        assert f"? not checked: inductor on net batch 1: {REASON}" in text
+        assert "undisturbed" not in text
+    table = tables.compact(measure(unchecked=("identity",)), "speedup")
+    assert "1?" == str(table["identity"].iloc[0])
+    assert str(table["inductor"].iloc[0]).endswith("?")
+    assert "? not settled: a trial behind it was not checked" in table.attrs["notes"]
+    assert not tables.compact(measure(unchecked=()), "speedup").attrs["notes"]
+    blank = tables.compact(measure(unchecked=tuple(SPEEDS)), "speedup")
+    assert f"? not checked: all trials: {REASON}" in blank.attrs["notes"]
+
+
+def test_a_table_of_other_trials_names_only_those_it_shows() -> None:
+    """The note is of the selected rows and columns."""
+    table = tables.compact(measure(), "throughput", select={"compiler": ["identity", "onnxruntime"]})
+
+    assert not [note for note in table.attrs["notes"] if "not checked" in note]
+
+
+def test_means_of_groups_are_marked_where_a_member_was_not_checked() -> None:
+    """The others are not."""
+    table = tables.compact(measure("a", "b"), "speedup", by=lambda _: "all")
+
+    assert [False, False, True] == [str(cell).endswith("?") for cell in table.iloc[0]]
+
+
+def test_conclusions_open_with_what_was_not_checked() -> None:
+    """It is not the fastest, although its time is the shortest; the tie names it, and more rounds are no remedy."""
+    first, *others = conclude(measure())
+
+    assert first == (
+        f"1 of 3 trials was not checked: inductor on net batch 1: {REASON}. A wrong answer would not be noticed, so it "
+        "is never called the fastest. Remove the reason and measure again: `ngbkit resume r1 --retry not-checked` "
+        "repeats these trials."
+    )
+    assert [
+        "The fastest is not settled in 1 of 1 groups. net batch 1: onnxruntime (p = 1.00 among those checked) or "
+        "inductor (not checked)."
+    ] == others
+
+
+def test_a_slow_trial_that_was_not_checked_keeps_no_other_from_winning() -> None:
+    """The fastest is faster than all that were checked, and than the time of the others."""
+    first, *others = conclude(measure(unchecked=("onnxruntime",)))
+
+    assert "onnxruntime on net batch 1" in first
+    assert ["Fastest: inductor, for net batch 1."] == others
+
+
+def test_a_group_without_any_check_has_no_fastest() -> None:
+    """Neither compiler nor network."""
+    lines = conclude(measure("a", "b", unchecked=tuple(SPEEDS)))
+
+    assert lines[0].startswith(f"6 of 6 trials were not checked: {REASON}. ")
+    assert "a batch 1: none of inductor, onnxruntime, identity was checked" in lines[1]
+    assert "The fastest network at batch 1 on cpu is not settled: a, 2.0" in lines[2]
+    assert lines[2].endswith("(? a and b were not checked).")
+    assert not any(line.startswith("Fastest") or "is the fastest" in line for line in lines)
+
+
+def test_a_network_is_compared_by_its_checked_columns() -> None:
+    """A faster column that was not checked decides nothing; nor are more rounds planned for it."""
+    data = measure("a", "b")
+    (pair,) = metrics.compare_networks(data).to_dict("records")
+
+    assert ("onnxruntime", "onnxruntime", True) == (pair["compiler_a"], pair["compiler_b"], pair["settled"])
+    assert [False] == metrics.compare_networks(data, "inductor")["settled"].tolist()
+    compared = [comparison for _, comparison in iterate_comparisons(data)]
+    assert "inductor" not in {side.compiler for each in compared for side in (each.first, each.second)}
+
+
+def test_rankings_end_with_what_was_not_checked() -> None:
+    """Its speed is over that of the fastest checked one, whose probability it does not lower; winners name it."""
+    ranked = metrics.ranking(measure()).set_index("compiler")
+    (winner,) = metrics.winners(measure()).to_dict("records")
+
+    assert ["onnxruntime", "identity", "inductor"] == ranked.index.tolist()
+    assert [True, True, False] == ranked["checked"].tolist()
+    assert 1.0 == ranked["probability"]["onnxruntime"]
+    assert 2.0 == pytest.approx(ranked["of_best"]["inductor"], rel=0.05)
+    assert ("onnxruntime", 1.0, "identity", "inductor") == tuple(
+        winner[name] for name in ("compiler", "probability", "second", "unchecked")
+    )
+    (none,) = metrics.winners(measure(unchecked=tuple(SPEEDS))).to_dict("records")
+    assert ("", "", "inductor") == tuple(none[name] for name in ("compiler", "second", "unchecked"))
+
+
+def test_what_was_not_checked_is_on_no_front() -> None:
+    """And keeps no other from it."""
+    data = measure("a", "b").assign_coords(parameters=("workload", [10, 10]))
+    data["status"].loc[{"workload": "a"}] = "not-checked"
+    frame = metrics.front(data.sel(compiler=["onnxruntime"])).set_index("workload")
+
+    assert {"a": False, "b": True} == frame["on_front"].to_dict() == frame["checked"].to_dict()
+
+
+def test_reversals_say_whether_all_four_trials_were_checked() -> None:
+    """An order that a wrong answer reverses comes last."""
+    data = measure("a", "b")
+    slow = (data["workload"] == "a") & (data["compiler"] != "identity")
+    data["latency"] = data["latency"].where(~slow, 4 * data["latency"])
+    pairs = metrics.reversals(data)
+
+    assert [True, False] == pairs["checked"].tolist()
+    assert "inductor" in pairs.iloc[1][["compiler_1", "compiler_2"]].tolist()
+
+
+def test_a_choice_excludes_it_with_the_reason() -> None:
+    """However fast it is; a front of throughput and latency too."""
+    choices = metrics.choose(measure(), "2s", 0.5)
+
+    assert ["onnxruntime"] == choices.table["compiler"].tolist()
+    assert f"excluded: net in inductor at batch 1 on cpu (not checked: {REASON})" in choices.notes
+    assert "net: no configuration to choose from" in metrics.choose(measure(unchecked=tuple(SPEEDS)), "2s").verdicts
+
+
+def test_a_capacity_is_marked_and_says_why() -> None:
+    """One of several batch sizes is enough."""
+    capacities = measure().ngb.capacity("2s", ci=None, quantile=0.5)
+    table = capacities.to_frame()
+
+    assert str(table["inductor"].iloc[0]).endswith("?")
+    assert not str(table["onnxruntime"].iloc[0]).endswith("?")
+    assert f"? not checked: inductor on net batch 1: {REASON}" in table.attrs["notes"]
+
+
+def test_frames_and_profiles_keep_the_reason() -> None:
+    """A planner that reads a profile sees it, and so does who exports trials or asks what a compiler did."""
+    data = measure()
+    trials = frames.to_dataframe(data).set_index("compiler")
+
+    assert ("not-checked", REASON) == tuple(trials.loc["inductor", ["status", "error"]])
+    assert not trials.loc["inductor", "speedup_settled"]
+    assert {"inductor": REASON, "onnxruntime": "", "identity": ""} == dict(
+        profiles.profiles(data).set_index("compiler")["unchecked"]
+    )
+    assert REASON == data.ngb.why().set_index("compiler")["unchecked"]["inductor"]
+    assert ["inductor"] == data.ngb.failures()["compiler"].tolist()
+
+
+def test_it_is_a_result_and_can_be_compared() -> None:
+    """A run without any other has its tables."""
+    assert ["speedup", "throughput"] == choose_figures(measure(unchecked=tuple(SPEEDS)))
+
+
+def test_synthetic_data_has_as_many_as_asked_for() -> None:
+    """The numbers of the others stay the same."""
+    sweep = build_sweep("a", "b", batch_sizes=(1, 2, 4, 8))
+    plain, mixed = synthetic.make_records(sweep), synthetic.make_records(sweep, unchecked=0.5)
+
+    assert {"ok", "not-checked"} == {record.status for record in mixed}
+    assert [record.latency_s for record in plain] == [record.latency_s for record in mixed]
+    assert 24 == sum(record.status == "not-checked" for record in synthetic.make_records(sweep, unchecked=1.0))
