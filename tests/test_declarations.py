@@ -156,7 +156,7 @@ print(json.dumps({
     found_in = run_with(
         tmp_path,
         "sweep/records.py",
-        "    facts: Mapping[str, Any] = field(default_factory=dict)\n    started_at: Seconds = 0.0\n\n    status = ",
+        "    facts: Mapping[str, Any] = field(default_factory=dict)\n    started_at: Seconds = 0.0\n\n    @property",
         VARIABLE,
         program,
     )

@@ -55,6 +55,7 @@ def choose(
         reason (``"mask"``), are an error (``"error"``), or are chosen from as well (``"allow"``).
     untuned
         Whether to choose from those whose contract marks them as untuned, although their compiler supports tuning.
+        Those whose outputs were not checked are never chosen.
     disturbed
         Whether samples count that other work disturbed: a device that has other work to do is slower. By default
         they are left out, as all metrics do, wherever enough others remain.
