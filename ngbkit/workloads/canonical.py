@@ -32,6 +32,9 @@ _PACKAGES = ("onnx", *FOLDING_TOOLS, "onnxruntime", "onnxruntime-gpu")
 _CHILD = "ngbkit.workloads.canonical_child"
 _SHAPES = frozenset({"Shape", "Size"})
 
+STORED = frozenset({"DequantizeLinear", "QuantizeLinear"})
+"""Operators of constants that stay: folded, they would replace the weights of a quantised network by floats."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Importer:
@@ -162,6 +165,8 @@ def lift(model: Any, opset: int) -> Any:
     except Exception as error:  # a converter in C++ has exceptions of many kinds
         line = " ".join(str(error).split())[-200:]
         raise ValueError(f"onnx {onnx.__version__} cannot lift opset {version} to {opset}: {line}") from error
+    if version < 11 <= opset:
+        _keep_resizing(lifted)
     lifted.ir_version = max(
         lifted.ir_version, onnx.helper.find_min_ir_version_for(lifted.opset_import, ignore_unknown=True)
     )
@@ -177,11 +182,13 @@ def is_foldable(model: Any) -> bool:
     """Whether constants of an `onnx.ModelProto` can be folded: shapes, functions, or operators of constants alone."""
     if model.functions:
         return True
-    constants = {tensor.name for tensor in model.graph.initializer}
+    constants = {"", *(tensor.name for tensor in model.graph.initializer)}  # an absent input has no name
     for node in model.graph.node:
         if node.op_type == "Constant":
             constants.update(node.output)
-        elif node.op_type in _SHAPES or (node.input and all(name in constants for name in node.input if name)):
+        elif node.op_type in _SHAPES or (
+            node.op_type not in STORED and node.input and all(name in constants for name in node.input if name)
+        ):
             return True
     return any(node.op_type in _SHAPES for graph in walk_graphs(model.graph) for node in graph.node)
 
@@ -245,6 +252,17 @@ def _attempt(
             return report["steps"], report["problem"]
         finally:
             draft.unlink(missing_ok=True)
+
+
+def _keep_resizing(model: Any) -> None:
+    """Resize as before opset 11: without these attributes it is another function, which the converter overlooks."""
+    import onnx
+
+    for graph in walk_graphs(model.graph):
+        for node in graph.node:
+            if node.op_type == "Resize" and not any(item.name.startswith("coordinate") for item in node.attribute):
+                attributes = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+                node.attribute.extend(onnx.helper.make_attribute(*item) for item in attributes.items())
 
 
 def _normalise(model: Any) -> None:

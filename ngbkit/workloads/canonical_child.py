@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ngbkit.registry import find_version
-from ngbkit.workloads.canonical import PROVED, find_opset, is_foldable, lacks_shapes, lift
+from ngbkit.workloads.canonical import PROVED, STORED, find_opset, is_foldable, lacks_shapes, lift
 from ngbkit.workloads.onnx_traversal import find_inputs
 
 # A product of more elements than that is left to the compiler: it would only make the file larger.
@@ -82,7 +82,12 @@ def fold_by_onnxscript(file: Path) -> None:
     model = ir.load(file)
     optimizer.inline(model)
     model.ir_version = max(model.ir_version, 4)  # a constant need not be an input
-    optimizer.fold_constants(model, onnx_shape_inference=True, output_size_limit=_LARGEST_RESULT)
+    optimizer.fold_constants(
+        model,
+        onnx_shape_inference=True,
+        output_size_limit=_LARGEST_RESULT,
+        should_fold=lambda node: False if node.op_type in STORED else None,  # None is the tool's own choice
+    )
     optimizer.remove_unused_nodes(model)
     ir.save(model, file)
 

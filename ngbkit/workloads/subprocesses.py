@@ -32,7 +32,7 @@ def run_module(module: str, arguments: Sequence[str], limit_s: float, *, own_ses
         try:
             status = process.wait(limit_s)
         except subprocess.TimeoutExpired:
-            return f"stopped: it took longer than {limit_s:.3g} s"
+            return f"stopped: it took longer than {limit_s:g} s"
         finally:
             with suppress(ProcessLookupError):
                 (os.killpg if own_session else os.kill)(process.pid, signal.SIGKILL)

@@ -333,6 +333,36 @@ def test_old_weights_that_are_no_inputs_are_lifted(tmp_path: Path) -> None:
     np.testing.assert_allclose(run(tmp_path / "lifted.onnx"), run(tmp_path / "net.onnx"), rtol=1e-6)
 
 
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+def test_an_old_upsample_computes_what_it_did(tmp_path: Path, mode: str) -> None:
+    """From opset 11 on it is a Resize, whose default is another function."""
+    nodes = [
+        helper.make_node("Unsqueeze", ["x"], ["u"], axes=[0, 1]),
+        helper.make_node("Upsample", ["u", "scales"], ["y"], mode=mode),
+    ]
+    path = write(tmp_path / "net.onnx", nodes, opset=9, shape=(1, 1, 4, 12))
+    model = onnx.load(path)
+    model.graph.initializer.append(numpy_helper.from_array(np.array([1, 1, 2, 2], np.float32), "scales"))
+    onnx.save(model, path)
+
+    onnx.save(lift(model, 17), tmp_path / "lifted.onnx")
+
+    np.testing.assert_allclose(run(tmp_path / "lifted.onnx"), run(path), rtol=1e-6)
+
+
+def test_quantised_weights_stay_quantised(tmp_path: Path) -> None:
+    """They are constants, too, but a runtime has integer kernels for them."""
+    model = build_quantised()
+    model.graph.initializer[2].CopyFrom(numpy_helper.from_array((W * 50).astype(np.int8), "stored"))
+    model.graph.node.insert(0, helper.make_node("DequantizeLinear", ["stored", "scale"], ["w"]))
+    onnx.save(model, tmp_path / "net.onnx")
+
+    canonical_child.fold_by_onnxscript(tmp_path / "net.onnx")
+
+    assert not canonical.is_foldable(model)
+    assert 2 == list_operators(tmp_path / "net.onnx").count("DequantizeLinear")
+
+
 def test_an_operator_that_cannot_be_lifted_is_named() -> None:
     """LayerNormalization is no operator of opset 11, though runtimes accept it there."""
     model = helper.make_model(

@@ -10,26 +10,19 @@ A simplifier is a value with an entry point in the group ``ngbkit.simplifiers``:
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-import tempfile
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from ngbkit import registry
 from ngbkit.errors import UnknownNameError, UnsupportedError
+from ngbkit.workloads.subprocesses import run_module
 
 ALL = "all"
 """The word for every simplifier."""
 
 LIMIT_S = 300.0
 """A simplifier that takes longer is stopped."""
-
-_LISTED = 300  # characters of an error message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,29 +90,8 @@ def simplify(simplifier: Simplifier, source: Path, target: Path, limit_s: float 
     """
     if simplifier.problem:
         return simplifier.problem
-    command = [sys.executable, "-m", "ngbkit.optimizer.simplifiers.child", simplifier.name, str(source), str(target)]
-    # What it prints may be long: a file never blocks it, as a full pipe would.
-    with tempfile.TemporaryFile() as output:
-        process = subprocess.Popen(
-            command,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            status = process.wait(limit_s)
-        except subprocess.TimeoutExpired:
-            return f"stopped: it took longer than {limit_s:g} s"
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        output.seek(0)
-        lines = output.read().decode(errors="replace").strip().splitlines()
-    if status < 0:
-        return f"crashed: {signal.Signals(-status).name}"
-    if status:
-        return f"failed: {lines[-1][:_LISTED] if lines else f'it ended with {status}'}"
+    arguments = [simplifier.name, str(source), str(target)]
+    problem = run_module("ngbkit.optimizer.simplifiers.child", arguments, limit_s, own_session=True)
+    if problem:
+        return problem
     return "" if target.is_file() else "failed: it wrote no file"
