@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ngbkit.compilers.base import Compiler, Option, Program, Task
 from ngbkit.registry import find_version
 from ngbkit.sweep.records import Contract
+from ngbkit.workloads.export import to_tensor
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,12 +26,11 @@ _PRECISIONS = {"float32": "f32", "float64": "f64", "float16": "f16", "bfloat16":
 
 def compile(task: Task) -> Program:
     """Export and lower the module of `task`, unless the cache has its program, then load it and bind its inputs."""
-    import torch
     from executorch.extension.pybindings import portable_lib
 
     if task.module is None:
         raise ValueError("invalid task: got form 'module' without a module; expected a module.")
-    inputs = tuple(torch.tensor(array) for array in task.arrays)
+    inputs = tuple(map(to_tensor, task.arrays))
     path = _build_path(task)
     hit = path.exists()
     if not hit:

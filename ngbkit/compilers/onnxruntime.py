@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from ngbkit.compilers import onnxruntime_session as strict
@@ -80,13 +81,15 @@ def open_program(
     return Program(
         run=run,
         fetch=fetch,
-        contract=Contract(runtime=runtime, precision=strict.find_precision(session), threads=task.threads, notes=notes),
+        contract=Contract(
+            runtime=runtime, precision=strict.find_precision(session, task), threads=task.threads, notes=notes
+        ),
         facts={"provider": CPU.name, "optimization": optimization},
         explain=lambda: strict.explain(
             task,
             make_settings(task.threads, optimization, spinning, execution),
             CPU,
-            lambda session: strict.bind_on_cpu(session, task),
+            lambda session: strict.build_cpu_calls(session, task)[0],
         ),
     )
 
@@ -114,7 +117,7 @@ def _open_gpu_program(
         driver,
         Contract(
             runtime=runtime.replace(CPU.name, CUDA_PROVIDER),
-            precision="tf32" if precision == "tf32" else strict.find_precision(session),
+            precision="tf32" if precision == "tf32" else strict.find_precision(session, task),
             threads=task.threads,
             transfers="excluded",
             notes="; ".join(
@@ -127,7 +130,7 @@ def _open_gpu_program(
             task,
             make_settings(task.threads, optimization, spinning),
             build_cuda_provider(stream, precision),
-            lambda session: strict.bind_on_gpu(session, task, driver)[0],
+            lambda session: partial(session.run_with_iobinding, strict.bind_on_gpu(session, task, driver)[0]),
         ),
         waits=cuda_graph,  # the replay of a graph ends with a wait, whatever the run's options say (1.31)
     )

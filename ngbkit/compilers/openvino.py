@@ -28,6 +28,7 @@ def compile(task: Task) -> Program:
     _check_actual_streams(task, compiled)
     requests = _create_requests(task, compiled)
     precision = compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name()
+    precision = "int" if task.precision == "int" else precision
     return Program(
         run=_build_single_run(requests[0]) if len(requests) == 1 else _build_overlapped_run(requests),
         fetch=lambda requests: _fetch(requests[0], len(compiled.outputs)),
@@ -101,7 +102,7 @@ def _create_requests(task: Task, compiled: Any) -> list[Any]:
     requests = [compiled.create_infer_request() for _ in range(count)]
     for request in requests:
         for spec, array in zip(task.inputs, task.arrays, strict=True):
-            request.get_tensor(spec.name).data[:] = array
+            request.get_tensor(spec.name).data[...] = array
     return requests
 
 
@@ -187,6 +188,7 @@ COMPILER = Compiler(
         r"OpConversionFailure",
         r"No (conversion rule|translator) found",
         r"Unsupported operation of type",
+        r"Unsupported value_info type",
         r"NotImplemented",
         r"[Oo]peration .*(is not|isn't|not) supported",
     ),

@@ -12,6 +12,7 @@ import importlib
 import os
 import shutil
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,7 +67,7 @@ def compile(task: Task) -> Program:
             task,
             runtime.make_settings(task.threads, _LEVEL, spinning=False),
             provider,
-            lambda session: strict.bind_on_gpu(session, task, driver)[0],
+            lambda session: partial(session.run_with_iobinding, strict.bind_on_gpu(session, task, driver)[0]),
             onnx=cache.engine if cache.engine.exists() else _load_source(task),
         ),
     )

@@ -12,7 +12,7 @@ from ngbkit.compilers.base import Option, Program, Task
 from ngbkit.errors import UnsupportedError
 from ngbkit.hardware.accelerators import cuda
 from ngbkit.sweep.records import Contract
-from ngbkit.workloads.export import flatten
+from ngbkit.workloads.export import flatten, to_array, to_tensor
 
 if TYPE_CHECKING:
     import numpy as np
@@ -87,7 +87,7 @@ def bind(task: Task) -> BoundNetwork:
     _set_product_precision(precision, task.accelerator)
     module, inputs = place(
         task.module,
-        [torch.tensor(array) for array in task.arrays],
+        [to_tensor(array) for array in task.arrays],
         device=task.accelerator,
         dtype=getattr(torch, CASTS[precision]) if precision in CASTS else None,
         channels_last=channels_last,
@@ -218,11 +218,8 @@ def wait_after(enqueue: Callable[[], Any], wait: Callable[[], Any]) -> Callable[
 
 
 def fetch(outputs: Any) -> list[np.ndarray]:
-    """Convert the tensors of a nested structure to arrays, in torch's flattening order, 16-bit floats to float32."""
-    import torch
-
-    short = {torch.bfloat16, torch.float16}
-    return [(tensor.float() if tensor.dtype in short else tensor).numpy(force=True) for tensor in flatten(outputs)]
+    """Convert the tensors of a nested structure to arrays, in the order of `flatten`."""
+    return [to_array(tensor) for tensor in flatten(outputs)]
 
 
 def build_contract(bound: BoundNetwork, runtime: str, notes: str = "") -> Contract:

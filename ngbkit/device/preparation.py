@@ -4,8 +4,9 @@ It runs in a child process and writes to the preparation's folder, from which th
 
     prepared.json       inputs, facts, baseline; whether there is a reference
     reference.npz       the reference's outputs for the first samples, and the baseline's own error of each
+    reference-4.npz     the same at a batch size, if the outputs of a sample depend on the others
     examples.npz        example inputs, if the workload has some
-    batch-any.onnx, batch-4.onnx
+    batch-any.onnx, batch-4.onnx, and canonical graphs of the latter
     refused.json        why there is no ONNX file, by batch size
 """
 
@@ -16,24 +17,25 @@ import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ngbkit import options, registry
-from ngbkit.device import reference
+from ngbkit import options
+from ngbkit.device import canonical_graphs, reference
 from ngbkit.errors import UnsupportedError
 from ngbkit.files import Store, write_atomically
 from ngbkit.registry import find_version
-from ngbkit.workloads import counts, export
-from ngbkit.workloads.base import Network, Source, Workload, hash_json
+from ngbkit.workloads import building, counts, export, values
+from ngbkit.workloads.base import Network, TensorSpec, Workload, hash_json
+from ngbkit.workloads.onnx_binding import specialise
 
 # The result depends on these, beside the workload itself.
 _PACKAGES = ("torch", "timm", "torchvision", "onnx", "onnxscript", "onnxruntime", "onnxruntime-gpu")
-_LAYOUT = 5
-# Without it, numpy.savez would interpret an input named `file` as its own argument.
-_MARK = "="
+_LAYOUT = 6
+_REFERENCE = "reference.npz"
 
 
 def locate_cache(state_dir: Path, device: str) -> Path:
@@ -60,31 +62,57 @@ def build_key(workload: Workload, factors: Mapping[str, Any], seed: int, run_id:
 
 
 def prepare(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Build the missing parts of a preparation, with an ONNX file for each of the message's ``batch_sizes``.
+    """Build the missing parts of a preparation: for each of the message's ``batch_sizes`` a reference, and an ONNX file
+    if it ``exports``.
 
-    The result has the content of ``prepared.json``, the paths of ``reference`` and ``examples`` or None, and by batch
-    size, as text, ``onnx`` files or the reasons for a missing file, ``refused``.
+    The result has the content of ``prepared.json``, the path of ``examples`` or None, and by batch size, as text,
+    ``references``, ``onnx`` files and the reasons for a missing file, ``refused``.
     """
     folder = Path(message["folder"])
     folder.mkdir(parents=True, exist_ok=True)
     workload = Workload.from_json(message["workload"], build_locator(message["artifacts"]))
-    source: Source = registry.load(registry.WORKLOADS, workload.source)
-    with options.set_options(seed=message["seed"]):
-        network = source.build(workload, message["factors"])
+    seed, sizes = message["seed"], message["batch_sizes"]
+
+    def rebuild() -> Network:
+        with options.set_options(seed=seed):
+            return building.build(workload, message["factors"])
+
+    network = rebuild()
+    build_reference = partial(
+        reference.build_reference,
+        network,
+        seed,
+        threads=message["threads"],
+        onnx=lambda rows: _bind_batch(network, folder, rows),
+        rebuild=rebuild,
+    )
     if not (folder / "prepared.json").exists():
         labels = {"network": workload.name, "factors": dict(message["factors"])}
-        _write_description(labels, network, folder, message["seed"], message["threads"])
-    missing = _find_missing(folder, message["batch_sizes"])
+        _write_description(labels, network, folder, build_reference)
+    for size in _find_unreferenced(folder, sizes):
+        build_reference(batch_size=size).write(_locate_reference(folder, size))
+    missing = _find_missing(folder, sizes) if message["exports"] else []
     if missing:
         refusals = _read_refusals(folder) | _export(network, folder, missing, message["seed"])
         with write_atomically(folder / "refused.json") as temporary:
             temporary.write_text(json.dumps(refusals))
+    if network.module is None:  # graphs that are exported from modules are canonical
+        importers = canonical_graphs.list_importers(message["importers"])
+        lacking = canonical_graphs.find_missing(folder, sizes, importers)
+        canonical_graphs.build(network, folder, lacking, seed=seed, threads=message["threads"])
     return _read(folder)
 
 
-def load(folder: Path, batch_sizes: Sequence[int]) -> dict[str, Any] | None:
+def load(
+    folder: Path, batch_sizes: Sequence[int], *, exports: bool, importers: Sequence[Mapping[str, Any]] = ()
+) -> dict[str, Any] | None:
     """Load the result of `prepare` from the cache; None if a part is missing."""
-    if not (folder / "prepared.json").exists() or _find_missing(folder, batch_sizes):
+    if not (folder / "prepared.json").exists() or _find_unreferenced(folder, batch_sizes):
+        return None
+    if exports and _find_missing(folder, batch_sizes):
+        return None
+    listed = canonical_graphs.list_importers(importers)
+    if _is_file(folder) and canonical_graphs.find_missing(folder, batch_sizes, listed):
         return None
     os.utime(folder)
     return _read(folder)
@@ -107,12 +135,45 @@ def evict(cache: Path, keep_bytes: int) -> None:
 
 def _read(folder: Path) -> dict[str, Any]:
     prepared: dict[str, Any] = json.loads((folder / "prepared.json").read_text())
-    for name in ("reference", "examples"):
-        file = folder / f"{name}.npz"
-        prepared[name] = str(file) if file.exists() else None
+    examples = folder / "examples.npz"
     # JSON has no integer keys: this way the result has the same shape on both sides of a channel.
-    files = {file.stem.removeprefix("batch-"): str(file) for file in folder.glob("batch-[0-9]*.onnx")}
-    return {**prepared, "onnx": files, "refused": _read_refusals(folder)}
+    files = {file.stem.removeprefix("batch-"): str(file) for file in folder.glob("batch-*.onnx") if _has_size(file)}
+    references = {file.stem.removeprefix("reference-"): str(file) for file in folder.glob("reference-*.npz")}
+    return {
+        **prepared,
+        "examples": str(examples) if examples.exists() else None,
+        "reference": str(folder / _REFERENCE) if (folder / _REFERENCE).exists() else None,
+        "references": references,
+        "onnx": files,
+        "canonical": canonical_graphs.read(folder),
+        "refused": _read_refusals(folder),
+    }
+
+
+def find_reference(prepared: Mapping[str, Any], batch_size: int) -> str | None:
+    """Find the file of the reference at a batch size in the result of `prepare`; None if nothing could run it."""
+    path: str | None = prepared["references"].get(str(batch_size), prepared["reference"])
+    return path
+
+
+def _is_file(folder: Path) -> bool:
+    """Whether the prepared network is a user's own ONNX file."""
+    return bool(json.loads((folder / "prepared.json").read_text())["is_file"])
+
+
+def _has_size(file: Path) -> bool:
+    return file.stem.removeprefix("batch-").isdigit()
+
+
+def _locate_reference(folder: Path, batch_size: int) -> Path:
+    return folder / f"reference-{batch_size}.npz"
+
+
+def _find_unreferenced(folder: Path, batch_sizes: Sequence[int]) -> list[int]:
+    """Find the batch sizes without a reference of their own, for a network that needs one at each."""
+    if json.loads((folder / "prepared.json").read_text())["row_wise"]:
+        return []
+    return [size for size in batch_sizes if not _locate_reference(folder, size).exists()]
 
 
 def _read_refusals(folder: Path) -> dict[str, str]:
@@ -129,10 +190,7 @@ def _find_missing(folder: Path, batch_sizes: Sequence[int]) -> list[int]:
 
 def read_arrays(path: str | None) -> dict[str, np.ndarray]:
     """Read the arrays of an ``.npz`` file in their order; none without a file."""
-    if path is None:
-        return {}
-    with np.load(path, allow_pickle=False) as arrays:
-        return {name.removeprefix(_MARK): arrays[name] for name in arrays.files}
+    return {} if path is None else values.read(Path(path))
 
 
 def build_locator(root: str) -> Callable[[str], Path]:
@@ -144,39 +202,39 @@ def _locate_onnx(folder: Path, batch_size: int) -> Path:
     return folder / f"batch-{batch_size}.onnx"
 
 
-def _write_description(labels: Mapping[str, Any], network: Network, folder: Path, seed: int, threads: int) -> None:
-    expected = reference.build_reference(
-        network, seed, threads=threads, onnx=lambda rows: _bind_batch(network, folder, rows)
-    )
+def _write_description(
+    labels: Mapping[str, Any], network: Network, folder: Path, build_reference: Callable[[], reference.Reference]
+) -> None:
+    expected = build_reference()
     if network.examples:
-        _write_arrays(folder / "examples.npz", dict(network.examples))
+        with write_atomically(folder / "examples.npz") as temporary:
+            values.write(temporary, network.examples)
     if expected.outputs:
-        expected.write(folder / "reference.npz")
+        expected.write(folder / _REFERENCE)
     prepared = {
         **labels,
         "inputs": [spec.to_json() for spec in network.inputs],
         "batch_size": network.batch_size,
         "baseline_rmse": expected.baseline_rmse,
+        "row_wise": expected.row_wise,
+        "precision": expected.precision,
+        "is_file": network.module is None,
         "facts": {
             **asdict(counts.count(network)),
             "baseline": network.baseline,
             "reference": expected.name,
+            "inputs": {spec.name: f"{spec.dtype} {spec.format_shape()}" for spec in network.inputs},
         },
     }
     with write_atomically(folder / "prepared.json") as temporary:
         temporary.write_text(json.dumps(prepared))
 
 
-def _write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    with write_atomically(path) as temporary, open(temporary, "wb") as write:
-        np.savez(write, **{_MARK + name: array for name, array in arrays.items()})  # type: ignore[arg-type]
-
-
 def _bind_batch(network: Network, folder: Path, rows: int) -> Path:
     """Bind the user's own file to its shapes at a batch of `rows`, otherwise unchanged, as a trial may measure it."""
     assert network.onnx is not None
     file = _locate_onnx(folder, rows)
-    return file if file.exists() else export.specialise(network.onnx, rows, file, inputs=network.inputs, fold=False)
+    return file if file.exists() else specialise(network.onnx, rows, file, inputs=network.inputs, fold=False)
 
 
 def _export(network: Network, folder: Path, batch_sizes: Sequence[int], seed: int) -> dict[str, str]:
@@ -189,13 +247,19 @@ def _export(network: Network, folder: Path, batch_sizes: Sequence[int], seed: in
             refusals = {str(size): str(error) for size in batch_sizes if not _locate_onnx(folder, size).exists()}
         return refusals
     for batch_size in batch_sizes:
-        if network.batch_size in (None, batch_size):
+        if network.batch_size not in (None, batch_size):
+            continue  # no trial asks for it
+        try:
             # A user's own file is measured unchanged.
             fold = network.module is not None
-            file = _locate_onnx(folder, batch_size)
-            export.specialise(network.onnx, batch_size, file, inputs=network.inputs, fold=fold)
-        else:
-            refusals[str(batch_size)] = (
-                f"the file accepts batch size {network.batch_size} only: its first dimension is fixed"
-            )
+            specialise(network.onnx, batch_size, _locate_onnx(folder, batch_size), inputs=network.inputs, fold=fold)
+        except UnsupportedError as error:
+            refusals[str(batch_size)] = str(error)
     return refusals
+
+
+def describe_batch(name: str, prepared: Mapping[str, Any]) -> str:
+    """Describe the only batch size that a prepared network accepts."""
+    if any(TensorSpec.from_json(data).batch_axis is not None for data in prepared["inputs"]):
+        return f"{name} accepts batch size {prepared['batch_size']} only: its batch is fixed"
+    return f"{name} accepts batch size 1 only: none of its inputs has a batch, and a sample is a call. Use -b 1."

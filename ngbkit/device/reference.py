@@ -2,47 +2,50 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from ngbkit import registry
-from ngbkit.compilers.base import Compiler, Task, Tuning
-from ngbkit.device.equivalence import NOISE, compare, compute_relative_error
+from ngbkit.device import equivalence
+from ngbkit.device.equivalence import NOISE, compare, compute_relative_error, select_common_rows
+from ngbkit.device.reference_runs import Runs, run_file, run_module
 from ngbkit.files import write_atomically
-from ngbkit.workloads import exact, export, feeds
 from ngbkit.workloads.base import Network
 
-if TYPE_CHECKING:
-    import torch
-
-Result = TypeVar("Result")
-
-#: The number of samples of a reference, whatever the batch size of a trial.
+#: The number of samples of a reference, if the outputs of a sample do not depend on the others.
 ROWS = 2
 
-# The limit for an ONNX file; 3 to 12 s are usual, and a child has the sweep's `timeout_s`, 600 s.
-_BUDGET_S = 150.0
-_BASELINE = "onnxruntime, graph optimisations off"
-_OUTPUT, _ERRORS, _FIRST, _PROBLEM = "output_", "errors", "first_errors", "problem"
+# A gap between single and double precision is rounding if it is at most this multiple of what a change of the inputs in
+# the last digit does, which adds the rounding of every operator to it.
+_ROUNDING = 30.0
+# Below this no gap is questioned.
+_SMALL = 1e-4
+_OUTPUT, _OTHER = "output_", "other_"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
     """The expected outputs of a network for its first samples."""
 
-    # One array an output: float64, or the integers or booleans that it returns. Empty if nothing could run it.
+    # One array an output: float64, or the integers, booleans or text that it returns. Empty if nothing could run it.
     outputs: tuple[np.ndarray, ...] = ()
+    # The dimension of the samples of each output; None for an output that is compared whole.
+    axes: tuple[int | None, ...] = ()
     # The relative error of each output of the uncompiled network itself.
     errors: tuple[float, ...] = ()
     # The same of the first sample alone, for trials of batch size 1: of two samples one may lose ten times more than
     # the other, relative to its own magnitude.
     first_errors: tuple[float, ...] = ()
+    # The outputs for other inputs, which a check must not accept; empty if there are none.
+    others: tuple[np.ndarray, ...] = ()
+    # The precision of the network's own body.
+    precision: str = "f32"
+    # Whether it holds at any batch size: the outputs of a sample do not depend on the others.
+    row_wise: bool = True
+    # Whether the outputs are those of the uncompiled network itself, without double precision.
+    is_own: bool = False
     # The runtime and precision of the reference.
     name: str = ""
     # Why no output can be compared with these, or ``""``.
@@ -59,168 +62,264 @@ class Reference:
 
     def write(self, path: Path) -> None:
         """Write all but the name as an ``.npz`` file."""
-        arrays = {f"{_OUTPUT}{index:04d}": output for index, output in enumerate(self.outputs)}
+        arrays = {f"{_OUTPUT}{index:04d}": _to_plain(output) for index, output in enumerate(self.outputs)}
+        arrays |= {f"{_OTHER}{index:04d}": _to_plain(output) for index, output in enumerate(self.others)}
+        facts = {
+            "axes": np.array([-1 if axis is None else axis for axis in self.axes], dtype=np.int64),
+            "errors": np.array(self.errors),
+            "first_errors": np.array(self.first_errors),
+            "precision": np.array(self.precision),
+            "row_wise": np.array(self.row_wise),
+            "problem": np.array(self.problem),
+        }
         with write_atomically(path) as temporary, open(temporary, "wb") as write:
-            errors = {_ERRORS: np.array(self.errors), _FIRST: np.array(self.first_errors)}
-            np.savez(write, **errors, **{_PROBLEM: np.array(self.problem)}, **arrays)  # type: ignore[arg-type]
+            np.savez(write, **facts, **arrays)  # type: ignore[arg-type]
 
 
 def read_reference(path: str | Path) -> Reference:
     """Read the file of `Reference.write`."""
     with np.load(path, allow_pickle=False) as arrays:
-        outputs = tuple(arrays[name] for name in arrays.files if name.startswith(_OUTPUT))
-        errors, first = (tuple(arrays[name].tolist()) for name in (_ERRORS, _FIRST))
-        return Reference(outputs=outputs, errors=errors, first_errors=first, problem=str(arrays[_PROBLEM]))
+        outputs, others = (
+            tuple(_from_plain(arrays[name]) for name in arrays.files if name.startswith(prefix))
+            for prefix in (_OUTPUT, _OTHER)
+        )
+        return Reference(
+            outputs=outputs,
+            axes=tuple(None if axis < 0 else axis for axis in arrays["axes"].tolist()),
+            errors=tuple(arrays["errors"].tolist()),
+            first_errors=tuple(arrays["first_errors"].tolist()),
+            others=others,
+            precision=str(arrays["precision"]),
+            row_wise=bool(arrays["row_wise"]),
+            problem=str(arrays["problem"]),
+        )
 
 
-def build_reference(network: Network, seed: int, *, threads: int, onnx: Callable[[int], Path]) -> Reference:
+def build_reference(
+    network: Network,
+    seed: int,
+    *,
+    threads: int,
+    onnx: Callable[[int], Path],
+    batch_size: int | None = None,
+    rebuild: Callable[[], Network] | None = None,
+) -> Reference:
     """Build the reference of a network on inputs drawn from `seed`.
 
-    If the network is an ONNX file, `onnx` returns it at a batch of that many rows, and its baseline uses `threads`.
+    Parameters
+    ----------
+    network, seed
+        The network, and the seed of its inputs.
+    threads
+        The threads of the baseline of an ONNX file.
+    onnx
+        Returns the ONNX file at a batch size, if the network is one.
+    batch_size
+        The batch size that the reference is for. Default: two samples, or the only batch size, for any batch size if
+        the outputs of a sample do not depend on the others; else `row_wise` is False, and each batch size needs one.
+    rebuild
+        Builds the network once more, in the state of a new process, for a module whose copy is another network.
     """
-    arrays = feeds.draw(network.inputs, network.examples, network.batch_size or ROWS, seed)
+    rows, is_general = batch_size or network.batch_size or ROWS, batch_size is None and network.batch_size is None
     if network.module is not None:
-        return _run_module(network.module, arrays)
-    return _run_file(network, arrays, onnx, threads)
+        runs = run_module(network, seed, rows, rebuild, alone=is_general)
+    else:
+        runs = run_file(network, seed, rows, onnx, threads, alone=is_general)
+    if not is_general:
+        return replace(compare_runs(runs), row_wise=network.batch_size is not None)
+    return split_samples(compare_runs(runs), runs)
 
 
-def _run_module(module: torch.nn.Module, arrays: Sequence[np.ndarray]) -> Reference:
-    """Build the reference from a float64 copy of the module, and the error of the module itself."""
-    import torch
-
-    def run(network: torch.nn.Module, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        outputs = export.flatten(network(*(torch.from_numpy(array) for array in inputs)))
-        return [(output.float() if output.dtype is torch.bfloat16 else output).numpy() for output in outputs]
-
-    with torch.inference_mode():
-        single, again = run(module, arrays), run(module, arrays)
-        alone, _ = _attempt(lambda: run(module, [array[:1] for array in arrays]))
-        try:
-            wide = [array.astype(np.float64) if array.dtype.kind == "f" else array for array in arrays]
-            precise = run(copy.deepcopy(module).double(), wide)
-        except (RuntimeError, TypeError, NotImplementedError):
-            # An operator or a buffer without float64: then the float32 outputs are their own reference.
-            return _compare(single, single, "torch eager, float32", again=again)
-    reference = _compare(single, precise, "torch eager, float64", alone, again)
-    if reference.baseline_rmse <= NOISE:
-        return reference
-    name = f"torch eager, float64; float32 is {reference.baseline_rmse:.2g} away from it, too far for a strict check"
-    return replace(reference, name=name)
+def split_samples(reference: Reference, runs: Runs) -> Reference:
+    """Find the samples in the outputs of a reference for two; it is not row-wise if they depend on each other."""
+    axes = _find_axes(runs, reference)
+    if axes is None or runs.single is None:
+        return replace(reference, row_wise=False)
+    versions = [version for version in (runs.single, _join(runs, axes)) if version is not None]
+    errors, first_errors = [], []
+    for index, (want, axis) in enumerate(zip(reference.outputs, axes, strict=True)):
+        got = [version[index] for version in versions]
+        errors.append(max(reference.errors[index], *(compute_relative_error(output, want)[0] for output in got)))
+        if reference.is_own and runs.nudged is not None and runs.nudged[index].shape == want.shape:
+            got.append(runs.nudged[index])
+        first_errors.append(max(compute_relative_error(*_select_first(output, want, axis))[0] for output in got))
+    return replace(reference, axes=axes, errors=tuple(errors), first_errors=tuple(first_errors), row_wise=True)
 
 
-def _run_file(network: Network, arrays: Sequence[np.ndarray], onnx: Callable[[int], Path], threads: int) -> Reference:
-    """Build the reference from the file in float64, and the error of ONNX Runtime without graph optimisations.
+def judge(reference: Reference, outputs: Sequence[np.ndarray], batch_size: int, requested: str = "f32") -> Verdict:
+    """Judge the outputs of a trial: compare them, unless a wrong output would pass too, or the reference is none.
 
-    If onnx cannot run it in float64, the reference is ONNX Runtime's outputs; if that fails too, it is empty, and the
-    trials themselves will show the fault of the file.
+    `requested` is the precision that the compiler's options ask for.
     """
-    try:
-        file = onnx(len(arrays[0]))
-    except Exception as error:  # noqa: BLE001  as in `_attempt`
-        return Reference(name=f"none: {error}")
-    calls, refusal = _attempt(partial(_run_baseline, network, arrays, file, threads))
-    inputs = {spec.name: array for spec, array in zip(network.inputs, arrays, strict=True)}
-    precise, problem = _attempt(partial(exact.run, file, inputs, budget_s=_BUDGET_S))
-    if calls is None:
-        if precise is None:
-            return Reference(name=f"none: {refusal}; {problem}")
-        return _compare(precise, precise, "onnx, float64")
-    single, again = calls
-    if precise is not None and [output.shape for output in single] == [output.shape for output in precise]:
-        first = [array[:1] for array in arrays]
-        alone, _ = _attempt(lambda: _run_baseline(network, first, onnx(1), threads)[0])
-        reference = _compare(single, precise, "onnx, float64", alone, again)
-        # float32 does not lose that much: one of the two is wrong, and a wrong reference would accept everything.
-        if reference.baseline_rmse <= NOISE:
-            return reference
-        problem = f"it is {reference.baseline_rmse:.2g} away"
-    name = f"{_BASELINE}; no float64: {problem or 'its shapes differ'}"
-    return _compare(single, single, name, again=again)
-
-
-def _run_baseline(
-    network: Network, arrays: Sequence[np.ndarray], file: Path, threads: int
-) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Run ONNX Runtime without graph optimisations, and return the outputs of two calls."""
-    compiler: Compiler = registry.load(registry.COMPILERS, "identity")
-    task = Task(
-        form="onnx",
-        module=None,
-        onnx=file,
-        inputs=tuple(network.inputs),
-        arrays=tuple(arrays),
-        batch_size=len(arrays[0]),
-        options=compiler.settle({}),
-        threads=threads,
-        cache=file.parent,
-        tuning=Tuning(folder=file.parent),
+    if not reference.outputs:
+        return Verdict(unchecked=reference.problem or reference.name or "there is no reference")
+    errors = reference.select_errors(batch_size)
+    precision = equivalence.choose_precision(reference.precision, requested)
+    axes, expected = reference.axes, reference.outputs
+    check = compare(outputs, expected, baseline_rmse=errors, precision=precision, axes=axes)
+    if reference.problem:
+        return Verdict(check=replace(check, problem=""), unchecked=reference.problem)
+    if check.problem:
+        return Verdict(check=check)
+    void = equivalence.find_void(expected, reference.others, baseline_rmse=errors, precision=precision, axes=axes)
+    reason = (
+        f"{void} would pass the check too: its reference cannot tell a wrong answer from a right one" if void else ""
     )
-    program = compiler.compile(task)
-    first = [np.array(output) for output in program.fetch(program.run())]  # copied: a call may overwrite the last one's
-    return first, list(program.fetch(program.run()))
+    return Verdict(check=check, unchecked=reason)
 
 
-def _attempt(run: Callable[[], Result]) -> tuple[Result | None, str]:
-    """Return the result of `run`, or None and the reason for its failure."""
-    try:
-        return run(), ""
-    except Exception as error:  # noqa: BLE001  a runtime may raise anything about a user's own file
-        return None, " ".join(str(error).split())[:200]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """The verdict on the outputs of a trial."""
+
+    check: equivalence.Check | None = None
+    # Why the check was not made, or says nothing; ``""`` where it was made.
+    unchecked: str = ""
 
 
-def _compare(
-    single: Sequence[np.ndarray],
-    precise: Sequence[np.ndarray],
-    name: str,
-    alone: Sequence[np.ndarray] | None = None,
-    again: Sequence[np.ndarray] | None = None,
-) -> Reference:
-    """Build the reference from the outputs `single` in the network's own precision, and the outputs `precise`.
+def compare_runs(runs: Runs) -> Reference:
+    """Build the reference of some runs, whose outputs are compared whole."""
+    if runs.single is None and runs.precise.outputs is None:
+        return Reference(name=f"none: {runs.refusal}; {runs.precise.problem}", precision=runs.precision)
+    reference = Reference(precision=runs.precision, others=tuple(runs.others or ()))
+    if runs.single is None:
+        precise = tuple(runs.precise.outputs or ())
+        reference = replace(reference, outputs=precise, name=runs.precise.name)
+    else:
+        reference = _choose_outputs(reference, runs, runs.single)
+        reference = replace(reference, problem=_find_problem(runs, runs.single))
+    errors = reference.errors or (0.0,) * len(reference.outputs)
+    return replace(reference, axes=(None,) * len(errors), errors=errors, first_errors=errors)
 
-    `alone` are its outputs for the first sample by itself. That run adds the same terms in another order: in a network
-    that amplifies float32 rounding its error may be five times larger, and no compiler is better except by chance. The
-    larger error counts. `again` are the outputs of a second call with the same inputs.
+
+def _choose_outputs(reference: Reference, runs: Runs, single: Sequence[np.ndarray]) -> Reference:
+    """Choose the outputs in double precision, unless there are none, or they differ by more than rounding.
+
+    The errors are those of single precision against them; without double precision, what the last digit of the inputs
+    changes.
     """
-    outputs = tuple(_limit_range(output, wide) for output, wide in zip(single, precise, strict=True))
-    runs = [list(single)]
-    if alone is not None and [row.shape for row in alone] == [output[:1].shape for output in single if output.ndim]:
-        runs.append([np.concatenate([first, both[1:]]) for first, both in zip(alone, single, strict=True)])
-    errors, first_errors = (
-        tuple(
-            max(compute_relative_error(_select_rows(run[index], rows), _select_rows(output, rows))[0] for run in runs)
-            for index, output in enumerate(outputs)
-        )
-        for rows in (None, 1)
-    )
-    problem = _find_problem(single, single if again is None else again)
-    return Reference(outputs=outputs, errors=errors, first_errors=first_errors, name=name, problem=problem)
+    precise, problem = runs.precise.outputs, runs.precise.problem
+    rounding = _measure_errors(runs.nudged, single)
+    if precise is not None and _list_shapes(precise) != _list_shapes(single):
+        precise, problem = None, "its shapes differ"
+    if precise is not None:
+        outputs = tuple(map(_limit_range, single, precise))
+        errors = _measure_errors(single, outputs) or ()
+        limits = [NOISE] * len(errors) if rounding is None else [max(_SMALL, _ROUNDING * least) for least in rounding]
+        excess = max((error for error, limit in zip(errors, limits, strict=True) if error > limit), default=0.0)
+        if not excess:
+            return replace(reference, outputs=outputs, errors=errors, name=runs.precise.name)
+        problem = f"it is {excess:.2g} away, more than rounding"
+    outputs = tuple(output.astype(np.float64) if output.dtype.kind == "f" else output for output in single)
+    name = f"{runs.name}; no float64: {problem}"
+    return replace(reference, outputs=outputs, errors=rounding or (), name=name, is_own=True)
 
 
-def _find_problem(single: Sequence[np.ndarray], again: Sequence[np.ndarray]) -> str:
-    """Return why the outputs of two calls of the uncompiled network are no reference, or ``""``."""
+def _measure_errors(got: Sequence[np.ndarray] | None, want: Sequence[np.ndarray]) -> tuple[float, ...] | None:
+    """Measure the relative error of each output; None if they are none, or have other shapes."""
+    if got is None or _list_shapes(got) != _list_shapes(want):
+        return None
+    return tuple(compute_relative_error(output, expected)[0] for output, expected in zip(got, want, strict=True))
+
+
+def _find_problem(runs: Runs, single: Sequence[np.ndarray]) -> str:
+    """Return why the outputs of the uncompiled network are no reference, or ``""``."""
     numbers = [output for output in single if output.dtype.kind in "fc" and output.size]
     if numbers and not any(np.isfinite(output).any() for output in numbers):
         return (
             "the outputs of the uncompiled network itself are NaN or infinite, all of them, so that none can be "
-            "compared; check its weights, and feed it inputs that it accepts"
+            "compared; check its weights, and give it inputs that it accepts: --inputs FILE"
         )
-    check = compare(again, single)
+    if runs.changed:
+        return (
+            f"it changes its input {runs.changed} in place, so that every call sees another one; clone the input in "
+            "forward()"
+        )
+    check = compare(runs.again or single, single, precision=runs.precision, axes=[None] * len(single))
     if not check.problem:
-        return ""
+        return _find_unstable_shapes(runs, single)
+    gap = f"relative RMSE {check.rmse:.2g}" if np.isfinite(check.rmse) else check.problem
     return (
-        "the uncompiled network itself is random or keeps a state: two calls with the same inputs differ (relative "
-        f"RMSE {check.rmse:.2g}), so that no output can be compared; fix its seed, switch off its dropout, or make "
-        "its noise an input"
+        f"the uncompiled network itself is random or keeps a state: two calls with the same inputs differ ({gap}), so "
+        "that no output can be compared; switch off its dropout, reset its state in each call, or make its noise or "
+        "state an input"
     )
+
+
+def _find_unstable_shapes(runs: Runs, single: Sequence[np.ndarray]) -> str:
+    """Return that the shapes of outputs depend on rounding, if they do."""
+    # onnx's own operators in double precision are no witness: some return other shapes than every runtime.
+    precise = runs.precise.outputs if runs.name.startswith("torch") else None
+    for outputs, where in ((precise, "in float64"), (runs.nudged, "with the last digit of the inputs changed")):
+        if outputs is not None and _list_shapes(outputs) != _list_shapes(single):
+            return (
+                f"the shapes of its outputs depend on rounding: they are {_list_shapes(single)}, and "
+                f"{_list_shapes(outputs)} {where}"
+            )
+    return ""
+
+
+def _find_axes(runs: Runs, reference: Reference) -> tuple[int | None, ...] | None:
+    """Find the dimension of the samples of each output; None if outputs of a sample depend on the others."""
+    if runs.single is None or runs.alone is None or len(runs.alone) != len(runs.single):
+        return None
+    axes = [_find_axis(both.shape, alone.shape) for both, alone in zip(runs.single, runs.alone, strict=True)]
+    if any(
+        axis is None and both.shape != alone.shape
+        for axis, both, alone in zip(axes, runs.single, runs.alone, strict=True)
+    ):
+        return None
+    errors = tuple(max(error, _SMALL) for error in reference.errors)
+    check = compare(runs.alone, runs.single, baseline_rmse=errors, precision=runs.precision, axes=axes)
+    return None if check.problem else tuple(axes)
+
+
+def _find_axis(both: tuple[int, ...], alone: tuple[int, ...]) -> int | None:
+    """Find the only dimension that is twice as long for two samples as for one; None without one."""
+    if len(both) != len(alone):
+        return None
+    changed = [axis for axis, (long, short) in enumerate(zip(both, alone, strict=True)) if long != short]
+    return changed[0] if len(changed) == 1 and both[changed[0]] == 2 * alone[changed[0]] else None
+
+
+def _join(runs: Runs, axes: Sequence[int | None]) -> list[np.ndarray] | None:
+    """Join the outputs of the first sample by itself with those of the others."""
+    if runs.single is None or runs.alone is None:
+        return None
+    return [
+        alone
+        if axis is None
+        else np.concatenate([alone, both.take(range(alone.shape[axis], both.shape[axis]), axis)], axis)
+        for alone, both, axis in zip(runs.alone, runs.single, axes, strict=True)
+    ]
+
+
+def _select_first(got: np.ndarray, want: np.ndarray, axis: int | None) -> tuple[np.ndarray, np.ndarray]:
+    """Select the first of two samples."""
+    if axis is None:
+        return got, want
+    rows = range(want.shape[axis] // ROWS)
+    got, want = select_common_rows(got, want, axis)
+    return got.take(rows, axis), want.take(rows, axis)
 
 
 def _limit_range(single: np.ndarray, precise: np.ndarray) -> np.ndarray:
     """Limit precise values to the range of single precision, beyond which no compiler can follow."""
+    if precise.dtype.kind not in "fiub":
+        return precise
     wide = precise.astype(np.float64) if precise.dtype.kind == "f" else precise
     same = np.isfinite(single) == np.isfinite(wide)
     return wide if same.all() else np.where(same, wide, single)
 
 
-def _select_rows(array: np.ndarray, rows: int | None) -> np.ndarray:
-    """Select that many samples of an output; all of an output without a batch."""
-    return array[:rows] if array.ndim else array
+def _list_shapes(outputs: Sequence[np.ndarray]) -> list[tuple[int, ...]]:
+    return [output.shape for output in outputs]
+
+
+def _to_plain(output: np.ndarray) -> np.ndarray:
+    """Return text as fixed-width characters, which a file of NumPy stores without pickles."""
+    return output.astype(str) if output.dtype.kind == "O" else output
+
+
+def _from_plain(output: np.ndarray) -> np.ndarray:
+    return output.astype(object) if output.dtype.kind == "U" else output

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ngbkit import options, registry
+from ngbkit import options
 from ngbkit.dataset.assembly import nodes
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import UsageError
@@ -18,8 +18,9 @@ from ngbkit.predictor import graphs, onnx_graphs
 from ngbkit.predictor import lowering as lowerings
 from ngbkit.predictor.graphs import Graph
 from ngbkit.predictor.labels.rows import build_rows, list_runtimes
-from ngbkit.predictor.lowering.execution import Execution
-from ngbkit.workloads.base import Factors, Source, Workload, hash_json
+from ngbkit.predictor.lowering.execution import Execution, locate_values
+from ngbkit.workloads import building, feeds, values
+from ngbkit.workloads.base import Factors, Workload, hash_json
 from ngbkit.workloads.export import export_for
 
 ATTRIBUTE = "graphs"
@@ -79,10 +80,15 @@ def execute(
 
 
 def export_network(workload: Workload, batch_size: int, folder: Path, factors: Factors | None = None) -> Path:
-    """Export a network as one ONNX file, static in every dimension."""
-    source: Source = registry.load(registry.WORKLOADS, workload.source)
-    network = source.build(workload, factors or {})
-    return export_for(network, folder, [batch_size], options.get_options()["seed"])[batch_size]
+    """Export a network as one ONNX file, static in every dimension, with the values that its inputs need beside it."""
+    seed = options.get_options()["seed"]
+    network = building.build(workload, factors or {})
+    path = export_for(network, folder, [batch_size], seed)[batch_size]
+    if network.examples:
+        arrays = feeds.draw(network.inputs, network.examples, batch_size, seed)
+        names = [spec.name for spec in network.inputs]
+        values.write(locate_values(path), dict(zip(names, arrays, strict=True)))
+    return path
 
 
 def _read(path: Path, batch_size: int, lowering: str) -> Graph:

@@ -21,7 +21,7 @@ from ngbkit.errors import UnsupportedError
 from ngbkit.hardware.accelerators import cuda
 from ngbkit.testing.networks import NETWORKS, run_reference
 from ngbkit.workloads import feeds
-from ngbkit.workloads.base import TensorSpec
+from ngbkit.workloads.base import BATCH, TensorSpec
 from ngbkit.workloads.export import export_for
 
 BATCH_SIZES = (1, 3)
@@ -176,7 +176,7 @@ def _build_task(compiler: Compiler, case: Mapping[str, Any], cases: Path, cache:
         form=form,
         module=NETWORKS[name]().module if form == "module" else None,
         onnx=_build_path(cases, name, batch_size, ".onnx") if form == "onnx" else None,
-        inputs=[TensorSpec(name="input", shape=array.shape[1:], dtype=str(array.dtype)) for array in arrays],
+        inputs=[TensorSpec(name="input", shape=(BATCH, *array.shape[1:]), dtype=str(array.dtype)) for array in arrays],
         arrays=arrays,
         batch_size=batch_size,
         options=compiler.settle(case["options"]),

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from ngbkit.workloads.base import Network, TensorSpec
-from ngbkit.workloads.export import flatten
+from ngbkit.workloads.base import BATCH, Network, TensorSpec
+from ngbkit.workloads.export import flatten, to_array
 from ngbkit.workloads.randomise import randomise, seed_generators
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def _build_network(build: Callable[[], torch.nn.Module], shape: tuple[int, ...])
     with seed_generators(0):
         module = build().eval()
     randomise(module, seed=0)
-    return Network(inputs=[TensorSpec(name="input", shape=shape)], module=module)
+    return Network(inputs=[TensorSpec(name="input", shape=(BATCH, *shape))], module=module)
 
 
 def run_reference(network: Network, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -87,7 +87,7 @@ def run_reference(network: Network, arrays: Sequence[np.ndarray]) -> list[np.nda
     module = copy.deepcopy(cast("torch.nn.Module", network.module)).double()
     with torch.inference_mode():
         outputs = module(*(torch.tensor(array, dtype=torch.float64) for array in arrays))
-    return [tensor.numpy() for tensor in flatten(outputs)]
+    return [to_array(tensor) for tensor in flatten(outputs)]
 
 
 def relative_rmse(expected: np.ndarray, actual: np.ndarray) -> float:

@@ -10,39 +10,98 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ngbkit.errors import UsageError
+from ngbkit.workloads import dimensions
+from ngbkit.workloads.dimensions import Dimension
 
 if TYPE_CHECKING:
     import numpy as np
     import torch
 
 Number = int | float
-Factors = Mapping[str, Number]
+FactorValue = Number | str
+Factors = Mapping[str, FactorValue]
+
+
+BATCH = "batch"
+"""The name of the batch in the shape of an input."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorSpec:
-    """One input of a network, without its batch dimension.
+    """One input of a network.
 
     Parameters
     ----------
     name
         The name in the ONNX graph.
     shape
-        The shape of one sample: ``(3, 224, 224)``.
+        A dimension each: a number, or the text of an expression of `BATCH` and of factors. The batch may be in any
+        dimension, or in none: ``("batch", 3, 224, 224)``, ``(2, "batch", 128)``, ``("batch", "past + sequence")``,
+        ``()``.
     dtype
-        A NumPy name: ``"float32"``.
+        The name of a NumPy or ml_dtypes type, ``"float32"``, or ``"str"`` for text.
+    below
+        The bound of random integers, exclusive, as a dimension: the rows of the table that they index. None draws
+        zeros and ones.
+    role
+        What the network uses the values as, if no values can be drawn for that: ``"the sizes of Resize"``. They must
+        be given.
     """
 
     name: str
-    shape: tuple[int, ...]
+    shape: tuple[Dimension, ...]
     dtype: str = "float32"
+    below: Dimension | None = None
+    role: str = ""
+
+    @property
+    def batch_axis(self) -> int | None:
+        """The first dimension that is the batch; None without one."""
+        return self.shape.index(BATCH) if BATCH in self.shape else None
+
+    @property
+    def factors(self) -> tuple[str, ...]:
+        """The factors that its dimensions depend on, in order."""
+        names = [name for dimension in self.shape for name in dimensions.list_names(dimension)]
+        return tuple(dict.fromkeys(name for name in names if name != BATCH))
+
+    def substitute(self, factors: Mapping[str, int]) -> TensorSpec:
+        """Return this input at these values of factors."""
+        below = None if self.below is None else dimensions.substitute(self.below, factors)
+        shape = tuple(dimensions.substitute(dimension, factors) for dimension in self.shape)
+        return replace(self, shape=shape, below=below)
+
+    def bind(self, batch_size: int) -> tuple[int, ...]:
+        """Return the shape at a batch size; `WorkloadError` if a factor has no value."""
+        return tuple(dimensions.evaluate(dimension, {BATCH: batch_size}) for dimension in self.shape)
+
+    def accepts(self, shape: Sequence[int]) -> bool:
+        """Whether values of this shape fit, with any number of rows along the batch and any size of a factor."""
+        return len(shape) == len(self.shape) and all(
+            isinstance(dimension, str) or dimension == size for dimension, size in zip(self.shape, shape, strict=True)
+        )
+
+    def format_shape(self) -> str:
+        """Format the shape for people: ``(batch, 3, 224, 224)``."""
+        return f"({', '.join(map(str, self.shape))})"
 
     def to_json(self) -> dict[str, Any]:
-        return {"name": self.name, "shape": list(self.shape), "dtype": self.dtype}
+        """Return plain JSON: the shape of one sample where the batch comes first, as it usually does, else ``dims``."""
+        first, rest = self.shape[:1], self.shape[1:]
+        is_usual = first == (BATCH,) and all(BATCH not in dimensions.list_names(side) for side in rest)
+        shape = {"shape": list(rest)} if is_usual else {"dims": list(self.shape)}
+        below = {} if self.below is None else {"below": self.below}
+        role = {"role": self.role} if self.role else {}
+        return {"name": self.name, **shape, "dtype": self.dtype, **below, **role}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> TensorSpec:
-        return cls(name=data["name"], shape=tuple(data["shape"]), dtype=data["dtype"])
+        """Build the input that `to_json` described."""
+        shape = tuple(data["dims"]) if "dims" in data else (BATCH, *data["shape"])
+        names = ("below", "role")
+        return cls(
+            name=data["name"], shape=shape, dtype=data["dtype"], **{key: data[key] for key in names if key in data}
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,46 +126,62 @@ class Workload:
         Content hash to local path of every file that the device needs first. Only the hashes are sent.
     python
         The interpreter on the device whose packages build and run the network; empty for that of the device's engine.
+    path
+        The absolute path of the file that named the network, which stays on this machine; empty for others.
+    values
+        The content hash of the artifact with the values of its inputs; empty if they are drawn or its source's own.
+    batch_axis
+        The dimension of inputs that is the batch, or None for an input without one, where the user names it.
     """
 
     name: str
     source: str
     spec: Mapping[str, Any]
     takes: tuple[str, ...] = ()
-    factors: Mapping[str, tuple[Number, ...]] = field(default_factory=dict)
+    factors: Mapping[str, tuple[FactorValue, ...]] = field(default_factory=dict)
     optional: tuple[str, ...] = ()
     artifacts: Mapping[str, Path] = field(default_factory=dict, compare=False)
     python: str = ""
+    path: str = field(default="", compare=False)
+    values: str = ""
+    batch_axis: Mapping[str, int | None] = field(default_factory=dict)
 
     @property
     def id(self) -> str:
-        """The content hash of the network, independent of its name and of the swept factors."""
-        return hash_json({"source": self.source, "spec": self.spec, **self._describe_python()})
+        """The content hash of the network and of the values given to it, whatever its name and the swept factors."""
+        return hash_json({"source": self.source, "spec": self.spec, **self._describe_choices()})
 
-    def _describe_python(self) -> dict[str, str]:
-        """The interpreter, if there is one: descriptions without it are as before there was a choice."""
-        return {"python": self.python} if self.python else {}
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """The inputs that its description has; none if they are known only where it is built."""
+        return tuple(map(TensorSpec.from_json, self.spec.get("inputs", ())))
 
-    def with_factors(self, factors: Mapping[str, Iterable[Number]]) -> Workload:
+    def _describe_choices(self) -> dict[str, Any]:
+        """The user's choices, where one was made."""
+        choices = {"python": self.python, "values": self.values, "batch_axis": dict(self.batch_axis)}
+        return {name: choice for name, choice in choices.items() if choice}
+
+    def with_factors(self, factors: Mapping[str, Iterable[FactorValue]]) -> Workload:
         """Return this workload with the values of those `factors` that it takes; its own values take precedence."""
         swept = {name: tuple(values) for name, values in factors.items() if name in self.takes}
         merged = {**swept, **self.factors}
         missing = [name for name in self.takes if not merged.get(name) and name not in self.optional]
         if missing:
             needed = " and ".join(f"{name}{self._locate_factor(name)}" for name in missing)
+            hint = "" if self.inputs else " A function of tensors is no model: make it the forward() of a module."
             raise UsageError(
                 f"{self.name} needs a value of {needed}. "
-                f"Add {' '.join(f'--factor {name}=…' for name in missing)} or factors={{…}}."
+                f"Add {' '.join(f'--factor {name}=…' for name in missing)} or factors={{…}}.{hint}"
             )
         return replace(self, factors={name: merged[name] for name in self.takes if merged.get(name)})
 
     def _locate_factor(self, factor: str) -> str:
         """Return the dimensions of described inputs that are a factor, in brackets; empty where none is."""
         places = [
-            f"dimension {index} of {tensor['name']}"
-            for tensor in self.spec.get("inputs", ())
-            for index, side in enumerate(tensor["shape"], start=1)
-            if side == factor
+            f"dimension {index} of {spec.name}"
+            for spec in self.inputs
+            for index, dimension in enumerate(spec.shape)
+            if dimension == factor
         ]
         return f" ({', '.join(places)})" if places else ""
 
@@ -119,7 +194,7 @@ class Workload:
             "factors": {name: list(values) for name, values in self.factors.items()},
             "optional": list(self.optional),
             "artifacts": sorted(self.artifacts),
-            **self._describe_python(),
+            **self._describe_choices(),
         }
 
     @classmethod
@@ -134,6 +209,8 @@ class Workload:
             optional=tuple(data["optional"]),
             artifacts={digest: locate(digest) for digest in data["artifacts"]},
             python=data.get("python", ""),
+            values=data.get("values", ""),
+            batch_axis=data.get("batch_axis", {}),
         )
 
 
@@ -144,16 +221,16 @@ class Network:
     Parameters
     ----------
     inputs
-        The inputs, in positional order.
+        The inputs, in positional order, without a factor in their shapes.
     module
         The module in ``eval()``, on the CPU, its untrained statistics re-randomised; None for an ONNX file.
     onnx
         An ONNX file with its external data, if any, beside it; None for a module.
     batch_size
-        The only valid batch size; None if any is valid.
+        The only valid batch size; None if any is valid. It is 1 for a network without a batch, whose samples are calls.
     examples
-        Rows to draw from, by input name, each of shape ``(rows, *shape)``, for inputs that noise cannot replace
-        (token ids, masks). Inputs without an example are fed standard normal noise.
+        Values by input name, for inputs that noise cannot replace (token ids, masks): of the input's shape, with any
+        number of rows along its batch, which are repeated. Inputs without an example are drawn.
     baseline
         The meaning of `identity` for this network: ``"torch eager"``.
     """
@@ -168,6 +245,10 @@ class Network:
 
 def _list_no_arguments(name: str) -> Mapping[str, Any]:  # noqa: ARG001  the protocol's
     return {}
+
+
+def _keep_batch_axis(workload: Workload, batch_axis: Mapping[str, int | None]) -> Workload:
+    return replace(workload, batch_axis=dict(batch_axis))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,10 +269,15 @@ class Source:
     arguments
         ``arguments(name)`` returns the arguments that the braces after the name of a network take, each with a value
         as an example, for Tab; empty for a name of another source.
+    with_batch_axis
+        ``with_batch_axis(workload, axes)`` returns the workload whose batch is where the user says, if that changes
+        its description. Default: the built network's inputs are changed.
     preload
         The modules that ``build`` imports; a fork server imports them once.
     extra
         The extra of ngbkit that installs them.
+    text_factors
+        Whether its networks take factors whose values are texts, such as the name of a variant.
     """
 
     name: str
@@ -200,8 +286,10 @@ class Source:
     parse: Callable[[str], Workload | None]
     complete: Callable[[str], Iterable[str]]
     arguments: Callable[[str], Mapping[str, Any]] = _list_no_arguments
+    with_batch_axis: Callable[[Workload, Mapping[str, int | None]], Workload] = _keep_batch_axis
     preload: tuple[str, ...] = ("torch",)
     extra: str = "torch"
+    text_factors: bool = False
 
 
 def hash_json(value: Any) -> str:

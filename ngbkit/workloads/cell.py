@@ -24,13 +24,14 @@ import types
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ngbkit import options
 from ngbkit.errors import WorkloadError
-from ngbkit.user_text import parse_path
-from ngbkit.workloads import feeds, files, inputs, signatures
-from ngbkit.workloads.base import Factors, Network, Source, TensorSpec, Workload
+from ngbkit.user_text import format_value, parse_path
+from ngbkit.workloads import files, inputs, signatures
+from ngbkit.workloads.base import Factors, Network, Source, Workload
 from ngbkit.workloads.randomise import randomise, run, seed_generators
 
 if TYPE_CHECKING:
@@ -54,7 +55,9 @@ def from_source(
     ``model`` is a `torch.nn.Module`, or a function or class of the swept factors that returns one; ``models`` is a
     literal dict of these. ``input_shape`` is the shape of a sample (a tuple, a list of tuples for several inputs, a
     dict by input name, or a function of factors that returns one of these), or ``inputs`` is tensors with a leading
-    batch dimension, whose rows are fed. With ``models``, either may be a dict by model name.
+    batch dimension, whose rows are fed: one, a tuple, or a dict by input name, nested as the module takes them; a
+    scalar, or a tensor of one row beside others of more, is the same for every sample. With ``models``, either may be
+    a dict by model name, and of a dict by input name each model gets the inputs that it takes.
 
     Parameters
     ----------
@@ -76,7 +79,9 @@ def from_source(
     tree = _parse(source, filename)
     models = signatures.read(tree, tuple(factors))
     if models is None:
-        raise WorkloadError(f"the cell binds neither `model` nor `models`. {_MINIMAL}")
+        raise WorkloadError(
+            f"the cell binds neither `model` nor `models`; {signatures.describe_candidates(tree)} {_MINIMAL}"
+        )
     _check_inputs(tree)
     workloads = []
     for key, signature in models.items():
@@ -100,13 +105,13 @@ def build(workload: Workload, factors: Factors) -> Network:
         maker = _find_maker(namespace, spec["model"])
         module = _build_module(maker, workload.name, factors).cpu().eval()
         kind, values = _find_inputs(namespace, spec["model"], {**_read_defaults(maker), **factors})
-        specs, examples = _parse_inputs(kind, values, module)
-        wrapped = inputs.wrap_by_position(module, specs)
-        rows = len(next(iter(examples.values()), ())) or 2
-        arrays = feeds.draw(specs, examples, rows, seed)
-        inputs.check_outputs(workload.name, wrapped, specs, arrays)
+        if kind == "input_shape":
+            call = inputs.parse_shapes(values, module).with_batch(workload.batch_axis)
+        else:
+            call = inputs.parse_values(values, module, workload.batch_axis, shared=spec["model"] is not None)
+        wrapped, arrays = inputs.wrap_checked(workload.name, module, call, seed)
     randomise(module, seed, lambda: run(wrapped, arrays))
-    return Network(inputs=specs, module=wrapped, examples=examples)
+    return Network(inputs=call.specs, module=wrapped, examples=call.examples, batch_size=call.batch_size)
 
 
 def parse(text: str) -> Workload | None:
@@ -125,7 +130,7 @@ def parse(text: str) -> Workload | None:
             f"{text} defines several models ({names}); expected one. Define `model` alone, and "
             "each other model in a file of its own."
         )
-    return workloads[0]
+    return replace(workloads[0], path=files.normalise(path))
 
 
 def complete(prefix: str) -> Iterator[str]:
@@ -139,6 +144,7 @@ SOURCE = Source(
     build=build,
     parse=parse,
     complete=complete,
+    text_factors=True,
 )
 
 
@@ -209,7 +215,7 @@ def _build_module(maker: Any, name: str, factors: Factors) -> torch.nn.Module:
         )
     module = maker(**factors)
     if not isinstance(module, torch.nn.Module):
-        arguments = ", ".join(f"{factor}={value:g}" for factor, value in factors.items())
+        arguments = ", ".join(f"{factor}={format_value(value)}" for factor, value in factors.items())
         raise WorkloadError(f"{name}({arguments}) returned a {type(module).__name__}; expected a torch.nn.Module.")
     return module
 
@@ -246,12 +252,6 @@ def _find_inputs(namespace: Mapping[str, Any], key: str | None, factors: Mapping
             f"({', '.join(factors) or 'it has none'}). Use the factors that the model takes."
         )
     return kind, values(**{name: factors[name] for name in parameters if name in factors})
-
-
-def _parse_inputs(kind: str, values: Any, module: torch.nn.Module) -> tuple[list[TensorSpec], dict[str, feeds.Array]]:
-    if kind == "input_shape":
-        return inputs.parse_shapes(values, module), {}
-    return inputs.parse_values(values, module)
 
 
 @contextmanager

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from ngbkit.workloads import feeds, onnx_counts
+from ngbkit.workloads import export, feeds, onnx_counts
 from ngbkit.workloads.base import Network
 from ngbkit.workloads.export import count_weight_bytes, flatten
 
@@ -57,7 +54,8 @@ def count(network: Network) -> Counts:
     Modules are counted on torch's meta device, which computes shapes without values, or on the CPU if they fail there.
     A network with a fixed batch size is counted at that batch size.
     """
-    input_bytes = sum(math.prod(spec.shape) * np.dtype(spec.dtype).itemsize for spec in network.inputs)
+    rows = network.batch_size or 1
+    input_bytes = sum(feeds.count_bytes(spec, rows) for spec in network.inputs) // rows
     module = network.module
     if module is None:
         return _count_file(network, input_bytes)
@@ -99,7 +97,7 @@ def _count_module(counter: Callable[[torch.nn.Module, _Inputs], int], network: N
     rows = network.batch_size or 1
     arrays = feeds.draw(network.inputs, network.examples, rows, 0)
     for device in ("meta", "cpu"):
-        inputs = [torch.from_numpy(array).to(device) for array in arrays]
+        inputs = [export.to_tensor(array).to(device) for array in arrays]
         try:
             with torch.no_grad():
                 # A total of 0 means that an operator hides its work: every network does some.

@@ -7,21 +7,26 @@ has them all, and is fast enough: two rows of resnet18, deit3_small or efficient
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ngbkit.errors import UnsupportedError
+from ngbkit.workloads import feeds
+from ngbkit.workloads.canonical import find_opset, lift
 from ngbkit.workloads.exact_operators import build_operators
-from ngbkit.workloads.export import find_subgraphs, find_tensors
+from ngbkit.workloads.onnx_traversal import find_reads, find_tensors, sort_nodes, walk_graphs
+from ngbkit.workloads.outputs import to_arrays
 
 if TYPE_CHECKING:
     from ngbkit.workloads.feeds import Array
 
 _NARROW = frozenset({"float32", "float16", "bfloat16"})
 # Attributes that name the type of a result.
+# Before this opset the scales of quantised tensors are float32.
+_WIDE_OPSET, _QUANTISING = 21, frozenset({"QuantizeLinear", "DequantizeLinear"})
 _TYPE_ATTRIBUTES = frozenset({"to", "dtype", "output_dtype", "output_datatype", "softmax_precision"})
 
 
@@ -61,7 +66,7 @@ def widen(model: Any) -> None:
     """
     for tensor in find_tensors(model.graph):
         _widen_tensor(tensor)
-    for graph in _walk_graphs(model.graph):
+    for graph in walk_graphs(model.graph):
         for value in (*graph.input, *graph.output, *graph.value_info):
             _widen_type(value.type)
         for node in graph.node:
@@ -76,13 +81,18 @@ def _evaluate(path: Path, inputs: Mapping[str, Array], timeout: threading.Event)
     model = onnx.load(path)
     if model.functions:
         model = inline_local_functions(model)
+    for graph in walk_graphs(model.graph):
+        sort_nodes(graph)
+    model = _lift_quantised(model)
     widen(model)
     evaluator = ReferenceEvaluator(model, new_ops=list(build_operators()))
     outputs = [output.name for output in model.graph.output]
-    reads = [_find_reads(node) for node in model.graph.node]
+    reads = [find_reads(node) for node in model.graph.node]
     last_reads = {name: index for index, names in enumerate(reads) for name in names}
     values: dict[str, Any] = {"": None, **evaluator.rt_inits_}
-    values |= {name: array.astype(np.float64) if array.dtype.kind == "f" else array for name, array in inputs.items()}
+    values |= {
+        name: array.astype(np.float64) if feeds.is_floating(array.dtype) else array for name, array in inputs.items()
+    }
     # Unlike `ReferenceEvaluator.run`, this loop frees every activation after its last use.
     for index, node in enumerate(evaluator.rt_nodes_):
         if timeout.is_set():
@@ -93,26 +103,23 @@ def _evaluate(path: Path, inputs: Mapping[str, Array], timeout: threading.Event)
         for name in reads[index].union(node.output).difference(outputs, [""]):
             if last_reads.get(name, index) == index:
                 values.pop(name, None)
-    return [values[name] for name in outputs]
+    return [array for name in outputs for array in to_arrays(values[name])]
+
+
+def _lift_quantised(model: Any) -> Any:
+    """Lift a quantised model to the opset from which its operators take double precision."""
+    if find_opset(model) >= _WIDE_OPSET or not any(node.op_type in _QUANTISING for node in model.graph.node):
+        return model
+    try:
+        return lift(model, _WIDE_OPSET)
+    except ValueError:
+        return model  # the evaluator says which operator has no double precision
 
 
 def _check_precision(node: Any, value: Any) -> Any:
     if isinstance(value, np.ndarray) and value.dtype.name in _NARROW:
         raise UnsupportedError(f"onnx computes {node.op_type} in {value.dtype} only")
     return value
-
-
-def _walk_graphs(graph: Any) -> Iterator[Any]:
-    """Yield a graph and its subgraphs, at any depth."""
-    yield graph
-    for node in graph.node:
-        for subgraph in find_subgraphs(node):
-            yield from _walk_graphs(subgraph)
-
-
-def _find_reads(node: Any) -> set[str]:
-    """Find the names that a node and its subgraphs read."""
-    return set(node.input).union(*(_find_reads(inner) for graph in find_subgraphs(node) for inner in graph.node))
 
 
 def _is_narrow(elem_type: int) -> bool:

@@ -3,29 +3,78 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator, Sequence
-from importlib.util import find_spec
-from itertools import chain
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ngbkit.errors import UnsupportedError
-from ngbkit.workloads import feeds, files
-from ngbkit.workloads.base import Network, TensorSpec
+from ngbkit.workloads import dimensions, feeds
+from ngbkit.workloads.base import BATCH, Network, TensorSpec
+from ngbkit.workloads.onnx_binding import EMBEDDED_BYTES, describe_mismatch, specialise
+from ngbkit.workloads.onnx_traversal import find_inputs
 
 if TYPE_CHECKING:
     import torch
 
-#: Larger weights are saved beside the graph: a protobuf message is limited to 2 GB.
-EMBEDDED_BYTES = 1_500_000_000
-
 
 def flatten(output: Any) -> list[torch.Tensor]:
-    """Flatten the output of a module (a tensor, or nested tuples, lists and dicts of them) in the order of ONNX."""
-    import torch
-    from torch.utils import _pytree
+    """Flatten the output of a module to its tensors, in the order of ONNX; numbers and None are no outputs.
 
-    return [leaf for leaf in _pytree.tree_leaves(output) if isinstance(leaf, torch.Tensor)]
+    An output is a tensor, or nested sequences, mappings and dataclasses of these.
+    """
+    return list(_walk_tensors(output))
+
+
+def _walk_tensors(output: Any) -> Iterator[torch.Tensor]:
+    import torch
+
+    if isinstance(output, torch.Tensor):
+        yield output
+    elif isinstance(output, Mapping):
+        for member in output.values():
+            yield from _walk_tensors(member)
+    elif isinstance(output, (list, tuple, deque)):
+        for member in output:
+            yield from _walk_tensors(member)
+    elif is_dataclass(output) and not isinstance(output, type):
+        for member in fields(output):
+            yield from _walk_tensors(getattr(output, member.name))
+
+
+def is_flat(output: Any) -> bool:
+    """Whether every exporter takes an output as it is: a tensor, or nested tuples, lists and dicts of tensors."""
+    import torch
+
+    if isinstance(output, torch.Tensor):
+        return True
+    if type(output) in (tuple, list):
+        return all(map(is_flat, output))
+    return type(output) is dict and all(map(is_flat, output.values()))
+
+
+def to_tensor(array: np.ndarray) -> torch.Tensor:
+    """Convert an array to a tensor that shares no memory with it, bfloat16 of ml_dtypes included."""
+    import torch
+
+    if array.dtype.name == "bfloat16":
+        return torch.tensor(array.view("uint16")).view(torch.bfloat16)
+    return torch.tensor(array)
+
+
+def to_array(tensor: torch.Tensor) -> np.ndarray:
+    """Convert an output to an array: 16-bit floats to float32, complex numbers to pairs of real ones, as in ONNX."""
+    import torch
+
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor.resolve_conj())
+    short = {torch.bfloat16, torch.float16}
+    if tensor.is_quantized:
+        tensor = tensor.dequantize()
+    return np.asarray((tensor.float() if tensor.dtype in short else tensor).numpy(force=True))
 
 
 def export_for(network: Network, folder: Path, batch_sizes: Iterable[int], seed: int) -> dict[int, Path]:
@@ -51,7 +100,8 @@ def export_for(network: Network, folder: Path, batch_sizes: Iterable[int], seed:
         except UnsupportedError:
             pass  # its batch cannot be dynamic; any other fault is raised again below
         else:
-            return {size: specialise(dynamic, size, path) for size, path in paths.items()}
+            inputs = network.inputs
+            return {size: specialise(dynamic, size, path, inputs=inputs) for size, path in paths.items()}
     for size, path in paths.items():
         export(network, path, seed=seed, batch_size=size)
     return paths
@@ -72,29 +122,51 @@ def export(network: Network, path: Path, *, seed: int, batch_size: int | None = 
         with torch.no_grad():
             torch.onnx.export(
                 network.module,
-                tuple(torch.from_numpy(array) for array in arrays),
+                tuple(map(to_tensor, arrays)),
                 path,
                 input_names=[spec.name for spec in network.inputs],
-                dynamic_shapes=None if batch_size else build_dynamic_shapes(network.module, len(arrays)),
+                dynamic_shapes=None if batch_size else build_dynamic_shapes(network.module, network.inputs),
                 dynamo=True,
                 external_data=count_weight_bytes(network.module) > EMBEDDED_BYTES,
                 verbose=False,
             )
     except Exception as error:
-        reason = str(error.__cause__ or error).strip().partition("\n")[0]
+        reason = describe_cause(error)
         mode = f"at batch size {batch_size}" if batch_size else "with a dynamic batch"
         raise UnsupportedError(f"torch cannot export this network to ONNX {mode}: {reason}") from error
-    if batch_size is None and _is_batch_fixed(path):
+    if batch_size is None and _is_batch_fixed(path, network.inputs):
         raise UnsupportedError("torch exported a fixed batch instead of a dynamic one.")
 
 
-def build_dynamic_shapes(module: torch.nn.Module, count: int) -> tuple[Any, ...]:
-    """Build torch.export's ``dynamic_shapes`` for `count` inputs whose first dimension is the batch."""
+def describe_cause(error: BaseException) -> str:
+    """Return the first line of the innermost cause of an error that tells more than its type."""
+    causes = [error]
+    while (cause := causes[-1].__cause__) is not None and cause not in causes:
+        causes.append(cause)
+    lines = (_find_sentence(str(cause)) for cause in reversed(causes))
+    return next(filter(None, lines), type(error).__name__)
+
+
+def _find_sentence(text: str) -> str:
+    """Return the first line of a text that is no frame around another message."""
+    lines = (line.strip() for line in text.strip().splitlines())
+    return next((line for line in lines if line and not line.startswith(_FRAMES)), "")
+
+
+# How torch's errors begin that enclose the cause, or refer to another place for it.
+_FRAMES = ("While executing", "Original traceback", "Failed to", "See the stack trace", "## ", "See also", "(Refer to")
+
+
+def build_dynamic_shapes(module: torch.nn.Module, inputs: Sequence[TensorSpec]) -> tuple[Any, ...]:
+    """Build torch.export's ``dynamic_shapes`` for inputs, whose dimensions with the batch are dynamic."""
     from torch.export import Dim
 
-    shapes = tuple({0: Dim.DYNAMIC} for _ in range(count))
+    shapes = tuple(
+        {axis: Dim.DYNAMIC for axis, side in enumerate(spec.shape) if BATCH in dimensions.list_names(side)}
+        for spec in inputs
+    )
     positional = len(list_positional(module))
-    if positional >= count:
+    if positional >= len(shapes):
         return shapes
     return (*shapes[:positional], shapes[positional:])  # the others are passed as *args, which is one argument
 
@@ -102,181 +174,35 @@ def build_dynamic_shapes(module: torch.nn.Module, count: int) -> tuple[Any, ...]
 def list_positional(module: torch.nn.Module) -> list[str]:
     """List the positional arguments of a module's ``forward``."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    parameters = inspect.signature(module.forward).parameters
-    return [name for name, parameter in parameters.items() if parameter.kind in kinds]
+    return [name for name, parameter in read_signature(module).parameters.items() if parameter.kind in kinds]
 
 
-def specialise(path: Path, batch_size: int, out: Path, *, inputs: Sequence[TensorSpec] = (), fold: bool = True) -> Path:
-    """Bind the open dimensions of an ONNX file, write the static file to `out`, and return its path.
-
-    The first dimension of its inputs is the batch, and `inputs` have the sides of the others. A file without an open
-    dimension is copied; another fixed batch size raises `UnsupportedError`. Unless `fold` is off, for a file to measure
-    unchanged, the arithmetic on shapes is folded if onnxscript is installed; without it, shapes are only inferred, and
-    runtimes fold for themselves.
-    """
-    import onnx
-
-    model = _load(path, out.parent)
-    batches = {value.type.tensor_type.shape.dim[0].dim_value for value in find_inputs(model.graph)}
-    for batch in batches - {0, batch_size}:
-        raise UnsupportedError(_describe_mismatch(batch, batch_size))
-    if not any(_is_open(side) for value in find_inputs(model.graph) for side in value.type.tensor_type.shape.dim):
-        onnx.save(model, out)
-        return out
-    bind_shapes(model.graph, batch_size, inputs)
-    onnx.save(_fold(model) if fold else _infer_shapes(model), out)
-    return out
-
-
-def bind_shapes(graph: Any, batch_size: int, inputs: Sequence[TensorSpec] = ()) -> None:
-    """Bind the open dimensions of an `onnx.GraphProto`'s inputs and outputs, and drop the shapes between them.
-
-    The first one is the batch; the others are those of `inputs`, and open without them. Where no input is open, the
-    shapes stay: those of a runtime's own operators cannot be inferred.
-    """
-    shapes = {spec.name: spec.shape for spec in inputs}
-    is_static = not any(_is_open(side) for value in find_inputs(graph) for side in value.type.tensor_type.shape.dim)
-    sides: dict[str, int] = {}
-    for value in find_inputs(graph):
-        dimensions = value.type.tensor_type.shape.dim
-        for dimension, side in zip(dimensions[1:], shapes.get(value.name, ()), strict=False):
-            if _is_open(dimension):
-                sides[dimension.dim_param] = dimension.dim_value = side
-        _bind_batch(dimensions, batch_size)
-    for value in graph.output:
-        for dimension in value.type.tensor_type.shape.dim:
-            if dimension.dim_param and dimension.dim_param in sides:
-                dimension.dim_value = sides[dimension.dim_param]
-        _bind_batch(value.type.tensor_type.shape.dim, batch_size)
-    if not is_static:
-        del graph.value_info[:]  # their batch is the traced one
-
-
-def _bind_batch(dimensions: Any, batch_size: int) -> None:
-    if dimensions and not dimensions[0].HasField("dim_value"):
-        dimensions[0].dim_value = batch_size
-
-
-def _is_open(dimension: Any) -> bool:
-    return not dimension.dim_value
-
-
-def open_negative(graph: Any) -> None:
-    """Make negative dimensions of inputs and outputs dynamic: Paddle's exporter writes dynamic ones that way."""
-    for value in (*graph.input, *graph.output):
-        for dimension in value.type.tensor_type.shape.dim:
-            if dimension.dim_value < 0:
-                dimension.ClearField("value")
-
-
-def find_external_files(model: Any) -> dict[str, int]:
-    """Find the external data of an `onnx.ModelProto`: file names, each with its least size in bytes.
-
-    `ValueError`: an offset or a length is no number, or negative.
-    """
-    from onnx.external_data_helper import ExternalDataInfo, uses_external_data
-
-    sizes: dict[str, int] = {}
-    for tensor in chain(find_tensors(model.graph), *(_find_constants(function.node) for function in model.functions)):
-        if uses_external_data(tensor):
-            info = ExternalDataInfo(tensor)
-            end = (info.offset or 0) + (info.length or 0)
-            sizes[info.location] = max(end, sizes.get(info.location, 0))
-    return sizes
-
-
-def find_tensors(graph: Any) -> Iterator[Any]:
-    """Yield every constant tensor of an `onnx.GraphProto`: initialisers and attributes of nodes, with subgraphs."""
-    yield from graph.initializer
-    yield from _split_sparse(graph.sparse_initializer)
-    yield from _find_constants(graph.node)
-
-
-def _find_constants(nodes: Iterable[Any]) -> Iterator[Any]:
-    for node in nodes:
-        for attribute in node.attribute:
-            if attribute.HasField("t"):
-                yield attribute.t
-            yield from attribute.tensors
-            if attribute.HasField("sparse_tensor"):
-                yield from _split_sparse([attribute.sparse_tensor])
-            yield from _split_sparse(attribute.sparse_tensors)
-        for subgraph in find_subgraphs(node):
-            yield from find_tensors(subgraph)
-
-
-def _split_sparse(tensors: Iterable[Any]) -> Iterator[Any]:
-    for tensor in tensors:
-        yield from (tensor.values, tensor.indices)
-
-
-def find_subgraphs(node: Any) -> Iterator[Any]:
-    """Yield the subgraphs of an `onnx.NodeProto`, such as the branches of an ``If``."""
-    for attribute in node.attribute:
-        if attribute.HasField("g"):
-            yield attribute.g
-        yield from attribute.graphs
-
-
-def find_inputs(graph: Any) -> list[Any]:
-    """Find the inputs of an `onnx.GraphProto` that are not initialisers."""
-    initializers = {tensor.name for tensor in graph.initializer}
-    return [value for value in graph.input if value.name not in initializers]
+def read_signature(module: torch.nn.Module) -> inspect.Signature:
+    """Read the signature of a module's ``forward``, without ``self``; a traced or scripted one has a schema."""
+    try:
+        return inspect.signature(module.forward)
+    except ValueError:
+        forward: Any = module.forward
+        names = [argument.name for argument in forward.schema.arguments][1:]
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        return inspect.Signature([inspect.Parameter(name, kind) for name in names])
 
 
 def _check_batch(network: Network, batch_size: int) -> None:
     if network.batch_size not in (None, batch_size):
-        raise UnsupportedError(_describe_mismatch(network.batch_size or 0, batch_size))
+        raise UnsupportedError(describe_mismatch(network.batch_size or 0, batch_size))
 
 
-def _describe_mismatch(fixed: int, batch_size: int) -> str:
-    return (
-        f"invalid batch size: got {batch_size}; expected {fixed}, as the first dimension of this network is fixed. "
-        f"Sweep batch size {fixed}, or export the network again with a dynamic first dimension."
+def _is_batch_fixed(path: Path, inputs: Sequence[TensorSpec]) -> bool:
+    import onnx
+
+    values = find_inputs(onnx.load(path, load_external_data=False).graph)
+    sides = {value.name: value.type.tensor_type.shape.dim for value in values}
+    return any(
+        sides[spec.name][spec.batch_axis].HasField("dim_value")
+        for spec in inputs
+        if spec.batch_axis is not None and spec.name in sides
     )
-
-
-def _load(path: Path, folder: Path) -> Any:
-    """Load a model with its weights; copy them to `folder` instead if they are too large for one file."""
-    import onnx
-
-    model = onnx.load(path, load_external_data=False)
-    sizes = find_external_files(model)
-    if sum(sizes.values()) <= EMBEDDED_BYTES:
-        model = onnx.load(path)
-    else:
-        for name in sizes:
-            if not (folder / name).exists():
-                files.copy(path.parent / name, folder / name)
-    open_negative(model.graph)
-    return model
-
-
-def _fold(model: Any) -> Any:
-    if find_spec("onnxscript") is not None and not find_external_files(model):
-        from onnxscript import optimizer
-
-        try:
-            return optimizer.optimize(model)
-        except Exception:  # noqa: BLE001  it does not know an operator, and folding is optional
-            pass
-    return _infer_shapes(model)
-
-
-def _infer_shapes(model: Any) -> Any:
-    import onnx
-
-    try:
-        return onnx.shape_inference.infer_shapes(model)
-    except onnx.shape_inference.InferenceError:
-        return model
-
-
-def _is_batch_fixed(path: Path) -> bool:
-    import onnx
-
-    graph = onnx.load(path, load_external_data=False).graph
-    return any(value.type.tensor_type.shape.dim[0].HasField("dim_value") for value in find_inputs(graph))
 
 
 def count_weight_bytes(module: torch.nn.Module) -> int:

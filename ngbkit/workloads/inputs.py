@@ -1,54 +1,108 @@
-"""The inputs that a user describes by shapes or tensors, as the specs and example rows of a network."""
+"""The inputs that a user describes by shapes or tensors, as the specs, example rows and the call of a module."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
-from ngbkit.errors import WorkloadError
-from ngbkit.workloads.base import TensorSpec
-from ngbkit.workloads.export import flatten, list_positional
+from ngbkit.errors import UnknownNameError, WorkloadError
+from ngbkit.workloads import export, feeds
+from ngbkit.workloads.arguments import check_arguments
+from ngbkit.workloads.base import BATCH, TensorSpec
+from ngbkit.workloads.export import flatten, is_flat, list_positional, read_signature, to_tensor
+from ngbkit.workloads.onnx_inputs import BatchAxes
 
 if TYPE_CHECKING:
     import torch
 
     from ngbkit.workloads.feeds import Array
 
-Item = TypeVar("Item")
-
 _SHAPES = "a tuple such as (3, 224, 224), a list of tuples, or a dict of them by input name"
 _VALUES = "a tensor with a leading batch dimension, a tuple or list of these, or a dict of them by input name"
+# The dtypes of weights whose module rejects float32 inputs.
+_WEIGHTS = {"torch.float16": "float16", "torch.bfloat16": "bfloat16", "torch.float64": "float64"}
 
 
-def parse_shapes(input_shape: Any, module: torch.nn.Module) -> list[TensorSpec]:
-    """Parse an ``input_shape`` to float32 inputs, named after the module's arguments."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """How a module is called: its inputs in order, their example values, and the arguments that they fill."""
+
+    specs: list[TensorSpec]
+    examples: dict[str, Array] = field(default_factory=dict)
+    # Whether the inputs are the module's first arguments, in order.
+    is_positional: bool = True
+    # Arranges tensors in order to positional and keyword arguments.
+    arrange: Callable[[Sequence[Any]], tuple[Sequence[Any], Mapping[str, Any]]] = lambda tensors: (tensors, {})
+
+    @property
+    def batch_size(self) -> int | None:
+        """The only batch size: 1 if no input has a batch, else any."""
+        return None if any(spec.batch_axis is not None for spec in self.specs) else 1
+
+    def with_batch(self, batch_axes: BatchAxes) -> Call:
+        """Return the call with the batch of these inputs of known shapes in another dimension, or in none."""
+        names = [spec.name for spec in self.specs]
+        for name in batch_axes:
+            if name not in names:
+                raise UnknownNameError("input", name, names)
+        return replace(
+            self,
+            specs=[move_batch(spec, batch_axes[spec.name]) if spec.name in batch_axes else spec for spec in self.specs],
+        )
+
+
+def parse_shapes(input_shape: Any, module: torch.nn.Module) -> Call:
+    """Parse an ``input_shape`` to inputs of the module's own floating type, named after its arguments."""
     if isinstance(input_shape, Mapping):
         shapes = {str(name): _parse_shape(shape) for name, shape in input_shape.items()}
     else:
         is_list = isinstance(input_shape, Sequence) and bool(input_shape) and not all(map(_is_side, input_shape))
-        shapes = _name(module, [_parse_shape(shape) for shape in (input_shape if is_list else [input_shape])])
-    return [TensorSpec(name=name, shape=shape) for name, shape in shapes.items()]
+        listed = [_parse_shape(shape) for shape in (input_shape if is_list else [input_shape])]
+        shapes = dict(zip(_list_arguments(module, len(listed)), listed, strict=True))
+    dtype = _find_weight_dtype(module)
+    specs = [TensorSpec(name=name, shape=(BATCH, *shape), dtype=dtype) for name, shape in shapes.items()]
+    return _build_call(module, specs, {}, list(shapes) if isinstance(input_shape, Mapping) else None)
 
 
-def parse_values(values: Any, module: torch.nn.Module) -> tuple[list[TensorSpec], dict[str, Array]]:
-    """Parse example tensors to inputs and their rows by input name; all have the same number of rows."""
+def parse_values(
+    values: Any, module: torch.nn.Module, batch_axes: BatchAxes | None = None, *, shared: bool = False
+) -> Call:
+    """Parse example tensors to inputs and their values by input name.
+
+    Tensors may be nested in tuples, lists and dicts, as the module takes them. The batch is the first dimension, in
+    which all have the same number of rows; a scalar has none, nor has a tensor of one row beside others of more.
+    `batch_axes` says where it is instead. Of `shared` values by name a module gets those that it takes.
+    """
     if isinstance(values, Mapping):
-        arrays = {str(name): _to_array(value) for name, value in values.items()}
-    else:
-        tensors = values if isinstance(values, (tuple, list)) else [values]
-        arrays = _name(module, [_to_array(tensor) for tensor in tensors])
-    if not arrays:
-        raise WorkloadError(f"no inputs; expected {_VALUES}.")
-    lengths = {name: len(array) for name, array in arrays.items()}
-    if len(set(lengths.values())) > 1 or 0 in lengths.values():
-        raise WorkloadError(f"invalid batch of the inputs: got {lengths} rows; expected the same number >= 1 for all.")
-    specs = [TensorSpec(name=name, shape=array.shape[1:], dtype=array.dtype.name) for name, array in arrays.items()]
-    return specs, arrays
+        chosen = _select_accepted(values, module) if shared else dict(values)
+        if not _takes_mapping(module, values):
+            return _parse_arguments((), chosen, module, batch_axes)
+        values = (dict(values),)
+    elif not isinstance(values, (tuple, list)):
+        values = (values,)
+    return _parse_arguments(tuple(values), {}, module, batch_axes)
 
 
-def wrap_in_order(module: torch.nn.Module, names: Sequence[str] | None = None) -> torch.nn.Module:
-    """Wrap a module to take tensors in order, to pass them by keyword if `names`, and to return a flat tuple."""
+def move_batch(spec: TensorSpec, axis: int | None) -> TensorSpec:
+    """Move the batch of an input of one sample's shape to another dimension; None for an input without one."""
+    sides = [side for side in spec.shape if side != BATCH]
+    if axis is not None and not 0 <= axis <= len(sides):
+        raise WorkloadError(
+            f"invalid batch axis of input {spec.name}: got {axis}; expected 0 to {len(sides)}, or none."
+        )
+    shape = sides if axis is None else [*sides[:axis], BATCH, *sides[axis:]]
+    return replace(spec, shape=tuple(shape))
+
+
+def wrap(module: torch.nn.Module, call: Call, *, is_flat: bool = True) -> torch.nn.Module:
+    """Wrap a module to take its inputs in order and return a flat tuple; the module itself if it does."""
     from torch import nn
+
+    if call.is_positional and is_flat:
+        return module
+    arrange = call.arrange
 
     class InOrder(nn.Module):
         def __init__(self) -> None:
@@ -56,45 +110,197 @@ def wrap_in_order(module: torch.nn.Module, names: Sequence[str] | None = None) -
             self.inner = module
 
         def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            if names is None:
-                return tuple(flatten(self.inner(*tensors)))
-            return tuple(flatten(self.inner(**dict(zip(names, tensors, strict=True)))))
+            arguments, keywords = arrange(tensors)
+            return tuple(flatten(self.inner(*arguments, **keywords)))
 
     return InOrder().train(module.training)
 
 
-def wrap_by_position(module: torch.nn.Module, specs: Sequence[TensorSpec]) -> torch.nn.Module:
-    """Return the module itself if these inputs are its first arguments in order; else wrap it to pass them by name."""
-    names = [spec.name for spec in specs]
-    return module if names == _list_arguments(module, len(specs)) else wrap_in_order(module, names)
+def wrap_checked(
+    name: str, module: torch.nn.Module, call: Call, seed: int, *, always: bool = False
+) -> tuple[torch.nn.Module, list[Array]]:
+    """Run a module once on its inputs; return it, wrapped where its arguments or outputs need it, and the arrays.
 
-
-def check_outputs(name: str, module: torch.nn.Module, specs: Sequence[TensorSpec], arrays: Sequence[Array]) -> None:
-    """Run the module once on these arrays, and raise `WorkloadError` if it fails or returns no tensor."""
+    It runs on two rows, or, if it fails on these, on one. `WorkloadError`: it fails, or returns no tensor.
+    """
     import torch
 
-    try:
-        with torch.no_grad():
-            outputs = flatten(module(*(torch.from_numpy(array) for array in arrays)))
-    except Exception as error:
-        reason = f"{type(error).__name__}: {str(error).strip()}"
-        raise WorkloadError(f"invalid inputs of {name}: fed {_describe(specs, arrays)}, it raised {reason}") from error
-    if not outputs:
-        raise WorkloadError(f"{name} returned no tensor; expected one or more.")
+    wrapped = wrap(module, call)
+    rows = next(
+        (
+            call.examples[spec.name].shape[spec.batch_axis]
+            for spec in call.specs
+            if spec.batch_axis is not None and spec.name in call.examples
+        ),
+        2,
+    )
+    problem: Exception | None = None
+    for count in dict.fromkeys((rows, 1)):
+        arrays = feeds.draw(call.specs, call.examples, count, seed)
+        check_arguments(name, read_signature(module), *call.arrange(arrays))
+        try:
+            with torch.no_grad():
+                outputs = wrapped(*map(to_tensor, arrays))
+            break
+        except Exception as error:  # noqa: BLE001  a module may raise anything
+            problem = problem or error
+            described = describe_feed(call.specs, arrays)
+    else:
+        assert problem is not None
+        reason = f"{type(problem).__name__}: {export.describe_cause(problem)}"
+        raise WorkloadError(
+            f"invalid inputs of {name}: fed {described}, it raised {reason}.{_advise(problem, call)}"
+        ) from problem
+    if not flatten(outputs):
+        raise WorkloadError(
+            f"{name} returned no tensor, but a {type(outputs).__name__}; expected one or more tensors, also in tuples, "
+            "lists, dicts and dataclasses. Return them from forward()."
+        )
+    return wrap(module, call, is_flat=is_flat(outputs) and not always), arrays
 
 
-def _describe(specs: Sequence[TensorSpec], arrays: Sequence[Array]) -> str:
+def describe_feed(specs: Sequence[TensorSpec], arrays: Sequence[Array]) -> str:
+    """Describe what a network was fed."""
     return ", ".join(f"{spec.name} {array.dtype} {array.shape}" for spec, array in zip(specs, arrays, strict=True))
 
 
-def _name(module: torch.nn.Module, items: Sequence[Item]) -> dict[str, Item]:
-    return dict(zip(_list_arguments(module, len(items)), items, strict=True))
+def _advise(error: Exception, call: Call) -> str:
+    """Return the remedy where noise is not what the module takes."""
+    text = str(error)
+    if call.examples or not any(word in text for word in ("ndices", "dtype", "Long", "Half", "Int", "scalar type")):
+        return ""
+    return (
+        f" An input_shape feeds {call.specs[0].dtype} noise; for token ids, masks or another dtype bind tensors "
+        "instead: inputs = torch.randint(0, 100, (2, 12))."
+    )
+
+
+def _parse_arguments(
+    arguments: tuple[Any, ...], keywords: Mapping[str, Any], module: torch.nn.Module, batch_axes: BatchAxes | None
+) -> Call:
+    from torch.utils import _pytree
+
+    leaves, structure = _pytree.tree_flatten((list(arguments), dict(keywords)), is_leaf=_is_tensor)
+    names = _name_leaves(arguments, keywords, module)
+    places = [place for place, leaf in enumerate(leaves) if _is_tensor(leaf)]
+    arrays = {names[place]: _to_array(names[place], leaves[place]) for place in places}
+    if not arrays or len(arrays) < len(places):
+        raise WorkloadError(f"invalid inputs: got {'none' if not arrays else 'names twice'}; expected {_VALUES}.")
+    specs = _find_batch(arrays, module, batch_axes or {})
+    is_nested = len(places) < len(leaves) or any(not _is_tensor(leaf) for leaf in (*arguments, *keywords.values()))
+    if not is_nested:
+        return _build_call(module, specs, arrays, list(keywords) or None)
+
+    def arrange(tensors: Sequence[Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
+        filled = list(leaves)
+        for place, tensor in zip(places, tensors, strict=True):
+            filled[place] = tensor
+        positional, named = _pytree.tree_unflatten(filled, structure)
+        return positional, named
+
+    return Call(specs=specs, examples=arrays, is_positional=False, arrange=arrange)
+
+
+def _build_call(
+    module: torch.nn.Module, specs: list[TensorSpec], arrays: dict[str, Array], names: list[str] | None
+) -> Call:
+    """Build the call of a module whose inputs are its arguments, by position, or by these names."""
+    first = [spec.name for spec in specs] == list_positional(module)[: len(specs)]
+    if names is None or first:
+        return Call(specs=specs, examples=arrays)
+    return Call(
+        specs=specs,
+        examples=arrays,
+        is_positional=False,
+        arrange=lambda tensors: ((), dict(zip(names, tensors, strict=True))),
+    )
+
+
+def _name_leaves(arguments: Sequence[Any], keywords: Mapping[str, Any], module: torch.nn.Module) -> list[str]:
+    """Name every leaf after its argument and its place in it: ``past.0``."""
+    from torch.utils import _pytree
+
+    names: list[str] = []
+    tops = [*zip(_list_arguments(module, len(arguments)), arguments, strict=True), *keywords.items()]
+    is_single = len(tops) == 1 and isinstance(tops[0][1], Mapping)
+    for top, value in tops:
+        for path, _ in _pytree.tree_flatten_with_path(value, is_leaf=_is_tensor)[0]:
+            inner = [str(getattr(key, "key", getattr(key, "idx", getattr(key, "name", "")))) for key in path]
+            names.append(".".join(inner if is_single else [top, *inner]))
+    return names
+
+
+def _takes_mapping(module: torch.nn.Module, values: Mapping[str, Any]) -> bool:
+    """Whether a module takes one argument, which is a dict with these keys."""
+    parameters = read_signature(module).parameters.values()
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
+        return False
+    required = [parameter for parameter in parameters if parameter.default is inspect.Parameter.empty]
+    names = {parameter.name for parameter in parameters}
+    return len(required) == 1 and not names & set(values)
+
+
+def _select_accepted(values: Mapping[str, Any], module: torch.nn.Module) -> dict[str, Any]:
+    """Select the values that a module takes, of those that several modules share."""
+    parameters = read_signature(module).parameters.values()
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
+        return dict(values)
+    names = {parameter.name for parameter in parameters}
+    return {name: value for name, value in values.items() if name in names} or dict(values)
+
+
+def _find_batch(arrays: Mapping[str, Array], module: torch.nn.Module, batch_axes: BatchAxes) -> list[TensorSpec]:
+    """Describe arrays, whose batch is their first dimension unless the module or the user says otherwise."""
+    for name in batch_axes:
+        if name not in arrays:
+            raise UnknownNameError("input", name, list(arrays))
+    default = _choose_axis(arrays, module)
+    axes = {name: batch_axes.get(name, default) if array.ndim else None for name, array in arrays.items()}
+    for name, axis in axes.items():
+        if axis is not None and not 0 <= axis < arrays[name].ndim:
+            raise WorkloadError(
+                f"invalid batch axis of input {name}: got {axis}; expected a dimension of its shape "
+                f"{arrays[name].shape}, or none."
+            )
+    rows = {name: arrays[name].shape[axis] for name, axis in axes.items() if axis is not None}
+    most = max(rows.values(), default=0)
+    axes |= {name: None for name, count in rows.items() if count == 1 < most and name not in batch_axes}
+    counts = {name: count for name, count in rows.items() if axes[name] is not None}
+    if len(set(counts.values())) > 1 or 0 in counts.values():
+        raise WorkloadError(
+            f"invalid batch of the inputs: got {counts} rows; expected the same number >= 1 for all, or 1 for an input "
+            "that all samples share. If the batch is in another dimension, or in none, name it: --batch-axis "
+            f"{next(iter(counts))}=1, or batch_axis={{…}}."
+        )
+    return [_describe_array(name, array, axes[name]) for name, array in arrays.items()]
+
+
+def _choose_axis(arrays: Mapping[str, Array], module: torch.nn.Module) -> int:
+    """Choose the dimension of the batch: the second if the module is recurrent, and its inputs agree there alone."""
+    from torch import nn
+
+    shapes = [array.shape for array in arrays.values()]
+    is_second = all(len(shape) > 2 and shape[1] == shapes[0][1] for shape in shapes)
+    is_recurrent = any(isinstance(part, nn.RNNBase) and not part.batch_first for part in module.modules())
+    differs = len({shape[0] for shape in shapes if shape}) > 1
+    return 1 if is_second and is_recurrent and (differs or isinstance(module, nn.RNNBase)) else 0
+
+
+def _describe_array(name: str, array: Array, axis: int | None) -> TensorSpec:
+    shape = tuple(BATCH if index == axis else size for index, size in enumerate(array.shape))
+    return TensorSpec(name=name, shape=shape, dtype=array.dtype.name)
 
 
 def _list_arguments(module: torch.nn.Module, count: int) -> list[str]:
     """List the first `count` arguments of a module, or generate the names if it has fewer."""
     names = list_positional(module)
     return names[:count] if len(names) >= count else [f"input{index}" for index in range(count)]
+
+
+def _find_weight_dtype(module: torch.nn.Module) -> str:
+    """Find the dtype of a module's floating weights if all have the same; else float32."""
+    dtypes = {str(weight.dtype) for weight in module.parameters() if weight.is_floating_point()}
+    return _WEIGHTS.get(dtypes.pop(), "float32") if len(dtypes) == 1 else "float32"
 
 
 def _parse_shape(shape: Any) -> tuple[int, ...]:
@@ -108,17 +314,26 @@ def _is_side(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
-def _to_array(value: Any) -> Array:
+def _is_tensor(value: Any) -> bool:
+    import numpy as np
+    import torch
+
+    return isinstance(value, (torch.Tensor, np.ndarray))
+
+
+def _to_array(name: str, value: Any) -> Array:
     import numpy as np
     import torch
 
     if isinstance(value, torch.Tensor):
         tensor = value.detach().cpu()
         if tensor.dtype == torch.bfloat16:
-            raise WorkloadError(
-                "invalid dtype of an input: got bfloat16, which NumPy lacks. Feed float32 and convert it in the module."
-            )
+            return tensor.contiguous().view(torch.int16).numpy().view(feeds.find_dtype("bfloat16"))
         value = tensor.resolve_conj().resolve_neg().numpy()
-    if not isinstance(value, np.ndarray) or not value.ndim:
-        raise WorkloadError(f"invalid input: got a {type(value).__name__}; expected {_VALUES}.")
-    return value
+    array = np.asarray(value)
+    if array.dtype.kind == "c":
+        raise WorkloadError(
+            f"invalid dtype of input {name}: got {array.dtype}; expected real numbers, which every runtime takes. Feed "
+            "a pair of real numbers, torch.view_as_real(z), and build the complex ones in forward()."
+        )
+    return array

@@ -21,6 +21,7 @@ from ngbkit.errors import UnsupportedError, WorkloadError
 from ngbkit.files import Store
 from ngbkit.workloads import export, feeds, inputs
 from ngbkit.workloads.base import Factors, Network, Source, TensorSpec, Workload
+from ngbkit.workloads.onnx_inputs import BatchAxes
 from ngbkit.workloads.randomise import randomise, run
 
 if TYPE_CHECKING:
@@ -31,7 +32,12 @@ _MARKS = ("archive_format", "archive_version", "byteorder")
 
 
 def from_module(
-    name: str, module: torch.nn.Module, example_inputs: Any, *, batch_sizes: Iterable[int] | None = None
+    name: str,
+    module: torch.nn.Module,
+    example_inputs: Any,
+    *,
+    batch_sizes: Iterable[int] | None = None,
+    batch_axis: BatchAxes | None = None,
 ) -> Workload:
     """A workload of a module object, whichever cell defines its class. The module itself is not changed.
 
@@ -44,11 +50,14 @@ def from_module(
     module
         The module, trained or not.
     example_inputs
-        A tensor with a leading batch dimension, a tuple or list of these, or a dict of them by argument. The network is
-        fed their rows.
+        A tensor with a leading batch dimension, a tuple or list of these, or a dict of them by argument, nested as the
+        module takes them. The network is fed their rows; a scalar, or a tensor of one row beside others of more, is the
+        same for every sample.
     batch_sizes
         None exports one program for every batch size. If that fails, name the batch sizes of the sweep: each gets its
         own program.
+    batch_axis
+        The dimension of inputs that is the batch, by input name, None for an input without one. Default: the first.
 
     Raises
     ------
@@ -61,7 +70,9 @@ def from_module(
     >>> from_module("line", torch.nn.Linear(4, 2), torch.randn(1, 4)).source
     'module'
     """
-    network = _prepare(name, module, example_inputs)
+    network = _prepare(name, module, example_inputs, batch_axis or {})
+    if network.batch_size is not None:
+        batch_sizes = [network.batch_size]
     sizes: list[int | None] = [None] if batch_sizes is None else [_check_batch_size(size) for size in batch_sizes]
     artifacts: dict[str, Path] = {}
     with tempfile.TemporaryDirectory(dir=options.make_state_dir()) as folder:
@@ -90,7 +101,7 @@ def build(workload: Workload, factors: Factors) -> Network:  # noqa: ARG001  a p
     sizes = [int(size) for size in programs if size != _ANY]
     return Network(
         inputs=tensors,
-        module=programs[_ANY] if not sizes else _dispatch_by_batch(programs),
+        module=programs[_ANY] if not sizes else _dispatch_by_batch(programs, tensors),
         onnx=paths[spec["onnx"]] if spec["onnx"] else None,
         batch_size=sizes[0] if len(sizes) == 1 else None,
         examples=examples,
@@ -117,22 +128,34 @@ SOURCE = Source(
 )
 
 
-def _prepare(name: str, module: Any, example_inputs: Any) -> Network:
+def _prepare(name: str, module: Any, example_inputs: Any, batch_axes: BatchAxes) -> Network:
     import torch
 
     if not isinstance(module, torch.nn.Module):
         raise WorkloadError(f"invalid module {name}: got a {type(module).__name__}; expected a torch.nn.Module.")
+    duplicate = _copy(name, module)
+    call = inputs.parse_values(example_inputs, duplicate, batch_axes)
+    seed = options.get_options()["seed"]
+    wrapped, arrays = inputs.wrap_checked(name, duplicate, call, seed, always=True)
+    randomise(duplicate, seed, lambda: run(wrapped, arrays))
+    return Network(inputs=call.specs, module=wrapped, examples=call.examples, batch_size=call.batch_size)
+
+
+def _copy(name: str, module: torch.nn.Module) -> torch.nn.Module:
+    """Copy a module to the CPU in ``eval()``; a tensor that it computed with gradients, such as a normalised weight
+    of the old ``weight_norm``, is copied by its value."""
+    import torch
+
+    memo = {
+        id(value): value.detach().clone()
+        for part in module.modules()
+        for value in vars(part).values()
+        if isinstance(value, torch.Tensor) and not value.is_leaf
+    }
     try:
-        duplicate = copy.deepcopy(module).cpu().eval()
+        return copy.deepcopy(module, memo).cpu().eval()
     except Exception as error:
         raise WorkloadError(f"{name} cannot be copied ({error}). Build it in a %%ngbench cell instead.") from error
-    specs, examples = inputs.parse_values(example_inputs, duplicate)
-    names = [spec.name for spec in specs]
-    wrapped = inputs.wrap_in_order(duplicate, names if isinstance(example_inputs, Mapping) else None)
-    arrays = [examples[name] for name in names]
-    inputs.check_outputs(name, wrapped, specs, arrays)
-    randomise(duplicate, options.get_options()["seed"], lambda: run(wrapped, arrays))
-    return Network(inputs=specs, module=wrapped, examples=examples)
 
 
 def _check_batch_size(size: Any) -> int:
@@ -154,12 +177,12 @@ def _write_program(name: str, network: Network, batch_size: int | None, path: Pa
 
     assert network.module is not None
     arrays = feeds.draw(network.inputs, network.examples, batch_size or 2, 0)
-    shapes = None if batch_size else export.build_dynamic_shapes(network.module, len(arrays))
+    shapes = None if batch_size else export.build_dynamic_shapes(network.module, network.inputs)
     try:
-        tensors = tuple(torch.from_numpy(array) for array in arrays)
+        tensors = tuple(map(export.to_tensor, arrays))
         program = torch.export.export(network.module, tensors, dynamic_shapes=shapes)
     except Exception as error:
-        reason = str(error).strip().partition("\n")[0]
+        reason = export.describe_cause(error)
         hint = "" if batch_size else " If only its batch cannot be dynamic, name the sizes: batch_sizes=(1, 8)."
         raise WorkloadError(f"torch cannot export {name}: {type(error).__name__}: {reason}.{hint}") from error
     _strip(program)
@@ -231,8 +254,11 @@ def _strip_assertions(program: torch.fx.GraphModule) -> torch.nn.Module:
     return torch.fx.GraphModule(program, graph).eval()
 
 
-def _dispatch_by_batch(programs: Mapping[str, torch.nn.Module]) -> torch.nn.Module:
+def _dispatch_by_batch(programs: Mapping[str, torch.nn.Module], specs: Sequence[TensorSpec]) -> torch.nn.Module:
     import torch
+
+    batched = ((place, spec.batch_axis) for place, spec in enumerate(specs) if spec.batch_axis is not None)
+    position, axis = next(batched, (0, 0))
 
     class ByBatch(torch.nn.Module):
         def __init__(self) -> None:
@@ -240,7 +266,7 @@ def _dispatch_by_batch(programs: Mapping[str, torch.nn.Module]) -> torch.nn.Modu
             self.programs = torch.nn.ModuleDict(programs)
 
         def forward(self, *tensors: torch.Tensor) -> Any:
-            size = str(int(tensors[0].shape[0]))
+            size = str(int(tensors[position].shape[axis]))
             if size not in self.programs:
                 raise UnsupportedError(
                     f"invalid batch size of this module: got {size}; expected {' or '.join(programs)}. "

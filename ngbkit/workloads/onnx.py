@@ -1,32 +1,34 @@
-"""ONNX files, with a fixed or an open batch, other open dimensions as factors, weights inside or in external files."""
+"""ONNX files: the batch in any dimension or in none, other open dimensions as factors, weights inside or beside."""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from ngbkit.errors import WorkloadError
 from ngbkit.files import hash_file
 from ngbkit.user_text import parse_path
 from ngbkit.workloads import files, onnx_inputs, onnx_model
 from ngbkit.workloads.base import Factors, Network, Source, Workload
-from ngbkit.workloads.export import find_external_files
+from ngbkit.workloads.onnx_inputs import BatchAxes
+from ngbkit.workloads.onnx_traversal import find_external_files
 
 _SUFFIX = ".onnx"
-# Complaints of the checker that concern no runtime: an operator newer than this onnx, an output without a shape (the
-# inputs are checked here), external data that is a link inside of the model's folder (it is sent as a copy).
-_HARMLESS = ("No Op registered", "Field 'shape' of 'type' is required", "link")
 _BASELINE = "onnxruntime, graph optimisations off"
 
 
-def file(path: str | Path, *, name: str | None = None) -> Workload:
+def file(path: str | Path, *, name: str | None = None, batch_axis: BatchAxes | None = None) -> Workload:
     """A network in an ONNX file.
 
-    The first dimension of every input is the batch: a symbol accepts any batch size, a number only that one. The
-    symbol of any other dimension, such as a sequence length, is a factor that the sweep gives values; one without a
-    name is called after its input and its place, ``x_dim2``. Operators are not checked: each compiler rejects those
-    that it does not support.
+    The batch is a dimension whose symbol is called so, in whichever place; else the open first dimension of inputs;
+    else the first dimension if all inputs have the same number there, which is then the only batch size; else there is
+    none, and a sample is a call. The symbol of any other dimension, such as a sequence length, is a factor that the
+    sweep gives values; one without a name is called after its input and its place, ``x_dim2``, and an expression such
+    as ``past + sequence`` follows its factors. `ngbkit.describe` shows all of it. Operators are not checked: each
+    compiler rejects those that it does not support.
 
     Parameters
     ----------
@@ -34,38 +36,54 @@ def file(path: str | Path, *, name: str | None = None) -> Workload:
         The file, with its external data, if any, beside it.
     name
         The label. Default: the file's name without its suffix.
+    batch_axis
+        The dimension of inputs that is the batch, by input name, None for an input without one:
+        ``{"state": 1, "rate": None}``. Default: as above.
 
     Raises
     ------
     WorkloadError
-        The file or its external data is missing, truncated or not ONNX, or an input has no batch.
+        The file or its external data is missing, truncated or not ONNX, no runtime accepts it, or an input is no tensor
+        with a shape.
     MissingDependencyError
         The package ``onnx`` is not installed.
     """
     path = parse_path(path)
     model = onnx_model.read(path)
-    inputs, batch_size = onnx_inputs.describe(path, model)
-    _check(path)
+    inputs = _describe_inputs(path, model, batch_axis)
+    onnx_model.check(path)
     names: dict[str, list[str]] = {}
     artifacts: dict[str, Path] = {}
     for member in dict.fromkeys((path.name, *find_external_files(model))):
         digest = hash_file(path.parent / member)
         names.setdefault(digest, []).append(member)
         artifacts[digest] = (path.parent / member).absolute()
-    spec = {
-        "graph": path.name,
-        "files": names,
-        "inputs": inputs,
-        "batch_size": batch_size,
-    }
-    takes = onnx_inputs.list_factors(inputs)
-    return Workload(name=name or path.stem, source="onnx", spec=spec, takes=takes, artifacts=artifacts)
+    spec = {"graph": path.name, "files": names, **inputs}
+    place = files.normalise(path)
+    return _with_factors(Workload(name=name or path.stem, source="onnx", spec=spec, artifacts=artifacts, path=place))
+
+
+def with_batch_axis(workload: Workload, batch_axis: BatchAxes) -> Workload:
+    """Return the description of a file whose batch is where the user says."""
+    graph: str = workload.spec["graph"]
+    path = next(workload.artifacts[digest] for digest, names in workload.spec["files"].items() if graph in names)
+    described = _describe_inputs(path, onnx_model.read_graph(path), batch_axis)
+    return _with_factors(replace(workload, spec={**workload.spec, **described}))
+
+
+def _describe_inputs(path: Path, model: Any, batch_axis: BatchAxes | None) -> dict[str, Any]:
+    inputs, batch_size = onnx_inputs.describe(path, model, batch_axis)
+    return {"inputs": [spec.to_json() for spec in inputs], "batch_size": batch_size}
+
+
+def _with_factors(workload: Workload) -> Workload:
+    return replace(workload, takes=onnx_inputs.list_factors(workload.inputs))
 
 
 def build(workload: Workload, factors: Factors) -> Network:
     """Lay out the file with its external data beside it, under their original names."""
     return Network(
-        inputs=onnx_inputs.bind(workload.spec["inputs"], factors),
+        inputs=onnx_inputs.bind(workload.inputs, factors),
         onnx=_lay_out(workload),
         batch_size=workload.spec["batch_size"],
         baseline=_BASELINE,
@@ -88,19 +106,9 @@ SOURCE = Source(
     build=build,
     parse=parse,
     complete=complete,
+    with_batch_axis=with_batch_axis,
     preload=(),
 )
-
-
-def _check(path: Path) -> None:
-    import onnx
-
-    try:
-        onnx.checker.check_model(str(path))
-    except onnx.checker.ValidationError as error:
-        message = str(error).strip().partition("\n")[0]
-        if not any(harmless in message for harmless in _HARMLESS):
-            raise WorkloadError(f"{path} is not valid ONNX: {message}") from None
 
 
 def _lay_out(workload: Workload) -> Path:

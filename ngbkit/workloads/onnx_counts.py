@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from ngbkit.errors import WorkloadError
-from ngbkit.workloads import onnx_model
+from ngbkit.workloads import onnx_inputs, onnx_model
 from ngbkit.workloads.base import TensorSpec
-from ngbkit.workloads.export import bind_shapes, find_subgraphs, find_tensors, open_negative
+from ngbkit.workloads.onnx_binding import bind_shapes
+from ngbkit.workloads.onnx_traversal import find_subgraphs, find_tensors, open_negative
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -68,13 +69,16 @@ def count_weight_bytes(model: Any) -> int:
 
 
 def bind(model: Any, rows: int, inputs: Sequence[TensorSpec] = ()) -> Any:
-    """Bind a model's batch to `rows`, its `inputs` to theirs, and return its graph with every inferred shape."""
+    """Bind a model to its `inputs`, by default as it describes them, and return its graph with every inferred shape."""
     import onnx
 
     bound = onnx.ModelProto()
     bound.CopyFrom(model)
     open_negative(bound.graph)
-    bind_shapes(bound.graph, rows, inputs)
+    if not inputs:
+        inputs, fixed = onnx_inputs.describe(Path("the network"), bound)
+        rows = fixed or rows
+    bind_shapes(bound.graph, {spec.name: spec.bind(rows) for spec in inputs if not spec.factors})
     return onnx.shape_inference.infer_shapes(bound, data_prop=True).graph
 
 

@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ngbkit.errors import MissingDependencyError, WorkloadError
-from ngbkit.workloads.export import find_external_files, find_subgraphs, find_tensors, open_negative
+from ngbkit.workloads.onnx_traversal import find_external_files, find_subgraphs, find_tensors, open_negative
 
 
 def read(path: Path) -> Any:
@@ -49,6 +49,57 @@ def read_graph(path: Path) -> Any:
         raise WorkloadError(f"{path} is damaged ONNX: a name in it is no text. Copy or export it again.")
     open_negative(model.graph)
     return model
+
+
+def check(path: Path) -> None:
+    """Check that a file is a graph that a runtime runs.
+
+    onnx's checker has rules that no runtime keeps: on the order of nodes, on names, on weights of old files that are
+    no inputs, on operators that it does not know. So where it complains, ONNX Runtime decides; and without ONNX
+    Runtime here, the compilers on the device do.
+
+    Raises
+    ------
+    WorkloadError
+        The checker complains, and ONNX Runtime refuses the file too.
+    """
+    import onnx
+
+    try:
+        onnx.checker.check_model(str(path))
+    except onnx.checker.ValidationError as error:
+        complaint = str(error).strip().partition("\n")[0]
+    except Exception as error:  # noqa: BLE001  it reads external data itself, and raises what it meets
+        complaint = " ".join(str(error).split())
+    else:
+        return
+    refusal = _load_in_onnxruntime(path)
+    if refusal:
+        raise WorkloadError(f"{path} is not valid ONNX: {complaint}. ONNX Runtime refuses it too: {refusal}")
+
+
+def _load_in_onnxruntime(path: Path) -> str:
+    """Load a file in ONNX Runtime, and return why it refuses the graph, or ``""``; an unknown operator is no reason."""
+    try:
+        import onnxruntime
+    except ImportError:
+        return ""
+    settings = onnxruntime.SessionOptions()
+    settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    settings.log_severity_level = _FATAL
+    try:
+        onnxruntime.InferenceSession(str(path), settings, providers=["CPUExecutionProvider"])
+    except Exception as error:  # noqa: BLE001  its errors have no common type
+        line = " ".join(str(error).split())
+        return "" if any(text in line for text in _UNKNOWN_OPERATOR) else line[:300]
+    return ""
+
+
+_FATAL = 4
+# Other compilers may know what this one does not.
+_UNKNOWN_OPERATOR = (
+    *("is not a registered function/op", "No Op registered", "NOT_IMPLEMENTED", "Could not find an implementation"),
+)
 
 
 def is_inside(name: str) -> bool:

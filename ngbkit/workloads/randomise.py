@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ngbkit.workloads import feeds
-from ngbkit.workloads.base import Network, TensorSpec
+from ngbkit.workloads.base import BATCH, Network, TensorSpec
+from ngbkit.workloads.export import to_tensor
 
 if TYPE_CHECKING:
     import torch
@@ -49,7 +50,7 @@ def seed_generators(seed: int) -> Iterator[None]:
 
 def build_network(module: torch.nn.Module, shape: tuple[int, ...], seed: int) -> Network:
     """Build the network of a module with one input of this `shape`, its constants re-drawn from `seed`."""
-    inputs = [TensorSpec(name="input", shape=shape)]
+    inputs = [TensorSpec(name="input", shape=(BATCH, *shape))]
     randomise(module, seed, lambda: run(module, feeds.draw(inputs, {}, 2, seed)))
     return Network(inputs=inputs, module=module)
 
@@ -103,9 +104,8 @@ def _calibrate(module: torch.nn.Module, tensor_ids: set[int], probe: Callable[[]
 
 def run(module: torch.nn.Module, arrays: Sequence[np.ndarray]) -> object:
     """Call a module on these arrays, as the probe of `randomise`."""
-    import torch
 
-    return module(*(torch.from_numpy(array) for array in arrays))
+    return module(*map(to_tensor, arrays))
 
 
 def _is_blank(tensor: torch.Tensor) -> bool:

@@ -13,7 +13,7 @@ import attrs
 
 from ngbkit import registry
 from ngbkit.compilers.base import Compiler
-from ngbkit.device import preparation
+from ngbkit.device import canonical_graphs, preparation
 from ngbkit.device.groups import bundles, tuning
 from ngbkit.device.groups.bundles import Job
 from ngbkit.device.groups.compiled import CompileCache
@@ -154,8 +154,8 @@ class Bench:
 
     def _prepare(self, group: Group, trials: Sequence[Trial]) -> Mapping[str, Any]:
         """Load facts, reference and ONNX file of the group's workload from the cache, or build them in a child now."""
-        source = group.workload.source
-        needs_onnx = any(choose_form(self._load_compiler(trial.compiler), source) == "onnx" for trial in trials)
+        compilers = [self._load_compiler(trial.compiler) for trial in trials]
+        needs_onnx = any(choose_form(compiler, group.workload.source) == "onnx" for compiler in compilers)
         cache = preparation.locate_cache(self.spec.state_dir, self.spec.place)
         folder = cache / preparation.build_key(group.workload, group.factors, self.spec.sweep.seed, self.spec.run_id)
         exports = needs_onnx and str(folder) not in self._unexportable
@@ -164,10 +164,11 @@ class Bench:
             **self._describe_network(group),
             "threads": self.threads,
             "folder": str(folder),
-            # All at once: the export, the slow part, is the same for each.
-            "batch_sizes": list(self.spec.sweep.batch_sizes) if exports else [],
+            "batch_sizes": list(self.spec.sweep.batch_sizes),
+            "exports": exports,
+            "importers": canonical_graphs.list_needs(compilers) if exports else [],
         }
-        prepared = preparation.load(folder, message["batch_sizes"])
+        prepared = preparation.load(folder, message["batch_sizes"], exports=exports, importers=message["importers"])
         if prepared is None:
             self._report("stage", step="prepare", text=f"preparing {group.workload.name}")
             prepared = self._prepare_in_child(group, trials[0], message)
@@ -177,7 +178,7 @@ class Bench:
     def _prepare_in_child(self, group: Group, trial: Trial, message: dict[str, Any]) -> dict[str, Any]:
         """Prepare in a child; an export that ends its child costs the ONNX graph, but not every compiler."""
         source: Source = registry.load(registry.WORKLOADS, group.workload.source)
-        modules = list_preparation_modules(source, exports=bool(message["batch_sizes"]))
+        modules = list_preparation_modules(source, exports=message["exports"])
         for attempt in range(1, _MOST_ATTEMPTS + 1):
             try:
                 with self._run_worker(trial, modules, group.workload.python) as worker:
@@ -186,11 +187,11 @@ class Bench:
                 status = error.failure.status
                 if status == "crashed" and attempt < _MOST_ATTEMPTS:
                     continue  # something outside may have killed the child
-                if status not in ("crashed", "timeout", "out-of-memory") or not message["batch_sizes"]:
+                if status not in ("crashed", "timeout", "out-of-memory") or not message["exports"]:
                     raise
                 self._unexportable[message["folder"]] = error.failure
         with self._run_worker(trial, source.preload, group.workload.python) as worker:
-            return worker.prepare({**message, "batch_sizes": []})
+            return worker.prepare({**message, "exports": False, "importers": []})
 
     @contextmanager
     def _load_workers(self, batch: list[Job], separate: list[Job], deferred: list[Job]) -> Iterator[list[Worker]]:
@@ -310,7 +311,7 @@ class Bench:
         if not reason and form is None:
             reason = f"{compiler.name} needs a torch module; {group.workload.name} is an ONNX file"
         if not reason and prepared["batch_size"] not in (None, trial.batch_size):
-            reason = f"{group.workload.name} accepts batch size {prepared['batch_size']} only"
+            reason = preparation.describe_batch(group.workload.name, prepared)
         if not reason and form == "onnx" and size not in prepared["onnx"]:
             failure = self._unexportable.get(prepared["folder"])
             if failure is not None:
@@ -323,10 +324,11 @@ class Bench:
             **self._describe_network(group),
             "compiler": trial.compiler,
             "form": form,
-            "onnx": prepared["onnx"].get(size),
+            **canonical_graphs.choose(compiler, prepared, trial.batch_size),
             "inputs": prepared["inputs"],
             "examples": prepared["examples"],
-            "reference": prepared["reference"],
+            "reference": preparation.find_reference(prepared, trial.batch_size),
+            "precision": prepared["precision"],
             "batch_size": trial.batch_size,
             "threads": self.threads,
             "accelerator": self.spec.accelerator,
@@ -339,7 +341,6 @@ class Bench:
         }
 
     def _describe_network(self, group: Group) -> dict[str, Any]:
-        """Describe how to build the group's network."""
         return {
             "workload": group.workload.to_json(),
             "factors": dict(group.factors),

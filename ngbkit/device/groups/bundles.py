@@ -10,6 +10,7 @@ from typing import Any
 
 from ngbkit.device.timing.patience import SPARED
 from ngbkit.sweep.trials import BASELINE, Bundle, Group, Trial
+from ngbkit.user_text import format_value
 
 # The width of the random number of a set of trials that take turns: a float holds it exactly.
 _NUMBER_BITS = 40
@@ -71,5 +72,5 @@ def describe_round(groups: Sequence[Group], disturbed: float) -> str:
 
 
 def _describe_network(group: Group) -> str:
-    factors = "".join(f" {name}={value:g}" for name, value in group.factors.items())
+    factors = "".join(f" {name}={format_value(value)}" for name, value in group.factors.items())
     return f"{group.workload.name}{factors}"

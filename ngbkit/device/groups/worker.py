@@ -210,6 +210,7 @@ class Worker:
             rmse=_to_float(self._loaded["rmse"]),
             baseline_rmse=baseline_rmse,
             max_abs_error=_to_float(self._loaded["max_abs_error"]),
+            unchecked=self._loaded["unchecked"],
             calls_per_sample=choose_block_size(self.settled_call_s),
             disturbed_samples=tuple(np.flatnonzero(self._disturbed).tolist()),
             interleaved=self.interleaved,

@@ -24,7 +24,7 @@ import numpy as np
 
 from ngbkit import options, registry
 from ngbkit.compilers.base import GRAPH, Compiler, Program, Progress, Task, Tuning
-from ngbkit.device import equivalence, preparation, reference
+from ngbkit.device import preparation, reference
 from ngbkit.device.isolation.channel import Channel, ChannelClosedError, Message
 from ngbkit.device.serving import batcher
 from ngbkit.device.timing.sampling import sample
@@ -35,8 +35,8 @@ from ngbkit.hardware.accelerators import cuda, events
 from ngbkit.hardware.accelerators.events import Method
 from ngbkit.sweep.records import FailureStatus, Stage
 from ngbkit.sweep.trials import Choice
-from ngbkit.workloads import feeds
-from ngbkit.workloads.base import Source, TensorSpec, Workload
+from ngbkit.workloads import building, feeds
+from ngbkit.workloads.base import TensorSpec, Workload
 
 _OUT_OF_MEMORY = re.compile(
     r"bad_alloc|out.?of.?memory|not enough memory|can't allocate memory|failed to allocate", re.IGNORECASE
@@ -166,8 +166,9 @@ def _load(loaded: Loaded, message: Message) -> Message:
             )
     except Exception as error:
         raise StageError("compile", compiler.refusals) from error
-    check = _check(fetched, message["reference"], task.batch_size, str(task.options.get("precision", "f32")))
-    facts = {**loaded.program.facts, "build_time_s": built_s}
+    verdict = _judge(fetched, message["reference"], task)
+    check = verdict.check
+    facts = {**loaded.program.facts, **message["facts"], "build_time_s": built_s}
     if check is not None and check.problem:
         facts |= {"rmse": check.rmse, "max_abs_error": check.max_abs_error, "compile_time_s": compile_time_s}
         raise StageError("check", facts=_replace_infinity(facts)) from NotEquivalentError(check.problem)
@@ -184,6 +185,7 @@ def _load(loaded: Loaded, message: Message) -> Message:
         "contract": asdict(contract),
         "rmse": check.rmse if check else None,
         "max_abs_error": check.max_abs_error if check else None,
+        "unchecked": verdict.unchecked,
         "facts": facts,
     }
 
@@ -192,9 +194,8 @@ def _build_task(message: Message, compiler: Compiler, choice: Choice, report: Ca
     module, onnx = None, None
     if message["form"] == "module":
         workload = Workload.from_json(message["workload"], preparation.build_locator(message["artifacts"]))
-        source: Source = registry.load(registry.WORKLOADS, workload.source)
         with options.set_options(seed=message["seed"]):
-            network = source.build(workload, message["factors"])
+            network = building.build(workload, message["factors"])
         module, inputs, examples = network.module, network.inputs, network.examples
     else:
         onnx = Path(message["onnx"])
@@ -217,6 +218,7 @@ def _build_task(message: Message, compiler: Compiler, choice: Choice, report: Ca
         cache=cache,
         tuning=_build_tuning(message["tuning"], report),
         accelerator=accelerator,
+        precision=message["precision"],
     )
 
 
@@ -243,13 +245,12 @@ def _build_tuning(message: Message, report: Callable[[Message], None]) -> Tuning
     )
 
 
-def _check(outputs: list[np.ndarray], path: str | None, batch: int, precision: str) -> equivalence.Check | None:
+def _judge(outputs: list[np.ndarray], path: str | None, task: Task) -> reference.Verdict:
+    """Judge the outputs of a trial by the reference in a file."""
     if path is None:
-        return None
-    expected = reference.read_reference(path)
-    errors = expected.select_errors(batch)
-    check = equivalence.compare(outputs, expected.outputs, baseline_rmse=errors, precision=precision)
-    return replace(check, problem=expected.problem) if expected.problem else check
+        return reference.Verdict(unchecked="nothing here could run the uncompiled network for a reference")
+    requested = str(task.options.get("precision", "f32"))
+    return reference.judge(reference.read_reference(path), outputs, task.batch_size, requested)
 
 
 def _warm(loaded: Loaded, message: Message) -> Message:

@@ -10,15 +10,14 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from ngbkit import registry
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.trials import Trial
-from ngbkit.workloads import counts
-from ngbkit.workloads.base import Source, Workload
+from ngbkit.workloads import building, counts
+from ngbkit.workloads.base import FactorValue, Workload
 
 Floats = NDArray[np.float64]
 Facts = Mapping[str, float | None]
-Factors = tuple[tuple[str, float], ...]
+Factors = tuple[tuple[str, FactorValue], ...]
 FactsOf = Callable[[Trial], Facts]
 """Returns the facts of the network of a trial: its MACs, parameters and others."""
 
@@ -48,7 +47,7 @@ class Table:
     @classmethod
     def build(cls, trials: Sequence[Trial], facts_of: FactsOf) -> Table:
         """Build the table of trials, in their order."""
-        factors = sorted({name for trial in trials for name, _ in trial.factors})
+        factors = _list_columns(trials)
         facts = {key: facts_of(trial) for trial in trials for key in [(trial.workload_id, trial.factors)]}
         rows = [_build_row(trial, facts[trial.workload_id, trial.factors], factors) for trial in trials]
         return cls(
@@ -71,21 +70,33 @@ def count_facts(sweep: Grid) -> FactsOf:
     return lambda trial: facts(trial.workload_id, trial.factors)
 
 
-def _count_network(workload: Workload, factors: Mapping[str, float]) -> Facts:
+def _count_network(workload: Workload, factors: Mapping[str, FactorValue]) -> Facts:
     try:
-        source: Source = registry.load(registry.WORKLOADS, workload.source)
-        network_counts = counts.count(source.build(workload, factors))
+        network_counts = counts.count(building.build(workload, factors))
     except Exception:  # noqa: BLE001  a user's code may raise anything, and the sweep will report it
         return {}
     return {name: getattr(network_counts, name) for name in _FACTS}
 
 
-def _build_row(trial: Trial, facts: Facts, factors: Sequence[str]) -> list[float]:
-    trial_factors = dict(trial.factors)
+def _list_columns(trials: Sequence[Trial]) -> list[tuple[str, str]]:
+    """List the columns of factors by name: one for a factor with numbers, and one for each text of another."""
+    values = {item for trial in trials for item in trial.factors}
+    return sorted({(name, value if isinstance(value, str) else "") for name, value in values})
+
+
+def _code_factor(trial: Trial, name: str, text: str) -> float:
+    """The logarithm of a number; for a column of a text, whether the factor has it."""
+    value = dict(trial.factors).get(name, math.nan)
+    if isinstance(value, str) or text:
+        return float(value == text)
+    return _compute_log(value)
+
+
+def _build_row(trial: Trial, facts: Facts, factors: Sequence[tuple[str, str]]) -> list[float]:
     sizes = [
         _compute_log((facts.get(name) or math.nan) * (trial.batch_size if name in _BY_SAMPLE else 1)) for name in _FACTS
     ]
-    return [math.log(trial.batch_size), *sizes, *(_compute_log(trial_factors.get(name, math.nan)) for name in factors)]
+    return [math.log(trial.batch_size), *sizes, *(_code_factor(trial, name, text) for name, text in factors)]
 
 
 def _compute_log(value: float) -> float:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ngbkit import options
 from ngbkit.predictor.graphs import Graph
-from ngbkit.workloads import feeds, onnx_inputs, onnx_model
+from ngbkit.workloads import feeds, onnx_inputs, onnx_model, values
 
 Floats = NDArray[np.float64]
 
@@ -60,10 +60,16 @@ def count_threads() -> int:
 
 
 def draw_feed(path: Path) -> dict[str, NDArray[Any]]:
-    """Draw the inputs of a static file."""
+    """Draw the inputs of a static file, or read the values beside it."""
     specs, batch_size = onnx_inputs.describe(path, onnx_model.read_graph(path))
-    arrays = feeds.draw(specs, {}, batch_size or 1, options.get_options()["seed"])
-    return {spec.name: values for spec, values in zip(specs, arrays, strict=True)}
+    given = values.read(locate_values(path)) if locate_values(path).is_file() else {}
+    arrays = feeds.draw(specs, given, batch_size or 1, options.get_options()["seed"])
+    return {spec.name: array for spec, array in zip(specs, arrays, strict=True)}
+
+
+def locate_values(path: Path) -> Path:
+    """Return the file of the values that the inputs of a static file need; it exists only where some are given."""
+    return path.with_suffix(".npz")
 
 
 def measure(probe: Probe, calls: int) -> Execution:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ngbkit import options, registry, runs
+from ngbkit import options, runs
 from ngbkit.device import preparation
 from ngbkit.errors import NgbkitError
 from ngbkit.sweep.grid import Grid
-from ngbkit.workloads import feeds
-from ngbkit.workloads.base import Network, Source, TensorSpec, Workload
+from ngbkit.workloads import building, feeds
+from ngbkit.workloads.base import Network, TensorSpec, Workload
 
 # Enough to export the network, and to load everything into memory once.
 _REPEATS = 3
@@ -28,7 +28,7 @@ def prepare(workload: Workload, compilers: Sequence[str], threads: int) -> dict[
     (group,) = sweep.groups()
     key = preparation.build_key(group.workload, group.factors, sweep.seed, run.id)
     folder = preparation.locate_cache(options.get_state_dir(), group.device) / key
-    prepared = preparation.load(folder, [1])
+    prepared = preparation.load(folder, [1], exports=True)
     if prepared is None:
         reason = next((failure.error for failure in run.failures()), "its files were deleted")
         raise NgbkitError(f"preparing {workload.name} failed: {reason}.")
@@ -47,9 +47,8 @@ def prepare(workload: Workload, compilers: Sequence[str], threads: int) -> dict[
 def build_network(spec: Mapping[str, Any]) -> Network:
     """Build the network of a spec that `prepare` returned."""
     workload = Workload.from_json(spec["workload"], preparation.build_locator(spec["artifacts"]))
-    source: Source = registry.load(registry.WORKLOADS, workload.source)
     with options.set_options(seed=spec["seed"]):
-        return source.build(workload, spec["factors"])
+        return building.build(workload, spec["factors"])
 
 
 def draw_inputs(spec: Mapping[str, Any]) -> tuple[list[TensorSpec], list[feeds.Array]]:

@@ -26,6 +26,7 @@ from ngbkit.errors import DeviceError, NgbkitError
 from ngbkit.hardware import subprocesses
 from ngbkit.runs.selfcheck.prepared import build_network, draw_inputs
 from ngbkit.workloads import feeds
+from ngbkit.workloads.export import to_tensor
 
 # The duration of the untimed calls; the spec says that of the timed ones.
 _WARM_UP_S = 0.5
@@ -69,7 +70,7 @@ def _measure_with_torch_timer(spec: Mapping[str, Any]) -> float:
     from torch.utils.benchmark import Timer
 
     network = build_network(spec)
-    inputs = tuple(torch.tensor(array) for array in feeds.draw(network.inputs, network.examples, 1, spec["seed"]))
+    inputs = tuple(to_tensor(array) for array in feeds.draw(network.inputs, network.examples, 1, spec["seed"]))
     with contextlib.suppress(RuntimeError):
         torch.set_num_interop_threads(1)
     torch.set_num_threads(spec["threads"])

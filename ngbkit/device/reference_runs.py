@@ -1,0 +1,257 @@
+"""The runs of an uncompiled network that its reference is built from: twice, in double precision, and with others."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+from ngbkit import registry
+from ngbkit.compilers.base import Compiler, Task, Tuning
+from ngbkit.workloads import exact, export, feeds, precision
+from ngbkit.workloads.base import Network
+
+if TYPE_CHECKING:
+    import torch
+
+Result = TypeVar("Result")
+Arrays = list[np.ndarray]
+
+# The limit for an ONNX file; 3 to 12 s are usual, and a child has the sweep's `timeout_s`, 600 s.
+_BUDGET_S = 150.0
+# The spacing of numbers by precision.
+_EPSILON = {"f64": 2.0**-52, "f32": 2.0**-23, "q8": 2.0**-23, "f16": 2.0**-10, "bf16": 2.0**-7}
+# Added to a seed, for inputs that are others.
+_OTHER_SEED = 1_000_003
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """The outputs of a run in double precision, what ran it, and why there are none."""
+
+    outputs: Arrays | None = None
+    name: str = ""
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runs:
+    """The outputs of an uncompiled network in several runs; each is None if that run failed or was not made."""
+
+    # In the network's own precision, and again, in the same process with the same inputs after others.
+    single: Arrays | None = None
+    again: Arrays | None = None
+    # In double precision.
+    precise: Attempt = field(default_factory=Attempt)
+    # Of the first sample by itself.
+    alone: Arrays | None = None
+    # With the last digit of the inputs changed.
+    nudged: Arrays | None = None
+    # With the inputs of another seed.
+    others: Arrays | None = None
+    # The input that a call changes, or ``""``.
+    changed: str = ""
+    # What ran in the network's own precision, and why it could not.
+    name: str = ""
+    refusal: str = ""
+    precision: str = "f32"
+
+
+def run_module(
+    network: Network, seed: int, rows: int, rebuild: Callable[[], Network] | None, *, alone: bool = False
+) -> Runs:
+    """Run copies of a module, each in the state in which it was built; with the first sample `alone`, too."""
+    import torch
+
+    arrays, failure = _attempt(lambda: feeds.draw(network.inputs, network.examples, rows, seed))
+    if arrays is None:
+        return Runs(refusal=failure)
+    with torch.inference_mode(False), torch.no_grad():
+        make = _choose_maker(network, arrays, rebuild)
+        own, _ = _attempt(
+            lambda: precision.find_module_precision(make(), [export.to_tensor(array) for array in arrays])
+        )
+        own = own or "f32"
+        module = make()
+        result, refusal = _attempt(lambda: _call(module, arrays))
+        if result is None:
+            return Runs(refusal=refusal, precise=Attempt(problem="not run"), precision=own, name="torch eager")
+        single, changed = result
+        _attempt(lambda: _call(module, _disturb(arrays)))  # a state then differs from what the same inputs leave
+        again, _ = _attempt(lambda: _call(module, arrays)[0])
+        draw = partial(_run_drawn, network, make)
+        precise, problem = _attempt(lambda: _call(make().double(), _widen(arrays))[0])
+        return Runs(
+            single=single,
+            again=again,
+            precise=Attempt(outputs=precise, name="torch eager, float64", problem=problem),
+            alone=draw(1, seed) if alone else None,
+            nudged=_attempt(lambda: _call(make(), _nudge(arrays, own, seed))[0])[0] if _has_floats(arrays) else None,
+            others=draw(rows, seed + _OTHER_SEED) if _are_drawn(network) else None,
+            changed=next((network.inputs[index].name for index in changed), ""),
+            name="torch eager, float32" if own == "f32" else f"torch eager, {own}",
+            precision=own,
+        )
+
+
+def run_file(
+    network: Network, seed: int, rows: int, onnx: Callable[[int], Path], threads: int, *, alone: bool = False
+) -> Runs:
+    """Run an ONNX file in ONNX Runtime without graph optimisations, and in float64 by onnx."""
+    name = "onnxruntime, graph optimisations off"
+
+    def run(batch_size: int, seed: int, change: Callable[[Arrays], Arrays] = lambda arrays: arrays) -> list[Arrays]:
+        arrays = feeds.draw(network.inputs, network.examples, batch_size, seed)
+        return _run_baseline(network, change(arrays), onnx(batch_size), batch_size, threads)
+
+    try:
+        file = onnx(rows)
+        arrays = feeds.draw(network.inputs, network.examples, rows, seed)
+    except Exception as error:  # noqa: BLE001  as in `_attempt`
+        return Runs(refusal=" ".join(str(error).split())[:200], precise=Attempt(problem="not run"), name=name)
+    own = _read_precision(file)
+    calls, refusal = _attempt(partial(run, rows, seed))
+    inputs = {spec.name: array for spec, array in zip(network.inputs, arrays, strict=True)}
+    precise, problem = _attempt(partial(exact.run, file, inputs, budget_s=_BUDGET_S))
+    attempt = Attempt(outputs=precise, name="onnx, float64", problem=problem)
+    if calls is None:
+        return Runs(refusal=refusal, precise=attempt, name=name, precision=own)
+    first_of = partial(_get_first, run)
+    return Runs(
+        single=calls[0],
+        again=calls[1],
+        precise=attempt,
+        alone=first_of(1, seed) if alone else None,
+        nudged=first_of(rows, seed, lambda values: _nudge(values, own, seed)) if _has_floats(arrays) else None,
+        others=first_of(rows, seed + _OTHER_SEED) if _are_drawn(network) else None,
+        name=name,
+        precision=own,
+    )
+
+
+def _get_first(run: Callable[..., list[Arrays]], *arguments: object) -> Arrays | None:
+    calls, _ = _attempt(lambda: run(*arguments))
+    return calls[0] if calls else None
+
+
+def _choose_maker(
+    network: Network, arrays: Arrays, rebuild: Callable[[], Network] | None
+) -> Callable[[], torch.nn.Module]:
+    """Choose how to get modules in the state in which the network was built: by copies, or by building it once more.
+
+    A copy of a module is another network where a hook writes to the original, or a tensor is no parameter of it.
+    """
+    module = network.module
+    assert module is not None
+    pristine, _ = _attempt(lambda: copy.deepcopy(module))  # calls may change the state of the original
+    copied, _ = _attempt(lambda: _call(copy.deepcopy(pristine), arrays)[0]) if pristine is not None else (None, "")
+    original, _ = _attempt(lambda: _call(module, arrays)[0])
+    if pristine is not None and copied is not None and original is not None and _are_same(copied, original):
+        return lambda: copy.deepcopy(pristine)
+    return (lambda: module) if rebuild is None else (lambda: _get_module(rebuild))
+
+
+def _get_module(rebuild: Callable[[], Network] | None) -> torch.nn.Module:
+    assert rebuild is not None
+    module = rebuild().module
+    assert module is not None
+    return module
+
+
+def _are_same(first: Arrays, second: Arrays) -> bool:
+    return len(first) == len(second) and all(
+        left.shape == right.shape and np.array_equal(left, right, equal_nan=left.dtype.kind == "f")
+        for left, right in zip(first, second, strict=True)
+    )
+
+
+def _call(module: torch.nn.Module, arrays: Arrays) -> tuple[Arrays, list[int]]:
+    """Call a module on copies of arrays; return its outputs, and the places of the inputs that it changed."""
+    tensors = [export.to_tensor(array) for array in arrays]
+    before = [tensor.clone() for tensor in tensors]
+    outputs = [export.to_array(tensor).copy() for tensor in export.flatten(module(*tensors))]
+    changed = [
+        place
+        for place, (tensor, original) in enumerate(zip(tensors, before, strict=True))
+        if not bool(((tensor == original) | (tensor != tensor)).all())
+    ]
+    return outputs, changed
+
+
+def _run_drawn(network: Network, make: Callable[[], torch.nn.Module], rows: int, seed: int) -> Arrays | None:
+    """Run a new module on inputs of that many rows, drawn from a seed; None if it fails."""
+    return _attempt(lambda: _call(make(), feeds.draw(network.inputs, network.examples, rows, seed))[0])[0]
+
+
+def _run_baseline(network: Network, arrays: Arrays, file: Path, batch_size: int, threads: int) -> list[Arrays]:
+    """Run ONNX Runtime without graph optimisations, and return the outputs of two calls."""
+    compiler: Compiler = registry.load(registry.COMPILERS, "identity")
+    task = Task(
+        form="onnx",
+        module=None,
+        onnx=file,
+        inputs=tuple(network.inputs),
+        arrays=tuple(arrays),
+        batch_size=batch_size,
+        options=compiler.settle({}),
+        threads=threads,
+        cache=file.parent,
+        tuning=Tuning(folder=file.parent),
+    )
+    program = compiler.compile(task)
+    # Copied: a call may overwrite the outputs of the last one.
+    return [[np.array(output) for output in program.fetch(program.run())] for _ in range(2)]
+
+
+def _read_precision(file: Path) -> str:
+    import onnx
+
+    return precision.find_graph_precision(onnx.load(file, load_external_data=False))
+
+
+def _are_drawn(network: Network) -> bool:
+    """Whether another seed gives other inputs."""
+    return any(spec.name not in network.examples for spec in network.inputs)
+
+
+def _has_floats(arrays: Arrays) -> bool:
+    return any(feeds.is_floating(array.dtype) and array.size for array in arrays)
+
+
+def _widen(arrays: Arrays) -> Arrays:
+    return [array.astype(np.float64) if feeds.is_floating(array.dtype) else array for array in arrays]
+
+
+def _disturb(arrays: Arrays) -> Arrays:
+    """Return other inputs of the same shapes: half of each floating number, and the rows in another order."""
+    return [
+        np.flip(array, 0).copy()
+        if array.ndim and not feeds.is_floating(array.dtype)
+        else (array * 0.5).astype(array.dtype)
+        for array in arrays
+    ]
+
+
+def _nudge(arrays: Arrays, own: str, seed: int) -> Arrays:
+    """Change the last digit of floating numbers, up or down at random."""
+    generator = np.random.default_rng(seed)
+    epsilon = _EPSILON.get(own, _EPSILON["f32"])
+    return [
+        (array.astype(np.float64) * (1 + epsilon * generator.choice([-1, 1], array.shape))).astype(array.dtype)
+        if feeds.is_floating(array.dtype)
+        else array
+        for array in arrays
+    ]
+
+
+def _attempt(run: Callable[[], Result]) -> tuple[Result | None, str]:
+    """Return the result of `run`, or None and the reason for its failure."""
+    try:
+        return run(), ""
+    except Exception as error:  # noqa: BLE001  a runtime may raise anything about a user's own network
+        return None, " ".join(str(error).split())[:200] or type(error).__name__

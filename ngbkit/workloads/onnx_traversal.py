@@ -1,0 +1,112 @@
+"""The parts of an ONNX graph, with its subgraphs and functions: inputs, tensors, nodes, and external data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import Any
+
+
+def open_negative(graph: Any) -> None:
+    """Make negative dimensions of inputs and outputs dynamic: Paddle's exporter writes dynamic ones that way."""
+    for value in (*graph.input, *graph.output):
+        for dimension in value.type.tensor_type.shape.dim:
+            if dimension.dim_value < 0:
+                dimension.ClearField("value")
+
+
+def find_external_files(model: Any) -> dict[str, int]:
+    """Find the external data of an `onnx.ModelProto`: file names, each with its least size in bytes.
+
+    `ValueError`: an offset or a length is no number, or negative.
+    """
+    from onnx.external_data_helper import ExternalDataInfo, uses_external_data
+
+    sizes: dict[str, int] = {}
+    for tensor in chain(find_tensors(model.graph), *(_find_constants(function.node) for function in model.functions)):
+        if uses_external_data(tensor):
+            info = ExternalDataInfo(tensor)
+            end = (info.offset or 0) + (info.length or 0)
+            sizes[info.location] = max(end, sizes.get(info.location, 0))
+    return sizes
+
+
+def find_tensors(graph: Any) -> Iterator[Any]:
+    """Yield every constant tensor of an `onnx.GraphProto`: initialisers and attributes of nodes, with subgraphs."""
+    yield from graph.initializer
+    yield from _split_sparse(graph.sparse_initializer)
+    yield from _find_constants(graph.node)
+
+
+def _find_constants(nodes: Iterable[Any]) -> Iterator[Any]:
+    for node in nodes:
+        for attribute in node.attribute:
+            if attribute.HasField("t"):
+                yield attribute.t
+            yield from attribute.tensors
+            if attribute.HasField("sparse_tensor"):
+                yield from _split_sparse([attribute.sparse_tensor])
+            yield from _split_sparse(attribute.sparse_tensors)
+        for subgraph in find_subgraphs(node):
+            yield from find_tensors(subgraph)
+
+
+def _split_sparse(tensors: Iterable[Any]) -> Iterator[Any]:
+    for tensor in tensors:
+        yield from (tensor.values, tensor.indices)
+
+
+def find_subgraphs(node: Any) -> Iterator[Any]:
+    """Yield the subgraphs of an `onnx.NodeProto`, such as the branches of an ``If``."""
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def find_inputs(graph: Any) -> list[Any]:
+    """Find the inputs of an `onnx.GraphProto` that are not initialisers."""
+    initializers = {tensor.name for tensor in graph.initializer}
+    return [value for value in graph.input if value.name not in initializers]
+
+
+def walk_graphs(graph: Any) -> Iterator[Any]:
+    """Yield a graph and its subgraphs, at any depth."""
+    yield graph
+    for node in graph.node:
+        for subgraph in find_subgraphs(node):
+            yield from walk_graphs(subgraph)
+
+
+def sort_nodes(graph: Any) -> None:
+    """Sort the nodes of a graph so that each follows those whose results it reads, in place; a circle stays last."""
+    made = {name for node in graph.node for name in node.output if name}
+    pending, done, order = list(graph.node), set[str](), list[Any]()
+    if _is_sorted(pending, made):
+        return
+    while pending:
+        ready = [node for node in pending if not (find_reads(node) & made) - done]
+        if not ready:
+            order += pending
+            break
+        order += ready
+        done.update(name for node in ready for name in node.output)
+        ready_ids = set(map(id, ready))
+        pending = [node for node in pending if id(node) not in ready_ids]
+    copies = [type(node).FromString(node.SerializeToString()) for node in order]
+    del graph.node[:]
+    graph.node.extend(copies)
+
+
+def _is_sorted(nodes: Iterable[Any], made: set[str]) -> bool:
+    done: set[str] = set()
+    for node in nodes:
+        if (find_reads(node) & made) - done:
+            return False
+        done.update(node.output)
+    return True
+
+
+def find_reads(node: Any) -> set[str]:
+    """Find the names that a node and its subgraphs read."""
+    return set(node.input).union(*(find_reads(inner) for graph in find_subgraphs(node) for inner in graph.node))

@@ -1,0 +1,33 @@
+"""The outputs of runtimes that are no tensors: sequences and maps, as arrays that can be compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+
+def to_arrays(output: Any) -> list[np.ndarray]:
+    """Convert an output to arrays: each tensor of a sequence, and the values of a map in the order of its keys.
+
+    A sequence of maps with the same keys, as of a classifier that gives each label a probability, is one array with a
+    row a map. A missing optional output is no array.
+    """
+    return list(_walk(output))
+
+
+def _walk(output: Any) -> Iterator[np.ndarray]:
+    if output is None:
+        return
+    if isinstance(output, Mapping):
+        yield np.asarray([output[key] for key in sorted(output)])
+    elif isinstance(output, (list, tuple)):
+        if output and all(isinstance(member, Mapping) and member.keys() == output[0].keys() for member in output):
+            yield np.asarray([[member[key] for key in sorted(member)] for member in output])
+        else:
+            for member in output:
+                yield from _walk(member)
+    else:
+        array = np.asarray(output)
+        yield array.astype(object) if array.dtype.kind in "US" else array

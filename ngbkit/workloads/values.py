@@ -1,0 +1,218 @@
+"""Values of inputs that a user gives: files of NumPy, folders of an ONNX test, and arrays, as one artifact.
+
+The artifact is an ``.npz`` file of arrays by input name, or by their place, ``"0"``, where they have none.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import zipfile
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ngbkit import options
+from ngbkit.errors import UnknownNameError, UsageError, WorkloadError
+from ngbkit.files import Store
+from ngbkit.user_text import parse_path
+from ngbkit.workloads import dimensions, feeds
+from ngbkit.workloads.base import BATCH, Number, TensorSpec, Workload
+
+Arrays = Mapping[str, np.ndarray]
+
+# The files of a data set of an ONNX test, in the order of the graph's inputs.
+_TENSOR = re.compile(r"input_(\d+)\.pb")
+# Without it, numpy.savez would interpret an input named `file` as its own argument.
+_MARK = "="
+# How files of NumPy begin: one array, and an archive of several.
+_ARRAY, _ARCHIVE = b"\x93NUMPY", b"PK"
+_KINDS = "an .npz file of arrays by input name, an .npy file for the only input, or a folder of input_0.pb, …"
+
+
+def load(source: Any) -> dict[str, np.ndarray]:
+    """Load values from a file, a folder, an array, a sequence of arrays, or a mapping of arrays by input name.
+
+    Raises
+    ------
+    UsageError
+        The file is missing or of another kind, or an array is no array of numbers or text.
+    """
+    if isinstance(source, (str, Path)):
+        return _load_path(parse_path(source))
+    if isinstance(source, Mapping):
+        return {str(name): _to_array(str(name), value) for name, value in source.items()}
+    if isinstance(source, (tuple, list)):
+        return {str(place): _to_array(str(place), value) for place, value in enumerate(source)}
+    return {"0": _to_array("0", source)}
+
+
+def read(path: Path) -> dict[str, np.ndarray]:
+    """Read the arrays of an artifact."""
+    with np.load(path, allow_pickle=False) as arrays:
+        return {name.removeprefix(_MARK): _from_plain(arrays[name]) for name in arrays.files}
+
+
+def store(arrays: Arrays) -> Path:
+    """Store arrays as an artifact of this machine, and return its path."""
+    artifacts = Store(options.get_state_dir() / options.LAYOUT.artifacts)
+    with tempfile.TemporaryDirectory(dir=options.make_state_dir()) as folder:
+        path = Path(folder, "values.npz")
+        write(path, arrays)
+        return artifacts.locate(artifacts.move(path))
+
+
+def write(path: Path, arrays: Arrays) -> None:
+    """Write arrays as an artifact: the same bytes for the same arrays."""
+    with path.open("wb") as stream:
+        np.savez(stream, **{_MARK + name: _to_plain(array) for name, array in arrays.items()})  # type: ignore[arg-type]
+
+
+def attach(workload: Workload, path: Path) -> Workload:
+    """Return the workload with the values of an artifact; its open dimensions become theirs.
+
+    Raises
+    ------
+    WorkloadError
+        The description of the workload has no such inputs, or their shapes or dtypes do not fit.
+    """
+    described = {spec.name: spec for spec in workload.inputs}
+    factors: dict[str, tuple[Number, ...]] = {}
+    if described and workload.source == "onnx":
+        matched = match(list(described), read(path), workload.name)
+        for name, array in matched.items():
+            check_value(described[name], array, workload.name)
+        sizes = _find_factors([(described[name], array.shape) for name, array in matched.items()])
+        factors = {name: (size,) for name, size in sizes.items() if name in workload.takes}
+    return replace(
+        workload,
+        values=path.name,
+        artifacts={**workload.artifacts, path.name: path},
+        factors={**workload.factors, **factors},
+    )
+
+
+def check_given(workload: Workload) -> None:
+    """Check that inputs whose values cannot be drawn have values; `UsageError` names the first that has none."""
+    missing = [spec for spec in workload.inputs if spec.role]
+    if missing and workload.values:
+        names = [spec.name for spec in workload.inputs]
+        given = match(names, read(workload.artifacts[workload.values]), workload.name)
+        missing = [spec for spec in missing if spec.name not in given]
+    if missing:
+        raise UsageError(f"{workload.name}: {feeds.describe_missing(missing[0])}")
+
+
+def match(names: list[str], arrays: Mapping[str, np.ndarray], network: str) -> dict[str, np.ndarray]:
+    """Match given arrays with inputs by name, or by order where the arrays have no names.
+
+    Arrays of no input are ignored, as long as one has an input. `UnknownNameError`: none has.
+    """
+    if all(name.isdigit() for name in arrays):
+        if len(arrays) > len(names):
+            raise WorkloadError(
+                f"invalid values for {network}: got {len(arrays)} arrays; expected at most {len(names)}, for "
+                f"{', '.join(names)}."
+            )
+        return {names[int(place)]: array for place, array in arrays.items()}
+    matched = {name: array for name, array in arrays.items() if name in names}
+    if not matched and len(arrays) == len(names) == 1:
+        return {names[0]: next(iter(arrays.values()))}
+    if not matched:
+        raise UnknownNameError(f"input of {network}", next(iter(arrays)), names)
+    return matched
+
+
+def check_value(spec: TensorSpec, array: np.ndarray, network: str) -> np.ndarray:
+    """Return a given array in the dtype of its input; `WorkloadError` if values or dimensions do not fit."""
+    if not spec.accepts(array.shape):
+        raise WorkloadError(
+            f"invalid values of input {spec.name} of {network}: got shape {array.shape}; expected "
+            f"{spec.format_shape()}."
+        )
+    dtype = feeds.find_dtype(spec.dtype)
+    if array.dtype == dtype or (array.dtype.kind == "V" and array.dtype.itemsize == dtype.itemsize):
+        return array
+    is_number = array.dtype.kind in "iubf"
+    if not is_number or dtype.kind == "O" or (array.dtype.kind == "f" and not feeds.is_floating(dtype)):
+        raise WorkloadError(
+            f"invalid values of input {spec.name} of {network}: got {array.dtype}; expected {spec.dtype}."
+        )
+    return array.astype(dtype)
+
+
+def _find_factors(inputs: Iterable[tuple[TensorSpec, tuple[int, ...]]]) -> dict[str, int]:
+    """Find the factors that the shapes of values decide."""
+    return {
+        dimension: size
+        for spec, shape in inputs
+        for dimension, size in zip(spec.shape, shape, strict=True)
+        if isinstance(dimension, str) and dimension != BATCH and dimensions.list_names(dimension) == (dimension,)
+    }
+
+
+def _load_path(path: Path) -> dict[str, np.ndarray]:
+    if path.is_dir():
+        return _load_tensors(path)
+    try:
+        with path.open("rb") as stream:
+            head = stream.read(len(_ARRAY))
+        if not head.startswith((_ARRAY, _ARCHIVE)):
+            raise UsageError(f"invalid values of inputs: got {path}, another kind of file; expected {_KINDS}.")
+        if head.startswith(_ARRAY):
+            return {"0": _to_array("0", np.load(path, allow_pickle=False))}
+        with np.load(path, allow_pickle=False) as arrays:
+            return {name.removeprefix(_MARK): _to_array(name, arrays[name]) for name in arrays.files}
+    except FileNotFoundError:
+        raise UsageError(f"invalid values of inputs: got {path}, no such file; expected {_KINDS}.") from None
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise UsageError(f"invalid values of inputs: {path} cannot be read ({error}); expected {_KINDS}.") from None
+
+
+def _load_tensors(folder: Path) -> dict[str, np.ndarray]:
+    """Load the data set of an ONNX test: a serialised tensor per input, by its name, or by its place if it has none."""
+    files = {int(match[1]): file for file in folder.iterdir() if (match := _TENSOR.fullmatch(file.name))}
+    if not files:
+        raise UsageError(f"invalid values of inputs: got the folder {folder} without input_0.pb; expected {_KINDS}.")
+    import onnx
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # ships no types
+
+    arrays: dict[str, np.ndarray] = {}
+    for place, file in sorted(files.items()):
+        tensor = onnx.TensorProto()
+        try:
+            tensor.ParseFromString(file.read_bytes())
+            array = onnx.numpy_helper.to_array(tensor)
+        except (DecodeError, ValueError, TypeError, KeyError) as error:
+            raise UsageError(
+                f"invalid values of inputs: {file} is no tensor ({error}); sequences and optionals cannot be fed."
+            ) from None
+        arrays[tensor.name or str(place)] = array
+    return arrays
+
+
+def _to_array(name: str, value: Any) -> np.ndarray:
+    if hasattr(value, "detach"):  # a tensor of torch
+        value = value.detach().cpu().numpy()
+    array = np.asarray(value)
+    if array.dtype.kind in "US":
+        array = array.astype(object)
+    is_text = array.dtype.kind == "O" and all(isinstance(element, (str, bytes)) for element in array.flat)
+    if array.dtype.kind not in "iubfV" and not is_text:
+        raise UsageError(f"invalid values of input {name}: got {array.dtype}; expected numbers, booleans or text.")
+    return array
+
+
+def _to_plain(array: np.ndarray) -> np.ndarray:
+    """Return text as characters of fixed width, which a file of NumPy holds without pickles."""
+    if array.dtype.kind != "O":
+        return array
+    texts = [element.decode() if isinstance(element, bytes) else element for element in array.flat]
+    return np.array(texts, dtype=str).reshape(array.shape)
+
+
+def _from_plain(array: np.ndarray) -> np.ndarray:
+    return array.astype(object) if array.dtype.kind == "U" else array
