@@ -1,4 +1,4 @@
-"""What users write, read once: a path, a duration, and JSON in a label or a value."""
+"""Texts of users, parsed and formatted in one place: paths, durations, values of factors, JSON in a label."""
 
 from __future__ import annotations
 
@@ -70,6 +70,11 @@ def parse_duration(duration: str | float, kind: str = "duration") -> float:
             "'1.5h', or a number of seconds."
         )
     return seconds
+
+
+def format_value(value: float | str) -> str:
+    """Write the value of a factor: a number without trailing zeros, a text as it is."""
+    return value if isinstance(value, str) else f"{value:g}"
 
 
 def parse_json(text: str) -> Any:

@@ -19,6 +19,14 @@ from ngbkit import cli
 from ngbkit.dataset import storage
 
 SLOW = 'slow{"seconds":0.05}'
+VARIANTS = """
+import torch
+
+def model(variant):
+    return {"plain": torch.nn.Linear(3, 2), "residual": torch.nn.Linear(3, 3)}[variant]
+
+input_shape = (3,)
+"""
 
 
 state_dir = pytest.fixture(autouse=True, scope="module")(share_state_dir)
@@ -39,6 +47,27 @@ def test_run_prints_a_table_and_writes_the_dataset(
     assert 'onnxruntime{"optimization":"basic"}' in printed.out
     assert new_runs()[0].id in printed.out
     assert "2 of 2 trials" in printed.err
+
+
+def test_a_factor_of_texts_is_measured_shown_and_resumed(
+    new_runs: NewRuns, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The model gets each word, and its trials are those of the run that is resumed."""
+    network, out = tmp_path / "net.py", tmp_path / "out.nc"
+    network.write_text(VARIANTS)
+    words = [str(network), "--factor", "variant=residual,plain", "-c", "identity,raising", "-r", "3", "-o", str(out)]
+    codes = [cli.main(["run", *words])]
+    journalled = new_runs()[0].id
+    codes += [cli.main(["resume", journalled, "--retry", "failed"])]
+    capsys.readouterr()
+    codes += [cli.main(["show", journalled, "--json"])]
+    trials: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
+
+    assert [cli.OK] * 3 == codes
+    assert ["residual", "plain"] == storage.load(out)["variant"].values.tolist()
+    assert [("residual", "ok"), ("residual", "failed"), ("plain", "ok"), ("plain", "failed")] == [
+        (trial["variant"], trial["status"]) for trial in trials
+    ]
 
 
 def test_json_is_one_list_of_trials(mlp_file: Path, capsys: pytest.CaptureFixture[str]) -> None:

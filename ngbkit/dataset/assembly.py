@@ -27,7 +27,7 @@ from ngbkit.sweep.journal import Entry, Journal
 from ngbkit.sweep.records import Record
 from ngbkit.sweep.trials import ANCHOR, Trial, facts_key
 from ngbkit.sweep.variables import COORDINATES, DIMS, VARIABLES
-from ngbkit.workloads.base import Number, Workload
+from ngbkit.workloads.base import FactorValue, Workload
 
 __all__ = [
     "VARIABLES",
@@ -132,7 +132,7 @@ class _Node:
 
     name: str
     workloads: Sequence[Workload]
-    factors: Mapping[str, tuple[Number, ...]]
+    factors: Mapping[str, tuple[FactorValue, ...]]
     coords: Mapping[str, Sequence[Any]]
     start: int
 
@@ -140,7 +140,7 @@ class _Node:
     def shape(self) -> tuple[int, ...]:
         return tuple(map(len, self.coords.values()))
 
-    def combinations(self) -> list[tuple[Number, ...]]:
+    def combinations(self) -> list[tuple[FactorValue, ...]]:
         """The values of the factors, the last one varying fastest."""
         return list(product(*self.factors.values()))
 

@@ -103,12 +103,13 @@ def _build_layers(spec: Lines, frame: pd.DataFrame, look: marks.Look, grid: tupl
         alt.Y(f"{name}:Q", title=spec.value, scale=scale, axis=alt.Axis(tickCount=5, labelExpr=NUMBER))
         for name in ("value", "low")
     )
-    labels = ["network:N", "compiler:N", f"{spec.x}:Q"]
+    is_text = rows.has_texts(frame[spec.x])
+    labels = ["network:N", "compiler:N", f"{spec.x}:{'N' if is_text else 'Q'}"]
     tooltip: list[Any] = [*labels, alt.Tooltip("value:Q", title=spec.value, format=".4~g")]
     tooltip += [*(alt.Tooltip(f"{name}:Q", format=".4~g") for name in ("low", "high")), "samples:Q"]
     base = alt.Chart().encode(x, look.encode_colour(area=grid))
     measured = base.transform_filter("isValid(datum.value)")
-    dense = len(frame) > DENSE
+    dense = len(frame) > DENSE and not is_text
     # Intervals at one x would cover each other; areas and the lines through them need no such space.
     shift: dict[str, Any] = {} if dense else {"xOffset": look.dodge()}
     layers: list[Any] = []
@@ -120,7 +121,8 @@ def _build_layers(spec: Lines, frame: pd.DataFrame, look: marks.Look, grid: tupl
             interval = base.mark_area(opacity=0.18, invalid="break-paths-filter-domains")
         layers.append(interval.encode(low, alt.Y2("high:Q")))
     line = base.mark_line(strokeWidth=2, invalid="break-paths-filter-domains", **shift)
-    layers.append(line.encode(y, look.encode_dash()))
+    if not is_text:  # a line between texts would suggest an order
+        layers.append(line.encode(y, look.encode_dash()))
     if not dense:
         layers += [points.encode(y, tooltip=tooltip) for points in marks.draw_points(measured, frame, size=34, **shift)]
     elif not frame["settled"].all():
@@ -138,6 +140,9 @@ def _build_layers(spec: Lines, frame: pd.DataFrame, look: marks.Look, grid: tupl
 def _build_x(spec: Lines, frame: pd.DataFrame) -> alt.X:
     import altair as alt
 
+    if rows.has_texts(frame[spec.x]):
+        order = list(dict.fromkeys(frame[spec.x].dropna()))
+        return alt.X(f"{spec.x}:N", title=spec.x, sort=order, axis=alt.Axis(grid=False, labelAngle=0))
     if spec.x != "batch_size":
         values = sorted(set(frame[spec.x].dropna()))
         axis = alt.Axis(values=values, format="~g", grid=False, labelOverlap="greedy")

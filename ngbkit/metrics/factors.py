@@ -161,6 +161,11 @@ def _flag_contradictions(result: Result, data: xr.Dataset, dim: str, depths: np.
 def _require_values(dataset: xr.Dataset, metric: str, dim: str, quantity: str = "speed-ups") -> np.ndarray:
     """The values of a factor; a `MetricError` with fewer than two."""
     depths = list_labels(dataset, dim)
+    if any(isinstance(depth, str) for depth in depths):
+        raise MetricError(
+            f"{metric}() needs a factor whose values have an order, and those of {dim} are texts: {', '.join(depths)}. "
+            "Name a factor with numbers, or compare the networks by ranking()."
+        )
     if dim in dataset.dims and len(depths) > 1:
         return np.array(depths)
     others = [name for name in factor_dims(dataset) if name != dim]

@@ -50,7 +50,7 @@ def describe_sweep(sweep: Grid) -> Row:
     }
     factors = {name: values for workload in sweep.workloads for name, values in workload.factors.items()}
     factors |= sweep.factors
-    row |= {f"factor {name}": parsing.format_numbers(values) for name, values in factors.items()}
+    row |= {f"factor {name}": parsing.format_factor_values(values) for name, values in factors.items()}
     return row | {"options": " ".join(format_options(sweep))}
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ngbkit.sweep.trials import Trial
-from ngbkit.workloads.base import Number
+from ngbkit.workloads.base import FactorValue
 
-Network = tuple[str, tuple[tuple[str, Number], ...]]
+Network = tuple[str, tuple[tuple[str, FactorValue], ...]]
 """The name of a network, and its factors."""
 
 

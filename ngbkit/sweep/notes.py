@@ -118,7 +118,9 @@ def _parse_facts(key: str, value: Any) -> dict[str, Any]:
     try:
         name, factors = json.loads(key)
         schema.parse(Line, name)
-        schema.parse(Mapping[str, Finite], factors)
+        schema.parse(Mapping[str, Any], factors)
+        for level in factors.values():
+            schema.parse(Line if isinstance(level, str) else Finite, level)
     except (TypeError, ValueError, RecursionError):
         raise SchemaError("expected the name of a network and its factors as its key") from None
     facts: dict[str, Any] = schema.parse(Mapping[str, Any], value)

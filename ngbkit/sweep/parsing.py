@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from ngbkit.errors import UsageError
 from ngbkit.sweep.trials import split_labels
-from ngbkit.workloads.base import Number
+from ngbkit.workloads.base import FactorValue, Number
 
 _IN_BRACES = r"\{(?:[^{}]|\{[^{}]*\})*\}"
 _WORD = re.compile(rf"""(?:{_IN_BRACES}|'[^']*'|"[^"]*"|[^\s'"{{])+""")
@@ -19,6 +19,11 @@ _BARE = re.compile(r"(?<![\w.])[A-Za-z_][\w./+-]*")
 _JSON_WORDS = ("true", "false", "null")
 _RANGE = re.compile(r"[^:]+:[^:]+(:[^:]+)?")
 _MOST_VALUES = 100_000
+# Of the values of a factor: a comma outside quotes, and a text that needs no quotes.
+_OUTER_COMMA = re.compile(r',(?=(?:[^"]*"[^"]*")*[^"]*$)')
+_PLAIN = re.compile(r"\w[\w.+/-]*")
+# As texts, all of these are true in Python: a model that gets one as a switch would be another one than was meant.
+_NO_TEXTS = ("true", "false", "none", "null")
 
 
 def split_words(line: str) -> list[str]:
@@ -70,19 +75,48 @@ def parse_numbers(kind: str, text: str) -> list[Number]:
         ) from None
 
 
-def parse_factors(texts: Iterable[str]) -> dict[str, list[Number]]:
+def parse_factor_values(kind: str, text: str) -> list[FactorValue]:
+    """The values in ``64,96``, ``1:6`` or ``plain,residual``; a quoted one is a text; errors call them `kind`.
+
+    >>> parse_factor_values("factor kernel", '"3","5"'), parse_factor_values("factor variant", "plain,residual")
+    (['3', '5'], ['plain', 'residual'])
+    """
+    pieces = [piece.strip() for piece in _OUTER_COMMA.split(text)]
+    invalid = next((piece for piece in pieces if piece.lower() in _NO_TEXTS), None)
+    if invalid is not None:
+        raise UsageError(
+            f"invalid {kind}: got {invalid!r}, which would be a text; expected numbers, such as 0,1, or texts, such as "
+            f'on,off. If the text is meant, quote it: "{invalid}".'
+        )
+    try:
+        values = [value for piece in pieces for value in _parse_factor_value(piece)]
+    except (ValueError, OverflowError):
+        raise UsageError(
+            f"invalid {kind}: got {text!r}; expected numbers such as 64,96, a range with both its ends such as 1:6 or "
+            '1:9:2, or texts such as plain,residual. Quote texts with other signs: "a:b".'
+        ) from None
+    if len({isinstance(value, str) for value in values}) > 1:
+        quoted = ",".join(piece if piece.startswith('"') else f'"{piece}"' for piece in pieces)
+        raise UsageError(
+            f"invalid {kind}: got {text!r}, numbers and texts; expected only numbers or only texts. For texts, quote "
+            f"the numbers: {quoted} (in a shell, in single quotes)."
+        )
+    return values
+
+
+def parse_factors(texts: Iterable[str]) -> dict[str, list[FactorValue]]:
     """The values by factor in several ``width=64,96``."""
-    factors: dict[str, list[Number]] = {}
+    factors: dict[str, list[FactorValue]] = {}
     for text in texts:
         name, equals, values = (part.strip() for part in text.partition("="))
         if not equals or not name.isidentifier():
             raise UsageError(
-                f"invalid --factor: got {text!r}; expected NAME=VALUES, such as --factor width=64,96 or --factor "
-                "depth=1:6."
+                f"invalid --factor: got {text!r}; expected NAME=VALUES, such as --factor width=64,96, --factor "
+                "depth=1:6 or --factor variant=plain,residual."
             )
         if name in factors:
             raise UsageError(f"invalid --factor: got {name} twice. Give all its values at once: --factor {name}=64,96.")
-        factors[name] = parse_numbers(f"factor {name}", values)
+        factors[name] = parse_factor_values(f"factor {name}", values)
     return factors
 
 
@@ -105,6 +139,35 @@ def format_numbers(values: Sequence[Number]) -> str:
     if len(values) > 2 and isinstance(first, int) and list(values) == list(range(first, first + len(values))):
         return f"{first}:{last}"
     return ",".join(map(str, values))
+
+
+def format_factor_values(values: Sequence[FactorValue]) -> str:
+    """The values as `parse_factor_values` reads them: texts in quotes if they need some."""
+    numbers = [value for value in values if not isinstance(value, str)]
+    return format_numbers(numbers) if numbers else ",".join(_quote(str(value)) for value in values)
+
+
+def _quote(text: str) -> str:
+    return text if _is_plain(text) else f'"{text}"'
+
+
+def _is_plain(text: str) -> bool:
+    """Whether a text needs no quotes: it is a word, and no number or switch."""
+    return _PLAIN.fullmatch(text) is not None and text.lower() not in _NO_TEXTS and not _is_numeric(text)
+
+
+def _is_numeric(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _parse_factor_value(piece: str) -> list[FactorValue]:
+    if len(piece) > 2 and piece[0] == piece[-1] == '"':
+        return [piece[1:-1]]
+    return [piece] if _is_plain(piece) else [*_parse_range(piece)]
 
 
 def _parse_range(piece: str) -> list[Number]:

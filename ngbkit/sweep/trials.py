@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from ngbkit import registry
 from ngbkit.errors import UsageError
-from ngbkit.user_text import parse_json
-from ngbkit.workloads.base import Number, Workload
+from ngbkit.user_text import format_value, parse_json
+from ngbkit.workloads.base import FactorValue, Workload
 
 if TYPE_CHECKING:
     from ngbkit.compilers.base import Compiler, Scalar
@@ -77,7 +77,7 @@ class Trial:
 
     workload: str
     workload_id: str
-    factors: tuple[tuple[str, Number], ...]
+    factors: tuple[tuple[str, FactorValue], ...]
     compiler: str
     device: str
     batch_size: int
@@ -95,7 +95,7 @@ class Trial:
         return ANCHOR + hashlib.blake2b(f"{text}\0{place}".encode(), digest_size=12).hexdigest()
 
     def __str__(self) -> str:
-        factors = "".join(f" {name}={value:g}" for name, value in self.factors)
+        factors = "".join(f" {name}={format_value(value)}" for name, value in self.factors)
         return f"{self.workload}{factors} batch {self.batch_size} {self.compiler} on {self.device}"
 
 
@@ -107,7 +107,7 @@ class Group:
     """
 
     workload: Workload
-    factors: Mapping[str, Number]
+    factors: Mapping[str, FactorValue]
     device: str
     batch_size: int
     trials: tuple[Trial, ...]

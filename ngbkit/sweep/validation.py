@@ -9,8 +9,8 @@ from typing import Any
 import attrs
 
 from ngbkit.errors import UsageError
+from ngbkit.workloads.base import FactorValue
 
-Number = int | float
 Check = Callable[[str, Any], Any]
 """Takes what an error calls the value, and the value."""
 
@@ -73,13 +73,29 @@ def _parse_share(value: Any) -> float:
     return float(value) if is_number(value) else math.nan
 
 
-def numbers(kind: str, value: Number | Iterable[Number]) -> tuple[Number, ...]:
-    """One number or several, each once."""
-    values = [value] if isinstance(value, (int, float)) else list(value)
-    if not values or not all(is_number(each) for each in values):
-        raise UsageError(f"invalid {kind}: got {values!r}; expected one number or more.")
+def factor_values(kind: str, value: FactorValue | Iterable[FactorValue]) -> tuple[FactorValue, ...]:
+    """One number or text, or several of the same type, each once."""
+    values = [value] if isinstance(value, (int, float, str)) else list(value)
+    if not values or not all(isinstance(each, str) or is_number(each) for each in values):
+        raise UsageError(f"invalid {kind}: got {values!r}; expected one or more numbers, or one or more texts.")
+    if len({isinstance(each, str) for each in values}) > 1:
+        texts = ", ".join(repr(str(each)) for each in values)
+        raise UsageError(
+            f"invalid {kind}: got {values!r}, numbers and texts; expected only numbers or only texts. For texts, write "
+            f"[{texts}]."
+        )
+    for each in values:
+        if isinstance(each, str) and not _is_label(each):
+            raise UsageError(
+                f"invalid {kind}: got {each!r}; expected texts of one line without double quotes and without blanks "
+                "at their ends, which label the results. Choose another text, and map it in the cell."
+            )
     unique(kind, values)
-    return tuple(values)
+    return tuple(str(each) if isinstance(each, str) else each for each in values)
+
+
+def _is_label(text: str) -> bool:
+    return bool(text) and text.isprintable() and '"' not in text and text == text.strip()
 
 
 def unique(kind: str, values: Sequence[object]) -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ngbkit.errors import WorkloadError
 
-_LITERAL = 'Bind it to one literal dict, models = {"small": small, "large": large}: each key becomes a workload.'
+_EXAMPLE = 'models = {"small": small, "large": large}'
+_LITERAL = f"Bind it to one literal dict, {_EXAMPLE}: each key becomes a workload."
+# The name of a network that is not `model`: net, nets, networks, model1, my_model, model_a.
+_NETWORK = re.compile(r"(.*_)?(model|net|network)s?(_.*|\d*)", re.IGNORECASE)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
@@ -40,6 +44,51 @@ def read(tree: ast.Module, factors: Sequence[str]) -> dict[str | None, Signature
     if "model" in bindings or "*" in bindings:
         return {None: _read_signature(bindings.get("model"), bindings, factors)}
     return None
+
+
+def describe_candidates(tree: ast.Module) -> str:
+    """Describe the networks that a cell without ``model`` binds, and how to name them."""
+    bindings = find_bindings(tree)
+    dicts = [name for name, value in bindings.items() if _is_network_dict(name, value, bindings)]
+    networks = [name for name, value in bindings.items() if name not in dicts and _is_network(name, value, bindings)]
+    if dicts:
+        return f"it binds the dict {dicts[0]}. Rename it to `models`: each key becomes a workload."
+    if len(networks) == 1:
+        return f"it binds {networks[0]}. Rename it to `model`. For several networks, bind {_EXAMPLE}."
+    if networks:
+        pairs = ", ".join(f'"{name}": {name}' for name in networks)
+        return f"it binds {', '.join(networks)}. Name one of them `model`, or bind all: models = {{{pairs}}}."
+    return f"expected one of them. For several networks, bind {_EXAMPLE}."
+
+
+def _is_network_dict(name: str, value: ast.AST | None, bindings: Mapping[str, ast.AST | None]) -> bool:
+    values: list[ast.expr] = []
+    if isinstance(value, ast.Dict):
+        values = value.values
+    elif isinstance(value, ast.Call) and _is_named(value.func, "dict"):
+        values = [keyword.value for keyword in value.keywords]
+    is_named = _NETWORK.fullmatch(name) is not None
+    is_named &= not all(isinstance(member, ast.Constant) for member in values)
+    return bool(values) and (is_named or all(_is_module(member, bindings) for member in values))
+
+
+def _is_network(name: str, value: ast.AST | None, bindings: Mapping[str, ast.AST | None]) -> bool:
+    """Whether a binding is a module by its syntax, or is named like one and may be one."""
+    is_named = _NETWORK.fullmatch(name) is not None and isinstance(value, (*_FUNCTIONS, ast.Call, ast.Name))
+    return is_named or _is_module(value, bindings)
+
+
+def _is_module(value: ast.AST | None, bindings: Mapping[str, ast.AST | None]) -> bool:
+    """Whether an expression calls a class of ``torch.nn``, or a class of the cell that derives from ``Module``."""
+    if isinstance(value, ast.Name) and value.id in bindings:
+        others = {name: node for name, node in bindings.items() if name != value.id}
+        return _is_module(bindings[value.id], others)
+    if not isinstance(value, ast.Call):
+        return False
+    if isinstance(value.func, ast.Attribute):
+        return _is_named(value.func.value, "nn")
+    built = bindings.get(value.func.id) if isinstance(value.func, ast.Name) else None
+    return isinstance(built, ast.ClassDef) and any(_is_named(base, "Module") for base in built.bases)
 
 
 def _walk_bindings(body: Sequence[ast.stmt]) -> Iterator[tuple[str, ast.AST | None]]:

@@ -125,3 +125,13 @@ def test_friction_of_a_tree_is_of_the_nodes_with_widths(widening, scaling):
     tree = xr.DataTree.from_dict({"/networks": scaling, "/blocks": widening})
 
     assert ["blocks"] == list(tree.ngb.friction().children)
+
+
+@pytest.mark.parametrize("metric", [metrics.depth_slope, metrics.retention, metrics.friction])
+def test_texts_have_no_order(metric):
+    """A slope over texts would be one over their order in the sweep, so the error asks for numbers."""
+    labels = {"variant": ["plain", "residual"], "compiler": ["identity"]}
+    ds = xr.Dataset({"throughput": (("variant", "compiler"), np.ones((2, 1)))}, labels)
+
+    with pytest.raises(MetricError, match="needs a factor whose values have an order, and those of variant are texts"):
+        metric(ds, "variant")

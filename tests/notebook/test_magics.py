@@ -30,6 +30,15 @@ def model(width):
 
 input_shape = lambda width: (width, 8, 8)
 """
+VARIANTS = """
+import torch
+
+def model(variant):
+    layers = {"plain": [torch.nn.Linear(3, 2)], "residual": [torch.nn.Linear(3, 3)]}
+    return torch.nn.Sequential(*layers[variant])
+
+input_shape = (3,)
+"""
 
 
 def test_unloading_removes_the_magics(shell: InteractiveShell) -> None:
@@ -126,6 +135,25 @@ def test_a_cell_defines_a_network(shell: InteractiveShell) -> None:
     assert "model" not in shell.user_ns
 
 
+def test_a_factor_of_a_cell_may_be_a_text(shell: InteractiveShell) -> None:
+    """The model gets the word, which is a label of the dataset and of its tables."""
+    run_cell(shell, f"%%ngbench -c identity --factor variant=residual,plain --name net -r 3 -o ds\n{VARIANTS}")
+    ds = shell.user_ns["ds"]
+
+    assert ["residual", "plain"] == ds["variant"].values.tolist()
+    assert [12, 8] == ds["parameters"].squeeze("workload").values.tolist()
+    assert {"ok"} == set(ds.sel(variant="plain")["status"].values.ravel())
+    assert "residual" in repr(ds.ngb.table("throughput"))
+
+
+def test_the_help_names_several_models(shell: InteractiveShell) -> None:
+    """A cell with a dict of models is in `%ngbench?`, as texts of factors are."""
+    help_text = " ".join(str(shell.find_line_magic("ngbench").__doc__).split())
+
+    assert 'models = {"small": small, "large": large}' in help_text
+    assert "--factor variant=plain,residual" in help_text
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -149,7 +177,13 @@ def test_a_cell_defines_a_network(shell: InteractiveShell) -> None:
         ("%ngselfcheck --groups 1", "invalid groups: got 1"),
         ("%ngselfcheck --run 2099", "there is no run '2099'"),
         ("%ngselfcheck --grups 3", "Did you mean --groups"),
-        ("%%ngbench -o ds\nx = 1", "neither `model` nor `models`"),
+        ("%%ngbench -o ds\nx = 1", "the cell binds neither `model` nor `models`; expected one of them"),
+        ("%%ngbench -o ds\nx = 1", 'For several networks, bind models = {"small": small, "large": large}'),
+        ("%%ngbench -o ds\nfrom torch import nn\nnet = nn.ReLU()", "it binds net. Rename it to `model`"),
+        ("%%ngbench -o ds\nnets = {'a': make(1), 'b': make(2)}", "it binds the dict nets. Rename it to `models`"),
+        ("%%ngbench -o ds\nmodel1 = make(1)\nmodel_a = make(2)", 'models = {"model1": model1, "model_a": model_a}'),
+        (f"%%ngbench --factor variant=plain,3 -o ds\n{VARIANTS}", "got 'plain,3', numbers and texts; expected only"),
+        ("%ngbench blocks.conv --factor depth=1 --factor width=wide", "got 'wide'; expected numbers, since width is a"),
         ("%%ngbench -o ds\nimport torch\nmodel = (", "invalid syntax in the cell"),
     ],
 )

@@ -127,7 +127,8 @@ def _build_part(path: str, dataset: xr.Dataset, attrs: Mapping[str, Any]) -> Par
             "compute or select."
         )
     scalars = {str(name): values for name, values in dataset.coords.items() if not values.ndim}
-    selected = [name for name, values in scalars.items() if _labels_trials(name, values)]
+    factors = _list_text_factors(attrs)
+    selected = [name for name, values in scalars.items() if name in factors or _labels_trials(name, values)]
     expanded = dataset.drop_vars(["repeat", *({*scalars} - {*selected, *FACTS})], errors="ignore").expand_dims(selected)
     if "compiler" in selected:  # a dim that anchors lack
         anchors = {name: expanded[name].isel(compiler=0, drop=True) for name in (*ANCHORS, *TIES) if name in expanded}
@@ -151,8 +152,15 @@ def _build_part(path: str, dataset: xr.Dataset, attrs: Mapping[str, Any]) -> Par
 
 
 def _labels_trials(name: str, values: xr.DataArray) -> bool:
-    """Whether a scalar coordinate is the selected label of a dim; that of a factor is a number."""
+    """Whether a scalar coordinate is the selected label of a dim; that of a factor with numbers is a number."""
     return name in LABELS or (name not in RESERVED and values.dtype.kind in "iuf")
+
+
+def _list_text_factors(attrs: Mapping[str, Any]) -> set[str]:
+    """List the factors with texts of the sweep of a dataset: a text may also be a remark of its user."""
+    workloads = json.loads(attrs.get("sweep") or "{}").get("workloads", [])
+    factors = chain.from_iterable(workload["factors"].items() for workload in workloads)
+    return {name for name, values in factors if any(isinstance(value, str) for value in values)}
 
 
 def _share_grid(part: Part, other: Part) -> bool:

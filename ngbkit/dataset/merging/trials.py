@@ -16,6 +16,7 @@ from ngbkit.dataset.merging.grid import Cells, Indices
 from ngbkit.dataset.merging.parts import ANCHORS, FACTS, LABELS, PREDICTIONS, TIES, Part, build_conflict_error, is_known
 from ngbkit.errors import NgbkitWarning, UsageError
 from ngbkit.sweep.trials import BASELINE
+from ngbkit.user_text import format_value
 
 # An error names that many trials, and counts the rest.
 _NAMED = 3
@@ -32,6 +33,12 @@ def merge_cluster(cluster: Sequence[Part]) -> xr.Dataset:
         replace(part, dims=dims, dataset=part.dataset.transpose(*order, missing_dims="ignore")) for part in cluster
     ]
     labels = {dim: unite([part.list_labels(dim) for part in parts]) for dim in dims}
+    for factor in cluster[0].factors:
+        if len({isinstance(label, str) for label in labels[factor]}) > 1:
+            raise UsageError(
+                f"cannot merge {factor}: its values are numbers in one dataset and texts in another. Replace those of "
+                f"one by .assign_coords({factor}=[…])."
+            )
     labels["compiler"].sort(key=lambda label: label != BASELINE)
     indices = [_locate(part, labels, dims) for part in parts]
     attrs = {name: part.dataset[name].attrs for part in parts for name in part.dataset.variables}
@@ -178,7 +185,7 @@ def _describe_conflicts(labels: Labels, conflicts: Iterable[Indices], total: int
     for cell in cells[:_NAMED]:
         factors = {dim: labels[dim][index] for dim, index in zip(labels, cell, strict=True)}
         device, workload, compiler, batch_size = (factors.pop(dim) for dim in LABELS)
-        values = "".join(f" {name}={value:g}" for name, value in factors.items())
+        values = "".join(f" {name}={format_value(value)}" for name, value in factors.items())
         trials.append(f"{workload}{values} batch {batch_size} {compiler} on {device}")
     more = f" and {len(cells) - _NAMED} more" if len(cells) > _NAMED else ""
     return (

@@ -33,7 +33,7 @@ def depth(
     data
         With at least two values of `factor`; networks that do not take it are excluded.
     factor
-        The factor along the x axis.
+        The factor along the x axis; texts have no order and no line.
     baseline, ci, **select
         As for `speedup`.
 

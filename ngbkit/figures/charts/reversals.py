@@ -11,6 +11,7 @@ from ngbkit import metrics
 from ngbkit.dataset.long_form import list_factors
 from ngbkit.dataset.storage import Data
 from ngbkit.figures import captions, lines, marks, provenance, rows, theme
+from ngbkit.user_text import format_value
 
 if TYPE_CHECKING:
     import altair as alt
@@ -153,7 +154,7 @@ def _compute_lead(pair: Mapping[Any, Any]) -> float:
 
 def _build_panel(pair: Mapping[Any, Any], trials: _Trials) -> Iterator[dict[str, Any]]:
     """One row per corner."""
-    factors = [f"{name} {pair[name]:g}" for name in trials.factors if _is_known(pair.get(name))]
+    factors = [f"{name} {format_value(pair[name])}" for name in trials.factors if _is_known(pair.get(name))]
     probability = [f"{pair['probability']:.0%} sure"] if _is_known(pair["probability"]) else []
     names = f"{pair['workload_a']} / {pair['workload_b']}"
     corners = trials.find_corners(pair)

@@ -51,7 +51,8 @@ class Line:
         """Write the line after the name of the magic."""
         if not self.out.isidentifier():
             raise UsageError(f"invalid variable name for the dataset: got {self.out!r}; expected a name such as ds.")
-        return " ".join([*self.to_words(), "-o", self.out])
+        words = (f"'{word}'" if '"' in word.partition("{")[0] else word for word in self.to_words())
+        return " ".join([*words, "-o", self.out])
 
     def to_cell(self) -> str:
         """Write the cell that does what the panel does."""

@@ -14,7 +14,7 @@ from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError
 from ngbkit.metrics import arrays
 from ngbkit.sweep.trials import Trial
-from ngbkit.workloads.base import Number
+from ngbkit.workloads.base import FactorValue
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,7 +33,7 @@ _ENDS = ("low", "high")
 Prediction = tuple[float, float, float]
 """Seconds, and both ends of their interval."""
 
-Factors = tuple[tuple[str, Number], ...]
+Factors = tuple[tuple[str, FactorValue], ...]
 
 Key = tuple[str, Factors, str, str, int]
 """The labels of a trial in a dataset: workload, factors, device, compiler, batch size."""

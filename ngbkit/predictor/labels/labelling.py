@@ -24,7 +24,7 @@ from ngbkit.predictor.labels.rows import Runtime
 from ngbkit.predictor.labels.table import SUFFIXES
 from ngbkit.predictor.labels.table import read as read_table
 from ngbkit.predictor.lowering import find_lowering
-from ngbkit.workloads.base import Number, Workload
+from ngbkit.workloads.base import FactorValue, Workload
 
 Floats = NDArray[np.float64]
 RuntimeName = str | tuple[str, str]
@@ -49,7 +49,7 @@ def examples(
     name: Sequence[str] | None = None,
     errors: ArrayLike | Mapping[RuntimeName, Any] | None = None,
     batch_size: int | Sequence[int] | None = None,
-    factors: Mapping[str, Number | Sequence[Number]] | None = None,
+    factors: Mapping[str, FactorValue | Sequence[FactorValue]] | None = None,
     lowered: bool = False,
     profiled: bool = False,
     progress: Progress = ignore_progress,
@@ -325,11 +325,11 @@ def _parse_sizes(batch_size: int | Sequence[int] | None, items: Sequence[Any]) -
 
 
 def _pick_factors(
-    factors: Mapping[str, Number | Sequence[Number]], index: int, items: Sequence[Any]
-) -> dict[str, Number]:
-    values: dict[str, Number] = {}
+    factors: Mapping[str, FactorValue | Sequence[FactorValue]], index: int, items: Sequence[Any]
+) -> dict[str, FactorValue]:
+    values: dict[str, FactorValue] = {}
     for name, value in factors.items():
-        if isinstance(value, (int, float)):
+        if isinstance(value, (int, float, str)):
             values[name] = value
         elif len(value) == len(items):
             values[name] = value[index]

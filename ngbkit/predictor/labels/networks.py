@@ -17,9 +17,9 @@ from ngbkit.predictor.graphs import Graph
 from ngbkit.predictor.labels.rows import Runtime
 from ngbkit.predictor.lowering import EXPORT
 from ngbkit.sweep.conversion import parse_workload
-from ngbkit.user_text import parse_path
+from ngbkit.user_text import format_value, parse_path
 from ngbkit.workloads import onnx
-from ngbkit.workloads.base import Factors, Number, Workload
+from ngbkit.workloads.base import Factors, FactorValue, Workload
 from ngbkit.workloads.paper import find_family
 
 NETWORKS = "the path of an .onnx file, a name such as 'resnet18', an onnx.ModelProto, a Workload or a Graph"
@@ -127,7 +127,8 @@ def _find_workload(text: str, folder: Path | None) -> Workload:
 
 
 def _parse_workload(workload: Workload, name: str, measurement: Measurement) -> Entry:
-    factors: dict[str, Number] = {factor: values[0] for factor, values in workload.factors.items() if len(values) == 1}
+    fixed_factors = {factor: values[0] for factor, values in workload.factors.items() if len(values) == 1}
+    factors: dict[str, FactorValue] = dict(fixed_factors)
     factors |= {factor: value for factor, value in measurement.factors.items() if factor in workload.takes}
     missing = [factor for factor in workload.takes if factor not in factors and factor not in workload.optional]
     if missing:
@@ -139,7 +140,7 @@ def _parse_workload(workload: Workload, name: str, measurement: Measurement) -> 
     fixed = workload.spec.get("batch_size") if workload.source == "onnx" else None
     size = measurement.batch_size or fixed or 1
     name = measurement.name or name
-    title = " ".join([name, *(f"{factor}={value:g}" for factor, value in factors.items()), f"batch {size}"])
+    title = " ".join([name, *(f"{factor}={format_value(value)}" for factor, value in factors.items()), f"batch {size}"])
     stem = Path(name).stem if Path(name).suffix.lower() in _FILES else name
     return Entry(
         key=(workload.id, tuple(sorted(factors.items())), size),

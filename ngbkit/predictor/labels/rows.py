@@ -18,6 +18,7 @@ from ngbkit.dataset.assembly import factor_dims
 from ngbkit.dataset.disturbance import select_samples
 from ngbkit.dataset.storage import Data
 from ngbkit.metrics import arrays
+from ngbkit.user_text import format_value
 from ngbkit.workloads import labels
 from ngbkit.workloads.base import Factors
 from ngbkit.workloads.paper import find_family
@@ -126,7 +127,8 @@ def _compute_gain(variant: NDArray[np.float64], original: NDArray[np.float64]) -
 def _describe_network(node: xr.Dataset, name: str, factors: Factors, batch_size: int, index: int) -> dict[str, str]:
     names = [coord for coord in ("family", "parent", "rule") if coord in node.coords]
     coords = {coord: str(np.atleast_1d(node[coord].values)[index]) for coord in names}
-    title = " ".join([name, *(f"{factor}={value:g}" for factor, value in factors.items()), f"batch {batch_size}"])
+    values = [f"{factor}={format_value(value)}" for factor, value in factors.items()]
+    title = " ".join([name, *values, f"batch {batch_size}"])
     # The parent also groups other factors and batch sizes of a network, which behave almost alike.
     return {
         "names": title,
