@@ -78,7 +78,9 @@ class Benchmarks(Magics):
         """Measure networks with several compilers, and bind the measurements as one labelled dataset.
 
         In a cell, `model` (a torch module, or a function of the factors that returns one) and `input_shape` (of one
-        sample) or `inputs` define a network; the cell runs on the device, once for each value of each factor.
+        sample) or `inputs` define a network; the cell runs on the device, once for each value of each factor. Several
+        networks are a dict, `models = {"small": small, "large": large}`: each key is one. The values of a factor are
+        numbers or texts, `--factor variant=plain,residual`.
 
         ::
 
@@ -89,6 +91,12 @@ class Benchmarks(Magics):
             def model(width, depth):
                 return torch.nn.Sequential(*[torch.nn.Conv2d(width, width, 3) for _ in range(depth)])
             input_shape = lambda width: (width, 56, 56)
+
+            %%ngbench -c identity,inductor --together -o ds
+            import torch
+            small, large = torch.nn.Linear(64, 64), torch.nn.Linear(64, 1024)
+            models = {"small": small, "large": large}
+            input_shape = (64,)
 
         $name and {name} insert variables of the notebook. Without -o the dataset is the value of the magic. Ctrl-C
         stops the run and keeps its measurements.

@@ -28,10 +28,17 @@ from ngbkit.sweep.conversion import (
 )
 from ngbkit.sweep.json_values import to_json_value
 from ngbkit.sweep.option import format_parameters, option, options_of
-from ngbkit.sweep.parsing import format_numbers, parse_compilers, parse_factors, parse_numbers, restore_quotes
+from ngbkit.sweep.parsing import (
+    format_factor_values,
+    format_numbers,
+    parse_compilers,
+    parse_factors,
+    parse_numbers,
+    restore_quotes,
+)
 from ngbkit.sweep.trials import BASELINE, Bundle, Group, Trial, split_labels
 from ngbkit.sweep.validation import at_least, check, count, flag, multiple, one_of, optional, seconds
-from ngbkit.workloads.base import Number, Workload, hash_json
+from ngbkit.workloads.base import FactorValue, Workload, hash_json
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -91,20 +98,21 @@ class Grid:
             help="samples in one call: 1,4,8 or a range with both its ends, 1:4 (default: 1)",
         ),
     )
-    factors: Mapping[str, tuple[Number, ...]] = field(
+    factors: Mapping[str, tuple[FactorValue, ...]] = field(
         default=None,
         converter=to_factors,
         metadata=option(
-            'Values to sweep of factors that workloads take, such as ``{"width": [64, 96], "depth": range(1, 7)}``.',
+            'Values to sweep of factors that workloads take: ``{"width": [64, 96], "depth": range(1, 7)}``, or texts, '
+            '``{"variant": ["plain", "residual"]}``.',
             "--factor",
             action="append",
             metavar="NAME=VALUES",
             completes="factor",
             parse=parse_factors,
-            format=lambda factors: [f"{name}={format_numbers(values)}" for name, values in factors.items()],
+            format=lambda factors: [f"{name}={format_factor_values(values)}" for name, values in factors.items()],
             always=True,
-            help="values of a factor that a workload takes: width=64,96 or a range with both its ends, depth=1:6, "
-            "depth=1:9:2; once a factor",
+            help="values of a factor that a workload takes: numbers, width=64,96; a range with both its ends, "
+            "depth=1:6, depth=1:9:2; or texts, variant=plain,residual; once a factor",
         ),
     )
     devices: tuple[str, ...] = field(
