@@ -93,6 +93,11 @@ def _build_int4_weight() -> Parts:
     return nodes, [_X], [_Y], [packed, scale]
 
 
+def _build_sized() -> Parts:
+    nodes = [_node("Resize", ["x", "", "", "sizes"], ["a"], mode="nearest"), _node("Relu", ["a"], ["y"])]
+    return nodes, [_X, _value("sizes", TensorProto.INT64, [2])], [_value("y", FLOAT, None)], []
+
+
 def _build_unimported() -> Parts:
     return [_node("FusedMatMul", ["x", "w"], ["y"], domain="com.microsoft")], [_X], [_Y], [_WEIGHT]
 
@@ -121,6 +126,7 @@ NETWORKS: Mapping[str, Callable[[], Parts]] = {
     "bfloat16": _build_bfloat16,
     "float8-body": _build_float8_body,
     "int4-weight": _build_int4_weight,
+    "sized": _build_sized,
     "unimported": _build_unimported,
     "unsorted": _build_unsorted,
     "moving": _build_moving,

@@ -17,6 +17,7 @@ from ngbkit.commands.listing import Answer
 from ngbkit.errors import UsageError
 from ngbkit.files import hash_file
 from ngbkit.sweep.argument import Argument, argument
+from ngbkit.sweep.feeding import BATCH_AXIS, INPUTS, parse_batch_axes, parse_inputs
 from ngbkit.sweep.json_values import to_json_value
 from ngbkit.sweep.parsing import parse_factors
 from ngbkit.sweep.trials import Choice, split_labels
@@ -67,6 +68,7 @@ OPTIMIZE: tuple[Argument, ...] = (
         help="the value of a factor that the network takes, such as an open dimension of an ONNX file: sequence=128; "
         "once a factor",
     ),
+    *(declared["option"].argument for declared in (INPUTS, BATCH_AXIS)),
     argument("-d", "--device", metavar="NAME", completes="device", help="where to measure"),
     argument(
         "--rules",
@@ -112,6 +114,8 @@ def answer_optimize(args: argparse.Namespace, report: Report | None = None) -> A
         batch_size=args.batch_size,
         factors=parse_factors(args.factor or ()),
         device=args.device,
+        inputs=parse_inputs(args.inputs or ()),
+        batch_axis=parse_batch_axes(args.batch_axis or ()),
         rules=split_labels(args.rules or "all"),
         beam=replace(USUAL, seconds=args.seconds),
         top=args.top,

@@ -12,13 +12,14 @@ from ngbkit.commands.labels import load_labels, to_progress
 from ngbkit.commands.listing import Answer
 from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.sweep.argument import Argument, argument
+from ngbkit.sweep.feeding import BATCH_AXIS, INPUTS, parse_batch_axes, parse_inputs
+from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.json_values import to_json_value
 from ngbkit.sweep.parsing import parse_factors, parse_numbers
 from ngbkit.user_text import parse_path
 
 if TYPE_CHECKING:
     from ngbkit.predictor import Examples, Predictor
-    from ngbkit.workloads.base import FactorValue, Number
 
 Report = Callable[[str], None]
 
@@ -74,6 +75,7 @@ PREDICT: tuple[Argument, ...] = (
         help="values of a factor that a network takes, such as an open dimension of an ONNX file: sequence=64,128 or a "
         "range with both its ends, 1:4; once a factor",
     ),
+    *(declared["option"].argument for declared in (INPUTS, BATCH_AXIS)),
     argument("-o", "--out", metavar="FILE", help="save what --fit fitted, such as predictor.safetensors"),
 )
 """The arguments of the command and of the magic."""
@@ -102,8 +104,14 @@ def answer_predict(args: argparse.Namespace, report: Report | None = None) -> di
     if args.networks:
         # What was fitted here has the runtime of the arguments, if they name one.
         device, runtime = (args.device, args.runtime) if args.fit is None else (None, None)
-        factors = parse_factors(args.factor or ())
-        answers["predictions"] = predict_networks(predictor, args.networks, sizes, factors, device, runtime)
+        sweep = Grid(
+            args.networks,
+            batch_sizes=cast(Sequence[int], sizes),
+            factors=parse_factors(args.factor or ()),
+            inputs=parse_inputs(args.inputs or ()),
+            batch_axis=parse_batch_axes(args.batch_axis or ()),
+        )
+        answers["predictions"] = predict_networks(predictor, sweep, device, runtime)
     return answers
 
 
@@ -154,14 +162,7 @@ def build_evaluation(examples: Examples, predictor: Predictor, scores: Any) -> A
     return Answer(json=to_json_value(report), rows=rows, empty="No network was held out.")
 
 
-def predict_networks(
-    predictor: Predictor,
-    networks: Sequence[str],
-    sizes: Sequence[Number],
-    factors: Mapping[str, Sequence[FactorValue]],
-    device: str | None,
-    runtime: str | None,
-) -> Answer:
+def predict_networks(predictor: Predictor, sweep: Grid, device: str | None, runtime: str | None) -> Answer:
     """A row per network, factors, batch size and runtime, with the interval in which 95 % of networks are."""
     from ngbkit.metrics.estimate import format_time
 
@@ -169,7 +170,7 @@ def predict_networks(
         names = {labels[column == "compiler"] for labels in predictor.runtimes}
         if name is not None and name not in names:
             raise UnknownNameError(f"{column} of this predictor", name, names)
-    table = predictor.predict(networks, cast(Sequence[int], sizes), factors=factors)
+    table = predictor.predict(sweep)
     selected = [
         {str(column): value for column, value in record.items()}
         for record in table.to_dict("records")

@@ -110,6 +110,8 @@ def optimize(
     batch_size: int = 1,
     factors: Mapping[str, Values] | None = None,
     device: str | None = None,
+    inputs: Any = None,
+    batch_axis: Mapping[str, int | None] | None = None,
     rules: Iterable[Any] = tuple(RULES.values()),
     beam: Beam = USUAL,
     top: int = TOP,
@@ -132,6 +134,8 @@ def optimize(
     batch_size, factors, device
         The batch size, the value of each factor (such as an open dimension of an ONNX file), and the device to optimise
         for and to measure on; default device: the option `device`.
+    inputs, batch_axis
+        The values of inputs, and the dimension of each that is the batch, as for `Sweep`.
     rules, beam
         The rules and the size of the search. A rule is one of ngbkit or of `onnxscript.rewriter`, or a name: see
         `ngbkit.optimizer.rules.selection.select`.
@@ -161,7 +165,7 @@ def optimize(
     """
     report, device = told or _ignore, device or options.get_device()
     target = None if out is None else check_target(out, overwrite=True)
-    workload = variants.parse_network(network, [compiler], factors)
+    workload = variants.parse_network(network, [compiler], factors, inputs=inputs, batch_axis=batch_axis)
     tools, selected = resolve(simplifiers), select(rules)
     with TemporaryDirectory(prefix="ngbkit-optimize-") as scratch:
         folder = Path(scratch)

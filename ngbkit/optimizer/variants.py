@@ -13,11 +13,12 @@ from ngbkit import metrics, registry, runs
 from ngbkit.compilers.base import GRAPH
 from ngbkit.errors import UsageError
 from ngbkit.files import hash_file
+from ngbkit.predictor.lowering.execution import locate_values
 from ngbkit.predictor.network_graphs import export_network
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.trials import Choice
 from ngbkit.sweep.variables import NO_ROUND
-from ngbkit.workloads import onnx
+from ngbkit.workloads import onnx, values
 from ngbkit.workloads.base import FactorValue, Workload
 
 LEVEL = 0.95
@@ -47,8 +48,13 @@ class Outcome:
     problem: str = ""
 
 
-def parse_network(network: Any, compilers: Iterable[str], factors: Mapping[str, Values] | None = None) -> Workload:
-    """Parse one network, with one value of each of its factors, for runtimes that read ONNX."""
+def parse_network(
+    network: Any, compilers: Iterable[str], factors: Mapping[str, Values] | None = None, **feeding: Any
+) -> Workload:
+    """Parse one network, with one value of each of its factors, for runtimes that read ONNX.
+
+    `feeding` are arguments of `Sweep` about inputs: ``inputs``, ``batch_axis``.
+    """
     labels = list(compilers)
     for compiler in labels:
         choice = Choice.parse(compiler)
@@ -59,11 +65,11 @@ def parse_network(network: Any, compilers: Iterable[str], factors: Mapping[str, 
                 f"invalid compiler: got {choice.compiler}, which does not read ONNX; expected one of "
                 f"{', '.join(readers)}."
             )
-    values = {
+    levels_by_factor = {
         name: [value] if isinstance(value, (int, float, str)) else list(value)
         for name, value in (factors or {}).items()
     }
-    workloads = Grid(network, compilers=labels, factors=values).workloads
+    workloads = Grid(network, compilers=labels, factors=levels_by_factor, **feeding).workloads
     if len(workloads) != 1:
         names = ", ".join(workload.name for workload in workloads)
         raise UsageError(f"invalid network: got {names}; expected one network.")
@@ -97,6 +103,8 @@ def measure(
     `settings` are further arguments of `Sweep`: ``{"repeats": 100}``.
     """
     workload = onnx.file(start, name=name)
+    if locate_values(start).is_file():
+        workload = values.attach(workload, values.store(values.read(locate_values(start))))
     workload = replace(workload, artifacts={**workload.artifacts, **{hash_file(file): file for file in files}})
     # Equal files are one column.
     columns = dict.fromkeys(

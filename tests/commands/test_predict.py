@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
+import odd_networks
 import pytest
 from onnxgraphs import Builder, residual, write
 
@@ -126,6 +128,20 @@ def test_files_of_one_name_are_predicted(capsys: pytest.CaptureFixture[str]) -> 
 
     assert 4 == answer["evaluation"][0]["graphs"]
     assert ["net1/model", "net2/model"] == [row["workload"] for row in answer["predictions"]]
+
+
+def test_inputs_are_described_for_predictions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A network that needs values gets them; the batch is where the user says."""
+    assert 0 == cli.main([*FIT, "-o", "p.safetensors", "--quiet"])
+    path = odd_networks.write("sized", tmp_path)
+    np.savez("values.npz", sizes=np.array([1, 8]))
+    words = ["predict", str(path), "--predictor", "p.safetensors"]
+    assert cli.INVALID == cli.main(words)
+    assert "--inputs FILE" in capsys.readouterr().err
+
+    assert 0 == cli.main([*words, "--inputs", "values.npz"])
+    assert 0 == cli.main([*words, "--inputs", "values.npz", "--batch-axis", "x=0"])
+    assert cli.INVALID == cli.main([*words, "--batch-axis", "z=0"])
 
 
 def write_open_sides() -> str:

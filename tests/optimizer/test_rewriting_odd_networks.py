@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import odd_networks
 import pytest
 
-from ngbkit.errors import UnsupportedError
+from ngbkit import optimizer
+from ngbkit.errors import UnsupportedError, UsageError
 from ngbkit.optimizer import Rule, operations, proof
 from ngbkit.optimizer.editing import load_model, open_model
 from ngbkit.optimizer.search import compute_ratio, search
+from ngbkit.predictor import Graph
 
 
 @pytest.mark.parametrize("name", sorted({*odd_networks.NETWORKS} - {"map-output"}))
@@ -43,6 +46,32 @@ def test_a_map_is_refused_with_its_remedy(tmp_path: Path) -> None:
 
     with pytest.raises(UnsupportedError, match=r"cannot be rewritten: one of its values is a map\. .*'zipmap': False"):
         load_model(path)
+
+
+def test_a_network_whose_input_is_a_size_is_optimised_with_its_values(tmp_path: Path) -> None:
+    """They feed the proof and the measurement; without them the option is named."""
+    path = odd_networks.write("sized", tmp_path)
+    double = Rule(
+        name="double-relu",
+        summary="",
+        find=lambda graph: ((node,) for node in list(graph) if node.op_type == "Relu"),
+        rewrite=lambda edit, nodes: edit.replace(
+            nodes[0].outputs[0], edit.compute(nodes[0], "Relu", edit.compute(nodes[0], "Relu", nodes[0].inputs[0]))
+        ),
+    )
+    optimised = optimizer.optimize(
+        str(path), cost=prefer_more, rules=[double], top=1, repeats=3, inputs={"sizes": np.array([1, 8])}
+    )
+
+    assert [0.0] == [attempt.error for attempt in optimised.tried]
+    assert ["ok", "ok"] == optimised.data["status"].values.ravel().tolist()
+    with pytest.raises(UsageError, match=r"sized: input sizes is .* --inputs FILE"):
+        optimizer.optimize(str(path), cost=prefer_more)
+
+
+def prefer_more(graphs: Sequence[Graph]) -> np.ndarray:
+    """Prefer the network with the most operators."""
+    return np.array([-float(len(graph.operators)) for graph in graphs])
 
 
 def test_texts_are_proved_equal(tmp_path: Path) -> None:
