@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _PACKAGES = ("iree-base-compiler", "iree-base-runtime", "onnx")
 # Data tiling for wide vectors needs more stack than the compiler's limit of 32 KiB (a LayerNorm in a vision
-# transformer: 73 KiB), and the workers need more than their 128 KiB.
+# transformer: 73 KiB, a detector of text lines: 400 KiB), and the workers need more than their 128 KiB.
 _STACK_LIMIT_BYTES, _WORKER_STACK_BYTES = 1 << 19, 1 << 21
 _WORKER = "iree-worker-"
 _WORKERS_START_S = 2.0

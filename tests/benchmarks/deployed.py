@@ -211,8 +211,8 @@ def _write_reference(model: Path, arguments: argparse.Namespace) -> Path:
         outputs = run(model, arrays, arguments.threads).values()
         errors = [compute_relative_error(output, want)[0] for output, want in zip(outputs, expected, strict=True)]
         with write_atomically(file) as draft, open(draft, "wb") as stream:
-            named = {f"output_{index}": want for index, want in enumerate(expected)}
-            np.savez(stream, baseline=errors, **named)  # type: ignore[arg-type]
+            outputs_by_name = {f"output_{index}": want for index, want in enumerate(expected)}
+            np.savez(stream, baseline=errors, **outputs_by_name)  # type: ignore[arg-type]
     return file
 
 

@@ -92,13 +92,13 @@ def test_what_initialisers_execute_is_no_part_of_a_call(tmp_path: Path) -> None:
         ([("Conv", "f16"), ("Relu", "f32")], "f16"),
         ([("MatMul", "f32"), ("Gemm", "bf16")], "bf16+f32"),
         ([("Gather", "si64"), ("Add", "f64")], "f64"),
-        ([("Gather", "si64")], "f32"),
+        ([("Gather", "si64")], ""),
     ],
 )
 def test_the_precision_is_that_of_the_heavy_operators(
     tmp_path: Path, operators: list[tuple[str, str]], precision: str
 ) -> None:
-    """Convolutions and matrix products determine the precision; other operators only if there are none."""
+    """Convolutions and matrix products determine the precision; other operators only if there are none, and integers have none."""
     lines = [
         f'    %{index} = torch.operator "onnx.{name}"(%a) {{torch.onnx.axis = 1 : si64}} : '
         f"(!torch.vtensor<[1,4],f64>) -> !torch.vtensor<[1,4],{kind}> "
