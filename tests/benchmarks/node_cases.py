@@ -283,7 +283,7 @@ def shorten(reason: str, name: str) -> str:
     """Shorten a reason to one line that cases with the same fault share."""
     line = " ".join(reason.split())
     line = re.sub(r"\S*/" + re.escape(name) + r"\S*", "FILE", line).replace(name, "CASE")
-    return re.sub(r"\d+(\.\d+)?(e-?\d+)?", "N", line)[:220]
+    return re.sub(r"\b\d+(\.\d+)?(e-?\d+)?", "N", line)[:220]
 
 
 if __name__ == "__main__":
