@@ -39,6 +39,15 @@ def model(variant):
 
 input_shape = (3,)
 """
+BLEND = """
+import torch
+
+class Blend(torch.nn.Module):
+    def forward(self, image, mask):
+        return image * mask
+
+model = Blend()
+"""
 
 
 def test_unloading_removes_the_magics(shell: InteractiveShell) -> None:
@@ -144,6 +153,17 @@ def test_a_factor_of_a_cell_may_be_a_text(shell: InteractiveShell) -> None:
     assert [12, 8] == ds["parameters"].squeeze("workload").values.tolist()
     assert {"ok"} == set(ds.sel(variant="plain")["status"].values.ravel())
     assert "residual" in repr(ds.ngb.table("throughput"))
+
+
+def test_a_missing_input_is_named_with_the_remedy(shell: InteractiveShell) -> None:
+    """As a cell, on the device, and as a module of the notebook."""
+    run_cell(shell, BLEND)
+    of_cell, _ = fail_cell(shell, f"%%ngbench -r 3 -o ds\n{BLEND}\ninput_shape = (3, 8, 8)")
+    of_module, _ = fail_cell(shell, "%ngbench model --input-shape 3,8,8 -r 3")
+
+    for error in (of_cell, of_module):
+        assert "got image; expected image, mask, the arguments of forward(); mask is missing." in str(error)
+        assert 'input_shape = {"image": (3, 8, 8), "mask": (…)}, or give tensors: inputs = (image, mask)' in str(error)
 
 
 def test_the_help_names_several_models(shell: InteractiveShell) -> None:

@@ -10,8 +10,10 @@ import pytest
 import torch
 
 from ngbkit.errors import WorkloadError
+from ngbkit.workloads import cell
 from ngbkit.workloads.arguments import check_arguments
 from ngbkit.workloads.base import TensorSpec
+from ngbkit.workloads.module import from_module
 
 IMAGE, MASK = torch.zeros(2, 3, 8, 8), torch.zeros(2, 1, 8, 8)
 
@@ -97,3 +99,37 @@ def test_specs_of_inputs_have_shapes_too() -> None:
 
     with pytest.raises(WorkloadError, match=re.escape('{"image": (3, 8, 8), "mask": (…)}')):
         check_arguments("net", inspect.signature(blend), (spec,), {})
+
+
+class Blend(torch.nn.Module):
+    """A network of two inputs."""
+
+    def forward(self, image: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return image * mask
+
+
+@pytest.mark.parametrize(
+    ("inputs", "problem"),
+    [
+        ("input_shape = (3, 8, 8)", "got image; .* mask is missing"),
+        ('input_shape = {"image": (3, 8, 8)}', "got image; .* mask is missing"),
+        (
+            'inputs = {"image": torch.ones(2, 3, 8, 8), "masks": torch.ones(2, 3, 8, 8)}',
+            "masks is none of its arguments",
+        ),
+        ("inputs = (torch.ones(2, 3, 8, 8),) * 3", "got 3 inputs; .* 1 too many"),
+    ],
+)
+def test_a_cell_whose_inputs_do_not_fit_is_an_error(inputs: str, problem: str) -> None:
+    """Torch would raise a TypeError without a remedy."""
+    source = f"import torch\n{inspect.getsource(Blend)}model = Blend()\n{inputs}"
+    (workload,) = cell.from_source(source)
+
+    with pytest.raises(WorkloadError, match=rf"{problem}.* Write input_shape = {{\"image\": \(3, 8, 8\), \"mask\": "):
+        cell.build(workload, {})
+
+
+def test_example_inputs_that_do_not_fit_are_an_error() -> None:
+    """A live module is checked where it is exported."""
+    with pytest.raises(WorkloadError, match=r"invalid inputs of net: got image; .* inputs = \(image, mask\)"):
+        from_module("net", Blend(), IMAGE)
