@@ -237,7 +237,9 @@ def _attempt(
     with tempfile.TemporaryDirectory(prefix="canonical-") as scratch:
         folder = Path(scratch)
         for index, (name, array) in enumerate(arrays.items()):
-            tensor = onnx.numpy_helper.from_array(array, name)
+            # onnx reads texts from arrays of objects alone.
+            values = array.astype(object) if array.dtype.kind == "U" else array
+            tensor = onnx.numpy_helper.from_array(values, name)
             (folder / f"{index}.pb").write_bytes(tensor.SerializeToString())
         # In the folder of `out`, where the external data is, and moved in one step: a reader never sees half of a file.
         draft = out.with_name(f".{out.stem}.draft.onnx")

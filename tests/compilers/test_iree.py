@@ -98,7 +98,7 @@ def test_what_initialisers_execute_is_no_part_of_a_call(tmp_path: Path) -> None:
 def test_the_precision_is_that_of_the_heavy_operators(
     tmp_path: Path, operators: list[tuple[str, str]], precision: str
 ) -> None:
-    """Convolutions and matrix products determine the precision; other operators only if there are none, and integers have none."""
+    """Convolutions and matrix products determine the precision; others only without them; integers have none."""
     lines = [
         f'    %{index} = torch.operator "onnx.{name}"(%a) {{torch.onnx.axis = 1 : si64}} : '
         f"(!torch.vtensor<[1,4],f64>) -> !torch.vtensor<[1,4],{kind}> "
