@@ -27,8 +27,8 @@ _CHUNK_BYTES = 1 << 24
 def save_model(model: ir.Model, path: Path) -> Path:
     """Write a model beside the files of its external data; new weights that are too large for it get a file as well."""
     weights = [value.const_value for graph in model.graphs() for value in graph.initializers.values()]
-    own = (tensor.nbytes for tensor in weights if tensor is not None and not isinstance(tensor, ir.ExternalTensor))
-    ir.save(model, path, external_data=f"{path.name}.data" if sum(own) > EMBEDDED_BYTES else None)
+    sizes = (tensor.nbytes for tensor in weights if tensor is not None and not isinstance(tensor, ir.ExternalTensor))
+    ir.save(model, path, external_data=f"{path.name}.data" if sum(sizes) > EMBEDDED_BYTES else None)
     return path
 
 

@@ -76,9 +76,9 @@ def test_a_file_is_told_apart_from_another_network() -> None:
     """A network that is no file keeps its name, as does a workload that the user named."""
     write_files("a/net.onnx", "b/net.onnx", "c/net.onnx")
     net = Workload(name="net", source="timm", spec={"model": "resnet18"})
-    named = onnx.file("b/net.onnx", name="mine")
+    renamed = onnx.file("b/net.onnx", name="mine")
 
-    names = [workload.name for workload in Sweep(["a/net.onnx", net, named, onnx.file("c/net.onnx")]).workloads]
+    names = [workload.name for workload in Sweep(["a/net.onnx", net, renamed, onnx.file("c/net.onnx")]).workloads]
     assert ["a/net", "net", "mine", "c/net"] == names
 
 

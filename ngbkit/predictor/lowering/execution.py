@@ -62,8 +62,8 @@ def count_threads() -> int:
 def draw_feed(path: Path) -> dict[str, NDArray[Any]]:
     """Draw the inputs of a static file, or read the values beside it."""
     specs, batch_size = onnx_inputs.describe(path, onnx_model.read_graph(path))
-    given = values.read(locate_values(path)) if locate_values(path).is_file() else {}
-    arrays = feeds.draw(specs, given, batch_size or 1, options.get_options()["seed"])
+    examples = values.read(locate_values(path)) if locate_values(path).is_file() else {}
+    arrays = feeds.draw(specs, examples, batch_size or 1, options.get_options()["seed"])
     return {spec.name: array for spec, array in zip(specs, arrays, strict=True)}
 
 
