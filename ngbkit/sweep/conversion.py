@@ -53,8 +53,8 @@ def _list_endings(workload: Workload) -> list[str]:
     if path.stem != workload.name:
         return [workload.name]
     return [
-        PurePath(*whole.parts[-depth:]).as_posix()
-        for whole in (path.with_suffix(""), path)  # files that differ in their suffixes alone need them
+        PurePath(*place.parts[-depth:]).as_posix()
+        for place in (path.with_suffix(""), path)  # files that differ in their suffixes alone need them
         for depth in range(1, len(path.parts) + 1)
     ]
 
