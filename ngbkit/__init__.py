@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from ngbkit import figures, optimizer, predictor, runs
-    from ngbkit.api import Sweep, gate, resume
+    from ngbkit.api import Sweep, describe, gate, resume
     from ngbkit.cluster.attach import attach
     from ngbkit.cluster.plain_client import client
     from ngbkit.dataset import reference
@@ -65,6 +65,7 @@ _EXPORTS = {
     "capacity": ("ngbkit.runs.serving", "serve"),
     "cell": ("ngbkit.workloads.cell", ""),
     "client": ("ngbkit.cluster.plain_client", "client"),
+    "describe": ("ngbkit.api", "describe"),
     "figures": ("ngbkit.figures", ""),
     "forecast": ("ngbkit.predictor.forecast", ""),
     "from_module": ("ngbkit.workloads.module", "from_module"),
@@ -95,6 +96,7 @@ __all__ = [
     "capacity",
     "cell",
     "client",
+    "describe",
     "figures",
     "forecast",
     "from_module",

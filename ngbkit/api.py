@@ -1,8 +1,8 @@
-"""The sweep that users call, with estimate, start and run; and the gate between two versions of its networks."""
+"""The sweep that users call, with estimate, start and run; what its networks take; and the gate between two of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,13 +18,14 @@ from ngbkit.sweep.option import format_parameters
 if TYPE_CHECKING:
     import os
 
+    import pandas as pd
     import xarray as xr
 
     from ngbkit.dataset.storage import Data
     from ngbkit.metrics.gates.gate import Gate
     from ngbkit.predictor import Predictor
     from ngbkit.predictor.forecast import Estimate
-    from ngbkit.workloads.base import Workload
+    from ngbkit.workloads.base import FactorValue, Workload
 
 
 @frozen
@@ -169,6 +170,51 @@ def _build_guide(
                 f"Add a budget, or leave out {name}."
             )
     return None
+
+
+def describe(
+    networks: str | Workload | Iterable[str | Workload],
+    *,
+    factors: Mapping[str, FactorValue | Iterable[FactorValue]] | None = None,
+    inputs: Any = None,
+    batch_axis: Mapping[str, int | None] | None = None,
+) -> pd.DataFrame:
+    """Describe what networks take, before anything is measured.
+
+    Parameters
+    ----------
+    networks
+        Names, paths, or `Workload` objects, as for a `Sweep`. The inputs of an ONNX file are those of its graph; other
+        networks are built here, at the first value of each factor.
+    factors, inputs, batch_axis
+        As for a `Sweep`; factors and values may be missing.
+
+    Returns
+    -------
+    pandas.DataFrame
+        A row per input: ``network``, ``input``, ``dtype``, ``shape`` (numbers, the batch, factors, and expressions of
+        these), ``batch`` (its dimension) and ``values`` (what the input is fed). ``attrs["notes"]`` lists sentences on
+        valid batch sizes, on the factors that need values, and on inputs whose values must be given.
+
+    Raises
+    ------
+    UsageError, WorkloadError
+        An option is invalid, or a network cannot be built.
+
+    Examples
+    --------
+    >>> import ngbkit
+    >>> ngbkit.describe("decoder.onnx").attrs["notes"]  # doctest: +SKIP
+    ['decoder: batch: any size.', 'decoder: 1 factor without a value: --factor sequence_length=….']
+    """
+    import pandas as pd
+
+    from ngbkit.sweep.description import COLUMNS, describe_networks
+
+    described = describe_networks(networks, factors, inputs, batch_axis)
+    table = pd.DataFrame([row for network in described for row in network.list_rows()], columns=list(COLUMNS))
+    table.attrs["notes"] = [note for network in described for note in network.list_notes()]
+    return table
 
 
 def gate(

@@ -24,6 +24,7 @@ from ngbkit.commands.arguments import Parser
 from ngbkit.commands.cache import CACHE, answer_cache
 from ngbkit.commands.choose import CHOOSE, answer_choose
 from ngbkit.commands.demo import DEMO, show_demo
+from ngbkit.commands.inputs import INPUTS, answer_inputs
 from ngbkit.commands.listing import Answer
 from ngbkit.commands.notices import list_notices
 from ngbkit.commands.optimize import OPTIMIZE, answer_optimize
@@ -175,6 +176,11 @@ def _devices(args: argparse.Namespace) -> int:
 def _compilers(args: argparse.Namespace) -> int:
     """List the compilers: the installed ones, and the command that installs each other; or all details of some."""
     return _answer(args, listing.answer_compilers(args))
+
+
+def _inputs(args: argparse.Namespace) -> int:
+    """Show what networks take before measuring: the batch, factors, and the values of each input."""
+    return _answer(args, answer_inputs(args))
 
 
 def _cache(args: argparse.Namespace) -> int:
@@ -365,6 +371,7 @@ _COMMANDS: dict[str, tuple[Callable[[argparse.Namespace], int], tuple[Argument, 
     "deploy": (_deploy, (*deploy.DEPLOY, _JSON)),
     "undeploy": (_undeploy, deploy.UNDEPLOY),
     "compilers": (_compilers, (*listing.COMPILERS, _JSON)),
+    "inputs": (_inputs, (*INPUTS, _JSON)),
     "kernels": (_kernels, (*KERNELS, _JSON)),
     "cache": (_cache, (*CACHE, _JSON)),
     "optimize": (_optimize, (*OPTIMIZE, _JSON, _QUIET)),

@@ -47,6 +47,7 @@ _MAGICS = {
     "cache": "%ngcache",
     "compilers": "%ngcompilers",
     "devices": "%ngdevices",
+    "inputs": "%nginputs",
     "optimize": "%ngoptimize",
     "predict": "%ngpredict",
     "resume": "%ngruns --resume",

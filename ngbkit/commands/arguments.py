@@ -40,7 +40,6 @@ MODULE: tuple[Argument, ...] = (
         metavar="SHAPE",
         help="shape of one sample, for a module of the notebook: 3,224,224; once an input",
     ),
-    argument("--inputs", metavar="NAME", completes="variable", help="variable of example tensors for such a module"),
     argument("--name", metavar="LABEL", help="name of that module, or of the cell's model, in the results"),
 )
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ngbkit import registry
+from ngbkit.sweep.description import NO_BATCH, has_batch
 from ngbkit.sweep.trials import BASELINE, Choice
 
 if TYPE_CHECKING:
@@ -18,7 +19,14 @@ def list_notices(sweep: Grid, *, with_time: bool = True) -> list[str]:
     from ngbkit.predictor.forecast import expected
 
     times = [expected.describe(sweep, expected.estimate_seconds(sweep))] if with_time else []
-    return [*times, *_warn_of_baseline(sweep), *_warn_of_missing_compilers(sweep)]
+    return [*times, *_list_calls(sweep), *_warn_of_baseline(sweep), *_warn_of_missing_compilers(sweep)]
+
+
+def _list_calls(sweep: Grid) -> Iterator[str]:
+    """Yield a notice for each network without a batch, where its description has its inputs."""
+    for workload in sweep.workloads:
+        if workload.inputs and not has_batch(workload.inputs):
+            yield f"{workload.name}: {NO_BATCH}"
 
 
 def _warn_of_baseline(sweep: Grid) -> Iterator[str]:

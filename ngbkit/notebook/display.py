@@ -45,12 +45,15 @@ class Listing:
 
     rows: Sequence[dict[str, Any]]
     empty: str  # the sentence that replaces a table without rows
+    notes: Sequence[str] = ()  # sentences below the table
 
     def _repr_html_(self) -> str:
-        return listing.to_html(*self.translate())
+        notes = "<br>".join(_to_html(translate_commands(note, "magic")) for note in self.notes)
+        return listing.to_html(*self.translate()) + (f"<p><small>{notes}</small></p>" if notes else "")
 
     def __repr__(self) -> str:
-        return listing.to_text(*self.translate())
+        notes = [translate_commands(note, "magic") for note in self.notes]
+        return "\n\n".join(filter(None, [listing.to_text(*self.translate()), "\n".join(notes)]))
 
     def translate(self) -> tuple[list[dict[str, Any]], str]:
         """Return the rows and the sentence with the magics that they propose."""

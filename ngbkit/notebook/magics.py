@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,12 +14,13 @@ from ngbkit.commands import arguments, listing
 from ngbkit.commands import selfcheck as selfcheck_arguments
 from ngbkit.commands.cache import answer_cache
 from ngbkit.commands.capacity import compute_capacities
+from ngbkit.commands.inputs import answer_inputs
 from ngbkit.commands.notices import list_notices
 from ngbkit.commands.optimize import answer_optimize
 from ngbkit.commands.predict import answer_predict
 from ngbkit.commands.reporting import describe_interrupt
 from ngbkit.errors import UsageError
-from ngbkit.notebook import modules
+from ngbkit.notebook import modules, variables
 from ngbkit.notebook.display import Listing, RunDisplay, call_at_end
 from ngbkit.notebook.sheets import Sheets
 from ngbkit.notebook.short_errors import HelpRequested, RunInterruptedError, raise_failure, shorten_errors
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from ngbkit.runs.selfcheck import History, SelfCheck
     from ngbkit.workloads.base import Workload
 
-_VARIABLE = re.compile(r"\$(\w+)|\{([A-Za-z_]\w*)\}")
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
@@ -103,10 +102,7 @@ class Benchmarks(Magics):
         """
         with shorten_errors():
             args = self._parse(self.ngbench, line)
-            workloads = [self._to_workload(word, args) for word in args.workloads]
-            if cell is not None:
-                workloads += _parse_cell(cell, args)
-            sweep = arguments.to_sweep(args, workloads)
+            sweep = arguments.to_sweep(args, self._list_networks(args.workloads, cell, args))
             if args.estimate:
                 return sweep.estimate(args.predictor, earlier=args.earlier)
             notices = list_notices(sweep, with_time=args.budget is None)
@@ -191,7 +187,7 @@ class Benchmarks(Magics):
             assert self.shell is not None
             display = RunDisplay(self.shell, with_table=False)
             try:
-                return compute_capacities(args, self._find_dataset(args.data), display.write)
+                return compute_capacities(args, variables.find_dataset(args.data, self._user_ns), display.write)
             except KeyboardInterrupt as interrupt:
                 raise RunInterruptedError(str(interrupt) or "stopped.") from None
             finally:
@@ -271,6 +267,21 @@ class Benchmarks(Magics):
             finally:
                 display.clear()
 
+    @_magic(line_cell_magic)
+    def nginputs(self, line: str, cell: str | None = None) -> Listing:
+        """Show what networks take before measuring: the batch, factors, and the values of each input.
+
+        Networks are those of `%ngbench`, also modules of the notebook and models of a cell.
+
+        ::
+
+            %nginputs decoder.onnx --factor past_sequence_length=128
+            %nginputs recurrent.onnx --batch-axis state=1,rate=none --inputs values.npz
+        """
+        with shorten_errors():
+            args = self._parse(self.nginputs, line)
+            return _to_listing(answer_inputs(args, self._list_networks(args.networks, cell, args)))
+
     @_magic(line_magic)
     def ngpanel(self, line: str) -> SweepPanel | DevicesPanel | ExplorerPanel:
         """Show a panel: a form that composes a sweep, the devices, or an explorer of a dataset.
@@ -286,27 +297,13 @@ class Benchmarks(Magics):
         with shorten_errors():
             args = self._parse(self.ngpanel, line)
             if args.panel == "explore":
-                return ExplorerPanel(self._find_dataset(args.data), args.data)
+                return ExplorerPanel(variables.find_dataset(args.data, self._user_ns), args.data)
             if args.data is not None:
                 raise UsageError(
                     f"unexpected argument {args.data!r}: the {args.panel} panel shows no dataset. "
                     f"Use %ngpanel explore {args.data}."
                 )
             return SweepPanel() if args.panel == "sweep" else DevicesPanel()
-
-    def _find_dataset(self, name: str | None) -> Data:
-        """Find the dataset in a variable of the notebook."""
-        import xarray as xr
-
-        datasets = {key: value for key, value in self._user_ns.items() if isinstance(value, (xr.Dataset, xr.DataTree))}
-        if name is None or name not in datasets:
-            reason = "missing the name of a dataset" if name is None else f"{name!r} is not a dataset"
-            names = ", ".join(key for key in datasets if not key.startswith("_"))
-            choices = (
-                f"expected one of {names}" if names else "this notebook has none: measure one, or ngbkit.load() it"
-            )
-            raise UsageError(f"{reason}; {choices}.")
-        return datasets[name]
 
     def _wait(self, run: Run, display: RunDisplay) -> Data:
         """Wait for a run, display its progress, and return its dataset."""
@@ -327,9 +324,9 @@ class Benchmarks(Magics):
         words = parsing.split_words(line)
         if {"-h", "--help"} & {*words}:
             raise HelpRequested(magic.__doc__)
-        args = arguments.parse(magic.parser, [self._expand(word) for word in words])
+        args = arguments.parse(magic.parser, [variables.expand(word, self._user_ns) for word in words])
         if isinstance(cluster := getattr(args, "cluster", None), str):
-            args.cluster = self._find_cluster(cluster)
+            args.cluster = variables.find_cluster(cluster, self._user_ns)
         out = args.out if arguments.OUT in TABLES[magic.__name__] else None
         if out is not None and not out.isidentifier():
             raise UsageError(
@@ -338,28 +335,13 @@ class Benchmarks(Magics):
             )
         return args
 
-    def _expand(self, word: str) -> str:
-        """Replace ``$name`` and ``{name}`` in a word by the user's variables; commas join a list."""
-
-        def fill(match: re.Match[str]) -> str:
-            name = match[1] or match[2]
-            if name not in self._user_ns:
-                return match[0]
-            value = self._user_ns[name]
-            if _is_cluster(value):
-                return match[0]  # `_find_cluster` replaces it by the object
-            return ",".join(map(str, value)) if isinstance(value, (list, tuple, range)) else str(value)
-
-        return _VARIABLE.sub(fill, word)
-
-    def _find_cluster(self, word: str) -> Any:
-        """Find the ipyparallel client, cluster or view in the variable that a word names; the word itself if none."""
-        match = _VARIABLE.fullmatch(word)
-        value = self._user_ns.get(match[1] or match[2]) if match else None
-        return value if _is_cluster(value) else word
-
-    def _to_workload(self, word: str, args: argparse.Namespace) -> str | Workload:
-        return modules.to_workload(word, self._user_ns, args) if word in modules.find(self._user_ns) else word
+    def _list_networks(self, words: Sequence[str], cell: str | None, args: argparse.Namespace) -> list[str | Workload]:
+        """List the networks of a line and of its cell; files of values replace variables that `--inputs` names."""
+        networks = modules.to_workloads(words, self._user_ns, args)
+        if cell is not None:
+            networks += _parse_cell(cell, args)
+        args.inputs = modules.store_inputs(networks, self._user_ns, args)
+        return networks
 
     def _finish(self, run: Run, args: argparse.Namespace, notices: Sequence[str] = ()) -> Run | Data | None:
         """Wait for a run, display it and bind its dataset; with --background bind that later and return the run."""
@@ -387,13 +369,8 @@ class Benchmarks(Magics):
         return data
 
 
-def _is_cluster(value: object) -> bool:
-    """Whether a value is of a class of ipyparallel, or of a class derived from one."""
-    return any(kind.__module__.partition(".")[0] == "ipyparallel" for kind in type(value).__mro__)
-
-
 def _to_listing(answer: listing.Answer) -> Listing:
-    return (Sheets if answer.sheets else Listing)(answer.rows, answer.empty)
+    return (Sheets if answer.sheets else Listing)(answer.rows, answer.empty, answer.notes)
 
 
 def _parse_cell(source: str, args: argparse.Namespace) -> list[Workload]:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ngbkit.errors import UsageError, WorkloadError
-from ngbkit.sweep import parsing
+from ngbkit.sweep import feeding, parsing
+from ngbkit.user_text import parse_path
+from ngbkit.workloads.base import Workload
 
 if TYPE_CHECKING:
     import torch
-
-    from ngbkit.workloads.base import Workload
 
 
 def find(namespace: Mapping[str, Any]) -> dict[str, torch.nn.Module]:
@@ -25,17 +25,39 @@ def find(namespace: Mapping[str, Any]) -> dict[str, torch.nn.Module]:
     return {name: value for name, value in modules.items() if not name.startswith("_")}
 
 
-def to_workload(name: str, namespace: Mapping[str, Any], args: argparse.Namespace) -> Workload:
-    """Export the torch module in a variable as a workload, by the parsed arguments of ``%ngbench``."""
-    return _export(args.name or name, find(namespace)[name], _find_inputs(name, namespace, args), args)
+def to_workloads(words: Sequence[str], namespace: Mapping[str, Any], args: argparse.Namespace) -> list[str | Workload]:
+    """Export each torch module that a word names as a workload, by the parsed arguments `MODULE`; keep other words."""
+    modules = find(namespace)
+    return [
+        _export(args.name or word, modules[word], _find_inputs(word, namespace, args), args)
+        if word in modules
+        else parsing.restore_quotes(word)
+        for word in words
+    ]
+
+
+def store_inputs(
+    networks: Sequence[str | Workload], namespace: Mapping[str, Any], args: argparse.Namespace
+) -> list[str] | None:
+    """Store the variables that ``--inputs`` names as files, and return its texts; modules have their values already."""
+    if args.inputs is None or all(isinstance(network, Workload) and network.source == "module" for network in networks):
+        return None
+    from ngbkit.workloads import values
+
+    sources = feeding.parse_inputs(args.inputs)
+    files = {
+        network: str(values.store(values.load(namespace[source]))) if source in namespace else source
+        for network, source in sources.items()
+    }
+    return feeding.format_inputs(files)
 
 
 def _find_inputs(name: str, namespace: Mapping[str, Any], args: argparse.Namespace) -> Any:
     """Find example tensors for a module: from the options, else from the variables of the notebook."""
-    if args.inputs is not None:
-        if args.inputs not in namespace:
-            raise UsageError(f"no variable {args.inputs!r}; --inputs expects the name of a variable of tensors.")
-        return namespace[args.inputs]
+    sources = feeding.parse_inputs(args.inputs or ())
+    source = sources.get(args.name or name, sources.get(feeding.ALL))
+    if source is not None:
+        return namespace[source] if source in namespace else _load(source)
     if args.input_shape is not None:
         return _draw([parsing.parse_shape(text) for text in args.input_shape])
     if "inputs" in namespace:
@@ -44,21 +66,37 @@ def _find_inputs(name: str, namespace: Mapping[str, Any], args: argparse.Namespa
         return _draw(_to_shapes(namespace["input_shape"]))
     raise UsageError(
         f"the inputs of {name} are unknown. Give the shape of one sample by --input-shape 3,224,224, or example "
-        "tensors by --inputs NAME (or define a variable `inputs` or `input_shape`)."
+        "tensors by --inputs NAME, a variable (or define a variable `inputs` or `input_shape`)."
     )
+
+
+def _load(file: str) -> Any:
+    """Load example arrays from a file: by argument, or in order."""
+    if not parse_path(file).exists():
+        raise UsageError(
+            f"invalid --inputs: got {file!r}; expected the name of a variable of tensors, or a file of arrays, .npz or "
+            ".npy."
+        )
+    from ngbkit.workloads import values
+
+    arrays = values.load(file)
+    return tuple(arrays.values()) if all(key.isdigit() for key in arrays) else arrays
 
 
 def _export(name: str, module: torch.nn.Module, example_inputs: Any, args: argparse.Namespace) -> Workload:
     """Export a module for any batch size, or, where that fails, for the batch sizes of the sweep."""
     from ngbkit.workloads.module import from_module
 
+    axes = feeding.parse_batch_axes(args.batch_axis or ())
+    keywords: dict[str, Any] = {"batch_axis": axes} if axes else {}
+    batch_sizes = getattr(args, "batch_sizes", None)
     try:
-        return from_module(name, module, example_inputs)
+        return from_module(name, module, example_inputs, **keywords)
     except WorkloadError:
-        if args.batch_sizes is None:
+        if batch_sizes is None:
             raise
-    sizes = [size for text in args.batch_sizes for size in parsing.parse_numbers("batch size", text)]
-    return from_module(name, module, example_inputs, batch_sizes=[int(size) for size in sizes])
+    sizes = [size for text in batch_sizes for size in parsing.parse_numbers("batch size", text)]
+    return from_module(name, module, example_inputs, batch_sizes=[int(size) for size in sizes], **keywords)
 
 
 def _draw(shapes: list[tuple[int, ...]]) -> Any:

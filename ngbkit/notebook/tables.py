@@ -8,6 +8,7 @@ from ngbkit.commands import arguments, listing
 from ngbkit.commands import selfcheck as selfcheck_arguments
 from ngbkit.commands.cache import CACHE
 from ngbkit.commands.capacity import OPTIONS as CAPACITY
+from ngbkit.commands.inputs import INPUTS
 from ngbkit.commands.optimize import OPTIMIZE
 from ngbkit.commands.predict import PREDICT
 from ngbkit.sweep.argument import Argument
@@ -25,6 +26,7 @@ TABLES: Mapping[str, tuple[Argument, ...]] = {
     ),
     "ngdevices": listing.DEVICES,
     "ngcompilers": listing.COMPILERS,
+    "nginputs": (*INPUTS, *arguments.MODULE),
     "ngcache": CACHE,
     "ngcapacity": (DATA, *CAPACITY),
     "ngoptimize": OPTIMIZE,

@@ -67,10 +67,7 @@ def to_factors(
 
 def vary(workloads: Sequence[Workload], factors: Mapping[str, Sequence[FactorValue]]) -> tuple[Workload, ...]:
     """The workloads with the values of those factors that each takes."""
-    accepted = {name for workload in workloads for name in workload.takes}
-    for name in factors:
-        if name not in accepted:
-            raise UnknownNameError("factor", name, accepted, "It must be an argument that a workload takes.")
+    accepted = check_factors(workloads, factors)
     varied = tuple(workload.with_factors(factors) for workload in workloads)
     for workload in varied:
         _check_texts(workload)
@@ -81,6 +78,15 @@ def vary(workloads: Sequence[Workload], factors: Mapping[str, Sequence[FactorVal
     for name in sorted(accepted & RESERVED):
         raise UsageError(f"invalid factor {name!r}: the dataset uses that name. Call it {name}_factor.")
     return varied
+
+
+def check_factors(workloads: Sequence[Workload], factors: Iterable[str]) -> set[str]:
+    """Return the factors that the workloads take; `UnknownNameError` if none takes one of these `factors`."""
+    accepted = {name for workload in workloads for name in workload.takes}
+    for name in factors:
+        if name not in accepted:
+            raise UnknownNameError("factor", name, accepted, "It must be an argument that a workload takes.")
+    return accepted
 
 
 def _check_texts(workload: Workload) -> None:

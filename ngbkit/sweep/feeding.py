@@ -11,7 +11,6 @@ from ngbkit import registry
 from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.sweep.option import option
 from ngbkit.user_text import parse_path
-from ngbkit.workloads import values
 from ngbkit.workloads.base import Source, Workload
 
 ALL = ""
@@ -28,7 +27,7 @@ def to_inputs(value: Any) -> dict[str, str] | None:
         return {ALL: str(parse_path(value).absolute())}
     if isinstance(value, Mapping) and all(isinstance(item, (str, Path)) for item in value.values()):
         return {str(name): str(parse_path(item).absolute()) for name, item in value.items()}
-    return {ALL: str(values.store(values.load(value)))}
+    return {ALL: str(_store(value))}
 
 
 def parse_inputs(texts: Iterable[str]) -> dict[str, str]:
@@ -77,6 +76,8 @@ def feed(
     workloads: Sequence[Workload], inputs: Mapping[str, str] | None, batch_axes: Mapping[str, int | None] | None
 ) -> tuple[Workload, ...]:
     """The workloads with their batch and all values that cannot be drawn; `UsageError` if one of these is missing."""
+    from ngbkit.workloads import values
+
     fed = attach(workloads, inputs, batch_axes)
     for workload in fed:
         values.check_given(workload)
@@ -119,7 +120,9 @@ def _attach(workloads: Sequence[Workload], name: str, file: str) -> list[Workloa
     targets = [workload for workload in workloads if name in (ALL, workload.name) and not workload.values]
     if not targets:
         return list(workloads)
-    path = values.store(values.load(file))
+    from ngbkit.workloads import values
+
+    path = _store(file)
     attached: dict[int, Workload] = {}
     refusal: UnknownNameError | None = None
     for workload in targets:
@@ -130,6 +133,13 @@ def _attach(workloads: Sequence[Workload], name: str, file: str) -> list[Workloa
     if refusal is not None and not attached:
         raise refusal
     return [attached.get(id(workload), workload) for workload in workloads]
+
+
+def _store(source: Any) -> Path:
+    """Store the values of a file, or arrays, as an artifact."""
+    from ngbkit.workloads import values  # imports NumPy, which the magics load when they are used
+
+    return values.store(values.load(source))
 
 
 INPUTS = option(

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 from drawn import network, sweep
+from field.writing import write_graph
 
 from ngbkit import registry
+from ngbkit.api import Sweep
 from ngbkit.commands.notices import list_notices
 from ngbkit.predictor.forecast import expected
 
@@ -33,6 +35,14 @@ def test_the_number_of_trials_comes_first(monkeypatch: pytest.MonkeyPatch) -> No
     assert ["4 trials in 2 groups; the duration is unknown without an earlier run"] == before
     assert ["4 trials in 2 groups, about 1 min 20 s"] == list_notices(sweep())
     assert [] == list_notices(sweep(), with_time=False)
+
+
+def test_a_network_without_a_batch_is_said(tmp_path: Path) -> None:
+    """A throughput counts its calls."""
+    path = write_graph("scalar (float x) => (float y) { y = Sqrt(x) }", name="root.onnx")(tmp_path)
+    notices = list_notices(Sweep([str(path), network("net")]), with_time=False)
+
+    assert ["root: no input has a batch: a sample is a call, throughput counts calls"] == notices
 
 
 @pytest.mark.parametrize(

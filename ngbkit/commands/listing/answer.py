@@ -19,11 +19,13 @@ class Answer:
     empty: str
     # Sheets, one below the other, instead of one table: for rows of long texts.
     sheets: bool = False
+    # Sentences below the rows.
+    notes: Sequence[str] = ()
 
     def to_text(self) -> str:
         """The rows for a terminal."""
         render = layout.to_sheets if self.sheets else layout.to_text
-        return render(self.rows, self.empty)
+        return "\n\n".join(filter(None, [render(self.rows, self.empty), "\n".join(self.notes)]))
 
     def to_markdown(self) -> str:
         """The rows as a table of Markdown."""

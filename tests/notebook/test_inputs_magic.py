@@ -1,0 +1,95 @@
+"""``%nginputs`` in a real shell, and variables of the notebook as values of inputs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cells import fail_cell, run_cell
+from field.writing import write_graph
+from IPython.core.error import UsageError
+from IPython.core.interactiveshell import InteractiveShell
+
+SUM = """
+sums (float[batch, "n"] x, float[2, batch] state) => (float[batch, n] y) {
+    mean = ReduceMean<axes = [0], keepdims = 1>(state)
+    column = Transpose<perm = [1, 0]>(mean)
+    y = Add(x, column)
+}"""
+
+
+@pytest.fixture
+def network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """An ONNX file in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    write_graph(SUM)(tmp_path)
+    return "net.onnx"
+
+
+def test_it_shows_rows_and_sentences(shell: InteractiveShell, network: str) -> None:
+    """The value of the magic is a list, in text and in HTML."""
+    listing = shell.run_line_magic("nginputs", network)
+
+    assert ["dimension 0", "dimension 1"] == [row["batch"] for row in listing.rows]
+    assert "net: 1 factor without a value: --factor n=…." in repr(listing)
+    assert "--factor n=…" in listing._repr_html_()
+
+
+def test_a_variable_has_the_values_of_a_file(shell: InteractiveShell, network: str) -> None:
+    """Arrays by input name; open dimensions become theirs."""
+    shell.user_ns["arrays"] = {"x": np.ones((3, 5), np.float32)}
+    listing = shell.run_line_magic("nginputs", f"{network} --inputs arrays")
+
+    assert ["given: 3 rows", "noise"] == [row["values"].partition(" of ")[0] for row in listing.rows]
+    assert "net: factors: n=5." in listing.notes
+
+
+def test_a_module_of_the_notebook_has_inputs(shell: InteractiveShell) -> None:
+    """Those of a variable, or of a shape; its batch is where the option says."""
+    import torch
+
+    shell.user_ns.update(net=torch.nn.Tanh(), rows=torch.ones(3, 4))
+    first = shell.run_line_magic("nginputs", "net --inputs rows")
+    second = shell.run_line_magic("nginputs", "net --inputs rows --batch-axis input=1")
+
+    assert ("(batch, 4)", "its own: 3 rows") == (first.rows[0]["shape"], first.rows[0]["values"])
+    assert ("(3, batch)", "its own: 4 rows") == (second.rows[0]["shape"], second.rows[0]["values"])
+
+
+def test_a_module_takes_the_arrays_of_a_file(shell: InteractiveShell, network: str) -> None:
+    """By argument, or in order."""
+    import torch
+
+    shell.user_ns["net"] = torch.nn.Tanh()
+    np.save("rows.npy", np.ones((2, 7), np.float32))
+    listing = shell.run_line_magic("nginputs", "net --inputs rows.npy")
+
+    assert "(batch, 7)" == listing.rows[0]["shape"]
+
+
+def test_models_of_a_cell_are_described(shell: InteractiveShell) -> None:
+    """Each of `models` has its rows."""
+    code = "import torch\nmodels = {'a': torch.nn.Linear(4, 2), 'b': torch.nn.Tanh()}\ninput_shape = (4,)"
+    listing = shell.run_cell_magic("nginputs", "", code)
+
+    assert ["a", "b"] == [row["network"] for row in listing.rows]
+
+
+def test_a_missing_file_is_an_error(shell: InteractiveShell) -> None:
+    """It is neither a variable nor a file."""
+    import torch
+
+    shell.user_ns["net"] = torch.nn.Tanh()
+    error, _ = fail_cell(shell, "%nginputs net --inputs nothing")
+
+    assert isinstance(error, UsageError)
+    assert "invalid --inputs: got 'nothing'" in str(error)
+
+
+def test_a_sweep_takes_a_variable(shell: InteractiveShell, network: str) -> None:
+    """The values travel as a file, so that a run can be resumed without the variable."""
+    shell.user_ns["arrays"] = {"x": np.ones((3, 5), np.float32), "state": np.ones((2, 3), np.float32)}
+    run_cell(shell, f"%ngbench {network} -c identity -r 3 --inputs arrays -o ds")
+
+    assert {"ok"} == set(shell.user_ns["ds"]["status"].values.ravel())
