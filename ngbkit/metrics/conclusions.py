@@ -106,8 +106,8 @@ def _describe_unchecked(data: Data) -> list[str]:
     was, clause = ("was", "it is") if count == 1 else ("were", "they are")
     return [
         f"{count} of {total} trials {was} not checked: {reasons}. A wrong answer would not be noticed, so {clause} "
-        f"never called the fastest. Remove the reason and measure again: `ngbkit resume {_name_run(data)} --retry "
-        f"{NOT_CHECKED}` repeats these trials."
+        f"never called the fastest. Remove the reason and run again; `ngbkit resume {_name_run(data)} --retry "
+        f"{NOT_CHECKED}` repeats these trials of an unchanged network."
     ]
 
 

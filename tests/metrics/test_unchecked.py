@@ -100,8 +100,8 @@ def test_conclusions_open_with_what_was_not_checked() -> None:
 
     assert first == (
         f"1 of 3 trials was not checked: inductor on net batch 1: {REASON}. A wrong answer would not be noticed, so it "
-        "is never called the fastest. Remove the reason and measure again: `ngbkit resume r1 --retry not-checked` "
-        "repeats these trials."
+        "is never called the fastest. Remove the reason and run again; `ngbkit resume r1 --retry not-checked` "
+        "repeats these trials of an unchanged network."
     )
     assert [
         "The fastest is not settled in 1 of 1 groups. net batch 1: onnxruntime (p = 1.00 among those checked) or "
