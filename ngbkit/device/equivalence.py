@@ -68,9 +68,9 @@ class Check:
     problem: str = ""
 
 
-def choose_precision(own: str, requested: str) -> str:
-    """Choose the coarser of a network's own precision and the one that was requested of its compiler."""
-    return max((own, requested), key=lambda name: TOLERANCES[name].absolute)
+def choose_precision(body: str, requested: str) -> str:
+    """Choose the coarser of the precision of a network's body and the one that was requested of its compiler."""
+    return max((body, requested), key=lambda name: TOLERANCES[name].absolute)
 
 
 def compare(

@@ -73,14 +73,14 @@ def run_module(
         return Runs(refusal=failure)
     with torch.inference_mode(False), torch.no_grad():
         make = _choose_maker(network, arrays, rebuild)
-        own, _ = _attempt(
+        body, _ = _attempt(
             lambda: precision.find_module_precision(make(), [export.to_tensor(array) for array in arrays])
         )
-        own = own or "f32"
+        body = body or "f32"
         module = make()
         result, refusal = _attempt(lambda: _call(module, arrays))
         if result is None:
-            return Runs(refusal=refusal, precise=Attempt(problem="not run"), precision=own, name="torch eager")
+            return Runs(refusal=refusal, precise=Attempt(problem="not run"), precision=body, name="torch eager")
         single, changed = result
         _attempt(lambda: _call(module, _disturb(arrays)))  # a state then differs from what the same inputs leave
         again, _ = _attempt(lambda: _call(module, arrays)[0])
@@ -91,11 +91,11 @@ def run_module(
             again=again,
             precise=Attempt(outputs=precise, name="torch eager, float64", problem=problem),
             alone=draw(1, seed) if alone else None,
-            nudged=_attempt(lambda: _call(make(), _nudge(arrays, own, seed))[0])[0] if _has_floats(arrays) else None,
+            nudged=_attempt(lambda: _call(make(), _nudge(arrays, body, seed))[0])[0] if _has_floats(arrays) else None,
             others=draw(rows, seed + _OTHER_SEED) if _are_drawn(network) else None,
             changed=next((network.inputs[index].name for index in changed), ""),
-            name="torch eager, float32" if own == "f32" else f"torch eager, {own}",
-            precision=own,
+            name="torch eager, float32" if body == "f32" else f"torch eager, {body}",
+            precision=body,
         )
 
 
@@ -114,23 +114,23 @@ def run_file(
         arrays = feeds.draw(network.inputs, network.examples, rows, seed)
     except Exception as error:  # noqa: BLE001  as in `_attempt`
         return Runs(refusal=" ".join(str(error).split())[:200], precise=Attempt(problem="not run"), name=name)
-    own = _read_precision(file)
+    body = _read_precision(file)
     calls, refusal = _attempt(partial(run, rows, seed))
     inputs = {spec.name: array for spec, array in zip(network.inputs, arrays, strict=True)}
     precise, problem = _attempt(partial(exact.run, file, inputs, budget_s=_BUDGET_S))
     attempt = Attempt(outputs=precise, name="onnx, float64", problem=problem)
     if calls is None:
-        return Runs(refusal=refusal, precise=attempt, name=name, precision=own)
+        return Runs(refusal=refusal, precise=attempt, name=name, precision=body)
     first_of = partial(_get_first, run)
     return Runs(
         single=calls[0],
         again=calls[1],
         precise=attempt,
         alone=first_of(1, seed) if alone else None,
-        nudged=first_of(rows, seed, lambda values: _nudge(values, own, seed)) if _has_floats(arrays) else None,
+        nudged=first_of(rows, seed, lambda values: _nudge(values, body, seed)) if _has_floats(arrays) else None,
         others=first_of(rows, seed + _OTHER_SEED) if _are_drawn(network) else None,
         name=name,
-        precision=own,
+        precision=body,
     )
 
 
@@ -237,10 +237,10 @@ def _disturb(arrays: Arrays) -> Arrays:
     ]
 
 
-def _nudge(arrays: Arrays, own: str, seed: int) -> Arrays:
+def _nudge(arrays: Arrays, body: str, seed: int) -> Arrays:
     """Change the last digit of floating numbers, up or down at random."""
     generator = np.random.default_rng(seed)
-    epsilon = _EPSILON.get(own, _EPSILON["f32"])
+    epsilon = _EPSILON.get(body, _EPSILON["f32"])
     return [
         (array.astype(np.float64) * (1 + epsilon * generator.choice([-1, 1], array.shape))).astype(array.dtype)
         if feeds.is_floating(array.dtype)

@@ -10,7 +10,7 @@ from attrs import field, frozen
 
 from ngbkit import options
 from ngbkit.errors import UsageError
-from ngbkit.sweep import expansion
+from ngbkit.sweep import expansion, feeding
 from ngbkit.sweep.conversion import (
     MIN_ROUNDS,
     to_batch_sizes,
@@ -114,6 +114,16 @@ class Grid:
             help="values of a factor that a workload takes: numbers, width=64,96; a range with both its ends, "
             "depth=1:6, depth=1:9:2; or texts, variant=plain,residual; once a factor",
         ),
+    )
+    inputs: Mapping[str, str] | None = field(
+        default=None,
+        converter=feeding.to_inputs,
+        metadata=feeding.INPUTS,
+    )
+    batch_axis: Mapping[str, int | None] | None = field(
+        default=None,
+        converter=feeding.to_batch_axes,
+        metadata=feeding.BATCH_AXIS,
     )
     devices: tuple[str, ...] = field(
         default=None,
@@ -336,7 +346,8 @@ class Grid:
                 "invalid sweep: got race=True and interleave=False; compilers that are measured one after the other "
                 "cannot race. Leave one of them out."
             )
-        object.__setattr__(self, "workloads", vary(self.workloads, self.factors))  # a frozen record fills itself
+        fed = feeding.feed(self.workloads, self.inputs, self.batch_axis)
+        object.__setattr__(self, "workloads", vary(fed, self.factors))  # a frozen record fills itself
         if self.precision is None and self.repeats is None:
             object.__setattr__(self, "repeats", options.get_options()["repeats"])
         if self.precision is not None and self.max_seconds is None:

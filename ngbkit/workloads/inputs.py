@@ -137,7 +137,6 @@ def wrap_checked(
     problem: Exception | None = None
     for count in dict.fromkeys((rows, 1)):
         arrays = feeds.draw(call.specs, call.examples, count, seed)
-        check_arguments(name, read_signature(module), *call.arrange(arrays))
         try:
             with torch.no_grad():
                 outputs = wrapped(*map(to_tensor, arrays))
@@ -147,6 +146,7 @@ def wrap_checked(
             described = describe_feed(call.specs, arrays)
     else:
         assert problem is not None
+        check_arguments(name, read_signature(module), *call.arrange(arrays))
         reason = f"{type(problem).__name__}: {export.describe_cause(problem)}"
         raise WorkloadError(
             f"invalid inputs of {name}: fed {described}, it raised {reason}.{_advise(problem, call)}"
@@ -184,8 +184,9 @@ def _parse_arguments(
     names = _name_leaves(arguments, keywords, module)
     places = [place for place, leaf in enumerate(leaves) if _is_tensor(leaf)]
     arrays = {names[place]: _to_array(names[place], leaves[place]) for place in places}
-    if not arrays or len(arrays) < len(places):
-        raise WorkloadError(f"invalid inputs: got {'none' if not arrays else 'names twice'}; expected {_VALUES}.")
+    if not arrays:
+        got = ", ".join(type(value).__name__ for value in (*arguments, *keywords.values())) or "none"
+        raise WorkloadError(f"invalid inputs: got {got}, without a tensor; expected {_VALUES}.")
     specs = _find_batch(arrays, module, batch_axes or {})
     is_nested = len(places) < len(leaves) or any(not _is_tensor(leaf) for leaf in (*arguments, *keywords.values()))
     if not is_nested:
@@ -195,8 +196,8 @@ def _parse_arguments(
         filled = list(leaves)
         for place, tensor in zip(places, tensors, strict=True):
             filled[place] = tensor
-        positional, named = _pytree.tree_unflatten(filled, structure)
-        return positional, named
+        positional, by_name = _pytree.tree_unflatten(filled, structure)
+        return positional, by_name
 
     return Call(specs=specs, examples=arrays, is_positional=False, arrange=arrange)
 

@@ -108,6 +108,6 @@ def _infer_shapes(model: Any) -> Any:
     import onnx
 
     try:
-        return onnx.shape_inference.infer_shapes(model)
+        return onnx.shape_inference.infer_shapes(model, data_prop=True)
     except onnx.shape_inference.InferenceError:
         return model

@@ -151,15 +151,18 @@ def _infer_symbols(sides: Mapping[str, Sequence[_Side]]) -> set[str]:
     symbols = [side.symbol for listed in sides.values() for side in listed if side.symbol and not side.anonymous]
     leading = {listed[0].symbol for listed in sides.values() if listed and listed[0].symbol}
     parts = [name for symbol in symbols for name in _split(symbol) or [symbol]]
-    named = {
+    batch_names = {
         name
         for name in parts
         if _BATCH_NAME.fullmatch(name) and (len(name) > 1 or name in leading)  # N may be the width of a matrix
     }
     anonymous = {listed[0].symbol for listed in sides.values() if listed and listed[0].anonymous}
-    if named:
-        taken = {name for name, listed in sides.items() if any(side.symbol in named for side in listed)}
-        return named | {sides[name][0].symbol for name in sides if name not in taken and sides[name][:1]} & anonymous
+    if batch_names:
+        with_batch = {name for name, listed in sides.items() if any(side.symbol in batch_names for side in listed)}
+        return (
+            batch_names
+            | {sides[name][0].symbol for name in sides if name not in with_batch and sides[name][:1]} & anonymous
+        )
     inner = {side.symbol for listed in sides.values() for side in listed[1:]}
     first = next(iter(listed[0].symbol for listed in sides.values() if listed and listed[0].symbol), "")
     batch = {

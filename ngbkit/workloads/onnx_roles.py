@@ -79,14 +79,14 @@ def _find_role(graph: _Graph, name: str) -> Role:
 
 def _walk_uses(graph: _Graph, name: str) -> Iterator[tuple[Any, int]]:
     """Yield each operator that reads an input's own values, with the place."""
-    pending, seen = [name], {name}
+    pending, visited = [name], {name}
     while pending:
         for node, place in graph.readers.get(pending.pop(), ()):
             yield node, place
             places = _PASSING.get(node.op_type, ())
             if node.domain in _STANDARD and (places is None or place in places):
-                pending += [output for output in node.output if output not in seen]
-                seen.update(node.output)
+                pending += [output for output in node.output if output not in visited]
+                visited.update(node.output)
 
 
 def _find_bound(graph: _Graph, node: Any) -> Dimension:

@@ -80,12 +80,12 @@ def walk_graphs(graph: Any) -> Iterator[Any]:
 
 def sort_nodes(graph: Any) -> None:
     """Sort the nodes of a graph so that each follows those whose results it reads, in place; a circle stays last."""
-    made = {name for node in graph.node for name in node.output if name}
+    results = {name for node in graph.node for name in node.output if name}
     pending, done, order = list(graph.node), set[str](), list[Any]()
-    if _is_sorted(pending, made):
+    if _is_sorted(pending, results):
         return
     while pending:
-        ready = [node for node in pending if not (find_reads(node) & made) - done]
+        ready = [node for node in pending if not (find_reads(node) & results) - done]
         if not ready:
             order += pending
             break
@@ -98,10 +98,10 @@ def sort_nodes(graph: Any) -> None:
     graph.node.extend(copies)
 
 
-def _is_sorted(nodes: Iterable[Any], made: set[str]) -> bool:
+def _is_sorted(nodes: Iterable[Any], results: set[str]) -> bool:
     done: set[str] = set()
     for node in nodes:
-        if (find_reads(node) & made) - done:
+        if (find_reads(node) & results) - done:
             return False
         done.update(node.output)
     return True

@@ -15,7 +15,7 @@ import torch
 from ngbkit.compilers import aotinductor, torch_runtime
 from ngbkit.compilers.base import Task, Tuning
 from ngbkit.testing import CompilerConformance, observe
-from ngbkit.workloads.base import TensorSpec
+from ngbkit.workloads.base import BATCH, TensorSpec
 
 REFERENCE = "ngbkit.compilers.aotinductor:COMPILER"
 
@@ -29,7 +29,7 @@ def make_task(folder: Path, module: torch.nn.Module, **options: Any) -> Task:
         form="module",
         module=module,
         onnx=None,
-        inputs=[TensorSpec(name="input", shape=(2,))],
+        inputs=[TensorSpec(name="input", shape=(BATCH, 2))],
         arrays=[np.ones((3, 2), np.float32)],
         batch_size=3,
         options=aotinductor.COMPILER.settle(options),

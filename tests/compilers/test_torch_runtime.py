@@ -17,7 +17,7 @@ from ngbkit.compilers.base import Task, Tuning
 from ngbkit.compilers.torch_runtime import BoundNetwork
 from ngbkit.errors import UnsupportedError
 from ngbkit.hardware import subprocesses
-from ngbkit.workloads.base import TensorSpec
+from ngbkit.workloads.base import BATCH, TensorSpec
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +36,7 @@ def make_task(folder: Path, **options: Any) -> Task:
         form="module",
         module=torch.nn.Conv2d(3, 4, 3).eval(),
         onnx=None,
-        inputs=[TensorSpec(name="input", shape=(3, 8, 8))],
+        inputs=[TensorSpec(name="input", shape=(BATCH, 3, 8, 8))],
         arrays=[np.ones((2, 3, 8, 8), np.float32)],
         batch_size=2,
         options=options,

@@ -11,7 +11,7 @@ import torch
 from ngbkit.compilers import torchscript
 from ngbkit.compilers.base import Task, Tuning
 from ngbkit.testing import CompilerConformance, observe
-from ngbkit.workloads.base import TensorSpec
+from ngbkit.workloads.base import BATCH, TensorSpec
 
 
 class TestTorchScript(CompilerConformance):
@@ -69,7 +69,7 @@ def test_a_kernel_that_is_missing_is_a_refusal(tmp_path: Path) -> None:
         form="module",
         module=torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.AdaptiveAvgPool2d(2)).eval(),
         onnx=None,
-        inputs=[TensorSpec(name="input", shape=(3, 9, 9))],
+        inputs=[TensorSpec(name="input", shape=(BATCH, 3, 9, 9))],
         arrays=[np.ones((1, 3, 9, 9), np.float32)],
         batch_size=1,
         options={},

@@ -16,7 +16,7 @@ import numpy as np
 
 from ngbkit.compilers.base import Progress, Task, Tuning
 from ngbkit.compilers.tvm import COMPILER
-from ngbkit.workloads.base import TensorSpec
+from ngbkit.workloads.base import BATCH, TensorSpec
 
 
 def main(request: dict[str, Any]) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
         form="onnx",
         module=None,
         onnx=Path(request["onnx"]),
-        inputs=[TensorSpec(name="input", shape=(3, 16, 16))],
+        inputs=[TensorSpec(name="input", shape=(BATCH, 3, 16, 16))],
         arrays=[array],
         batch_size=1,
         options=COMPILER.settle(request["options"]),

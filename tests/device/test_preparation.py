@@ -11,7 +11,7 @@ import pytest
 
 from ngbkit.device import preparation, reference
 from ngbkit.files import Store
-from ngbkit.workloads import blocks, cell
+from ngbkit.workloads import blocks, cell, values
 from ngbkit.workloads.base import Workload
 
 CONV = blocks.conv(width=4, depth=2, size=(8, 8))
@@ -27,16 +27,18 @@ def build_message(folder: Path, batch_sizes: list[int]) -> dict[str, Any]:
         "folder": str(folder),
         "artifacts": str(folder),
         "batch_sizes": batch_sizes,
+        "exports": True,
+        "importers": [],
     }
 
 
 def test_a_workload_is_prepared_once(tmp_path: Path) -> None:
     """The cache serves it later, and a new batch size does not change the other files."""
     folder = tmp_path / "prepared"
-    before = preparation.load(folder, [1, 3])
+    before = preparation.load(folder, [1, 3], exports=True)
     prepared = preparation.prepare(build_message(folder, [1, 3]))
     times = {file.name: file.stat().st_mtime_ns for file in folder.glob("batch-[0-9]*")}
-    loaded = preparation.load(folder, [1, 3])
+    loaded = preparation.load(folder, [1, 3], exports=True)
     more = preparation.prepare(build_message(folder, [1, 3, 5]))
 
     assert None is before
@@ -44,7 +46,7 @@ def test_a_workload_is_prepared_once(tmp_path: Path) -> None:
     assert {"batch-1.onnx", "batch-3.onnx"} == set(times)
     assert {"1", "3", "5"} == set(more["onnx"])
     assert times == {name: (folder / name).stat().st_mtime_ns for name in times}
-    assert None is preparation.load(folder, [7])
+    assert None is preparation.load(folder, [7], exports=True)
 
 
 def test_the_reference_is_exact_and_has_the_error_of_the_baseline(tmp_path: Path) -> None:
@@ -89,7 +91,7 @@ def test_the_folders_name_depends_on_every_input() -> None:
 @pytest.mark.parametrize("name", ["file", "x"])
 def test_an_input_may_have_any_name(tmp_path: Path, name: str) -> None:
     """Even that of an argument of numpy.savez."""
-    preparation._write_arrays(tmp_path / "a.npz", {name: np.ones(2)})
+    values.write(tmp_path / "a.npz", {name: np.ones(2)})
 
     assert [name] == list(preparation.read_arrays(str(tmp_path / "a.npz")))
 

@@ -13,7 +13,7 @@ import torch
 from ngbkit import options
 from ngbkit.errors import WorkloadError
 from ngbkit.workloads import cell
-from ngbkit.workloads.base import Network, TensorSpec, Workload
+from ngbkit.workloads.base import BATCH, Network, TensorSpec, Workload
 
 LINE = """
 import torch
@@ -44,7 +44,7 @@ def test_a_cell_with_a_module_is_one_workload() -> None:
     network = cell.build(workload, {})
 
     assert ("line", (), "cell") == (workload.name, workload.takes, workload.source)
-    assert [TensorSpec(name="input", shape=(4,))] == network.inputs
+    assert [TensorSpec(name="input", shape=(BATCH, 4))] == network.inputs
     assert not network.module.training
 
 
@@ -77,7 +77,7 @@ def test_the_rows_of_inputs_are_fed() -> None:
     """Token ids are fed unchanged."""
     network = build(LOOKUP)
 
-    assert [TensorSpec(name="input", shape=(2,), dtype="int64")] == network.inputs
+    assert [TensorSpec(name="input", shape=(BATCH, 2), dtype="int64")] == network.inputs
     assert [[6, 5], [4, 3]] == network.examples["input"].tolist()
 
 

@@ -10,10 +10,10 @@ from torch import nn
 
 from ngbkit.workloads import blocks, counts
 from ngbkit.workloads import onnx as onnx_source
-from ngbkit.workloads.base import Network, TensorSpec
+from ngbkit.workloads.base import BATCH, Network, TensorSpec
 from ngbkit.workloads.counts import Counts
 
-LINE = [TensorSpec(name="x", shape=(4,))]
+LINE = [TensorSpec(name="x", shape=(BATCH, 4))]
 
 
 class Stubborn(nn.Module):
@@ -101,7 +101,7 @@ def test_bytes_depend_on_the_stored_types() -> None:
             y = self.linear(x.half())
             return y, y.double(), mask
 
-    inputs = [*LINE, TensorSpec(name="mask", shape=(3,), dtype="bool")]
+    inputs = [*LINE, TensorSpec(name="mask", shape=(BATCH, 3), dtype="bool")]
     counted = counts.count(Network(inputs=inputs, module=Typed()))
 
     assert 2 * 10 + 8 == counted.weight_bytes

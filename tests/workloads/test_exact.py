@@ -15,7 +15,7 @@ from torch import nn
 from ngbkit.errors import UnsupportedError
 from ngbkit.testing import NETWORKS, run_reference
 from ngbkit.workloads import exact, export, feeds
-from ngbkit.workloads.base import Network, TensorSpec
+from ngbkit.workloads.base import BATCH, Network, TensorSpec
 
 X = np.random.default_rng(0).standard_normal((2, 4)).astype(np.float32)
 W = np.random.default_rng(1).standard_normal((4, 4)).astype(np.float32)
@@ -64,7 +64,7 @@ def test_a_network_matches_torch_in_float64(tmp_path: Path, name: str) -> None:
 )
 def test_a_layer_matches_torch(tmp_path: Path, layer: nn.Module) -> None:
     """onnx's own operators agree to the last digits of double precision."""
-    specs = [TensorSpec(name="x", shape=(4, 9, 9))]
+    specs = [TensorSpec(name="x", shape=(BATCH, 4, 9, 9))]
     arrays = feeds.draw(specs, {}, 2, 0)
     network = Network(inputs=specs, module=layer.eval())
     export.export(network, tmp_path / "net.onnx", seed=0, batch_size=2)

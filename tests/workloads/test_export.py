@@ -12,11 +12,13 @@ import torch
 from torch import nn
 
 from ngbkit.errors import UnsupportedError
-from ngbkit.workloads import blocks, export, feeds, timm
+from ngbkit.workloads import blocks, export, feeds, onnx_binding, timm
 from ngbkit.workloads import onnx as onnx_source
-from ngbkit.workloads.base import Network, TensorSpec
+from ngbkit.workloads.base import BATCH, Network, TensorSpec
+from ngbkit.workloads.onnx_binding import specialise
+from ngbkit.workloads.onnx_traversal import find_external_files
 
-LINE = [TensorSpec(name="values", shape=(4,))]
+LINE = [TensorSpec(name="values", shape=(BATCH, 4))]
 
 
 class Nested(nn.Module):
@@ -74,7 +76,7 @@ NETWORKS = {
     "attention": lambda: blocks.build(blocks.mha(heads=2), {"width": 8, "depth": 2}),
     "transformer": lambda: timm.build(timm.model("test_vit", img_size=64), {}),
     "nested": lambda: Network(
-        inputs=[TensorSpec(name="first", shape=(4,)), TensorSpec(name="second", shape=(4,), dtype="int64")],
+        inputs=[TensorSpec(name="first", shape=(BATCH, 4)), TensorSpec(name="second", shape=(BATCH, 4), dtype="int64")],
         module=Nested().eval(),
     ),
     "fixed": lambda: Network(inputs=LINE, module=Fixed().eval()),
@@ -90,7 +92,7 @@ def test_a_file_for_every_batch_size_computes_the_network(name: str, tmp_path: P
 
     assert [1, 3] == list(paths)
     for batch_size, path in paths.items():
-        assert [[batch_size, *spec.shape] for spec in network.inputs] == shapes(path)
+        assert [list(spec.bind(batch_size)) for spec in network.inputs] == shapes(path)
         for expected, actual in zip(run_torch(network, batch_size), run(path, network, batch_size), strict=True):
             np.testing.assert_allclose(actual, expected, rtol=1e-3, atol=1e-5)
 
@@ -126,32 +128,33 @@ def test_exporting_prints_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[s
 
 def test_weights_too_large_for_one_file_are_saved_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both the exported file and the bound one, in another folder, have external data."""
-    monkeypatch.setattr(export, "EMBEDDED_BYTES", 100)
-    network = Network(inputs=[TensorSpec(name="x", shape=(64,))], module=nn.Linear(64, 64).eval())
+    for module in (export, onnx_binding):
+        monkeypatch.setattr(module, "EMBEDDED_BYTES", 100)
+    network = Network(inputs=[TensorSpec(name="x", shape=(BATCH, 64))], module=nn.Linear(64, 64).eval())
     dynamic, bound = tmp_path / "a" / "big.onnx", tmp_path / "b" / "big-3.onnx"
     dynamic.parent.mkdir()
     bound.parent.mkdir()
     export.export(network, dynamic, seed=0)
 
-    export.specialise(dynamic, 3, bound)
+    specialise(dynamic, 3, bound)
 
     assert {"big.onnx.data": 64 * 64 * 4} == {
         name: size - size % 4096
-        for name, size in export.find_external_files(onnx.load(bound, load_external_data=False)).items()
+        for name, size in find_external_files(onnx.load(bound, load_external_data=False)).items()
     }
     np.testing.assert_allclose(run(bound, network, 3)[0], run_torch(network, 3)[0], rtol=1e-4, atol=1e-5)
 
 
 def test_a_file_with_a_fixed_batch_supports_no_other(tmp_path: Path, mlp_file: Path) -> None:
     """The error of another batch size names the fixed one."""
-    fixed = export.specialise(mlp_file, 3, tmp_path / "fixed.onnx")
+    fixed = specialise(mlp_file, 3, tmp_path / "fixed.onnx")
     network = onnx_source.build(onnx_source.file(fixed), {})
 
     assert [3] == list(export.export_for(network, tmp_path, [3], 0))
     with pytest.raises(UnsupportedError, match=r"invalid batch size: got 4; expected 3, .* Sweep batch size 3"):
         export.export_for(network, tmp_path, [4], 0)
     with pytest.raises(UnsupportedError, match="got 4; expected 3"):
-        export.specialise(fixed, 4, tmp_path / "four.onnx")
+        specialise(fixed, 4, tmp_path / "four.onnx")
 
 
 def test_nested_outputs_are_flattened_in_order() -> None:

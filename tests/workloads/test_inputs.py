@@ -11,7 +11,7 @@ from torch import nn
 
 from ngbkit.errors import WorkloadError
 from ngbkit.workloads import inputs
-from ngbkit.workloads.base import TensorSpec
+from ngbkit.workloads.base import BATCH, TensorSpec
 
 
 class Pair(nn.Module):
@@ -41,9 +41,17 @@ def test_shapes_become_inputs_named_after_the_arguments(
     module: nn.Module, input_shape: Any, expected: dict[str, tuple[int, ...]]
 ) -> None:
     """A shape, a list or a dict of shapes; in float32."""
-    specs = inputs.parse_shapes(input_shape, module)
+    call = inputs.parse_shapes(input_shape, module)
 
-    assert [TensorSpec(name=name, shape=shape) for name, shape in expected.items()] == specs
+    assert [TensorSpec(name=name, shape=(BATCH, *shape)) for name, shape in expected.items()] == call.specs
+
+
+@pytest.mark.parametrize(("dtype", "expected"), [(torch.float16, "float16"), (torch.float64, "float64")])
+def test_shapes_have_the_type_of_the_weights(dtype: torch.dtype, expected: str) -> None:
+    """A module in half precision takes no float32."""
+    call = inputs.parse_shapes((4,), nn.Linear(4, 2).to(dtype))
+
+    assert [expected] == [spec.dtype for spec in call.specs]
 
 
 @pytest.mark.parametrize("input_shape", ["3x8x8", (3, -1), (3.0, 8), {"left": None}, [(3,), "x"], None])
@@ -60,12 +68,12 @@ def test_tensors_become_inputs_with_their_rows(wrap: Any) -> None:
     """Shapes and dtypes without the batch dimension, and every row; of tensors or NumPy arrays."""
     left, right = torch.arange(6).reshape(2, 3), np.ones((2, 1), np.float32)
 
-    specs, rows = inputs.parse_values(wrap(left, right), Pair())
+    call = inputs.parse_values(wrap(left, right), Pair())
 
-    expected = [TensorSpec(name="left", shape=(3,), dtype="int64"), TensorSpec(name="right", shape=(1,))]
-    assert expected == specs
-    assert [[0, 1, 2], [3, 4, 5]] == rows["left"].tolist()
-    assert [[1], [1]] == rows["right"].tolist()
+    expected = [TensorSpec(name="left", shape=(BATCH, 3), dtype="int64"), TensorSpec(name="right", shape=(BATCH, 1))]
+    assert expected == call.specs
+    assert [[0, 1, 2], [3, 4, 5]] == call.examples["left"].tolist()
+    assert [[1], [1]] == call.examples["right"].tolist()
 
 
 @pytest.mark.parametrize(
@@ -76,10 +84,9 @@ def test_tensors_become_inputs_with_their_rows(wrap: Any) -> None:
             "invalid batch of the inputs: got {'left': 2, 'right': 3} rows; expected the same number",
         ),
         (torch.ones(0, 3), "the same number >= 1"),
-        (torch.ones(()), "leading batch dimension"),
-        ([], "no inputs; expected a tensor"),
-        ("text", "invalid input: got a str; expected a tensor"),
-        (torch.ones(2, 3, dtype=torch.bfloat16), "bfloat16"),
+        ([], "invalid inputs: got none, without a tensor; expected a tensor"),
+        ("text", "invalid inputs: got str, without a tensor; expected a tensor"),
+        (torch.ones(2, 3, dtype=torch.cfloat), r"got complex64; expected real numbers.*view_as_real"),
     ],
 )
 def test_invalid_tensors_are_rejected(values: Any, message: str) -> None:
@@ -88,29 +95,119 @@ def test_invalid_tensors_are_rejected(values: Any, message: str) -> None:
         inputs.parse_values(values, Pair())
 
 
+def build(module: nn.Module, values: Any, **batch_axes: int | None) -> tuple[inputs.Call, nn.Module]:
+    call = inputs.parse_values(values, module, batch_axes)
+    return call, inputs.wrap(module, call)
+
+
 def test_inputs_by_name_reach_their_arguments() -> None:
     """In another order than the module's, tensors are passed by name; in its own order, the module is not wrapped."""
     module = Pair()
     left, right, scale = torch.full((1,), 3.0), torch.full((1,), 1.0), torch.full((1,), 5.0)
-    specs = {name: TensorSpec(name=name, shape=()) for name in ("left", "right", "scale")}
 
-    swapped = inputs.wrap_by_position(module, [specs["right"], specs["left"]])
-    scaled = inputs.wrap_by_position(module, [specs["left"], specs["right"], specs["scale"]])
+    _, swapped = build(module, {"right": right, "left": left})
+    _, scaled = build(module, {"left": left, "right": right, "scale": scale})
 
     assert (2.0,) == swapped(right, left)
     assert module is scaled
     assert 10.0 == scaled(left, right, scale)
 
 
-def test_a_wrapped_module_returns_a_flat_tuple_in_its_mode() -> None:
-    """Nested outputs are flattened in training and in evaluation."""
+class Nest(nn.Module):
+    """Takes a nested argument, and returns nested outputs."""
 
-    class Nest(nn.Module):
-        def forward(self, x: torch.Tensor) -> dict[str, Any]:
-            return {"b": x, "a": [x + 1, None]}
+    def forward(self, x: torch.Tensor, past: Any) -> dict[str, Any]:
+        keys, values = past
+        return {"b": x + keys, "a": [values, None, 3]}
 
-    flat = inputs.wrap_in_order(Nest().eval())
 
-    assert (1, 2) == flat(torch.tensor(1))
-    assert not flat.training
-    assert inputs.wrap_in_order(Nest().train()).training
+class Tower(nn.Module):
+    """Takes one dict."""
+
+    def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        return batch["user"] * batch["item"]
+
+
+def test_nested_inputs_reach_their_places() -> None:
+    """Each tensor is an input, named after its argument and its place in it, and outputs are a flat tuple."""
+    x = torch.ones(2, 1)
+
+    call, wrapped = build(Nest().eval(), (x, (x + 1, x + 2)))
+
+    assert ["x", "past.0", "past.1"] == [spec.name for spec in call.specs]
+    assert [[[3.0], [3.0]], [[3.0], [3.0]]] == [output.tolist() for output in wrapped(x, x + 1, x + 2)]
+    assert not wrapped.training
+
+
+def test_a_dict_may_be_the_argument_itself() -> None:
+    """Where no argument has the names of its keys."""
+    call, wrapped = build(Tower(), {"user": torch.ones(3, 4), "item": torch.full((3, 4), 2.0)})
+
+    assert ["user", "item"] == [spec.name for spec in call.specs]
+    assert 2.0 == wrapped(torch.ones(1), torch.full((1,), 2.0))[0]
+
+
+@pytest.mark.parametrize(
+    ("values", "batch_axes", "shapes"),
+    [
+        ((torch.ones(2, 3), torch.tensor(5)), {}, [(BATCH, 3), ()]),
+        ((torch.ones(1, 3), torch.ones(5, 3)), {}, [(1, 3), (BATCH, 3)]),
+        ((torch.ones(1, 3), torch.ones(1, 3)), {}, [(BATCH, 3), (BATCH, 3)]),
+        ((torch.ones(7, 2), torch.ones(2, 3)), {"left": 1}, [(7, BATCH), (BATCH, 3)]),
+        ((torch.ones(2, 3), torch.ones(2, 2)), {"right": None}, [(BATCH, 3), (2, 2)]),
+    ],
+)
+def test_the_batch_is_where_the_rows_are(
+    values: Any, batch_axes: dict[str, int | None], shapes: list[tuple[int | str, ...]]
+) -> None:
+    """A scalar has none, nor has one row beside several; otherwise the user says where it is."""
+    call, _ = build(Pair(), values, **batch_axes)
+
+    assert shapes == [spec.shape for spec in call.specs]
+
+
+def test_a_recurrent_module_has_the_batch_second() -> None:
+    """As its inputs agree there alone."""
+    module = nn.GRU(12, 16)
+
+    call, _ = build(module, (torch.ones(10, 3, 12), torch.ones(1, 3, 16)))
+
+    assert [(10, BATCH, 12), (1, BATCH, 16)] == [spec.shape for spec in call.specs]
+
+
+def test_several_modules_share_values_by_name() -> None:
+    """Each gets those that it takes."""
+    values = {"left": torch.ones(2, 3), "other": torch.ones(2, 4)}
+
+    call = inputs.parse_values(values, Pair(), shared=True)
+
+    assert ["left"] == [spec.name for spec in call.specs]
+
+
+def test_a_module_of_one_row_runs_on_one_row() -> None:
+    """Where two fail; a module that fails on both has no valid inputs."""
+
+    class One(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.view(1, 4)
+
+    shape = inputs.parse_shapes((4,), One())
+    wrong = inputs.parse_shapes((5,), One())
+
+    _, arrays = inputs.wrap_checked("one", One(), shape, 0)
+
+    assert [(1, 4)] == [array.shape for array in arrays]
+    with pytest.raises(WorkloadError, match=r"invalid inputs of one: fed x float32 \(1, 5\), it raised RuntimeError"):
+        inputs.wrap_checked("one", One(), wrong, 0)
+
+
+@pytest.mark.parametrize("outputs", [None, 3, {"a": None}])
+def test_a_module_without_a_tensor_is_rejected(outputs: Any) -> None:
+    """The error says what it returned."""
+
+    class Nothing(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return outputs
+
+    with pytest.raises(WorkloadError, match=rf"returned no tensor, but a {type(outputs).__name__}"):
+        inputs.wrap_checked("nothing", Nothing(), inputs.parse_shapes((4,), Nothing()), 0)

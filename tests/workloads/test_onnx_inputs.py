@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -18,9 +19,10 @@ from ngbkit.api import Sweep
 from ngbkit.dataset import storage
 from ngbkit.device import preparation
 from ngbkit.errors import UsageError, WorkloadError
-from ngbkit.workloads import counts, export
+from ngbkit.workloads import counts, onnx_inputs
 from ngbkit.workloads import onnx as onnx_source
-from ngbkit.workloads.base import TensorSpec, Workload
+from ngbkit.workloads.base import BATCH, TensorSpec, Workload
+from ngbkit.workloads.onnx_binding import specialise
 
 Dims = Sequence[object]
 
@@ -51,10 +53,10 @@ def test_open_dimensions_are_factors(tmp_path: Path) -> None:
     workload = onnx_source.file(path)
 
     assert ("seq", "width") == workload.takes
-    assert [(32, 8), (32, 1)] == at(workload, seq=32, width=8)
+    assert [(BATCH, 32, 8), (BATCH, 32, 1)] == at(workload, seq=32, width=8)
     network = onnx_source.build(workload, {"seq": 4, "width": 8})
     assert network.batch_size is None
-    bound = onnx.load(export.specialise(path, 2, tmp_path / "bound.onnx", inputs=network.inputs, fold=False))
+    bound = onnx.load(specialise(path, 2, tmp_path / "bound.onnx", inputs=network.inputs, fold=False))
     assert [[2, 4, 8], [2, 4, 1]] == [
         [side.dim_value for side in value.type.tensor_type.shape.dim] for value in bound.graph.input
     ]
@@ -66,7 +68,7 @@ def test_a_fixed_batch_beside_an_open_dimension_is_kept(tmp_path: Path) -> None:
     network = onnx_source.build(onnx_source.file(path), {"seq": 5})
 
     assert 3 == network.batch_size
-    bound = onnx.load(export.specialise(path, 3, tmp_path / "bound.onnx", inputs=network.inputs, fold=False))
+    bound = onnx.load(specialise(path, 3, tmp_path / "bound.onnx", inputs=network.inputs, fold=False))
     assert [3, 5, 5] == [side.dim_value for side in bound.graph.output[0].type.tensor_type.shape.dim]
 
 
@@ -74,7 +76,6 @@ def test_a_fixed_batch_beside_an_open_dimension_is_kept(tmp_path: Path) -> None:
     ("dims", "names"),
     [
         (["batch", "seq len", "seq_len"], ("seq_len", "seq_len_")),
-        (["batch", "2*s0", "s0"], ("dim_2_s0", "s0")),
         (["batch", None, 8], ("x_dim1",)),
         ([None, -1, -1], ("x_dim1", "x_dim2")),
         (["batch", "größe", 8], ("gr__e",)),
@@ -86,7 +87,7 @@ def test_symbols_become_identifiers(tmp_path: Path, dims: Dims, names: tuple[str
 
     assert names == workload.takes
     assert all(name.isidentifier() for name in workload.takes)
-    assert [tuple(range(2, 2 + len(names))) + (8,) * (2 - len(names))] == at(
+    assert [(BATCH, *range(2, 2 + len(names)), *[8] * (2 - len(names)))] == at(
         workload, **{name: value for value, name in enumerate(names, start=2)}
     )
 
@@ -102,8 +103,8 @@ def test_a_missing_value_is_an_error_that_locates_it(tmp_path: Path) -> None:
         Sweep(str(path))
 
 
-@pytest.mark.parametrize("value", [0, -1, 2.5])
-def test_a_side_is_a_positive_integer(tmp_path: Path, value: float) -> None:
+@pytest.mark.parametrize("value", [-1, 2.5])
+def test_a_side_is_an_integer_from_0(tmp_path: Path, value: float) -> None:
     """Any other value is refused when the network is built."""
     workload = onnx_source.file(write_sum(tmp_path / "net.onnx", {"x": ["batch", "seq", 8]}))
 
@@ -119,7 +120,7 @@ def test_a_description_without_open_dimensions_is_as_before(tmp_path: Path) -> N
 
     assert [{"name": "x", "shape": [4, 8], "dtype": "float32"}] == static.spec["inputs"]
     assert () == static.takes
-    assert [TensorSpec(name="x", shape=(6, 8))] == onnx_source.build(received, {"seq": 6}).inputs
+    assert [TensorSpec(name="x", shape=(BATCH, 6, 8))] == onnx_source.build(received, {"seq": 6}).inputs
 
 
 def test_work_and_reference_are_of_each_value(tmp_path: Path) -> None:
@@ -139,6 +140,8 @@ def test_work_and_reference_are_of_each_value(tmp_path: Path) -> None:
         "artifacts": str(store),
         "folder": str(tmp_path / "prepared"),
         "batch_sizes": [1, 2],
+        "exports": True,
+        "importers": [],
     }
     prepared = preparation.prepare(message)
 
@@ -191,7 +194,149 @@ def test_exports_of_torch_have_their_symbols(tmp_path: Path, dynamo: bool) -> No
     network = onnx_source.build(workload, {"seq": 5})
 
     assert ("seq",) == workload.takes
-    bound = onnx.load(export.specialise(path, 2, tmp_path / "bound.onnx", inputs=network.inputs, fold=False))
+    bound = onnx.load(specialise(path, 2, tmp_path / "bound.onnx", inputs=network.inputs, fold=False))
     evaluator = onnx.reference.ReferenceEvaluator(bound)
     (output,) = evaluator.run(None, {network.inputs[0].name: np.ones((2, 5, 8), np.float32)})
     assert (2, 5, 8) == output.shape
+
+
+def describe(**inputs: Sequence[object]) -> dict[str, tuple[int | str, ...]]:
+    """Describe a graph that returns its inputs."""
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, dims) for name, dims in inputs.items()]
+    nodes = [helper.make_node("Identity", [name], [f"{name}_out"]) for name in inputs]
+    outputs = [helper.make_tensor_value_info(f"{name}_out", TensorProto.FLOAT, None) for name in inputs]
+    model = helper.make_model(helper.make_graph(nodes, "g", values, outputs))
+    specs, batch_size = onnx_inputs.describe(Path("net.onnx"), model)
+    return {**{spec.name: spec.shape for spec in specs}, "batch_size": (batch_size or 0,)}
+
+
+@pytest.mark.parametrize(
+    ("inputs", "shapes"),
+    [
+        # The batch is called so, in any dimension.
+        ({"x": ["time", "batch", 8]}, [("time", BATCH, 8)]),
+        ({"x": ["Batch Size", 8], "state": [2, "Batch Size", 4], "rate": []}, [(BATCH, 8), (2, BATCH, 4), ()]),
+        ({"image": ["N", 3, 8], "boxes": ["count", 4]}, [(BATCH, 3, 8), ("count", 4)]),
+        ({"image": ["batch", 3], "boxes": ["count", 4]}, [(BATCH, 3), ("count", 4)]),
+        # A matrix product has none in its second factor.
+        ({"a": ["M", "K"], "b": ["K", "N"]}, [(BATCH, "K"), ("K", "N")]),
+        # The same open symbol everywhere names nothing.
+        ({"x": ["?", "?"], "state": [2, "?", 128], "rate": []}, [(BATCH, "x_dim1"), (2, BATCH, 128), ()]),
+        ({"x": [None, 8], "y": ["unk__12", 8]}, [(BATCH, 8), (BATCH, 8)]),
+        # A sequence is none.
+        ({"x": ["sequence_length", 8]}, [("sequence_length", 8)]),
+        # Derived dimensions follow.
+        ({"x": ["batch", "past"], "y": ["batch", "past + 1"]}, [(BATCH, "past"), (BATCH, "past + 1")]),
+        ({"x": ["batch", "s0"], "y": ["batch", "2*s0"]}, [(BATCH, "s0"), (BATCH, "2*s0")]),
+        (
+            {"x": ["batch_size", 4], "cache": ["batch_size x num_heads", 8]},
+            [(BATCH, 4), ("batch * num_heads", 8)],
+        ),
+        # A hyphen is no minus, and a slash no division, in a name.
+        ({"x": ["batch", "seq-len"], "y": ["batch", "h/w"]}, [(BATCH, "seq_len"), (BATCH, "h_w")]),
+    ],
+)
+def test_every_dimension_has_a_meaning(inputs: dict[str, list[object]], shapes: list[tuple[int | str, ...]]) -> None:
+    """It is the batch, a number, a factor, or follows from these."""
+    described = describe(**inputs)
+
+    assert shapes == [described[name] for name in inputs]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "batch_size", "first"),
+    [
+        ({"x": [3, 8], "y": [3, 4]}, 3, BATCH),
+        ({"x": [1, 8], "rate": []}, 1, BATCH),
+        ({"x": [10, 8], "y": [1, 4]}, 1, 10),
+        ({"x": []}, 1, None),
+        ({"x": ["sequence", 8]}, 1, "sequence"),
+        ({"x": [0, 8]}, 1, 0),
+        ({"x": ["batch", 0]}, 0, BATCH),
+    ],
+)
+def test_a_file_of_numbers_has_one_batch_size(
+    inputs: dict[str, list[object]], batch_size: int, first: int | str | None
+) -> None:
+    """That of all inputs; without one, a sample is a call."""
+    described = describe(**inputs)
+
+    assert (batch_size,) == described["batch_size"]
+    assert [first] == [*described["x"][:1], None][:1]
+
+
+def test_the_user_says_where_the_batch_is(tmp_path: Path) -> None:
+    """In a named dimension, or in none; the other inputs are as before."""
+    path = write_sum(tmp_path / "net.onnx", {"x": ["frames", "rows", 8], "mask": [1, 1, 8]})
+
+    sweep = Sweep(str(path), batch_axis={"x": 1}, factors={"frames": [4]})
+    without = Sweep(str(path), batch_axis={"x": None}, factors={"frames": [4], "rows": [2]})
+
+    assert ("frames", BATCH, 8) == sweep.workloads[0].inputs[0].shape
+    assert (1, 1, 8) == sweep.workloads[0].inputs[1].shape
+    assert ("frames", "rows", 8) == without.workloads[0].inputs[0].shape
+    assert sweep.workloads == Sweep.from_json(sweep.to_json()).workloads
+    with pytest.raises(UsageError, match="unknown input 'y'"):
+        Sweep(str(path), batch_axis={"y": 1}, factors={"frames": [4]})
+    with pytest.raises(WorkloadError, match=r"invalid batch axis of input mask .*: got 3; expected 0 to 2, or none"):
+        Sweep(str(path), batch_axis={"mask": 3}, factors={"frames": [4]})
+
+
+def write_indices(path: Path, nodes: list[Any], ids: Sequence[object], table: int = 5) -> Path:
+    """Write a graph with an input x of shape (batch, 4, 8), integers `ids`, and a table of that many rows."""
+    values = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 4, 8]),
+        helper.make_tensor_value_info("ids", TensorProto.INT64, ids),
+    ]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    weight = onnx.numpy_helper.from_array(np.ones((table, 8), np.float32), "table")
+    graph = helper.make_graph(nodes, "g", values, outputs, [weight])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10), path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("nodes", "ids", "below"),
+    [
+        ([helper.make_node("Gather", ["table", "ids"], ["y"])], ["batch", 3], 5),
+        ([helper.make_node("Cast", ["ids"], ["i"], to=6), helper.make_node("Gather", ["table", "i"], ["y"])], [3], 5),
+        ([helper.make_node("Gather", ["x", "ids"], ["y"])], ["batch"], BATCH),
+        ([helper.make_node("Gather", ["x", "ids"], ["y"], axis=-2)], [2], 4),
+        (
+            [helper.make_node("Relu", ["x"], ["r"]), helper.make_node("Gather", ["r", "ids"], ["y"], axis=1)],
+            [2],
+            4,
+        ),
+        ([helper.make_node("CumSum", ["x", "ids"], ["y"])], [], 3),
+        ([helper.make_node("Cast", ["ids"], ["y"], to=1)], ["batch"], None),
+    ],
+)
+def test_integers_are_what_the_graph_takes(
+    nodes: list[Any], ids: list[object], below: int | str | None, tmp_path: Path
+) -> None:
+    """Rows of a table, also of one that is computed or as long as the batch, or an axis."""
+    workload = onnx_source.file(write_indices(tmp_path / "net.onnx", nodes, ids))
+
+    assert below == workload.inputs[1].below
+
+
+@pytest.mark.parametrize(
+    ("nodes", "role"),
+    [
+        ([helper.make_node("Reshape", ["x", "ids"], ["y"])], "the shape of Reshape"),
+        (
+            [helper.make_node("Concat", ["ids", "ids"], ["s"], axis=0), helper.make_node("Expand", ["x", "s"], ["y"])],
+            "the shape of Expand",
+        ),
+    ],
+)
+def test_a_shape_must_be_given(nodes: list[Any], role: str, tmp_path: Path) -> None:
+    """Before anything is measured, with the remedy; given values are part of the network's identity."""
+    path = write_indices(tmp_path / "net.onnx", nodes, [2])
+    wide, tall = (Sweep(str(path), inputs={"ids": np.array(shape)}) for shape in ([-1, 8], [8, -1]))
+
+    assert role == onnx_source.file(path).inputs[1].role
+    with pytest.raises(UsageError, match=rf"input ids is {role}, .*--inputs FILE, an .npz with an array ids"):
+        Sweep(str(path))
+    assert wide.workloads[0].id != tall.workloads[0].id
+    assert wide.id == Sweep.from_json(wide.to_json()).id

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ngbkit.workloads import paper, timm
-from ngbkit.workloads.base import Network, TensorSpec
+from ngbkit.workloads.base import BATCH, Network, TensorSpec
 from ngbkit.workloads.counts import count
 
 # Table IV of the paper: parameters, and mult-adds as torchinfo counts them. True MACs beside them, from
@@ -53,7 +53,7 @@ def test_a_network_of_the_zoo_has_table_ivs_counts(name: str) -> None:
 
     with torch.device("meta"):  # shapes only: creating weights is slow
         module = timm_library.create_model(name).eval()
-    counts = count(Network(inputs=[TensorSpec(name="input", shape=(3, 224, 224))], module=module))
+    counts = count(Network(inputs=[TensorSpec(name="input", shape=(BATCH, 3, 224, 224))], module=module))
 
     assert TABLE_IV[name] == (counts.parameters, counts.mult_adds, counts.macs)
 
