@@ -57,7 +57,7 @@ def main() -> None:
     runnable = [name for name in names if direct[name] == ""]
     stored = folder / ("drawn.json" if arguments.drawn else "given.json")
     try:
-        results = complete(stored, runnable, lambda part: measure(folder, part, drawn=arguments.drawn), SWEEP_CASES)
+        results = complete(stored, runnable, lambda part: measure(folder, part, is_random=arguments.drawn), SWEEP_CASES)
     finally:
         engines.close()
     print(f"seed {arguments.seed}, {len(names)} cases, {'drawn values' if arguments.drawn else 'values of the cases'}")
@@ -193,13 +193,13 @@ def read_feed(case: Path, session: Any) -> dict[str, Any]:
     return feed
 
 
-def measure(folder: Path, names: Sequence[str], *, drawn: bool) -> dict[str, dict[str, Any]]:
+def measure(folder: Path, names: Sequence[str], *, is_random: bool) -> dict[str, dict[str, Any]]:
     """Measure cases on one engine; return the refusal of each, or the status and reason by compiler."""
     results: dict[str, dict[str, Any]] = {}
     groups: dict[int, list[Workload]] = {}
     for name in names:
         try:
-            workload, batch_size = describe(folder / name, drawn=drawn)
+            workload, batch_size = describe(folder / name, is_random=is_random)
         except NgbkitError as error:
             results[name] = {"refusal": str(error)}
         except Exception as error:  # noqa: BLE001  a traceback is a fault of ngbkit, and a row of the table
@@ -219,13 +219,13 @@ def measure(folder: Path, names: Sequence[str], *, drawn: bool) -> dict[str, dic
     return results
 
 
-def describe(case: Path, *, drawn: bool) -> tuple[Workload, int]:
+def describe(case: Path, *, is_random: bool) -> tuple[Workload, int]:
     """Describe a case as a workload with its values, and return its own batch size."""
     workload = onnx_source.file(case / "model.onnx", name=case.name)
     if workload.takes:
         workload = workload.with_factors({name: [size] for name, size in find_sizes(case, workload).items()})
     batch_size = int(workload.spec["batch_size"] or find_sizes(case, workload)["batch"])
-    options: dict[str, Any] = {} if drawn else {"inputs": case / DATA}
+    options: dict[str, Any] = {} if is_random else {"inputs": case / DATA}
     sweep = Sweep(workload, COMPILERS, [batch_size], **options)
     return sweep.workloads[0], batch_size
 
