@@ -338,10 +338,9 @@ class Benchmarks(Magics):
     def _list_networks(self, words: Sequence[str], cell: str | None, args: argparse.Namespace) -> list[str | Workload]:
         """List the networks of a line and of its cell; files of values replace variables that `--inputs` names."""
         networks = modules.to_workloads(words, self._user_ns, args)
-        if cell is not None:
-            networks += _parse_cell(cell, args)
-        args.inputs = modules.store_inputs(networks, self._user_ns, args)
-        return networks
+        needs_files = cell is not None or any(isinstance(network, str) for network in networks)
+        args.inputs = modules.store_inputs(args.inputs, self._user_ns) if needs_files else None
+        return networks if cell is None else [*networks, *_parse_cell(cell, args)]
 
     def _finish(self, run: Run, args: argparse.Namespace, notices: Sequence[str] = ()) -> Run | Data | None:
         """Wait for a run, display it and bind its dataset; with --background bind that later and return the run."""

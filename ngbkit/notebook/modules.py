@@ -36,15 +36,13 @@ def to_workloads(words: Sequence[str], namespace: Mapping[str, Any], args: argpa
     ]
 
 
-def store_inputs(
-    networks: Sequence[str | Workload], namespace: Mapping[str, Any], args: argparse.Namespace
-) -> list[str] | None:
-    """Store the variables that ``--inputs`` names as files, and return its texts; modules have their values already."""
-    if args.inputs is None or all(isinstance(network, Workload) and network.source == "module" for network in networks):
+def store_inputs(texts: Sequence[str] | None, namespace: Mapping[str, Any]) -> list[str] | None:
+    """Store the variables that texts of ``--inputs`` name as files, and return the texts with these files."""
+    if texts is None:
         return None
     from ngbkit.workloads import values
 
-    sources = feeding.parse_inputs(args.inputs)
+    sources = feeding.parse_inputs(texts)
     files = {
         network: str(values.store(values.load(namespace[source]))) if source in namespace else source
         for network, source in sources.items()
