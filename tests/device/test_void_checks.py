@@ -110,6 +110,13 @@ class Constant(nn.Module):
         return self.weight.expand(len(x), 4) + 0 * x[:, :4]
 
 
+class Faint(nn.Module):
+    """Outputs that hardly depend on the inputs."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return 1 + 1e-6 * x
+
+
 MODULES: dict[str, Callable[[], nn.Module]] = {
     "a running state": Running,
     "a hook": Hooked,
@@ -120,6 +127,7 @@ MODULES: dict[str, Callable[[], nn.Module]] = {
     "float16": lambda: Cast(torch.float16),
     "bfloat16": lambda: Cast(torch.bfloat16),
     "a constant": Constant,
+    "a faint signal": Faint,
 }
 CHECKED = {"a hook", "a mean over the batch", "labels", "float16", "bfloat16"}
 
@@ -186,12 +194,7 @@ def skip_self_test(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(equivalence, "find_void", lambda *arguments, **options: "")
 
 
-def ignore_second_call(patch: pytest.MonkeyPatch) -> None:
-    """Believe a network whose calls differ."""
-    patch.setattr(reference, "_find_problem", lambda runs, single: "")
-
-
-@pytest.mark.parametrize("weaken", [inflate_baseline, widen_tolerance, skip_self_test, ignore_second_call])
+@pytest.mark.parametrize("weaken", [inflate_baseline, widen_tolerance, skip_self_test])
 def test_a_weakened_check_is_noticed(
     weaken: Callable[[pytest.MonkeyPatch], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
