@@ -92,6 +92,7 @@ COMPILER = Compiler(
     refusals=(
         *torch_runtime.REFUSALS,
         r"Tracer cannot infer type",
+        r"trace a dynamo-optimized function",
         r"can be (returned|output) from traced functions|cannot be traced",
         r"NYI: Named tensors are not supported with the tracer",
         r"[Tt]racing .*(not supported|unsupported)",

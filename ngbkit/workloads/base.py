@@ -168,7 +168,7 @@ class Workload:
         missing = [name for name in self.takes if not merged.get(name) and name not in self.optional]
         if missing:
             needed = " and ".join(f"{name}{self._locate_factor(name)}" for name in missing)
-            hint = "" if self.inputs else " A function of tensors is no model: make it the forward() of a module."
+            hint = "" if self.inputs else " A function of tensors is no model: make it the forward() of an nn.Module."
             raise UsageError(
                 f"{self.name} needs a value of {needed}. "
                 f"Add {' '.join(f'--factor {name}=…' for name in missing)} or factors={{…}}.{hint}"

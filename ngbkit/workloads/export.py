@@ -82,7 +82,8 @@ def export_for(network: Network, folder: Path, batch_sizes: Iterable[int], seed:
 
     A module is exported once, with a dynamic batch, and bound to each batch size; if its batch cannot be dynamic, it is
     exported at each. An ONNX file is only bound, and never folded. `seed` draws the values that the exporter traces.
-    `UnsupportedError`: a part of the network has no ONNX operator, or an ONNX file has another, fixed batch size.
+    `UnsupportedError`: a part of the network has no ONNX operator, or an ONNX file has another, fixed batch size; the
+    files of the other batch sizes are there.
     """
     sizes = list(batch_sizes)
     for size in sizes:
@@ -102,8 +103,14 @@ def export_for(network: Network, folder: Path, batch_sizes: Iterable[int], seed:
         else:
             inputs = network.inputs
             return {size: specialise(dynamic, size, path, inputs=inputs) for size, path in paths.items()}
+    refusal: UnsupportedError | None = None
     for size, path in paths.items():
-        export(network, path, seed=seed, batch_size=size)
+        try:
+            export(network, path, seed=seed, batch_size=size)
+        except UnsupportedError as error:
+            refusal = refusal or error
+    if refusal is not None:
+        raise refusal
     return paths
 
 

@@ -135,6 +135,7 @@ def wrap_checked(
         2,
     )
     problem: Exception | None = None
+    described = ""
     for count in dict.fromkeys((rows, 1)):
         arrays = feeds.draw(call.specs, call.examples, count, seed)
         try:
@@ -142,8 +143,8 @@ def wrap_checked(
                 outputs = wrapped(*map(to_tensor, arrays))
             break
         except Exception as error:  # noqa: BLE001  a module may raise anything
+            described = described or describe_feed(call.specs, arrays)
             problem = problem or error
-            described = describe_feed(call.specs, arrays)
     else:
         assert problem is not None
         check_arguments(name, read_signature(module), *call.arrange(arrays))

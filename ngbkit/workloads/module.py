@@ -153,9 +153,14 @@ def _copy(name: str, module: torch.nn.Module) -> torch.nn.Module:
         if isinstance(value, torch.Tensor) and not value.is_leaf
     }
     try:
-        return copy.deepcopy(module, memo).cpu().eval()
+        duplicate = copy.deepcopy(module, memo).cpu().eval()
     except Exception as error:
         raise WorkloadError(f"{name} cannot be copied ({error}). Build it in a %%ngbench cell instead.") from error
+    for part in duplicate.modules():
+        if isinstance(part, torch.jit.ScriptModule):  # a copy of these has plain tensors, which export refuses
+            for key, parameter in list(part.named_parameters(recurse=False)):
+                setattr(part, key, torch.nn.Parameter(parameter.detach(), requires_grad=False))
+    return duplicate
 
 
 def _check_batch_size(size: Any) -> int:

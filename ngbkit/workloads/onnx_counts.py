@@ -78,8 +78,32 @@ def bind(model: Any, rows: int, inputs: Sequence[TensorSpec] = ()) -> Any:
     if not inputs:
         inputs, fixed = onnx_inputs.describe(Path("the network"), bound)
         rows = fixed or rows
-    bind_shapes(bound.graph, {spec.name: spec.bind(rows) for spec in inputs if not spec.factors})
-    return onnx.shape_inference.infer_shapes(bound, data_prop=True).graph
+    shapes = {spec.name: spec.bind(rows) for spec in inputs if not spec.factors}
+    sizes = _find_sizes(bound.graph, shapes)
+    bind_shapes(bound.graph, shapes)
+    graph = onnx.shape_inference.infer_shapes(bound, data_prop=True).graph
+    for output, declared in zip(graph.output, model.graph.output, strict=True):
+        _fill_shape(output, declared, sizes)
+    return graph
+
+
+def _find_sizes(graph: Any, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+    """Find the sizes of the symbols of inputs at these shapes."""
+    return {
+        dimension.dim_param: size
+        for value in graph.input
+        for dimension, size in zip(value.type.tensor_type.shape.dim, shapes.get(value.name, ()), strict=False)
+        if dimension.dim_param
+    }
+
+
+def _fill_shape(output: Any, declared: Any, sizes: Mapping[str, int]) -> None:
+    """Fill the open dimensions of an output by the symbols that it declares, on which no feed depends."""
+    sides, symbols = output.type.tensor_type.shape.dim, declared.type.tensor_type.shape.dim
+    if len(sides) == len(symbols):
+        for side, symbol in zip(sides, symbols, strict=True):
+            if not side.HasField("dim_value") and symbol.dim_param in sizes:
+                side.dim_value = sizes[symbol.dim_param]
 
 
 def count_output_bytes(graph: Any) -> int:

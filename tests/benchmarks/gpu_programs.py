@@ -12,7 +12,7 @@ import numpy as np
 from ngbkit import registry
 from ngbkit.compilers.base import Compiler, Form, Program, Task, Tuning
 from ngbkit.workloads import feeds, timm
-from ngbkit.workloads.base import Network, TensorSpec
+from ngbkit.workloads.base import BATCH, Network, TensorSpec
 from ngbkit.workloads.export import export_for
 
 ACCELERATOR = "cuda"
@@ -43,7 +43,7 @@ def build_products() -> Network:
             return self.convolution(image), self.product(image.flatten(2))
 
     torch.manual_seed(0)
-    return Network(inputs=[TensorSpec(name="input", shape=(128, 32, 32))], module=Products().eval())
+    return Network(inputs=[TensorSpec(name="input", shape=(BATCH, 128, 32, 32))], module=Products().eval())
 
 
 def compile_network(network: Network, compiler: str, batch_size: int, folder: Path, **options: Any) -> Program:
@@ -58,7 +58,7 @@ def compile_network(network: Network, compiler: str, batch_size: int, folder: Pa
 def compile_onnx(path: Path, record: Compiler, folder: Path, *, shape: tuple[int, ...]) -> Program:
     folder.mkdir()
     arrays = [np.random.default_rng(0).standard_normal((1, *shape), np.float32)]
-    network = Network(inputs=[TensorSpec(name="input", shape=shape)], module=None)
+    network = Network(inputs=[TensorSpec(name="input", shape=(BATCH, *shape))], module=None)
     return record.compile(build_task(record, "onnx", network, path, arrays, folder, {}))
 
 

@@ -16,7 +16,7 @@ from ngbkit.workloads.paper import find_family
 def compute_output(workload: Workload) -> torch.Tensor:
     network = registry.load(registry.WORKLOADS, workload.source).build(workload, {})
     with torch.no_grad():
-        result: torch.Tensor = network.module(torch.randn(2, *network.inputs[0].shape))
+        result: torch.Tensor = network.module(torch.randn(network.inputs[0].bind(2)))
     return result
 
 

@@ -43,7 +43,7 @@ def test_a_stack_keeps_the_shape_of_its_input(workload: Workload, shape: tuple[i
     with torch.no_grad():
         output = network.module(torch.ones(3, *shape))
 
-    assert shape == network.inputs[0].shape
+    assert (1, *shape) == network.inputs[0].bind(1)
     assert (3, *shape) == output.shape
 
 
@@ -52,8 +52,8 @@ def test_the_defaults_are_table_vs() -> None:
     conv = blocks.build(blocks.conv(), {"width": 4, "depth": 1})
     mha = blocks.build(blocks.mha(), {"width": 16, "depth": 1})
 
-    assert (4, 244, 244) == conv.inputs[0].shape
-    assert (10, 16) == mha.inputs[0].shape
+    assert (1, 4, 244, 244) == conv.inputs[0].bind(1)
+    assert (1, 10, 16) == mha.inputs[0].bind(1)
 
 
 def test_the_values_of_a_workload_take_precedence() -> None:

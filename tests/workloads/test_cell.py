@@ -55,8 +55,8 @@ def test_a_cell_with_a_function_is_built_at_its_factors() -> None:
     swept, default = cell.build(workload, {"width": 3, "depth": 5}), cell.build(workload, {"width": 3})
 
     assert (("width", "depth"), ("depth",)) == (workload.takes, workload.optional)
-    assert (5, (5, 3)) == (len(swept.module), swept.inputs[0].shape)
-    assert (2, (2, 3)) == (len(default.module), default.inputs[0].shape)
+    assert (5, (BATCH, 5, 3)) == (len(swept.module), swept.inputs[0].shape)
+    assert (2, (BATCH, 2, 3)) == (len(default.module), default.inputs[0].shape)
 
 
 def test_models_are_one_workload_per_key() -> None:
@@ -70,7 +70,7 @@ def test_models_are_one_workload_per_key() -> None:
 
     assert ["small", "wide"] == [workload.name for workload in workloads]
     assert [(), ("width",)] == [workload.takes for workload in workloads]
-    assert [(4,), (9,)] == [network.inputs[0].shape for network in networks]
+    assert [(BATCH, 4), (BATCH, 9)] == [network.inputs[0].shape for network in networks]
 
 
 def test_the_rows_of_inputs_are_fed() -> None:
@@ -240,7 +240,7 @@ def test_a_file_is_a_cell_with_a_name(tmp_path: Path) -> None:
     workload = cell.parse(str(path))
 
     assert ("line", "line.py") == (workload.name, workload.spec["filename"])
-    assert (4,) == cell.build(workload, {}).inputs[0].shape
+    assert (BATCH, 4) == cell.build(workload, {}).inputs[0].shape
     assert [str(path)] == list(cell.complete(str(tmp_path / "l")))
     assert cell.parse("resnet18") is None
 

@@ -197,7 +197,7 @@ def test_a_module_of_one_row_runs_on_one_row() -> None:
     _, arrays = inputs.wrap_checked("one", One(), shape, 0)
 
     assert [(1, 4)] == [array.shape for array in arrays]
-    with pytest.raises(WorkloadError, match=r"invalid inputs of one: fed x float32 \(1, 5\), it raised RuntimeError"):
+    with pytest.raises(WorkloadError, match=r"invalid inputs of one: fed x float32 \(2, 5\), it raised RuntimeError"):
         inputs.wrap_checked("one", One(), wrong, 0)
 
 

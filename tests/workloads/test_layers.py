@@ -24,7 +24,7 @@ BLOCK = [
 def run(workload: Workload, batch: int = 2) -> torch.Tensor:
     network = layers.build(workload, {})
     with torch.no_grad():
-        output: torch.Tensor = network.module(torch.ones(batch, *network.inputs[0].shape))
+        output: torch.Tensor = network.module(torch.ones(network.inputs[0].bind(batch)))
     return output
 
 

@@ -240,7 +240,7 @@ def test_a_module_of_one_batch_size_supports_no_other(tmp_path: Path) -> None:
     [
         (5, torch.ones(1, 4), None, "invalid module net: got a int; expected a torch.nn.Module"),
         (nn.Linear(4, 2), torch.ones(1, 3), None, r"invalid inputs of net: fed input float32 \(1, 3\)"),
-        (nn.Linear(4, 2), torch.ones(()), None, "leading batch dimension"),
+        (nn.Linear(4, 2), torch.ones(()), None, r"invalid inputs of net: fed input float32 \(\), it raised"),
         (nn.Linear(4, 2), torch.ones(1, 4), [0], "invalid batch size: got 0"),
         (Branching(), torch.ones(1, 4), [2], "torch cannot export net: "),
     ],

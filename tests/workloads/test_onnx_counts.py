@@ -62,7 +62,9 @@ def count(
     y: list[int] | None = None,
 ) -> Counts:
     """Count a graph of one node with the input x and weights of these `shapes`."""
-    weights = [numpy_helper.from_array(np.zeros(shape, dtype), name) for name, shape in shapes.items()]
+    weights = [
+        numpy_helper.from_array(np.zeros(shape, bool if name == "c" else dtype), name) for name, shape in shapes.items()
+    ]
     graph = helper.make_graph(
         [node],
         "g",

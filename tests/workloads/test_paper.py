@@ -43,7 +43,7 @@ def test_a_network_of_the_zoo_takes_224_pixels() -> None:
     workload = paper.zoo()[3]
 
     assert [224, 224] == workload.spec["img_size"]
-    assert (3, 224, 224) == timm.build(workload, {}).inputs[0].shape
+    assert (1, 3, 224, 224) == timm.build(workload, {}).inputs[0].bind(1)
 
 
 @pytest.mark.parametrize("name", TABLE_IV)

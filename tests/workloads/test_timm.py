@@ -10,7 +10,7 @@ import torch
 
 from ngbkit.errors import UnknownNameError, UsageError, WorkloadError
 from ngbkit.workloads import timm
-from ngbkit.workloads.base import Workload
+from ngbkit.workloads.base import BATCH, Workload
 
 
 def test_the_parsed_names_are_those_of_timm() -> None:
@@ -69,7 +69,7 @@ def test_a_network_is_built_for_its_size(workload: Workload, shape: tuple[int, .
     with torch.no_grad():
         output = network.module(torch.ones(1, *shape))
 
-    assert shape == network.inputs[0].shape
+    assert (BATCH, *shape) == network.inputs[0].shape
     assert (1, 1000) == output.shape
     assert not network.module.training
 
