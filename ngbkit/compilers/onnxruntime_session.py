@@ -46,6 +46,10 @@ _DTYPES = {
 }
 
 
+# Types with several values to a byte.
+_BITS = {"int4": 4, "uint4": 4, "float4_e2m1fn": 4, "int2": 2, "uint2": 2}
+
+
 def _refer_to_log() -> str:
     return "its own log has the reason"
 
@@ -162,9 +166,10 @@ def _wrap_narrow(dtype: str, array: np.ndarray) -> Any:
 
     kind = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
     raw: Any = array.view(np.uint16 if array.dtype.itemsize == 2 else np.uint8)
-    if dtype in ("int4", "uint4"):  # two to a byte
-        nibbles = np.append(raw.ravel() & 15, np.zeros(raw.size % 2, np.uint8))
-        packed = nibbles[::2] | nibbles[1::2] << 4
+    if bits := _BITS.get(dtype):  # several to a byte, at the beginning of the buffer
+        count = 8 // bits
+        padded = np.append(raw.ravel() & (1 << bits) - 1, np.zeros(-raw.size % count, np.uint8)).reshape(-1, count)
+        packed = np.bitwise_or.reduce(padded << np.arange(0, 8, bits, dtype=np.uint8), axis=1)
         raw = np.append(packed, np.zeros(raw.size - packed.size, np.uint8)).reshape(array.shape)
     return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(raw, kind)
 
@@ -183,7 +188,7 @@ def _fetch(value: Any) -> np.ndarray:
     if kind.startswith("tensor(float8"):
         dtype = kind.removeprefix("tensor(").removesuffix(")").replace("float8e", "float8_e")
         return array.view(find_dtype(dtype)).astype(np.float32)
-    return array
+    return np.array(array)  # the next call overwrites it
 
 
 def bind_on_gpu(session: Any, task: Task, driver: Driver) -> tuple[Any, list[tuple[int, np.ndarray]]]:

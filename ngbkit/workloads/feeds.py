@@ -27,8 +27,8 @@ DTYPES: tuple[str, ...] = (
 """The dtypes of NumPy that networks take."""
 
 NARROW_DTYPES: tuple[str, ...] = (
-    *("bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"),
-    *("int4", "uint4"),
+    *("bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"),
+    *("float4_e2m1fn", "int4", "uint4", "int2", "uint2"),
 )
 """The dtypes of ml_dtypes, which onnx installs."""
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from ngbkit.workloads.feeds import is_floating
+
 
 def to_arrays(output: Any) -> list[np.ndarray]:
     """Convert an output to arrays: each tensor of a sequence, and the values of a map in the order of its keys.
@@ -30,4 +32,9 @@ def _walk(output: Any) -> Iterator[np.ndarray]:
                 yield from _walk(member)
     else:
         array = np.asarray(output)
-        yield array.astype(object) if array.dtype.kind in "US" else array
+        if array.dtype.kind in "US":
+            yield array.astype(object)
+        elif array.dtype.kind == "V":  # of ml_dtypes
+            yield array.astype(np.float64 if is_floating(array.dtype) else np.int64)
+        else:
+            yield array
