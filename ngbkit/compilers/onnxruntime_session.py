@@ -178,17 +178,15 @@ def _fetch(value: Any) -> np.ndarray:
     """Copy an output to an array; floating numbers that NumPy lacks become float32."""
     import numpy as np
 
-    kind = value.data_type()
-    if kind == "tensor(bfloat16)":
-        count = math.prod(value.shape())
-        address = ctypes.cast(value.data_ptr(), ctypes.POINTER(ctypes.c_uint16 * count))
-        raw = np.frombuffer(address.contents, np.uint16) if count else np.zeros(0, np.uint16)
-        return (raw.astype(np.uint32) << 16).view(np.float32).reshape(value.shape())
-    array: np.ndarray = value.numpy()
-    if kind.startswith("tensor(float8"):
-        dtype = kind.removeprefix("tensor(").removesuffix(")").replace("float8e", "float8_e")
-        return array.view(find_dtype(dtype)).astype(np.float32)
-    return np.array(array)  # the next call overwrites it
+    name = value.data_type().removeprefix("tensor(").removesuffix(")").replace("float8e", "float8_e")
+    if name not in NARROW_DTYPES:
+        return np.array(value.numpy())  # the next call overwrites it
+    dtype = find_dtype(name)
+    size = math.prod(value.shape()) * dtype.itemsize
+    if name in _BITS or not size:
+        return np.array(value.numpy())
+    address = ctypes.cast(value.data_ptr(), ctypes.POINTER(ctypes.c_uint8 * size))
+    return np.frombuffer(address.contents, dtype).astype(np.float32).reshape(value.shape())
 
 
 def bind_on_gpu(session: Any, task: Task, driver: Driver) -> tuple[Any, list[tuple[int, np.ndarray]]]:

@@ -11,6 +11,7 @@ from ngbkit.compilers import onnx_graph
 from ngbkit.compilers.base import Compiler, Option, Program, Task
 from ngbkit.errors import UnsupportedError
 from ngbkit.sweep.records import Contract
+from ngbkit.workloads.feeds import NARROW_DTYPES, find_dtype
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 # The CPU plugin's names for the layers that dominate a network's time.
 _HEAVY = {"Convolution", "Deconvolution", "FullyConnected", "GatherMatMul", "MatMul", "ScaledDotProductAttention"}
 _PRECISIONS = {"f32", "bf16", "f16", "f64"}
+# Its names for dtypes that NumPy lacks.
+_NARROW = {"bfloat16": "bf16", "float8_e4m3fn": "f8e4m3", "float8_e5m2": "f8e5m2"}
 
 
 def compile(task: Task) -> Program:
@@ -102,7 +105,10 @@ def _create_requests(task: Task, compiled: Any) -> list[Any]:
     requests = [compiled.create_infer_request() for _ in range(count)]
     for request in requests:
         for spec, array in zip(task.inputs, task.arrays, strict=True):
-            request.get_tensor(spec.name).data[...] = array
+            if spec.dtype in NARROW_DTYPES:
+                request.set_tensor(spec.name, _wrap_narrow(spec.dtype, array))
+            else:
+                request.get_tensor(spec.name).data[...] = array
     return requests
 
 
@@ -125,8 +131,34 @@ def _build_overlapped_run(requests: list[Any]) -> Any:
     return run
 
 
+def _wrap_narrow(dtype: str, array: np.ndarray) -> Any:
+    """Wrap an array of a dtype that NumPy lacks in a tensor of its bits."""
+    import numpy as np
+    import openvino as ov
+
+    kind = _NARROW.get(dtype)
+    if kind is None:
+        raise UnsupportedError(
+            f"OpenVINO takes no input of {dtype}; expected one of {', '.join(_NARROW)}. Convert it in the network."
+        )
+    bits = array.view(np.int16 if array.dtype.itemsize == 2 else np.uint8)
+    return ov.Tensor(bits, ov.Shape(array.shape), getattr(ov.Type, kind))
+
+
 def _fetch(request: Any, outputs: int) -> list[np.ndarray]:
-    return [request.get_output_tensor(index).data.copy() for index in range(outputs)]
+    return [_copy(request.get_output_tensor(index)) for index in range(outputs)]
+
+
+def _copy(tensor: Any) -> np.ndarray:
+    """Copy an output; one of a dtype that NumPy lacks becomes float32."""
+    import numpy as np
+
+    kind = tensor.get_element_type().get_type_name()
+    dtype = next((name for name, narrow in _NARROW.items() if narrow == kind), None)
+    if dtype is None:
+        return np.array(tensor.data)
+    array: np.ndarray = tensor.data.view(find_dtype(dtype)).astype(np.float32)
+    return array
 
 
 def _explain(task: Task, compiled: Any) -> dict[str, Any]:

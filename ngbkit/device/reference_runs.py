@@ -14,7 +14,7 @@ import numpy as np
 from ngbkit import registry
 from ngbkit.compilers.base import Compiler, Task, Tuning
 from ngbkit.workloads import exact, export, feeds, precision
-from ngbkit.workloads.base import Network
+from ngbkit.workloads.base import Network, TensorSpec
 
 if TYPE_CHECKING:
     import torch
@@ -84,14 +84,14 @@ def run_module(
         single, changed = result
         _attempt(lambda: _call(module, _disturb(arrays)))  # a state then differs from what the same inputs leave
         again, _ = _attempt(lambda: _call(module, arrays)[0])
-        draw = partial(_run_drawn, network, make)
+        draw, nudge = partial(_run_drawn, network, make), _choose_nudge(network, arrays, body, seed)
         precise, problem = _attempt(lambda: _call(make().double(), _widen(arrays))[0])
         return Runs(
             single=single,
             again=again,
             precise=Attempt(outputs=precise, name="torch eager, float64", problem=problem),
             alone=draw(1, seed) if alone else None,
-            nudged=_attempt(lambda: _call(make(), _nudge(arrays, body, seed))[0])[0] if _has_floats(arrays) else None,
+            nudged=_attempt(lambda: _call(make(), nudge(arrays))[0])[0] if nudge is not None else None,
             others=draw(rows, seed + _OTHER_SEED) if _are_drawn(network) else None,
             changed=next((network.inputs[index].name for index in changed), ""),
             name="torch eager, float32" if body == "f32" else f"torch eager, {body}",
@@ -121,13 +121,13 @@ def run_file(
     attempt = Attempt(outputs=precise, name="onnx, float64", problem=problem)
     if calls is None:
         return Runs(refusal=refusal, precise=attempt, name=name, precision=body)
-    first_of = partial(_get_first, run)
+    first_of, nudge = partial(_get_first, run), _choose_nudge(network, arrays, body, seed)
     return Runs(
         single=calls[0],
         again=calls[1],
         precise=attempt,
         alone=first_of(1, seed) if alone else None,
-        nudged=first_of(rows, seed, lambda values: _nudge(values, body, seed)) if _has_floats(arrays) else None,
+        nudged=first_of(rows, seed, nudge) if nudge is not None else None,
         others=first_of(rows, seed + _OTHER_SEED) if _are_drawn(network) else None,
         name=name,
         precision=body,
@@ -219,8 +219,16 @@ def _are_drawn(network: Network) -> bool:
     return any(spec.name not in network.examples for spec in network.inputs)
 
 
-def _has_floats(arrays: Arrays) -> bool:
-    return any(feeds.is_floating(array.dtype) and array.size for array in arrays)
+def _choose_nudge(network: Network, arrays: Arrays, body: str, seed: int) -> Callable[[Arrays], Arrays] | None:
+    """Return how to change the last digit of the inputs; None if there is nothing to change."""
+    pairs = zip(network.inputs, arrays, strict=True)
+    can_nudge = any(_can_nudge(spec, array) and array.size for spec, array in pairs)
+    return partial(_nudge, network, body=body, seed=seed) if can_nudge else None
+
+
+def _can_nudge(spec: TensorSpec, array: np.ndarray) -> bool:
+    """Whether the last digit of an input may change: not of one that decides a shape, or that indices are made of."""
+    return feeds.is_floating(array.dtype) and not spec.role and spec.below is None
 
 
 def _widen(arrays: Arrays) -> Arrays:
@@ -237,15 +245,15 @@ def _disturb(arrays: Arrays) -> Arrays:
     ]
 
 
-def _nudge(arrays: Arrays, body: str, seed: int) -> Arrays:
+def _nudge(network: Network, arrays: Arrays, body: str, seed: int) -> Arrays:
     """Change the last digit of floating numbers, up or down at random."""
     generator = np.random.default_rng(seed)
     epsilon = _EPSILON.get(body, _EPSILON["f32"])
     return [
         (array.astype(np.float64) * (1 + epsilon * generator.choice([-1, 1], array.shape))).astype(array.dtype)
-        if feeds.is_floating(array.dtype)
+        if _can_nudge(spec, array)
         else array
-        for array in arrays
+        for spec, array in zip(network.inputs, arrays, strict=True)
     ]
 
 

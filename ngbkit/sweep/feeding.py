@@ -98,20 +98,29 @@ def attach(
 def _move_batch(workload: Workload, batch_axes: Mapping[str, int | None]) -> Workload:
     names = [spec.name for spec in workload.inputs]
     chosen = {name: axis for name, axis in batch_axes.items() if not names or name in names}
-    if not chosen or dict(workload.batch_axis) == chosen:
+    move = _load_source(workload).with_batch_axis
+    if not chosen or move is None or dict(workload.batch_axis) == chosen:
         return workload
-    source: Source = registry.load(registry.WORKLOADS, workload.source)
-    return replace(source.with_batch_axis(workload, chosen), batch_axis=chosen)
+    return replace(move(workload, chosen), batch_axis=chosen)
 
 
 def _check_axes(workloads: Sequence[Workload], batch_axes: Mapping[str, int | None]) -> None:
-    """Check that a network has each input, as far as descriptions tell."""
-    if any(not workload.inputs for workload in workloads):
-        return
-    names = [spec.name for workload in workloads for spec in workload.inputs]
+    """Check that the batch of each named input moved."""
+    fixed = [workload.name for workload in workloads if _load_source(workload).with_batch_axis is None]
+    names = {name for workload in workloads for name in workload.batch_axis}
     for name in batch_axes:
+        if name not in names and len(fixed) == len(workloads):
+            raise UsageError(
+                f"invalid batch axis of {name}: {', '.join(fixed)} has its batch first. The option is for ONNX files, "
+                ".py files and cells; for a live module, use ngbkit.from_module(…, batch_axis={…})."
+            )
         if name not in names:
-            raise UnknownNameError("input", name, names)
+            raise UnknownNameError("input", name, [spec.name for workload in workloads for spec in workload.inputs])
+
+
+def _load_source(workload: Workload) -> Source:
+    source: Source = registry.load(registry.WORKLOADS, workload.source)
+    return source
 
 
 def _attach(workloads: Sequence[Workload], name: str, file: str) -> list[Workload]:

@@ -247,10 +247,6 @@ def _list_no_arguments(name: str) -> Mapping[str, Any]:  # noqa: ARG001  the pro
     return {}
 
 
-def _keep_batch_axis(workload: Workload, batch_axis: Mapping[str, int | None]) -> Workload:
-    return replace(workload, batch_axis=dict(batch_axis))
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
     """A kind of workload, an entry point of the group ``ngbkit.workloads``.
@@ -270,8 +266,8 @@ class Source:
         ``arguments(name)`` returns the arguments that the braces after the name of a network take, each with a value
         as an example, for Tab; empty for a name of another source.
     with_batch_axis
-        ``with_batch_axis(workload, axes)`` returns the workload whose batch is where the user says, if that changes
-        its description. Default: the built network's inputs are changed.
+        ``with_batch_axis(workload, axes)`` returns the workload whose batch is where the user says. None for a source
+        whose networks have it first.
     preload
         The modules that ``build`` imports; a fork server imports them once.
     extra
@@ -286,7 +282,7 @@ class Source:
     parse: Callable[[str], Workload | None]
     complete: Callable[[str], Iterable[str]]
     arguments: Callable[[str], Mapping[str, Any]] = _list_no_arguments
-    with_batch_axis: Callable[[Workload, Mapping[str, int | None]], Workload] = _keep_batch_axis
+    with_batch_axis: Callable[[Workload, Mapping[str, int | None]], Workload] | None = None
     preload: tuple[str, ...] = ("torch",)
     extra: str = "torch"
     text_factors: bool = False

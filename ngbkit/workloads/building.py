@@ -33,5 +33,4 @@ def _feed(network: Network, name: str, arrays: Mapping[str, np.ndarray]) -> Netw
     specs = {spec.name: spec for spec in network.inputs}
     matched = values.match(list(specs), arrays, name)
     checked = {key: values.check_value(specs[key], array, name) for key, array in matched.items()}
-    inputs = [replace(spec, role="") if spec.name in checked else spec for spec in network.inputs]
-    return replace(network, inputs=inputs, examples={**network.examples, **checked})
+    return replace(network, examples={**network.examples, **checked})

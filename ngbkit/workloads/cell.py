@@ -143,6 +143,7 @@ SOURCE = Source(
     summary="models of a notebook cell or a .py file",
     build=build,
     parse=parse,
+    with_batch_axis=lambda workload, batch_axis: replace(workload, batch_axis=dict(batch_axis)),
     complete=complete,
     text_factors=True,
 )

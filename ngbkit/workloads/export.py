@@ -127,12 +127,17 @@ def export(network: Network, path: Path, *, seed: int, batch_size: int | None = 
     arrays = feeds.draw(network.inputs, network.examples, batch_size or 2, seed)
     try:
         with torch.no_grad():
+            tensors = tuple(map(to_tensor, arrays))
+            shapes = None if batch_size else build_dynamic_shapes(network.module, network.inputs)
+            program: Any = network.module
+            if any(isinstance(part, torch.jit.ScriptModule) for part in network.module.modules()):
+                program = replace_traced(torch.export.export(network.module, tensors, dynamic_shapes=shapes))
             torch.onnx.export(
-                network.module,
-                tuple(map(to_tensor, arrays)),
+                program,
+                tensors,
                 path,
                 input_names=[spec.name for spec in network.inputs],
-                dynamic_shapes=None if batch_size else build_dynamic_shapes(network.module, network.inputs),
+                dynamic_shapes=shapes if program is network.module else None,
                 dynamo=True,
                 external_data=count_weight_bytes(network.module) > EMBEDDED_BYTES,
                 verbose=False,
@@ -143,6 +148,17 @@ def export(network: Network, path: Path, *, seed: int, batch_size: int | None = 
         raise UnsupportedError(f"torch cannot export this network to ONNX {mode}: {reason}") from error
     if batch_size is None and _is_batch_fixed(path, network.inputs):
         raise UnsupportedError("torch exported a fixed batch instead of a dynamic one.")
+
+
+def replace_traced(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    """Replace, in place, the convolution of traced modules, which ONNX lacks, by the one that eager modules call."""
+    import torch
+
+    aten = torch.ops.aten
+    for node in program.graph.nodes:
+        if node.target is aten._convolution.default:
+            node.target, node.args = aten.convolution.default, node.args[:9]
+    return program
 
 
 def describe_cause(error: BaseException) -> str:

@@ -199,6 +199,7 @@ def _write_program(name: str, network: Network, batch_size: int | None, path: Pa
 def _strip(program: torch.export.ExportedProgram) -> None:
     """Remove the example inputs, which an archive would pickle, and the paths of the code on this machine."""
     program.example_inputs = None
+    export.replace_traced(program)
     for graph in program.graph_module.modules():
         for node in graph.graph.nodes if hasattr(graph, "graph") else ():
             node.meta.pop("stack_trace", None)

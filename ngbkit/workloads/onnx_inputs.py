@@ -137,7 +137,7 @@ def _find_batch(sides: Mapping[str, Sequence[_Side]], axes: BatchAxes) -> _Batch
     if len(set(sizes.values())) > 1:
         raise WorkloadError(f"invalid batch axes: got inputs with {sizes} rows; expected the same number in all.")
     inferred = {name: listed for name, listed in sides.items() if name not in axes}
-    others = {side.symbol for name in axes for index, side in enumerate(sides[name]) if index != axes[name]}
+    others = {side.symbol for name in axes for index, side in enumerate(sides[name]) if axes[name] not in (None, index)}
     symbols = {side.symbol for side in chosen.values() if side.size is None} | (_infer_symbols(inferred) - others)
     if chosen or symbols:
         return _Batch(frozenset(symbols), next(iter(sizes.values()), None))

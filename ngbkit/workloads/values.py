@@ -26,7 +26,8 @@ Arrays = Mapping[str, np.ndarray]
 
 # The files of a data set of an ONNX test, in the order of the graph's inputs.
 _TENSOR = re.compile(r"input_(\d+)\.pb")
-# Without it, numpy.savez would interpret an input named `file` as its own argument.
+# After the name of a dtype that files of NumPy lack. Without it, numpy.savez would interpret an input named `file` as
+# its own argument.
 _MARK = "="
 # How files of NumPy begin: one array, and an archive of several.
 _ARRAY, _ARCHIVE = b"\x93NUMPY", b"PK"
@@ -53,7 +54,7 @@ def load(source: Any) -> dict[str, np.ndarray]:
 def read(path: Path) -> dict[str, np.ndarray]:
     """Read the arrays of an artifact."""
     with np.load(path, allow_pickle=False) as arrays:
-        return {name.removeprefix(_MARK): _from_plain(arrays[name]) for name in arrays.files}
+        return dict(_from_plain(key, arrays[key]) for key in arrays.files)
 
 
 def store(arrays: Arrays) -> Path:
@@ -68,7 +69,7 @@ def store(arrays: Arrays) -> Path:
 def write(path: Path, arrays: Arrays) -> None:
     """Write arrays as an artifact: the same bytes for the same arrays."""
     with path.open("wb") as stream:
-        np.savez(stream, **{_MARK + name: _to_plain(array) for name, array in arrays.items()})  # type: ignore[arg-type]
+        np.savez(stream, **dict(_to_plain(name, array) for name, array in arrays.items()))  # type: ignore[arg-type]
 
 
 def attach(workload: Workload, path: Path) -> Workload:
@@ -167,7 +168,8 @@ def _load_path(path: Path) -> dict[str, np.ndarray]:
         if head.startswith(_ARRAY):
             return {"0": _to_array("0", np.load(path, allow_pickle=False))}
         with np.load(path, allow_pickle=False) as arrays:
-            return {name.removeprefix(_MARK): _to_array(name, arrays[name]) for name in arrays.files}
+            pairs = [_from_plain(key, arrays[key]) for key in arrays.files]
+            return {name: _to_array(name, array) for name, array in pairs}
     except FileNotFoundError:
         raise UsageError(f"invalid values of inputs: got {path}, no such file; expected {_KINDS}.") from None
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
@@ -208,13 +210,20 @@ def _to_array(name: str, value: Any) -> np.ndarray:
     return array
 
 
-def _to_plain(array: np.ndarray) -> np.ndarray:
-    """Return text as characters of fixed width, which a file of NumPy holds without pickles."""
+def _to_plain(name: str, array: np.ndarray) -> tuple[str, np.ndarray]:
+    """Return the key and the array that a file of NumPy holds: text as characters of fixed width, others as bits."""
+    if array.dtype.name in feeds.NARROW_DTYPES:
+        return f"{array.dtype.name}{_MARK}{name}", array.view(np.uint16 if array.dtype.itemsize == 2 else np.uint8)
     if array.dtype.kind != "O":
-        return array
+        return _MARK + name, array
     texts = [element.decode() if isinstance(element, bytes) else element for element in array.flat]
-    return np.array(texts, dtype=str).reshape(array.shape)
+    return _MARK + name, np.array(texts, dtype=str).reshape(array.shape)
 
 
-def _from_plain(array: np.ndarray) -> np.ndarray:
-    return array.astype(object) if array.dtype.kind == "U" else array
+def _from_plain(key: str, array: np.ndarray) -> tuple[str, np.ndarray]:
+    """Return the name and the array of `_to_plain`; a user's own file has names without a mark."""
+    dtype, mark, name = key.partition(_MARK)
+    if not mark or dtype not in ("", *feeds.NARROW_DTYPES):
+        return key, array
+    array = array.view(feeds.find_dtype(dtype)) if dtype else array
+    return name, array.astype(object) if array.dtype.kind == "U" else array

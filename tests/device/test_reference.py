@@ -434,7 +434,7 @@ def test_a_hook_that_a_copy_leaves_behind_is_rebuilt() -> None:
         ([np.arange(6.0).reshape(2, 3)], ""),
         ([np.array([3, 3])], ""),
         ([np.array([0, 0])], "outputs of zeros and outputs that are 5 % too large"),
-        ([np.array(["a", "b"], object)], "outputs that are 5 % too large"),
+        ([np.array(["a", "b"], object)], ""),
     ],
 )
 def test_a_check_that_accepts_wrong_outputs_is_void(outputs: list[np.ndarray], void: str) -> None:
