@@ -316,9 +316,8 @@ class Benchmarks(Magics):
 
     @property
     def _user_ns(self) -> dict[str, Any]:
-        assert self.shell is not None
-        namespace: dict[str, Any] = self.shell.user_ns
-        return namespace
+        """The user's variables; none where the magics are called without a shell."""
+        return self.shell.user_ns if self.shell is not None else {}
 
     def _parse(self, magic: Any, line: str) -> argparse.Namespace:
         words = parsing.split_words(line)

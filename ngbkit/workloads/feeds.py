@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ngbkit.errors import WorkloadError
+from ngbkit.errors import MissingDependencyError, WorkloadError
 from ngbkit.workloads import dimensions
 from ngbkit.workloads.base import BATCH, TensorSpec
 
@@ -51,8 +51,10 @@ def find_dtype(name: str) -> np.dtype[Any]:
     if name == TEXT:
         return np.dtype(object)
     if name in NARROW_DTYPES:
-        import ml_dtypes
-
+        try:
+            import ml_dtypes
+        except ImportError:
+            raise MissingDependencyError("ml_dtypes", "onnxruntime") from None
         dtype: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
         return dtype
     return np.dtype(name)

@@ -86,7 +86,7 @@ def from_module(
             "examples": _store(_write_examples(network, Path(folder) / "examples.npz"), artifacts),
             "inputs": [tensor.to_json() for tensor in network.inputs],
         }
-    return Workload(name=name, source="module", spec=spec, artifacts=artifacts)
+    return Workload(name=name, source="module", spec=spec, artifacts=artifacts, batch_axis=dict(batch_axis or {}))
 
 
 def build(workload: Workload, factors: Factors) -> Network:  # noqa: ARG001  a program varies no factor

@@ -143,8 +143,11 @@ def test_a_file_is_described_without_building_it(
     assert notes == table.attrs["notes"]
 
 
-def test_the_command_prints_the_rows_and_the_sentences(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_the_rows_and_the_sentences(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """For people as a table with sentences below it; for programs as JSON, where a factor without values has none."""
+    monkeypatch.setenv("COLUMNS", "200")
     name = write(DECODER, folder)
     assert cli.OK == cli.main(["inputs", name])
     text = capsys.readouterr().out
