@@ -19,7 +19,7 @@ from ngbkit.compilers import onnx_graph
 from ngbkit.compilers.base import Program, Task
 from ngbkit.errors import UnsupportedError
 from ngbkit.sweep.records import Contract
-from ngbkit.workloads.feeds import NARROW_DTYPES, find_dtype
+from ngbkit.workloads.feeds import NARROW_DTYPES, find_dtype, is_floating
 from ngbkit.workloads.outputs import to_arrays
 
 if TYPE_CHECKING:
@@ -181,12 +181,14 @@ def _fetch(value: Any) -> np.ndarray:
     name = value.data_type().removeprefix("tensor(").removesuffix(")").replace("float8e", "float8_e")
     if name not in NARROW_DTYPES:
         return np.array(value.numpy())  # the next call overwrites it
-    dtype = find_dtype(name)
-    size = math.prod(value.shape()) * dtype.itemsize
-    if name in _BITS or not size:
-        return np.array(value.numpy())
-    address = ctypes.cast(value.data_ptr(), ctypes.POINTER(ctypes.c_uint8 * size))
-    return np.frombuffer(address.contents, dtype).astype(np.float32).reshape(value.shape())
+    dtype, count = find_dtype(name), math.prod(value.shape())
+    bits = _BITS.get(name, 8 * dtype.itemsize)
+    address = ctypes.cast(value.data_ptr(), ctypes.POINTER(ctypes.c_uint8 * -(-count * bits // 8)))
+    raw: np.ndarray = np.frombuffer(address.contents, np.uint8)
+    if name in _BITS:
+        raw = (raw[:, np.newaxis] >> np.arange(0, 8, bits, dtype=np.uint8) & (1 << bits) - 1).ravel()[:count]
+    kind = np.float32 if is_floating(dtype) else np.int8
+    return raw.view(dtype).astype(kind).reshape(value.shape())
 
 
 def bind_on_gpu(session: Any, task: Task, driver: Driver) -> tuple[Any, list[tuple[int, np.ndarray]]]:

@@ -80,15 +80,12 @@ class Predictor:
 
         Notes
         -----
-        The interval is CV+ [1]_ with folds of whole networks, each of which counts the same however many variants it
-        has. Whatever the model, it contains at least ``1 - 2 * (1 - ci) - sqrt(2 / networks)`` of networks that are
-        exchangeable with those of the fit (theorem 4), and as a rule about `ci`. A predictor of ngbkit 0.1 has a split
-        conformal interval, which contains at least `ci`.
-
-        References
-        ----------
-        .. [1] R. F. Barber, E. J. Candès, A. Ramdas and R. J. Tibshirani. "Predictive inference with the jackknife+".
-           The Annals of Statistics 49(1), 2021. https://arxiv.org/abs/1905.02928
+        The interval is CV+ with folds of whole networks, each of which counts the same however many variants it has.
+        Whatever the model, it contains at least ``1 - 2 * (1 - ci) - sqrt(2 / networks)`` of networks that are
+        exchangeable with those of the fit, and as a rule about `ci`: theorem 4 of R. F. Barber, E. J. Candès,
+        A. Ramdas and R. J. Tibshirani, "Predictive inference with the jackknife+", The Annals of Statistics 49(1),
+        2021, https://arxiv.org/abs/1905.02928. A predictor of ngbkit 0.1 has a split conformal interval, which contains
+        at least `ci`.
         """
         if not 0 < ci < 1:
             raise UsageError(f"invalid {ci=}; expected a probability between 0 and 1, such as ci=0.95.")

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from ngbkit.compilers import onnxruntime_session as strict
 from ngbkit.compilers.base import Program, Task, Tuning
 from ngbkit.errors import UnsupportedError
 from ngbkit.testing import NETWORKS, Attempt, CompilerConformance, observe, relative_rmse, run_reference
+from ngbkit.workloads import feeds
+from ngbkit.workloads.base import BATCH, TensorSpec
 
 Compile = Callable[..., Program]
 
@@ -364,3 +367,33 @@ def test_the_probe_is_silent_where_cuda_comes(
 
     assert "" == compiler.diagnose()
     assert "" == capsys.readouterr().out
+
+
+def write_cast(path: Path, source: int, target: int) -> Path:
+    """Write a graph that converts x, of shape (batch, 7), to y."""
+    graph = helper.make_graph(
+        [helper.make_node("Cast", ["x"], ["y"], to=target)],
+        "g",
+        [helper.make_tensor_value_info("x", source, [2, 7])],
+        [helper.make_tensor_value_info("y", target, None)],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 25)], ir_version=12), path)
+    return path
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn", "float8_e5m2fnuz", "int4", "uint4", "int2", "uint2"])
+def test_numbers_that_numpy_lacks_go_in_and_come_out(dtype: str, tmp_path: Path) -> None:
+    """By their bits, several to a byte, and as numbers that can be compared."""
+    values = np.array([0, 1, 1, 0, 1, 0, 1] * 2).reshape(2, 7)
+    kind = helper.np_dtype_to_tensor_dtype(feeds.find_dtype(dtype))
+    results = []
+    for name, source, target in (("float32", TensorProto.FLOAT, kind), (dtype, kind, TensorProto.FLOAT)):
+        file = write_cast(tmp_path / f"{name}.onnx", source, target)
+        array = values.astype(feeds.find_dtype(name))
+        spec = TensorSpec(name="x", shape=(BATCH, 7), dtype=name)
+        task = replace(build_task(file, tmp_path), inputs=[spec], arrays=[array], batch_size=2)
+        program = compiler.compile(task)
+        results.append(program.fetch(program.run())[0])
+
+    for result in results:
+        np.testing.assert_array_equal(values, result)
