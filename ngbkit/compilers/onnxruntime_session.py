@@ -152,7 +152,7 @@ def build_cpu_calls(session: Any, task: Task) -> tuple[Callable[[], Any], Callab
 
 
 def can_bind(session: Any) -> bool:
-    """Whether all inputs and outputs are tensors of numbers, which a binding takes."""
+    """Return whether all inputs and outputs are tensors of numbers, which a binding takes."""
     types = [value.type for value in (*session.get_inputs(), *session.get_outputs())]
     return all(kind.startswith("tensor(") and kind != "tensor(string)" for kind in types)
 

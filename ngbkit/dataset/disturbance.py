@@ -21,7 +21,7 @@ _SAMPLES = tuple((f"{prefix}latency", f"{prefix}round", f"{prefix}disturbed") fo
 
 
 def settled(dataset: xr.Dataset) -> xr.DataArray:
-    """Whether the outputs of each trial were checked, in enough undisturbed rounds; dims without `repeat`.
+    """Return whether the outputs of each trial were checked, in enough undisturbed rounds; dims without `repeat`.
 
     At least 6 rounds and half of all must have an undisturbed sample. Otherwise the estimates are of all samples, and
     no interval says how far other work has bent them. Nor is a trial settled that has the status ``"not-checked"``. A

@@ -157,7 +157,7 @@ def find_reference(prepared: Mapping[str, Any], batch_size: int) -> str | None:
 
 
 def _is_file(folder: Path) -> bool:
-    """Whether the prepared network is a user's own ONNX file."""
+    """Return whether the prepared network is a user's own ONNX file."""
     return bool(json.loads((folder / "prepared.json").read_text())["is_file"])
 
 

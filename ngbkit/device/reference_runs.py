@@ -215,7 +215,7 @@ def _read_precision(file: Path) -> str:
 
 
 def _are_drawn(network: Network) -> bool:
-    """Whether another seed gives other inputs."""
+    """Return whether another seed gives other inputs."""
     return any(spec.name not in network.examples for spec in network.inputs)
 
 
@@ -227,7 +227,7 @@ def _choose_nudge(network: Network, arrays: Arrays, body: str, seed: int) -> Cal
 
 
 def _can_nudge(spec: TensorSpec, array: np.ndarray) -> bool:
-    """Whether the last digit of an input may change: not of one that decides a shape, or that indices are made of."""
+    """Return whether the last digit of an input may change: not of one that decides a shape or makes indices."""
     return feeds.is_floating(array.dtype) and not spec.role and spec.below is None
 
 

@@ -96,7 +96,7 @@ def name_network(trial: Mapping[Any, Any], factors: Sequence[str], with_device: 
 
 
 def has_texts(values: pd.Series) -> bool:
-    """Whether values of a factor are texts, which have no order."""
+    """Return whether values of a factor are texts, which have no order."""
     return any(isinstance(value, str) for value in values)
 
 

@@ -212,5 +212,5 @@ def _name_groups(networks: dict[str, list[str]]) -> list[str]:
 
 
 def _may_be_faster_unchecked(row: Mapping[Any, Any]) -> bool:
-    """Whether a row of a ranking was not checked and may be faster than all that were."""
+    """Return whether a row of a ranking was not checked and may be faster than all that were."""
     return not row["checked"] and (row["of_best"] >= 1 or row["probability"] >= 1 - LEVEL)

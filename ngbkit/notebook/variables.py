@@ -50,5 +50,5 @@ def find_dataset(name: str | None, namespace: Mapping[str, Any]) -> Data:
 
 
 def _is_cluster(value: object) -> bool:
-    """Whether a value is of a class of ipyparallel, or of a class derived from one."""
+    """Return whether a value is of a class of ipyparallel, or of a class derived from one."""
     return any(kind.__module__.partition(".")[0] == "ipyparallel" for kind in type(value).__mro__)

@@ -77,7 +77,7 @@ def describe_cause(error: BaseException) -> str:
 
 
 def has_map(value_type: Any) -> bool:
-    """Whether an `onnx.TypeProto` is a map, or a sequence or an optional of maps."""
+    """Return whether an `onnx.TypeProto` is a map, or a sequence or an optional of maps."""
     kind = value_type.WhichOneof("value")
     if kind in ("sequence_type", "optional_type"):
         return has_map(getattr(value_type, kind).elem_type)

@@ -25,7 +25,7 @@ _MOST_SHOWN = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkInputs:
-    """What a network takes: its inputs, a text on the values of each, the batch, and its factors."""
+    """The inputs of a network, a text on the values of each, the batch, and its factors."""
 
     network: str
     inputs: tuple[TensorSpec, ...] = ()
@@ -142,7 +142,7 @@ def describe_networks(
 
 
 def has_batch(inputs: Sequence[TensorSpec]) -> bool:
-    """Whether a dimension of an input depends on the batch."""
+    """Return whether a dimension of an input depends on the batch."""
     return any(BATCH in dimensions.list_names(side) for spec in inputs for side in spec.shape)
 
 

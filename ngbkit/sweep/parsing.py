@@ -152,7 +152,7 @@ def _quote(text: str) -> str:
 
 
 def _is_plain(text: str) -> bool:
-    """Whether a text needs no quotes: it is a word, and no number or switch."""
+    """Return whether a text needs no quotes: it is a word, and no number or switch."""
     return _PLAIN.fullmatch(text) is not None and text.lower() not in _NO_TEXTS and not _is_numeric(text)
 
 

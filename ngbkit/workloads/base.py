@@ -76,7 +76,7 @@ class TensorSpec:
         return tuple(dimensions.evaluate(dimension, {BATCH: batch_size}) for dimension in self.shape)
 
     def accepts(self, shape: Sequence[int]) -> bool:
-        """Whether values of this shape fit, with any number of rows along the batch and any size of a factor."""
+        """Return whether values of this shape fit, with any number of rows along the batch and any size of a factor."""
         return len(shape) == len(self.shape) and all(
             isinstance(dimension, str) or dimension == size for dimension, size in zip(self.shape, shape, strict=True)
         )

@@ -179,7 +179,7 @@ def find_opset(model: Any) -> int:
 
 
 def is_foldable(model: Any) -> bool:
-    """Whether constants of an `onnx.ModelProto` can be folded: shapes, functions, or operators of constants alone."""
+    """Return whether constants of a model can be folded: shapes, functions, or operators of constants alone."""
     if model.functions:
         return True
     constants = {"", *(tensor.name for tensor in model.graph.initializer)}  # an absent input has no name
@@ -194,7 +194,7 @@ def is_foldable(model: Any) -> bool:
 
 
 def lacks_shapes(model: Any) -> bool:
-    """Whether a tensor among the outputs of an `onnx.ModelProto` has no shape."""
+    """Return whether a tensor among the outputs of an `onnx.ModelProto` has no shape."""
     types = (output.type for output in model.graph.output)
     return any(kind.WhichOneof("value") == "tensor_type" and not kind.tensor_type.HasField("shape") for kind in types)
 

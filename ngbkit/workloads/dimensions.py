@@ -43,7 +43,7 @@ _LONGEST = 500
 
 
 def is_expression(text: str) -> bool:
-    """Whether a text is an arithmetic expression of names and numbers, a single name included."""
+    """Return whether a text is an arithmetic expression of names and numbers, a single name included."""
     try:
         _parse(text)
     except ValueError:

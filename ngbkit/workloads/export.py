@@ -46,7 +46,7 @@ def _walk_tensors(output: Any) -> Iterator[torch.Tensor]:
 
 
 def is_flat(output: Any) -> bool:
-    """Whether every exporter takes an output as it is: a tensor, or nested tuples, lists and dicts of tensors."""
+    """Return whether every exporter takes an output as it is: a tensor, or nested tuples, lists and dicts."""
     import torch
 
     if isinstance(output, torch.Tensor):

@@ -61,7 +61,7 @@ def find_dtype(name: str) -> np.dtype[Any]:
 
 
 def is_floating(dtype: np.dtype[Any]) -> bool:
-    """Whether a dtype is of floating-point numbers, those of ml_dtypes included."""
+    """Return whether a dtype is of floating-point numbers, those of ml_dtypes included."""
     return dtype.kind == "f" or dtype.name.startswith(("bfloat", "float"))
 
 

@@ -27,7 +27,7 @@ _WEIGHTS = {"torch.float16": "float16", "torch.bfloat16": "bfloat16", "torch.flo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """How a module is called: its inputs in order, their example values, and the arguments that they fill."""
+    """The call of a module: its inputs in order, their example values, and the arguments that they fill."""
 
     specs: list[TensorSpec]
     examples: dict[str, Array] = field(default_factory=dict)
@@ -233,7 +233,7 @@ def _name_leaves(arguments: Sequence[Any], keywords: Mapping[str, Any], module: 
 
 
 def _takes_mapping(module: torch.nn.Module, values: Mapping[str, Any]) -> bool:
-    """Whether a module takes one argument, which is a dict with these keys."""
+    """Return whether a module takes one argument, which is a dict with these keys."""
     parameters = read_signature(module).parameters.values()
     if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
         return False

@@ -1,4 +1,4 @@
-"""What an ONNX graph uses its inputs as: indices into a table, an axis, or a shape, which noise cannot replace."""
+"""The roles of inputs in an ONNX graph: indices into a table, an axis, or a shape, which noise cannot replace."""
 
 from __future__ import annotations
 

@@ -73,13 +73,13 @@ def _is_network_dict(name: str, value: ast.AST | None, bindings: Mapping[str, as
 
 
 def _is_network(name: str, value: ast.AST | None, bindings: Mapping[str, ast.AST | None]) -> bool:
-    """Whether a binding is a module by its syntax, or is named like one and may be one."""
+    """Return whether a binding is a module by its syntax, or is named like one and may be one."""
     is_named = _NETWORK.fullmatch(name) is not None and isinstance(value, (*_FUNCTIONS, ast.Call, ast.Name))
     return is_named or _is_module(value, bindings)
 
 
 def _is_module(value: ast.AST | None, bindings: Mapping[str, ast.AST | None]) -> bool:
-    """Whether an expression calls a class of ``torch.nn``, or a class of the cell that derives from ``Module``."""
+    """Return whether an expression calls a class of ``torch.nn``, or one of the cell that derives from ``Module``."""
     if isinstance(value, ast.Name) and value.id in bindings:
         others = {name: node for name, node in bindings.items() if name != value.id}
         return _is_module(bindings[value.id], others)

@@ -152,7 +152,7 @@ def _build_part(path: str, dataset: xr.Dataset, attrs: Mapping[str, Any]) -> Par
 
 
 def _labels_trials(name: str, values: xr.DataArray) -> bool:
-    """Whether a scalar coordinate is the selected label of a dim; that of a factor with numbers is a number."""
+    """Return whether a scalar coordinate is the selected label of a dim; that of a factor with numbers is a number."""
     return name in LABELS or (name not in RESERVED and values.dtype.kind in "iuf")
 
 

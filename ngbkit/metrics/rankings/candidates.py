@@ -53,7 +53,7 @@ class Candidate:
 
     @property
     def checked(self) -> bool:
-        """Whether its outputs were compared."""
+        """Return whether its outputs were compared."""
         return not self.reason
 
     @property

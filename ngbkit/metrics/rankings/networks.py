@@ -168,7 +168,7 @@ class Comparison:
 
     @property
     def settled(self) -> bool:
-        """Whether the interval excludes 1, of enough undisturbed rounds, and both were checked."""
+        """Return whether the interval excludes 1, of enough undisturbed rounds, and both were checked."""
         return self.estimate.settled and not self.estimate.low <= 1 <= self.estimate.high
 
     @property
