@@ -105,9 +105,11 @@ def run_file(
     """Run an ONNX file in ONNX Runtime without graph optimisations, and in float64 by onnx."""
     name = "onnxruntime, graph optimisations off"
 
-    def run(batch_size: int, seed: int, change: Callable[[Arrays], Arrays] = lambda arrays: arrays) -> list[Arrays]:
+    def run(
+        batch_size: int, seed: int, change: Callable[[Arrays], Arrays] = lambda arrays: arrays, *, calls: int = 1
+    ) -> list[Arrays]:
         arrays = feeds.draw(network.inputs, network.examples, batch_size, seed)
-        return _run_baseline(network, change(arrays), onnx(batch_size), batch_size, threads)
+        return _run_baseline(network, change(arrays), onnx(batch_size), batch_size, threads, calls)
 
     try:
         file = onnx(rows)
@@ -115,7 +117,7 @@ def run_file(
     except Exception as error:  # noqa: BLE001  as in `_attempt`
         return Runs(refusal=" ".join(str(error).split())[:200], precise=Attempt(problem="not run"), name=name)
     body = _read_precision(file)
-    calls, refusal = _attempt(partial(run, rows, seed))
+    calls, refusal = _attempt(partial(run, rows, seed, calls=2))
     inputs = {spec.name: array for spec, array in zip(network.inputs, arrays, strict=True)}
     precise, problem = _attempt(partial(exact.run, file, inputs, budget_s=_BUDGET_S))
     attempt = Attempt(outputs=precise, name="onnx, float64", problem=problem)
@@ -188,8 +190,10 @@ def _run_drawn(network: Network, make: Callable[[], torch.nn.Module], rows: int,
     return _attempt(lambda: _call(make(), feeds.draw(network.inputs, network.examples, rows, seed))[0])[0]
 
 
-def _run_baseline(network: Network, arrays: Arrays, file: Path, batch_size: int, threads: int) -> list[Arrays]:
-    """Run ONNX Runtime without graph optimisations, and return the outputs of two calls."""
+def _run_baseline(
+    network: Network, arrays: Arrays, file: Path, batch_size: int, threads: int, calls: int
+) -> list[Arrays]:
+    """Run ONNX Runtime without graph optimisations, and return the outputs of each call."""
     compiler: Compiler = registry.load(registry.COMPILERS, "identity")
     task = Task(
         form="onnx",
@@ -205,7 +209,7 @@ def _run_baseline(network: Network, arrays: Arrays, file: Path, batch_size: int,
     )
     program = compiler.compile(task)
     # Copied: a call may overwrite the outputs of the last one.
-    return [[np.array(output) for output in program.fetch(program.run())] for _ in range(2)]
+    return [[np.array(output) for output in program.fetch(program.run())] for _ in range(calls)]
 
 
 def _read_precision(file: Path) -> str:
