@@ -45,8 +45,9 @@ from ngbkit.commands.reporting import (
     report_run,
     show_warnings,
 )
-from ngbkit.commands.streams import describe, hold_output, open_streams
+from ngbkit.commands.streams import hold_output, open_streams
 from ngbkit.errors import MissingDependencyError, NgbkitError, UsageError
+from ngbkit.files import explain_errors
 from ngbkit.notebook.kernels import KERNELS, answer_kernels
 from ngbkit.sweep.argument import Argument, argument
 
@@ -97,7 +98,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         complete_line(_parser(), {name: table for name, (_, table) in _COMMANDS.items()})
         return OK
     try:
-        with show_warnings(), hold_output():
+        with show_warnings(), hold_output(), explain_errors():
             args = arguments.parse(_parser(), sys.argv[1:] if argv is None else argv)
             code: int = args.command(args)
     except (UsageError, MissingDependencyError) as error:
@@ -106,8 +107,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return print_error(str(error), FAILED)
     except BrokenPipeError:
         return BROKEN_PIPE
-    except OSError as error:
-        return print_error(describe(error), FAILED)
     except KeyboardInterrupt as interrupt:
         return print_error(str(interrupt) or "stopped.", INTERRUPTED)
     return code

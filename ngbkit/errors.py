@@ -12,6 +12,7 @@
     ├── DeviceError                  an engine, a child process or a link was lost
     └── MetricError (ValueError)     a metric lacks the trial that it is relative to
 
+    RunInterruptedError (KeyboardInterrupt)   Ctrl-C stopped a run, which can be resumed
     NgbkitWarning (UserWarning)      what is left out or not comparable, where the rest is still valid
 
 Every message reports the value received, the valid values and the next step: a command of the shell in backticks,
@@ -25,8 +26,10 @@ import difflib
 import itertools
 import re
 import sys
+import sysconfig
 import traceback
 from collections.abc import Iterable, Mapping
+from importlib.machinery import PathFinder
 from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
@@ -67,16 +70,30 @@ _CALLS = {
 class NgbkitError(Exception):
     """The root of every error that ngbkit raises on purpose; a notebook shows it with the user's line alone."""
 
+    # Set by the magic that raises it: its message then proposes magics, wherever it is read.
+    place: Place | None = None
+
     def __str__(self) -> str:
-        return clip(super().__str__())
+        message = clip(super().__str__())
+        return translate_commands(message, self.place) if self.place else message
 
     def _render_traceback_(self) -> list[str]:
         """Render the error for IPython, which would show ten lines of each frame, most of them ngbkit's own."""
         block: str = getattr(self, "traceback", "")
-        frame = _find_user_frame(traceback.extract_tb(self.__traceback__))
+        frame = None if self.place else _find_user_frame(traceback.extract_tb(self.__traceback__))
         line = [f"line {frame.lineno}: {frame.line}"] if frame and frame.line else []
         message = translate_commands(str(self), "python")
         return [*block.splitlines(), *line, f"{type(self).__name__}: {message}"]
+
+
+class RunInterruptedError(KeyboardInterrupt):
+    """Ctrl-C stopped a run: the message says how to resume it. IPython shows it without a traceback."""
+
+    def __init__(self, message: str, place: Place = "python") -> None:
+        super().__init__(translate_commands(message, place))
+
+    def _render_traceback_(self) -> list[str]:
+        return [f"KeyboardInterrupt: {self}"]
 
 
 class NgbkitWarning(UserWarning):
@@ -171,7 +188,10 @@ class MissingDependencyError(NgbkitError, ImportError):
 
     def __init__(self, package: str, extra: str) -> None:
         self.package, self.extra = package, extra
-        super().__init__(f"{package} is not installed. Install it with: pip install 'ngbkit[{extra}]'")
+        super().__init__(
+            describe_hidden(package.replace("-", "_"))
+            or f"{package} is not installed. Install it with: pip install 'ngbkit[{extra}]'"
+        )
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
         return type(self), (self.package, self.extra)
@@ -235,6 +255,16 @@ def clip(text: str) -> str:
         return part if len(part) <= _LONGEST else f"{part[:_HEAD]}…{part[-_TAIL:]}"
 
     return _CLIPPED.sub(shorten, text)
+
+
+def describe_hidden(module: str) -> str:
+    """Describe the user's file that Python imports in place of a module of its own or of a package; empty if none."""
+    specs = (PathFinder.find_spec(module, [entry]) for entry in sys.path)
+    files = [spec.origin for spec in specs if spec is not None and spec.origin is not None]
+    is_hidden = len(set(files)) > 1 and module not in sys.builtin_module_names
+    if not is_hidden or _LIBRARIES & set(Path(files[0]).parts) or files[0].startswith(sysconfig.get_path("stdlib")):
+        return ""
+    return f"invalid file name: got {files[0]}, which hides the module {module}. Rename it, and start Python again."
 
 
 def _is_in_ipython() -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import platform
@@ -9,6 +10,7 @@ import re
 import secrets
 import shutil
 import tempfile
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,10 +20,24 @@ from typing import BinaryIO
 import psutil
 
 from ngbkit import options
-from ngbkit.errors import DeviceError, UsageError
+from ngbkit.errors import DeviceError, NgbkitError, UsageError, describe_hidden
 
 _DIGEST = re.compile(r"[0-9a-f]{32}")
 _CHUNK_BYTES = 1 << 20
+# Each with the folder that has not this fault.
+_FAULTS = {
+    errno.ENOSPC: ("there is no room on its disk", "on a disk with room"),
+    errno.EFBIG: ("it is larger than a file may be here", "on a disk with room"),
+    errno.EDQUOT: ("the quota of its disk is used up", "on a disk with room"),
+    errno.EROFS: ("its disk is read-only", "that you can write"),
+    errno.EACCES: ("permission denied", "that you can write"),
+    errno.EPERM: ("permission denied", "that you can write"),
+    errno.ENOLCK: ("its file system has no locks", "on a local disk"),
+    errno.ENOTSUP: ("its file system has no locks", "on a local disk"),
+    errno.ENOSYS: ("its file system has no locks", "on a local disk"),
+    errno.ESTALE: ("its file server has lost it", "on a local disk"),
+    errno.EIO: ("its disk failed", "on a local disk"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +120,65 @@ def write_atomically(path: Path) -> Iterator[Path]:
     except OSError as error:
         error.filename = error.filename or str(path)
         raise
+
+
+@contextmanager
+def explain_errors() -> Iterator[None]:
+    """Raise the error of `explain` in place of one of the block that it can explain."""
+    try:
+        yield
+    except Exception as error:
+        explained = explain(error)
+        if explained is None or explained is error:
+            raise
+        raise explained from error
+
+
+def explain(error: Exception) -> NgbkitError | None:
+    """Explain an error of the system, or of a user's file that hides a module, with the remedy; None for any other."""
+    if isinstance(error, NgbkitError):
+        return error
+    if hidden := _describe_hidden(error):
+        return UsageError(hidden)
+    is_of_system = isinstance(error, OSError) and not isinstance(error, BrokenPipeError)
+    return NgbkitError(_describe(error)) if is_of_system else None
+
+
+def _describe_hidden(error: Exception) -> str:
+    """Describe the file that hides a module, if the error is about that module or of that file."""
+    module = error.name if isinstance(error, ImportError) else getattr(getattr(error, "obj", None), "__name__", None)
+    if isinstance(module, str) and (hidden := describe_hidden(module.partition(".")[0])):
+        return hidden
+    frames = traceback.extract_tb(error.__traceback__)
+    if not frames:
+        return ""
+    file = Path(frames[-1].filename)
+    hidden = describe_hidden(file.parent.name if file.stem == "__init__" else file.stem)
+    return hidden if str(file) in hidden else ""
+
+
+def _describe(error: OSError) -> str:
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return "too many files are open. Raise the limit of open files, such as with `ulimit -n 4096`, and try again."
+    fault, folder = _FAULTS.get(error.errno or 0, ("", "that you can write"))
+    path = Path(os.fsdecode(error.filename)) if isinstance(error.filename, (str, bytes)) else None
+    if path is None and not fault:
+        return f"the system reports: {error.strerror or error}."
+    try:
+        state_dir = options.get_state_dir()
+    except (UsageError, OSError):
+        state_dir = Path(os.devnull)
+    if error.errno == errno.ENOSPC and _lacks_inodes(path or state_dir):
+        fault = "there is no room for another file on its disk"
+    advice = f"Set {options.STATE_DIR} to a folder {folder}."
+    if path is not None and not path.is_relative_to(state_dir):
+        advice = "Check the path, its permissions and its disk."
+    return f"{path or 'a file'} cannot be used: {fault or error.strerror or error}. {advice}"
+
+
+def _lacks_inodes(path: Path) -> bool:
+    status = os.statvfs(next(parent for parent in (path, *path.parents) if parent.exists()))
+    return bool(status.f_files) and not status.f_favail
 
 
 def hash_file(path: Path) -> str:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from ngbkit.errors import DeviceError, UsageError
-from ngbkit.files import Store, hash_file, write_atomically
+from ngbkit.errors import DeviceError, MissingDependencyError, UsageError
+from ngbkit.files import Store, explain, explain_errors, hash_file, write_atomically
+from ngbkit.options import STATE_DIR
 
 
 def test_a_file_is_stored_once_under_its_hash(tmp_path: Path) -> None:
@@ -81,3 +85,72 @@ def test_a_failed_write_keeps_the_old_file(tmp_path: Path) -> None:
 
     assert "old" == path.read_text()
     assert [path] == list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (
+            OSError(errno.ENOSPC, "No space left on device", "{}/runs/a"),
+            "there is no room on its disk. Set NGBKIT_STATE",
+        ),
+        (OSError(errno.EROFS, "Read-only file system", "{}/runs"), "a folder that you can write."),
+        (
+            OSError(errno.ENOLCK, "No locks available", "{}/cores/a"),
+            "its file system has no locks. Set NGBKIT_STATE_DIR",
+        ),
+        (OSError(errno.EROFS, "Read-only file system", "/a/b"), "/a/b cannot be used: its disk is read-only. Check"),
+        (OSError(errno.ENOSPC, "No space left on device"), "a file cannot be used: there is no room on its disk. Set"),
+        (OSError(errno.EMFILE, "Too many open files"), "Raise the limit of open files"),
+        (OSError(errno.ECONNREFUSED, "Connection refused"), "the system reports: Connection refused."),
+        (OSError("odd"), "the system reports: odd."),
+    ],
+)
+def test_an_error_of_the_system_is_a_sentence(
+    error: OSError, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It names the file, and the folder to choose where the file is ngbkit's own."""
+    monkeypatch.setenv(STATE_DIR, str(tmp_path))
+    if error.filename:
+        error.filename = error.filename.format(tmp_path)
+    message = str(explain(error))
+
+    assert text in message
+    assert not error.filename or message.startswith(f"{error.filename} cannot be used: ")
+
+
+def test_an_error_that_cannot_be_explained_stays_as_it_is() -> None:
+    """A fault of a program keeps its type, and so does a reader that has left."""
+    errors = (ZeroDivisionError(), BrokenPipeError(errno.EPIPE, "Broken pipe"))
+
+    for error in errors:
+        assert explain(error) is None
+        with pytest.raises(type(error)), explain_errors():
+            raise error
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "program"),
+    [
+        ("onnx", "", "import onnx; onnx.load"),
+        ("secrets", "", "from secrets import token_hex"),
+        ("graphlib", "raise RuntimeError('a script of the user')", "import graphlib"),
+        ("onnx", "", "from onnx.helper import make_node"),
+    ],
+)
+def test_a_file_that_hides_a_module_is_named(name: str, content: str, program: str, tmp_path: Path) -> None:
+    """Whatever Python makes of it: a missing attribute, a missing name, or an error of its content."""
+    file = tmp_path / f"{name}.py"
+    file.write_text(content)
+    program = f"from ngbkit.files import explain_errors\nwith explain_errors():\n    {program}"
+    process = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    assert f"{file}, which hides the module {name}. Rename it" in process.stderr.splitlines()[-1]
+
+
+def test_a_hidden_package_is_not_called_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its installation would not help."""
+    (tmp_path / "onnx.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+
+    assert f"{tmp_path / 'onnx.py'}, which hides the module onnx" in str(MissingDependencyError("onnx", "onnxruntime"))

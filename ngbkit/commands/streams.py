@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import contextlib
-import errno
 import io
 import os
 import sys
@@ -15,7 +14,6 @@ from ngbkit.errors import NgbkitError
 
 _ENCODE = "ngbkit.plain"
 _PLAIN = {"±": "+-", "×": "x", "µ": "u", "–": "-", "—": "-", "…": "...", "≤": "<=", "≥": ">=", "→": "->"}
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class OutputError(NgbkitError):
@@ -56,14 +54,6 @@ def hold_output() -> Iterator[None]:
             yield
     finally:
         _write(buffer.getvalue())
-
-
-def describe(error: OSError) -> str:
-    """Describe an error of the system in a sentence, with the next step."""
-    subject = f"{error.filename} cannot be used" if error.filename else "a file cannot be used"
-    if error.errno in _FULL:
-        return f"{subject}: there is no room. Free some space; what was measured is kept."
-    return f"{subject}: {error.strerror or error}. Check the path and its permissions; what was measured is kept."
 
 
 def _write(text: str) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ngbkit import cli
-from ngbkit.commands.streams import OutputError, describe, hold_output
+from ngbkit.commands.streams import OutputError, hold_output
 
 TABLE = "┏━┳━┓\n┃ µs ± │ 日 \udcff\n└─┴─┘\n"
 
@@ -56,20 +56,6 @@ def test_a_full_disk_behind_the_output_is_named(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(
-    ("error", "text"),
-    [
-        (OSError(errno.ENOSPC, "No space left on device", "/a/b"), "/a/b cannot be used: there is no room."),
-        (OSError(errno.EROFS, "Read-only file system", "/a/b"), "/a/b cannot be used: Read-only file system."),
-        (OSError("odd"), "a file cannot be used: odd."),
-    ],
-)
-def test_an_error_of_the_system_is_a_sentence(error: OSError, text: str) -> None:
-    """With the file that it is about."""
-    assert describe(error).startswith(text)
-    assert "what was measured is kept" in describe(error)
-
-
-@pytest.mark.parametrize(
     ("redirection", "code", "message"),
     [
         (">/dev/full", cli.FAILED, "ngbkit: cannot write to the standard output: No space left on device."),
@@ -102,4 +88,4 @@ def test_an_error_of_the_system_ends_a_command_in_order(
     code = cli.main(["run", str(mlp_file), "--quiet"])
 
     assert cli.FAILED == code
-    assert capsys.readouterr().err.startswith("ngbkit: /full/file cannot be used: there is no room.")
+    assert capsys.readouterr().err.startswith("ngbkit: /full/file cannot be used: there is no room on its disk.")
