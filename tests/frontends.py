@@ -235,12 +235,12 @@ def render_terminal(text: str) -> str:
 
 
 def _render_line(line: str) -> str:
-    shown = ""
+    screen = ""
     for part in line.split("\r"):
         *erased, visible = _ERASE.split(part)
         text = _ESCAPE.sub("", visible)
-        shown = text if erased else text + shown[len(text) :]
-    return shown.rstrip()
+        screen = text if erased else text + shown[len(text) :]
+    return screen.rstrip()
 
 
 def _shorten(text: str, most: int = 12) -> str:
