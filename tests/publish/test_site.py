@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ngbkit.publish import site
+from ngbkit.publish import pages, site
+from ngbkit.publish.config import SiteConfig
 
 
 @pytest.mark.parametrize("name", ["page.md", "page.ipynb"])
@@ -24,3 +25,19 @@ def test_pictures_of_a_page_are_copied(tmp_path: Path, name: str) -> None:
         path for path in tmp_path.rglob("*.png") if source not in path.parents
     } - {tmp_path / "private.png"}
     assert b"picture" == (target / "screens" / "a.png").read_bytes()
+
+
+def test_the_pages_and_the_reference_of_ngbkit_build(tmp_path: Path) -> None:
+    """Without a warning of Sphinx, such as that of a docstring with an unknown target; no notebook is executed."""
+    notebooks = Path(__file__).parents[2] / "notebooks"
+    sources, texts = sorted(notebooks.glob("*.ipynb")), sorted(notebooks.glob("*.md"))
+    folder = tmp_path / "sources"
+    names = [folder / notebook.name for notebook in sources]
+    for notebook, page in zip(sources, names, strict=True):
+        pages.write_page(notebook, page, folder / "_static" / "figures")
+    site.write_sources(folder, SiteConfig.read(notebooks / "site.toml"), names, texts, ())
+    for source in (*sources, *texts):
+        site.copy_pictures(source, folder)
+    site.build(folder, tmp_path / "html")
+
+    assert "Predictor.seconds" in (tmp_path / "html" / "api.html").read_text()
