@@ -40,7 +40,7 @@ def test_notebook_is_valid_small_and_without_outputs(path: Path) -> None:
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebook_runs(path: Path, tmp_path: Path, state_dir: Path) -> None:
-    """Every cell runs without an error, and the notebook keeps its size budget even with its outputs.
+    """Every cell runs without an error and leaves no file beside the notebook, which keeps its size budget.
 
     As when the site is built, sweeps are replayed from recordings; one notebook measures.
     """
@@ -61,3 +61,4 @@ def test_notebook_runs(path: Path, tmp_path: Path, state_dir: Path) -> None:
     assert [] == [output for output in outputs if output.output_type == "error"]
     assert [] == [output.text for output in outputs if output.get("name") == "stderr"]
     assert len(nbformat.writes(notebook).encode()) < MOST_BYTES
+    assert ["data"] == [path.name for path in (tmp_path / "notebooks").iterdir()]
