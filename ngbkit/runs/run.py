@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from ngbkit.cluster.dispatch import Dispatch
     from ngbkit.cluster.engine import Engine
     from ngbkit.runs.settle import Settling
+
+_LOGGER = logging.getLogger(__name__)
 
 State = Literal["starting", "running", "stopping", "finished", "stopped", "failed"]
 # The progress text of each kind of event.
@@ -81,7 +84,8 @@ class Run:
     error : Exception or None
         Why the run failed.
     warnings : dict
-        By device, sentences on disturbances when its plan last started; under ``"journal"``, what was damaged in it.
+        By device, sentences on disturbances when its plan last started; under ``"journal"``, what was damaged in it;
+        under ``"listener"``, the exception of each listener that raised any.
     """
 
     def __init__(
@@ -123,6 +127,7 @@ class Run:
         self._stop, self._ended = threading.Event(), threading.Event()
         self._changed = threading.Condition()
         self._listeners: list[Callable[[Run], None]] = []
+        self._faulty_listeners: list[Callable[[Run], None]] = []
         self._thread = threading.Thread(target=self._drive, name=f"ngbkit-{run_id}", daemon=True)
 
     def result(self) -> xr.Dataset | xr.DataTree:
@@ -164,7 +169,10 @@ class Run:
         return self._ended.is_set()
 
     def subscribe(self, listener: Callable[[Run], None]) -> None:
-        """Call `listener` with the run after each change, on the run's own thread."""
+        """Call `listener` with the run after each change, on the run's own thread.
+
+        The run survives an exception of a listener: the first of each is logged, and is a warning of the run.
+        """
         self._listeners.append(listener)
 
     @property
@@ -312,7 +320,19 @@ class Run:
         with self._changed:
             self._changed.notify_all()
         for listener in self._listeners:
-            listener(self)
+            try:
+                listener(self)
+            except BaseException as error:  # noqa: BLE001  neither does SystemExit in a listener end a measurement
+                self._warn_of(listener, error)
+
+    def _warn_of(self, listener: Callable[[Run], None], error: BaseException) -> None:
+        if listener in self._faulty_listeners:
+            return
+        self._faulty_listeners.append(listener)
+        name = getattr(listener, "__qualname__", repr(listener))
+        text = f"{name} raised {error!r}; the run goes on"
+        self.warnings = {**self.warnings, "listener": [*self.warnings.get("listener", []), text]}
+        _LOGGER.error("a listener of run %s: %s", self.id, text, exc_info=error)
 
     def __repr__(self) -> str:
         progress = self.progress
