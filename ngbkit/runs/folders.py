@@ -94,9 +94,15 @@ def _ignore(error: NgbkitError) -> None:
 
 def summaries(report: Callable[[NgbkitError], None] = _ignore) -> Iterator[Summary]:
     """Summarize every run of this user, the latest first; `report` receives the error of each that cannot be read."""
+    runs = []
     for folder in sorted(_list_folders(), reverse=True):
         try:
-            metadata = load_metadata(folder)
+            runs.append((folder, load_metadata(folder)))
+        except NgbkitError as error:
+            report(error)
+    # By the moment, and not by the id, whose time a clock may have set back.
+    for folder, metadata in sorted(runs, key=lambda run: run[1]["created"], reverse=True):
+        try:
             sweep = _parse_sweep(folder, metadata)
             with Journal(folder / "journal.sqlite", writable=False) as journal:
                 by_trial, environments = journal.statuses(), journal.notes("environment")

@@ -57,7 +57,8 @@ def start(sweep: Grid, *, engines: Mapping[str, Engine] | None = None, guide: Gu
     if recording is not None:
         return _replay(sweep, recording, guide)
     _check_devices(sweep, engines)
-    run_id = time.strftime("%Y%m%d-%H%M%S-") + secrets.token_hex(2)
+    # In UTC: local times repeat in autumn, and differ between machines.
+    run_id = time.strftime("%Y%m%d-%H%M%S-", time.gmtime()) + secrets.token_hex(2)
     folder = get_runs_dir() / run_id
     store = Store(options.make_state_dir() / options.LAYOUT.artifacts)
     for workload in sweep.workloads:

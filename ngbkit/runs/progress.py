@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -47,6 +48,8 @@ class ProgressTracker:
     """
 
     def __init__(self, trials: Mapping[str, Trial], statuses: Mapping[str, str]) -> None:
+        # Displays take snapshots on other threads than that of the run, which changes what they read.
+        self._lock = threading.Lock()
         self._trials = trials
         self._statuses = {trial_id: status for trial_id, status in statuses.items() if trial_id in trials}
         by_device: dict[str, dict[str, Trial]] = {}
@@ -61,29 +64,34 @@ class ProgressTracker:
     @property
     def statuses(self) -> dict[str, str]:
         """The status of each recorded trial, by trial id."""
-        return dict(self._statuses)
+        with self._lock:
+            return dict(self._statuses)
 
     def record(self, trial_id: str, status: str) -> None:
         """Count a record, unless its trial does not belong to the run, as an anchor's does not."""
         trial = self._trials.get(trial_id)
         if trial is not None:
-            self._statuses[trial_id] = status
-            self._times_left[trial.device].finish(trial_id)
+            with self._lock:
+                self._statuses[trial_id] = status
+                self._times_left[trial.device].finish(trial_id)
 
     def prepare(self, device: str) -> None:
         """Begin to prepare a network on a device."""
         if device in self._times_left:
-            self._times_left[device].prepare()
+            with self._lock:
+                self._times_left[device].prepare()
 
     def compile(self, device: str, trial_id: str) -> None:
         """Begin to compile a trial on a device."""
         if device in self._times_left:
-            self._times_left[device].compile(trial_id)
+            with self._lock:
+                self._times_left[device].compile(trial_id)
 
     def advance(self, device: str, trial_ids: Iterable[str], share: float) -> None:
         """Set which share (0 to 1) of their rounds the trials that a device measures now have completed."""
         if device in self._times_left:
-            self._times_left[device].advance(trial_ids, share)
+            with self._lock:
+                self._times_left[device].advance(trial_ids, share)
 
     def set_text(self, text: str, device: str | None = None) -> None:
         """Set the current activity, of one device or of all."""
@@ -102,15 +110,17 @@ class ProgressTracker:
             raise UnknownNameError("device", device, self._totals)
         devices = self._totals.keys() if device is None else {device}
         statuses = [status for trial_id, status in self.statuses.items() if self._trials[trial_id].device in devices]
-        estimates = [self._times_left[label].estimate_s() for label in devices]
         total = sum(self._totals[label] for label in devices)
+        with self._lock:
+            estimates = [self._times_left[label].estimate_s() for label in devices]
+            done = sum(self._times_left[label].share * self._totals[label] for label in devices)
         busy = {label: text for label in devices if (text := self._other_work[label])}
         is_named = device is None and len(self._totals) > 1
         return Progress(
             done=len(statuses),
             total=total,
             statuses=Counter(statuses),
-            share=sum(self._times_left[label].share * self._totals[label] for label in devices) / max(total, 1),
+            share=done / max(total, 1),
             text=self._text if device is None else self._texts[device],
             remaining_s=None if None in estimates else max((seconds or 0.0 for seconds in estimates), default=None),
             other_work=", ".join(f"{text} of {label}" if is_named else text for label, text in busy.items()),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,12 @@ from ngbkit.workloads.base import FactorValue
 
 Network = tuple[str, tuple[tuple[str, FactorValue], ...]]
 """The name of a network, and its factors."""
+_TimesBySize = dict[int, float]
+"""The seconds that the rounds of a trial took, by batch size."""
+# An estimate between bounds further apart than this says nothing.
+_MOST_APART = 2.0
+# How much of a time the noise of a machine may be.
+_NOISE = 0.1
 
 
 @dataclass(slots=True)
@@ -33,8 +40,8 @@ class TimeLeft:
     """Estimates the time left for `trials`, of which those in `finished` are recorded, from the time of what is done.
 
     The time between two events belongs to what the earlier one began. A network is prepared once, a trial compiled
-    once, and the samples of a trial take a time that grows with the batch size: the rest takes as long as that work
-    took so far, of the same compiler and the same network if possible.
+    once, and measured in rounds: the rest takes as long as that work took so far, of the same compiler, and of the same
+    network and batch size if possible.
     """
 
     def __init__(self, trials: Mapping[str, Trial], finished: Collection[str]) -> None:
@@ -45,7 +52,7 @@ class TimeLeft:
         self._networks: set[Network] = set()  # prepared
         self._preparing = _Rate()
         self._compiling: dict[str, _Rate] = {}  # by compiler
-        self._measuring: dict[str, _Rate] = {}  # by network, a unit a sample of a call
+        self._measuring: dict[tuple[str, int], _Rate] = {}  # by network and batch size, a unit all rounds of a trial
         self._current: _Rate | None = None  # what takes the time from the latest event on
         self._updated_s = 0.0
         self._trial_id = ""  # that is being compiled
@@ -69,9 +76,9 @@ class TimeLeft:
         if not trials:
             return
         # Networks that take turns share their time.
-        rate = self._measuring.setdefault(next(iter(trials.values())).workload, _Rate())
+        rate = self._measuring.setdefault(_get_place(next(iter(trials.values()))), _Rate())
         for trial in trials.values():
-            self._measuring.setdefault(trial.workload, rate)
+            self._measuring.setdefault(_get_place(trial), rate)
         self._switch(rate)
         for name in trials:
             self._count_rounds(name, share)
@@ -97,32 +104,45 @@ class TimeLeft:
         return steps / (2 * len(self._trials)) if self._trials else 1.0
 
     def estimate_s(self) -> float | None:
-        """Estimate the seconds until the end; None until some of each kind of work is done."""
+        """Estimate the seconds until the end; None until that is known to within a factor."""
         if not self._open:
             return 0.0
-        usual_compile, usual_measure = _sum(self._compiling.values()), _sum(self._measuring.values())
+        usual = _sum(self._compiling.values())
         left = [self._trials[name] for name in self._open if name not in self._compiled]
-        expected = [
-            *(self._compiling.get(trial.compiler, usual_compile).compute_s(1, usual_compile) for trial in left),
-            *(
-                self._measuring.get(trial.workload, usual_measure).compute_s(units, usual_measure)
-                for trial, units in self._list_rounds_left()
-            ),
+        steps = [
+            *(self._compiling.get(trial.compiler, usual).compute_s(1, usual) for trial in left),
             self._preparing.compute_s(len({*map(_get_network, left)} - self._networks), self._preparing),
         ]
-        if any(seconds is None for seconds in expected):
+        bounds = self._bound_rounds_s()
+        if bounds is None or None in steps:
+            return None
+        low, high = (sum(seconds or 0.0 for seconds in steps) + bound for bound in bounds)
+        if high > _MOST_APART * low:
             return None
         under_way_s = 0.0 if self._current is None else time.monotonic() - self._updated_s
         if self._current is self._preparing or self._trial_id:
             # A step that takes longer than expected leaves the rest as it was.
-            usual = self._preparing if self._current is self._preparing else usual_compile
-            under_way_s = min(under_way_s, self._current.compute_s(1, usual) or 0.0) if self._current else 0.0
-        return max(0.0, sum(seconds or 0.0 for seconds in expected) - under_way_s)
+            rate = self._preparing if self._current is self._preparing else usual
+            under_way_s = min(under_way_s, self._current.compute_s(1, rate) or 0.0) if self._current else 0.0
+        return max(0.0, math.sqrt(low * high) - under_way_s)
 
-    def _list_rounds_left(self) -> Iterator[tuple[Trial, float]]:
+    def _bound_rounds_s(self) -> tuple[float, float] | None:
+        """Bound the seconds of the rounds that are left; None until some of a network are done."""
+        left: dict[tuple[str, int], float] = {}
         for name in self._open:
-            trial = self._trials[name]
-            yield trial, (1.0 - self._shares.get(name, 0.0)) * trial.batch_size
+            place = _get_place(self._trials[name])
+            left[place] = left.get(place, 0.0) + 1.0 - self._shares.get(name, 0.0)
+        times: dict[str, _TimesBySize] = {}
+        for (workload, size), rate in self._measuring.items():
+            if rate.units > 0:
+                times.setdefault(workload, {})[size] = rate.seconds / rate.units
+        if not times:
+            return None
+        low = high = 0.0
+        for (workload, size), units in left.items():
+            bounds = _bound_s(times.get(workload) or _average(times.values()), size, times.values())
+            low, high = low + units * bounds[0], high + units * bounds[1]
+        return low, high
 
     def _count_network(self, trial: Trial) -> None:
         if _get_network(trial) not in self._networks:
@@ -133,7 +153,7 @@ class TimeLeft:
         trial = self._trials[trial_id]
         # Less than before: after a crash of the engine the group begins again.
         done = max(0.0, share - self._shares.get(trial_id, 0.0))
-        self._measuring[trial.workload].units += done * trial.batch_size
+        self._measuring[_get_place(trial)].units += done
         self._shares[trial_id] = share
 
     def _switch(self, rate: _Rate | None) -> None:
@@ -150,6 +170,40 @@ class TimeLeft:
 
 def _get_network(trial: Trial) -> Network:
     return trial.workload, trial.factors
+
+
+def _get_place(trial: Trial) -> tuple[str, int]:
+    return trial.workload, trial.batch_size
+
+
+def _bound_s(times: _TimesBySize, size: int, others: Collection[_TimesBySize]) -> tuple[float, float]:
+    """Bound the seconds of a trial by those of the same network at other batch sizes, and by how others grow.
+
+    A call takes a time of its own and one for each sample: of the first alone it takes as long as at another batch
+    size, and of the second alone it grows as the batch size does. Two batch sizes tell both, as far as noise lets them.
+    """
+    if size in times:
+        return times[size], times[size]
+    nearest, *further = sorted(times, key=lambda measured: abs(math.log(measured / size)))
+    growths = [other[size] / other[nearest] for other in others if size in other and other.get(nearest)]
+    if growths:
+        seconds = times[nearest] * sum(growths) / len(growths)
+        return seconds, seconds
+    low, high = sorted((times[nearest], times[nearest] * size / nearest))
+    if further:
+        steps = (size - nearest) / (nearest - further[0])
+        seconds = times[nearest] + steps * (times[nearest] - times[further[0]])
+        noise = _NOISE * times[nearest] * abs(steps)
+        low, high = max(low, min(high, seconds - noise)), min(high, max(low, seconds + noise))
+    return low, high
+
+
+def _average(times: Iterable[_TimesBySize]) -> _TimesBySize:
+    """Average the seconds of all networks, for one that is not measured yet."""
+    by_size: dict[int, list[float]] = {}
+    for size, seconds in (item for network in times for item in network.items()):
+        by_size.setdefault(size, []).append(seconds)
+    return {size: sum(seconds) / len(seconds) for size, seconds in by_size.items()}
 
 
 def _sum(rates: Iterable[_Rate]) -> _Rate:

@@ -7,7 +7,11 @@ import os
 import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +60,16 @@ def change(**fields: Any) -> bytes:
     return json.dumps({**metadata, **fields}).encode()
 
 
+@contextmanager
+def in_zone(name: str) -> Iterator[None]:
+    """Set the time zone of this process within the block."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TZ", name)
+        time.tzset()
+        yield
+    time.tzset()
+
+
 DAMAGED = {
     "a list": b"[]",
     "nested": b"[" * 100_000,
@@ -85,6 +99,42 @@ def test_a_damaged_run_is_an_error_of_its_own(state_dir: Path, content: bytes) -
         assert ["c", "a"] == [row["run"] for row in listing.list_runs()]
     with pytest.raises(JournalError, match="run b"):
         runs.read_sweep(folder)
+
+
+@pytest.mark.parametrize("created", [1792888200, 1792891800], ids=["summer", "winter"])
+def test_the_latest_run_comes_first(state_dir: Path, created: float) -> None:
+    """By the moment, whatever the clock of its zone showed: with its offset, since an hour repeats in autumn."""
+    for run_id, moment in (("20261027-120000-ab", created - 60), ("20261025-023000-cd", created)):
+        content = {"format": 1, "id": run_id, "created": moment, "sweep": SWEEP.to_json()}
+        make_run(state_dir, run_id, content)
+    with in_zone("Europe/Berlin"):
+        rows = listing.list_runs()
+
+    assert ["20261025-023000-cd", "20261027-120000-ab"] == [row["run"] for row in rows]
+    assert {1792888200: "2026-10-25 02:30:00 +0200", 1792891800: "2026-10-25 02:30:00 +0100"}[int(created)] == rows[0][
+        "created"
+    ]
+
+
+def test_the_id_of_a_run_is_its_start_in_utc(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ids of all zones sort by the moment, as datasets do that are merged."""
+    monkeypatch.setattr(Run, "_begin", lambda run: run)
+    with in_zone("Pacific/Kiritimati"):
+        run = runs.start(SWEEP)
+    run._journal.close()
+    started = datetime.strptime(f"{run.id[:15]} +0000", "%Y%m%d-%H%M%S %z")
+
+    assert pytest.approx(load_metadata(run.folder)["created"], abs=60) == started.timestamp()
+
+
+def test_a_run_that_has_finished_is_not_stopped(state_dir: Path) -> None:
+    """A stop that comes while its last files are written changes nothing."""
+    run = Run(SWEEP, "a", make_run(state_dir, "a"), (), {})
+    run.state = "finished"
+    run.stop()
+    run._journal.close()
+
+    assert "finished" == run.state
 
 
 def test_a_shell_warns_of_a_damaged_run_in_one_line(state_dir: Path) -> None:

@@ -1,5 +1,8 @@
 """The progress of a run, in all and by device."""
 
+import sys
+import threading
+
 import pytest
 
 from ngbkit.api import Sweep
@@ -108,3 +111,30 @@ def test_an_unknown_device_is_an_error(trials):
     """The error suggests a device of the run."""
     with pytest.raises(UnknownNameError, match="orin"):
         ProgressTracker(trials, {}).snapshot("orni")
+
+
+def test_a_display_reads_progress_while_the_run_records():
+    """On another thread, which sees each record as counted or not."""
+    network = Workload(name="net", source="timm", spec={"name": "net"})
+    sweep = Sweep([network], ["identity", "openvino"], list(range(1, 2001)), repeats=5)
+    trials = {trial.id: trial for trial in sweep.trials()}
+    tracker = ProgressTracker(trials, {})
+    errors = []
+
+    def read():
+        try:
+            while tracker.snapshot().done < len(trials):
+                pass
+        except RuntimeError as error:
+            errors.append(error)
+
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    reader = threading.Thread(target=read)
+    reader.start()
+    for trial_id in trials:
+        tracker.record(trial_id, "ok")
+    reader.join()
+    sys.setswitchinterval(interval_s)
+
+    assert [] == errors

@@ -55,7 +55,7 @@ def list_runs() -> list[Row]:
     rows: list[Row] = [
         {
             "run": summary.id,
-            "created": time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(summary.created)),
+            "created": time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(summary.created)),
             "trials": len(summary.sweep),
             "statuses": dict(summary.statuses),
             "workloads": [workload.name for workload in summary.sweep.workloads],

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ngbkit import options
@@ -109,12 +109,12 @@ def run(
         observed = conditions.observe()
         started = runs.start(sweep)
         data = started.result() if wait is None else wait(started)
-        check = _assess(data, started.id, observed)
+        check = _assess(data, started.folder, observed)
         if started.is_replay:
             save = _discard  # the check is of the machine that recorded it
     else:
         folder = runs.find(run_id)
-        check = _assess(runs.load_dataset(folder), folder.name, None)
+        check = _assess(runs.load_dataset(folder), folder, None)
     save(check)
     if not full:
         return check
@@ -134,9 +134,10 @@ def _discard(check: SelfCheck) -> None:
     del check
 
 
-def _assess(data: Data, run_id: str, observed: Mapping[str, Any] | None) -> SelfCheck:
+def _assess(data: Data, folder: Path, observed: Mapping[str, Any] | None) -> SelfCheck:
     """Build the self-check of a run; conditions that were not observed now are those of the run's environment."""
     from ngbkit.hardware import conditions
+    from ngbkit.runs.folders import load_metadata
     from ngbkit.runs.selfcheck import noise, pairs
 
     quiet, disturbed = noise.estimate(data)
@@ -151,17 +152,11 @@ def _assess(data: Data, run_id: str, observed: Mapping[str, Any] | None) -> Self
         threads=threads,
         repeats=sweep["repeats"],
         precision=sweep.get("precision"),
-        run=run_id,
-        created=_parse_start(run_id),
+        run=folder.name,
+        created=datetime.fromtimestamp(load_metadata(folder)["created"], timezone.utc).isoformat(timespec="seconds"),
         ngbkit_version=data.attrs["ngbkit_version"],
         conditions=tuple(conditions.list_warnings(observed, threads)) if observed else (),
         quiet=quiet,
         disturbed=disturbed,
         pairs=pairs.estimate(data),
     )
-
-
-def _parse_start(run_id: str) -> str:
-    """Parse the start of a run in UTC from its id, which holds it in local time."""
-    start_s = time.mktime(time.strptime(run_id.rpartition("-")[0], "%Y%m%d-%H%M%S"))
-    return datetime.fromtimestamp(start_s, timezone.utc).isoformat(timespec="seconds")
