@@ -6,7 +6,9 @@ whole, and not when it is a part of another chart; `build_spec` collects those o
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import altair as alt
@@ -18,6 +20,8 @@ _Chart = TypeVar("_Chart", bound=alt.TopLevelMixin)
 _PARTS = ("layer", "concat", "hconcat", "vconcat")
 # Figures encode different things by these channels; a composition would otherwise mix their colours and shapes.
 _SEPARATE = dict.fromkeys(("color", "fill", "shape", "strokeDash", "opacity"), "independent")
+# The data transformer of altair is one for all threads.
+_SWITCHING = threading.Lock()
 
 
 @alt.theme.register(theme.NAME, enable=False)
@@ -34,7 +38,9 @@ class Figure(alt.TopLevelMixin):
     ) -> dict[str, Any]:
         """Convert the figure to its specification; as a part of another chart, without look and provenance."""
         if (context or {}).get("top_level", True):
-            return super(Figure, _complete(self)).to_dict(validate, context=context, **options)
+            # The data of a figure is inline: there is nothing for altair's transformer "vegafusion" to prepare.
+            inline = {**(context or {}), "pre_transform": False}
+            return super(Figure, _complete(self)).to_dict(validate, context=inline, **options)
         ignored = {**options, "ignore": [*(options.get("ignore") or ()), "usermeta"]}
         spec = super().to_dict(validate, context=context, **ignored)
         return spec if "layer" in spec else {"concat": [spec], "resolve": {"scale": dict(_SEPARATE)}}
@@ -74,10 +80,28 @@ def to_figure(chart: _Chart) -> _Chart:
 def build_spec(chart: alt.TopLevelMixin) -> dict[str, Any]:
     """Build the specification of any chart: a composition has the look and the provenance of its figures.
 
-    A chart without a figure of ngbkit is as altair writes it.
+    A chart without a figure of ngbkit is as altair writes it. Data is inline, whichever transformer the user enabled.
     """
-    is_composition = not isinstance(chart, Figure) and next(_find_figures(chart), None) is not None
-    return (_complete(chart) if is_composition else chart).to_dict()
+    if isinstance(chart, Figure):
+        return chart.to_dict()
+    with _inline_data():
+        return (_complete(chart) if has_figure(chart) else chart).to_dict()
+
+
+def has_figure(chart: alt.TopLevelMixin) -> bool:
+    """Whether a chart is a figure of ngbkit, or has one as a part."""
+    return next(_find_figures(chart), None) is not None
+
+
+@contextmanager
+def _inline_data() -> Iterator[None]:
+    """Embed all rows of data frames, and then restore the transformer of the user."""
+    with _SWITCHING:
+        if alt.data_transformers.active == "default":
+            yield
+        else:
+            with alt.data_transformers.enable("default", max_rows=None):
+                yield
 
 
 def _complete(chart: Any) -> Any:

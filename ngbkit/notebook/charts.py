@@ -30,6 +30,7 @@ def render(chart: alt.TopLevelMixin) -> Any:
 
     from ngbkit.figures import composition, renderer
 
-    if alt.renderers.active not in ("", "default"):
+    is_transformed = alt.data_transformers.active != "default" and not composition.has_figure(chart)
+    if alt.renderers.active not in ("", "default") or is_transformed:
         return chart._repr_mimebundle_()
     return renderer.to_mimebundle(composition.build_spec(chart))

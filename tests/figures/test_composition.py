@@ -9,6 +9,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import altair as alt
+import pandas as pd
 import pytest
 from drawn import draw_example, list_charts, measured, network
 from IPython.core.interactiveshell import InteractiveShell
@@ -92,6 +93,42 @@ def test_a_chart_of_ones_own_keeps_the_theme_of_the_user(pair: tuple[Any, Any], 
     assert before == points().to_dict() == composition.build_spec(points())
     with alt.theme.enable("dark"):
         assert before != points().to_dict() == composition.build_spec(points())
+
+
+@pytest.mark.parametrize("transformer", ["vegafusion", "json", "csv", "failing"])
+def test_data_is_inline_whatever_transformer_is_enabled(
+    transformer: str, pair: tuple[Any, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In figures, files and compositions with any number of the user's rows; the transformer stays enabled."""
+    monkeypatch.chdir(tmp_path)
+    alt.data_transformers.register("failing", lambda data: 1 / 0)
+    points = alt.Chart(pd.DataFrame({"x": range(6000)})).mark_point().encode(x="x:Q")
+    inline = pair[0].to_dict()
+    with alt.data_transformers.enable(transformer):
+        spec = pair[0].to_dict()
+        figures.save(pair[0], tmp_path / "figure.html")
+        both = composition.build_spec(alt.hconcat(pair[0], points))
+        alone = composition.build_spec(points)
+        active = alt.data_transformers.active
+
+    assert inline == spec
+    assert [6000] == [len(rows) for rows in both["datasets"].values() if isinstance(rows, list)]
+    assert [6000] == [len(rows) for rows in alone["datasets"].values()]
+    assert transformer == active
+    assert ["figure.html"] == [path.name for path in tmp_path.iterdir()]
+
+
+def test_altair_displays_a_chart_of_ones_own_that_its_transformer_prepares(
+    pair: tuple[Any, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The user enabled it for more rows than a notebook should embed; figures are displayed as always."""
+    monkeypatch.chdir(tmp_path)
+    points = alt.Chart(pd.DataFrame({"x": range(6000)})).mark_point().encode(x="x:Q")
+    with alt.data_transformers.enable("json"):
+        page, figure = charts.render(points), charts.render(pair[0])
+
+    assert "text/html" in page
+    assert renderer.MIME in figure
 
 
 @pytest.mark.parametrize("enabled", ["dark", theme.NAME])
