@@ -29,6 +29,7 @@ from ngbkit.device.plan import locate_journal
 from ngbkit.device.spec import Spec
 from ngbkit.errors import DeviceError, UsageError
 from ngbkit.options import STATE_DIR
+from ngbkit.workloads.subprocesses import build_arguments
 
 # The interval between questions about the queue, which itself looks less often.
 _POLL_S = 0.5
@@ -79,7 +80,7 @@ class ArrayEngine(Engine):
     def _call(self, function: str, *arguments: Any) -> dict[str, Any]:
         request, *chunk = arguments
         folder = quote_state_dir(self.configuration)
-        command = build_python_command(self.configuration, "-m", "ngbkit.device.plan", "--call", function)
+        command = build_python_command(self.configuration, *build_arguments("ngbkit.device.plan", "--call", function))
         stdin = request.encode() + b"\n" + b"".join(chunk)
         try:
             output = self.configuration.shell.run(
@@ -177,7 +178,7 @@ class ArrayPlan:
         )
         save = f"umask 077 && mkdir -p {folder} && cd {folder} && cat > .spec && mv .spec spec.json"
         device.shell.run(save, stdin=array.to_json().encode())
-        command = build_python_command(device, "-m", "ngbkit.device.plan", str(self._folder / "spec.json"))
+        command = build_python_command(device, *build_arguments("ngbkit.device.plan", str(self._folder / "spec.json")))
         script = f"#!/bin/sh\numask 077\n{device.setup}\n{command}\n"
         log = shlex.quote(f"{self._folder}/%a.log")
         # In one command with the note of its number: no client that ends between them leaves an unknown array.

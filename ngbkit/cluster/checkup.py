@@ -14,12 +14,12 @@ from ngbkit import registry
 from ngbkit.cluster import replies
 from ngbkit.cluster.attach import attach
 from ngbkit.cluster.devices import Device, format_cores
-from ngbkit.cluster.hub import build_python_path
 from ngbkit.cluster.launchers.base import build_python_command
 from ngbkit.cluster.shell import Shell, join_words
 from ngbkit.device.spec import FORMAT
 from ngbkit.errors import DeviceError
 from ngbkit.sweep import records
+from ngbkit.workloads.subprocesses import SAFE_PATH, build_python_path
 
 _OLDEST_PYTHON = (3, 10)
 # Marks our lines among the output of a login shell and of `setup`.
@@ -44,7 +44,7 @@ try:
 except Exception as error:
     report["why"] = "%s: %s" % (type(error).__name__, error)
 """
-_PROGRAM += f'print("{_MARK}" + json.dumps(report))'
+_PROGRAM = f'{SAFE_PATH}{_PROGRAM}print("{_MARK}" + json.dumps(report))'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,8 +18,9 @@ import psutil
 
 from ngbkit import files, options
 from ngbkit.cluster.safe_client import GuardedClient
-from ngbkit.device.launch import START_S
+from ngbkit.device.launch import START_S, check_machine, inherit_variables
 from ngbkit.errors import DeviceError
+from ngbkit.workloads.subprocesses import build_arguments, build_python_path
 
 # A controller lists an engine after its second heartbeat, and drops it after five minutes of silence: a link may be
 # down for one, or an engine paused. The launchers notice the death of an engine sooner.
@@ -42,8 +43,9 @@ class Hub:
     @classmethod
     def start(cls, address: str | None = None) -> Hub:
         """Start a controller that listens on loopback or, encrypted, on an address of this machine."""
+        check_machine()
         folder = files.make_scratch(options.make_state_dir() / options.LAYOUT.clusters)
-        command = [sys.executable, "-m", "ngbkit.cluster.controller", f"--profile-dir={folder}"]
+        command = [sys.executable, *build_arguments("ngbkit.cluster.controller", f"--profile-dir={folder}")]
         command += [f"--HeartMonitor.period={HEARTBEAT_MS}"]
         command += [f"--HeartMonitor.max_heartmonitor_misses={MAX_MISSED_HEARTBEATS}"]
         # The journals have all records; a controller with a database would grow with each message.
@@ -59,7 +61,7 @@ class Hub:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
                 env={
-                    **os.environ,
+                    **inherit_variables(),
                     "NGBKIT_WATCH": str(os.getpid()),
                     "IPYTHONDIR": str(folder / "ipython"),
                     # The controller can import what this process can.
@@ -100,11 +102,6 @@ class Hub:
         self.client.close()
         _kill(self.process)
         shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def build_python_path() -> str:
-    """Build the PYTHONPATH of a process that finds the modules of this one: plugins beside a notebook, a checkout."""
-    return os.pathsep.join(filter(None, sys.path))
 
 
 def _wait_for_files(process: subprocess.Popen[bytes], *files: Path) -> None:

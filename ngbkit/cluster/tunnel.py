@@ -23,10 +23,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ngbkit.cluster.hub import build_python_path
 from ngbkit.cluster.shell import SSH, SSH_FAILED, Shell
 from ngbkit.device.keepalive import BEAT, BEAT_S, GOODBYE, Keepalive, greet
 from ngbkit.device.process_lifetime import end_with, end_with_parent
+from ngbkit.workloads.subprocesses import build_arguments, build_python_path
 
 UP_S = 60.0
 # After this time without a link the tunnel is lost; an engine on the device waits a little longer.
@@ -60,7 +60,7 @@ class Tunnel:
     def open(cls, host: str, ports: Sequence[int]) -> Tunnel:
         """Forward loopback ports of this machine to loopback ports of `host`, which picks their numbers."""
         process = subprocess.Popen(
-            [sys.executable, "-m", "ngbkit.cluster.tunnel"],
+            [sys.executable, *build_arguments("ngbkit.cluster.tunnel")],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,

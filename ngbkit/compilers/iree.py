@@ -23,6 +23,7 @@ from ngbkit.files import hash_file
 from ngbkit.registry import find_version
 from ngbkit.sweep.records import Contract
 from ngbkit.workloads.canonical import Importer
+from ngbkit.workloads.subprocesses import build_arguments
 
 if TYPE_CHECKING:
     import numpy as np
@@ -137,7 +138,7 @@ def _build(task: Task, path: Path) -> None:
 def _run_tool(tool: str, arguments: Sequence[str], folder: str) -> None:
     """Run a tool of the compiler's package; a failure raises its first error."""
     process = subprocess.run(
-        [sys.executable, "-m", f"iree.compiler.tools.{tool}", *arguments],
+        [sys.executable, *build_arguments(f"iree.compiler.tools.{tool}", *arguments)],
         env={**os.environ, "TMPDIR": folder},
         stdin=subprocess.DEVNULL,
         capture_output=True,

@@ -102,6 +102,23 @@ def _start_engine(settings: Settings, folder: Path, ready: int | None) -> None:
                 os.write(ready, READY)
                 os.close(ready)
 
+        def to_work_dir(self) -> None:
+            """Leave the working folder, which ipyparallel puts first, out of the path."""
+
+        def init_engine(self) -> None:
+            super().init_engine()
+            sys.path[:] = filter(None, sys.path)
+
+        def start_nanny(self, control_url: str) -> Any:
+            """Start the process that passes signals on in a folder without files of the user, where it imports from."""
+            working = os.open(".", os.O_RDONLY)
+            os.chdir(folder)
+            try:
+                return super().start_nanny(control_url)
+            finally:
+                os.fchdir(working)
+                os.close(working)
+
         def init_signal(self) -> None:
             """Replace ipyparallel's handler, which waits until the call that runs has ended."""
             super().init_signal()

@@ -11,10 +11,12 @@ from __future__ import annotations
 import json
 import os
 import platform
+import resource
 import secrets
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -32,12 +34,15 @@ from ngbkit.device.keepalive import Keepalive
 from ngbkit.errors import DeviceError
 from ngbkit.files import write_atomically
 from ngbkit.user_text import parse_path
+from ngbkit.workloads.subprocesses import build_arguments
 
 # The first start of an engine reads some thousand files, and took a busy machine over a minute. An engine that ends is
 # noticed at once, so this limit is for one that hangs.
 START_S = 180.0
 _LOG_BYTES = 4000
 _END_S = 2.0
+# A controller opens some 65 files, an engine some 55, and what they load more.
+_LEAST_FILES = 128
 # Engines that this process has started, by folder: only their parent can wait for them.
 _children: dict[Path, subprocess.Popen[bytes]] = {}
 
@@ -54,6 +59,7 @@ class Launched:
 
 def launch(settings: Settings) -> Launched:
     """Start an engine here, and wait until it has registered; DeviceError, with the end of its log, if it does not."""
+    check_machine()
     home = _locate_home(settings)
     remove_leftovers(home)
     folder = home / secrets.token_hex(8)
@@ -64,7 +70,7 @@ def launch(settings: Settings) -> Launched:
     try:
         with open(os.open(log, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "ngbkit.device.engine", str(folder), str(ready)],
+                [sys.executable, *build_arguments("ngbkit.device.engine", str(folder), str(ready))],
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -101,6 +107,29 @@ def launch(settings: Settings) -> Launched:
     shutil.rmtree(folder, ignore_errors=True)
     reason = f"ended with {code}" if code is not None else f"did not reach its controller in {START_S:g} s"
     raise DeviceError(f"the engine {reason}; its log says:\n{end_of_log or '(nothing)'}")
+
+
+def inherit_variables() -> dict[str, str]:
+    """Return the variables for a controller or an engine, without those of an ipyparallel cluster of the user's own."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("IPP_")}
+
+
+def check_machine() -> None:
+    """Raise DeviceError if this machine lets no controller and no engine start, which would wait for each other."""
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if 0 <= files < _LEAST_FILES:
+        raise DeviceError(
+            f"invalid limit of open files: got {files}; expected at least {_LEAST_FILES}. Raise it, such as with "
+            "`ulimit -n 1024`."
+        )
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            socket.create_connection(server.getsockname(), timeout=_END_S).close()
+    except OSError as error:
+        raise DeviceError(
+            f"this machine has no loopback network, by which engines are reached ({error.strerror or error}). Bring it "
+            "up, such as with `ip link set lo up`."
+        ) from error
 
 
 def is_running(folder: Path) -> bool:
@@ -146,7 +175,7 @@ def _locate_home(settings: Settings) -> Path:
 def _build_environment(settings: Settings, folder: Path) -> dict[str, str]:
     # By default IPython writes its profile to the user's home folder.
     folders = {options.STATE_DIR: str(folder.parent.parent), "IPYTHONDIR": str(folder / "ipython")}
-    return {**os.environ, **settings.environment, **folders, engine_process.MARK: str(folder)}
+    return {**inherit_variables(), **settings.environment, **folders, engine_process.MARK: str(folder)}
 
 
 def _write_metadata(folder: Path, pid: int, settings: Settings) -> None:
@@ -209,7 +238,9 @@ def _become_engine(file: Path) -> None:
     folder = home / file.stem
     folder.mkdir(mode=0o700)
     _write_metadata(folder, os.getpid(), settings)
-    os.environ.update(_build_environment(settings, folder))
+    variables = _build_environment(settings, folder)
+    os.environ.clear()
+    os.environ.update(variables)
     engine_process.run_engine(settings, folder)
 
 

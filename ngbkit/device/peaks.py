@@ -31,6 +31,7 @@ from ngbkit.hardware.conditions.machine import warn_of_other_work
 from ngbkit.hardware.resources import read_available_memory_bytes
 from ngbkit.options import LAYOUT
 from ngbkit.registry import find_version
+from ngbkit.workloads.subprocesses import build_arguments
 
 Work = Callable[[], None]
 
@@ -258,12 +259,15 @@ def _build_image(channels: int, side: int) -> NDArray[np.float32]:
 def _measure_in_child(library: str, threads: int, seconds: float) -> dict[str, float]:
     """Measure with a library in a process of its own."""
     settings = {"OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"} if library == "numpy" else {}
-    command = [sys.executable, "-m", "ngbkit.device.peaks", library, str(threads), str(seconds)]
+    words = ("ngbkit.device.peaks", library, str(threads), str(seconds))
     variables = {**os.environ, "OMP_NUM_THREADS": str(threads), **settings}
     try:
-        rates: dict[str, float] = subprocesses.run_json(command, environment=variables, timeout_s=_LIMIT_S)
+        rates: dict[str, float] = subprocesses.run_json(
+            [sys.executable, *build_arguments(*words)], environment=variables, timeout_s=_LIMIT_S
+        )
     except DeviceError as error:
-        raise DeviceError(f"measuring the peak with {library} failed: {error}; try `{' '.join(command)}`") from None
+        command = " ".join([sys.executable, "-m", *words])
+        raise DeviceError(f"measuring the peak with {library} failed: {error}; try `{command}`") from None
     return rates
 
 

@@ -23,6 +23,7 @@ from ngbkit.files import write_atomically
 from ngbkit.runs.recordings import FOLDER, MEASURE, Measure
 from ngbkit.user_text import parse_json
 from ngbkit.workloads.base import hash_json
+from ngbkit.workloads.subprocesses import build_arguments
 
 MEASURING_TAG = "measures"
 """The tag of a cell whose measurement cannot be recorded; it is not executed where measuring is forbidden."""
@@ -72,7 +73,7 @@ class Executor:
         return target, True
 
     def _run_papermill(self, source: Path, target: Path, notebook: Path, state: Path) -> None:
-        command = [sys.executable, "-m", "papermill", str(source), str(target)]
+        command = [sys.executable, *build_arguments("papermill", str(source), str(target))]
         command += ["--cwd", str(notebook.parent.absolute()), "--kernel", "python3", "--no-progress-bar"]
         command += ["--no-log-output"]
         if parameters := self.parameters.get(notebook.stem):

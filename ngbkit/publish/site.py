@@ -19,6 +19,7 @@ from ngbkit.figures.pictures import load_converter
 from ngbkit.metrics import profiles
 from ngbkit.publish.config import SiteConfig
 from ngbkit.sweep.json_values import to_json_value
+from ngbkit.workloads.subprocesses import build_arguments
 
 _SCRIPT = """\
 // Draws the charts from their specifications in the page; without scripts the page shows pictures.
@@ -148,8 +149,8 @@ def copy_pictures(source: Path, folder: Path) -> None:
 def build(folder: Path, site: Path) -> None:
     """Run Sphinx to build the pages that have changed; its warnings, such as a broken link, are errors."""
     # In a process of its own: docutils and Sphinx keep global state, and change that of Python.
-    command = [sys.executable, "-m", "sphinx", "-b", "html", "-d", str(folder.parent / "doctrees"), "-q", "-W"]
-    command += ["--keep-going", str(folder), str(site)]
+    command = [sys.executable, *build_arguments("sphinx", "-b", "html", "-d", str(folder.parent / "doctrees"), "-q")]
+    command += ["-W", "--keep-going", str(folder), str(site)]
     process = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if process.returncode:
         raise NgbkitError(f"building the site failed:\n{process.stderr.strip()[-3000:]}")

@@ -29,6 +29,7 @@ from ngbkit.compilers.base import Form
 from ngbkit.sweep.records import Contract
 from ngbkit.testing.child import RECOMPILED, RESULTS, SOURCES, load_arrays, resolve
 from ngbkit.testing.networks import relative_rmse
+from ngbkit.workloads.subprocesses import SAFE_PATH, build_python_path
 
 FOLDER = "NGBKIT_OBSERVED"
 """The environment variable that names the folder of cached observations; without it, nothing is cached."""
@@ -239,12 +240,12 @@ def _hash_package() -> str:
 def _run_child(verb: str, *arguments: str, home: Path | None = None) -> None:
     # Files left in a private home are visible, and so are temporary files, whose folder is a variable too.
     folders = {} if home is None else dict.fromkeys(("HOME", "XDG_CACHE_HOME", "TMPDIR"), str(home))
-    program = f"import sys; from ngbkit.testing.child import {verb}; {verb}(*sys.argv[1:])"
+    program = f"{SAFE_PATH}from ngbkit.testing.child import {verb}; {verb}(*sys.argv[1:])"
     # No time limit: a compile's duration depends on the machine, and the test runner ends a hang.
     process = subprocess.run(
         [sys.executable, "-c", program, *arguments],
         # A compiler defined by a test module must be importable there too.
-        env={**os.environ, **folders, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        env={**os.environ, **folders, "PYTHONPATH": build_python_path()},
         capture_output=True,
         text=True,
         check=False,

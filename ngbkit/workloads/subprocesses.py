@@ -1,4 +1,8 @@
-"""Modules run in a process of their own and for a limited time: what crashes or hangs there harms nothing else."""
+"""Python in a process of its own: what crashes or hangs there harms nothing else, and no user's file hides a module.
+
+Python begins its path with the folder of a script or, after ``-c`` and ``-m``, with the working folder, where a
+``queue.py`` of the user hides that of Python; ``-P`` is new in Python 3.11.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,39 @@ import os
 import signal
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 
+SAFE_PATH = "import sys; sys.path[:] = filter(None, sys.path)\n"
+"""The beginning of a program for ``python -c``: it removes the working folder from the path."""
+_RUN_MODULE = f"{SAFE_PATH}import runpy; runpy._run_module_as_main(sys.argv.pop(1))"
 _LISTED = 300  # characters of an error message
+
+
+def build_arguments(module: str, *arguments: str) -> list[str]:
+    """Build the arguments of Python that run a module as ``-m`` does, but import nothing from the working folder."""
+    return ["-c", _RUN_MODULE, module, *arguments]
+
+
+def build_python_path() -> str:
+    """Build the PYTHONPATH of a process that finds the modules of this one; the user's folder is the last."""
+    working = Path("/")
+    with suppress(FileNotFoundError):  # it was removed
+        working = Path.cwd()
+    script = Path(working, getattr(sys.modules.get("__main__"), "__file__", None) or "-").parent
+    first = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    standard = sysconfig.get_path("stdlib")
+
+    def rank(entry: str) -> int:
+        if Path(entry) in (working, script):
+            return 2
+        is_standard = entry.startswith(standard) and not entry.endswith("-packages")
+        return 0 if is_standard or entry in first else 1
+
+    return os.pathsep.join(sorted((str(working / entry) for entry in sys.path), key=rank))
 
 
 def run_module(module: str, arguments: Sequence[str], limit_s: float, *, own_session: bool = False) -> str:
@@ -21,9 +53,9 @@ def run_module(module: str, arguments: Sequence[str], limit_s: float, *, own_ses
     # Its output may be long: a file never blocks it, as a full pipe would.
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", module, *arguments],
+            [sys.executable, *build_arguments(module, *arguments)],
             # The order of a set depends on the seed: the same file in must be the same bytes out.
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONHASHSEED": "0"},
+            env={**os.environ, "PYTHONPATH": build_python_path(), "PYTHONHASHSEED": "0"},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -289,7 +289,7 @@ def start_scripted_engines(labels: Sequence[str], rate: float | None) -> Iterato
     from ngbkit.cluster import engines
 
     def script(**settings: Any) -> None:
-        # The engine finds the module as this process does: see `ngbkit.cluster.hub.build_python_path`.
+        # The engine finds the module as this process does: see `ngbkit.workloads.subprocesses.build_python_path`.
         take_over = ipyparallel.Reference("__import__('scripted').take_over")
         for engine in acquired:
             engine.view.apply_async(take_over, json.dumps(settings)).get(60)

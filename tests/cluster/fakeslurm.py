@@ -125,6 +125,7 @@ def python(folder: Path, arguments: list[str]) -> None:
     import scripted
 
     from ngbkit.device import plan
+    from ngbkit.workloads.subprocesses import build_arguments
 
     def measure(spec: plan.Spec, bench: plan.Bench) -> None:
         bench.note("environment", spec.device, plan.environment.describe())
@@ -140,8 +141,8 @@ def python(folder: Path, arguments: list[str]) -> None:
             bench.journal.finish([scripted._build_record(trial_id) for trial_id in ids])
 
     plan._measure = measure
-    assert arguments[:2] == ["-m", "ngbkit.device.plan"]
-    plan.main(arguments[2:])
+    assert build_arguments("ngbkit.device.plan") == arguments[:3]
+    plan.main(arguments[3:])
 
 
 if __name__ == "__main__":

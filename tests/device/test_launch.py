@@ -18,11 +18,12 @@ import pytest
 from patience import limit_s, wait_until
 
 from ngbkit.cluster.engine import Engine, create_identity
-from ngbkit.cluster.hub import Hub, build_python_path
+from ngbkit.cluster.hub import Hub
 from ngbkit.device import launch
 from ngbkit.device.engine import MARK, Settings
 from ngbkit.errors import DeviceError
 from ngbkit.options import LAYOUT
+from ngbkit.workloads.subprocesses import build_python_path
 
 
 @pytest.fixture(scope="module")

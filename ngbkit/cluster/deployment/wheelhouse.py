@@ -17,11 +17,12 @@ from typing import Any
 from ngbkit import options
 from ngbkit.cluster.replies import sanitize
 from ngbkit.errors import DeviceError, UsageError
+from ngbkit.workloads.subprocesses import SAFE_PATH
 
 # pip downloads wheels of another platform, but evaluates `python_version < "3.11"` for its own: it would omit a
 # backport that the device needs, and add a library for this processor. https://github.com/pypa/pip/issues/11664
-_PIP = """
-import json, runpy, sys
+_PIP = f"""{SAFE_PATH}
+import json, runpy
 from pip._vendor.packaging import markers
 target = json.loads(sys.argv[1])
 markers.default_environment = lambda: dict(target)

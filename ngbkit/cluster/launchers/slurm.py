@@ -25,6 +25,7 @@ from ngbkit.cluster.launchers.base import SILENT, Starter, build_python_command,
 from ngbkit.device.engine import Settings
 from ngbkit.errors import DeviceError
 from ngbkit.options import LAYOUT
+from ngbkit.workloads.subprocesses import build_arguments
 
 # How long to wait for the registration of an engine before its job is asked about; the time limits of a cancelled job,
 # and of the engine of a running one: a shared file system can make imports slow.
@@ -118,7 +119,7 @@ def _submit(device: Device, identity: str, token: str, hub: Hub) -> _Job:
     save = f"umask 077 && mkdir -p {home} && cd {home} && cat > {token}.told && pwd"
     folder = device.shell.run(save, stdin=settings.to_json().encode()).splitlines()[-1]
     file, log = (shlex.quote(f"{folder}/{token}.{suffix}") for suffix in ("told", "log"))
-    command = build_python_command(device, "-m", "ngbkit.device.launch")
+    command = build_python_command(device, *build_arguments("ngbkit.device.launch"))
     script = f"#!/bin/sh\numask 077\n{device.setup}\n{command} --attached {file}\n"
     options = shlex.join(device.sbatch)
     try:

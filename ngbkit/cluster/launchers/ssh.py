@@ -22,6 +22,7 @@ from ngbkit.cluster.tunnel import Tunnel
 from ngbkit.device.engine import Settings
 from ngbkit.device.launch import START_S
 from ngbkit.errors import DeviceError
+from ngbkit.workloads.subprocesses import build_arguments
 
 # The keys of the ports in the connection file of ipyparallel's controller; the last is a list.
 PORTS = ("registration", "control", "mux", "task", "hb_ping", "hb_pong", "iopub")
@@ -37,7 +38,7 @@ def start(device: Device, starter: Starter = SILENT) -> Engine:
 def _start(device: Device) -> Engine:
     # Python on the device starts while the controller starts here, and waits for its settings.
     process = device.shell.start(
-        build_python_command(device, "-m", "ngbkit.device.launch"),
+        build_python_command(device, *build_arguments("ngbkit.device.launch")),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -64,7 +65,8 @@ def _start(device: Device) -> Engine:
         if tunnel is not None:
             tunnel.close()  # the goodbye ends the engine
         else:
-            device.shell.run(build_python_command(device, "-m", "ngbkit.device.launch", "--stop", answer["folder"]))
+            stop_engine = build_arguments("ngbkit.device.launch", "--stop", answer["folder"])
+            device.shell.run(build_python_command(device, *stop_engine))
         release()
 
     return Engine(

@@ -18,6 +18,7 @@ from ngbkit.device.serving.schedule import draw_schedule
 from ngbkit.errors import DeviceError
 from ngbkit.hardware.conditions import InterferenceMonitor
 from ngbkit.hardware.conditions.interference import FOREIGN, STEAL, THROTTLED, Interference
+from ngbkit.workloads.subprocesses import build_arguments, build_python_path
 
 # Beyond its requests: a process starts, and a backlog is served.
 _MARGIN_S = 60.0
@@ -69,13 +70,13 @@ class ServingBench(Bench):
         pipe = folder / f"requests-{number}"
         os.mkfifo(pipe, 0o600)
         monitor = InterferenceMonitor(worker.child.pid)
-        command = [sys.executable, "-m", "ngbkit.device.serving.generator", str(pipe), repr(rate), repr(seconds)]
+        arguments = build_arguments("ngbkit.device.serving.generator", str(pipe), repr(rate), repr(seconds), seed)
         generator = subprocess.Popen(
-            [*command, seed],
+            [sys.executable, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            env={**os.environ, "PYTHONPATH": build_python_path()},
         )
         try:
             reply = worker.serve(str(pipe), load.max_delay, seconds + _MARGIN_S)

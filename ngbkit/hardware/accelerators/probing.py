@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from ngbkit.errors import DeviceError
 from ngbkit.hardware import subprocesses
+from ngbkit.workloads.subprocesses import SAFE_PATH
 
 # The first use of a GPU may load hundreds of megabytes from a slow disk.
 TIMEOUT_S = 120.0
@@ -98,7 +99,7 @@ def _inspect(visible: str | None) -> dict[str, Any]:
     del visible  # the process inherits it; here it is only the key of the cache
     try:
         inspection = subprocesses.run_json(
-            [sys.executable, "-c", _INSPECT], environment=os.environ, timeout_s=TIMEOUT_S
+            [sys.executable, "-c", f"{SAFE_PATH}{_INSPECT}"], environment=os.environ, timeout_s=TIMEOUT_S
         )
     except DeviceError as error:
         return {"no_start": f"looking for a GPU: {error}"}
@@ -106,4 +107,5 @@ def _inspect(visible: str | None) -> dict[str, Any]:
 
 
 def _run(program: str) -> str:
+    program = f"{SAFE_PATH}{program}"
     return subprocesses.run([sys.executable, "-c", program], environment=os.environ, timeout_s=TIMEOUT_S)

@@ -27,6 +27,7 @@ from ngbkit.sweep import validation
 from ngbkit.sweep.json_values import to_json_value
 from ngbkit.sweep.trials import BASELINE
 from ngbkit.workloads import timm
+from ngbkit.workloads.subprocesses import build_arguments, build_python_path
 
 if TYPE_CHECKING:
     import altair as alt
@@ -209,10 +210,11 @@ def from_json(text: str) -> tuple[Effect, ...]:
 
 
 def _measure(disturbance: Disturbance, network: str, spec: Mapping[str, Any]) -> Numbers:
-    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    variables = {**os.environ, "PYTHONPATH": build_python_path()}
     if disturbance.naive is not None:
         variables |= {**build_child_settings(spec["threads"]), **disturbance.environment}
-        command = [sys.executable, "-m", "ngbkit.runs.selfcheck.naive", json.dumps({**spec, **disturbance.naive})]
+        text = json.dumps({**spec, **disturbance.naive})
+        command = [sys.executable, *build_arguments("ngbkit.runs.selfcheck.naive", text)]
         latency_s = subprocesses.run_json(command, environment=variables, timeout_s=_TIMEOUT_S)
         baseline_s = latency_s[BASELINE]
         return {name: seconds if name == BASELINE else baseline_s / seconds for name, seconds in latency_s.items()}
@@ -222,7 +224,8 @@ def _measure(disturbance: Disturbance, network: str, spec: Mapping[str, Any]) ->
     labels = {name: disturbance.compilers.get(name, name) for name in COMPILERS}
     with tempfile.TemporaryDirectory(prefix="ngbkit-") as folder:
         target = Path(folder) / "out.nc"
-        command = [sys.executable, "-m", "ngbkit", "run", network, "-c", ",".join(labels.values()), "-o", str(target)]
+        columns = ",".join(labels.values())
+        command = [sys.executable, *build_arguments("ngbkit", "run", network, "-c", columns, "-o", str(target))]
         command += ["-r", str(spec["repeats"]), "--threads", str(spec["threads"]), "--quiet", *disturbance.arguments]
         subprocesses.run(command, environment={**variables, **disturbance.environment}, timeout_s=_TIMEOUT_S)
         dataset: Any = storage.load(target)

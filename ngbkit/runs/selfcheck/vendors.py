@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import os
 import re
 import statistics
 import subprocess
@@ -27,6 +26,7 @@ from ngbkit.hardware import subprocesses
 from ngbkit.runs.selfcheck.prepared import build_network, draw_inputs
 from ngbkit.workloads import feeds
 from ngbkit.workloads.export import to_tensor
+from ngbkit.workloads.subprocesses import SAFE_PATH, build_arguments, build_python_path
 
 # The duration of the untimed calls; the spec says that of the timed ones.
 _WARM_UP_S = 0.5
@@ -56,8 +56,8 @@ class Tool:
 
 def run(tool: str, spec: Mapping[str, Any], environment: Mapping[str, str]) -> float:
     """Run a tool (a key of `TOOLS`) in a process with that environment: its median latency in seconds at batch 1."""
-    command = [sys.executable, "-m", "ngbkit.runs.selfcheck.vendors", tool, json.dumps(spec)]
-    environment = {**environment, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, *build_arguments("ngbkit.runs.selfcheck.vendors", tool, json.dumps(spec))]
+    environment = {**environment, "PYTHONPATH": build_python_path()}
     try:
         return float(subprocesses.run_json(command, environment=environment, timeout_s=_TIMEOUT_S)["latency_s"])
     except (DeviceError, KeyError, TypeError) as error:
@@ -112,7 +112,7 @@ def _measure_with_benchmark_app(spec: Mapping[str, Any]) -> float:
         # By default it takes an input of three channels for an image, and feeds and converts bytes.
         f"-ip f32 -op f32 -t {math.ceil(spec['seconds'])}"
     )
-    code = "from openvino.tools.benchmark.main import main; main()"
+    code = f"{SAFE_PATH}from openvino.tools.benchmark.main import main; main()"
     command = [sys.executable, "-c", code, "-m", spec["onnx"], *arguments.split()]
     process = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     match = _MEDIAN.search(process.stdout)
