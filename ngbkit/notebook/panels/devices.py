@@ -14,25 +14,25 @@ from ngbkit.cluster import devices, engines
 from ngbkit.cluster.engine import Vitals
 from ngbkit.cluster.launchers.base import Starter
 from ngbkit.commands import listing
-from ngbkit.errors import translate_commands
+from ngbkit.notebook.panels.panel import Panel, render_error
 from ngbkit.runs.progress_display import describe_progress
 
 # Between two updates of the table. Only a button queries a device itself, which would disturb a measurement.
 _REFRESH_S = 1.0
 
 
-class DevicesPanel(widgets.VBox):  # type: ignore[misc, unused-ignore]
+class DevicesPanel(Panel):
     """A row for each device, and buttons that start, stop, restart and check its engine.
 
     An engine that measures cannot be checked; its row shows the progress of its run.
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self._vitals: dict[str, Vitals] = {}
         self._in_progress: dict[str, str] = {}
         self._closed = threading.Event()
         self.table, self.engine_log = widgets.HTML(), widgets.HTML()
-        self.message = widgets.HTML()
         labels = list(devices.load())
         self.device = widgets.Dropdown(description="device", options=labels, style={"description_width": "5em"})
         actions: dict[str, Callable[[str], None]] = {
@@ -42,15 +42,18 @@ class DevicesPanel(widgets.VBox):  # type: ignore[misc, unused-ignore]
             "Check": self._check,
         }
         self.buttons = {name: self._build_button(name, action) for name, action in actions.items()}
-        self.device.observe(lambda _: self._show_log(), names="value")
+        self.device.observe(self._guard(self._show_log), names="value")
         controls = widgets.HBox([self.device, *self.buttons.values()])
-        super().__init__([self.table, controls, self.message, self.engine_log])
+        self.children = [self.table, controls, self.message, self.engine_log]
         self.refresh()
-        threading.Thread(target=self._keep_fresh, name="ngbkit-panel-devices", daemon=True).start()
+        self._start_thread("devices", self._keep_fresh)
 
     def refresh(self) -> None:
-        """Update the table."""
-        html = listing.to_html([self._build_row(row) for row in listing.list_devices()], "No device.")
+        """Update the table, or show in its place why that is not possible."""
+        try:
+            html = listing.to_html([self._build_row(row) for row in listing.list_devices()], "No device.")
+        except Exception as error:  # noqa: BLE001  the next refresh may succeed
+            html = render_error(error)
         if html != self.table.value:
             self.table.value = html
 
@@ -85,7 +88,7 @@ class DevicesPanel(widgets.VBox):  # type: ignore[misc, unused-ignore]
 
         def press(_: Any) -> None:
             # An engine takes seconds to start, a remote one longer: a thread keeps the notebook responsive.
-            threading.Thread(target=self._act, args=(name, action, self.device.value), daemon=True).start()
+            self._start_thread(name, self._act, name, action, self.device.value)
 
         button.on_click(press)
         return button
@@ -96,8 +99,8 @@ class DevicesPanel(widgets.VBox):  # type: ignore[misc, unused-ignore]
         self.refresh()
         try:
             action(label)
-        except Exception as error:  # noqa: BLE001  an exception would end this thread unseen
-            self._report(str(error))
+        except Exception as error:  # noqa: BLE001  the row and the log are updated after it
+            self._report_error(error)
         finally:
             self._in_progress.pop(label, None)
         self.refresh()
@@ -125,10 +128,6 @@ class DevicesPanel(widgets.VBox):  # type: ignore[misc, unused-ignore]
         vitals = self._vitals.get(self.device.value)
         text = "" if vitals is None else escape(vitals.log) or "(no output)"
         self.engine_log.value = f'<pre aria-label="log of the engine">{text}</pre>' if text else ""
-
-    def _report(self, text: str) -> None:
-        text = escape(translate_commands(text, "magic"))
-        self.message.value = f'<span role="status">{text}</span>' if text else ""
 
 
 def _format(value: float | None, factor: float, unit: str) -> str | None:

@@ -14,12 +14,12 @@ from ngbkit import figures
 from ngbkit.commands import listing
 from ngbkit.dataset.assembly import factor_dims, nodes
 from ngbkit.dataset.storage import Data
-from ngbkit.errors import NgbkitError, translate_commands
 from ngbkit.figures import renderer
 from ngbkit.figures.plots import Plots
 from ngbkit.metrics.tables import build_trial_table
 from ngbkit.notebook.panels import trial as trials
 from ngbkit.notebook.panels.copying import CopyButton
+from ngbkit.notebook.panels.panel import Panel
 from ngbkit.notebook.panels.picking import EMBED, PICKS, Picker
 from ngbkit.sweep.trials import BASELINE
 
@@ -29,7 +29,7 @@ _MOST_TRIALS = 500
 _MOST_ROWS = 6
 
 
-class ExplorerPanel(widgets.VBox):  # type: ignore[misc, unused-ignore]
+class ExplorerPanel(Panel):
     """Choose a figure, its panels, its baseline and the labels to draw; inspect any trial; export.
 
     Parameters
@@ -41,6 +41,7 @@ class ExplorerPanel(widgets.VBox):  # type: ignore[misc, unused-ignore]
     """
 
     def __init__(self, data: Data, name: str = "ds") -> None:
+        super().__init__()
         self._data, self._name = data, name
         self._factors = list(dict.fromkeys(factor for node in nodes(data).values() for factor in factor_dims(node)))
         self._trials = trials.list_trials(data)
@@ -49,7 +50,7 @@ class ExplorerPanel(widgets.VBox):  # type: ignore[misc, unused-ignore]
         self.options = self._build_options()
         self.filters = {dim: _build_filter(dim, labels) for dim, labels in self._labels.items() if len(labels) > 1}
         self.chart = widgets.Output()
-        self.message, self.code, self.sheet = widgets.HTML(), widgets.HTML(), widgets.HTML()
+        self.code, self.sheet = widgets.HTML(), widgets.HTML()
         # A list in the page: the menu of a dropdown with hundreds of entries would leave it.
         self.trial = widgets.Select(
             description="trial",
@@ -62,22 +63,20 @@ class ExplorerPanel(widgets.VBox):  # type: ignore[misc, unused-ignore]
         self.copy, self.picker = CopyButton(), Picker()
         saves = [self._build_save_button(suffix) for suffix in ("png", "svg", "csv")]
         for control in (self.figure, *self.options.values(), *self.filters.values()):
-            control.observe(lambda _: self.draw(), names="value")
-        self.trial.observe(lambda _: self._show_trial(), names="value")
-        self.picker.observe(lambda change: self.pick(change.new), names="row")
+            control.observe(self._guard(self.draw), names="value")
+        self.trial.observe(self._guard(self._show_trial), names="value")
+        self.picker.observe(self._guard(lambda: self.pick(self.picker.row)), names="row")
         wrap = widgets.Layout(flex_flow="row wrap", width="100%")
-        super().__init__(
-            [
-                widgets.HBox([self.figure, *self.options.values()], layout=wrap),
-                widgets.HBox(list(self.filters.values()), layout=wrap),
-                self.message,
-                widgets.VBox([self.chart, self.picker]).add_class(PICKS),
-                widgets.HBox([self.path, *saves, self.copy], layout=wrap),
-                self.code,
-                self.trial,
-                self.sheet,
-            ]
-        )
+        self.children = [
+            widgets.HBox([self.figure, *self.options.values()], layout=wrap),
+            widgets.HBox(list(self.filters.values()), layout=wrap),
+            self.message,
+            widgets.VBox([self.chart, self.picker]).add_class(PICKS),
+            widgets.HBox([self.path, *saves, self.copy], layout=wrap),
+            self.code,
+            self.trial,
+            self.sheet,
+        ]
         self.draw()
 
     @property
@@ -99,9 +98,9 @@ class ExplorerPanel(widgets.VBox):  # type: ignore[misc, unused-ignore]
         self._list_trials()
         try:
             bundle = renderer.to_mimebundle(self._draw_chart().to_dict())
-        except NgbkitError as error:
+        except Exception as error:  # noqa: BLE001  no older figure stays above the controls of this one
             self.chart.outputs = ()
-            self._report(str(error))
+            self._report_error(error)
             return
         self._report("")
         self.chart.outputs = ({"output_type": "display_data", "data": bundle, "metadata": {renderer.MIME: EMBED}},)
@@ -173,19 +172,8 @@ class ExplorerPanel(widgets.VBox):  # type: ignore[misc, unused-ignore]
 
     def _build_save_button(self, suffix: str) -> widgets.Button:
         button = widgets.Button(description=suffix.upper(), tooltip=f"save as {suffix}")
-
-        def save(_: Any) -> None:
-            try:
-                self.save(suffix)
-            except (NgbkitError, OSError) as error:
-                self._report(str(error))
-
-        button.on_click(save)
+        button.on_click(self._guard(self.save, suffix))
         return button
-
-    def _report(self, text: str) -> None:
-        text = escape(translate_commands(text, "magic"))
-        self.message.value = f'<span role="status">{text}</span>' if text else ""
 
 
 def _collect_labels(table: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:

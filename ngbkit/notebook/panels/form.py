@@ -14,6 +14,7 @@ from ngbkit.commands import listing
 from ngbkit.errors import NgbkitError
 from ngbkit.notebook.panels import ahead
 from ngbkit.notebook.panels.line import Line
+from ngbkit.notebook.panels.panel import render_error
 from ngbkit.sweep.trials import BASELINE
 
 _WIDE = widgets.Layout(width="100%")
@@ -115,6 +116,12 @@ class Form(widgets.VBox):  # type: ignore[misc, unused-ignore]
             self.networks.value = [*self.networks.value, word]
 
     def _probe(self) -> None:
+        try:
+            self._list_choices()
+        except Exception as error:  # noqa: BLE001  an exception would end this thread unseen
+            self.reasons.value = render_error(error)
+
+    def _list_choices(self) -> None:
         self.show_compilers(listing.list_compilers())
         names = [name for source in registry.load_all(registry.WORKLOADS).values() for name in source.complete("")]
         self.search.options = tuple(dict.fromkeys([*self._modules(), *names]))
@@ -156,5 +163,5 @@ def _list_devices() -> list[str]:
 
     try:
         return list(devices.load())
-    except NgbkitError:  # the command that uses the devices file reports what is invalid in it
+    except (NgbkitError, OSError):  # the command that uses the devices file reports what is invalid in it
         return ["cpu"]

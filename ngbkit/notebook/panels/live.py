@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import ipywidgets as widgets
 
-from ngbkit.errors import NgbkitError, translate_commands
+from ngbkit.errors import translate_commands
 from ngbkit.notebook.panels import grid
+from ngbkit.notebook.panels.panel import render_error
 from ngbkit.runs.progress_display import PAUSE_S, describe, describe_progress, list_warnings
 
 if TYPE_CHECKING:
@@ -38,39 +39,57 @@ class Live(widgets.VBox):  # type: ignore[misc, unused-ignore]
         threading.Thread(target=self._draw, args=(run, on_end), name=f"ngbkit-panel-{run.id}", daemon=True).start()
 
     def _draw(self, run: Run, on_end: Callable[[Run], None]) -> None:
+        try:
+            self._update(run)
+        except Exception as error:  # noqa: BLE001  an exception would end this thread unseen
+            self.bars.value = render_error(error)
+            run.wait()
+        if self._run is run:
+            on_end(run)
+
+    def _update(self, run: Run) -> None:
+        """Update each part until the run has ended or another is displayed; one that fails shows its error."""
         cells = grid.group_trials(run.sweep)
         table_done, chart_done, pause_s = -1, -1, 0.0  # trials that the table and the chart show
         chart_s = time.monotonic()
         while self._run is run:
             ended = run.ended
             done = run.progress.done
-            self.bars.value = _render_bars(run)
+            _show(self.bars, lambda: _render_bars(run))
             if done != table_done:
-                table_done, self.trials.value = done, grid.to_html(cells, run.statuses)
+                table_done = done
+                _show(self.trials, lambda: grid.to_html(cells, run.statuses))
             if done != chart_done and done and (ended or time.monotonic() - chart_s >= pause_s):
                 start_s = time.monotonic()
                 chart_done = done
-                self._show_chart(run)
+                _show(self.chart, lambda: _render_chart(run))
                 chart_s = time.monotonic()
                 pause_s = max(_CHART_EVERY_S, (chart_s - start_s) / _SHARE)
             if ended:
-                on_end(run)
                 return
             run.wait_for_change(_REFRESH_S)
             run.wait(PAUSE_S)
 
-    def _show_chart(self, run: Run) -> None:
-        from ngbkit import figures
-        from ngbkit.figures import renderer
-        from ngbkit.metrics.conclusions import conclude
 
-        data = run.dataset()
-        try:
-            html = renderer.to_html(figures.overview(data).to_dict())
-        except NgbkitError as error:
-            html = f"<small>{escape(translate_commands(str(error), 'magic'))}</small>"
-        lines = [translate_commands(line, "magic") for line in conclude(data)] if run.ended else []
-        self.chart.value = html + "".join(f"<div><small>{escape(line)}</small></div>" for line in lines)
+def _show(output: widgets.HTML, render: Callable[[], str]) -> None:
+    try:
+        output.value = render()
+    except Exception as error:  # noqa: BLE001  the run goes on, and so do the other parts
+        output.value = render_error(error)
+
+
+def _render_chart(run: Run) -> str:
+    from ngbkit import figures
+    from ngbkit.figures import renderer
+    from ngbkit.metrics.conclusions import conclude
+
+    data = run.dataset()
+    try:
+        html = renderer.to_html(figures.overview(data).to_dict())
+    except Exception as error:  # noqa: BLE001  the conclusions need no figure
+        html = f"<small>{render_error(error)}</small>"
+    lines = [translate_commands(line, "magic") for line in conclude(data)] if run.ended else []
+    return html + "".join(f"<div><small>{escape(line)}</small></div>" for line in lines)
 
 
 def _render_bars(run: Run) -> str:

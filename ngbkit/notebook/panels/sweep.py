@@ -8,7 +8,6 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import ipywidgets as widgets
-from IPython.core.error import UsageError as IPythonUsageError
 from IPython.core.getipython import get_ipython
 
 from ngbkit import runs
@@ -20,6 +19,7 @@ from ngbkit.notebook.panels.copying import CopyButton
 from ngbkit.notebook.panels.form import Form
 from ngbkit.notebook.panels.line import MAGIC
 from ngbkit.notebook.panels.live import Live
+from ngbkit.notebook.panels.panel import Panel, render_error
 
 if TYPE_CHECKING:
     from ngbkit.runs import Run
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _LATEST = 20
 
 
-class SweepPanel(widgets.VBox):  # type: ignore[misc, unused-ignore]
+class SweepPanel(Panel):
     """Pick networks, compilers, devices and batch sizes; run, stop and resume; the dataset is bound to a variable.
 
     The panel shows the line of the magic that it runs, and "Copy as cell" copies that line.
@@ -38,6 +38,7 @@ class SweepPanel(widgets.VBox):  # type: ignore[misc, unused-ignore]
         self._shell: Any = get_ipython()
         if self._shell is None:
             raise UsageError("no IPython: a panel needs a notebook. `ngbkit run` measures from a shell.")
+        super().__init__()
         if MAGIC not in self._shell.magics_manager.magics["line"]:
             self._shell.run_line_magic("load_ext", "ngbkit")
         self.active: Run | None = None
@@ -47,25 +48,28 @@ class SweepPanel(widgets.VBox):  # type: ignore[misc, unused-ignore]
         self.copy = CopyButton()
         self.line = widgets.HTML()
         self.outlook = widgets.HTML()
-        self.message = widgets.HTML()
         self.live = Live()
         self._unfinished = ""
         self._engines_started = False
         # The form's probe and the end of a run refresh the panel from threads of their own.
         self._refreshing = threading.Lock()
         self.form = Form(lambda: modules.find(self._shell.user_ns), self._refresh)
-        self.run.on_click(lambda _: self._start(MAGIC, f"{self.form.line.to_text()} --background"))
-        self.resume.on_click(lambda _: self._start("ngruns", self._resume_line()))
-        self.stop.on_click(lambda _: self._stop())
+        self.run.on_click(self._guard(lambda: self._start(MAGIC, f"{self.form.line.to_text()} --background")))
+        self.resume.on_click(self._guard(lambda: self._start("ngruns", self._resume_line())))
+        self.stop.on_click(self._guard(self._stop))
         buttons = widgets.HBox([self.run, self.stop, self.resume, self.copy])
-        super().__init__([self.form, self.line, self.outlook, buttons, self.form.reasons, self.message, self.live])
-        self._find_unfinished()
+        self.children = [self.form, self.line, self.outlook, buttons, self.form.reasons, self.message, self.live]
+        self._guard(self._find_unfinished)()
         self._refresh()
 
     def _refresh(self) -> None:
         """Show the line that the controls compose now, whichever thread asks: the last one to ask reads it last."""
         with self._refreshing:
-            self._show_line()
+            try:
+                self._show_line()
+            except Exception as error:  # noqa: BLE001  Run may work, and reports its own error
+                self.run.disabled = self.active is not None
+                self.outlook.value = render_error(error)
 
     def _show_line(self) -> None:
         """Show the line, the number of its trials and the expected time, or why it is invalid."""
@@ -89,14 +93,10 @@ class SweepPanel(widgets.VBox):  # type: ignore[misc, unused-ignore]
 
     def _start(self, magic: str, line: str) -> None:
         self._report("")
-        try:
-            run: Run = self._shell.run_line_magic(magic, line)
-        except (NgbkitError, IPythonUsageError) as error:
-            self._report(str(error))
-            return
+        run: Run = self._shell.run_line_magic(magic, line)
         self.active = run
         self.run.disabled, self.stop.disabled, self.resume.disabled = True, False, True
-        self.live.follow(run, self._on_end)
+        self.live.follow(run, self._guard(self._on_end, run))
 
     def _stop(self) -> None:
         if self.active is not None:
@@ -132,7 +132,3 @@ class SweepPanel(widgets.VBox):  # type: ignore[misc, unused-ignore]
             self._report(
                 f"run {summary.id} ({networks}): {missing} of {total} trials are missing; Resume measures them"
             )
-
-    def _report(self, text: str) -> None:
-        text = escape(translate_commands(text, "magic"))
-        self.message.value = f'<span role="status">{text}</span>' if text else ""

@@ -12,6 +12,7 @@ from patience import wait_until
 from ngbkit import runs
 from ngbkit.api import Sweep
 from ngbkit.cluster import engines
+from ngbkit.commands import listing
 from ngbkit.notebook.panels import DevicesPanel
 
 
@@ -84,6 +85,15 @@ def test_errors_are_reported(panel: DevicesPanel, monkeypatch: pytest.MonkeyPatc
     press(panel, "Start")
 
     assert "nowhere" in panel.message.value
+
+
+def test_the_table_survives_an_error(panel: DevicesPanel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It shows the error in its place until a refresh succeeds."""
+    with monkeypatch.context() as patch:
+        patch.setattr(listing, "list_devices", lambda: 1 / 0)
+        wait_until(lambda: "unexpected error: ZeroDivisionError" in panel.table.value)
+
+    wait_until(lambda: ">none<" in panel.table.value)
 
 
 def test_a_check_without_an_engine_names_the_button_to_press(panel: DevicesPanel) -> None:

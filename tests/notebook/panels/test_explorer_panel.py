@@ -7,10 +7,10 @@ import re
 
 import pytest
 from drawn import Spec, crashing, measured, network, sweep
-from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 
 from ngbkit import figures
+from ngbkit.errors import UsageError
 from ngbkit.figures import renderer
 from ngbkit.notebook.panels import ExplorerPanel
 from ngbkit.notebook.panels import trial as trials
@@ -97,6 +97,21 @@ def test_a_figure_that_cannot_be_drawn_is_reported(panel: ExplorerPanel) -> None
 
     assert () == panel.chart.outputs
     assert "roofline() needs" in panel.message.value
+
+
+def test_an_error_that_ngbkit_does_not_know_is_reported(panel: ExplorerPanel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The panel shows it with its traceback, and draws the next figure."""
+    monkeypatch.setattr(figures, "latency", lambda data: 1 / 0)
+    panel.figure.value = "latency"
+
+    assert () == panel.chart.outputs
+    assert "unexpected error: ZeroDivisionError: division by zero" in panel.message.value
+    assert "Traceback" in panel.message.value
+
+    panel.figure.value = "status"
+
+    assert "" == panel.message.value
+    assert read_bundle(panel)
 
 
 def test_only_the_options_of_the_figure_are_visible(panel: ExplorerPanel) -> None:

@@ -9,10 +9,10 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from patience import wait_until
 
-from ngbkit import runs
+from ngbkit import figures, runs
 from ngbkit.api import Sweep
-from ngbkit.notebook.panels import SweepPanel, sweep
-from ngbkit.notebook.panels.form import PLACEHOLDER_LENGTH
+from ngbkit.notebook.panels import SweepPanel, grid, live, sweep
+from ngbkit.notebook.panels.form import PLACEHOLDER_LENGTH, Form
 
 
 @pytest.fixture
@@ -132,10 +132,61 @@ def test_an_error_of_the_magic_is_shown(panel: SweepPanel, tmp_path: Path) -> No
     """The file of a network may be deleted after it was picked."""
     panel.form.networks.value = [str(tmp_path / "gone.py")]
 
-    panel._start("ngbench", f"{tmp_path / 'gone.py'} --background")
+    panel.run.click()
 
     assert "gone.py" in panel.message.value
     assert panel.active is None
+
+
+def test_a_chart_that_fails_ends_no_run(
+    panel: SweepPanel, shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The panel shows the error in its place, with a traceback to report; the results are bound, and Run is back."""
+    monkeypatch.setattr(figures, "overview", lambda data: 1 / 0)
+    panel.run.click()
+    wait_until(lambda: "has ended" in panel.message.value)
+
+    assert {"ok"} == set(shell.user_ns["ds"]["status"].values.ravel())
+    assert "unexpected error: ZeroDivisionError: division by zero" in panel.live.chart.value
+    assert "<details>" in panel.live.chart.value
+    assert "2 of 2" in panel.live.bars.value
+    assert (False, True, True) == (panel.run.disabled, panel.stop.disabled, panel.resume.disabled)
+
+
+def test_buttons_return_whatever_fails_at_the_end(panel: SweepPanel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that follows a run survives an error in every part that it shows, and in the line."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("out of ideas")
+
+    panel.run.click()
+    for module, name in ((live, "_render_bars"), (live, "_render_chart"), (grid, "to_html"), (sweep, "list_notices")):
+        monkeypatch.setattr(module, name, fail)
+    wait_until(lambda: "has ended" in panel.message.value)
+
+    assert (False, True) == (panel.run.disabled, panel.stop.disabled)
+    assert {True} == {"out of ideas" in part.value for part in (panel.live.bars, panel.live.chart, panel.outlook)}
+
+
+def test_a_state_folder_that_cannot_be_used_is_named(
+    panel: SweepPanel, mlp_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Run shows the remedy, and stays to be pressed after it."""
+    monkeypatch.setenv("NGBKIT_STATE_DIR", "/proc/nowhere")
+    panel.run.click()
+
+    assert "/proc/nowhere" in panel.message.value
+    assert "Set NGBKIT_STATE_DIR to a folder" in panel.message.value
+    assert "<details>" not in panel.message.value
+    assert not panel.run.disabled
+
+
+def test_a_faulty_source_of_networks_is_shown(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that lists the choices of the form survives what a plugin raises."""
+    monkeypatch.setattr(Form, "show_compilers", lambda *_: 1 / 0)
+    panel = SweepPanel()
+
+    wait_until(lambda: "ZeroDivisionError" in panel.form.reasons.value)
 
 
 def test_a_slow_refresh_never_shows_an_older_line(panel: SweepPanel, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,58 @@
+"""The base of every panel: it shows each error of its controls and threads, and none ends it."""
+
+from __future__ import annotations
+
+import threading
+import traceback
+from collections.abc import Callable
+from html import escape
+
+import ipywidgets as widgets
+from IPython.core.error import UsageError as IPythonUsageError
+
+from ngbkit import files
+from ngbkit.errors import translate_commands
+
+
+class Panel(widgets.VBox):  # type: ignore[misc, unused-ignore]
+    """A box with a `message` to its user."""
+
+    def __init__(self) -> None:
+        self.message = widgets.HTML()
+        super().__init__()
+
+    def _report(self, text: str) -> None:
+        self.message.value = _render_status(text) if text else ""
+
+    def _report_error(self, error: Exception) -> None:
+        self.message.value = render_error(error)
+
+    def _guard(self, action: Callable[..., object], *arguments: object) -> Callable[..., None]:
+        """Build a callback for a control or a thread: it calls the action, and shows the error that it raises."""
+
+        def call(*_: object) -> None:
+            try:
+                action(*arguments)
+            except Exception as error:  # noqa: BLE001  nobody sees an error of a callback or of a thread elsewhere
+                self._report_error(error)
+
+        return call
+
+    def _start_thread(self, name: str, action: Callable[..., object], *arguments: object) -> None:
+        threading.Thread(target=self._guard(action, *arguments), name=f"ngbkit-panel-{name}", daemon=True).start()
+
+
+def render_error(error: Exception) -> str:
+    """Render an error as its sentence; below one that ngbkit does not know, folded, its traceback for a report."""
+    explained = error if isinstance(error, IPythonUsageError) else files.explain(error)
+    if explained is not None:
+        return _render_status(str(explained))
+    lines = escape("".join(traceback.format_exception(error)))
+    return (
+        f"{_render_status(f'unexpected error: {type(error).__name__}: {error}')}"
+        f"<details><summary><small>traceback, for a report</small></summary><pre>{lines}</pre></details>"
+    )
+
+
+def _render_status(text: str) -> str:
+    return f'<span role="status">{escape(translate_commands(text, "magic"))}</span>'
