@@ -7,7 +7,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent import futures
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,9 +18,11 @@ from ngbkit.cluster.launchers.base import Starter
 from ngbkit.cluster.machines import Starts
 from ngbkit.cluster.replies import Event
 from ngbkit.device.spec import Spec
+from ngbkit.device.world import World
 from ngbkit.errors import DeviceError, NgbkitError
 from ngbkit.hardware.environment import find_differences
 from ngbkit.sweep.grid import Grid
+from ngbkit.workloads import cell
 
 # An engine is not started again after so many losses without a new record in between.
 _MAX_LOSSES = 4
@@ -48,6 +50,8 @@ class Dispatch:
     on_events: Callable[[Sequence[Event]], None]
     # Set to stop the run.
     stop: threading.Event
+    # The surroundings of the line that asked for the run.
+    world: World
     _events: queue.SimpleQueue[Event] = field(default_factory=queue.SimpleQueue)
     _recorded: set[str] = field(default_factory=set)
     _skipped: frozenset[str] = frozenset()
@@ -61,17 +65,30 @@ class Dispatch:
         self._recorded, self._skipped = set(recorded), frozenset(skipped)
         labels = self.sweep.devices
         starts = Starts(labels)
-        with ThreadPoolExecutor(max_workers=len(labels), thread_name_prefix="ngbkit-device") as pool:
-            futures = [pool.submit(self._measure, label, engines.get(label), starts) for label in labels]
-            try:
-                while not all(future.done() for future in futures):
-                    self._report(_POLL_S)
-            except BaseException:
-                self.stop.set()  # the client's journal failed: nothing more may be measured
-                raise
-            self._report(0)
-        states = {future.result() for future in futures}
+        pending = [self._start_device(label, engines.get(label), starts) for label in labels]
+        try:
+            while not all(future.done() for future in pending):
+                self._report(_POLL_S)
+        except BaseException:
+            self.stop.set()  # the client's journal failed: nothing more may be measured
+            futures.wait(pending)
+            raise
+        self._report(0)
+        states = {future.result() for future in pending}
         return "finished" if states == {"finished"} else "stopped"
+
+    def _start_device(self, label: str, attached: Engine | None, starts: Starts) -> futures.Future[str]:
+        """Start a device's plan on a daemon thread: Python would wait at its exit for those of a pool."""
+        future: futures.Future[str] = futures.Future()
+
+        def measure() -> None:
+            try:
+                future.set_result(self._measure(label, attached, starts))
+            except BaseException as error:  # noqa: BLE001  raised again by `execute`
+                future.set_exception(error)
+
+        threading.Thread(target=measure, name=f"ngbkit-device-{label}", daemon=True).start()
+        return future
 
     def _report(self, timeout_s: float) -> None:
         """Report one batch of events and wait for its first; report all events if there is no timeout."""
@@ -147,7 +164,10 @@ class Dispatch:
             have=frozenset((self._recorded | self._skipped) & set(trial_ids)),
             threads=device.threads if device else None,
             accelerator=device.accelerator if device else "cpu",
+            world=engine.adapt(self.world),
         )
+        if spec.world is None:
+            self._warn_of_other_surroundings(label)
         starts.finish(label)
         starts.wait(label, starter.say, self.stop.is_set)
         plan = engine.submit(spec)
@@ -160,6 +180,18 @@ class Dispatch:
         if outcome["state"] == "error":
             raise _to_error(label, outcome)
         return str(outcome["state"])
+
+    def _warn_of_other_surroundings(self, label: str) -> None:
+        """Warn of cells that use the folder, variables or modules of an engine elsewhere, which may have others."""
+        folders = [self.world.folder, *self.world.list_additions()]
+        for workload in self.sweep.workloads:
+            names = cell.list_surroundings(workload, folders) if workload.source == cell.SOURCE.name else []
+            if names:
+                text = (
+                    f"it uses {', '.join(names)}, and {label} has a folder, variables and modules of its own. Pass "
+                    "values with --inputs, or put the same files there"
+                )
+                self._put({"kind": "warning", "device": label, "key": f"{workload.name} on {label}", "text": text})
 
     def _follow(self, plan: Plan, trial_ids: Collection[str]) -> None:
         """Queue a plan's events until it is done, or ignores an interrupt; raise EngineLostError if the engine dies."""

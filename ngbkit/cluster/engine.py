@@ -20,6 +20,7 @@ from ngbkit.cluster.replies import Event, ReplyError
 from ngbkit.cluster.safe_client import REFUSED, Events
 from ngbkit.device.serving.load import Load
 from ngbkit.device.spec import FORMAT, Spec
+from ngbkit.device.world import World
 from ngbkit.errors import DeviceError
 from ngbkit.sweep import records
 
@@ -77,6 +78,8 @@ class Engine:
     stop: Callable[[], None] | None = None
     # Returns whether the connection to the engine is still there.
     is_connected: Callable[[], bool] = lambda: True
+    # Returns the part of a world that the engine lacks; None for an engine elsewhere, which cannot follow it.
+    adapt: Callable[[World], World | None] = lambda _: None
     # Describes the present fault of the connection; "" for none.
     trouble: Callable[[], str] = lambda: ""
 

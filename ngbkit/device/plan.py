@@ -234,7 +234,7 @@ def _describe_device(spec: Spec, threads: int) -> dict[str, Any]:
         **machine,
         "accelerator": spec.accelerator,
         **_describe_accelerator(spec.accelerator),
-        "child_settings": build_child_settings(threads),
+        "child_settings": build_child_settings(threads, spec.world.apply(os.environ) if spec.world else os.environ),
         "conditions": {**state, "warnings": conditions.list_warnings(state, threads)},
         "peaks": _load_peaks(spec, threads),
         "selfcheck": _load(options.LAYOUT.locate_selfcheck(spec.state_dir, spec.device), machine["chip"], threads),

@@ -16,7 +16,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from ngbkit.device import canonical_graphs, reference
 from ngbkit.errors import UnsupportedError
 from ngbkit.files import Store, write_atomically
 from ngbkit.registry import find_version
-from ngbkit.workloads import building, counts, export, values
+from ngbkit.workloads import building, counts, export, files, values
 from ngbkit.workloads.base import Network, TensorSpec, Workload, hash_json
 from ngbkit.workloads.onnx_binding import specialise
 
@@ -43,11 +43,11 @@ def locate_cache(state_dir: Path, device: str) -> Path:
     return state_dir / options.LAYOUT.cache / device
 
 
-def build_key(workload: Workload, factors: Mapping[str, Any], seed: int, run_id: str) -> str:
+def build_key(workload: Workload, factors: Mapping[str, Any], seed: int, scope: str) -> str:
     """Build the name of a preparation's folder: a hash of everything that its result depends on.
 
     A cell may read files and modules that its source does not show, and another interpreter's packages are not known
-    here: such a preparation is valid for its own run only.
+    here: such a preparation is valid in its `scope` only, its run and the file that defines the network.
     """
     return hash_json(
         {
@@ -56,7 +56,7 @@ def build_key(workload: Workload, factors: Mapping[str, Any], seed: int, run_id:
             "seed": seed,
             "packages": {package: find_version(package) for package in _PACKAGES},
             "layout": _LAYOUT,
-            "run": run_id if workload.source == "cell" or workload.python else "",
+            "run": scope if workload.source == "cell" or workload.python else "",
         }
     )
 
@@ -70,7 +70,7 @@ def prepare(message: Mapping[str, Any]) -> dict[str, Any]:
     """
     folder = Path(message["folder"])
     folder.mkdir(parents=True, exist_ok=True)
-    workload = Workload.from_json(message["workload"], build_locator(message["artifacts"]))
+    workload = read_workload(message)
     seed, sizes = message["seed"], message["batch_sizes"]
 
     def rebuild() -> Network:
@@ -191,6 +191,14 @@ def _find_missing(folder: Path, batch_sizes: Sequence[int]) -> list[int]:
 def read_arrays(path: str | None) -> dict[str, np.ndarray]:
     """Read the arrays of an ``.npz`` file in their order; none without a file."""
     return {} if path is None else values.read(Path(path))
+
+
+def read_workload(message: Mapping[str, Any]) -> Workload:
+    """Read the workload of a message; modules beside the file on this machine that defines it can be imported."""
+    workload = Workload.from_json(message["workload"], build_locator(message["artifacts"]))
+    path = message.get("file", "")
+    files.extend_path(path)  # for good: a network may import in its first call
+    return replace(workload, path=path)
 
 
 def build_locator(root: str) -> Callable[[str], Path]:

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from ngbkit.device.world import World
 from ngbkit.files import Store
 from ngbkit.options import LAYOUT
 from ngbkit.sweep.grid import Grid
@@ -40,6 +41,9 @@ class Spec:
     accelerator: str = "cpu"
     # The node of an index of a job array, which is set there and not sent.
     node: str = ""
+    # The surroundings in which networks are built; None for those of the engine. Only an engine of this machine gets
+    # one: the spec of a job array is written to disk.
+    world: World | None = None
 
     @property
     def place(self) -> str:
@@ -59,6 +63,7 @@ class Spec:
                 "have": sorted(self.have),
                 "threads": self.threads,
                 "accelerator": self.accelerator,
+                "world": self.world and self.world.to_json(),
             }
         )
 
@@ -77,4 +82,5 @@ class Spec:
             have=frozenset(data["have"]),
             threads=data["threads"],
             accelerator=data["accelerator"],
+            world=World.from_json(data["world"]) if data.get("world") else None,
         )

@@ -14,6 +14,7 @@ import attrs
 from ngbkit import options
 from ngbkit.device.serving.load import CALIBRATION, FACTORS, MOST_REQUESTS, SHORT, Load, ServedTrial
 from ngbkit.device.spec import Spec
+from ngbkit.device.world import World
 from ngbkit.errors import DeviceError, MetricError, NgbkitError
 from ngbkit.files import Store
 from ngbkit.metrics.serving.capacity import Capacities, capacity, with_tests
@@ -190,6 +191,7 @@ def _serve_on_device(sweep: Grid, load: Load, attached: Engine | None, report: R
         sweep=sweep,
         threads=device.threads if device else None,
         accelerator=device.accelerator if device else "cpu",
+        world=engine.adapt(World.capture(sweep.workloads)),
     )
     plan = engine.serve(spec, load)
     try:

@@ -25,6 +25,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ngbkit import options
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 _SUFFIX = ".py"
 _FILENAME = "<ngbench cell>"
 _INPUTS = ("inputs", "input_shape")
+# Functions and attributes that read files and variables.
+_READERS = frozenset({"cwd", "environ", "fromfile", "getcwd", "getenv", "load", "loadtxt", "read_bytes", "read_text"})
 _MINIMAL = """A cell that can be measured, in full:
 
     import torch
@@ -100,8 +103,8 @@ def build(workload: Workload, factors: Factors) -> Network:
         The cell raised, or its model or inputs are invalid; ``traceback`` starts at the cell's own frames.
     """
     spec, seed = workload.spec, options.get_options()["seed"]
-    with seed_generators(seed), _convert_errors(spec["filename"]):
-        namespace = vars(_execute(spec["source"], spec["filename"]))
+    with seed_generators(seed), _convert_errors(spec["filename"]), files.import_beside(workload.path):
+        namespace = vars(_execute(spec["source"], spec["filename"], workload.path))
         maker = _find_maker(namespace, spec["model"])
         module = _build_module(maker, workload.name, factors).cpu().eval()
         kind, values = _find_inputs(namespace, spec["model"], {**_read_defaults(maker), **factors})
@@ -112,6 +115,26 @@ def build(workload: Workload, factors: Factors) -> Network:
         wrapped, arrays = inputs.wrap_checked(workload.name, module, call, seed)
     randomise(module, seed, lambda: run(wrapped, arrays))
     return Network(inputs=call.specs, module=wrapped, examples=call.examples, batch_size=call.batch_size)
+
+
+def list_surroundings(workload: Workload, folders: Iterable[str]) -> list[str]:
+    """List the names by which a cell uses what only this machine may have: files, variables, modules of `folders`."""
+    places = [Path(folder) for folder in (*folders, workload.path and str(Path(workload.path).parent)) if folder]
+    names: list[str] = []
+    for node in ast.walk(ast.parse(workload.spec["source"])):
+        if isinstance(node, ast.Name) and node.id == "open":
+            names.append(node.id)
+        elif isinstance(node, ast.Attribute) and node.attr in _READERS:
+            names.append(node.attr)
+        elif isinstance(node, ast.ImportFrom) and node.level:
+            names.append("." * node.level + (node.module or ""))
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
+            tops = [module.partition(".")[0] for module in modules]
+            names += [
+                top for top in tops if any((place / f"{top}.py").exists() or (place / top).is_dir() for place in places)
+            ]
+    return list(dict.fromkeys(names))
 
 
 def parse(text: str) -> Workload | None:
@@ -177,12 +200,14 @@ def _check_inputs(tree: ast.Module) -> None:
         raise WorkloadError("the cell binds both `inputs` and `input_shape`; expected one. Delete the other.")
 
 
-def _execute(source: str, filename: str) -> types.ModuleType:
+def _execute(source: str, filename: str, path: str) -> types.ModuleType:
     name = f"ngbench_{hashlib.blake2b(source.encode(), digest_size=6).hexdigest()}"
     module = types.ModuleType(name)
-    module.__file__ = filename
+    module.__file__ = path or filename
+    module.__package__ = files.find_package(path) if path else ""
     # Tracebacks, and torch where it inspects source code, find the cell's lines by its file and its module.
-    linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+    for file in (filename, module.__file__):
+        linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     sys.modules[name] = module
     exec(compile(source, filename, "exec", dont_inherit=True), vars(module))
     return module

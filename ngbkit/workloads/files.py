@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 
 from ngbkit.errors import UsageError
@@ -29,6 +32,66 @@ def copy(source: Path, target: Path) -> None:
 def normalise(path: Path) -> str:
     """Return the absolute path of a file; a link keeps its own name, as downloads of Hugging Face are links."""
     return os.path.normpath(path.absolute())
+
+
+def extend_path(path: str) -> list[str]:
+    """Add the folder of a Python file and that of its package to `sys.path`, before the working folder; return them.
+
+    Those that are there already are left out.
+    """
+    folder = find_working_folder()
+    folders = [str(Path(path).parent), _find_package_root(path)] if path else []
+    entries = [entry or folder for entry in sys.path]
+    additions = [entry for entry in dict.fromkeys(folders) if entry not in entries and Path(entry).is_dir()]
+    index = entries.index(folder) if folder in entries else len(entries)
+    sys.path[index:index] = additions
+    return additions
+
+
+@contextmanager
+def import_beside(path: str) -> Iterator[None]:
+    """Let the Python file at `path` import the modules beside it for the block, and forget them afterwards."""
+    entries, modules = list(sys.path), dict(sys.modules)
+    additions, folder = extend_path(path), find_working_folder()
+    names = {file.stem for addition in additions for file in Path(addition).iterdir()}
+    for name in modules:  # a module of that name beside the notebook is another one
+        file = getattr(modules[name], "__file__", None) or ""
+        if name.partition(".")[0] in names and file.startswith((f"{folder}/{name}.py", f"{folder}/{name}/__init__.py")):
+            del sys.modules[name]
+    try:
+        yield
+    finally:
+        sys.path[:] = entries
+        for name in {*sys.modules} - {*modules} if additions else ():
+            if name.partition(".")[0] in names:
+                del sys.modules[name]
+        sys.modules.update(modules)
+
+
+def find_package(path: str) -> str:
+    """Find the package that a Python file is in; empty if there is none, or if imports find another of that name."""
+    folder, root = Path(path).parent, _find_package_root(path)
+    parts = folder.relative_to(root).parts
+    with suppress(ImportError, ValueError):
+        spec = find_spec(parts[0]) if parts else None
+        if spec is not None and str(Path(root, parts[0])) in (spec.submodule_search_locations or ()):
+            return ".".join(parts)
+    return ""
+
+
+def _find_package_root(path: str) -> str:
+    """Find the folder in which the outermost package of a Python file is."""
+    folder = Path(path).parent
+    while (folder / "__init__.py").is_file():
+        folder = folder.parent
+    return str(folder)
+
+
+def find_working_folder() -> str:
+    """Find the working folder; empty if it was removed."""
+    with suppress(FileNotFoundError):
+        return str(Path.cwd())
+    return ""
 
 
 def complete(prefix: str, suffix: str) -> Iterator[str]:

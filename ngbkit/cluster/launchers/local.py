@@ -12,20 +12,22 @@ from ngbkit import options
 from ngbkit.cluster import hubs
 from ngbkit.cluster.devices import Device
 from ngbkit.cluster.engine import Engine, create_identity
-from ngbkit.cluster.hub import Hub, build_python_path
+from ngbkit.cluster.hub import Hub
 from ngbkit.cluster.launchers.base import SILENT, Starter, starts
 from ngbkit.cluster.shell import join_words
 from ngbkit.device import launch
 from ngbkit.device.engine import Settings
 from ngbkit.device.launch import START_S, Launched
+from ngbkit.device.world import World
 from ngbkit.errors import DeviceError
 from ngbkit.user_text import parse_path
+from ngbkit.workloads.subprocesses import build_arguments, build_python_path
 
 
 def start(device: Device, starter: Starter = SILENT) -> Engine:
     """Start the engine of a device of this machine; the error for a failure has its log."""
     state_dir = parse_path(device.state_dir) if device.state_dir else options.get_state_dir()
-    identity = create_identity(device.label)
+    identity, variables = create_identity(device.label), dict(os.environ)
     with starts.limit(starter):
         hub, release = hubs.borrow(device, identity)
         try:
@@ -38,7 +40,17 @@ def start(device: Device, starter: Starter = SILENT) -> Engine:
         launch.stop(launched.folder)
         release()
 
-    return Engine(device=device.label, view=view, state_dir=state_dir, stop=stop, is_connected=lambda: hub.is_alive)
+    def adapt(world: World) -> World:
+        return world.compare(variables, device.environment(), shares_packages=device.shares_packages)
+
+    return Engine(
+        device=device.label,
+        view=view,
+        state_dir=state_dir,
+        stop=stop,
+        is_connected=lambda: hub.is_alive,
+        adapt=adapt,
+    )
 
 
 def _start(device: Device, identity: str, hub: Hub, state_dir: Path) -> tuple[Launched, Any]:
@@ -71,7 +83,7 @@ def _launch(device: Device, settings: Settings) -> Launched:
         # The engine can import what this process can: plugins beside a notebook, a checkout.
         settings.environment["PYTHONPATH"] = build_python_path()
         return launch.launch(settings)
-    program = join_words([device.python or sys.executable, "-m", "ngbkit.device.launch"])
+    program = join_words([device.python or sys.executable, *build_arguments("ngbkit.device.launch")])
     answer = json.loads(
         device.shell.run(program, stdin=settings.to_json().encode(), timeout_s=2 * START_S).splitlines()[-1]
     )

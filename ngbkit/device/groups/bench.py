@@ -37,10 +37,8 @@ from ngbkit.workloads.base import Source
 
 # The number of ended processes in the same phase after which a trial is not repeated.
 _MOST_ATTEMPTS = 2
-
 # The size limit of prepared workloads, mostly weights, once a batch size.
 _CACHE_BYTES = 20_000_000_000
-
 # The free memory, as a multiple of the largest worker, that allows another worker beside the others.
 _HEADROOM = 1.5
 
@@ -156,12 +154,13 @@ class Bench:
         """Load facts, reference and ONNX file of the group's workload from the cache, or build them in a child now."""
         compilers = [self._load_compiler(trial.compiler) for trial in trials]
         needs_onnx = any(choose_form(compiler, group.workload.source) == "onnx" for compiler in compilers)
-        cache = preparation.locate_cache(self.spec.state_dir, self.spec.place)
-        folder = cache / preparation.build_key(group.workload, group.factors, self.spec.sweep.seed, self.spec.run_id)
+        network = self._describe_network(group)
+        key = preparation.build_key(group.workload, group.factors, network["seed"], self.spec.run_id + network["file"])
+        folder = preparation.locate_cache(self.spec.state_dir, self.spec.place) / key
         exports = needs_onnx and str(folder) not in self._unexportable
         message = {
             "op": "prepare",
-            **self._describe_network(group),
+            **network,
             "threads": self.threads,
             "folder": str(folder),
             "batch_sizes": list(self.spec.sweep.batch_sizes),
@@ -285,7 +284,7 @@ class Bench:
             self._report("tuning", text=f"tuning {trial}", trial_id=trial.id, **progress)
 
         try:
-            child = get_servers(self.threads, self.spec.accelerator, self.spec.state_dir).fork(modules, python)
+            child = get_servers(self.spec).fork(modules, python)
         except ServerEndedError as error:
             failure = build_failure(trial, "crashed", "build", error.reason)
             raise TrialFailedError(replace(failure, detail=error.log)) from error
@@ -343,6 +342,7 @@ class Bench:
     def _describe_network(self, group: Group) -> dict[str, Any]:
         return {
             "workload": group.workload.to_json(),
+            "file": self.spec.world.files.get(group.workload.name, "") if self.spec.world else "",
             "factors": dict(group.factors),
             "seed": self.spec.sweep.seed,
             "artifacts": str(self.spec.state_dir / LAYOUT.artifacts),

@@ -11,6 +11,7 @@ import contextlib
 import gc
 import importlib
 import json
+import os
 import re
 import time
 import traceback
@@ -36,7 +37,7 @@ from ngbkit.hardware.accelerators.events import Method
 from ngbkit.sweep.records import FailureStatus, Stage
 from ngbkit.sweep.trials import Choice
 from ngbkit.workloads import building, feeds
-from ngbkit.workloads.base import TensorSpec, Workload
+from ngbkit.workloads.base import TensorSpec
 
 _OUT_OF_MEMORY = re.compile(
     r"bad_alloc|out.?of.?memory|not enough memory|can't allocate memory|failed to allocate", re.IGNORECASE
@@ -148,6 +149,8 @@ def _load(loaded: Loaded, message: Message) -> Message:
     except Exception as error:
         raise StageError("build") from error
     built_s = time.perf_counter() - start
+    # A compiler starts Python to test instructions and to tune, where a file of the working folder must hide no module.
+    os.environ["PYTHONSAFEPATH"] = "1"
     try:
         start = time.perf_counter()
         loaded.program = compiler.compile(task)
@@ -193,7 +196,7 @@ def _load(loaded: Loaded, message: Message) -> Message:
 def _build_task(message: Message, compiler: Compiler, choice: Choice, report: Callable[[Message], None]) -> Task:
     module, onnx = None, None
     if message["form"] == "module":
-        workload = Workload.from_json(message["workload"], preparation.build_locator(message["artifacts"]))
+        workload = preparation.read_workload(message)
         with options.set_options(seed=message["seed"]):
             network = building.build(workload, message["factors"])
         module, inputs, examples = network.module, network.inputs, network.examples

@@ -27,6 +27,7 @@ from ngbkit.device.isolation import child
 from ngbkit.device.isolation.channel import Channel
 from ngbkit.device.process_lifetime import adopt_orphans, end_children, end_with_parent
 from ngbkit.hardware.accelerators import cuda
+from ngbkit.workloads.subprocesses import build_arguments
 
 # Out of memory, the kernel kills children before the engine or the notebook.
 _OOM_SCORE = b"1000"
@@ -37,7 +38,7 @@ def serve(control: socket.socket) -> None:
     adopt_orphans()
     running: set[int] = set()
     while True:
-        data, descriptors, _, _ = socket.recv_fds(control, 1 << 16, 1)
+        data, descriptors, _, _ = socket.recv_fds(control, 1 << 18, 1)
         if not data:
             end_children()
             return
@@ -47,12 +48,12 @@ def serve(control: socket.socket) -> None:
             running.discard(request["pid"])
             end_children(spared=running)
         else:
-            reply = _fork(control, descriptors[0], request["log"])
+            reply = _fork(control, descriptors[0], request)
             running.add(reply["pid"])
         control.send(json.dumps(reply).encode())
 
 
-def _fork(control: socket.socket, descriptor: int, log: str) -> dict[str, Any]:
+def _fork(control: socket.socket, descriptor: int, request: dict[str, Any]) -> dict[str, Any]:
     server = os.getpid()
     pid = os.fork()
     if pid:
@@ -60,7 +61,8 @@ def _fork(control: socket.socket, descriptor: int, log: str) -> dict[str, Any]:
         return {"pid": pid}
     try:
         control.close()
-        _become_child(server, log)
+        _become_child(server, request["log"])
+        _enter_world(**{name: request[name] for name in ("folder", "before", "after")})
         child.serve(Channel(socket.socket(fileno=descriptor)))
     except BaseException:  # noqa: BLE001  a child must never return into the server's loop
         traceback.print_exc()
@@ -90,6 +92,16 @@ def _become_child(server: int, log: str) -> None:
         return
 
 
+def _enter_world(folder: str, before: list[str], after: list[str]) -> None:
+    """Enter the folder that networks are built in, which is the last on the path: no file in it hides a module.
+
+    A path `before` replaces that of this process; one `after` extends it.
+    """
+    with suppress(OSError):  # it was removed, and its files with it
+        os.chdir(folder)
+    sys.path[:] = [*(before or sys.path), *after, *filter(None, [folder])]
+
+
 def _reap(pid: int) -> dict[str, Any]:
     try:
         _, status, usage = os.wait4(pid, 0)
@@ -117,8 +129,8 @@ def _start_again(control: socket.socket, modules: list[str]) -> None:
     Importing Inductor of torch 2.11 looks for GPUs and so initialises CUDA, which no forked child can use from then on.
     """
     os.set_inheritable(control.fileno(), True)
-    command = [sys.executable, "-m", "ngbkit.device.isolation.forkserver", str(control.fileno()), ",".join(modules)]
-    os.execv(sys.executable, command)
+    arguments = build_arguments("ngbkit.device.isolation.forkserver", str(control.fileno()), ",".join(modules))
+    os.execv(sys.executable, [sys.executable, *arguments])
 
 
 def main() -> None:

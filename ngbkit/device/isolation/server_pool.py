@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
+from dataclasses import replace
 
 from ngbkit import files, registry
 from ngbkit.compilers.base import Compiler, Form
 from ngbkit.device.isolation.servers import ForkServer, Servers
 from ngbkit.device.isolation.settings import build_child_settings
 from ngbkit.device.spec import Spec
+from ngbkit.device.world import World
 from ngbkit.hardware import environment
 from ngbkit.options import LAYOUT
 from ngbkit.sweep.trials import Choice
@@ -18,20 +19,29 @@ from ngbkit.workloads.base import Source
 _servers: dict[tuple[int, str], Servers] = {}
 
 
-def get_servers(threads: int, accelerator: str, state_dir: Path) -> Servers:
-    """Get this engine's fork servers for that many threads and that chip; they outlive a plan, so the next starts warm.
+def get_servers(spec: Spec) -> Servers:
+    """Get this engine's fork servers for the threads and the chip of a plan; they outlive it, so the next starts warm.
 
-    A process that sees a single GPU numbers it 0, whichever it is. An engine of the devices file starts with that
-    restriction; an attached engine may lack it.
+    Other variables need other servers, since libraries read many of them when they are imported; another folder or
+    path does not. A process that sees a single GPU numbers it 0, whichever it is. An engine of the devices file starts
+    with that restriction; an attached engine may lack it.
     """
-    key = (threads, accelerator)
-    if key not in _servers:
-        number = accelerator.partition(":")[2] or "-1"
-        visible = {"CUDA_VISIBLE_DEVICES": number, "CUDA_DEVICE_ORDER": "PCI_BUS_ID", **os.environ}
-        _servers[key] = Servers(
-            {**visible, **build_child_settings(threads)}, files.make_scratch(state_dir / LAYOUT.scratch)
+    key = (choose_threads(spec), spec.accelerator)
+    world = spec.world or replace(World.capture(), variables={})
+    servers = _servers.get(key)
+    if servers is None or servers.world.variables != world.variables:
+        if servers is not None:
+            servers.close()
+        number = spec.accelerator.partition(":")[2] or "-1"
+        visible = {"CUDA_VISIBLE_DEVICES": number, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+        variables = {**visible, **world.apply(os.environ)}
+        servers = _servers[key] = Servers(
+            environment={**variables, **build_child_settings(key[0], variables)},
+            folder=files.make_scratch(spec.state_dir / LAYOUT.scratch),
+            world=world,
         )
-    return _servers[key]
+    servers.world = world
+    return servers
 
 
 def choose_threads(spec: Spec) -> int:
@@ -42,7 +52,7 @@ def choose_threads(spec: Spec) -> int:
 def start_servers(spec: Spec) -> list[ForkServer]:
     """Start every fork server that a sweep needs, so that their imports overlap."""
     servers: list[ForkServer] = []
-    pool = get_servers(choose_threads(spec), spec.accelerator, spec.state_dir)
+    pool = get_servers(spec)
     compilers = [registry.load(registry.COMPILERS, Choice.parse(label).compiler) for label in spec.sweep.compilers]
     for workload in spec.sweep.workloads:
         source: Source = registry.load(registry.WORKLOADS, workload.source)

@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from ngbkit.device.isolation.channel import Channel, ChannelClosedError, Message
+from ngbkit.device.world import World
 from ngbkit.errors import DeviceError
 from ngbkit.hardware.resources import count_out_of_memory_kills
+from ngbkit.workloads.subprocesses import build_arguments
 
 _LOG_TAIL = 4000
 _START_S = 120.0
@@ -137,17 +139,20 @@ class ForkServer:
 
     def __post_init__(self) -> None:
         self._control, remote = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        command = [self.python or sys.executable, "-m", "ngbkit.device.isolation.forkserver", str(remote.fileno())]
+        modules = ",".join(self.preload)
+        arguments = build_arguments("ngbkit.device.isolation.forkserver", str(remote.fileno()), modules)
+        command = [self.python or sys.executable, *arguments]
         environment = self.environment.items()
         try:
             with remote, open(self._log, "ab") as log:
                 self._process = subprocess.Popen(
-                    [*command, ",".join(self.preload)],
+                    command,
                     pass_fds=[remote.fileno()],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
                     env={name: value for name, value in environment if not (self.python and name in _PACKAGES)},
+                    cwd=self.folder,  # where a child remains if the folder of its world was removed
                     start_new_session=True,
                 )
         except OSError as error:
@@ -158,14 +163,15 @@ class ForkServer:
     def _log(self) -> Path:
         return self.folder / "server.log"
 
-    def fork(self) -> Child:
-        """Fork a child of this server; ServerEndedError if the server does not start, or has ended."""
+    def fork(self, world: World) -> Child:
+        """Fork a child of this server into a world; ServerEndedError if the server does not start, or has ended."""
         self.wait_until_ready()
         local, remote = socket.socketpair()
         self._children += 1
         log = self.folder / f"child-{self._children}.log"
         kills = count_out_of_memory_kills()
-        request = json.dumps({"op": "fork", "log": str(log)}).encode()
+        path = {"before": () if self.python else world.path, "after": world.list_additions() if self.python else ()}
+        request = json.dumps({"op": "fork", "log": str(log), "folder": world.folder, **path}).encode()
         try:
             with remote:
                 pid = self._request(request, remote.fileno())["pid"]
@@ -183,7 +189,7 @@ class ForkServer:
 
     @property
     def alive(self) -> bool:
-        return self._process.poll() is None
+        return self._process.poll() is None and self.folder.is_dir()
 
     def close(self) -> None:
         """End the server and with it every child."""
@@ -235,6 +241,8 @@ class Servers:
     environment: Mapping[str, str]
     # For logs and the temporary files of children; removed at the end.
     folder: Path
+    # The folder and the path of the next children, and the variables of the servers.
+    world: World
     _servers: dict[tuple[str, ...], ForkServer] = field(default_factory=dict)
 
     def get(self, preload: Iterable[str], python: str = "") -> ForkServer:
@@ -247,7 +255,7 @@ class Servers:
             server = None
         if server is None:
             folder = self.folder / f"server-{time.monotonic_ns()}"
-            folder.mkdir()
+            folder.mkdir(parents=True)
             server = self._servers[key] = ForkServer(
                 preload=modules, environment=self.environment, folder=folder, python=python
             )
@@ -260,10 +268,10 @@ class Servers:
         """
         server = self.get(preload, python)
         try:
-            return server.fork()
+            return server.fork(self.world)
         except ServerEndedError:
             server.close()
-        return self.get(server.preload, python).fork()
+        return self.get(server.preload, python).fork(self.world)
 
     def close(self) -> None:
         for server in self._servers.values():

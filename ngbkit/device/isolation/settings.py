@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 SPIN_COUNT = "3000"
 TVM_SPIN_COUNT = "30"
@@ -10,7 +11,7 @@ TVM_SPIN_COUNT = "30"
 MALLOC_THRESHOLDS = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(64 << 20)}
 
 
-def build_child_settings(threads: int) -> dict[str, str]:
+def build_child_settings(threads: int, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Build the variables that OpenMP and BLAS read when they are loaded, so that fork servers must set them.
 
     A user's own OpenMP wait policy stays. Without one, libgomp spins 300,000 times before a thread sleeps, and if
@@ -27,9 +28,9 @@ def build_child_settings(threads: int) -> dict[str, str]:
     2.4 ms without any in a process that has once freed 30 MB, as any process does that has loaded a network. So every
     process starts with the thresholds of the latter.
     """
-    spin_count = os.environ.get("TVM_THREAD_POOL_SPIN_COUNT", TVM_SPIN_COUNT)
+    spin_count = environment.get("TVM_THREAD_POOL_SPIN_COUNT", TVM_SPIN_COUNT)
     settings = {"OMP_NUM_THREADS": str(threads), "TVM_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": "1"}
-    policy = {name: os.environ[name] for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT") if name in os.environ}
-    memory = {name: os.environ.get(name, value) for name, value in MALLOC_THRESHOLDS.items()}
+    policy = {name: environment[name] for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT") if name in environment}
+    memory = {name: environment.get(name, value) for name, value in MALLOC_THRESHOLDS.items()}
     settings["TVM_THREAD_POOL_SPIN_COUNT"] = spin_count
     return {**settings, **(policy or {"GOMP_SPINCOUNT": SPIN_COUNT}), **memory}

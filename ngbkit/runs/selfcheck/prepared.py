@@ -26,7 +26,7 @@ def prepare(workload: Workload, compilers: Sequence[str], threads: int) -> dict[
     run = runs.start(sweep)
     run.result()
     (group,) = sweep.groups()
-    key = preparation.build_key(group.workload, group.factors, sweep.seed, run.id)
+    key = preparation.build_key(group.workload, group.factors, sweep.seed, run.id + group.workload.path)
     folder = preparation.locate_cache(options.get_state_dir(), group.device) / key
     prepared = preparation.load(folder, [1], exports=True)
     if prepared is None:
@@ -34,6 +34,7 @@ def prepare(workload: Workload, compilers: Sequence[str], threads: int) -> dict[
         raise NgbkitError(f"preparing {workload.name} failed: {reason}.")
     return {
         "workload": group.workload.to_json(),
+        "file": group.workload.path,
         "factors": dict(group.factors),
         "seed": sweep.seed,
         "threads": threads,
@@ -46,9 +47,8 @@ def prepare(workload: Workload, compilers: Sequence[str], threads: int) -> dict[
 
 def build_network(spec: Mapping[str, Any]) -> Network:
     """Build the network of a spec that `prepare` returned."""
-    workload = Workload.from_json(spec["workload"], preparation.build_locator(spec["artifacts"]))
     with options.set_options(seed=spec["seed"]):
-        return building.build(workload, spec["factors"])
+        return building.build(preparation.read_workload(spec), spec["factors"])
 
 
 def draw_inputs(spec: Mapping[str, Any]) -> tuple[list[TensorSpec], list[feeds.Array]]:

@@ -15,12 +15,15 @@ from patience import limit_s, wait_until
 
 from ngbkit import files
 from ngbkit.device.isolation.servers import Child, ChildEndedError, ServerEndedError, Servers
+from ngbkit.device.world import World
 from ngbkit.errors import DeviceError
+
+WORLD = World(folder="/")
 
 
 @pytest.fixture
 def servers(tmp_path: Path) -> Iterator[Servers]:
-    pool = Servers({**os.environ, "MARK": "set"}, tmp_path / "scratch")
+    pool = Servers({**os.environ, "MARK": "set"}, tmp_path / "scratch", WORLD)
     pool.folder.mkdir()
     yield pool
     pool.close()
@@ -35,7 +38,7 @@ def is_alive(child: Child) -> bool:
 
 def test_a_child_answers_and_ends_on_request(servers: Servers) -> None:
     """It has the server's imports and answers one message at a time."""
-    child = servers.get(["json"]).fork()
+    child = servers.get(["json"]).fork(WORLD)
     reply = child.ask({"op": "usage"}, 30)
     running = is_alive(child)
     child.end()
@@ -65,10 +68,10 @@ def test_a_server_imports_nothing_that_calls_cuda(
     """Children forked after the first call of CUDA cannot use the GPU, so they import that module themselves."""
     (tmp_path / "calls_cuda.py").write_text("import ctypes\nctypes.CDLL('libcuda.so.1').cuInit(0)\n")
     paths = {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path]), "LD_LIBRARY_PATH": str(driver_folder)}
-    pool = Servers({**os.environ, **paths}, tmp_path / "scratch")
+    pool = Servers({**os.environ, **paths}, tmp_path / "scratch", WORLD)
     pool.folder.mkdir()
     try:
-        child = pool.get(["json", "calls_cuda", "csv"]).fork()
+        child = pool.get(["json", "calls_cuda", "csv"]).fork(WORLD)
         libraries = Path(f"/proc/{child.pid}/maps").read_text()
         child.end()
     finally:
@@ -79,7 +82,7 @@ def test_a_server_imports_nothing_that_calls_cuda(
 
 def test_an_error_within_a_child_is_its_answer(servers: Servers) -> None:
     """The child survives and answers further messages."""
-    child = servers.get([]).fork()
+    child = servers.get([]).fork(WORLD)
     reply = child.ask({"op": "turn", "calls": 1, "settle": 0}, 30)["failure"]
 
     assert ("failed", "RuntimeError: nothing is loaded in this child") == (reply["status"], reply["error"])
@@ -90,7 +93,7 @@ def test_an_error_within_a_child_is_its_answer(servers: Servers) -> None:
 
 def test_the_error_says_how_a_child_ended(servers: Servers) -> None:
     """By the name of the signal."""
-    child = servers.get([]).fork()
+    child = servers.get([]).fork(WORLD)
     os.kill(child.pid, signal.SIGSEGV)
     with pytest.raises(ChildEndedError, match="SIGSEGV") as caught:
         child.ask({"op": "usage"}, 30)
@@ -103,7 +106,7 @@ def test_a_kill_for_lack_of_memory_is_recognised(servers: Servers, monkeypatch: 
     """The kernel counts those kills, and the count has risen."""
     counts = iter([3, 4])
     monkeypatch.setattr("ngbkit.device.isolation.servers.count_out_of_memory_kills", lambda: next(counts))
-    child = servers.get([]).fork()
+    child = servers.get([]).fork(WORLD)
     os.kill(child.pid, signal.SIGKILL)
     with pytest.raises(ChildEndedError, match="SIGKILL") as caught:
         child.ask({"op": "usage"}, 30)
@@ -113,7 +116,7 @@ def test_a_kill_for_lack_of_memory_is_recognised(servers: Servers, monkeypatch: 
 
 def test_the_kernel_kills_a_child_first(servers: Servers) -> None:
     """When memory runs out, the trial ends, and neither the engine nor the notebook."""
-    child = servers.get([]).fork()
+    child = servers.get([]).fork(WORLD)
     child.ask({"op": "usage"}, 30)
     score = Path(f"/proc/{child.pid}/oom_score_adj").read_text().strip()
     child.end()
@@ -124,7 +127,7 @@ def test_the_kernel_kills_a_child_first(servers: Servers) -> None:
 def test_children_end_with_their_server(servers: Servers) -> None:
     """Also when it is killed."""
     server = servers.get([])
-    child = server.fork()
+    child = server.fork(WORLD)
     process = psutil.Process(child.pid)
     server._process.kill()
     ended, alive_processes = psutil.wait_procs([process])
@@ -137,7 +140,7 @@ def test_the_error_of_a_server_that_does_not_start_has_its_log(servers: Servers)
     """It also names the server."""
     servers.environment = {**os.environ, "PYTHONPATH": "", "PYTHONHOME": "/nowhere"}
     with pytest.raises(DeviceError, match=r"fork server of plain Python ended.*(encodings|Python path)"):
-        servers.get([]).fork()
+        servers.get([]).fork(WORLD)
 
 
 @pytest.mark.parametrize("ready", [True, False], ids=["ready", "starting"])
@@ -247,6 +250,6 @@ def test_each_interpreter_has_servers_of_its_own(servers: Servers, tmp_path: Pat
 
     assert other is not servers.get(["json"])
     with pytest.raises(ServerEndedError, match=r"the fork server of json of .*/python ended.*: path is none"):
-        other.fork()
+        other.fork(WORLD)
     with pytest.raises(ServerEndedError, match=r"the interpreter /nowhere/python does not start: .*No such file"):
         servers.get(["json"], "/nowhere/python")
