@@ -91,8 +91,10 @@ def describe_settling(data: Data, frame: pd.DataFrame) -> list[str]:
     state = describe_disturbance(data)
     count = int((~frame["settled"].astype(bool) & (frame["status"] == "ok")).sum()) if "settled" in frame else 0
     reason = explain_unsettled(data, plural=True) if count else ""
-    marks = [f"{count} trials are not settled, since {reason} (hollow or pale)"] if count else []
-    return [*([state] if state else []), *marks, *count_unchecked(frame)]
+    # A grid of statuses has no marks.
+    look = " (drawn hollow or pale)" if "value" not in frame or frame["value"].notna().any() else ""
+    unsettled = [f"{count} trials are not settled{look}, since {reason}"] if count else []
+    return [*([state] if state else []), *unsettled, *count_unchecked(frame, look)]
 
 
 def _describe_times(data: Data, frame: pd.DataFrame) -> list[str]:

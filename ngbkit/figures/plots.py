@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ngbkit import figures
 from ngbkit.dataset import schema
 from ngbkit.dataset.storage import Data
+from ngbkit.errors import UsageError
 from ngbkit.figures.lines import By
 from ngbkit.metrics.economy import Cache
 from ngbkit.metrics.rankings.networks import By as Networks
@@ -51,6 +52,8 @@ class Plots:
             keywords = {**checked.arguments, "checks": checked.to_json()["checks"], **keywords}
         if deadline is not None:
             keywords["deadline"] = deadline
+        if "deadline" not in keywords:
+            raise UsageError("invalid deadline: got none; expected a time such as '50ms'. Give one to capacity().")
         return figures.capacity(self._data, **keywords)
 
     def cpu(self, **select: Any) -> alt.VConcatChart:

@@ -54,11 +54,11 @@ def describe_unchecked(data: Data, select: Select | None = None) -> list[str]:
     ]
 
 
-def count_unchecked(frame: pd.DataFrame) -> list[str]:
-    """Count the rows of a figure that were not checked in its remarks, one for each reason."""
+def count_unchecked(frame: pd.DataFrame, look: str) -> list[str]:
+    """Count the rows of a figure that were not checked in its remarks, one for each reason and with the look of marks."""
     reasons = Counter(frame["error"][frame["status"] == NOT_CHECKED] if "error" in frame else ())
     return [
-        f"{count} {'trial was' if count == 1 else 'trials were'} not checked (hollow or pale): {reason}"
+        f"{count} {'trial was' if count == 1 else 'trials were'} not checked{look}: {reason}"
         for reason, count in reasons.items()
     ]
 

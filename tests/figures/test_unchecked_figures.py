@@ -30,7 +30,8 @@ def test_every_figure_says_what_was_not_checked(name: str) -> None:
     draw: Any = getattr(figures, name)
     unchecked, checked = Spec(draw(forget_check(flipping()))), Spec(draw(flipping()))
 
-    assert f"not checked (hollow or pale): {REASON}" in unchecked.subtitle
+    look = "" if name == "status" else " (drawn hollow or pale)"
+    assert f"not checked{look}: {REASON}" in unchecked.subtitle
     assert "undisturbed" not in unchecked.subtitle
     assert "not checked" not in checked.subtitle
 

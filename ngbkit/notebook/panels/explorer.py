@@ -24,6 +24,13 @@ from ngbkit.notebook.panels.picking import EMBED, PICKS, Picker
 from ngbkit.sweep.trials import BASELINE
 
 _STYLE = {"description_width": "6em"}
+_NARROW = {"width": "15em"}
+_INTERVALS = [("95 %", 0.95), ("90 %", 0.9)]
+# The choices of an option, by the annotation of the figure's parameter.
+_CHOICES: Mapping[str, Mapping[str, Sequence[Any]]] = {
+    "by": {"By": ["network", "compiler"], "Networks": ["best", "compiler"]},
+    "ci": {"float": _INTERVALS, "float | None": [*_INTERVALS, ("none", None)]},
+}
 # A longer list is of no use; filters shorten it.
 _MOST_TRIALS = 500
 _MOST_ROWS = 6
@@ -83,15 +90,20 @@ class ExplorerPanel(Panel):
     def arguments(self) -> dict[str, Any]:
         """The arguments of the figure that differ from its defaults."""
         parameters = self._list_parameters()
-        settings = {name: control.value for name, control in self.options.items() if name in parameters}
+        values = {name: control.value for name, control in self.options.items() if name in parameters}
+        settings = {name: None if value == "" else value for name, value in values.items()}
         changed = {name: value for name, value in settings.items() if value != parameters[name].default}
         selected = self._list_selected().items()
         return {**changed, **{dim: labels for dim, labels in selected if len(labels) < len(self._labels[dim])}}
 
     def draw(self) -> None:
         """Draw the chosen figure, or report why that is not possible."""
+        parameters = self._list_parameters()
         for name, control in self.options.items():
-            control.layout.display = "" if name in self._list_parameters() else "none"
+            control.layout.display = "" if name in parameters else "none"
+            choices = _CHOICES[name][parameters[name].annotation] if name in parameters and name in _CHOICES else ()
+            if choices and tuple(choices) != control.options:
+                control.options = choices
         call = ", ".join(f"{name}={value!r}" for name, value in self.arguments.items())
         code = f"{self._name}.ngb.plot.{self.figure.value}({call})"
         self.copy.text, self.code.value = code, f"<code>{escape(code)}</code>"
@@ -139,10 +151,17 @@ class ExplorerPanel(Panel):
         compilers = self._labels["compiler"]
         baseline = BASELINE if BASELINE in compilers else compilers[0]
         options = {
-            "by": _build_dropdown("panels by", ["network", "compiler"], "network"),
+            "deadline": widgets.Text(
+                description="deadline",
+                placeholder="such as 50ms",
+                continuous_update=False,
+                style=_STYLE,
+                layout=_NARROW,
+            ),
+            "by": _build_dropdown("by", ["network", "compiler"], "network"),
             "baseline": _build_dropdown("baseline", compilers, baseline),
             "cache": _build_dropdown("cache", ["cold", "warm"], "cold"),
-            "ci": _build_dropdown("interval", [("95 %", 0.95), ("90 %", 0.9), ("none", None)], 0.95),
+            "ci": _build_dropdown("interval", _INTERVALS, 0.95),
             "probability": _build_dropdown("probability", [("95 %", 0.95), ("80 %", 0.8), ("any", 0.0)], 0.95),
         }
         if self._factors:
@@ -189,9 +208,7 @@ def _list_figures(with_factors: bool) -> list[str]:
 
 
 def _build_dropdown(description: str, options: list[Any], value: Any) -> widgets.Dropdown:
-    return widgets.Dropdown(
-        description=description, options=options, value=value, style=_STYLE, layout={"width": "15em"}
-    )
+    return widgets.Dropdown(description=description, options=options, value=value, style=_STYLE, layout=_NARROW)
 
 
 def _build_filter(dim: str, labels: list[Any]) -> widgets.SelectMultiple:

@@ -45,15 +45,30 @@ def test_the_code_draws_the_same_figure(panel: ExplorerPanel) -> None:
     assert again.to_dict() == read_bundle(panel)[renderer.MIME]
 
 
-@pytest.mark.parametrize(
-    "name", ["throughput", "speedup", "ase", "bsr", "cpu", "break_even", "latency", "traces", "status"]
-)
-def test_every_figure_can_be_chosen(panel: ExplorerPanel, name: str) -> None:
-    """Each draws a dataset with the variables that it needs."""
-    panel.figure.value = name
+def test_every_figure_can_be_chosen(panel: ExplorerPanel) -> None:
+    """Each draws a dataset with the variables that it needs, with each of its choices; the code draws the same."""
+    panel.options["deadline"].value = "50ms"
+    for name in {*panel.figure.options} - {"roofline"}:
+        panel.figure.value = name
+        for option in ("by", "ci"):
+            control = panel.options[option]
+            for index in range(len(control.options) if control.layout.display == "" else 1):
+                control.index = index
 
-    assert read_bundle(panel)
+                assert "" == panel.message.value, panel.copy.text
+                assert eval(panel.copy.text, {"mine": panel._data}).to_dict() == read_bundle(panel)[renderer.MIME]
+
+
+def test_a_capacity_needs_a_deadline(panel: ExplorerPanel) -> None:
+    """The panel says how to write it, and draws with it."""
+    panel.figure.value = "capacity"
+
+    assert "expected a time such as &#x27;50ms&#x27;" in panel.message.value
+
+    panel.options["deadline"].value = "50ms"
+
     assert "" == panel.message.value
+    assert "mine.ngb.plot.capacity(deadline='50ms')" == panel.copy.text
 
 
 @pytest.mark.parametrize("name", ["throughput", "speedup", "bsr", "break_even", "status", "heatmap", "depth"])
@@ -119,7 +134,7 @@ def test_only_the_options_of_the_figure_are_visible(panel: ExplorerPanel) -> Non
     panel.figure.value = "status"
     hidden = {name for name, control in panel.options.items() if control.layout.display == "none"}
 
-    assert {"by", "baseline", "cache", "ci", "probability"} == hidden
+    assert {"deadline", "by", "baseline", "cache", "ci", "probability"} == hidden
 
 
 def test_figures_over_a_factor_need_a_factor() -> None:
