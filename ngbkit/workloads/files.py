@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -35,37 +37,46 @@ def normalise(path: Path) -> str:
 
 
 def extend_path(path: str) -> list[str]:
-    """Add the folder of a Python file and that of its package to `sys.path`, before the working folder; return them.
+    """Add the folder of a Python file and that of its package to the end of `sys.path`; return those that are new.
 
-    Those that are there already are left out.
+    Only the working folder comes later.
     """
     folder = find_working_folder()
-    folders = [str(Path(path).parent), _find_package_root(path)] if path else []
     entries = [entry or folder for entry in sys.path]
+    folders = [str(Path(path).parent), _find_package_root(path)] if path else []
     additions = [entry for entry in dict.fromkeys(folders) if entry not in entries and Path(entry).is_dir()]
-    index = entries.index(folder) if folder in entries else len(entries)
-    sys.path[index:index] = additions
+    if additions:
+        sys.path[:] = [*(entry for entry in entries if entry != folder), *additions, folder]
     return additions
 
 
 @contextmanager
 def import_beside(path: str) -> Iterator[None]:
     """Let the Python file at `path` import the modules beside it for the block, and forget them afterwards."""
-    entries, modules = list(sys.path), dict(sys.modules)
-    additions, folder = extend_path(path), find_working_folder()
-    names = {file.stem for addition in additions for file in Path(addition).iterdir()}
-    for name in modules:  # a module of that name beside the notebook is another one
-        file = getattr(modules[name], "__file__", None) or ""
-        if name.partition(".")[0] in names and file.startswith((f"{folder}/{name}.py", f"{folder}/{name}/__init__.py")):
+    entries, modules, additions = list(sys.path), dict(sys.modules), extend_path(path)
+    if not additions:  # they can be imported already
+        yield
+        return
+    importlib.invalidate_caches()
+    names = {file.stem for addition in additions for file in Path(addition).iterdir() if _is_imported_from(file)}
+    for name in modules:
+        if name.partition(".")[0] in names:  # of a notebook, or of another folder
             del sys.modules[name]
+    names.add(find_package(path).partition(".")[0])
     try:
         yield
     finally:
         sys.path[:] = entries
-        for name in {*sys.modules} - {*modules} if additions else ():
+        for name in sys.modules.keys() - modules.keys():
             if name.partition(".")[0] in names:
                 del sys.modules[name]
         sys.modules.update(modules)
+
+
+def _is_imported_from(file: Path) -> bool:
+    """Return whether an import of that name imports this file or folder, and not another one."""
+    spec = PathFinder.find_spec(file.stem)
+    return spec is not None and spec.origin in (str(file), str(file / "__init__.py"))
 
 
 def find_package(path: str) -> str:

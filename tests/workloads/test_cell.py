@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import linecache
+import sys
+from importlib import import_module
 from pathlib import Path
 from textwrap import dedent
 
@@ -261,3 +263,63 @@ def test_an_invalid_file_is_rejected(tmp_path: Path, content: str | None, messag
 
     with pytest.raises(WorkloadError, match=message):
         cell.parse(str(path))
+
+
+def write_package(folder: Path) -> Path:
+    """Write a package with a network, which uses its own file, a module beside it, and another of its package."""
+    folder.mkdir()
+    (folder / "__init__.py").touch()
+    (folder / "helper.py").write_text("width = 4\n")
+    (folder / "blocks.py").write_text("from .helper import width\n")
+    (folder / "rows.txt").write_text("2")
+    path = folder / "my net.py"
+    path.write_text(
+        dedent("""
+            import pickle, torch
+            from dataclasses import dataclass
+            from pathlib import Path
+            import helper
+            from .blocks import width
+            @dataclass
+            class Shape:
+                rows: int
+            rows = int((Path(__file__).parent / "rows.txt").read_text())
+            shape = pickle.loads(pickle.dumps(Shape(rows=rows)))
+            model = torch.nn.Linear(width * helper.width, shape.rows)
+            input_shape = (width * helper.width,)
+            if __name__ == "__main__":
+                raise SystemExit("run as a program")
+        """)
+    )
+    return path
+
+
+def test_a_file_imports_what_is_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From any folder, also relatively, and not a module of the working folder that has the same name."""
+    path = write_package(tmp_path / "nets")
+    (tmp_path / "helper.py").write_text("width = 1\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend("")
+    helper = import_module("helper")
+    entries = list(sys.path)
+    network = cell.build(cell.parse("nets/my net.py"), {})
+
+    assert (16, 2) == (network.module.in_features, network.module.out_features)
+    assert (helper, entries) == (sys.modules["helper"], sys.path)
+    assert "nets" not in sys.modules
+    assert path.is_file()
+
+
+def test_files_of_other_folders_import_their_own_modules(tmp_path: Path) -> None:
+    """Modules of the same name, one after the other."""
+    widths = []
+    for width in (3, 5):
+        folder = tmp_path / f"nets{width}"
+        folder.mkdir()
+        (folder / "helper.py").write_text(f"width = {width}\n")
+        (folder / "net.py").write_text(
+            "import torch\nfrom helper import width\nmodel = torch.nn.Linear(width, 2)\ninput_shape = (width,)\n"
+        )
+        widths.append(cell.build(cell.parse(str(folder / "net.py")), {}).module.in_features)
+
+    assert [3, 5] == widths
