@@ -4,8 +4,8 @@
 `ngbkit --help` lists them.
 
 Tables go to stdout, progress and messages to stderr. It exits with 0; 1 where a run failed, no trial gave a result, or
-a gate failed; 2 where the arguments are not valid; 130 after Ctrl-C, which keeps what was measured; 141 where its
-reader left.
+a gate failed; 2 where the arguments are not valid; 130 after Ctrl-C, 143 after SIGTERM and 129 after SIGHUP, which keep
+what was measured; 141 where its reader left.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ from ngbkit.commands.reporting import (
     report_run,
     show_warnings,
 )
+from ngbkit.commands.signals import stop_in_order
 from ngbkit.commands.streams import hold_output, open_streams
 from ngbkit.errors import MissingDependencyError, NgbkitError, UsageError
 from ngbkit.files import explain_errors
@@ -97,18 +98,20 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         complete_line(_parser(), {name: table for name, (_, table) in _COMMANDS.items()})
         return OK
-    try:
-        with show_warnings(), hold_output(), explain_errors():
-            args = arguments.parse(_parser(), sys.argv[1:] if argv is None else argv)
-            code: int = args.command(args)
-    except (UsageError, MissingDependencyError) as error:
-        return print_error(str(error), INVALID)
-    except NgbkitError as error:
-        return print_error(str(error), FAILED)
-    except BrokenPipeError:
-        return BROKEN_PIPE
-    except KeyboardInterrupt as interrupt:
-        return print_error(str(interrupt) or "stopped.", INTERRUPTED)
+    with stop_in_order() as handler:
+        try:
+            with show_warnings(), hold_output(), explain_errors():
+                args = arguments.parse(_parser(), sys.argv[1:] if argv is None else argv)
+                code: int = args.command(args)
+        except (UsageError, MissingDependencyError) as error:
+            return print_error(str(error), INVALID)
+        except NgbkitError as error:
+            return print_error(str(error), FAILED)
+        except BrokenPipeError:
+            return BROKEN_PIPE
+        except KeyboardInterrupt as interrupt:
+            code = INTERRUPTED if handler.number is None else 128 + handler.number
+            return print_error(str(interrupt) or "stopped.", code)
     return code
 
 
@@ -207,7 +210,8 @@ def _compare(args: argparse.Namespace) -> int:
 
         figures.save(comparison.plot(), args.figure)
     if args.fail_on is not None:
-        return gate_report.report_gate(comparison.gate(*filter(None, [args.margin])), args)
+        gate = comparison.gate(*filter(None, [args.margin]), across_devices=args.across_devices)
+        return gate_report.report_gate(gate, args, comparison.unlike)
     if args.json:
         print(json.dumps(comparison.to_json(), indent=2))
         return OK

@@ -173,19 +173,21 @@ def shell(state_dir: Path, *words: str, **options: Any) -> subprocess.Popen[str]
     return subprocess.Popen(command, env=environment, text=True, stderr=subprocess.PIPE, **options)
 
 
-def test_an_interrupt_keeps_what_was_measured(
-    new_runs: NewRuns, mlp_file: Path, tmp_path: Path, state_dir: Path
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_keeps_what_was_measured(
+    new_runs: NewRuns, mlp_file: Path, tmp_path: Path, state_dir: Path, number: signal.Signals
 ) -> None:
-    """It exits with 130, says how to go on, and the file holds the trials until then."""
+    """Three in a row are one: it exits with 128 and the signal, says how to go on, and writes the file."""
     out = tmp_path / "out.nc"
     words = ["run", str(mlp_file), "-c", f"identity,{SLOW}", "-b", "1:8", "-r", "20", "-o", str(out)]
     with shell(state_dir, *words, stdout=subprocess.DEVNULL) as process:
         wait_until(lambda: any(summary.statuses.get("ok", 0) >= 2 for summary in new_runs()))
-        process.send_signal(signal.SIGINT)
+        for _ in range(3):
+            process.send_signal(number)
         _, message = process.communicate()
     statuses = list(storage.load(out)["status"].values.ravel())
 
-    assert cli.INTERRUPTED == process.returncode
+    assert 128 + number == process.returncode
     assert f"Resume with: `ngbkit resume {new_runs()[0].id}`" in message
     assert "Traceback" not in message
     assert {"ok", "pending"} == set(statuses)

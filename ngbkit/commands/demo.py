@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ngbkit.commands import arguments
 from ngbkit.commands.reporting import find_exit_code, finish, pointing_to, print_data
+from ngbkit.commands.signals import ignore_interrupts
 from ngbkit.sweep.argument import Argument, argument
 from ngbkit.user_text import parse_path
 
@@ -32,10 +33,14 @@ def show_demo(args: argparse.Namespace, parse: Callable[[list[str]], argparse.Na
 
     began = time.monotonic()
     run = start(arguments.to_sweep(parse(["run", *SWEEP.split(), "-r", str(args.repeats)])))
-    data = finish(run, args.quiet)
     folder = parse_path(args.out)
+    try:
+        finish(run, args.quiet)
+    finally:  # of a run that was stopped too
+        data = run.dataset()
+        with ignore_interrupts(), pointing_to(run):
+            file = storage.save(data, folder / "demo.nc", overwrite=True)
     with pointing_to(run):
-        file = storage.save(data, folder / "demo.nc", overwrite=True)
         picture = figures.save(figures.overview(data), folder / "demo.html")
     print_data(data, args.json, _FIGURES)
     if not args.json:

@@ -14,6 +14,7 @@ from ngbkit.api import Sweep, build_gate_sweep
 from ngbkit.commands import arguments
 from ngbkit.commands.gate_report import FAIL_ON, MARGIN, MARKDOWN, check_formats, report_gate
 from ngbkit.commands.reporting import check_target, finish, point_to_failures, pointing_to, print_progress, read_data
+from ngbkit.commands.signals import ignore_interrupts
 from ngbkit.errors import UsageError
 from ngbkit.hardware import environment
 from ngbkit.sweep.argument import Argument, argument
@@ -85,7 +86,7 @@ def measure_gate(args: argparse.Namespace) -> int:
         data = finish(run, args.quiet, _JUDGED)
     finally:
         if args.out is not None:
-            with pointing_to(run):
+            with ignore_interrupts(), pointing_to(run):
                 _save(run.dataset(), args)
     for warning in [] if args.quiet else point_to_failures(run):
         print_progress(f"ngbkit: {warning}")

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, cast
 
+from ngbkit.commands.signals import ignore_interrupts
 from ngbkit.errors import NgbkitError, UsageError
-from ngbkit.runs.progress_display import explain_failure, open_display, watch
+from ngbkit.runs.progress_display import describe_interrupt, explain_failure, open_display, watch
 from ngbkit.sweep.json_values import to_json_value
 from ngbkit.sweep.records import MEASURED
 from ngbkit.sweep.trials import BASELINE
@@ -28,10 +29,11 @@ def report_run(run: Run, args: argparse.Namespace) -> int:
     """Wait for a run; write and print its results, also if it was stopped or failed; return the exit code."""
     try:
         data = finish(run, args.quiet)
-    except (KeyboardInterrupt, NgbkitError):
         _write(run, args)
-        raise
-    _write(run, args)
+    except (KeyboardInterrupt, NgbkitError) as error:
+        with ignore_interrupts():
+            _write(run, args)
+        raise error if str(error) else KeyboardInterrupt(describe_interrupt(run)) from None
     for warning in [] if args.quiet else point_to_failures(run):
         print_progress(f"ngbkit: {warning}")
     print_data(data, args.json, choose_figures(data))
@@ -51,20 +53,10 @@ def finish(run: Run, quiet: bool, then: str = "") -> Data:
     except KeyboardInterrupt:
         raise KeyboardInterrupt(describe_interrupt(run, then=then)) from None
     if run.error is not None:
-        print_progress(f"ngbkit: run {run.id} failed; its measurements are kept.")
+        remark = "; its measurements are kept" if run.progress.done else ""
+        print_progress(f"ngbkit: run {run.id} failed{remark}.")
         raise run.error
     return run.dataset()
-
-
-def describe_interrupt(run: Run, dataset: str | None = None, then: str = "") -> str:
-    """Describe a run that Ctrl-C stopped: where its measurements are, how to resume it, and the command to use then."""
-    progress = run.progress
-    result = f"`{dataset}` is their dataset" if dataset else "they are kept"
-    following = f" and then: `{then.format(run=run.id)}`" if then else ""
-    return (
-        f"stopped after {progress.done} of {progress.total} trials; {result}. Resume with: `ngbkit resume {run.id}`"
-        f"{following}"
-    )
 
 
 def _write(run: Run, args: argparse.Namespace) -> None:

@@ -35,6 +35,12 @@ def open_streams() -> None:
     sys.stderr = sys.stderr or os.fdopen(2, "w", encoding="utf-8", closefd=False)
 
 
+def replace_signs() -> None:
+    """Replace the signs that the encoding of the standard output lacks, in whatever is printed from now on."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.encoding.lower() != "utf-8":
+        sys.stdout.reconfigure(errors=_ENCODE)
+
+
 @contextlib.contextmanager
 def hold_output() -> Iterator[None]:
     """Hold what the block prints on the standard output, and write it at the end of the block, however that ends.
@@ -53,7 +59,8 @@ def hold_output() -> Iterator[None]:
         with contextlib.redirect_stdout(buffer):
             yield
     finally:
-        _write(buffer.getvalue())
+        if text := buffer.getvalue():  # nothing can be written even to a terminal that was closed
+            _write(text)
 
 
 def _write(text: str) -> None:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 PAUSE_S = 0.2
 # The time left counts down even while nothing happens.
 _REFRESH_S = 1.0
+# Further interrupts within this time repeat the first one.
+_ECHO_S = 1.0
 # The time between two lines in a log.
 _LOG_EVERY_S = 10.0
 
@@ -53,22 +55,36 @@ def describe_progress(progress: RunProgress, ended: bool) -> str:
     return f"{line}: {progress.text}{beside}"
 
 
+def describe_interrupt(run: Run, dataset: str | None = None, then: str = "") -> str:
+    """Describe a run that Ctrl-C stopped: where its measurements are, how to resume it, and the command to use then."""
+    progress = run.progress
+    result = f"`{dataset}` is their dataset" if dataset else "they are kept"
+    following = f" and then: `{then.format(run=run.id)}`" if then else ""
+    return (
+        f"stopped after {progress.done} of {progress.total} trials; {result}. Resume with: `ngbkit resume {run.id}`"
+        f"{following}"
+    )
+
+
 def watch(run: Run, show: Callable[[Run], None]) -> None:
     """Wait until a run ends, and call `show` with it after each change, at most five times a second.
 
-    Ctrl-C stops the run; KeyboardInterrupt is raised once it has stopped and its measurements are saved.
+    Ctrl-C stops the run; KeyboardInterrupt is raised once it has stopped and its measurements are saved, or at another
+    Ctrl-C a second later.
     """
     interrupt: KeyboardInterrupt | None = None
+    interrupted_s = 0.0
     while not run.ended:
         try:
+            if interrupt is not None:
+                run.stop()
             show(run)
             run.wait_for_change(_REFRESH_S)
             run.wait(PAUSE_S)
         except KeyboardInterrupt as error:
-            if interrupt is not None:
+            if interrupt is not None and time.monotonic() - interrupted_s > _ECHO_S:
                 raise
-            interrupt = error
-            run.stop()
+            interrupt, interrupted_s = error, interrupted_s or time.monotonic()
     show(run)
     if interrupt is not None and run.state == "stopped":
         raise interrupt
@@ -91,15 +107,23 @@ def open_display(quiet: bool = False) -> Iterator[Callable[[Run], None]]:
         columns = (BarColumn(), TextColumn("{task.description}", markup=False))
         # Drawn after a change, not by a thread that would disturb the measurement.
         console = Console(stderr=True)
-        with Progress(*columns, console=console, auto_refresh=False) as bar:
-            task = bar.add_task("")
-            warn = _build_warner(lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True))
+        # The standard output is held until the end anyway.
+        bar = Progress(*columns, console=console, auto_refresh=False, redirect_stdout=False)
+        task = bar.add_task("")
+        warn = _build_warner(lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True))
 
-            def show(run: Run) -> None:
+        def show(run: Run) -> None:
+            with suppress(OSError):  # a terminal that was closed ends no run
                 warn(run)
                 bar.update(task, completed=run.progress.share, total=1.0, description=describe(run), refresh=True)
 
+        with suppress(OSError):
+            bar.start()
+        try:
             yield show
+        finally:
+            with suppress(OSError):
+                bar.stop()
 
 
 def _build_warner(write: Callable[[str], object]) -> Callable[[Run], None]:

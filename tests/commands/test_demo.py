@@ -11,6 +11,7 @@ from ngbkit import cli
 from ngbkit.commands import arguments, demo
 from ngbkit.dataset import storage
 from ngbkit.metrics import tables
+from ngbkit.runs import Run
 
 
 def test_its_sweep_is_small_and_has_the_baseline() -> None:
@@ -41,3 +42,20 @@ def test_demo_prints_four_tables_and_keeps_a_page(
     assert (1, 1, 2, 2, 3) == content["latency"].shape
     assert "vega" in page
     assert 'src="http' not in page
+
+
+def test_a_demo_that_is_stopped_keeps_its_dataset(
+    mlp_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a run does."""
+
+    def stop(run: Run, _quiet: bool) -> None:
+        run.stop()
+        run.wait()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(demo, "SWEEP", f"{mlp_file} -b 1 -c identity")
+    monkeypatch.setattr(demo, "finish", stop)
+
+    assert cli.INTERRUPTED == cli.main(["demo", "-r", "3", "-o", str(tmp_path), "--quiet"])
+    assert {"pending"} == set(storage.load(tmp_path / "demo.nc")["status"].values.ravel())

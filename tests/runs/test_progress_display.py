@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -61,6 +63,19 @@ class Steps:
         ]
 
 
+class ClosedTerminal(io.StringIO):
+    """A terminal whose window was closed."""
+
+    attempts = 0
+
+    def isatty(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        self.attempts += 1
+        raise OSError(errno.EIO, "Input/output error", text)
+
+
 def interrupt() -> None:
     raise KeyboardInterrupt
 
@@ -115,13 +130,35 @@ def test_a_late_interrupt_changes_nothing() -> None:
     assert "finished" == run.state
 
 
-def test_a_second_interrupt_does_not_wait() -> None:
-    """It returns the prompt at once."""
-    run = Steps([interrupt, interrupt])
+@pytest.mark.parametrize(("pause_s", "ended"), [(0.1, True), (2.0, False)], ids=["echo", "later"])
+def test_a_later_interrupt_does_not_wait(monkeypatch: pytest.MonkeyPatch, pause_s: float, ended: bool) -> None:
+    """It returns the prompt at once; three within a second are one, whose measurements are saved."""
+    now_s = 0.0
+    monkeypatch.setattr(progress_display.time, "monotonic", lambda: now_s)
+
+    def interrupt_again() -> None:
+        nonlocal now_s
+        now_s += pause_s
+        interrupt()
+
+    now_s = 1.0
+    run = Steps([interrupt, interrupt_again, interrupt_again])
+    run.steps.append(lambda: run.end("stopped"))
     with pytest.raises(KeyboardInterrupt):
         progress_display.watch(run, lambda run: None)
 
-    assert not run.ended
+    assert ended == run.ended
+
+
+def test_a_closed_terminal_ends_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its bar is not drawn any more."""
+    run = Steps([], warnings={"cpu": ["other work uses 46 % of all cores"]})
+    terminal = ClosedTerminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    with progress_display.open_display() as show:
+        show(run)
+
+    assert terminal.attempts > 0
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,66 @@
+"""The signals that end a command: it stops in order, and their echoes do not disturb that."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+# `timeout` signals a process and its group, a closing terminal does so twice, and impatient people press Ctrl-C thrice.
+_ECHO_S = 1.0
+# An ignored signal, as under nohup, stays ignored, and a handler of another program stays its own.
+_DEFAULTS = {
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGTERM: signal.SIG_DFL,
+    signal.SIGHUP: signal.SIG_DFL,
+}
+
+
+@dataclass(slots=True)
+class StopHandler:
+    """Raises KeyboardInterrupt at the first signal, and again at a later Ctrl-C; a later SIGTERM ends the process."""
+
+    number: int | None = None  # of the first signal
+    received_s: float = 0.0
+
+    def __call__(self, number: int, _frame: object) -> None:
+        if self.number is None:
+            self.number, self.received_s = number, time.monotonic()
+            raise KeyboardInterrupt
+        if number == signal.SIGHUP or time.monotonic() - self.received_s < _ECHO_S:
+            return
+        if number == signal.SIGTERM:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        raise KeyboardInterrupt
+
+
+@contextmanager
+def stop_in_order() -> Iterator[StopHandler]:
+    """Raise KeyboardInterrupt within the block at SIGTERM and SIGHUP as at Ctrl-C, so that all of them stop alike."""
+    handler = StopHandler()
+    is_main = threading.current_thread() is threading.main_thread()
+    numbers = [number for number, default in _DEFAULTS.items() if is_main and signal.getsignal(number) == default]
+    for number in numbers:
+        signal.signal(number, handler)
+    try:
+        yield handler
+    finally:
+        for number in numbers:
+            signal.signal(number, _DEFAULTS[number])
+
+
+@contextmanager
+def ignore_interrupts() -> Iterator[None]:
+    """Ignore Ctrl-C while the results of a run that it has stopped already are saved and displayed."""
+    if threading.current_thread() is not threading.main_thread():  # only that one is interrupted
+        yield
+        return
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
