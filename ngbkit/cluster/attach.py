@@ -101,14 +101,14 @@ def _connect(cluster: Any) -> GuardedClient:
     client = getattr(cluster, "client", cluster)
     if isinstance(client, GuardedClient):
         return client
-    if isinstance(client, ipyparallel.Client):
-        return clone(client, GuardedClient)
-    if not isinstance(cluster, (str, Path, ipyparallel.Cluster)):
+    if not isinstance(client, (str, Path, ipyparallel.Client, ipyparallel.Cluster)):
         raise UsageError(
             f"invalid cluster: got a {type(cluster).__name__}; expected a Client, a Cluster, a view of one engine, an "
             "id, or a connection file."
         )
     try:
+        if isinstance(client, ipyparallel.Client):
+            return clone(client, GuardedClient)
         if isinstance(cluster, (str, Path)):
             file = parse_path(cluster)
             if file.is_file():
@@ -118,9 +118,8 @@ def _connect(cluster: Any) -> GuardedClient:
         # `Cluster.connect_client_sync` would connect a client that binds ``%px``.
         return GuardedClient(profile_dir=cluster.profile_dir, cluster_id=cluster.cluster_id)
     except (OSError, TimeoutError) as error:
-        raise DeviceError(
-            f"the cluster {cluster} does not answer: {error}. Is it running? (`ipcluster list`)"
-        ) from error
+        name = cluster if isinstance(cluster, (str, Path)) else f"({type(cluster).__name__})"
+        raise DeviceError(f"the cluster {name} does not answer: {error}. Is it running? (`ipcluster list`)") from error
 
 
 def _check_connection_file(path: Path) -> None:

@@ -6,11 +6,13 @@ import re
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass, field
+from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from ngbkit.commands import listing
+from ngbkit.commands import listing, streams
 from ngbkit.commands.reporting import choose_figures, point_to_failures
 from ngbkit.errors import translate_commands
 from ngbkit.runs.progress_display import PAUSE_S, describe, list_warnings
@@ -28,7 +30,9 @@ _CODE = re.compile(r"`([^`]+)`")
 
 
 def register(shell: InteractiveShell) -> None:
-    """Display the progress of a run that is the value of a cell."""
+    """Display the progress of a run that is the value of a cell; in a terminal, with the signs that it has."""
+    if _is_terminal(shell):
+        streams.replace_signs()
     formatters: Any = shell.display_formatter
     formatters.ipython_display_formatter.for_type(_RUN, lambda run: follow(run, shell))
 
@@ -133,48 +137,45 @@ class StatusLine:
 
 @dataclass(slots=True)
 class RunDisplay:
-    """One output of a cell, in which the display of a run is updated.
+    """The progress of something, and then its results, which are an output of their own.
 
-    A kernel replaces its output. A terminal cannot: there the line of progress overwrites itself, and the table
-    follows.
+    A kernel updates the output of the progress, and empties it before the results: not every front end shows updates.
+    A terminal has no outputs: there the line of progress overwrites itself, and the results follow.
     """
 
     shell: InteractiveShell
-    with_table: bool = True  # whether a run that has ended is displayed as its table, or as its last line
     notices: Sequence[str] = ()  # displayed above a run in a terminal, and below its bar elsewhere
     _handle: Any = None
     _began: float = field(default_factory=time.monotonic)
     _printed: set[str] = field(default_factory=set)
 
-    def show(self, run: Run) -> None:
-        """Display the run as it is now."""
-        if run.ended and self.with_table:
-            self.show_results(run, run.dataset())
-        else:
-            self._update(Snapshot(run, None, 0.0, notices=self.notices), last=False)
+    def show(self, run: Run, data: Data | None = None) -> None:
+        """Display the progress of a run, or, in its place, the data of one that has ended."""
+        self._update(Snapshot(run, data, time.monotonic() - self._began, notices=self.notices))
 
     def show_results(self, run: Run, data: Data, *, with_tables: bool = True) -> None:
         """Display a run that has ended, with the tables of its data or without."""
-        self._update(Snapshot(run, data, time.monotonic() - self._began, with_tables), last=True)
+        from IPython.display import display
+
+        self.clear()
+        display(Snapshot(run, data, time.monotonic() - self._began, with_tables))  # type: ignore[no-untyped-call]
 
     def write(self, line: str) -> None:
         """Display a line of text in the place of the run."""
-        self._update(StatusLine(line), last=False)
+        self._update(StatusLine(line))
 
     def clear(self) -> None:
-        """Empty the output, if there is any."""
+        """Empty the output of the progress, if there is any."""
         if self._handle is not None:
             self._handle.update(StatusLine(""))
         _overwrite("")
 
-    def _update(self, content: Snapshot | StatusLine, last: bool) -> None:
+    def _update(self, content: Snapshot | StatusLine) -> None:
         from IPython.display import DisplayHandle
 
-        in_terminal = getattr(self.shell, "kernel", None) is None
-        if in_terminal and not last:
+        if _is_terminal(self.shell):
             self._print(repr(content).splitlines())
-        elif self._handle is None or in_terminal:
-            _overwrite("")
+        elif self._handle is None:
             self._handle = DisplayHandle()  # type: ignore[no-untyped-call]  # IPython's own
             self._handle.display(content)
         else:
@@ -191,12 +192,29 @@ class RunDisplay:
 
 
 def follow(run: Run, shell: InteractiveShell) -> None:
-    """Display a live run, and update it at each event, at most five times a second, until it has ended."""
-    show = _throttle(RunDisplay(shell).show)
-    show(run)
-    run.subscribe(show)
-    if run.ended:  # perhaps before the subscription
-        show(run)
+    """Display a live run, and update it at each event, at most five times a second, until it has ended.
+
+    Its results replace it, since other cells have followed. For a front end without updates, and above the line that
+    the user of a terminal may be typing, a line says that it has ended.
+    """
+    display = RunDisplay(shell)
+    if run.ended:
+        display.show_results(run, run.dataset())
+        return
+    if _is_terminal(shell):
+        _print_state(run)
+    else:
+        update = _throttle(lambda run: display.show(run, run.dataset() if run.ended else None))
+        update(run)
+        run.subscribe(update)
+        if run.ended:  # perhaps before the subscription
+            update(run)
+    if not getattr(shell, "simple_prompt", False):  # which cannot print above itself
+        call_at_end(run, partial(copy_context().run, _print_state))  # below this cell, whatever runs by then
+
+
+def _print_state(run: Run) -> None:
+    print(f"run {run.id}: {describe(run)}{f', {run.state}' if run.ended else ''}")  # noqa: T201  a terminal's display
 
 
 def call_at_end(run: Run, callback: Callable[[Run], object]) -> None:
@@ -235,3 +253,7 @@ def _overwrite(line: str) -> None:
     if sys.stderr.isatty():
         sys.stderr.write(f"\r\x1b[2K{line}")
         sys.stderr.flush()
+
+
+def _is_terminal(shell: InteractiveShell) -> bool:
+    return getattr(shell, "kernel", None) is None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from IPython.core import magic_arguments
@@ -18,14 +18,13 @@ from ngbkit.commands.inputs import answer_inputs
 from ngbkit.commands.notices import list_notices
 from ngbkit.commands.optimize import answer_optimize
 from ngbkit.commands.predict import answer_predict
-from ngbkit.commands.reporting import describe_interrupt
-from ngbkit.errors import UsageError
+from ngbkit.errors import RunInterruptedError, UsageError
 from ngbkit.notebook import modules, variables
 from ngbkit.notebook.display import Listing, RunDisplay, call_at_end
 from ngbkit.notebook.sheets import Sheets
-from ngbkit.notebook.short_errors import HelpRequested, RunInterruptedError, raise_failure, shorten_errors
+from ngbkit.notebook.short_errors import HelpRequested, ignore_interrupts, raise_failure, shorten_errors
 from ngbkit.notebook.tables import TABLES
-from ngbkit.runs.progress_display import explain_failure, watch
+from ngbkit.runs.progress_display import describe_interrupt, explain_failure, watch
 from ngbkit.sweep import parsing
 
 if TYPE_CHECKING:
@@ -185,11 +184,11 @@ class Benchmarks(Magics):
         with shorten_errors():
             args = self._parse(self.ngcapacity, line)
             assert self.shell is not None
-            display = RunDisplay(self.shell, with_table=False)
+            display = RunDisplay(self.shell)
             try:
-                return compute_capacities(args, variables.find_dataset(args.data, self._user_ns), display.write)
+                return compute_capacities(args, variables.find_dataset(args.data, self._names), display.write)
             except KeyboardInterrupt as interrupt:
-                raise RunInterruptedError(str(interrupt) or "stopped.") from None
+                raise RunInterruptedError(str(interrupt) or "stopped.", "magic") from None
             finally:
                 display.clear()
 
@@ -205,7 +204,7 @@ class Benchmarks(Magics):
         with shorten_errors():
             args = self._parse(self.ngoptimize, line)
             assert self.shell is not None
-            display = RunDisplay(self.shell, with_table=False)
+            display = RunDisplay(self.shell)
             try:
                 return _to_listing(answer_optimize(args, display.write))
             finally:
@@ -223,7 +222,7 @@ class Benchmarks(Magics):
         with shorten_errors():
             args = self._parse(self.ngpredict, line)
             assert self.shell is not None
-            display = RunDisplay(self.shell, with_table=False)
+            display = RunDisplay(self.shell)
             try:
                 *others, answer = answer_predict(args, display.write).values()
             finally:
@@ -252,7 +251,7 @@ class Benchmarks(Magics):
         with shorten_errors():
             args = self._parse(self.ngselfcheck, line)
             assert self.shell is not None
-            display = RunDisplay(self.shell, with_table=False)
+            display = RunDisplay(self.shell)
             try:
                 if args.disturbances:
                     settings = selfcheck_arguments.to_disturbances(args)
@@ -263,7 +262,7 @@ class Benchmarks(Magics):
                 settings = selfcheck_arguments.to_call(args)
                 return selfcheck.run(**settings, wait=lambda run: self._wait(run, display), tell=display.write)
             except KeyboardInterrupt as interrupt:
-                raise RunInterruptedError(str(interrupt)) from None
+                raise RunInterruptedError(str(interrupt), "magic") from None
             finally:
                 display.clear()
 
@@ -297,7 +296,7 @@ class Benchmarks(Magics):
         with shorten_errors():
             args = self._parse(self.ngpanel, line)
             if args.panel == "explore":
-                return ExplorerPanel(variables.find_dataset(args.data, self._user_ns), args.data)
+                return ExplorerPanel(variables.find_dataset(args.data, self._names), args.data)
             if args.data is not None:
                 raise UsageError(
                     f"unexpected argument {args.data!r}: the {args.panel} panel shows no dataset. "
@@ -315,18 +314,29 @@ class Benchmarks(Magics):
         return run.dataset()
 
     @property
-    def _user_ns(self) -> dict[str, Any]:
-        """The user's variables; none where the magics are called without a shell."""
-        return self.shell.user_ns if self.shell is not None else {}
+    def _names(self) -> Mapping[str, Any]:
+        """The variables in the scope of the line."""
+        assert self.shell is not None
+        return variables.find_scope(self.shell).names
 
     def _parse(self, magic: Any, line: str) -> argparse.Namespace:
         words = parsing.split_words(line)
         if {"-h", "--help"} & {*words}:
             raise HelpRequested(magic.__doc__)
-        args = arguments.parse(magic.parser, [variables.expand(word, self._user_ns) for word in words])
+        assert self.shell is not None
+        scope = variables.find_scope(self.shell)
+        args = arguments.parse(magic.parser, [variables.expand(word, scope) for word in words])
+        for action in magic.parser._actions:
+            if action.nargs == "*" and not action.option_strings:
+                setattr(args, action.dest, variables.split_values(getattr(args, action.dest)))
         if isinstance(cluster := getattr(args, "cluster", None), str):
-            args.cluster = variables.find_cluster(cluster, self._user_ns)
+            args.cluster = variables.find_cluster(cluster, scope.names)
         out = args.out if arguments.OUT in TABLES[magic.__name__] else None
+        if out is not None and scope.function:
+            raise UsageError(
+                f"invalid -o {out}: got it in {scope.function}, whose variables no magic can bind. Assign the value "
+                f"instead: {out} = %{magic.__name__} …, without -o."
+            )
         if out is not None and not out.isidentifier():
             raise UsageError(
                 f"invalid variable name -o {out!r}; expected a name such as ds. "
@@ -336,9 +346,10 @@ class Benchmarks(Magics):
 
     def _list_networks(self, words: Sequence[str], cell: str | None, args: argparse.Namespace) -> list[str | Workload]:
         """List the networks of a line and of its cell; files of values replace variables that `--inputs` names."""
-        networks = modules.to_workloads(words, self._user_ns, args)
+        names = self._names
+        networks = modules.to_workloads(words, names, args)
         needs_files = cell is not None or any(isinstance(network, str) for network in networks)
-        args.inputs = modules.store_inputs(args.inputs, self._user_ns) if needs_files else None
+        args.inputs = modules.store_inputs(args.inputs, names) if needs_files else None
         return networks if cell is None else [*networks, *_parse_cell(cell, args)]
 
     def _finish(self, run: Run, args: argparse.Namespace, notices: Sequence[str] = ()) -> Run | Data | None:
@@ -347,12 +358,13 @@ class Benchmarks(Magics):
             call_at_end(run, lambda run: self._bind(run, args.out))
             return run
         assert self.shell is not None
-        display = RunDisplay(self.shell, with_table=False, notices=() if run.is_replay else notices)
+        display = RunDisplay(self.shell, () if run.is_replay else notices)
         try:
             watch(run, display.show)
         except KeyboardInterrupt:
-            display.show_results(run, self._bind(run, args.out))
-            raise RunInterruptedError(describe_interrupt(run, args.out)) from None
+            with ignore_interrupts():
+                display.show_results(run, self._bind(run, args.out))
+            raise RunInterruptedError(describe_interrupt(run, args.out), "magic") from None
         data = self._bind(run, args.out)
         is_value = not args.out and run.state == "finished" and explain_failure(run) is None
         # The display of a dataset has the same tables.
@@ -363,7 +375,8 @@ class Benchmarks(Magics):
     def _bind(self, run: Run, name: str | None) -> Data:
         data = run.dataset()
         if name is not None:
-            self._user_ns[name] = data
+            assert self.shell is not None
+            self.shell.user_ns[name] = data
         return data
 
 

@@ -10,9 +10,9 @@ from ngbkit.errors import UsageError
 from ngbkit.sweep.trials import split_labels
 from ngbkit.workloads.base import FactorValue, Number
 
-_IN_BRACES = r"\{(?:[^{}]|\{[^{}]*\})*\}"
-_WORD = re.compile(rf"""(?:{_IN_BRACES}|'[^']*'|"[^"]*"|[^\s'"{{])+""")
-_QUOTED = re.compile(rf"""({_IN_BRACES})|'([^']*)'|"([^"]*)\"""")
+IN_BRACES = r"\{(?:[^{}]|\{[^{}]*\})*\}"
+_WORD = re.compile(rf"""(?:{IN_BRACES}|'[^']*'|"[^"]*"|[^\s'"{{])+""")
+_QUOTED = re.compile(rf"""({IN_BRACES})|'([^']*)'|"([^"]*)\"""")
 _LEFTOVER = re.compile(r"\S+")
 # A word of a JSON object whose quotes are gone; the e of 1e5 is none.
 _BARE = re.compile(r"(?<![\w.])[A-Za-z_][\w./+-]*")

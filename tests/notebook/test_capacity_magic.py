@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from drawn import measured, network
-from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 
+from ngbkit.errors import UsageError
 from ngbkit.runs import serving
 
 

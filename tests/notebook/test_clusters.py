@@ -8,7 +8,6 @@ from typing import Any
 
 import ipyparallel
 import pytest
-from IPython.core.error import UsageError as MagicError
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 from patience import wait_until
@@ -122,7 +121,7 @@ def test_the_cluster_of_a_magic_is_a_variable(
         for option in (f"--cluster {word}", f"--cluster={word}"):
             with capture_output():
                 result = shell.run_cell(f"%ngbench {mlp_file} -d a,b {option}")
-            assert isinstance(result.error_in_exec, MagicError)
+            assert isinstance(result.error_in_exec, UsageError)
             assert clusters.pop() is cluster
 
 
@@ -133,3 +132,14 @@ def test_engines_of_a_view_are_used_by_a_magic(shell: InteractiveShell, rc: ipyp
 
     assert ["a", "b"] == shell.user_ns["ds"]["device"].values.tolist()
     assert {"ok"} == set(shell.user_ns["ds"]["status"].values.ravel())
+
+
+def test_a_cluster_that_was_stopped_is_an_error(rc: ipyparallel.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client whose controller is gone says so."""
+
+    def connect(*_: Any) -> None:
+        raise TimeoutError("Hub connection request timed out")
+
+    monkeypatch.setattr("ngbkit.cluster.attach.clone", connect)
+    with pytest.raises(DeviceError, match=r"the cluster \(Client\) does not answer: Hub connection .* Is it running"):
+        ngbkit.attach(rc)

@@ -54,14 +54,36 @@ def test_a_kernel_updates_one_output(recorder: Recorder, mlp_file: Path) -> None
     assert run.id in last[1]
 
 
-def test_a_run_that_has_ended_is_displayed_once(recorder: Recorder, mlp_file: Path) -> None:
+def test_a_run_that_has_ended_is_displayed_once(
+    recorder: Recorder, mlp_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """No update follows."""
     kernel: Any = SimpleNamespace(kernel=object())
     run = runs.start(Sweep([str(mlp_file)], repeats=3))
     run.wait()
+    contents: list[Any] = []
+    monkeypatch.setattr("IPython.display.display", contents.append)
     display.follow(run, kernel)
 
-    assert ["new"] == [kind for kind, _ in recorder.outputs]
+    assert [] == recorder.outputs
+    assert [True] == [content._repr_html_().startswith("<table") for content in contents]
+
+
+@pytest.mark.parametrize(("simple", "lines"), [(True, 1), (False, 2)])
+def test_a_run_in_the_background_leaves_the_prompt_alone(
+    mlp_file: Path, capfd: pytest.CaptureFixture[str], simple: bool, lines: int
+) -> None:
+    """A terminal prints a line now, and one at the end if it can print above the prompt; it draws no bar."""
+    terminal: Any = SimpleNamespace(simple_prompt=simple)
+    run = runs.start(Sweep([str(mlp_file)], repeats=3))
+    display.follow(run, terminal)
+    run.wait()
+    ended: list[Any] = []
+    display.call_at_end(run, ended.append)
+    wait_until(lambda: ended)
+    out, err = capfd.readouterr()
+
+    assert (lines, "") == (out.count(f"run {run.id}: "), err)
 
 
 def test_a_run_is_displayed_as_the_value_of_a_cell(

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from cells import fail_cell, run_cell
 from field.writing import write_graph
-from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
+
+from ngbkit.errors import UsageError
 
 SUM = """
 sums (float[batch, "n"] x, float[2, batch] state) => (float[batch, n] y) {

@@ -52,8 +52,46 @@ def messages(client: BlockingKernelClient, cell: str) -> Iterator[dict[str, Any]
     yield reply
 
 
+def list_outputs(published: list[dict[str, Any]]) -> list[str]:
+    """List the beginning of each output, as it is after its updates."""
+    outputs: dict[str, str] = {}
+    for message in published:
+        if message["msg_type"] in ("display_data", "update_display_data"):
+            key = message["content"]["transient"].get("display_id", f"{len(outputs)}")
+            outputs[key] = message["content"]["data"]["text/html"][:6]
+    return list(outputs.values())
+
+
+def test_results_are_an_output_of_their_own(kernel: Kernel, mlp_file: Path) -> None:
+    """A front end without updates shows them too, and one with updates shows one table and no progress any more."""
+    _, client = kernel
+    execute(client, "%load_ext ngbkit")
+    published = list(messages(client, f"%ngbench {mlp_file} -c identity -b 1 -r 5 --threads 1 -o ds"))
+    first = [message["content"]["data"]["text/plain"] for message in published if message["msg_type"] == "display_data"]
+
+    assert ["0 of 1", "throug"] == [text[:6] for text in first]
+    assert ["", "<table"] == list_outputs(published)
+
+
+def test_every_error_is_an_output(kernel: Kernel, tmp_path: Path) -> None:
+    """Papermill, nbconvert and logs thus have its sentence, also of an error of the system."""
+    _, client = kernel
+    (tmp_path / "file").touch()
+    execute(client, f"%load_ext ngbkit\n%env NGBKIT_STATE_DIR={tmp_path / 'file' / 'state'}")
+    usage, system = (
+        [message["content"] for message in messages(client, cell) if message["msg_type"] == "error"]
+        for cell in ("%ngbench resnet18 -c onnxrntime", "%ngbench blocks.conv --factor depth=1 --factor width=8")
+    )
+
+    assert [
+        "UnknownNameError: unknown compiler 'onnxrntime'. Did you mean onnxruntime? `%ngcompilers` lists them all."
+    ] == (usage[0]["traceback"])
+    assert "`%ngcompilers` lists them all." in usage[0]["evalue"]
+    assert [1, True] == [len(system[0]["traceback"]), f"{tmp_path / 'file'} cannot be used" in system[0]["evalue"]]
+
+
 def test_interrupting_a_cell_stops_the_run_and_keeps_what_was_measured(kernel: Kernel, mlp_file: Path) -> None:
-    """The stop button leaves one output, with the table, and an error reply, so that "Run All" ends."""
+    """The stop button, also pressed thrice, leaves one table, and an error reply, so that "Run All" ends."""
     manager, client = kernel
     list(messages(client, "%load_ext ngbkit"))
     cell = f"%ngbench {mlp_file} -c identity,onnxruntime -b 1:200 -r 50 -o ds"
@@ -63,15 +101,15 @@ def test_interrupting_a_cell_stops_the_run_and_keeps_what_was_measured(kernel: K
         replies.append(message)
         text = str(message["content"].get("data", {}).get("text/plain", ""))
         if not pressed and message["msg_type"] == "update_display_data" and not text.startswith("0 of"):
-            manager.interrupt_kernel()
+            for _ in range(3):
+                manager.interrupt_kernel()
             pressed = True
     reply = replies[-1]["content"]
     displays = [message for message in replies if "display_data" in message["msg_type"]]
     printed = list(messages(client, "print(*sorted(set(ds['status'].values.ravel())), hasattr(ds, 'ngb'))"))
 
     assert pressed
-    assert ["display_data"] == [display["msg_type"] for display in displays if display["msg_type"] == "display_data"]
-    assert "<table" in displays[-1]["content"]["data"]["text/html"]
+    assert ["", "<table"] == list_outputs(displays)
     assert ("error", "RunInterruptedError") == (reply["status"], reply["ename"])
     assert "%ngruns --resume" in reply["traceback"][-1]
     assert "ok pending True\n" == "".join(

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import xarray as xr
 from cells import fail_cell, run_cell
-from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 from patience import wait_until
@@ -18,7 +17,7 @@ from state import NewRuns
 
 import ngbkit
 from ngbkit.commands.estimate import to_text
-from ngbkit.errors import DeviceError
+from ngbkit.errors import DeviceError, UsageError
 from ngbkit.notebook import tables
 from ngbkit.runs import Run
 
@@ -268,7 +267,7 @@ def test_the_first_reason_is_shown_if_trials_fail_for_several(shell: Interactive
     assert output.index("4 trials in 2 groups") < output.index("no speed-ups: identity") < output.index("raise Val")
 
 
-def test_a_run_that_fails_is_a_usage_error(
+def test_a_run_that_fails_raises_its_error(
     shell: InteractiveShell, mlp_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The measurements of the run are bound."""
@@ -279,7 +278,7 @@ def test_a_run_that_fails_is_a_usage_error(
     monkeypatch.setattr("ngbkit.cluster.engines.acquire", fail)
     error, _ = fail_cell(shell, f"%ngbench {mlp_file} -r 3 -o ds")
 
-    assert (UsageError, "the engine did not start.") == (type(error), str(error))
+    assert (DeviceError, "the engine did not start.") == (type(error), str(error))
     assert {"pending"} == set(shell.user_ns["ds"]["status"].values.ravel())
 
 
@@ -310,6 +309,22 @@ def test_an_interrupt_binds_the_measurements_and_resume_adds_the_rest(
     assert {"ok", "pending"} == set(part["status"].values.ravel())
     assert {"ok"} == set(full["status"].values.ravel())
     xr.testing.assert_identical(part["latency"].sel(batch_size=1), full["latency"].sel(batch_size=1))
+
+
+def test_an_interrupt_of_a_call_names_the_call_to_resume(
+    shell: InteractiveShell, new_runs: NewRuns, mlp_file: Path
+) -> None:
+    """It has no traceback either."""
+    interrupt_after(new_runs, 1)
+    shell.user_ns["ngbkit"] = ngbkit
+    sweep = (
+        f"ngbkit.Sweep(['{mlp_file}'], compilers=['slow{{\"seconds\":0.05}}'], batch_sizes=[1, 2, 3, 4], repeats=20)"
+    )
+    _, output = fail_cell(shell, f"{sweep}.run()")
+    (run,) = new_runs()
+
+    assert f"KeyboardInterrupt: stopped after {run.statuses['ok']} of 4 trials; they are kept." in output
+    assert output.strip().endswith(f"Resume with: `ngbkit.resume('{run.id}')`")
 
 
 def test_a_run_in_the_background_binds_its_dataset_at_its_end(shell: InteractiveShell, mlp_file: Path) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from cells import fail_cell, run_cell
-from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 
+from ngbkit.errors import UsageError
 from ngbkit.workloads.base import Workload
 
 
