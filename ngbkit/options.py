@@ -62,6 +62,8 @@ class Layout:
     selfcheck: str = "selfcheck"  # the latest self-check of each device label, and the history of its runs
     tuning: str = "tuning"  # a folder per device label of tuning results, which no cold compile removes
     wheels: str = "wheels"  # the wheels of a deployment in progress
+    # Of every state folder that ngbkit created: `ngbkit undeploy` removes nothing from any other.
+    mark: str = ".ngbkit"
 
     def locate_selfcheck(self, state_dir: Path, device: str) -> Path:
         """The file of a device's latest self-check."""
@@ -160,14 +162,25 @@ def get_patience() -> float:
     return patience
 
 
+def get_home() -> Path | None:
+    """Return the home folder of this user; None for a user without one, such as the number of a container."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        return None
+
+
 def get_state_dir() -> Path:
     """Return the folder of runs, journals and cached artifacts, whether it exists or not; UsageError for a file."""
     path = _current["state_dir"] or os.environ.get(STATE_DIR)
     if path:
         folder = parse_path(path).absolute()
+    elif base := os.environ.get("XDG_STATE_HOME"):
+        folder = parse_path(base) / "ngbkit"
+    elif home := get_home():
+        folder = home / ".local/state/ngbkit"
     else:
-        base = os.environ.get("XDG_STATE_HOME")
-        folder = (parse_path(base) if base else parse_path("~/.local/state")) / "ngbkit"
+        raise UsageError(f"this user has no home folder. Set {STATE_DIR} to a folder for the files of ngbkit.")
     if folder.exists() and not folder.is_dir():
         raise UsageError(
             f"invalid state folder: got {folder}, which is a file; expected a folder. Name another by {STATE_DIR}."
@@ -181,8 +194,8 @@ def make_state_dir() -> Path:
     A folder that the user shares with others by its nature (a home folder, ``/tmp``) keeps its own mode; what ngbkit
     keeps in it is closed all the same.
     """
-    folder = make_private(get_state_dir())
-    home = Path.home()
+    folder = mark_private(get_state_dir())
+    home = get_home() or Path("/")
     if folder != home and folder not in home.parents and not folder.stat().st_mode & stat.S_ISVTX:
         _close(folder)
     for name in astuple(LAYOUT):
@@ -195,6 +208,13 @@ def make_private(folder: Path) -> Path:
     if not folder.is_dir():
         make_private(folder.parent)
         folder.mkdir(exist_ok=True, mode=0o700)  # `parents=True` would create the parents with the default mode
+    return folder
+
+
+def mark_private(folder: Path) -> Path:
+    """Create a state folder as `make_private` does, and mark it as ngbkit's unless it has other files."""
+    if not any(make_private(folder).iterdir()):
+        (folder / LAYOUT.mark).touch(mode=0o600)
     return folder
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from ngbkit import options
+from ngbkit.cluster import devices
 from ngbkit.cluster.deployment.onsite import folder
 from ngbkit.errors import UnknownNameError, UsageError
 
@@ -124,8 +125,37 @@ def test_the_folder_of_another_user_is_left_alone(tmp_path: Path, monkeypatch: p
 def test_a_device_lists_the_names_of_the_layout() -> None:
     """The code that runs on a device before ngbkit is installed there has a list of its own."""
     layout = {name if "." not in name else f"{Path(name).stem}.*" for name in astuple(options.LAYOUT)}
+    layout -= {f"{options.LAYOUT.mark}.*"}
 
     assert layout == {*folder.OURS, *folder.CLIENTS}
+    assert options.LAYOUT.mark == folder.MARK
+
+
+def test_only_a_new_state_folder_is_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder that has other files may be the user's own."""
+    (tmp_path / "project" / "cache").mkdir(parents=True)
+    for name in ("project", "new"):
+        monkeypatch.setenv("NGBKIT_STATE_DIR", str(tmp_path / name))
+        options.make_state_dir()
+
+    assert [tmp_path / "new" / ".ngbkit"] == list(tmp_path.glob("*/.ngbkit"))
+
+
+def test_a_user_without_a_home_folder_names_a_state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The number of a container has none, and needs none where NGBKIT_STATE_DIR is set."""
+
+    def fail() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", fail)
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.setenv("NGBKIT_STATE_DIR", str(tmp_path))
+    assert tmp_path == options.make_state_dir()
+    assert {"cpu"} == {*devices.load()}
+    monkeypatch.delenv("NGBKIT_STATE_DIR")
+
+    with pytest.raises(UsageError, match=r"this user has no home folder\. Set NGBKIT_STATE_DIR"):
+        options.get_state_dir()
 
 
 def test_the_patience_of_a_device_is_that_of_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from ngbkit import options
 from ngbkit.cluster import keys
 from ngbkit.cluster.shell import Shell
 from ngbkit.errors import UnknownNameError, UsageError
@@ -231,7 +232,7 @@ def format_cores(cores: Sequence[int]) -> str:
 
 def _list_folders() -> Iterator[Path]:
     """Yield the folders to search for a devices file, in order."""
-    home = Path.home()
+    home = options.get_home() or Path("/")
     with suppress(FileNotFoundError):  # the current folder was removed
         current = Path.cwd()
         for folder in (current, *current.parents):

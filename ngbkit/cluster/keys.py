@@ -13,6 +13,7 @@ from typing import Any
 
 from ngbkit import registry
 from ngbkit.errors import UnknownNameError, UsageError
+from ngbkit.user_text import parse_path
 
 BUILT_IN = ("local", "ssh", "slurm", "array", "attach")
 _STARTED = ("local", "ssh", "slurm", "array")
@@ -110,7 +111,7 @@ def _is_array_option(option: str) -> bool:
 def _resolve_cluster(cluster: str, folder: Path) -> str:
     """Return the absolute path of a connection file; return the id of a cluster, which has no slash, as it is."""
     if cluster.startswith("~/"):
-        return str(Path.home() / cluster[2:])
+        return str(parse_path(cluster))
     return str(folder.absolute() / cluster) if "/" in cluster else cluster
 
 

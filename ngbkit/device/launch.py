@@ -169,7 +169,7 @@ def remove_leftovers(home: Path) -> None:
 
 def _locate_home(settings: Settings) -> Path:
     state_dir = parse_path(settings.state_dir) if settings.state_dir else options.get_state_dir()
-    return state_dir / options.LAYOUT.engines
+    return options.mark_private(state_dir) / options.LAYOUT.engines
 
 
 def _build_environment(settings: Settings, folder: Path) -> dict[str, str]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from ngbkit import options
 from ngbkit.cluster import replies
+from ngbkit.cluster.deployment.onsite.folder import MARK
 from ngbkit.cluster.deployment.remote import request, resolve
 from ngbkit.cluster.devices import Device
 from ngbkit.errors import DeviceError, NgbkitError, UsageError
@@ -40,13 +41,11 @@ def undeploy(device: Device, *, discard: bool = False) -> Removal:
     device = resolve(device)
     contents = _parse_contents(device, request(device, "hold"))
     state_dir = contents["state_dir"]
-    if not contents["ours"]:
-        return Removal(device=device.label, state_dir=state_dir, removed=(), remaining=())
     if contents["foreign"]:
         names = ", ".join(map(str, contents["foreign"][:5]))
         raise UsageError(
-            replies.sanitize(f"{state_dir} on device {device.label} has files that are not ngbkit's ({names}), so ")
-            + "nothing was removed. Move them away, and try again."
+            replies.sanitize(f"{state_dir} on device {device.label} has files ({names}), but not the file {MARK} by ")
+            + "which ngbkit marks its folders, so nothing was removed. If all of it is ngbkit's, remove the folder."
         )
     is_own = device.host is None and state_dir == str(options.get_state_dir())
     only_env = is_own or contents["shared"]
@@ -61,7 +60,7 @@ def undeploy(device: Device, *, discard: bool = False) -> Removal:
 
 def _parse_contents(device: Device, answer: Mapping[str, Any]) -> dict[str, Any]:
     types = {"state_dir": str, "engines": list, "records": dict, "measuring": list, "unread": list, "foreign": list}
-    contents = replies.extract(device.label, answer, {**types, "ours": bool, "shared": bool})
+    contents = replies.extract(device.label, answer, {**types, "shared": bool})
     for engine in contents["engines"]:
         replies.extract(device.label, engine, {"label": str, "in_env": bool})
     for trial_ids in contents["records"].values():

@@ -342,6 +342,7 @@ def test_the_shell_deploys_by_label(
     (tmp_path / "devices.toml").write_text("\n".join(lines) + "\n")
     (tmp_path / "devices.toml").chmod(0o600)
     monkeypatch.chdir(tmp_path)
+    (options.get_state_dir() / MARK).touch()
     words = ["--extras", "", "--wheelhouse", str(wheels)]
     codes = [cli.main(["deploy", "far", *words, "--json"])]
     deployment = json.loads(capsys.readouterr().out)

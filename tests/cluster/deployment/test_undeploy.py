@@ -10,7 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ngbkit.cluster.deployment.onsite.folder import MARK, OURS
+from ngbkit.cluster.deployment.deploy import deploy
+from ngbkit.cluster.deployment.onsite.folder import DEPLOYED, MARK, OURS
 from ngbkit.cluster.deployment.undeploy import Removal, undeploy
 from ngbkit.cluster.devices import Device
 from ngbkit.errors import DeviceError, UsageError
@@ -26,7 +27,7 @@ def far(tmp_path: Path) -> Path:
     folder = tmp_path / "far"
     for pattern in OURS:
         (folder / pattern.replace("*", "json")).mkdir(parents=True)
-    (folder / MARK).touch()
+    (folder / MARK).write_bytes(DEPLOYED)
     return folder
 
 
@@ -56,7 +57,7 @@ def test_all_of_ngbkits_entries_are_removed(device: Device, far: Path) -> None:
 
     assert sorted(pattern.replace("*", "json") for pattern in OURS) == sorted(first.removed)
     assert ([], False) == (first.remaining, far.exists())
-    assert Removal(device="far", state_dir=str(far), removed=(), remaining=()) == second
+    assert Removal(device="far", state_dir=str(far), removed=[], remaining=[]) == second
     assert f"far: found nothing of ngbkit's (in {far})." == second.to_text()
 
 
@@ -164,29 +165,33 @@ def test_a_starting_engine_is_not_cut_off(device: Device, far: Path) -> None:
     assert not far.exists()
 
 
-def test_a_foreign_folder_is_unchanged(tmp_path: Path) -> None:
-    """Entries with ngbkit's names do not make it ngbkit's."""
-    folder = tmp_path / "project"
-    (folder / "env").mkdir(parents=True)
-    (folder / "cache").mkdir()
-    removal = undeploy(Device(label="far", launch="local", state_dir=str(folder)))
+@pytest.mark.parametrize("names", [["scratch", "cache"], ["env"], ["devices", "engines", "artifacts", "runs"]])
+def test_a_folder_without_the_mark_is_unchanged(names: list[str], tmp_path: Path) -> None:
+    """Entries with ngbkit's names do not make it ngbkit's, nor do they let a deploy claim it."""
+    for name in names:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "data.csv").touch()
+    device = Device(label="far", launch="local", state_dir=str(tmp_path))
+    with pytest.raises(UsageError, match=r"but not the file \.ngbkit by which ngbkit marks its folders"):
+        undeploy(device, discard=True)
+    with pytest.raises(DeviceError, match="has files that are not ngbkit's"):
+        deploy(device, extras=())
 
-    assert ((), ["cache", "env"]) == (removal.removed, sorted(path.name for path in folder.iterdir()))
+    assert sorted(names) == sorted(path.parent.name for path in tmp_path.glob("*/data.csv"))
 
 
-def test_nothing_is_removed_beside_foreign_files(device: Device, far: Path) -> None:
-    """Unless a deploy has marked the folder as ngbkit's."""
+def test_a_folder_that_has_lost_its_mark_is_unchanged(device: Device, far: Path) -> None:
+    """Whatever it has, and even with --discard."""
     (far / MARK).unlink()
-    (far / "thesis").mkdir()
-    with pytest.raises(UsageError, match=r"has files that are not ngbkit's \(thesis\), so nothing was removed"):
+    with pytest.raises(UsageError, match="so nothing was removed"):
         undeploy(device, discard=True)
 
-    assert (far / "cache").exists()
+    assert len(OURS) == len(list(far.iterdir()))
 
 
 def test_a_foreign_environment_stays(device: Device, far: Path) -> None:
     """On a device with runs but without a deploy."""
-    (far / MARK).unlink()
+    (far / MARK).write_bytes(b"")
     removal = undeploy(device)
 
     assert ("env" in removal.removed, ["env"]) == (False, removal.remaining)
@@ -207,7 +212,7 @@ def test_the_folder_of_a_client_loses_the_environment_alone(sign: str, device: D
 def test_this_machines_own_device_loses_the_environment_alone(state_dir: Path) -> None:
     """An engine of this client does not run in it, and is left alone."""
     (state_dir / "env").mkdir()
-    (state_dir / MARK).touch()
+    (state_dir / MARK).write_bytes(DEPLOYED)
     write_engine(state_dir, psutil.Process().create_time())
     removal = undeploy(Device(label="cpu", launch="local"))
 

@@ -20,6 +20,8 @@ OURS = (
 # The folders of a client: a folder with any of these is not the device's alone.
 CLIENTS = ("runs", "predictors", "wheelhouses")
 LOCK, MARK = "lock", ".ngbkit"
+# The content of the mark after a deploy; that of a folder which a run created is empty.
+DEPLOYED = b"env\n"
 # The creator of an engine's folder or of a lock names itself within seconds; an older one without a name is abandoned.
 _CREATION_S = 60.0
 
@@ -32,18 +34,35 @@ def locate(path: str | None) -> Path:
     """Return the device's folder: the given one, or that of `ngbkit.options.get_state_dir` here."""
     chosen = path or os.environ.get("NGBKIT_STATE_DIR")
     base = os.environ.get("XDG_STATE_HOME")
-    default = (Path(base) if base else Path.home() / ".local" / "state") / "ngbkit"
+    try:
+        home = Path.home()
+    except RuntimeError:
+        home = Path("/")
+        if not chosen and not base:
+            raise Refused("this user has no home folder: name a `state_dir` in the devices file") from None
+    default = (Path(base) if base else home / ".local" / "state") / "ngbkit"
     folder = Path(chosen).expanduser().absolute() if chosen else default
-    if folder == Path.home() or folder in Path.home().parents:
+    if folder == home or folder in home.parents:
         raise Refused(f"{folder} cannot be ngbkit's state folder: name another as `state_dir` in the devices file")
     return folder
 
 
-def find_foreign(state_dir: Path) -> list[str]:
-    """Find the entries of the folder that are not ngbkit's, apart from hidden files of a file system or an editor."""
-    patterns = (*OURS, *CLIENTS, LOCK, f"{LOCK}.*")
-    paths = (path for path in state_dir.iterdir() if not path.name.startswith("."))
-    return sorted(path.name for path in paths if not any(path.match(pattern) for pattern in patterns))
+def is_ours(state_dir: Path) -> bool:
+    """Return whether ngbkit created the folder: only a mark of its own proves it, since others have a ``cache`` too."""
+    return (state_dir / MARK).is_file()
+
+
+def is_deployed(state_dir: Path) -> bool:
+    """Return whether a deploy has claimed the environment in the folder."""
+    return is_ours(state_dir) and (state_dir / MARK).read_bytes() == DEPLOYED
+
+
+def list_names(state_dir: Path) -> list[str]:
+    """List the entries of the folder, but not the lock nor hidden files of a file system or an editor."""
+    if not state_dir.is_dir():
+        return []
+    names = (path.name for path in state_dir.iterdir())
+    return sorted(name for name in names if not name.startswith(".") and name.partition(".")[0] != LOCK)
 
 
 def join_names(names: Sequence[str]) -> str:

@@ -20,11 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from ngbkit.cluster.deployment.onsite.folder import (
+    DEPLOYED,
     MARK,
     Refused,
     find_engines,
-    find_foreign,
+    is_deployed,
+    is_ours,
     join_names,
+    list_names,
     lock,
     remove,
 )
@@ -109,14 +112,14 @@ def install(state_dir: Path, request: Mapping[str, Any]) -> dict[str, Any]:
 
 def _claim(state_dir: Path) -> None:
     """Mark the folder as ngbkit's; refuse one with foreign files, or an environment in use."""
-    if not (state_dir / MARK).exists():
-        others = find_foreign(state_dir) or [path.name for path in state_dir.glob("env")]
+    if not is_deployed(state_dir):
+        others = [name for name in list_names(state_dir) if name == "env" or not is_ours(state_dir)]
         if others:
             raise Refused(
                 f"{state_dir} has files that are not ngbkit's ({join_names(others)}): "
                 "name a folder of its own as `state_dir` in the devices file"
             )
-        (state_dir / MARK).touch(mode=0o600)
+        (state_dir / MARK).write_bytes(DEPLOYED)
     engines = [engine for engine in find_engines(state_dir) if engine["in_env"]]
     if engines:
         # It would measure with a mix of old and new modules.

@@ -15,18 +15,20 @@ from ngbkit.cluster.deployment.onsite.folder import (
     OURS,
     Refused,
     find_engines,
-    find_foreign,
+    is_deployed,
+    is_ours,
+    list_names,
     lock,
     remove,
 )
 
-# The folders of an engine, on a device without a deploy.
-_SIGNS = ("devices", "engines", "artifacts", "scratch")
-
 
 def list_contents(state_dir: Path, request: Mapping[str, Any]) -> dict[str, Any]:
-    """List the engines, the records of each run, and the entries that are not ngbkit's."""
+    """List the engines, the records of each run, and the entries of a folder that is not ngbkit's."""
     del request
+    if not is_ours(state_dir):
+        lists = {name: [] for name in ("engines", "measuring", "unread")}
+        return {"state_dir": str(state_dir), **lists, "records": {}, "foreign": list_names(state_dir), "shared": False}
     records: dict[str, list[str]] = {}
     unread, measuring = [], []
     journals = {journal: journal.stem for journal in state_dir.glob("devices/*/*.sqlite")}
@@ -39,15 +41,13 @@ def list_contents(state_dir: Path, request: Mapping[str, Any]) -> dict[str, Any]
             records.setdefault(run_id, []).extend(_read_trial_ids(journal))
         except (sqlite3.Error, UnicodeDecodeError) as error:  # of a message that quotes damaged bytes
             unread.append(f"{journal} ({error})")
-    is_marked = (state_dir / MARK).exists()
     return {
         "state_dir": str(state_dir),
         "engines": find_engines(state_dir),
         "records": records,
         "measuring": measuring,
         "unread": unread,
-        "foreign": find_foreign(state_dir) if state_dir.is_dir() and not is_marked else [],
-        "ours": is_marked or any((state_dir / sign).is_dir() for sign in _SIGNS),
+        "foreign": [],
         "shared": any((state_dir / name).is_dir() for name in CLIENTS),
     }
 
@@ -59,6 +59,8 @@ def clear(state_dir: Path, request: Mapping[str, Any]) -> dict[str, Any]:
     only_env = request["only_env"]
     removed = []
     with lock(state_dir):
+        if not is_ours(state_dir):
+            raise Refused(f"{state_dir} has no mark of ngbkit any more")
         engines = [
             engine
             for engine in find_engines(state_dir)
@@ -66,18 +68,20 @@ def clear(state_dir: Path, request: Mapping[str, Any]) -> dict[str, Any]:
         ]
         if engines:
             raise Refused(f"an engine has just started ({engines[0]['label']}): end it, and try again")
-        is_marked = (state_dir / MARK).exists()
+        has_env = is_deployed(state_dir)
         for pattern in ("env", "wheels", "downloads") if only_env else OURS:
             for path in sorted(state_dir.glob(pattern)):
-                # Without the mark deploy did not create the environment.
-                if is_marked or path.name != "env":
+                if has_env or path.name != "env":
                     remove(path)
                     removed.append(path.name)
-        (state_dir / MARK).unlink(missing_ok=True)
+        if only_env:
+            (state_dir / MARK).write_bytes(b"")
+        else:
+            (state_dir / MARK).unlink()
     if not only_env:
         with suppress(OSError):
             state_dir.rmdir()
-    return {"removed": removed, "left": sorted(path.name for path in state_dir.glob("*"))}
+    return {"removed": removed, "left": list_names(state_dir)}
 
 
 def _read_trial_ids(journal: Path) -> list[str]:
