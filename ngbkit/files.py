@@ -24,6 +24,8 @@ from ngbkit.errors import DeviceError, NgbkitError, UsageError, describe_hidden
 
 _DIGEST = re.compile(r"[0-9a-f]{32}")
 _CHUNK_BYTES = 1 << 20
+# The errors of `pathlib` and `pwd` about a user who is a mere number.
+_HOMELESS = re.compile("determine home directory|uid not found")
 # Each with the folder that has not this fault.
 _FAULTS = {
     errno.ENOSPC: ("there is no room on its disk", "on a disk with room"),
@@ -140,6 +142,8 @@ def explain(error: Exception) -> NgbkitError | None:
         return error
     if hidden := _describe_hidden(error):
         return UsageError(hidden)
+    if isinstance(error, (RuntimeError, KeyError)) and _HOMELESS.search(str(error)):
+        return UsageError("this user has no home folder, which a library needs. Set HOME to a folder, and USER to a name.")
     is_of_system = isinstance(error, OSError) and not isinstance(error, BrokenPipeError)
     return NgbkitError(_describe(error)) if is_of_system else None
 
@@ -171,7 +175,7 @@ def _describe(error: OSError) -> str:
     if error.errno == errno.ENOSPC and _lacks_inodes(path or state_dir):
         fault = "there is no room for another file on its disk"
     advice = f"Set {options.STATE_DIR} to a folder {folder}."
-    if path is not None and not path.is_relative_to(state_dir):
+    if path is not None and not (path.is_relative_to(state_dir) or state_dir.is_relative_to(path)):
         advice = "Check the path, its permissions and its disk."
     return f"{path or 'a file'} cannot be used: {fault or error.strerror or error}. {advice}"
 

@@ -91,7 +91,7 @@ class ArrayEngine(Engine):
                 raise DeviceError(f"{error} Install ngbkit there: `ngbkit deploy {self.device}`") from None
             raise
         # A login shell may print before it.
-        return replies.parse(self.device, (output.strip().splitlines() or [""])[-1])
+        return replies.parse_answer(self.device, (output.strip().splitlines() or [""])[-1])
 
 
 @dataclass(slots=True, eq=False)

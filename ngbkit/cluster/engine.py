@@ -181,7 +181,8 @@ class Engine:
         results: list[Any] = []
         resend_s = _RESEND_S if function in _REPEATABLE else math.inf
         try:
-            return replies.parse(self.device, self._wait(results, _build_reference(function), arguments, resend_s))
+            answer = self._wait(results, _build_reference(function), arguments, resend_s)
+            return replies.parse_answer(self.device, answer)
         except ipyparallel.error.IPythonError as error:
             raise _explain(self.device, error) from error
         finally:

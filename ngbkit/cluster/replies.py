@@ -21,6 +21,7 @@ __all__ = [
     "ReplyError",
     "extract",
     "parse",
+    "parse_answer",
     "parse_event",
     "parse_load_test",
     "parse_note",
@@ -59,6 +60,14 @@ def parse(device: str, text: str) -> dict[str, Any]:
             f"invalid message from device {device}: got a {type(message).__name__}; expected a JSON object."
         )
     return message
+
+
+def parse_answer(device: str, text: str) -> dict[str, Any]:
+    """Parse the answer to a short call; DeviceError if it is the error of the device."""
+    answer = parse(device, text)
+    if answer.get("state") == "error":
+        raise DeviceError(f"device {device}: {sanitize(str(answer.get('error')))}")
+    return answer
 
 
 def extract(device: str, reply: Mapping[str, Any], types: Mapping[str, type]) -> dict[str, Any]:

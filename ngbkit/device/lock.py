@@ -45,7 +45,7 @@ def acquire_lock(path: Path, run_id: str, interrupt: int, report_wait: Callable[
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with open(path, "a+", opener=lambda name, flags: os.open(name, flags, 0o600)) as lock:
         is_reported = False
-        while not _try_lock(lock.fileno()):
+        while not _try_lock(lock.fileno(), path):
             if not is_reported:
                 lock.seek(0)
                 report_wait(lock.read(200).strip() or "another run")
@@ -58,9 +58,12 @@ def acquire_lock(path: Path, run_id: str, interrupt: int, report_wait: Callable[
         yield
 
 
-def _try_lock(descriptor: int) -> bool:
+def _try_lock(descriptor: int, path: Path) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+    except OSError as error:  # a file system without locks
+        error.filename = str(path)
+        raise
     return True

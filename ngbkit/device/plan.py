@@ -35,7 +35,7 @@ from ngbkit.device.lock import acquire_cores, acquire_lock
 from ngbkit.device.process_lifetime import announce_end, end_group
 from ngbkit.device.serving.bench import ServingBench
 from ngbkit.device.serving.load import Load, ServedTrial
-from ngbkit.device.spec import EVENT_MIME, FORMAT, Spec
+from ngbkit.device.spec import EVENT_MIME, FORMAT, Spec, answer_errors
 from ngbkit.errors import DeviceError, NgbkitError
 from ngbkit.files import Store, read_chunks
 from ngbkit.hardware import conditions, environment, telemetry
@@ -50,6 +50,7 @@ _OBSERVATION_S, _LOG_BYTES = 0.2, 4000
 _GRACE_S = 5.0
 
 
+@answer_errors
 def hello(spec_json: str = "{}") -> str:
     """Report this device, as the handshake before a plan; the reply's formats must be the client's own."""
     del spec_json
@@ -62,12 +63,14 @@ def hello(spec_json: str = "{}") -> str:
     return json.dumps({**reply, "environment": environment.describe()})
 
 
+@answer_errors
 def vitals(spec_json: str = "{}") -> str:
     """Report the device's conditions now (`ngbkit.hardware.conditions.observe`), and the end of this engine's log."""
     del spec_json
     return json.dumps({"looked": conditions.observe(_OBSERVATION_S), "log": _read_end_of_log()})
 
 
+@answer_errors
 def warm(spec_json: str) -> str:
     """Start the servers that a `Spec`, in JSON as for `run`, will need, and measure nothing.
 
@@ -79,17 +82,16 @@ def warm(spec_json: str) -> str:
     return "{}"
 
 
+@answer_errors
 def run(spec_json: str) -> str:
     """Run the trials of a `Spec` that have no record in this device's journal.
 
     The reply's ``state`` is ``"finished"``, ``"stopped"`` or ``"error"``, with ``error`` and ``kind`` of the exception.
     """
-    try:
-        return json.dumps({"state": carry_out(Spec.from_json(spec_json), _number_events(_find_publisher()))})
-    except NgbkitError as error:
-        return json.dumps({"state": "error", "kind": type(error).__name__, "error": str(error)})
+    return json.dumps({"state": carry_out(Spec.from_json(spec_json), _number_events(_find_publisher()))})
 
 
+@answer_errors
 def serve(request_json: str) -> str:
     """Serve requests by the one network and compiler of a ``spec`` at the rates of a ``load``, both in JSON.
 
@@ -102,8 +104,6 @@ def serve(request_json: str) -> str:
         return json.dumps({"state": "finished", "trials": [asdict(trial) for trial in _serve(spec, load, publish)]})
     except InterruptedError:
         return json.dumps({"state": "stopped"})
-    except NgbkitError as error:
-        return json.dumps({"state": "error", "kind": type(error).__name__, "error": str(error)})
 
 
 def _serve(spec: Spec, load: Load, publish: Publish) -> list[ServedTrial]:
@@ -170,6 +170,7 @@ def _measure(spec: Spec, bench: Bench) -> None:
     bench.note("environment", spec.device, {**description, "conditions_after": conditions.observe()})
 
 
+@answer_errors
 def collect(spec_json: str) -> str:
     """Collect at most ``most`` records of a run that the client does not ``have``, by trial id.
 
@@ -196,6 +197,7 @@ def collect(spec_json: str) -> str:
     return json.dumps({"records": records, "more": more, **notes})
 
 
+@answer_errors
 def missing(spec_json: str) -> str:
     """Report which of the ``digests`` have no artifact in ``state_dir``, as ``missing``."""
     data = json.loads(spec_json)
@@ -203,6 +205,7 @@ def missing(spec_json: str) -> str:
     return json.dumps({"missing": [digest for digest in data["digests"] if not store.contains(digest)]})
 
 
+@answer_errors
 def receive(spec_json: str, chunk: bytes) -> str:
     """Append a chunk to an incoming artifact, number 0 first: ``state_dir``, ``digest``, ``number``."""
     data = json.loads(spec_json)
@@ -213,6 +216,7 @@ def receive(spec_json: str, chunk: bytes) -> str:
     return "{}"
 
 
+@answer_errors
 def received(spec_json: str) -> str:
     """Store a complete incoming artifact, if it has the announced hash."""
     data = json.loads(spec_json)
@@ -358,7 +362,8 @@ def main(arguments: Sequence[str]) -> None:
         parser.error(f"expected SPEC and an index: --index, or one of {', '.join(array.VARIABLES)} of a batch system")
     signal.signal(signal.SIGTERM, _stop)
     try:
-        state = carry_out(array.prepare(chosen.spec, index), _print_event, index)
+        with files.explain_errors():
+            state = carry_out(array.prepare(chosen.spec, index), _print_event, index)
     except NgbkitError as error:
         sys.exit(f"index {index}: {error}")
     _print(f"index {index} has {state}")

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from ngbkit import files
 from ngbkit.device.world import World
+from ngbkit.errors import DeviceError
 from ngbkit.files import Store
 from ngbkit.options import LAYOUT
 from ngbkit.sweep.grid import Grid
@@ -84,3 +90,19 @@ class Spec:
             accelerator=data["accelerator"],
             world=World.from_json(data["world"]) if data.get("world") else None,
         )
+
+
+def answer_errors(request: Callable[..., str]) -> Callable[..., str]:
+    """Answer a request that fails with its error, ``state`` being ``"error"``: ipyparallel would show a traceback."""
+
+    @functools.wraps(request)
+    def answer(*arguments: Any) -> str:
+        try:
+            return request(*arguments)
+        except Exception as error:  # noqa: BLE001  the client shows all of them in one way
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            place = f"in {Path(frame.filename).name}, line {frame.lineno}"
+            explained = files.explain(error) or DeviceError(f"the engine failed with {error!r} {place}.")
+            return json.dumps({"state": "error", "kind": type(explained).__name__, "error": str(explained)})
+
+    return answer

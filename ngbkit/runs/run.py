@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
+import sys
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from ngbkit.errors import DeviceError, NgbkitError
+from ngbkit import files
+from ngbkit.device.world import World
+from ngbkit.errors import DeviceError, NgbkitError, RunInterruptedError
 from ngbkit.hardware.conditions import describe_other_work
 from ngbkit.runs.folders import assemble_dataset
 from ngbkit.runs.progress import Progress, ProgressTracker
+from ngbkit.runs.progress_display import describe_interrupt
 from ngbkit.runs.recordings import Recordings, Replay
 from ngbkit.runs.time_left import describe_search
 from ngbkit.sweep import records
@@ -29,6 +35,8 @@ if TYPE_CHECKING:
     from ngbkit.cluster.engine import Engine
     from ngbkit.runs.settle import Settling
 
+# A process that ends waits for so long for its run to stop.
+_EXIT_S = 3.0
 _LOGGER = logging.getLogger(__name__)
 
 State = Literal["starting", "running", "stopping", "finished", "stopped", "failed"]
@@ -60,14 +68,24 @@ class Guide(Protocol):
         """Complete the dataset of the run for its user."""
 
 
-# The runs of this process that have not ended.
-_live: set[Run] = set()
+# The runs of this process that have not ended, in the order of their starts.
+_live: dict[Run, None] = {}
 
 
 def live() -> list[Run]:
     """List the runs of this process that have not ended, the earliest first."""
-    snapshot = tuple(_live)  # other threads may start or end runs meanwhile
-    return sorted(snapshot, key=lambda run: run.id)
+    return list(_live)
+
+
+def stop_all() -> None:
+    """Stop the runs of a process that ends, and print how to resume each."""
+    runs = live()
+    for run in runs:
+        run.stop()
+    for run in runs:
+        run.wait(_EXIT_S)
+        with suppress(AttributeError, OSError, ValueError):  # there is no such stream any more
+            sys.__stderr__.write(f"ngbkit: {describe_interrupt(run)}\n")  # type: ignore[union-attr]
 
 
 class Run:
@@ -104,6 +122,7 @@ class Run:
         self.error: Exception | None = None
         self._retry, self._engines, self._guide = frozenset(retry), dict(engines), guide
         self._recordings, self._settling = recordings, settling
+        self._world = World.capture(sweep.workloads).restore(folder / "world.json")
         self._trials = {trial.id: trial for trial in sweep.trials()}
         self._journal = Journal(folder / "journal.sqlite")
         statuses = self._journal.statuses()
@@ -142,8 +161,9 @@ class Run:
             self.wait()
         except KeyboardInterrupt:
             self.stop()
-            self.wait()
-            raise
+            with suppress(KeyboardInterrupt):  # a second one leaves at once
+                self.wait()
+            raise RunInterruptedError(describe_interrupt(self)) from None
         if self.error is not None:
             raise self.error
         return self.dataset()
@@ -159,7 +179,7 @@ class Run:
 
     def stop(self) -> None:
         """Ask the run to stop, and return at once. Trials in flight are dropped; all measurements are kept."""
-        if not self.ended:
+        if self.state in ("starting", "running"):  # one that has just finished stays so
             self.state = "stopping"
         self._stop.set()
 
@@ -223,13 +243,16 @@ class Run:
         return self._trials[trial_id]
 
     def _begin(self) -> Run:
-        _live.add(self)
+        _live[self] = None
         self._thread.start()
         return self
 
     def _drive(self) -> None:
         from ngbkit.cluster.dispatch import Dispatch
 
+        # After that of the engines, which Python thus calls later: a run whose engine ends would start another.
+        atexit.unregister(stop_all)
+        atexit.register(stop_all)
         dispatch = Dispatch(
             run_id=self.id,
             sweep=self.sweep if self._settling is None else self._settling.apply(self.sweep),
@@ -238,19 +261,20 @@ class Run:
             environments=self._journal.notes("environment"),
             on_events=self._on_events,
             stop=self._stop,
+            world=self._world,
         )
         try:
             state = self._measure(dispatch)
             self.state = "finished" if state == "finished" else "stopped"
         except Exception as error:  # noqa: BLE001  every error that ends the thread must reach its waiters
-            self.error = error if isinstance(error, NgbkitError) else DeviceError(f"the run failed with {error!r}")
+            self.error = files.explain(error) or DeviceError(f"the run failed with {error!r}")
             self.error.__cause__ = error if self.error is not error else error.__cause__
             self.state = "failed"
         finally:
             self._tracker.set_text(self.state)
             self._journal.close()
             self._record()
-            _live.discard(self)
+            _live.pop(self, None)
             self._ended.set()
             self._notify()
 
@@ -302,6 +326,8 @@ class Run:
             self._journal.note(kind, event["key"], event["value"])
             if kind == "environment":
                 self._set_conditions(event["key"], event["value"])
+        elif kind == "warning":
+            self.warnings = {**self.warnings, event["key"]: [event["text"]]}
         elif event.get("step") == "prepare":
             self._tracker.prepare(event["device"])
         elif event.get("step") == "compile":
@@ -313,7 +339,8 @@ class Run:
 
     def _set_conditions(self, device: str, description: Mapping[str, Any]) -> None:
         conditions = description.get("conditions", {})
-        self.warnings[device] = conditions.get("warnings", [])
+        # Replaced, since other threads read it.
+        self.warnings = {**self.warnings, device: conditions.get("warnings", [])}
         self._tracker.set_other_work(device, describe_other_work(conditions))
 
     def _notify(self) -> None:

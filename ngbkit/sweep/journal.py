@@ -19,6 +19,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
+from ngbkit import files
 from ngbkit.errors import JournalError
 from ngbkit.sweep import journal_file, notes, records, schema
 from ngbkit.sweep.journal_file import FORMAT, JournalFile, Row, compute_checksum, is_intact
@@ -75,7 +76,8 @@ class Journal:
             raise journal_file.explain(error, path) from error
         except OSError as error:
             self._release()
-            raise JournalError(f"the journal {path} cannot be opened: {error}.") from error
+            error.filename = error.filename or str(path)
+            raise JournalError(f"the journal cannot be opened: {files.explain(error)}") from error
         except JournalError:
             self._release()
             raise
