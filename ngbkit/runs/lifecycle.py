@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ngbkit import options, registry
 from ngbkit.errors import MissingDependencyError, UsageError
-from ngbkit.files import Store, write_atomically
+from ngbkit.files import Store, explain_errors, write_atomically
 from ngbkit.runs.folders import build_metadata, find, get_runs_dir, load_metadata, read_sweep
 from ngbkit.runs.recordings import Recordings, Replay, copy_run
 from ngbkit.runs.run import Guide, Run
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ngbkit.workloads.base import Source
 
 
+@explain_errors()
 def start(sweep: Grid, *, engines: Mapping[str, Engine] | None = None, guide: Guide | None = None) -> Run:
     """Start measuring a sweep, in the background.
 
@@ -71,6 +72,7 @@ def start(sweep: Grid, *, engines: Mapping[str, Engine] | None = None, guide: Gu
     return Run(sweep, run_id, folder, (), engines or {}, guide, recordings)._begin()
 
 
+@explain_errors()
 def resume(
     run_id: str,
     *,
