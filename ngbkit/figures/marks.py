@@ -148,7 +148,7 @@ def draw_titles(panel: str, titles: Iterable[str], width: float, *, lines: int =
     """
     import altair as alt
 
-    longest = max((len(line) for title in titles for line in title.split("\n")), default=1)
+    longest = max([1, *(len(line) for title in titles for line in title.split("\n"))])
     size = min(float(TITLE["fontSize"]), width / (_BOLD * longest))
     fitting = {"fontSize": max(_LEAST_TITLE, size), "limit": width if size >= _LEAST_TITLE else width / _WIDER}
     title = alt.Chart().transform_aggregate(groupby=[panel])

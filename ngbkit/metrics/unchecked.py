@@ -55,7 +55,7 @@ def describe_unchecked(data: Data, select: Select | None = None) -> list[str]:
 
 
 def count_unchecked(frame: pd.DataFrame, look: str) -> list[str]:
-    """Count the rows of a figure that were not checked in its remarks, one for each reason and with the look of marks."""
+    """Count the rows of a figure that were not checked in its remarks, by reason and with the look of their marks."""
     reasons = Counter(frame["error"][frame["status"] == NOT_CHECKED] if "error" in frame else ())
     return [
         f"{count} {'trial was' if count == 1 else 'trials were'} not checked{look}: {reason}"

@@ -371,6 +371,15 @@ def test_every_figure_fits_on_the_page_of_a_notebook(name):
     assert vl_convert.vegalite_to_scenegraph(chart.to_dict())["width"] < 1000
 
 
+@pytest.mark.parametrize("name", ["speedup", "overview", "capacity"])
+def test_a_network_without_a_name_is_drawn(name):
+    """Its panel has an empty title."""
+    data = measured(network("a")).assign_coords(workload=[""])
+    spec = Spec(getattr(figures, name)(data, **ARGUMENTS.get(name, {})))
+
+    assert "openvino" in spec.texts()
+
+
 def test_a_legend_of_many_networks_is_below_its_panels():
     """In columns, instead of higher than the figure."""
     few, many = (

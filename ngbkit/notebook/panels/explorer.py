@@ -25,11 +25,13 @@ from ngbkit.sweep.trials import BASELINE
 
 _STYLE = {"description_width": "6em"}
 _NARROW = {"width": "15em"}
+# A dropdown whose value is None shows no choice.
+_NONE = ""
 _INTERVALS = [("95 %", 0.95), ("90 %", 0.9)]
 # The choices of an option, by the annotation of the figure's parameter.
 _CHOICES: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "by": {"By": ["network", "compiler"], "Networks": ["best", "compiler"]},
-    "ci": {"float": _INTERVALS, "float | None": [*_INTERVALS, ("none", None)]},
+    "ci": {"float": _INTERVALS, "float | None": [*_INTERVALS, ("none", _NONE)]},
 }
 # A longer list is of no use; filters shorten it.
 _MOST_TRIALS = 500
@@ -91,7 +93,7 @@ class ExplorerPanel(Panel):
         """The arguments of the figure that differ from its defaults."""
         parameters = self._list_parameters()
         values = {name: control.value for name, control in self.options.items() if name in parameters}
-        settings = {name: None if value == "" else value for name, value in values.items()}
+        settings = {name: None if value == _NONE else value for name, value in values.items()}
         changed = {name: value for name, value in settings.items() if value != parameters[name].default}
         selected = self._list_selected().items()
         return {**changed, **{dim: labels for dim, labels in selected if len(labels) < len(self._labels[dim])}}

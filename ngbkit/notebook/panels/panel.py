@@ -8,7 +8,6 @@ from collections.abc import Callable
 from html import escape
 
 import ipywidgets as widgets
-from IPython.core.error import UsageError as IPythonUsageError
 
 from ngbkit import files
 from ngbkit.errors import translate_commands
@@ -44,7 +43,7 @@ class Panel(widgets.VBox):  # type: ignore[misc, unused-ignore]
 
 def render_error(error: Exception) -> str:
     """Render an error as its sentence; below one that ngbkit does not know, folded, its traceback for a report."""
-    explained = error if isinstance(error, IPythonUsageError) else files.explain(error)
+    explained = files.explain(error)
     if explained is not None:
         return _render_status(str(explained))
     lines = escape("".join(traceback.format_exception(error)))
