@@ -32,12 +32,15 @@ The rooms, in the order in which data flows; a room imports only from rooms abov
 from __future__ import annotations
 
 import sys
+from functools import partial
 from importlib import import_module
-from importlib.machinery import ModuleSpec
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+
     from IPython.core.interactiveshell import InteractiveShell
 
     from ngbkit import figures, optimizer, predictor, runs
@@ -121,42 +124,45 @@ __all__ = [
 ]
 
 
-# Modules that documents and notebooks of release 0.1 import, and where they are now.
-_MOVED = {
-    "ngbkit.comparison": "ngbkit.figures.comparison",
-    "ngbkit.forecast": "ngbkit.predictor.forecast",
-    "ngbkit.merging": "ngbkit.dataset.merging",
-    "ngbkit.profiles": "ngbkit.metrics.profiles",
-    "ngbkit.records": "ngbkit.sweep.records",
-    "ngbkit.reference": "ngbkit.dataset.reference",
-    "ngbkit.selfcheck": "ngbkit.runs.selfcheck",
-    "ngbkit.storage": "ngbkit.dataset.storage",
-    "ngbkit.tables": "ngbkit.metrics.tables",
-}
+class _AccessorFinder:
+    """Gives datasets their `ngb` as soon as xarray is imported, by anybody, without importing it.
 
-
-def _new_name(name: str) -> str:
-    """The name of a module now, or of a module in a package that moved; empty where nothing moved."""
-    return next((new + name[len(old) :] for old, new in _MOVED.items() if f"{name}.".startswith(f"{old}.")), "")
-
-
-class _MovedModules:
-    """Finds and loads a module that moved under its old name: the same module, not a copy."""
+    An entry point of xarray would be read only when a file is opened, not for a dataset that was made in memory.
+    """
 
     def find_spec(self, fullname: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        del path, target
-        # A loader by its methods: the class to inherit from takes longer to import than all else here.
-        return ModuleSpec(fullname, self) if _new_name(fullname) else None  # type: ignore[arg-type]
+        if fullname != "xarray":
+            return None
+        others: list[Any] = [finder for finder in sys.meta_path if not isinstance(finder, type(self))]
+        specs = (finder.find_spec(fullname, path, target) for finder in others)
+        spec = next((spec for spec in specs if spec is not None), None)
+        if spec is not None and spec.loader is not None:
+            spec.loader.exec_module = partial(_execute, spec.loader.exec_module)
+        return spec
 
-    def create_module(self, spec: ModuleSpec) -> None:
-        """None: the import system makes an empty one, which `exec_module` replaces."""
 
-    def exec_module(self, module: ModuleType) -> None:
-        sys.modules[module.__name__] = import_module(_new_name(module.__name__))
+def _execute(execute: Callable[[ModuleType], None], module: ModuleType) -> None:
+    execute(module)
+    _register_accessor(module)
 
 
-# Before the finder of paths, which would load a copy of a module in a package that moved.
-sys.meta_path.insert(0, _MovedModules())
+def _register_accessor(xarray: Any) -> None:
+    """Register `ngb` with the classes of xarray, unless they have it; its methods are imported at its first use."""
+    if not hasattr(xarray.Dataset, "ngb"):
+        xarray.register_dataset_accessor("ngb")(_build_accessor)
+        xarray.register_datatree_accessor("ngb")(_build_accessor)
+
+
+def _build_accessor(data: Any) -> Any:
+    return import_module("ngbkit.figures.accessor").Metrics(data)
+
+
+sys.meta_path[:] = [
+    _AccessorFinder(),  # type: ignore[list-item]  # a finder by its method: the class to inherit from imports for long
+    *(finder for finder in sys.meta_path if type(finder).__name__ != _AccessorFinder.__name__),
+]
+if "xarray" in sys.modules:
+    _register_accessor(import_module("xarray"))  # waits if another thread is importing it
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
@@ -182,11 +188,9 @@ def __getattr__(name: str) -> Any:
         except metadata.PackageNotFoundError:
             problem = "this Python finds ngbkit but it is not installed: run `pip install -e .` in its checkout"
             raise ImportError(problem, name="ngbkit") from None
-    if name not in _EXPORTS and f"ngbkit.{name}" not in _MOVED:
+    if name not in _EXPORTS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, attribute = _EXPORTS.get(name) or (_MOVED[f"ngbkit.{name}"], "")
-    if module.startswith("ngbkit.dataset."):
-        import_module("ngbkit.figures.accessor")  # gives what is loaded or merged its `ds.ngb`
+    module, attribute = _EXPORTS[name]
     exported = import_module(module)
     return getattr(exported, attribute) if attribute else exported
 

@@ -72,9 +72,9 @@ def parse_duration(duration: str | float, kind: str = "duration") -> float:
     return seconds
 
 
-def format_value(value: float | str) -> str:
-    """Write the value of a factor: a number without trailing zeros, a text as it is."""
-    return value if isinstance(value, str) else f"{value:g}"
+def format_value(value: object) -> str:
+    """Write a label: a number without trailing zeros, a moment without an empty time, all else as its text."""
+    return f"{value:.12g}" if isinstance(value, float) else str(value).removesuffix(" 00:00:00")
 
 
 def parse_json(text: str) -> Any:

@@ -9,6 +9,7 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from drawn import measured
 
 import ngbkit
 
@@ -82,9 +83,38 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         ngbkit.sweeps  # noqa: B018  the access is what is tested
 
 
-def test_a_loaded_dataset_has_its_metrics() -> None:
-    """`ngbkit.load` alone registers `ds.ngb`."""
-    code = "import ngbkit; ngbkit.load; import xarray; assert hasattr(xarray.Dataset, 'ngb')"
+ORDERS = {
+    "ngbkit first": "import ngbkit, xarray",
+    "xarray first": "import xarray, ngbkit",
+    "xarray by another": "import ngbkit; from xarray.core.dataset import Dataset; import xarray",
+    "both again": "import importlib, ngbkit, xarray; [importlib.reload(module) for module in (ngbkit, xarray, ngbkit)]",
+    "ngbkit again": "import importlib, ngbkit; importlib.reload(ngbkit); import xarray",
+    "in threads": (
+        "import threading, ngbkit\n"
+        "threads = [threading.Thread(target=__import__, args=('xarray',)) for _ in range(4)]\n"
+        "[thread.start() for thread in threads]; [thread.join() for thread in threads]; import xarray"
+    ),
+}
+
+
+@pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
+def test_any_dataset_has_its_metrics(order: str, tmp_path: Path) -> None:
+    """`import ngbkit` suffices, before or after xarray, for opened files and trees and for datasets in memory."""
+    file = tmp_path / "run.nc"
+    ngbkit.save(measured(), file)
+    code = (
+        f"import warnings; warnings.simplefilter('error', UserWarning)\n{order}\n"
+        f"xarray.open_dataset({str(file)!r}, engine='h5netcdf').ngb.speedup()\n"
+        f"xarray.open_datatree({str(file)!r}, engine='h5netcdf').ngb.speedup()\n"
+        "assert type(xarray.Dataset().ngb).__name__ == 'Metrics'"
+    )
+
+    assert "altair" not in list_heavy_imports(code)
+
+
+def test_an_import_of_xarray_imports_no_metrics() -> None:
+    """They are imported when the first dataset asks for them."""
+    code = "import sys, ngbkit, xarray; assert 'ngbkit.figures' not in sys.modules"
 
     assert "xarray" in list_heavy_imports(code)
 

@@ -1,8 +1,7 @@
-"""Files of release 0.1, and what its notebooks import, still load. The files were written by its code."""
+"""Files of release 0.1 still load. They were written by its code."""
 
 from __future__ import annotations
 
-import importlib
 import json
 import warnings
 from pathlib import Path
@@ -99,24 +98,3 @@ def test_an_archive_of_tuning_results_is_imported() -> None:
     imports = run_cache("import", str(FILES / "tuned.tar.gz"), "--anyway").json["came"]
 
     assert ["0123456789abcdef0123456789abcdef"] == [result["key"] for result in imports]
-
-
-@pytest.mark.parametrize(
-    ("module", "name"),
-    [
-        ("ngbkit.comparison", "compare"),
-        ("ngbkit.dataset", "nodes"),
-        ("ngbkit.profiles", "write"),
-        ("ngbkit.records", "Contract"),
-        ("ngbkit.reference", "table"),
-        ("ngbkit.selfcheck", "run"),
-        ("ngbkit.selfcheck.disturbances", "measure"),
-        ("ngbkit.storage", "load"),
-        ("ngbkit.tables", "compact"),
-        ("ngbkit.tables", "to_html"),
-    ],
-)
-def test_a_module_that_moved_is_found(module: str, name: str) -> None:
-    """Under the name that documents and plugins of the release import."""
-    assert callable(getattr(importlib.import_module(module), name))
-    assert importlib.import_module(module) is not None

@@ -26,7 +26,10 @@ def list_factors(data: Data) -> list[str]:
 
 def list_labels(values: xr.DataArray | xr.Dataset, dim: str) -> list[Any]:
     """The labels along a dim, also where one was selected; empty without that coordinate."""
-    return np.atleast_1d(values[dim].values).tolist() if dim in values.coords else []
+    import pandas as pd
+
+    # An index keeps a moment, which `tolist` of NumPy turns into a number of nanoseconds.
+    return pd.Index(np.atleast_1d(values[dim].values), tupleize_cols=False).tolist() if dim in values.coords else []
 
 
 def expand_labels(dataset: xr.Dataset) -> xr.Dataset:

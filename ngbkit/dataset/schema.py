@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from functools import wraps
+from itertools import combinations
 from types import FunctionType
 from typing import Any, TypeVar
 
@@ -16,13 +17,16 @@ from ngbkit.dataset.storage import Data
 from ngbkit.errors import JournalError, NgbkitError, UsageError
 from ngbkit.sweep import notes
 from ngbkit.sweep.records import STATUSES
-from ngbkit.sweep.variables import COORDINATES, DIMS, VARIABLES
+from ngbkit.sweep.variables import COORDINATES, DIMS, NO_ROUND, VARIABLES
 
 _TEXT_DIMS = ("device", "workload", "compiler")
 _JSON_ATTRIBUTES = ("sweep", "environments", "facts")
 _JSON_VARIABLES = ("contract", "facts")
 _FEW = 8
 _MEASURED = ("latency", "throughput", "status")
+_WHOLE = (*DIMS[:-1], *_MEASURED, "error", "contract", "compile_time")
+# What a cell that no run requested has of each text and of each round.
+_FILLED = {name: not variable.units for name, variable in VARIABLES.items() if not variable.units or "round" in name}
 _Accessor = TypeVar("_Accessor", bound=type)
 
 
@@ -40,14 +44,38 @@ def require_run(data: Data, source: str) -> Data:
 
 
 def require_measured(data: Data) -> Data:
-    """Return a dataset that is at least a part of that of a run; `UsageError` for any other, as of another program."""
+    """Return a part of the dataset of a run, read into memory, with cells that no run requested marked as such.
+
+    `UsageError`: it is of another program, its labels do not identify its trials, or its file is unreadable.
+    """
     if any(name in dataset.variables for dataset in nodes(data).values() for name in _MEASURED):
-        return data
+        try:
+            data.load()
+        except Exception as error:  # a file that is closed or damaged, or a chunk that its user computes
+            raise UsageError(f"invalid dataset: its values do not load ({_shorten(error)}). Open it again.") from error
+        try:
+            for dataset in nodes(data).values():
+                _check_labels(dataset)
+        except ValueError as error:
+            raise _build_error(error) from error
+        return _mark_unrequested(data)
     names = list(dict.fromkeys(str(name) for dataset in nodes(data).values() for name in dataset.variables))
     raise UsageError(
         f"this dataset is not of a run: got {_list_few(names)}; expected {', '.join(_MEASURED)} and others over "
         f"{', '.join(DIMS[:-1])}. Measure one by %ngbench or ngbkit.Sweep, or ngbkit.load() one."
     )
+
+
+def require_distinct(data: Data) -> Data:
+    """Return a dataset or tree of which no trial is in two nodes, whose rows would look alike; else `UsageError`."""
+    grids = [(path, {dim: {*index} for dim, index in node.indexes.items()}) for path, node in nodes(data).items()]
+    for (first, labels), (second, others) in combinations(grids, 2):
+        if labels.keys() == others.keys() and all(labels[dim] & others[dim] for dim in labels if dim != "repeat"):
+            raise UsageError(
+                f"invalid tree: got trials of the same labels in {first} and {second}; expected each trial once. Merge "
+                "the nodes by ngbkit.merge, or use them one after the other."
+            )
+    return data
 
 
 def explain_missing(accessor: _Accessor) -> _Accessor:
@@ -67,20 +95,59 @@ def _explain(method: Callable[..., Any]) -> Callable[..., Any]:
             raise
         except Exception as error:
             for data in (accessor._data, *args, *options.values()):
-                if isinstance(data, Data) and (missing := _list_missing(data)):
-                    raise UsageError(
-                        f"this dataset lacks {_list_few(missing)}, which that of a run has. Use it as it was measured; "
-                        ".sel(device='cpu') keeps the label that it selects, unless drop=True."
-                    ) from error
+                if isinstance(data, Data):
+                    _require_whole(data, error)
             raise
 
     return call
 
 
-def _list_missing(data: Data) -> list[str]:
-    """List the variables and the labels of a run that any dataset of a tree lacks."""
-    names = [*DIMS[:-1], *_MEASURED]
-    return [name for name in names if any(name not in dataset.variables for dataset in nodes(data).values())]
+def _require_whole(data: Data, error: Exception) -> None:
+    """Raise a `UsageError` because of an error if any dataset of a tree is not as that of a run."""
+    datasets = nodes(data).values()
+    missing = [name for name in _WHOLE if any(name not in dataset.variables for dataset in datasets)]
+    missing += ["repeat"] * any("repeat" not in dataset.get("latency", dataset).dims for dataset in datasets)
+    if missing:
+        raise UsageError(
+            f"this dataset lacks {_list_few(missing)}, which that of a run has. Use it as it was measured; "
+            ".sel(device='cpu') keeps the label that it selects, unless drop=True, and intervals and medians are of "
+            "the samples along repeat."
+        ) from error
+    try:
+        for dataset in datasets:
+            for dim, size in dataset.sizes.items():
+                if not size:
+                    raise ValueError(f"it has nothing along {dim}; widen the selection")
+            _check(dataset)
+    except ValueError as reason:
+        raise _build_error(reason) from error
+
+
+def _build_error(reason: Exception) -> UsageError:
+    remedy = "" if ";" in str(reason) else " Use it as it was measured."
+    return UsageError(f"this dataset is not as that of a run: {reason}.{remedy}")
+
+
+def _mark_unrequested(data: Data) -> Data:
+    """Mark the cells that `where`, `reindex` or a join of labels added as those of a merge that no run requested."""
+    marked = {path: _fill(dataset) for path, dataset in nodes(data).items()}
+    if all(filled is dataset for filled, dataset in zip(marked.values(), nodes(data).values(), strict=True)):
+        return data
+    tree = {"/": xr.Dataset(attrs=data.attrs), **marked}
+    return marked["/"] if isinstance(data, xr.Dataset) else xr.DataTree.from_dict(tree)
+
+
+def _fill(dataset: xr.Dataset) -> xr.Dataset:
+    fills = {
+        name: "" if is_text else NO_ROUND
+        for name, is_text in _FILLED.items()
+        if name in dataset and dataset[name].dtype.kind == ("O" if is_text else "f") and dataset[name].isnull().any()
+    }
+    return dataset.fillna(fills) if fills else dataset
+
+
+def _shorten(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:200]
 
 
 def _list_few(names: list[str]) -> str:
@@ -94,12 +161,12 @@ def _check(dataset: xr.Dataset) -> None:
         raise ValueError(f"it has no {' and no '.join(missing)}")
     for dim in DIMS[:-1]:
         _check_kind(dim, dataset[dim].variable, is_text=dim in _TEXT_DIMS)
+        if dataset[dim].dims not in ((), (dim,)):
+            raise ValueError(f"{dim} has labels along {' and '.join(map(str, dataset[dim].dims))}")
     unlabelled = [dim for dim in dataset.dims if dim != "repeat" and dim not in dataset.coords]
     if unlabelled:
         raise ValueError(f"it has no labels along {unlabelled[0]}")
-    repeated = [dim for dim, index in dataset.indexes.items() if not index.is_unique]
-    if repeated:
-        raise ValueError(f"it has a label of {repeated[0]} twice")
+    _check_labels(dataset)
     dims = set(dataset["latency"].dims)
     if "repeat" not in dims:
         raise ValueError("latency has no samples")
@@ -128,6 +195,26 @@ def _check(dataset: xr.Dataset) -> None:
     for name in _JSON_VARIABLES:
         for text in set(dataset[name].values.ravel().tolist()) if name in dataset.variables else ():
             _check_json(name, text or "{}")
+
+
+def _check_labels(dataset: xr.Dataset) -> None:
+    """Raise a `ValueError` with the reason why labels do not identify the trials of a dataset."""
+    for dim, index in dataset.indexes.items():
+        if index.nlevels > 1:
+            raise ValueError(f"it has {' and '.join(map(str, index.names))} as one dim; separate them by .unstack()")
+        if not index.is_unique:
+            labels = _list_few([*map(str, index[index.duplicated()].unique())])
+            raise ValueError(
+                f"it has a label of {dim} twice ({labels}); join runs by ngbkit.merge(first, second), or rename the "
+                f"labels of one by .assign_coords({dim}=[…])"
+            )
+        if index.hasnans:
+            raise ValueError(
+                f"it has a missing label of {dim}; select the others by .isel({dim}=ds[{dim!r}].notnull())"
+            )
+    for name, declared in VARIABLES.items():
+        if declared.dims == "trial" and name in dataset and "repeat" in dataset[name].dims:
+            raise ValueError(f"{name} has a value for each repeat")
 
 
 def _check_kind(name: str, variable: xr.Variable, *, is_text: bool) -> None:

@@ -95,8 +95,9 @@ def _select_node(node: xr.Dataset, labels: Select) -> xr.Dataset | None:
         if not selected:
             return None
         if dim in node.dims:
-            indexers[dim] = selected[0] if _is_label(selection) else selected
-    return node.sel(indexers)
+            places = [present.index(label) for label in selected]
+            indexers[dim] = places[0] if _is_label(selection) else places
+    return node.isel(indexers)
 
 
 def _check_labels(dim: str, selection: Any, labels: Iterable[Any]) -> None:

@@ -60,11 +60,15 @@ class Metrics:
         return schema.require_measured(self._any_data)
 
     @property
+    def _pooled(self) -> Data:
+        return schema.require_distinct(self._data)
+
+    @property
     def plot(self) -> Plots:
         """The figures, as methods: ``ds.ngb.plot.speedup()``."""
         from ngbkit.figures.plots import Plots
 
-        return Plots(self._data)
+        return Plots(self._pooled)
 
     def throughput(self, *, ci: float | None = None) -> Labelled:
         """See `ngbkit.metrics.throughput`."""
@@ -118,25 +122,25 @@ class Metrics:
         self, compiler: str | None = None, *, ci: float = LEVEL, unlike: Unlike = "error", untuned: bool = False
     ) -> pd.DataFrame:
         """See `ngbkit.metrics.compare_networks`: every pair of networks, and whether one is faster for sure."""
-        return compare_networks(self._data, compiler, ci=ci, unlike=unlike, untuned=untuned)
+        return compare_networks(self._pooled, compiler, ci=ci, unlike=unlike, untuned=untuned)
 
     def network_ranking(
         self, by: By = "best", *, ci: float = LEVEL, unlike: Unlike = "error", untuned: bool = False
     ) -> pd.DataFrame:
         """See `ngbkit.metrics.network_ranking`: each network's probability of being the fastest."""
-        return network_ranking(self._data, by, ci=ci, unlike=unlike, untuned=untuned)
+        return network_ranking(self._pooled, by, ci=ci, unlike=unlike, untuned=untuned)
 
     def capacity(self, deadline: str | float, **keywords: Any) -> Capacities:
         """See `ngbkit.metrics.capacity`, with its arguments: ``ds.ngb.capacity("50ms", compiler="openvino")``."""
-        return capacity(self._data, deadline, **keywords)
+        return capacity(self._pooled, deadline, **keywords)
 
     def ranking(self, *, unlike: Unlike = "error", untuned: bool = False) -> pd.DataFrame:
         """See `ngbkit.metrics.ranking`."""
-        return ranking(self._data, unlike=unlike, untuned=untuned)
+        return ranking(self._pooled, unlike=unlike, untuned=untuned)
 
     def reversals(self, *, probability: float = 0.0, unlike: Unlike = "error", untuned: bool = False) -> pd.DataFrame:
         """See `ngbkit.metrics.reversals`; nodes of a tree are compared with one another."""
-        return reversals(self._data, probability=probability, unlike=unlike, untuned=untuned)
+        return reversals(self._pooled, probability=probability, unlike=unlike, untuned=untuned)
 
     def roofline(self) -> Data:
         """See `ngbkit.metrics.roofline`."""
@@ -148,7 +152,7 @@ class Metrics:
         See `ngbkit.metrics.tables.compact`: `figure` is one of its figures, and labels are selected as for a figure:
         ``ds.ngb.table("bsr", compiler=["openvino"], batch_size=8)``. With `by`, rows are groups of networks.
         """
-        return Table(compact(self._data, figure, by=by, select=select))
+        return Table(compact(self._pooled, figure, by=by, select=select))
 
     def mean(
         self, metric: str = "speedup", *, by: Groups = find_family, ci: float | None = None, unlike: Unlike = "error"
@@ -158,11 +162,11 @@ class Metrics:
 
     def winners(self, *, unlike: Unlike = "error", untuned: bool = False) -> pd.DataFrame:
         """See `ngbkit.metrics.winners`."""
-        return winners(self._data, unlike=unlike, untuned=untuned)
+        return winners(self._pooled, unlike=unlike, untuned=untuned)
 
     def front(self, size: str = "parameters") -> pd.DataFrame:
         """See `ngbkit.metrics.front`."""
-        return front(self._data, size)
+        return front(self._pooled, size)
 
     def choose(
         self,
@@ -177,15 +181,15 @@ class Metrics:
     ) -> Choices:
         """See `ngbkit.metrics.choose`: ``ds.ngb.choose(deadline="50ms")``."""
         keywords: Any = {"probability": probability, "per": per, "unlike": unlike, "untuned": untuned}
-        return choose(self._data, deadline, quantile, **keywords, disturbed=disturbed)
+        return choose(self._pooled, deadline, quantile, **keywords, disturbed=disturbed)
 
     def beside_paper(self, number: str, *, device: str = "xeon", on: str | None = None) -> pd.DataFrame:
         """See `ngbkit.metrics.beside_paper`: ``ds.ngb.beside_paper("VI")``."""
-        return beside_paper(self._data, number, device=device, on=on)
+        return beside_paper(self._pooled, number, device=device, on=on)
 
     def compare(self, other: Data, metric: str = "speedup") -> Comparison:
         """See `ngbkit.figures.comparison.compare`: what changed from this run to the `other`."""
-        return compare(self._data, other, metric)
+        return compare(self._pooled, schema.require_distinct(schema.require_measured(other)), metric)
 
     def sel(self, **labels: Any) -> Data:
         """See `ngbkit.dataset.selection.select`, which selects from a tree too."""
@@ -214,15 +218,15 @@ class Metrics:
         """
         if rows not in frames.BUILDERS:
             raise UnknownNameError("rows", rows, frames.BUILDERS)
-        return frames.BUILDERS[rows](self._data)
+        return frames.BUILDERS[rows](self._pooled)
 
     def failures(self) -> pd.DataFrame:
         """See `ngbkit.metrics.failures`; the rows of all nodes of a tree."""
-        return _concat_frames(trials.failures, self._data)
+        return _concat_frames(trials.failures, self._pooled)
 
     def why(self) -> pd.DataFrame:
         """See `ngbkit.metrics.why`; the rows of all nodes of a tree."""
-        return _concat_frames(trials.why, self._data)
+        return _concat_frames(trials.why, self._pooled)
 
 
 def _compute(metric: Callable[..., xr.DataArray | xr.Dataset], data: Data, **arguments: Any) -> Labelled:
@@ -259,7 +263,3 @@ def _map_nodes(metric: Callable[[xr.Dataset], xr.Dataset], data: Data) -> Data:
     if problems and not results:
         raise problems[0]
     return xr.DataTree.from_dict({"/": xr.Dataset(attrs=data.attrs), **results})
-
-
-for register in (xr.register_dataset_accessor, xr.register_datatree_accessor):
-    register("ngb")(Metrics)  # type: ignore[no-untyped-call]  # xarray has not annotated them

@@ -12,6 +12,7 @@ from ngbkit.metrics import arrays, ratios
 from ngbkit.metrics.contracts import Unlike
 from ngbkit.metrics.draws import Metric, Sampler, estimate
 from ngbkit.metrics.labelled import Result, compute_ase, prepare_compared, prepare_scaled
+from ngbkit.user_text import format_value
 
 
 def depth_slope(
@@ -161,10 +162,10 @@ def _flag_contradictions(result: Result, data: xr.Dataset, dim: str, depths: np.
 def _require_values(dataset: xr.Dataset, metric: str, dim: str, quantity: str = "speed-ups") -> np.ndarray:
     """The values of a factor; a `MetricError` with fewer than two."""
     depths = list_labels(dataset, dim)
-    if any(isinstance(depth, str) for depth in depths):
+    if not all(isinstance(depth, (int, float)) for depth in depths):
         raise MetricError(
-            f"{metric}() needs a factor whose values have an order, and those of {dim} are texts: {', '.join(depths)}. "
-            "Name a factor with numbers, or compare the networks by ranking()."
+            f"{metric}() needs a factor with numbers, and those of {dim} are {', '.join(map(format_value, depths))}. "
+            "Name another factor, or compare the networks by ranking()."
         )
     if dim in dataset.dims and len(depths) > 1:
         return np.array(depths)

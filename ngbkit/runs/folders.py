@@ -135,7 +135,6 @@ def load_dataset(folder: Path) -> xr.Dataset | xr.DataTree:
 
 def assemble_dataset(folder: Path, sweep: Grid) -> xr.Dataset | xr.DataTree:
     """Assemble the dataset of the run in a folder, whose sweep is `sweep`."""
-    import ngbkit.figures.accessor  # noqa: F401  registers `ds.ngb`
     from ngbkit.dataset.assembly import assemble_journal
 
     with Journal(folder / "journal.sqlite", writable=False) as journal:
@@ -166,6 +165,8 @@ def load_metadata(folder: Path) -> dict[str, Any]:
         metadata: dict[str, Any] = schema.parse(_Metadata, content)
         expected = content.pop("hash", None)
         is_intact = metadata["format"] == 1 or expected == hash_json(content)
+    except PermissionError:
+        raise JournalError(f"run {folder.name} is another user's, who can read it and give it to you.") from None
     except (OSError, ValueError, RecursionError) as error:
         raise JournalError(f"the {_METADATA} of run {folder.name} cannot be read: {error}. {_REMEDY}") from None
     if not 1 <= metadata["format"] <= FORMAT:
@@ -196,5 +197,5 @@ def _list_folders() -> list[Path]:
 def _has_metadata(folder: Path) -> bool:
     try:
         return (folder / _METADATA).is_file()
-    except OSError:  # of another user
-        return False
+    except OSError:  # of another user: `load_metadata` explains it
+        return True

@@ -49,7 +49,12 @@ def replace_first(name: str, value: object) -> Callable[[xr.Dataset], xr.Dataset
         (lambda data: data.assign(compile_time=data["latency"]), "compile_time has a value for each repeat"),
         (lambda data: data.assign(error=data["error"].expand_dims("x")), "it has no labels along x"),
         (lambda data: data.assign_coords(batch_size=[0, 1]), "a batch size is no integer >= 1"),
-        (lambda data: data.assign_coords(compiler=["a", "a"]), "it has a label of compiler twice"),
+        (lambda data: data.assign_coords(compiler=["a", "a"]), r"it has a label of compiler twice \(a\); join runs by"),
+        (
+            lambda data: data.rename(compiler="n").assign_coords(compiler=("n", ["a", "b"])),
+            "compiler has labels along n",
+        ),
+        (lambda data: data.pad(batch_size=(0, 1)).fillna({"status": ""}), "it has a missing label of batch_size"),
         (lambda data: data.assign_coords(workload=[3]), "workload has values of int64 that are no texts"),
         (replace_first("status", "splendid"), "unknown status 'splendid'"),
         (replace_first("latency", -1.0), "a latency is no number of seconds above 0"),

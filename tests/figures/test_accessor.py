@@ -1,5 +1,6 @@
 """The metrics as methods of datasets and trees."""
 
+import pandas as pd
 import pytest
 import xarray as xr
 from drawn import measured as measured_sweep
@@ -122,8 +123,123 @@ def test_a_part_of_a_dataset_says_what_it_lacks():
         for method in (lacking.ngb.to_dataframe, lacking.ngb.plot.speedup, lacking.ngb.plot.overview):
             with pytest.raises(UsageError, match=f"this dataset lacks {name}, which that of a run has"):
                 method()
-    with pytest.raises(UsageError, match="lacks device"):
+    with pytest.raises(UsageError, match="not of a run"):
         data.ngb.compare(FOREIGN["another program's"])
+
+
+JOINED = {
+    "a device twice": (
+        lambda a, b: xr.concat([a, b], "device"),
+        r"a label of device twice \(cpu\); join .*merge\(first",
+    ),
+    "a run twice": (lambda a, b: join(a, b, ["mon", "mon"]), r"a label of run twice \(mon\)"),
+    "a missing label": (lambda a, b: join(a, b, [1.0, float("nan")]), "a missing label of run; select the others by"),
+    "stacked trials": (lambda a, b: a.stack(trial=["workload", "batch_size"]), "workload and batch_size as one dim"),
+    "a round trip through pandas": (lambda a, b: a.to_dataframe().to_xarray(), "has a value for each repeat"),
+}
+
+
+def slower(data: xr.Dataset) -> xr.Dataset:
+    return data.assign(latency=data["latency"] * 1.5)
+
+
+def join(first: xr.Dataset, second: xr.Dataset, labels: list[object]) -> xr.Dataset:
+    return xr.concat([first, second], pd.Index(labels, name="run"), combine_attrs="override")
+
+
+@pytest.mark.parametrize(("change", "reason"), JOINED.values(), ids=JOINED)
+def test_labels_that_identify_no_trial_are_refused(change, reason):
+    """By metrics, tables and figures alike, whose rows would look alike."""
+    data = change(measured_sweep(), slower(measured_sweep()))
+
+    methods = (data.ngb.speedup, data.ngb.table, data.ngb.ranking, data.ngb.failures, lambda: data.ngb.plot.speedup())
+    for method in methods:
+        with pytest.raises(UsageError, match=f"not as that of a run: .*{reason}"):
+            method()
+
+
+def test_nodes_of_the_same_trials_have_metrics_but_no_table():
+    """Each node has its own numbers, and one table of both would have rows that look alike."""
+    tree = xr.DataTree.from_dict({"/mon": measured_sweep(), "/tue": slower(measured_sweep())})
+
+    assert ["mon", "tue"] == list(tree.ngb.speedup().children)
+    for method in (tree.ngb.table, tree.ngb.ranking, tree.ngb.why, lambda: tree.ngb.plot.speedup()):
+        with pytest.raises(UsageError, match="got trials of the same labels in /mon and /tue"):
+            method()
+
+
+LABELS = {
+    "texts": (["mon", "tue"], "tue"),
+    "whole numbers": ([1, 20261125], "20261125"),
+    "numbers": ([0.25, 0.1 + 0.2], "0.3"),
+    "truths": ([True, False], "False"),
+    "moments": (pd.DatetimeIndex(["2026-11-24 00:00", "2026-11-25 12:30"]), "2026-11-25 12:30:00"),
+    "days": (pd.to_timedelta([1, 2], "D"), "2 days"),
+    "pairs": (pd.Index([("a", 1), ("b", 2)], tupleize_cols=False), "('b', 2)"),
+}
+
+
+@pytest.mark.parametrize(("labels", "text"), LABELS.values(), ids=LABELS)
+def test_a_new_dim_may_have_labels_of_any_type(labels, text):
+    """Tables, figures, sentences and selections name them."""
+    data = join(measured_sweep(network("a"), network("b")), slower(measured_sweep(network("a"), network("b"))), labels)
+    networks = data.ngb.compare_networks().to_string()
+    drawn = str(data.ngb.plot.speedup().to_dict())
+    choices = str(data.ngb.choose("50ms"))
+    selected = data.ngb.sel(run=[labels[1]], compiler=["openvino"])
+
+    assert f"a run={text}" in networks
+    assert f"run {text}" in drawn
+    assert text in choices
+    assert data.isel(run=[1]).sel(compiler=["openvino"]).equals(selected)
+    assert text in str(data.ngb.capacity("50ms"))
+
+
+def test_a_part_without_samples_says_so():
+    """A sample or a mean along `repeat` has no interval and no median."""
+    data = measured_sweep()
+
+    for part in (data.isel(repeat=0), data.median("repeat", keep_attrs=True)):
+        for method in (part.ngb.speedup, part.ngb.summary, part.ngb.table, part.ngb.settled):
+            with pytest.raises(UsageError, match=r"this dataset lacks .*repeat, which that of a run has"):
+                method()
+    assert part.ngb.environments().empty
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda data: data.where(data["batch_size"] > 1), lambda data: data.reindex(batch_size=[4, 8])],
+    ids=["where", "reindex"],
+)
+def test_cells_that_a_selection_added_were_not_requested(change):
+    """They are no failures, and have no row."""
+    data = change(measured_sweep(batch_sizes=(1, 4)))
+
+    assert data.ngb.failures().empty
+    assert {4} == set(data.ngb.to_dataframe()["batch_size"])
+    assert 4 == data.ngb.table("throughput").frame.index.get_level_values("batch_size")[0]
+
+
+def test_lazy_arrays_are_loaded_once():
+    """Chunks of a large dataset give the same numbers, also in a tree."""
+    data = measured_sweep()
+    chunked = data.chunk(repeat=7)
+    tree = xr.DataTree.from_dict({"/a": data.chunk(compiler=1)})
+
+    xr.testing.assert_identical(data.ngb.speedup(ci=0.95), chunked.ngb.speedup(ci=0.95))
+    xr.testing.assert_identical(data.ngb.summary(), tree.ngb.summary()["a"].to_dataset())
+    assert repr(data.ngb.table()) == repr(chunked.ngb.table())
+    assert not chunked.chunks
+
+
+def test_a_lazy_file_that_is_gone_says_so(tmp_path):
+    """Its values, which nothing had read yet, cannot be read any more."""
+    measured_sweep().to_netcdf(tmp_path / "run.nc", engine="h5netcdf")
+    with xr.open_dataset(tmp_path / "run.nc", engine="h5netcdf") as data:
+        (tmp_path / "run.nc").unlink()
+
+    with pytest.raises(UsageError, match=r"invalid dataset: its values do not load .*Open it again"):
+        data.ngb.speedup()
 
 
 def test_an_error_of_a_whole_dataset_is_left_alone():

@@ -12,6 +12,7 @@ import numpy as np
 import xarray as xr
 
 from ngbkit.dataset.assembly import factor_dims, name_node, nodes
+from ngbkit.dataset.long_form import list_labels
 from ngbkit.errors import UsageError
 from ngbkit.sweep.records import OPEN
 from ngbkit.sweep.variables import COORDINATES, RESERVED
@@ -135,10 +136,11 @@ def _build_part(path: str, dataset: xr.Dataset, attrs: Mapping[str, Any]) -> Par
         expanded = expanded.assign(anchors)
     dims = ("device", "workload", *factor_dims(expanded), "compiler", "batch_size")
     for dim in dims:
-        labels = expanded[dim].values.tolist() if dim in expanded.coords else []
-        if not labels or len({*labels}) < len(labels):
+        labels = list_labels(expanded, dim)
+        is_valid = all(isinstance(label, (str, int, float)) and label == label for label in labels)  # no NaN
+        if not labels or not is_valid or len({*labels}) < len(labels):
             raise UsageError(
-                f"invalid labels of {dim}: got {labels}; expected distinct labels, which identify trials. "
+                f"invalid labels of {dim}: got {labels}; expected distinct texts or numbers, which identify trials. "
                 f"Assign some by .assign_coords({dim}=[…])."
             )
     for name, values in expanded.data_vars.items():

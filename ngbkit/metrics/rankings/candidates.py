@@ -17,7 +17,7 @@ import xarray as xr
 
 from ngbkit.dataset import disturbance
 from ngbkit.dataset.assembly import factor_dims, nodes
-from ngbkit.dataset.long_form import expand_labels
+from ngbkit.dataset.long_form import expand_labels, list_labels
 from ngbkit.dataset.storage import Data
 from ngbkit.metrics import arrays, ratios
 from ngbkit.metrics.contracts import Unlike, mask_unranked
@@ -208,7 +208,7 @@ def _iterate_candidates(
     unchecked = disturbance.find_unchecked(node)
     reasons = _align(node["error"].where(unchecked, "") if bool(unchecked.any()) else xr.DataArray(""), rates)
     ties = _collect_ties(node, dims[:-1])
-    labels = {dim: rates[dim].values.tolist() for dim in dims}
+    labels = {dim: list_labels(rates, dim) for dim in dims}
     for index in zip(*np.nonzero(np.isfinite(rates.values)), strict=True):
         place = {dim: labels[dim][position] for dim, position in zip(dims, index, strict=True)}
         cell = (str(place.pop("device")), int(place.pop("batch_size")))

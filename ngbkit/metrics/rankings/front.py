@@ -75,7 +75,12 @@ def _find_fronts(node: xr.Dataset, size: str, generator: np.random.Generator) ->
     rates = data["throughput"]
     is_checked = ~find_unchecked(expanded).broadcast_like(rates)
     dims = [str(dim) for dim in rates.dims if dim not in _COLUMN]
-    sizes = node[size].broadcast_like(rates.isel(dict.fromkeys(_COLUMN, 0), drop=True))
+    # A join of datasets along a device repeats the size of each network.
+    sizes = (
+        node[size]
+        .max([dim for dim in node[size].dims if dim in _COLUMN])
+        .broadcast_like(rates.isel(dict.fromkeys(_COLUMN, 0), drop=True))
+    )
     draws = None
     if "medians" in data:
         replicates = ratios.throughput(data, Sampler(level=_LEVEL, generator=generator))
@@ -85,7 +90,7 @@ def _find_fronts(node: xr.Dataset, size: str, generator: np.random.Generator) ->
     )
     weights = sizes.stack(configuration=dims).values.astype(float)
     labels = {dim: stacked[dim].values.tolist() for dim in _COLUMN}
-    configurations = [dict(zip(dims, values, strict=True)) for values in stacked["configuration"].values.tolist()]
+    configurations = [dict(zip(dims, values, strict=True)) for values in stacked.indexes["configuration"].tolist()]
     for index in np.ndindex(stacked.shape[:-1]):
         column = {dim: labels[dim][place] for dim, place in zip(_COLUMN, index, strict=True)}
         speeds, checked = stacked.values[index], checks.values[index]

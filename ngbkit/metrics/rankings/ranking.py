@@ -10,7 +10,7 @@ import xarray as xr
 
 from ngbkit.dataset.assembly import nodes
 from ngbkit.dataset.disturbance import find_unchecked
-from ngbkit.dataset.long_form import expand_labels, list_factors, list_trial_dims
+from ngbkit.dataset.long_form import expand_labels, list_factors, list_labels, list_trial_dims
 from ngbkit.dataset.storage import Data
 from ngbkit.metrics import ratios
 from ngbkit.metrics.contracts import Unlike, mask_unranked
@@ -62,7 +62,7 @@ def ranking(data: Data, *, unlike: Unlike = "error", untuned: bool = False) -> p
     rows = [row for node in nodes(data).values() for row in _rank_node(node, unlike, untuned, generator)]
     names = ["workload", *list_factors(data), "batch_size", "device", "rank", "compiler", "of_best", "probability"]
     names.append("checked")
-    return pd.DataFrame(rows, columns=names)
+    return pd.DataFrame(rows, columns=names).astype({"checked": bool})
 
 
 def winners(data: Data, *, unlike: Unlike = "error", untuned: bool = False) -> pd.DataFrame:
@@ -113,7 +113,7 @@ def _rank_node(
         sampler = Sampler(level=_LEVEL, generator=generator)
         replicates = ratios.speedup(data, "ranking", sampler) if has_baseline else ratios.throughput(data, sampler)
         draws = replicates.transpose(*dims, "draw").values
-    labels = {dim: speeds[dim].values.tolist() for dim in dims}
+    labels = {dim: list_labels(speeds, dim) for dim in dims}
     is_unchecked = find_unchecked(expanded).broadcast_like(speeds).transpose(*dims).values
     for index in np.ndindex(*speeds.shape[:-1]):
         values, unchecked = speeds.values[index], is_unchecked[index]

@@ -11,7 +11,7 @@ import xarray as xr
 
 from ngbkit.dataset.assembly import factor_dims, nodes
 from ngbkit.dataset.disturbance import find_unchecked
-from ngbkit.dataset.long_form import list_factors
+from ngbkit.dataset.long_form import list_factors, list_labels
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import UsageError
 from ngbkit.metrics import ratios
@@ -99,7 +99,7 @@ def _iterate_cells(node: xr.Dataset) -> Iterator[tuple[Key, xr.Dataset]]:
     dims = [*(name for name in factor_dims(node) if name != "rounds"), "batch_size"]
     for index in np.ndindex(*(node.sizes[dim] for dim in dims)):
         position = dict(zip(dims, index, strict=True))
-        values = {dim: node[dim].values.tolist()[i] for dim, i in position.items()}
+        values = {dim: list_labels(node, dim)[i] for dim, i in position.items()}
         batch_size = int(values.pop("batch_size"))
         yield (tuple(sorted(values.items())), batch_size), node.isel(position, drop=True)
 

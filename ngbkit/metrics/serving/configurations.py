@@ -11,7 +11,7 @@ import xarray as xr
 
 from ngbkit.dataset.assembly import nodes
 from ngbkit.dataset.disturbance import select_samples
-from ngbkit.dataset.long_form import expand_labels, list_factors, list_trial_dims
+from ngbkit.dataset.long_form import expand_labels, list_factors, list_labels, list_trial_dims
 from ngbkit.dataset.storage import Data
 from ngbkit.device.timing import intervals
 from ngbkit.errors import MetricError, UsageError
@@ -110,7 +110,7 @@ def _list_trials(
     columns = {name: values.broadcast_like(grid).transpose(*dims).values for name, values in variables.items()}
     latency, rounds = (samples[name].transpose(*dims, "repeat").values for name in ("latency", "round"))
     differences = contracts.list_differences(node)
-    names = [grid[dim].values.tolist() for dim in dims]
+    names = [list_labels(grid, dim) for dim in dims]
     for index in np.ndindex(grid.shape):
         trial = {name: values[index] for name, values in columns.items()}
         if trial.get("status") == "":

@@ -109,7 +109,7 @@ def list_label_names(data: Data) -> list[str]:
 
 
 def _build_column(grid: xr.Dataset, labels: Mapping[str, Any], service: Service) -> Column:
-    part = grid.sel({dim: [label] for dim, label in labels.items()})
+    part = grid.isel({dim: [list_labels(grid, dim).index(label)] for dim, label in labels.items()})
     server = _build_server(part.squeeze(list(labels), drop=True), service)
     if server is not None and service.batch_sizes is None:
         server = queueing.choose_limit(server, service.deadline, service.quantile, service.seed)
@@ -137,8 +137,9 @@ def _list_labels(node: xr.Dataset) -> list[dict[str, Any]]:
     """The labels of every column of a node that a run requested, without batch sizes."""
     grid = expand_labels(node)
     dims = [dim for dim in list_trial_dims(grid) if dim in grid.dims and dim != "batch_size"]
-    columns = [dict(zip(dims, values, strict=True)) for values in product(*(grid[dim].values.tolist() for dim in dims))]
+    columns = [dict(zip(dims, values, strict=True)) for values in product(*(list_labels(grid, dim) for dim in dims))]
     if "status" not in grid:
         return columns
     requested = (grid["status"] != "").any("batch_size")
-    return [labels for labels in columns if bool(requested.sel(labels))]
+    are_requested = requested.transpose(*dims).values.ravel().tolist()
+    return [labels for labels, is_requested in zip(columns, are_requested, strict=True) if is_requested]

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-import ngbkit.figures.accessor  # noqa: F401  registers `ds.ngb`
 from ngbkit.dataset.disturbance import select_samples
 from ngbkit.metrics import arrays
 from ngbkit.runs.selfcheck.estimates import Floats

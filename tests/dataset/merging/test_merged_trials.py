@@ -178,7 +178,9 @@ def test_what_is_no_dataset_of_a_run_is_refused():
         merge()
     with pytest.raises(UsageError, match=r"got a dataset without status; .* Merge first"):
         merge(dataset, dataset.drop_vars("status"))
-    with pytest.raises(UsageError, match=r"invalid labels of device: got .*'cpu', 'cpu'.*expected distinct labels"):
+    with pytest.raises(
+        UsageError, match=r"invalid labels of device: got .*'cpu', 'cpu'.*expected distinct texts or numbers"
+    ):
         merge(xr.concat([dataset, dataset], "device"))
     with pytest.raises(UsageError, match=r"cannot merge gain: it is along device.*drop_vars\(\"gain\"\)"):
         merge(dataset.assign(gain=("device", [1.0])))
