@@ -9,6 +9,7 @@ import xarray as xr
 
 from ngbkit.dataset.assembly import nodes
 from ngbkit.dataset.storage import Data
+from ngbkit.errors import UsageError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -17,11 +18,17 @@ _GIB = 2**30
 
 
 def read_environments(data: Data) -> dict[str, dict[str, Any]]:
-    """The environment of each device, by its label."""
+    """The environment of each device, by its label; `UsageError` if the attribute is damaged."""
     parts: list[Data] = [data] if isinstance(data, xr.Dataset) else [*nodes(data).values(), data]
-    return {
-        label: device for part in parts for label, device in json.loads(part.attrs.get("environments") or "{}").items()
-    }
+    try:
+        described = [json.loads(part.attrs.get("environments") or "{}") for part in parts]
+        merged = {str(label): dict(device) for environments in described for label, device in environments.items()}
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        raise UsageError(
+            "invalid environments: got an attribute that is no JSON object of devices; expected the machine of each. "
+            'Load the file again, or drop them by .assign_attrs(environments="{}").'
+        ) from None
+    return merged
 
 
 def environments(data: Data) -> pd.DataFrame:

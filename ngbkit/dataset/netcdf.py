@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -24,8 +25,15 @@ class UnreadableError(Exception):
     """The file does not read as a netCDF file; the message is the reason."""
 
 
+class ReaderError(Exception):
+    """The file was not read, which is not its fault; the message is the reason, and the remedy."""
+
+
 def read(source: Path) -> dict[str, xr.Dataset]:
-    """Read the groups of a netCDF file by path, decoded as xarray does; `UnreadableError` if it is damaged."""
+    """Read the groups of a netCDF file by path, decoded as xarray does.
+
+    `UnreadableError`: it is damaged. `ReaderError`: this machine lacks what reading it needs.
+    """
     with tempfile.TemporaryDirectory(prefix="ngbkit-netcdf-") as folder:
         content = Path(folder, "content")
         groups = _run(source, content)
@@ -37,6 +45,8 @@ def read(source: Path) -> dict[str, xr.Dataset]:
     try:
         decoded = {path: _decode(group, arrays) for path, group in groups.items()}
         return {node.path: node.to_dataset() for node in xr.DataTree.from_dict(decoded).subtree}
+    except MemoryError:
+        raise
     except Exception as error:  # xarray raises anything about variables and attributes that contradict each other
         raise UnreadableError(" ".join(f"{type(error).__name__}: {error}".split())[:300]) from error
 
@@ -47,11 +57,16 @@ def _run(source: Path, content: Path) -> dict[str, Any]:
         child = _start(source, content)
         answer = json.loads(child.stdout)
     except subprocess.TimeoutExpired:
-        raise UnreadableError(f"it did not read within {_LIMIT_S:g} s") from None
+        raise ReaderError(f"it did not read within {_LIMIT_S:g} s. Copy it to a disk of this machine") from None
     except OSError as error:
-        raise UnreadableError(f"no process could be started to read it: {error}") from error
+        raise ReaderError(f"no process could be started to read it ({error}). End other processes") from error
     except (ValueError, RecursionError):
+        if child.returncode != -signal.SIGXCPU and resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY:
+            raise ReaderError(f"{describe_memory_limit()} ({_explain(child)}). Raise the limit") from None
         raise UnreadableError(_explain(child)) from None
+    if "limit" in answer:
+        reason = answer["limit"].replace("memory", describe_memory_limit())
+        raise ReaderError(f"{reason}. Raise the limit, or free some space of {tempfile.gettempdir()}")
     if "error" in answer:
         raise UnreadableError(answer["error"])
     groups: dict[str, Any] = answer["groups"]
@@ -70,6 +85,13 @@ def _start(source: Path, content: Path) -> subprocess.CompletedProcess[bytes]:
         timeout=_LIMIT_S,
         check=False,
     )
+
+
+def describe_memory_limit() -> str:
+    """Describe the limit of memory that this process and its reader have."""
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    is_limited = limit != resource.RLIM_INFINITY
+    return f"each process has {limit / 1e9:.2g} GB of memory (ulimit -v)" if is_limited else "this machine lacks memory"
 
 
 def _explain(child: subprocess.CompletedProcess[bytes]) -> str:

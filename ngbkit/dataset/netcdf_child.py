@@ -11,6 +11,7 @@ imports nothing of ngbkit, whose package would double the time that it takes to 
 
 from __future__ import annotations
 
+import errno
 import json
 import resource
 import sys
@@ -29,6 +30,7 @@ _MOST_LEVELS = 16
 # What HDF5 needs beside the content of a file.
 _MARGIN_BYTES = 1 << 30
 _CPU_S, _CPU_BYTES_PER_S = 10, 10_000_000
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOMEM)
 
 
 class Refused(Exception):
@@ -37,19 +39,22 @@ class Refused(Exception):
 
 def main(source: str, target: str) -> None:
     """Read the file `source`, write its arrays to `target`, and answer with all else, or with the error."""
+    inherited = {kind: resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_CPU)}
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    _limit_cpu(Path(source).stat().st_size)
-    _limit_memory(0)
+    _limit_cpu(Path(source).stat().st_size, inherited)
+    _limit_memory(0, inherited)
     try:
         size = _measure(source)
-        _limit_cpu(size)
-        _limit_memory(3 * size)
+        _limit_cpu(size, inherited)
+        _limit_memory(3 * size, inherited)
         with open(target, "wb") as content:
             answer: Any = {"groups": _read(source, content)}
     except MemoryError:
-        answer = {"error": "it asks for more memory than its content needs"}
+        is_ours = resource.getrlimit(resource.RLIMIT_AS)[0] != inherited[resource.RLIMIT_AS]
+        answer = {"error": "it asks for more memory than its content needs"} if is_ours else {"limit": "memory"}
     except (Refused, OSError, ValueError) as error:
-        answer = {"error": _shorten(str(error))}
+        kind = "limit" if getattr(error, "errno", None) in _NO_ROOM else "error"
+        answer = {kind: _shorten(str(error))}
     except Exception as error:  # noqa: BLE001  h5py and h5netcdf raise anything about a damaged file
         answer = {"error": _shorten(f"{type(error).__name__}: {error}")}
     sys.stdout.write(json.dumps(answer))
@@ -59,16 +64,22 @@ def _shorten(text: str) -> str:
     return " ".join(text.split())[:300]
 
 
-def _limit_cpu(size: int) -> None:
+def _limit_cpu(size: int, inherited: Mapping[int, int]) -> None:
     used = resource.getrusage(resource.RUSAGE_SELF)
     seconds = int(used.ru_utime + used.ru_stime) + _CPU_S + size // _CPU_BYTES_PER_S
-    resource.setrlimit(resource.RLIMIT_CPU, (seconds, resource.RLIM_INFINITY))
+    _set_limit(resource.RLIMIT_CPU, seconds, inherited)
 
 
-def _limit_memory(size: int) -> None:
+def _limit_memory(size: int, inherited: Mapping[int, int]) -> None:
     with open("/proc/self/statm") as file:
         used = int(file.read().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (used + _MARGIN_BYTES + size, resource.RLIM_INFINITY))
+    _set_limit(resource.RLIMIT_AS, used + _MARGIN_BYTES + size, inherited)
+
+
+def _set_limit(kind: int, most: int, inherited: Mapping[int, int]) -> None:
+    """Set a limit, at most the one that this process inherited, which it may not raise."""
+    allowed = most if inherited[kind] == resource.RLIM_INFINITY else min(most, inherited[kind])
+    resource.setrlimit(kind, (allowed, resource.getrlimit(kind)[1]))
 
 
 def _measure(source: str) -> int:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import errno
 import io
 import os
+import warnings
 from importlib import import_module
 from pathlib import Path
 
 import xarray as xr
 
 from ngbkit.dataset import netcdf
-from ngbkit.errors import MissingDependencyError, UsageError
+from ngbkit.dataset.dataset_hash import ALTERED, ATTRIBUTE, hash_dataset
+from ngbkit.errors import MissingDependencyError, NgbkitError, NgbkitWarning, UsageError
 from ngbkit.user_text import parse_path
 
 Data = xr.Dataset | xr.DataTree
@@ -37,30 +39,64 @@ def save(data: Data, path: str | os.PathLike[str], *, overwrite: bool = False) -
     Raises
     ------
     UsageError
-        The file exists, or it cannot be written: no room, no permission.
+        The file exists, or it cannot be written: no room, no permission, or labels of a type that netCDF lacks.
     """
     target = check_target(path, overwrite=overwrite)
-    write_whole(target, _encoded(data))
+    try:
+        content = _encoded(data)
+    except Exception as error:  # xarray and HDF5 raise anything about labels and attributes that no file has
+        if isinstance(error, NgbkitError):
+            raise
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        raise UsageError(
+            f"invalid dataset: netCDF does not hold it ({reason}). Make its labels and attributes texts or numbers."
+        ) from error
+    write_whole(target, content)
     return target
 
 
 def load(path: str | os.PathLike[str]) -> Data:
     """The dataset or tree that `save` kept, wholly in memory.
 
+    A file whose content is not that of its hash was changed since: a warning says so, and the attribute ``altered``
+    marks the dataset, so that its tables and figures say so too.
+
     Raises
     ------
     UsageError
-        There is no such file, or it is not a netCDF file.
+        There is no such file, it is not a netCDF file, or limits of this machine keep it from being read.
     """
     source = parse_path(path)
-    if not source.is_file():
+    try:
+        exists, is_file = source.exists(), source.is_file()
+        if is_file:
+            source.open("rb").close()
+    except OSError as error:
+        raise UsageError(f"{source} cannot be read: {error.strerror}. Check the name and its permissions.") from error
+    if exists and not is_file:
+        raise UsageError(f"{source} is a folder, a device or a pipe. Name a netCDF file.")
+    if not is_file:
         raise UsageError(f"there is no file {source}. Check the name, or save a dataset there first.")
     _require_h5py()
     try:
         datasets = {path: _plain(dataset) for path, dataset in netcdf.read(source).items()}
+    except (netcdf.ReaderError, OSError) as error:
+        raise UsageError(f"{source} cannot be read: {error}.") from error
+    except MemoryError as error:
+        raise UsageError(f"{source} cannot be read: {netcdf.describe_memory_limit()}. Raise the limit.") from error
     except netcdf.UnreadableError as error:
         raise UsageError(f"{source} does not read as a netCDF file: {error}. Save the dataset again.") from error
-    return datasets["/"] if len(datasets) == 1 else xr.DataTree.from_dict(datasets)
+    data = datasets["/"] if len(datasets) == 1 else xr.DataTree.from_dict(datasets)
+    digest = data.attrs.pop(ATTRIBUTE, None)
+    if digest is not None and digest != hash_dataset(data):
+        data.attrs[ALTERED] = 1
+        warnings.warn(
+            f"{source} was altered: its content is not what ngbkit saved. Use the file as it was saved, or measure "
+            "again; if the change was meant, say so beside its numbers.",
+            NgbkitWarning,
+            stacklevel=2,
+        )
+    return data
 
 
 def check_target(path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
@@ -111,6 +147,9 @@ def _encoded(data: Data) -> memoryview:
     import h5netcdf
 
     nodes = {"/": data} if isinstance(data, xr.Dataset) else {node.path: node.to_dataset() for node in data.subtree}
+    # Without the encoding of another file, which may round values.
+    nodes = {path: dataset.drop_encoding() for path, dataset in nodes.items()}
+    nodes["/"] = nodes["/"].assign_attrs({ATTRIBUTE: hash_dataset(data)})
     buffer = io.BytesIO()
     with h5netcdf.File(buffer, "w") as file:
         for path, dataset in nodes.items():

@@ -10,6 +10,7 @@ import numpy as np
 import xarray as xr
 
 from ngbkit.dataset.assembly import nodes
+from ngbkit.dataset.dataset_hash import ALTERED
 from ngbkit.dataset.disturbance import find_undisturbed
 from ngbkit.dataset.environments import read_environments
 from ngbkit.dataset.long_form import list_factors, list_labels, to_frame
@@ -30,11 +31,12 @@ QUIET = 0.1
 
 
 def describe_disturbance(data: Data) -> str:
-    """Describe in a phrase how far other work disturbed a run; empty if it was quiet or not monitored.
+    """Describe in a phrase whether a file was altered, and how far other work disturbed its run; empty if neither.
 
     Tables and figures have it, so that their numbers never appear without it.
     """
-    return "; ".join(filter(None, [_describe_disturbed_samples(data), _describe_start(data)]))
+    altered = "altered: the file is not what ngbkit saved" if data.attrs.get(ALTERED) else ""
+    return "; ".join(filter(None, [altered, _describe_disturbed_samples(data), _describe_start(data)]))
 
 
 def _describe_start(data: Data) -> str:

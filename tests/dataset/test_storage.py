@@ -1,5 +1,7 @@
 """The file of a dataset: unchanged when read, whole or not there, and clear about what is wrong."""
 
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -120,6 +122,63 @@ def test_a_full_disk_is_a_clear_error(tmp_path):
     assert "run.nc cannot be written: there is no room for its" in done.stdout
     assert "older" == path.read_text()
     assert [path] == list(tmp_path.iterdir())
+
+
+LIMITED = """
+import resource, sys
+import h5netcdf, h5py, ngbkit, xarray
+from ngbkit.errors import UsageError
+
+kind, least = getattr(resource, sys.argv[2]), int(sys.argv[3])
+resource.setrlimit(kind, (least, least))
+try:
+    sys.stdout.write(str(ngbkit.load(sys.argv[1]).attrs["run_id"]))
+except UsageError as error:
+    sys.stdout.write(str(error))
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "least", "answer"),
+    [
+        ("RLIMIT_AS", 6 << 30, "r1"),
+        ("RLIMIT_CPU", 300, "r1"),
+        ("RLIMIT_AS", 1 << 27, r"run.nc cannot be read: each process has 0.13 GB of memory \(ulimit -v\)"),
+    ],
+)
+def test_a_limit_of_the_user_is_not_the_fault_of_the_file(kind, least, answer, tmp_path):
+    """A file is read within limits that suffice, and others are named."""
+    path = datasets.save(made(network("a")), tmp_path / "run.nc")
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, str(path), kind, str(least)], capture_output=True, text=True, check=False
+    )
+
+    assert re.search(answer, done.stdout), done.stderr
+
+
+def make_pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (Path.touch, "does not read as a netCDF file"),
+        (Path.mkdir, "is a folder, a device or a pipe"),
+        (make_pipe, "is a folder, a device or a pipe"),
+        (lambda path: path.symlink_to("/dev/zero"), "is a folder, a device or a pipe"),
+        (lambda path: path.symlink_to(path), "there is no file"),
+        (lambda path: path.write_bytes(b"") or os.truncate(path, 5 << 30), "does not read as a netCDF file"),
+    ],
+    ids=["empty", "folder", "pipe", "device", "loop", "sparse"],
+)
+@pytest.mark.parametrize("name", ["run.nc", "-with a space é.nc"])
+def test_what_is_no_file_of_a_dataset_says_what_it_is(make, message, name, tmp_path):
+    """Without waiting for a pipe, reading a device to its end, or a traceback."""
+    make(tmp_path / name)
+
+    with pytest.raises(UsageError, match=message):
+        datasets.load(tmp_path / name)
 
 
 def test_what_is_not_a_dataset_is_refused(tmp_path):
