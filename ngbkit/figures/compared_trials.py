@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +15,14 @@ from ngbkit.dataset.disturbance import find_unchecked
 from ngbkit.dataset.long_form import to_frame
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError, UsageError
+from ngbkit.metrics.contracts import describe_differences
 from ngbkit.metrics.gates.gate import describe_lost
 from ngbkit.sweep.records import MEASURED, OPEN
 
 if TYPE_CHECKING:
     import pandas as pd
 
-VALUES = ("value", "low", "high", "settled", "rounds", "reason", "unchecked")
+VALUES = ("value", "low", "high", "settled", "rounds", "reason", "unchecked", "contract")
 
 
 def compute_values(data: Data, metric: str, compute: Callable[..., Any], level: float) -> pd.DataFrame:
@@ -38,6 +41,7 @@ def compute_values(data: Data, metric: str, compute: Callable[..., Any], level: 
         variables = {column: result[name] for column, name in columns.items()}
         variables |= {"rounds": _count_rounds(node), "reason": _describe_failures(node)}
         variables["unchecked"] = node["error"].where(find_unchecked(node), "")
+        variables["contract"] = node.get("contract", xr.full_like(node["error"], ""))
         frame = to_frame(xr.Dataset(variables))
         frames.append(frame[np.isfinite(frame["value"]) | (frame["reason"] != "")])
     if not frames:
@@ -72,6 +76,15 @@ def list_unchecked(joined: pd.DataFrame) -> dict[int, str]:
         if runs:
             reasons[index] = f"not checked in {' and '.join(runs)}: {first or second}"
     return reasons
+
+
+def list_unlike(joined: pd.DataFrame) -> list[str]:
+    """List how trials of the second run were timed under another contract than those of the first."""
+    counts: Counter[str] = Counter()
+    for (first, second), pairs in joined.groupby(["contract_first", "contract_second"]):
+        if first and second and (differences := describe_differences(json.loads(second), json.loads(first))):
+            counts[", ".join(differences)] += len(pairs)
+    return [f"{count} trials were timed with {differences}" for differences, count in counts.items()]
 
 
 def list_unjudged(origins: pd.DataFrame, outcomes: pd.DataFrame, keys: list[str]) -> pd.DataFrame:

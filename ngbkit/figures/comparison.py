@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -11,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ngbkit.dataset.dataset_hash import ALTERED
+from ngbkit.dataset.environments import read_environments
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import UnknownNameError, UsageError
-from ngbkit.figures.compared_trials import VALUES, compute_values, list_unchecked, list_unjudged
+from ngbkit.figures.compared_trials import VALUES, compute_values, list_unchecked, list_unjudged, list_unlike
 from ngbkit.hardware import environment
 from ngbkit.metrics import labelled
 from ngbkit.metrics.drift import APART_SD, HOSTED_APART_SD
@@ -22,6 +23,7 @@ from ngbkit.metrics.gates.regressions import MARGIN, judge
 from ngbkit.sweep import validation
 from ngbkit.sweep.json_values import to_json_value
 from ngbkit.sweep.trials import BASELINE
+from ngbkit.user_text import format_value
 
 if TYPE_CHECKING:
     import altair as alt
@@ -65,7 +67,9 @@ class Comparison:
     environments
         One row per property, one column per run and device.
     unlike
-        The differences between the two machines, in sentences, if each run has one device.
+        The differences between the machines, the contracts and the files of the two, in sentences.
+    incomparable
+        Those of `unlike` that no gate judges unless it is told to: other hardware, or another contract.
     missing
         The number of trials that only one run measured.
     keys
@@ -87,6 +91,7 @@ class Comparison:
     winners: pd.DataFrame
     environments: pd.DataFrame
     unlike: tuple[str, ...]
+    incomparable: tuple[str, ...]
     missing: int
     keys: list[str]
     failed: pd.DataFrame
@@ -132,7 +137,7 @@ class Comparison:
         has_ends = [(trials[f"{run}_low"] < trials[f"{run}_high"]).to_numpy() for run in ("first", "second")]
         return trials[has_ends[0] & has_ends[1]]
 
-    def gate(self, margin: float | str = MARGIN) -> Gate:
+    def gate(self, margin: float | str = MARGIN, *, across_devices: bool = False) -> Gate:
         """Judge each trial: whether it is slower by more than a margin, beyond what chance does to any trial.
 
         The two runs are from different times, so `metric` should be one that a slower machine does not change, such as
@@ -143,13 +148,21 @@ class Comparison:
         ----------
         margin
             The slowdown that is accepted: 0.02, or ``"2%"``.
+        across_devices
+            Whether runs of different hardware, or under different contracts, are judged all the same.
 
         Raises
         ------
         UsageError
-            The margin is no share.
+            The margin is no share; or the runs are incomparable, without `across_devices`.
         """
         share = validation.margin(margin)
+        if self.incomparable and not across_devices:
+            raise UsageError(
+                f"invalid gate: got two runs that differ by more than their code: {'; '.join(self.incomparable)}; "
+                "expected two of one machine. Measure both in turns: `ngbkit gate`; or judge them all the same: "
+                "--across-devices, or across_devices=True."
+            )
         trials = self.trials
         slowdown = {"slowdown": "change", "low": "change_high", "high": "change_low"}
         values = {name: 1 / trials[column] for name, column in slowdown.items()}
@@ -180,6 +193,8 @@ class Comparison:
 
     def _list_warnings(self) -> list[str]:
         """List what weakens the verdicts of a gate."""
+        if self.incomparable:
+            return [f"the two runs differ by more than their code: {'; '.join(self.incomparable)}"]
         baseline = [line for line in self.unlike if line.startswith(_BASELINE_PACKAGES)]
         if baseline and self.metric in _OVER_BASELINE:
             return [
@@ -216,7 +231,7 @@ class Comparison:
         labels = [name for name in names if not name.startswith(("first", "second", "change"))][:-3]
         return [
             {
-                **{name: f"{row[name]:g}" if isinstance(row[name], float) else str(row[name]) for name in labels},
+                **{name: format_value(row[name]) for name in labels},
                 **{column: _format_interval(row, column) for column in ("first", "second", "change")},
                 "is": row["is"],
             }
@@ -277,6 +292,8 @@ def compare(first: Data, second: Data, metric: str = "speedup") -> Comparison:
             f"{_name_few(later['device'])}. Compare two runs of one sweep."
         )
     trials, unchecked = _compute_changes(joined, keys), list_unchecked(joined)
+    incomparable = [*_list_differences(first, second, environment.find_hardware_differences), *list_unlike(joined)]
+    others = [*_list_differences(first, second, environment.find_differences), *_list_altered(first, second)]
     lost = earlier[keys].merge(joined[keys], on=keys, how="left", indicator=True)
     lost = lost[lost.pop("_merge") == "left_only"].merge(outcomes[[*keys, "reason"]], on=keys, how="left")
     has_failed = (lost["reason"].fillna("") != "").to_numpy()
@@ -285,7 +302,8 @@ def compare(first: Data, second: Data, metric: str = "speedup") -> Comparison:
         trials=trials,
         winners=_find_winners(trials[~trials.index.isin(unchecked)], [key for key in keys if key != "compiler"]),
         environments=_compare_environments(first, second),
-        unlike=_describe_differences(first, second),
+        unlike=tuple(dict.fromkeys([*incomparable, *others])),
+        incomparable=tuple(incomparable),
         missing=len(earlier) + len(later) - 2 * len(joined),
         keys=keys,
         failed=lost[has_failed],
@@ -298,7 +316,7 @@ def compare(first: Data, second: Data, metric: str = "speedup") -> Comparison:
 
 def _find_drift_sd(data: Data) -> float:
     """The standard deviation that drift adds to the logarithm of a throughput of a run."""
-    devices = json.loads(data.attrs.get("environments") or "{}").values()
+    devices = read_environments(data).values()
     is_hosted = any((device.get("conditions") or {}).get("virtual_machine") for device in devices)
     return HOSTED_APART_SD if is_hosted else APART_SD
 
@@ -339,7 +357,7 @@ def _compare_environments(first: Data, second: Data) -> pd.DataFrame:
 
     columns: dict[str, dict[str, Any]] = {}
     for run, data in (("first", first), ("second", second)):
-        for label, device in json.loads(data.attrs.get("environments") or "{}").items():
+        for label, device in read_environments(data).items():
             properties = {key: device.get(key) for key in _DEVICE_KEYS}
             columns[f"{run}: {label}"] = properties | device.get("packages", {})
     frame = pd.DataFrame(columns)
@@ -355,8 +373,15 @@ def _format_interval(row: Mapping[str, Any], name: str) -> str:
     return f"{row[name]:.3g} ({row[f'{name}_low']:.3g} to {row[f'{name}_high']:.3g})"
 
 
-def _describe_differences(first: Data, second: Data) -> tuple[str, ...]:
-    devices = [list(json.loads(data.attrs.get("environments") or "{}").values()) for data in (first, second)]
-    if any(len(environments) != 1 for environments in devices):
-        return ()
-    return tuple(environment.find_differences(devices[0][0], devices[1][0]))
+def _list_differences(first: Data, second: Data, find: Callable[..., list[str]]) -> list[str]:
+    """List the differences between the machines of one label, or between the only ones."""
+    before, after = read_environments(first), read_environments(second)
+    if len(before) == len(after) == 1:
+        return find(*before.values(), *after.values())
+    shared = [label for label in before if label in after]
+    return [f"{label}: {line}" for label in shared for line in find(before[label], after[label])]
+
+
+def _list_altered(first: Data, second: Data) -> list[str]:
+    runs = {"first": first, "second": second}
+    return [f"the file of the {run} run was altered" for run, data in runs.items() if data.attrs.get(ALTERED)]

@@ -92,20 +92,28 @@ def find_differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> lis
 
     A field that only one of them has is not compared: older versions of ngbkit recorded fewer.
     """
+    old, new = before.get("packages", {}), after.get("packages", {})
+    return find_hardware_differences(before, after) + [
+        f"{name} was {old.get(name, 'not installed')} and is {new.get(name, 'not installed')}"
+        for name in sorted({*old, *new} - _TRANSPORTS)
+        if old and new and old.get(name) != new.get(name)
+    ]
+
+
+def find_hardware_differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """List, in a sentence each, how two descriptions differ in hardware, as far as both have it."""
+    names = [(device.get("gpu") or {}).get("name") for device in (before, after)]
     differences = [
         f"{name} was {before[name]} and is {after[name]}"
         for name in _IDENTITY
         if name in before and name in after and before[name] != after[name]
     ]
+    if None not in names and names[0] != names[1]:
+        differences.append(f"the GPU was {names[0]} and is {names[1]}")
     old_bytes, new_bytes = before.get("memory_bytes"), after.get("memory_bytes")
     if old_bytes and new_bytes and abs(old_bytes - new_bytes) > _MEMORY_SHARE * old_bytes:
         differences.append(f"memory was {old_bytes:,} bytes and is {new_bytes:,}")
-    old, new = before.get("packages", {}), after.get("packages", {})
-    return differences + [
-        f"{name} was {old.get(name, 'not installed')} and is {new.get(name, 'not installed')}"
-        for name in sorted({*old, *new} - _TRANSPORTS)
-        if old and new and old.get(name) != new.get(name)
-    ]
+    return differences
 
 
 def count_usable_cores() -> int:

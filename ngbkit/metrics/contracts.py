@@ -109,7 +109,7 @@ def _compare_contracts(dataset: xr.Dataset, against: str, baseline: str) -> tupl
     if against not in coded.dims or label not in coded[against]:
         return xr.DataArray(False), {}  # it is its own reference, or there is none, which the metric reports
     reference = coded.sel({against: label}, drop=True)
-    table = np.array([[bool(_describe_differences(a, b)) for b in contracts] for a in contracts], dtype=bool)
+    table = np.array([[bool(describe_differences(a, b)) for b in contracts] for a in contracts], dtype=bool)
     column, other = xr.broadcast(coded, reference)
     unequal = column.copy(data=table[column.values, other.values]).transpose(*coded.dims)
     reasons: dict[str, dict[str, None]] = {}
@@ -118,7 +118,7 @@ def _compare_contracts(dataset: xr.Dataset, against: str, baseline: str) -> tupl
         names = unequal["compiler"].broadcast_like(unequal).transpose(*coded.dims).values[unequal.values]
         pairs = zip(names.tolist(), column.values[unequal.values], other.values[unequal.values], strict=True)
         for name, a, b in dict.fromkeys(pairs):
-            lines = _describe_differences(contracts[a], contracts[b])
+            lines = describe_differences(contracts[a], contracts[b])
             reasons.setdefault(str(name), {}).update(dict.fromkeys(lines))
     return unequal, {name: ", ".join(lines) for name, lines in reasons.items()}
 
@@ -131,7 +131,8 @@ def _encode_contracts(dataset: xr.Dataset) -> tuple[np.ndarray, list[dict[str, A
     return np.array(codes, dtype=np.intp).reshape(dataset["contract"].shape), contracts
 
 
-def _describe_differences(contract: dict[str, Any], reference: dict[str, Any]) -> list[str]:
+def describe_differences(contract: dict[str, Any], reference: dict[str, Any]) -> list[str]:
+    """Describe in a phrase each how a contract differs from the one that it is compared with."""
     return [
         f"{name} {_format_value(contract[name])} instead of {_format_value(reference[name])}"
         for name in COMPARED

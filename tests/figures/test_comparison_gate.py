@@ -135,6 +135,60 @@ def test_another_torch_weakens_speedups() -> None:
     assert () == compare(runs[0], describe(slower(1), torch="2.9", numpy="2.1")).gate().warnings
 
 
+OTHERS = {
+    "another chip": (
+        lambda data: data.assign_attrs(environments='{"cpu": {"chip": "B", "threads": 2}}'),
+        "chip was A and is B",
+    ),
+    "more threads": (
+        lambda data: data.assign_attrs(environments='{"cpu": {"chip": "A", "threads": 64}}'),
+        "threads was 2 and is 64",
+    ),
+    "another contract": (lambda data: change_contract(data), "trials were timed with precision bf16 instead of"),
+}
+
+
+def change_contract(data: xr.Dataset) -> xr.Dataset:
+    texts = [json.dumps({**json.loads(text), "precision": "bf16"}) for text in data["contract"].values.ravel()]
+    return data.assign(contract=data["contract"].copy(data=np.reshape(np.array(texts, object), data["contract"].shape)))
+
+
+@pytest.mark.parametrize(("change", "difference"), OTHERS.values(), ids=OTHERS)
+@pytest.mark.parametrize("metric", ["speedup", "throughput"])
+def test_runs_of_two_machines_are_no_gate(
+    change: Callable[[xr.Dataset], xr.Dataset],
+    difference: str,
+    metric: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The gate says the difference, and judges only if it is told to, in every format."""
+    first = slower(1).assign_attrs(environments='{"cpu": {"chip": "A", "threads": 2}}')
+    runs = {"a": first, "b": change(first)}
+    files = [str(storage.save(data, tmp_path / f"{name}.nc")) for name, data in runs.items()]
+    words = ["compare", *files, "--metric", metric, "--fail-on", "slower"]
+
+    assert 2 == cli.main(words)
+    assert re.search(f"differ by more than their code: .*{difference}.*--across-devices", capsys.readouterr().err)
+    assert 0 == cli.main([*words, "--across-devices"])
+    printed = capsys.readouterr()
+    assert difference in printed.out
+    assert "warning: the two runs differ by more than their code: " in printed.err
+    assert 0 == cli.main([*words, "--across-devices", "--json"])
+    assert difference in str(json.loads(capsys.readouterr().out)["warnings"])
+    assert 0 == cli.main([*words, "--across-devices", "--markdown"])
+    assert difference in capsys.readouterr().out
+
+
+def test_two_runs_of_one_machine_are_a_gate() -> None:
+    """Also where their devices have other labels, or packages that were updated in between."""
+    first, second = describe(slower(1), torch="2.9"), describe(slower(1), torch="2.10")
+    comparison = compare(first, second.assign_coords(device=["laptop"]))
+
+    assert ("torch was 2.9 and is 2.10",) == comparison.unlike
+    assert comparison.gate().passes()
+
+
 def test_a_throughput_allows_for_different_times() -> None:
     """Its interval is wider than that of the comparison by what a machine does from minute to minute."""
     comparison = compare(slower(1), slower(1.01), "throughput")
@@ -189,6 +243,7 @@ def test_the_exit_code_is_the_verdict(
         (["--fail-on", "slow"], "unknown cause of --fail-on 'slow'.*slower"),
         (["--fail-on", ""], "invalid --fail-on: got ''; expected slower or unsettled"),
         (["--margin", "2%"], "--margin without --fail-on"),
+        (["--across-devices"], "--across-devices without --fail-on"),
         (["--fail-on", "slower", "--margin", "2"], "invalid margin: got '2'; expected a share"),
         (["--json", "--markdown"], "--json and --markdown, which exclude each other"),
     ],

@@ -12,6 +12,7 @@ from ngbkit.metrics.estimate import Estimate
 from ngbkit.metrics.gates.regressions import ALPHA, VERDICTS, Verdict
 from ngbkit.sweep.json_values import to_json_value
 from ngbkit.sweep.trials import split_labels
+from ngbkit.user_text import format_value
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,7 +76,7 @@ class Gate:
         labels = [str(name) for name in ordered if name not in _NUMBERS]
         return [
             {
-                **{name: f"{row[name]:g}" if isinstance(row[name], float) else str(row[name]) for name in labels},
+                **{name: format_value(row[name]) for name in labels},
                 "slowdown": str(Estimate(row["slowdown"], row["low"], row["high"])),
                 "verdict": ": ".join(filter(None, [row["verdict"], row["reason"]])),
             }
