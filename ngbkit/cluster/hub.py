@@ -60,6 +60,7 @@ class Hub:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                cwd=folder,  # ipyparallel does not start in a folder that was removed
                 env={
                     **inherit_variables(),
                     "NGBKIT_WATCH": str(os.getpid()),

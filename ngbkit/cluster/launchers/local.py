@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from ngbkit import options
 from ngbkit.cluster import hubs
@@ -32,6 +35,7 @@ def start(device: Device, starter: Starter = SILENT) -> Engine:
         hub, release = hubs.borrow(device, identity)
         try:
             launched, view = _start(device, identity, hub, state_dir)
+            process = psutil.Process(launched.pid)
         except Exception as error:
             release()
             raise DeviceError(f"the engine of device {device.label} did not start: {error}") from error
@@ -43,12 +47,18 @@ def start(device: Device, starter: Starter = SILENT) -> Engine:
     def adapt(world: World) -> World:
         return world.compare(variables, device.environment(), shares_packages=device.shares_packages)
 
+    def is_connected() -> bool:
+        # A controller learns late of an engine that was killed, and never without the engine's folder.
+        with suppress(psutil.Error):
+            return hub.is_alive and process.status() != psutil.STATUS_ZOMBIE
+        return False
+
     return Engine(
         device=device.label,
         view=view,
         state_dir=state_dir,
         stop=stop,
-        is_connected=lambda: hub.is_alive,
+        is_connected=is_connected,
         adapt=adapt,
     )
 
