@@ -239,7 +239,7 @@ def _render_line(line: str) -> str:
     for part in line.split("\r"):
         *erased, visible = _ERASE.split(part)
         text = _ESCAPE.sub("", visible)
-        screen = text if erased else text + shown[len(text) :]
+        screen = text if erased else text + screen[len(text) :]
     return screen.rstrip()
 
 
