@@ -158,7 +158,7 @@ def _build_accessor(data: Any) -> Any:
 
 
 sys.meta_path[:] = [
-    _AccessorFinder(),  # type: ignore[list-item]  # a finder by its method: the class to inherit from imports for long
+    _AccessorFinder(),  # a finder by its method: the class to inherit from imports for long
     *(finder for finder in sys.meta_path if type(finder).__name__ != _AccessorFinder.__name__),
 ]
 if "xarray" in sys.modules:

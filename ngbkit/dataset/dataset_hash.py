@@ -46,7 +46,7 @@ def _add_variable(digest: Any, name: str, variable: xr.Variable) -> None:
         _add(digest, "texts", "".join(texts).encode())
     else:
         # A file preserves the values of numbers, but not the width of integers.
-        wide = values.astype({"f": np.float64, "c": np.complex128}.get(values.dtype.kind, np.int64))
+        wide: Any = values.astype({"f": np.float64, "c": np.complex128}.get(values.dtype.kind, np.int64))
         wide = np.where(np.isnan(wide), np.nan, wide) if wide.dtype.kind == "f" else wide  # one bit pattern of NaN
         _add(digest, "numbers", wide.tobytes())
 

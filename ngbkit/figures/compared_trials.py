@@ -82,7 +82,7 @@ def list_unlike(joined: pd.DataFrame) -> list[str]:
     """List how trials of the second run were timed under another contract than those of the first."""
     counts: Counter[str] = Counter()
     for (first, second), pairs in joined.groupby(["contract_first", "contract_second"]):
-        if first and second and (differences := describe_differences(json.loads(second), json.loads(first))):
+        if first and second and (differences := describe_differences(json.loads(str(second)), json.loads(str(first)))):
             counts[", ".join(differences)] += len(pairs)
     return [f"{count} trials were timed with {differences}" for differences, count in counts.items()]
 
