@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from patience import wait_until
 from watching import Processes
 
+from ngbkit import options
 from ngbkit.api import Sweep
 from ngbkit.cluster import engines
 from ngbkit.device import plan
@@ -163,3 +165,21 @@ def test_running_engines_are_found_and_stopped_by_label(processes: Processes) ->
 
     assert {} == engines.find_running()
     assert [] == processes("ngbkit.device.engine")
+
+
+def test_an_engine_that_was_killed_is_replaced_in_a_removed_folder(
+    mlp: Workload, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: Processes
+) -> None:
+    """Also where its own folder was removed, without which its controller never hears of its end."""
+    folder = tmp_path / "notebook"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    engine = engines.acquire("cpu")
+    shutil.rmtree(options.get_state_dir() / LAYOUT.engines)
+    folder.rmdir()
+    (process,) = processes("ngbkit.device.engine")
+    process.kill()
+    wait_until(lambda: not engine.is_alive())
+    data = Sweep(mlp, ["onnxruntime"], repeats=5).run()
+
+    assert {"ok"} == set(data["status"].values.ravel())

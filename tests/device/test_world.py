@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
 
+import plans
 import pytest
 from state import share_state_dir
 
@@ -214,3 +215,14 @@ def test_a_cell_names_the_surroundings_that_it_uses(tmp_path: Path) -> None:
         cell.list_surroundings(workload, [str(tmp_path / "notebook")])
     )
     assert [] == cell.list_surroundings(plain, [str(tmp_path / "notebook")])
+
+
+def test_a_removed_state_folder_is_made_anew(mlp: Workload, peaks_file: Path) -> None:
+    """A plan that finds nothing of the last one measures as the first one did."""
+    sweep = Sweep(mlp, ["onnxruntime"], repeats=5)
+    first, _ = plans.carry_out(sweep)
+    shutil.rmtree(options.get_state_dir())
+    shutil.copy(peaks_file, options.make_state_dir())
+    second, _ = plans.carry_out(sweep)
+
+    assert ["ok", "ok"] == [record.status for records in (first, second) for record in records.values()]
