@@ -29,6 +29,7 @@ from ngbkit.optimizer.search import (
 from ngbkit.optimizer.simplifiers import resolve
 from ngbkit.optimizer.simplifiers.proved import Simplified, simplify_all
 from ngbkit.optimizer.variants import Outcome, Values
+from ngbkit.sweep import validation
 from ngbkit.workloads.base import FactorValue
 
 if TYPE_CHECKING:
@@ -164,6 +165,7 @@ def optimize(
         one of the `simplifiers` is not installed.
     """
     report, device = told or _ignore, device or options.get_device()
+    batch_size = validation.count("batch size", batch_size)
     target = None if out is None else check_target(out, overwrite=True)
     workload = variants.parse_network(network, [compiler], factors, inputs=inputs, batch_axis=batch_axis)
     tools, selected = resolve(simplifiers), select(rules)

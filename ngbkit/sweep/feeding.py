@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +19,7 @@ ALL = ""
 """Stands for every network whose inputs some values fit."""
 
 _NO_BATCH = ("none", "null", "-")
+_AXIS = re.compile(r"[0-9]{1,3}")
 
 
 def to_inputs(value: Any) -> dict[str, str] | None:
@@ -32,7 +35,8 @@ def to_inputs(value: Any) -> dict[str, str] | None:
 
 def parse_inputs(texts: Iterable[str]) -> dict[str, str]:
     """The files in the texts ``FILE`` and ``NETWORK=FILE``."""
-    pairs = [text.rpartition("=") if not Path(text).exists() else ("", "", text) for text in texts]
+    # Path.exists raises an error for a name that is too long.
+    pairs = [("", "", text) if os.path.exists(text) else text.rpartition("=") for text in texts]  # noqa: PTH110
     return {name: file for name, _, file in pairs}
 
 
@@ -58,12 +62,12 @@ def parse_batch_axes(texts: Iterable[str]) -> dict[str, int | None]:
     axes: dict[str, int | None] = {}
     for pair in (pair.strip() for text in texts for pair in text.split(",")):
         name, equals, axis = pair.rpartition("=")
-        if not name or not equals or not (axis.isdigit() or axis.lower() in _NO_BATCH):
+        if not name or not equals or not (_AXIS.fullmatch(axis) or axis.lower() in _NO_BATCH):
             raise UsageError(
                 f"invalid --batch-axis: got {pair!r}; expected INPUT=DIMENSION, counted from 0, or INPUT=none for an "
                 "input without a batch, such as state=1,rate=none."
             )
-        axes[name] = int(axis) if axis.isdigit() else None
+        axes[name] = int(axis) if _AXIS.fullmatch(axis) else None
     return axes
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Sequence
 
@@ -22,6 +23,8 @@ _MOST_VALUES = 100_000
 # Of the values of a factor: a comma outside quotes, and a text that needs no quotes.
 _OUTER_COMMA = re.compile(r',(?=(?:[^"]*"[^"]*")*[^"]*$)')
 _PLAIN = re.compile(r"\w[\w.+/-]*")
+# The side of a shape, with no more digits than a tensor can have elements.
+_SIDE = re.compile(r"0*[1-9][0-9]{0,17}")
 # As texts, all of these are true in Python: a model that gets one as a switch would be another one than was meant.
 _NO_TEXTS = ("true", "false", "none", "null")
 
@@ -123,7 +126,7 @@ def parse_factors(texts: Iterable[str]) -> dict[str, list[FactorValue]]:
 def parse_shape(text: str) -> tuple[int, ...]:
     """The shape of one sample in ``3,224,224``."""
     sides = [side.strip() for side in text.strip("(), ").split(",")]
-    if not all(side.isdecimal() and int(side) for side in sides):
+    if not all(map(_SIDE.fullmatch, sides)):
         raise UsageError(f"invalid --input-shape: got {text!r}; expected the shape of one sample, such as 3,224,224.")
     return tuple(int(side) for side in sides)
 
@@ -182,10 +185,10 @@ def _parse_range(piece: str) -> list[Number]:
 
 
 def _parse_number(text: str) -> Number:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(text)
     try:
         return int(text)
     except ValueError:
-        number = float(text)
-    if number != number or abs(number) == float("inf"):
-        raise ValueError(text)
-    return number
+        return number

@@ -15,8 +15,14 @@ Check = Callable[[str, Any], Any]
 """Takes what an error calls the value, and the value."""
 
 
+# Of the integers of compilers and files.
+_MOST = 2**63 - 1
+
+
 def count(kind: str, value: Any, least: int = 1) -> int:
     """An integer of at least `least`; the error calls it `kind`, here and below."""
+    if isinstance(value, int) and abs(value) > _MOST:
+        raise UsageError(f"invalid {kind}: got a number of over 18 digits; expected {least} to {_MOST}.")
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise UsageError(f"invalid {kind}: got {value!r}; expected an integer >= {least}.")
     return value

@@ -12,7 +12,7 @@ from ngbkit import options
 from ngbkit.api import Sweep
 from ngbkit.commands import arguments
 from ngbkit.errors import UnknownNameError, UsageError
-from ngbkit.sweep import parsing
+from ngbkit.sweep import feeding, parsing
 from ngbkit.sweep.option import format_options
 
 
@@ -49,7 +49,7 @@ def test_numbers_are_lists_and_ranges_with_both_ends(text: str, numbers: list[fl
     assert [type(number) for number in result] == [float if "." in text else int] * len(result)
 
 
-@pytest.mark.parametrize("text", ["", "a", "1,", "1:", "6:1", "1:9:0", "1:2:3:4", "nan", "1:inf", "1:1e12"])
+@pytest.mark.parametrize("text", ["", "a", "1,", "1:", "6:1", "1:9:0", "1:2:3:4", "nan", "1:inf", "1:1e12", 400 * "9"])
 def test_numbers_that_do_not_read_are_refused(text: str) -> None:
     """The error says what came, what it was for, and how to write it."""
     with pytest.raises(UsageError, match=r"invalid depth: got .*; expected values such as 64,96, or a range"):
@@ -76,11 +76,23 @@ def test_shapes_are_read(text: str, shape: tuple[int, ...]) -> None:
     assert shape == parsing.parse_shape(text)
 
 
-@pytest.mark.parametrize("text", ["", "3,0", "3,-1", "3x224", "a"])
+@pytest.mark.parametrize("text", ["", "3,0", "3,-1", "3x224", "a", "²", "٣", 5000 * "9"])
 def test_shapes_that_do_not_read_are_refused(text: str) -> None:
     """A shape is of one sample, and positive."""
     with pytest.raises(UsageError, match="expected the shape of one sample"):
         parsing.parse_shape(text)
+
+
+@pytest.mark.parametrize("text", ["a", "=1", "a=²", "a=-1", "a=" + 5000 * "9"])
+def test_axes_that_do_not_read_are_refused(text: str) -> None:
+    """Digits of other scripts and numbers of thousands of digits, too."""
+    with pytest.raises(UsageError, match="expected INPUT=DIMENSION"):
+        feeding.parse_batch_axes([text])
+
+
+def test_a_long_text_names_no_file() -> None:
+    """A name that is too long for the file system is the error of whoever reads it."""
+    assert {"net": 5000 * "x"} == feeding.parse_inputs(["net=" + 5000 * "x"])
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,7 @@ def test_one_value_or_several_are_kept_alike(check: Callable[[str, Any], Any], v
         (validation.counts, [], "invalid thing: got none"),
         (validation.counts, [1, 1], "invalid thing: got 1 twice"),
         (validation.count, True, "integer >= 1"),
+        pytest.param(validation.count, 10**5000, "got a number of over 18 digits; expected 1 to", id="huge"),
         (validation.factor_values, [True], "one or more numbers, or one or more texts"),
         (validation.seconds, math.inf, "seconds above 0"),
         (validation.flag, 1, "True or False"),
