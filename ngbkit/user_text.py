@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import ast
+import codecs
+import inspect
 import json
 import math
 import os
 import re
+import sys
+import textwrap
+import unicodedata
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,6 +25,18 @@ _UNITS = {"": 1.0, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "
 _LONGEST_S = 3.2e9
 _LONGEST_DURATION = 80
 _DURATION = re.compile(rf"(.*?)\s*({'|'.join(_UNITS)})", re.DOTALL)
+#: Replaces the signs that an encoding lacks: see `codecs.register_error`.
+PLAIN = "ngbkit.plain"
+_SIGNS = {"±": "+-", "×": "x", "µ": "u", "–": "-", "—": "-", "…": "...", "≤": "<=", "≥": ">=", "→": "->"}
+
+
+def read_docstring(documented: Any) -> str:
+    """Read the docstring of a module, class or function: from its source where Python dropped it (``-OO``)."""
+    if documented.__doc__:
+        return str(documented.__doc__)
+    tree = ast.parse(textwrap.dedent(inspect.getsource(documented)))
+    node: Any = tree if inspect.ismodule(documented) else tree.body[0]
+    return ast.get_docstring(node) or ""
 
 
 def parse_path(path: str | os.PathLike[str]) -> Path:
@@ -86,3 +104,30 @@ def parse_json(text: str) -> Any:
     except ValueError as error:
         reason = str(error) if isinstance(error, json.JSONDecodeError) else "a number has too many digits"
         raise UsageError(reason) from None
+
+
+def fit_output(text: str) -> str:
+    """Replace the signs that the encoding of the standard output lacks, such as the lines of a table by dashes."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    return text.encode(encoding, PLAIN).decode(encoding)
+
+
+def _replace_signs(error: UnicodeError) -> tuple[str, int]:
+    """Replace the lines of tables and the usual signs by those of ASCII, and other signs by their number."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return "".join(map(_replace_sign, error.object[error.start : error.end])), error.end
+
+
+def _replace_sign(sign: str) -> str:
+    if sign in _SIGNS:
+        return _SIGNS[sign]
+    name = unicodedata.name(sign, "")
+    if not name.startswith("BOX DRAWINGS"):
+        return sign.encode("ascii", "backslashreplace").decode()
+    if " AND " in name:  # a corner, or a crossing
+        return "+"
+    return "|" if "VERTICAL" in name else "-"
+
+
+codecs.register_error(PLAIN, _replace_signs)

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import codecs
 import contextlib
 import io
 import os
 import sys
-import unicodedata
 from collections.abc import Iterator
 
 from ngbkit.errors import NgbkitError
-
-_ENCODE = "ngbkit.plain"
-_PLAIN = {"±": "+-", "×": "x", "µ": "u", "–": "-", "—": "-", "…": "...", "≤": "<=", "≥": ">=", "→": "->"}
+from ngbkit.user_text import PLAIN, fit_output
 
 
 class OutputError(NgbkitError):
@@ -38,7 +34,7 @@ def open_streams() -> None:
 def replace_signs() -> None:
     """Replace the signs that the encoding of the standard output lacks, in whatever is printed from now on."""
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.encoding.lower() != "utf-8":
-        sys.stdout.reconfigure(errors=_ENCODE)
+        sys.stdout.reconfigure(errors=PLAIN)
 
 
 @contextlib.contextmanager
@@ -65,9 +61,8 @@ def hold_output() -> Iterator[None]:
 
 def _write(text: str) -> None:
     output = sys.stdout
-    encoding = getattr(output, "encoding", None) or "utf-8"
     try:
-        output.write(text.encode(encoding, _ENCODE).decode(encoding))
+        output.write(fit_output(text))
         output.flush()
     except OSError as error:
         # Or Python would fail once more when it flushes at exit.
@@ -79,24 +74,3 @@ def _write(text: str) -> None:
             f"cannot write to the standard output: {error.strerror or error}. Redirect it to another place; what was "
             "measured is kept, and `ngbkit runs` lists it."
         ) from error
-
-
-def _replace_signs(error: UnicodeError) -> tuple[str, int]:
-    """Replace the lines of tables and the usual signs by those of ASCII, and other signs by their number."""
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    return "".join(map(_replace_sign, error.object[error.start : error.end])), error.end
-
-
-def _replace_sign(sign: str) -> str:
-    if sign in _PLAIN:
-        return _PLAIN[sign]
-    name = unicodedata.name(sign, "")
-    if not name.startswith("BOX DRAWINGS"):
-        return sign.encode("ascii", "backslashreplace").decode()
-    if " AND " in name:  # a corner, or a crossing
-        return "+"
-    return "|" if "VERTICAL" in name else "-"
-
-
-codecs.register_error(_ENCODE, _replace_signs)

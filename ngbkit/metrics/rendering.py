@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ngbkit.metrics.estimate import UNSETTLED, Estimate, Uncertain
 from ngbkit.sweep.records import STATUSES
+from ngbkit.user_text import fit_output
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,7 +20,7 @@ _GREY = "rgba(128, 128, 128, 0.4)"  # visible on white and on black
 
 
 def to_text(frame: pd.DataFrame, width: int | None = None) -> str:
-    """Render a frame for a terminal, without escape codes if the output is not a terminal.
+    """Render a frame for a terminal: without escape codes if the output is none, and with the signs that it has.
 
     Parameters
     ----------
@@ -49,7 +50,7 @@ def to_text(frame: pd.DataFrame, width: int | None = None) -> str:
         console.print(table)
         for note in notes:
             console.print(Text(note))
-    return "\n".join(line.rstrip() for line in captured.get().splitlines())
+    return fit_output("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
 def to_html(frame: pd.DataFrame) -> str:

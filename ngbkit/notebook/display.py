@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass, field
-from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -207,10 +206,10 @@ def follow(run: Run, shell: InteractiveShell) -> None:
         update = _throttle(lambda run: display.show(run, run.dataset() if run.ended else None))
         update(run)
         run.subscribe(update)
-        if run.ended:  # perhaps before the subscription
-            update(run)
+        call_at_end(run, update)  # it may have ended before the subscription
     if not getattr(shell, "simple_prompt", False):  # which cannot print above itself
-        call_at_end(run, partial(copy_context().run, _print_state))  # below this cell, whatever runs by then
+        context = copy_context()  # of this cell, whatever runs by then
+        call_at_end(run, lambda run: context.run(_print_state, run))
 
 
 def _print_state(run: Run) -> None:

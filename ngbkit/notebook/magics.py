@@ -18,14 +18,16 @@ from ngbkit.commands.inputs import answer_inputs
 from ngbkit.commands.notices import list_notices
 from ngbkit.commands.optimize import answer_optimize
 from ngbkit.commands.predict import answer_predict
+from ngbkit.commands.signals import ignore_interrupts
 from ngbkit.errors import RunInterruptedError, UsageError
 from ngbkit.notebook import modules, variables
 from ngbkit.notebook.display import Listing, RunDisplay, call_at_end
 from ngbkit.notebook.sheets import Sheets
-from ngbkit.notebook.short_errors import HelpRequested, ignore_interrupts, raise_failure, shorten_errors
+from ngbkit.notebook.short_errors import HelpRequested, raise_failure, shorten_errors
 from ngbkit.notebook.tables import TABLES
 from ngbkit.runs.progress_display import describe_interrupt, explain_failure, watch
 from ngbkit.sweep import parsing
+from ngbkit.user_text import read_docstring
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,6 +59,7 @@ def _magic(mark: Callable[..., Any]) -> Callable[[_Method], _Method]:
     """Turn a method into a magic with the parser of its table, whose help becomes the docstring: ``%ngbench?``."""
 
     def decorate(method: _Method) -> _Method:
+        method.__doc__ = read_docstring(method)
         for argument in reversed(TABLES[method.__name__]):
             magic_arguments.argument(*argument.flags, **argument.keywords)(method)  # type: ignore[no-untyped-call]
         magic_arguments.magic_arguments()(method)  # type: ignore[no-untyped-call]  # IPython's own, both
@@ -325,8 +328,10 @@ class Benchmarks(Magics):
             raise HelpRequested(magic.__doc__)
         assert self.shell is not None
         scope = variables.find_scope(self.shell)
-        args = arguments.parse(magic.parser, [variables.expand(word, scope) for word in words])
-        for action in magic.parser._actions:
+        # The errors of the parser that IPython makes are IPython's, which no front end stores.
+        parser = arguments.build_parser(f"%{magic.__name__}", TABLES[magic.__name__])
+        args = arguments.parse(parser, [variables.expand(word, scope) for word in words])
+        for action in parser._actions:
             if action.nargs == "*" and not action.option_strings:
                 setattr(args, action.dest, variables.split_values(getattr(args, action.dest)))
         if isinstance(cluster := getattr(args, "cluster", None), str):

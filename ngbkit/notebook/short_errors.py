@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -38,16 +36,3 @@ def shorten_errors() -> Iterator[None]:
             raise
         explained.place = "magic"
         raise explained from None
-
-
-@contextmanager
-def ignore_interrupts() -> Iterator[None]:
-    """Ignore Ctrl-C while the results of a run that it has stopped already are saved and displayed."""
-    if threading.current_thread() is not threading.main_thread():  # only that one is interrupted
-        yield
-        return
-    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, handler)

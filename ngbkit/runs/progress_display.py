@@ -58,10 +58,10 @@ def describe_progress(progress: RunProgress, ended: bool) -> str:
 def describe_interrupt(run: Run, dataset: str | None = None, then: str = "") -> str:
     """Describe a run that Ctrl-C stopped: where its measurements are, how to resume it, and the command to use then."""
     progress = run.progress
-    result = f"`{dataset}` is their dataset" if dataset else "they are kept"
+    result = f"; `{dataset}` is their dataset" if dataset else "; they are kept" if progress.done else ""
     following = f" and then: `{then.format(run=run.id)}`" if then else ""
     return (
-        f"stopped after {progress.done} of {progress.total} trials; {result}. Resume with: `ngbkit resume {run.id}`"
+        f"stopped after {progress.done} of {progress.total} trials{result}. Resume with: `ngbkit resume {run.id}`"
         f"{following}"
     )
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +17,7 @@ from patience import wait_until
 
 from ngbkit import runs
 from ngbkit.api import Sweep
+from ngbkit.dataset import storage
 from ngbkit.notebook import display
 from ngbkit.runs.progress import Progress
 
@@ -161,3 +165,17 @@ def test_an_empty_list_is_a_sentence() -> None:
     listing = display.Listing([], "No run yet.")
 
     assert ("No run yet.", "<p>No run yet.</p>") == (repr(listing), listing._repr_html_())
+
+
+@pytest.mark.parametrize("program", [("-m", "IPython", "--no-banner", "--colors=nocolor"), ()])
+def test_a_terminal_without_the_signs_of_tables_shows_others(program: tuple[str, ...], tmp_path: Path) -> None:
+    """In IPython and in plain Python, whose locale is that of C."""
+    storage.save(measured(batch_sizes=[1]), tmp_path / "a.nc")
+    lines = f"import ngbkit\nds = ngbkit.load({str(tmp_path / 'a.nc')!r})\nprint(ds.ngb.table('speedup'))"
+    code = f"%load_ext ngbkit\n{lines}\nprint(chr(0xb1))" if program else lines
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "HOME": str(tmp_path)}
+    command = [sys.executable, *program, "-c", code]
+    output = subprocess.run(command, env=environment, capture_output=True, check=True).stdout.decode("ascii")
+
+    assert 1 == output.count("| workload |")
+    assert bool(program) == output.endswith("\n+-\n")

@@ -255,7 +255,7 @@ def test_an_empty_list_names_the_magic(shell: InteractiveShell, tmp_path: Path) 
 
 
 def test_the_first_reason_is_shown_if_trials_fail_for_several(shell: InteractiveShell) -> None:
-    """With the line of the cell; the notices are printed before."""
+    """With the line of the cell; the notices are printed too."""
     cell = (
         "%%ngbench -c onnxruntime,openvino --factor width=2,3 -r 3\ninput_shape = (3,)\ndef model(width):\n"
         "    raise ValueError(f'no {width}')\n"
@@ -264,7 +264,7 @@ def test_the_first_reason_is_shown_if_trials_fail_for_several(shell: Interactive
 
     assert "no trial gave a result, the first of 2 reasons is failed: the cell raised ValueError: no 2" in str(error)
     assert "raise ValueError(f'no {width}')" in output
-    assert output.index("4 trials in 2 groups") < output.index("no speed-ups: identity") < output.index("raise Val")
+    assert output.index("4 trials in 2 groups") < output.index("no speed-ups: identity")
 
 
 def test_a_run_that_fails_raises_its_error(
