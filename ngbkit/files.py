@@ -52,7 +52,10 @@ class Store:
         """Return the path of the file with that hash, whether it exists or not."""
         if not _DIGEST.fullmatch(digest):  # a path in here could lead out of the store
             raise UsageError(f"invalid content hash {digest!r}; expected 32 lower-case hex digits.")
-        return self.root / digest[:2] / digest
+        path = self.root / digest[:2] / digest
+        if os.access(path, os.R_OK) or (is_usable(path.parent) and not os.path.lexists(path)):
+            return path
+        return self.root / f"{digest[:2]}.{os.getuid()}" / digest
 
     def contains(self, digest: str) -> bool:
         return self.locate(digest).is_file()
@@ -90,7 +93,7 @@ class Store:
     def evict(self, keep_bytes: int) -> list[str]:
         """Delete the least recently used files until at most `keep_bytes` remain, and return their hashes."""
         files = sorted(
-            (file for file in self.root.glob("??/*") if file.is_file()), key=lambda file: file.stat().st_atime
+            (file for file in self.root.glob("??*/*") if file.is_file()), key=lambda file: file.stat().st_atime
         )
         total = sum(file.stat().st_size for file in files)
         evicted = []
@@ -101,6 +104,18 @@ class Store:
             file.unlink()
             evicted.append(file.name)
         return evicted
+
+
+def is_usable(path: Path) -> bool:
+    """Return whether this user may read and write a file or a folder, if it exists: ``sudo -E`` leaves others there."""
+    is_missing = not os.path.lexists(path)
+    return is_missing or os.access(path, os.R_OK | os.W_OK | (os.X_OK if path.is_dir() else 0))
+
+
+def locate_usable(path: Path) -> Path:
+    """Return a path, or another one for this user alone if it or a file in it is not usable."""
+    is_all_usable = all(map(is_usable, (path, *path.rglob("*"))))
+    return path if is_all_usable else path.with_name(f"{path.name}.{os.getuid()}")
 
 
 @contextmanager
@@ -143,9 +158,10 @@ def explain(error: Exception) -> NgbkitError | None:
     if hidden := _describe_hidden(error):
         return UsageError(hidden)
     if isinstance(error, (RuntimeError, KeyError)) and _HOMELESS.search(str(error)):
-        return UsageError("this user has no home folder, which a library needs. Set HOME to a folder, and USER to a name.")
-    is_of_system = isinstance(error, OSError) and not isinstance(error, BrokenPipeError)
-    return NgbkitError(_describe(error)) if is_of_system else None
+        return UsageError("this user has no home folder or no name, which a library needs. Set HOME and USER.")
+    if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
+        return NgbkitError(_describe(error))
+    return None
 
 
 def _describe_hidden(error: Exception) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ngbkit.errors import DeviceError, MissingDependencyError, UsageError
-from ngbkit.files import Store, explain, explain_errors, hash_file, write_atomically
+from ngbkit.files import Store, explain, explain_errors, hash_file, locate_usable, write_atomically
 from ngbkit.options import STATE_DIR
 
 
@@ -154,3 +154,20 @@ def test_a_hidden_package_is_not_called_missing(tmp_path: Path, monkeypatch: pyt
     monkeypatch.syspath_prepend(tmp_path)
 
     assert f"{tmp_path / 'onnx.py'}, which hides the module onnx" in str(MissingDependencyError("onnx", "onnxruntime"))
+
+
+def test_a_file_of_another_user_is_left_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As ``sudo -E`` leaves it: this user has another path, the same each time."""
+    store = Store(tmp_path)
+    digests = [f"{number:02x}" * 16 for number in range(3)]
+    for digest in digests:
+        store.locate(digest).parent.mkdir()
+        store.locate(digest).touch()
+    foreign = {store.locate(digests[0]).parent, store.locate(digests[1])}
+    monkeypatch.setattr(os, "access", lambda path, _: Path(path).exists() and not {path, path.parent} & foreign)
+    folders = [store.locate(digest).parent.name for digest in digests]
+
+    assert [f"00.{os.getuid()}", f"01.{os.getuid()}", "02"] == folders
+    assert [tmp_path / "02", tmp_path / f"01.{os.getuid()}"] == [
+        locate_usable(tmp_path / name) for name in ("02", "01")
+    ]

@@ -25,8 +25,8 @@ _PLURAL = {"preparation": "preparations", "result of tuning": "results of tuning
 
 
 ACTIONS = ("list", "clean", "export", "import")
-_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?) *(?:([KMGT])(i?))?B?", re.IGNORECASE)
-_AGE = re.compile(r"([0-9]+(?:\.[0-9]+)?) *([smhdw])")
+_SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]+)?) *(?:([KMGT])(i?))?B?", re.IGNORECASE)
+_AGE = re.compile(r"([0-9]{1,15}(?:\.[0-9]+)?) *([smhdw])")
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
 _PREFIXES = "kmgt"
 
@@ -148,8 +148,7 @@ def _clean(caches: DeviceCaches, args: argparse.Namespace) -> Answer:
         evicted = _choose_evictions(caches, args)
     else:
         with caches.lock("clean"):
-            evicted = _choose_evictions(caches, args)
-            cleaning.remove(caches, evicted)
+            evicted = cleaning.remove(caches, _choose_evictions(caches, args))
     done = "would be removed" if args.dry_run else "removed"
     empty = "Nothing would be removed." if args.dry_run else "Nothing was removed: no entry is over the limit."
     return Answer(

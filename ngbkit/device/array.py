@@ -19,18 +19,28 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, TypedDict
 
 import attrs
 
 from ngbkit.device.spec import Spec
-from ngbkit.errors import DeviceError, UsageError
+from ngbkit.errors import DeviceError, JournalError, UsageError
 from ngbkit.hardware import environment
 from ngbkit.options import STATE_DIR
+from ngbkit.sweep import notes, schema
 from ngbkit.sweep.grid import Grid
+from ngbkit.sweep.schema import Count, PositiveCount
 
 # A batch system names the index of a process in one of these.
 VARIABLES = ("SLURM_ARRAY_TASK_ID", "PBS_ARRAY_INDEX", "PBS_ARRAYID", "LSB_JOBINDEX", "SGE_TASK_ID")
 _NODE = "node.json"
+
+
+class _Fields(TypedDict):
+    spec: Mapping[str, Any]
+    indices: PositiveCount
+    cores: tuple[Count, ...] | None
+    environment: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,16 +62,11 @@ class ArraySpec:
     def load(cls, path: Path) -> ArraySpec:
         """Load what `to_json` wrote; UsageError if the file holds something else."""
         try:
-            data = json.loads(path.read_text(encoding="utf-8"))
-            return cls(
-                spec=Spec.from_json(json.dumps(data["spec"])),
-                indices=int(data["indices"]),
-                cores=tuple(data["cores"]) if data["cores"] else None,
-                environment=dict(data["environment"]),
-            )
+            fields = schema.parse(_Fields, json.loads(path.read_text(encoding="utf-8")))
+            return cls(**{**fields, "spec": Spec.from_json(json.dumps(fields["spec"]))})
         except OSError as error:
             raise UsageError(f"cannot read the spec {path}: {error.strerror}. Submit the array again.") from error
-        except (LookupError, TypeError, ValueError, RecursionError) as error:
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
             raise UsageError(f"invalid spec {path}: {error!r}. Submit the array again (`ngbkit resume`).") from None
 
 
@@ -116,7 +121,13 @@ def _check_node(path: Path) -> None:
             os.link(draft, path)  # in one step: of several nodes at once, one is the first
     finally:
         draft.unlink(missing_ok=True)
-    differences = environment.find_differences(json.loads(path.read_text(encoding="utf-8")), description)
+    try:
+        first = notes.parse("environment", "", json.loads(path.read_text(encoding="utf-8")))
+        differences = environment.find_differences(first, description)
+    except (JournalError, AttributeError, TypeError, ValueError, RecursionError) as error:
+        raise DeviceError(
+            f"invalid description of the first node in {path}: {error}. Remove that file, and resume the run."
+        ) from None
     if differences:
         raise DeviceError(
             f"node {platform.node()} differs from the first one of this run: {'; '.join(differences)}. Limit the array "

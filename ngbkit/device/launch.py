@@ -23,7 +23,7 @@ import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import psutil
 
@@ -33,7 +33,10 @@ from ngbkit.device.engine import READY, Settings
 from ngbkit.device.keepalive import Keepalive
 from ngbkit.errors import DeviceError
 from ngbkit.files import write_atomically
+from ngbkit.sweep import schema
+from ngbkit.sweep.schema import PositiveCount, Seconds
 from ngbkit.user_text import parse_path
+from ngbkit.workloads.files import find_working_folder
 from ngbkit.workloads.subprocesses import build_arguments
 
 # The first start of an engine reads some thousand files, and took a busy machine over a minute. An engine that ends is
@@ -57,6 +60,15 @@ class Launched:
     folder: Path
 
 
+class _Metadata(TypedDict):
+    host: str
+    pid: PositiveCount
+    started: Seconds
+    label: str
+    watch: PositiveCount | None
+    lifeline: Keepalive | None
+
+
 def launch(settings: Settings) -> Launched:
     """Start an engine here, and wait until it has registered; DeviceError, with the end of its log, if it does not."""
     check_machine()
@@ -76,6 +88,7 @@ def launch(settings: Settings) -> Launched:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
                 pass_fds=[ready],
+                cwd=find_working_folder() or folder,  # it does not start in a folder that was removed
                 env=_build_environment(settings, folder),
             )
         os.close(ready)
@@ -194,8 +207,8 @@ def _write_metadata(folder: Path, pid: int, settings: Settings) -> None:
 
 def _read_metadata(folder: Path) -> dict[str, Any] | None:
     try:
-        metadata: dict[str, Any] = json.loads((folder / "about.json").read_text())
-    except (OSError, ValueError):
+        metadata: dict[str, Any] = schema.parse(_Metadata, json.loads((folder / "about.json").read_text()))
+    except (OSError, ValueError, RecursionError):
         return None
     return metadata
 
@@ -213,9 +226,9 @@ def _has_client(metadata: dict[str, Any]) -> bool:
     """Whether the client of an engine is still alive."""
     if metadata.get("watch"):
         return psutil.pid_exists(metadata["watch"])
-    address = metadata.get("lifeline")
+    keepalive = metadata.get("lifeline")
     # An engine of a batch job notices a lost client by ipyparallel's heartbeat alone.
-    return address is None or Keepalive(**address).is_answered()
+    return keepalive is None or bool(keepalive.is_answered())
 
 
 def _wait_until_ready(receiver: int) -> bool:

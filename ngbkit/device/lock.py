@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from ngbkit.files import locate_usable
+
 _RETRY_S = 0.5
 
 
@@ -43,6 +45,7 @@ def acquire_lock(path: Path, run_id: str, interrupt: int, report_wait: Callable[
     once readable, ends the wait with InterruptedError.
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path = locate_usable(path)
     with open(path, "a+", opener=lambda name, flags: os.open(name, flags, 0o600)) as lock:
         is_reported = False
         while not _try_lock(lock.fileno(), path):

@@ -284,7 +284,7 @@ def _read_entries(file: Path) -> dict[str, Any]:
     """Read earlier measurements; empty if the file is missing or not valid."""
     try:
         entries = json.loads(file.read_text())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return entries if isinstance(entries, dict) else {}
 

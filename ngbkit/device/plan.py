@@ -272,10 +272,10 @@ def _load_peaks(spec: Spec, threads: int) -> dict[str, Any]:
 def _load(path: Path, chip: str, threads: int) -> dict[str, Any]:
     """Load what was found out about this device; empty if there is nothing with this chip and these threads."""
     try:
-        check: dict[str, Any] = json.loads(path.read_text())
-    except (OSError, ValueError):
+        check = json.loads(path.read_text())
+    except (OSError, ValueError, RecursionError):
         return {}
-    return check if (check.get("chip"), check.get("threads")) == (chip, threads) else {}
+    return check if isinstance(check, dict) and (check.get("chip"), check.get("threads")) == (chip, threads) else {}
 
 
 def _locate_incoming(data: dict[str, Any]) -> Path:

@@ -16,6 +16,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -26,7 +27,7 @@ import numpy as np
 from ngbkit import options
 from ngbkit.device import canonical_graphs, reference
 from ngbkit.errors import UnsupportedError
-from ngbkit.files import Store, write_atomically
+from ngbkit.files import Store, locate_usable, write_atomically
 from ngbkit.registry import find_version
 from ngbkit.workloads import building, counts, export, files, values
 from ngbkit.workloads.base import Network, TensorSpec, Workload, hash_json
@@ -41,6 +42,11 @@ _REFERENCE = "reference.npz"
 def locate_cache(state_dir: Path, device: str) -> Path:
     """Locate the preparations of a device; with a shared folder, two devices would reuse each other's compiles."""
     return state_dir / options.LAYOUT.cache / device
+
+
+def locate_folder(state_dir: Path, device: str, key: str) -> Path:
+    """Locate a preparation; where ``sudo -E`` has left files in its folder, it has another one for this user."""
+    return locate_usable(locate_cache(state_dir, device) / key)
 
 
 def build_key(workload: Workload, factors: Mapping[str, Any], seed: int, scope: str) -> str:
@@ -130,7 +136,8 @@ def evict(cache: Path, keep_bytes: int) -> None:
             return
         total -= sizes[folder]
         # Renamed first, in one step: readers would mistake half of a preparation for a complete one.
-        shutil.rmtree(folder.replace(folder.with_name(f".{folder.name}.out")), ignore_errors=True)
+        with suppress(OSError):  # of another user
+            shutil.rmtree(folder.replace(folder.with_name(f".{folder.name}.out")), ignore_errors=True)
 
 
 def _read(folder: Path) -> dict[str, Any]:

@@ -121,6 +121,9 @@ def take_fence(path: Path) -> TextIO:
             f"the journal {path.name} is held by another process (pid {holder}): the run is still measured there. "
             "Wait for it, or stop it, and try again."
         ) from None
+    except OSError:  # a file system without locks
+        fence.close()
+        raise
     fence.truncate(0)
     fence.write(str(os.getpid()))
     fence.flush()
@@ -158,6 +161,11 @@ def explain(error: sqlite3.Error, path: Path) -> JournalError:
         return JournalError(
             f"the disk that holds {path} is full or failing ({text}). Nothing that was committed is lost: "
             "free some space, then resume."
+        )
+    if "locked" in text:
+        return JournalError(
+            f"the journal {path} cannot be used: {text}. Wait for the process that uses it; if none does, its file "
+            "system has no locks: set NGBKIT_STATE_DIR to a folder on a local disk."
         )
     return JournalError(f"the journal {path} cannot be used: {text}.")
 

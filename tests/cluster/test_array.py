@@ -232,6 +232,17 @@ def test_unlike_nodes_are_refused(slurm: FakeSlurm, tmp_path: Path) -> None:
     assert ["node.json"] == [file.name for file in path.parent.iterdir()]
 
 
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "null", "7", '"x"', '{"packages": []}', '{"packages": 5}', "[" * 10_000]
+)
+def test_a_damaged_description_of_the_first_node_is_named(text: str, tmp_path: Path) -> None:
+    """It was cut off by a full disk, or another program wrote it."""
+    path = tmp_path / "node.json"
+    path.write_text(text)
+    with pytest.raises(DeviceError, match=r"invalid description of the first node in .*node\.json: .*Remove that file"):
+        array._check_node(path)
+
+
 def test_a_budget_for_tuning_is_shared_out() -> None:
     """All indices together spend what one engine would."""
     sweep = array._share_budget(build_sweep(tuning_seconds=100, tuning_candidates=10), 0.25)
@@ -249,7 +260,25 @@ def test_a_job_array_has_no_engine() -> None:
         engine.vitals()
 
 
-@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"indices": 3, "cores": null, "environment": {}, "spec": {}}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("{", "[]", "{}", "null", '"x"', "\x00", "[" * 10_000),
+        *(
+            json.dumps({"indices": 3, "cores": None, "environment": {}, "spec": {}, **change})
+            for change in (
+                {},
+                {"indices": 0},
+                {"indices": "x"},
+                {"cores": "01"},
+                {"environment": {"A": 1}},
+                {"environment": "x"},
+                {"spec": []},
+                {"spec": {"state_dir": "/x", "run_id": "a", "device": "b", "sweep": {"workloads": 5}}},
+            )
+        ),
+    ],
+)
 def test_an_invalid_spec_is_refused(text: str, tmp_path: Path) -> None:
     """The error names the file."""
     path = tmp_path / "spec.json"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import platform
@@ -161,8 +162,47 @@ def test_a_process_with_the_pid_of_an_engine_survives(tmp_path: Path) -> None:
     """The system reuses pids; the file of an earlier engine does not end the present process."""
     folder = tmp_path / "engines" / "old"
     folder.mkdir(parents=True)
-    metadata = {"host": platform.node(), "pid": os.getpid(), "started": 1.0, "watch": None, "lifeline": None}
+    metadata = {
+        "host": platform.node(),
+        "pid": os.getpid(),
+        "started": 1.0,
+        "watch": None,
+        "lifeline": None,
+        "label": "",
+    }
     (folder / "about.json").write_text(json.dumps(metadata))
     launch.remove_leftovers(tmp_path / "engines")
 
     assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "null", '"x"', "7", '{"pid": "x"}', '{"pid": 1, "started": null}', "[" * 10_000]
+)
+def test_a_damaged_description_of_an_engine_ends_no_launch(text: str, tmp_path: Path) -> None:
+    """Its folder is removed once no launch can still be creating it."""
+    folder = tmp_path / "engines" / "damaged"
+    folder.mkdir(parents=True)
+    (folder / "about.json").write_text(text)
+    launch.remove_leftovers(folder.parent)
+    assert folder.exists()
+    assert not launch.is_running(folder)
+    os.utime(folder, (0, 0))
+    launch.remove_leftovers(folder.parent)
+
+    assert not folder.exists()
+
+
+def test_a_machine_that_lets_no_engine_start_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine and its controller would wait for each other for minutes."""
+    monkeypatch.setattr(launch.resource, "getrlimit", lambda _: (40, 40))
+    with pytest.raises(DeviceError, match="invalid limit of open files: got 40; expected at least 128"):
+        launch.check_machine()
+    monkeypatch.undo()
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.ENETUNREACH, "Network is unreachable")
+
+    monkeypatch.setattr(launch.socket, "create_connection", refuse)
+    with pytest.raises(DeviceError, match=r"no loopback network.*\(Network is unreachable\)"):
+        Hub.start()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import subprocess
 import sys
@@ -12,6 +14,9 @@ import pytest
 
 from ngbkit.device.interrupt import Interrupt
 from ngbkit.device.lock import acquire_cores, acquire_lock, locate_core
+from ngbkit.errors import NgbkitError
+from ngbkit.files import explain_errors
+from ngbkit.sweep.journal import Journal
 
 HOLDER = """
 import sys
@@ -85,3 +90,21 @@ def test_plans_take_turns_where_their_cores_overlap(tmp_path: Path) -> None:
 
     assert [f"run first on cpu (process {os.getpid()})"] == holders
     assert {locate_core(tmp_path, core).name for core in range(4)} == {path.name for path in tmp_path.iterdir()}
+
+
+def test_a_file_system_without_locks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the file, so that a user knows the folder to move; of a journal too."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setenv("NGBKIT_STATE_DIR", str(tmp_path))
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    remedy = "its file system has no locks. Set NGBKIT_STATE_DIR to a folder on a local disk."
+    with pytest.raises(NgbkitError) as of_lock, explain_errors(), acquire_lock(tmp_path / "a", "run", -1, print):
+        pass
+    with pytest.raises(NgbkitError) as of_journal:
+        Journal(tmp_path / "b.sqlite")
+
+    assert f"{tmp_path / 'a'} cannot be used: {remedy}" == str(of_lock.value)
+    assert f"the journal cannot be opened: {tmp_path / 'b.sqlite'} cannot be used: {remedy}" == str(of_journal.value)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shutil
 import time
+import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ngbkit.cluster.caches import contents
 from ngbkit.cluster.caches.contents import CacheItem, DeviceCaches
-from ngbkit.errors import UsageError
+from ngbkit.errors import NgbkitWarning, UsageError
+from ngbkit.files import locate_usable
 
 
 def choose_evictions(
@@ -33,15 +35,24 @@ def choose_evictions(
     return evicted
 
 
-def remove(caches: DeviceCaches, items: Sequence[CacheItem]) -> None:
-    """Remove items, and the remains of removals that were killed; the caller has locked the device."""
+def remove(caches: DeviceCaches, items: Sequence[CacheItem]) -> list[CacheItem]:
+    """Remove items, and the remains of killed removals; return those removed, and warn about another user's.
+
+    The caller has locked the device.
+    """
+    removed = []
     for item in items:
+        if locate_usable(item.folder) != item.folder:
+            warnings.warn(f"{item.folder} has files of another user, who can remove it.", NgbkitWarning, stacklevel=2)
+            continue
         try:
             shutil.rmtree(rename_aside(item.folder))
         except OSError as error:
             raise UsageError(f"cannot remove {item.folder}: {error.strerror}. Check its owner.") from error
+        removed.append(item)
     for path in contents.find_leftovers(caches):
         shutil.rmtree(path, ignore_errors=True)
+    return removed
 
 
 def rename_aside(folder: Path) -> Path:

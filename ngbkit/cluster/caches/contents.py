@@ -25,6 +25,7 @@ from ngbkit.device.groups import tuning
 from ngbkit.device.lock import acquire_lock
 from ngbkit.device.plan import locate_lock
 from ngbkit.errors import DeviceError, UsageError
+from ngbkit.files import is_usable
 from ngbkit.user_text import parse_path
 
 Kind = Literal["preparation", "tuning"]
@@ -175,6 +176,8 @@ def _find_preparations(caches: DeviceCaches) -> Iterator[CacheItem]:
 
 
 def _describe_preparation(folder: Path) -> dict[str, Any]:
+    if not is_usable(folder):
+        return {**dict.fromkeys(("onnx", "reference", "compiled", "parameters"), 0), "network": _OTHER, "factors": {}}
     prepared: Any = None
     with suppress(OSError, ValueError, RecursionError):
         prepared = json.loads((folder / "prepared.json").read_text())
@@ -189,6 +192,8 @@ def _describe_preparation(folder: Path) -> dict[str, Any]:
     }
 
 
+# The network of a preparation that only another user can read.
+_OTHER = "of another user"
 _PREPARED = {"network": str, "factors": dict, "facts": dict}
 
 

@@ -156,7 +156,7 @@ class Bench:
         needs_onnx = any(choose_form(compiler, group.workload.source) == "onnx" for compiler in compilers)
         network = self._describe_network(group)
         key = preparation.build_key(group.workload, group.factors, network["seed"], self.spec.run_id + network["file"])
-        folder = preparation.locate_cache(self.spec.state_dir, self.spec.place) / key
+        folder = preparation.locate_folder(self.spec.state_dir, self.spec.place, key)
         exports = needs_onnx and str(folder) not in self._unexportable
         message = {
             "op": "prepare",

@@ -30,10 +30,9 @@ class CompileCache:
     def read_cold_s(self) -> float | None:
         """Read how many seconds the cold compile took; None if the cache is not full."""
         try:
-            seconds = json.loads((self.folder / "cold.json").read_text())["compile_time_s"]
-        except (OSError, ValueError, KeyError):
+            return float(json.loads((self.folder / "cold.json").read_text())["compile_time_s"])
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
-        return float(seconds)
 
     def clear(self) -> None:
         """Clear the cache, so that the remains of an aborted compile do not make the next one warm."""

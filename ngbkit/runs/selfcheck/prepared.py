@@ -27,7 +27,7 @@ def prepare(workload: Workload, compilers: Sequence[str], threads: int) -> dict[
     run.result()
     (group,) = sweep.groups()
     key = preparation.build_key(group.workload, group.factors, sweep.seed, run.id + group.workload.path)
-    folder = preparation.locate_cache(options.get_state_dir(), group.device) / key
+    folder = preparation.locate_folder(options.get_state_dir(), group.device, key)
     prepared = preparation.load(folder, [1], exports=True)
     if prepared is None:
         reason = next((failure.error for failure in run.failures()), "its files were deleted")

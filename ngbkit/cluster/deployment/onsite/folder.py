@@ -117,17 +117,18 @@ def find_engines(state_dir: Path) -> list[dict[str, Any]]:
     for folder in sorted(state_dir.glob("engines/*")):
         try:
             engine = json.loads((folder / "about.json").read_text())
-        except (OSError, ValueError):
+            host, is_live = engine.get("host", platform.node()), _is_engine(engine)
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
             # A folder's time is that of its newest file.
             if time.time() - folder.stat().st_mtime < _CREATION_S:
                 engines.append({"label": "one that is starting", "pid": None, "host": None, "in_env": True})
             continue
-        host = engine.get("host", platform.node())
         is_remote = host != platform.node()
-        if is_remote or _is_engine(engine):
+        if is_remote or is_live:
             in_env = is_remote or _read_program(engine["pid"]).is_relative_to(state_dir / "env")
             host = host if is_remote else None
-            engines.append({"label": engine["label"], "pid": engine["pid"], "host": host, "in_env": in_env})
+            label, pid = str(engine.get("label")), engine.get("pid")
+            engines.append({"label": label, "pid": pid, "host": host, "in_env": in_env})
     return engines
 
 
@@ -142,9 +143,9 @@ def _is_stale(path: Path) -> bool:
 
 
 def _read_holder(path: Path) -> dict[str, Any]:
-    with suppress(OSError, ValueError):
-        holder: dict[str, Any] = json.loads((path / "holder.json").read_text())
-        return holder
+    with suppress(OSError, ValueError, TypeError, RecursionError):
+        holder = dict(json.loads((path / "holder.json").read_text()))
+        return holder if {"host", "pid", "started"} <= {*holder} else {}
     return {}
 
 

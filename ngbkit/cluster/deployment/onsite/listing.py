@@ -27,8 +27,8 @@ def list_contents(state_dir: Path, request: Mapping[str, Any]) -> dict[str, Any]
     """List the engines, the records of each run, and the entries of a folder that is not ngbkit's."""
     del request
     if not is_ours(state_dir):
-        lists = {name: [] for name in ("engines", "measuring", "unread")}
-        return {"state_dir": str(state_dir), **lists, "records": {}, "foreign": list_names(state_dir), "shared": False}
+        empty: dict[str, Any] = {"engines": [], "measuring": [], "unread": [], "records": {}, "shared": False}
+        return {**empty, "state_dir": str(state_dir), "foreign": list_names(state_dir)}
     records: dict[str, list[str]] = {}
     unread, measuring = [], []
     journals = {journal: journal.stem for journal in state_dir.glob("devices/*/*.sqlite")}
