@@ -99,8 +99,8 @@ class Benchmarks(Magics):
             models = {"small": small, "large": large}
             input_shape = (64,)
 
-        $name and {name} insert variables of the notebook. Without -o the dataset is the value of the magic. Ctrl-C
-        stops the run and keeps its measurements.
+        $name and {name} insert variables, also those of a function; a list of networks is several networks. Without -o
+        the dataset is the value of the magic, for a function to assign. Ctrl-C stops the run and keeps its measurements.
         """
         with shorten_errors():
             args = self._parse(self.ngbench, line)
