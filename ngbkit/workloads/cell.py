@@ -134,7 +134,7 @@ def list_surroundings(workload: Workload, folders: Iterable[str]) -> list[str]:
             names += [
                 top for top in tops if any((place / f"{top}.py").exists() or (place / top).is_dir() for place in places)
             ]
-    return list(dict.fromkeys(names))
+    return sorted(set(names))
 
 
 def parse(text: str) -> Workload | None:

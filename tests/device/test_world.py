@@ -15,12 +15,14 @@ import plans
 import pytest
 from state import share_state_dir
 
-from ngbkit import options
+from ngbkit import options, runs
 from ngbkit.api import Sweep
+from ngbkit.cluster import engines
 from ngbkit.device.isolation import server_pool
 from ngbkit.device.isolation.servers import Child
 from ngbkit.device.spec import Spec
 from ngbkit.device.world import World
+from ngbkit.runs.progress_display import list_warnings
 from ngbkit.workloads import cell
 from ngbkit.workloads.base import Workload
 
@@ -226,3 +228,20 @@ def test_a_removed_state_folder_is_made_anew(mlp: Workload, peaks_file: Path) ->
     second, _ = plans.carry_out(sweep)
 
     assert ["ok", "ok"] == [record.status for records in (first, second) for record in records.values()]
+
+
+def test_a_run_warns_of_cells_that_use_the_surroundings_of_another_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which is told by its engine, and only where the source of the network uses them."""
+    monkeypatch.chdir(make_folder(tmp_path / "notebook", depth=1, rows=1))
+    remote = replace(engines.acquire("cpu"), adapt=lambda _: None)
+    run = runs.start(Sweep(cell.from_source(CELL), repeats=5), engines={"cpu": remote})
+    run.wait()
+    warnings = list_warnings(run)
+
+    assert (
+        "model on cpu: it uses environ, helper, open, and cpu has a folder, variables and modules of its own. "
+        "Pass values with --inputs, or put the same files there"
+    ) in warnings
+    assert {"failed"} == set(run.statuses.values())
