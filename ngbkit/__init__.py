@@ -32,7 +32,6 @@ The rooms, in the order in which data flows; a room imports only from rooms abov
 from __future__ import annotations
 
 import sys
-from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -133,6 +132,8 @@ class _AccessorFinder:
     def find_spec(self, fullname: str, path: object = None, target: object = None) -> ModuleSpec | None:
         if fullname != "xarray":
             return None
+        from functools import partial
+
         others: list[Any] = [finder for finder in sys.meta_path if not isinstance(finder, type(self))]
         specs = (finder.find_spec(fullname, path, target) for finder in others)
         spec = next((spec for spec in specs if spec is not None), None)

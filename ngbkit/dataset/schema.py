@@ -7,12 +7,13 @@ from collections.abc import Callable
 from functools import wraps
 from itertools import combinations
 from types import FunctionType
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 import xarray as xr
 
 from ngbkit.dataset.assembly import nodes
+from ngbkit.dataset.long_form import list_labels, list_trial_dims
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import JournalError, NgbkitError, UsageError
 from ngbkit.sweep import notes
@@ -20,14 +21,19 @@ from ngbkit.sweep.records import STATUSES
 from ngbkit.sweep.variables import COORDINATES, DIMS, NO_ROUND, VARIABLES
 
 _TEXT_DIMS = ("device", "workload", "compiler")
+_TEXT_ATTRIBUTES = ("run_id", "created", "ngbkit_version", "source")
 _JSON_ATTRIBUTES = ("sweep", "environments", "facts")
 _JSON_VARIABLES = ("contract", "facts")
 _FEW = 8
+# Its powers and ratios are still numbers.
+_LONGEST_S = 1e9
 _MEASURED = ("latency", "throughput", "status")
 _WHOLE = (*DIMS[:-1], *_MEASURED, "error", "contract", "compile_time")
 # What a cell that no run requested has of each text and of each round.
 _FILLED = {name: not variable.units for name, variable in VARIABLES.items() if not variable.units or "round" in name}
 _Accessor = TypeVar("_Accessor", bound=type)
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
 
 
 def require_run(data: Data, source: str) -> Data:
@@ -68,9 +74,12 @@ def require_measured(data: Data) -> Data:
 
 def require_distinct(data: Data) -> Data:
     """Return a dataset or tree of which no trial is in two nodes, whose rows would look alike; else `UsageError`."""
-    grids = [(path, {dim: {*index} for dim, index in node.indexes.items()}) for path, node in nodes(data).items()]
+    grids = [
+        (path, {dim: {*list_labels(node, dim)} for dim in list_trial_dims(node) if dim in node.coords})
+        for path, node in nodes(data).items()
+    ]
     for (first, labels), (second, others) in combinations(grids, 2):
-        if labels.keys() == others.keys() and all(labels[dim] & others[dim] for dim in labels if dim != "repeat"):
+        if labels.keys() == others.keys() and all(labels[dim] & others[dim] for dim in labels):
             raise UsageError(
                 f"invalid tree: got trials of the same labels in {first} and {second}; expected each trial once. Merge "
                 "the nodes by ngbkit.merge, or use them one after the other."
@@ -82,21 +91,25 @@ def explain_missing(accessor: _Accessor) -> _Accessor:
     """Have each public method of a class, whose ``_data`` is a dataset, say what the dataset lacks where it fails."""
     for name, method in [*vars(accessor).items()]:
         if isinstance(method, FunctionType) and not name.startswith("_"):
-            setattr(accessor, name, _explain(method))
+            setattr(accessor, name, explain_damage(method))
     return accessor
 
 
-def _explain(method: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(method)
-    def call(accessor: Any, *args: Any, **options: Any) -> Any:
+def explain_damage(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
+    """Have a function say what a dataset among its arguments, or that of its accessor, lacks where it fails."""
+
+    @wraps(function)
+    def call(*args: _Arguments.args, **options: _Arguments.kwargs) -> _Result:
         try:
-            return method(accessor, *args, **options)
+            return function(*args, **options)
         except NgbkitError:
             raise
         except Exception as error:
-            for data in (accessor._data, *args, *options.values()):
-                if isinstance(data, Data):
-                    _require_whole(data, error)
+            for value in (*args, *options.values()):
+                for part in value if isinstance(value, (list, tuple)) else [value]:
+                    data = part if isinstance(part, Data) else getattr(part, "_data", None)
+                    if isinstance(data, Data):
+                        _require_whole(data, error)
             raise
 
     return call
@@ -130,8 +143,9 @@ def _build_error(reason: Exception) -> UsageError:
 
 def _mark_unrequested(data: Data) -> Data:
     """Mark the cells that `where`, `reindex` or a join of labels added as those of a merge that no run requested."""
-    marked = {path: _fill(dataset) for path, dataset in nodes(data).items()}
-    if all(filled is dataset for filled, dataset in zip(marked.values(), nodes(data).values(), strict=True)):
+    datasets = nodes(data)
+    marked = {path: _fill(dataset) for path, dataset in datasets.items()}
+    if all(marked[path] is dataset for path, dataset in datasets.items()):
         return data
     tree = {"/": xr.Dataset(attrs=data.attrs), **marked}
     return marked["/"] if isinstance(data, xr.Dataset) else xr.DataTree.from_dict(tree)
@@ -176,6 +190,8 @@ def _check(dataset: xr.Dataset) -> None:
             surplus = set(dataset[name].dims) - (dims - {"repeat"} if declared.dims == "trial" else dims)
             if surplus:
                 raise ValueError(f"{name} has a value for each {sorted(map(str, surplus))[0]}")
+            if declared.dims == "sample" and (missing_dims := dims - set(dataset[name].dims)):
+                raise ValueError(f"{name} has no value for each {sorted(map(str, missing_dims))[0]}")
     if (dataset["batch_size"] < 1).any() or dataset["batch_size"].dtype.kind != "i":
         raise ValueError("a batch size is no integer >= 1")
     # A merge of several runs has cells that none of them requested.
@@ -183,10 +199,19 @@ def _check(dataset: xr.Dataset) -> None:
     if unknown:
         raise ValueError(f"unknown status {sorted(unknown)[0]!r}")
     latency = dataset["latency"].values
-    if not (np.isnan(latency) | ((latency > 0) & (latency < np.inf))).all():
+    if not (np.isnan(latency) | ((latency > 0) & (latency < _LONGEST_S))).all():
         raise ValueError("a latency is no number of seconds above 0")
+    for name in _TEXT_ATTRIBUTES:
+        if not isinstance(dataset.attrs.get(name, ""), str):
+            raise ValueError(f"{name} is no text")
     for name in _JSON_ATTRIBUTES:
         _check_json(name, dataset.attrs.get(name, "{}"))
+    workloads = json.loads(dataset.attrs.get("sweep", "{}")).get("workloads", [])
+    if not isinstance(workloads, list) or not all(isinstance(network, dict) for network in workloads):
+        raise ValueError("sweep has workloads that are no objects")
+    for key, network in json.loads(dataset.attrs.get("facts", "{}")).items():
+        if not key.startswith("[") or not isinstance(network, dict):
+            raise ValueError(f"facts has no object of a network: {key[:40]!r}")
     for label, description in json.loads(dataset.attrs.get("environments", "{}")).items():
         try:
             notes.parse("environment", label, description)

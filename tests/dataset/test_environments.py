@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 
+import pytest
+import xarray as xr
 from drawn import measured, network
 
 from ngbkit.dataset.environments import environments, read_environments
+from ngbkit.errors import UsageError
 
 MACHINES = {
     "cpu": {"chip": "EPYC", "cores_usable": 2, "memory_bytes": 3 * 2**29, "packages": {"torch": "2.15"}, "host": "x"},
@@ -32,3 +35,12 @@ def test_devices_of_a_tree_are_those_of_its_nodes() -> None:
 
     assert MACHINES == read_environments(tree)
     assert environments(measured().drop_attrs()).empty
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", '{"cpu": 5}', "[" * 100_000])
+def test_a_damaged_attribute_is_named(text: str) -> None:
+    """The error is a sentence with a remedy."""
+    data = xr.Dataset(attrs={"environments": text})
+
+    with pytest.raises(UsageError, match=r"invalid environments: got an attribute .*Load the file again"):
+        environments(data)

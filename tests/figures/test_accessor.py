@@ -162,7 +162,12 @@ def test_nodes_of_the_same_trials_have_metrics_but_no_table():
     """Each node has its own numbers, and one table of both would have rows that look alike."""
     tree = xr.DataTree.from_dict({"/mon": measured_sweep(), "/tue": slower(measured_sweep())})
 
+    devices = {
+        f"/{label}": measured_sweep().assign_coords(device=[label]).squeeze("device") for label in ("cpu", "orin")
+    }
+
     assert ["mon", "tue"] == list(tree.ngb.speedup().children)
+    assert 8 == len(xr.DataTree.from_dict(devices).ngb.why())
     for method in (tree.ngb.table, tree.ngb.ranking, tree.ngb.why, lambda: tree.ngb.plot.speedup()):
         with pytest.raises(UsageError, match="got trials of the same labels in /mon and /tue"):
             method()
@@ -184,12 +189,12 @@ def test_a_new_dim_may_have_labels_of_any_type(labels, text):
     """Tables, figures, sentences and selections name them."""
     data = join(measured_sweep(network("a"), network("b")), slower(measured_sweep(network("a"), network("b"))), labels)
     networks = data.ngb.compare_networks().to_string()
-    drawn = str(data.ngb.plot.speedup().to_dict())
+    specification = str(data.ngb.plot.speedup().to_dict())
     choices = str(data.ngb.choose("50ms"))
     selected = data.ngb.sel(run=[labels[1]], compiler=["openvino"])
 
     assert f"a run={text}" in networks
-    assert f"run {text}" in drawn
+    assert f"run {text}" in specification
     assert text in choices
     assert data.isel(run=[1]).sel(compiler=["openvino"]).equals(selected)
     assert text in str(data.ngb.capacity("50ms"))

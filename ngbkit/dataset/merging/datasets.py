@@ -10,9 +10,11 @@ import xarray as xr
 from ngbkit.dataset.merging.attributes import merge_attributes, merge_sweeps
 from ngbkit.dataset.merging.parts import cluster_parts, split_parts
 from ngbkit.dataset.merging.trials import merge_cluster
+from ngbkit.dataset.schema import explain_damage
 from ngbkit.dataset.storage import Data
 
 
+@explain_damage
 def merge(*data: Data | Iterable[Data]) -> Data:
     """Merge the datasets of several runs: other devices, networks, compilers, batch sizes, factors.
 

@@ -121,6 +121,7 @@ def build_conflict_error(name: str, position: Mapping[str, Any]) -> UsageError:
 
 def _build_part(path: str, dataset: xr.Dataset, attrs: Mapping[str, Any]) -> Part:
     """A dataset as a part; each label that was selected becomes a dim again."""
+    attrs = {**attrs, **{name: str(attrs[name]) for name in ("run_id", "created") if name in attrs}}
     missing = [name for name in (*LABELS, "status") if name not in dataset.variables]
     if missing:
         raise UsageError(

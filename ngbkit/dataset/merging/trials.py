@@ -96,7 +96,7 @@ def _warn_of_mixed_groups(parts: Sequence[Part], indices: Sequence[Indices], lab
             f"{mixed} group(s) have compilers of different runs, which were not interleaved: drift between runs is in "
             "their ratios, but not in their intervals. Measure them in one sweep to compare them.",
             NgbkitWarning,
-            stacklevel=5,
+            stacklevel=6,
         )
 
 

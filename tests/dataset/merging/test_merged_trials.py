@@ -197,3 +197,13 @@ def test_compilers_of_one_group_from_different_runs_are_told_not_to_have_taken_t
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         merge(first, second.assign_coords(device=["other"]))
+
+
+@pytest.mark.parametrize("name", ["sweep", "environments", "facts"])
+def test_a_damaged_attribute_is_named(name):
+    """The error is a sentence, whichever of the datasets is damaged."""
+    damaged = run(sweep(network("a"))).assign_attrs({name: "{"})
+
+    for pair in ((run(sweep(network("b"))), damaged), ([damaged, run(sweep(network("b")))],)):
+        with pytest.raises(UsageError, match=f"not as that of a run: {name} is no JSON object"):
+            merge(*pair)
