@@ -107,9 +107,10 @@ class Store:
 
 
 def is_usable(path: Path) -> bool:
-    """Return whether this user may read and write a file or a folder, if it exists: ``sudo -E`` leaves others there."""
+    """Return whether this user may read a file, or change a folder, if it exists: ``sudo -E`` leaves others there."""
     is_missing = not os.path.lexists(path)
-    return is_missing or os.access(path, os.R_OK | os.W_OK | (os.X_OK if path.is_dir() else 0))
+    # A compiler writes files that are read-only for their owner too.
+    return is_missing or os.access(path, os.R_OK | os.W_OK | os.X_OK if path.is_dir() else os.R_OK)
 
 
 def locate_usable(path: Path) -> Path:

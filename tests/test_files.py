@@ -171,3 +171,12 @@ def test_a_file_of_another_user_is_left_where_it_is(tmp_path: Path, monkeypatch:
     assert [tmp_path / "02", tmp_path / f"01.{os.getuid()}"] == [
         locate_usable(tmp_path / name) for name in ("02", "01")
     ]
+
+
+def test_a_file_that_is_read_only_is_usable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """OpenVINO writes such ones to its cache; only a folder must be writable."""
+    (tmp_path / "blob").touch()
+    access = {(tmp_path, 7): True, (tmp_path / "blob", os.R_OK): True}
+    monkeypatch.setattr(os, "access", lambda path, mode: access.get((path, mode), False))
+
+    assert tmp_path == locate_usable(tmp_path)

@@ -25,7 +25,7 @@ from ngbkit.device.groups import tuning
 from ngbkit.device.lock import acquire_lock
 from ngbkit.device.plan import locate_lock
 from ngbkit.errors import DeviceError, UsageError
-from ngbkit.files import is_usable
+from ngbkit.files import is_usable, locate_usable
 from ngbkit.user_text import parse_path
 
 Kind = Literal["preparation", "tuning"]
@@ -176,7 +176,7 @@ def _find_preparations(caches: DeviceCaches) -> Iterator[CacheItem]:
 
 
 def _describe_preparation(folder: Path) -> dict[str, Any]:
-    if not is_usable(folder):
+    if locate_usable(folder) != folder:
         return {**dict.fromkeys(("onnx", "reference", "compiled", "parameters"), 0), "network": _OTHER, "factors": {}}
     prepared: Any = None
     with suppress(OSError, ValueError, RecursionError):
@@ -229,6 +229,6 @@ def _list_folders(folder: Path) -> list[Path]:
 
 def _list_all_folders(folder: Path) -> list[Path]:
     """List the folders in a folder, hidden ones too, but no links."""
-    if not folder.is_dir():
+    if not (is_usable(folder) and folder.is_dir()):
         return []
     return sorted(path for path in folder.iterdir() if path.is_dir() and not path.is_symlink())

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import fcntl
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 from keeping import list_keys, prepare, run_cache, tune
 
-from ngbkit.cluster.caches import cleaning
+from ngbkit.cluster.caches import cleaning, contents
 from ngbkit.cluster.caches.contents import CacheItem, DeviceCaches
 from ngbkit.device.plan import locate_lock
-from ngbkit.errors import DeviceError, UsageError
+from ngbkit.errors import DeviceError, NgbkitWarning, UsageError
 
 
 def build_item(key: str, used_at: float, kind: Any = "preparation") -> CacheItem:
@@ -127,3 +128,18 @@ def test_the_next_clean_removes_the_remains_of_a_killed_one(state_dir: Path, cac
     assert ["one"] == keys == list_keys(caches)
     assert not removed.exists()
     assert not imported.exists()
+
+
+def test_the_files_of_another_user_are_listed_and_left(caches: DeviceCaches, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As ``sudo -E`` leaves them in a preparation: a warning names the folder, and the rest is removed."""
+    for name in ("old", "foreign"):
+        (caches.cache / name / "compiled").mkdir(parents=True)
+    foreign = caches.cache / "foreign" / "compiled"
+    monkeypatch.setattr(os, "access", lambda path, _: Path(path) != foreign)
+    items = contents.list_items(caches)
+    with pytest.warns(NgbkitWarning, match="foreign has files of another user"):
+        removed = cleaning.remove(caches, items)
+
+    assert {"old": "", "foreign": "of another user"} == {item.key: item.metadata["network"] for item in items}
+    assert ["old"] == [item.key for item in removed]
+    assert ["foreign"] == [path.name for path in caches.cache.iterdir()]
