@@ -24,6 +24,7 @@ from typing import Any
 import nbformat
 import onnxgraphs
 import pexpect
+import psutil
 from jupyter_client.manager import KernelManager
 from patience import limit_s, wait_until
 
@@ -68,18 +69,18 @@ class Desk:
         object.__setattr__(self, "environment", {**os.environ, **paths, **settings})
         onnxgraphs.residual(self.folder).rename(self.folder / "net.onnx")
 
-    def interrupt(self, action: Callable[[], object]) -> None:
-        """Interrupt a run by `action` once it has begun and measured for a while."""
+    def interrupt(self, action: Callable[[], object], runs: int = 1) -> None:
+        """Interrupt the last of so many new runs by `action`, once it has measured for a while."""
         earlier = self._list_runs()
-        wait_until(lambda: self._list_runs() - earlier)
+        wait_until(lambda: len(self._list_runs() - earlier) == runs)
         time.sleep(self.measuring_s)
         action()
 
     def _list_runs(self) -> set[str]:
         return {path.name for path in (self.folder / "state" / options.LAYOUT.runs).glob("*")}
 
-    def run(self, command: Sequence[str], interrupted: bool = False) -> str:
-        """Run a program to its end, or to its interrupt, and return its output."""
+    def run(self, command: Sequence[str], interrupt: Callable[[int], object] | None = None, runs: int = 1) -> str:
+        """Run a program to its end, or to the interrupt of its last run by its process id, and return its output."""
         process = subprocess.Popen(
             command,
             cwd=self.folder,
@@ -90,8 +91,8 @@ class Desk:
             text=True,
             start_new_session=True,
         )
-        if interrupted:
-            self.interrupt(lambda: os.killpg(process.pid, signal.SIGINT))
+        if interrupt is not None:
+            self.interrupt(lambda: interrupt(process.pid), runs)
         return render_terminal(process.communicate(timeout=limit_s())[0])
 
     def write_notebook(self, *sources: str) -> None:
@@ -146,21 +147,30 @@ def run_papermill(desk: Desk) -> View:
     error = desk.run(command)
     table = read_outputs(output)[CELLS["table"]]
     desk.write_notebook(LOAD, CELLS["interrupt"])
-    interrupt = desk.run(command, interrupted=True)
+    interrupt = desk.run(command, press_ctrl_c)
     listed = desk.run([sys.executable, "-m", "ngbkit", "runs"])
     return {"table": table, "error": _shorten(error), "interrupt": f"{_shorten(interrupt)}\n{listed}"}
 
 
 def run_nbconvert(desk: Desk) -> View:
-    """Run the whole notebook; a time limit interrupts its last cell."""
+    """Run the whole notebook; its kernel is interrupted in the last cell, as at a time limit of nbconvert."""
     desk.write_notebook(LOAD, *CELLS.values())
-    limit = f"--ExecutePreprocessor.timeout={limit_s(desk.measuring_s + 20):.0f}"
-    switches = ["--allow-errors", "--ExecutePreprocessor.interrupt_on_timeout=True", limit, "--output=converted"]
-    command = ["nbconvert", "--to", "notebook", "--execute", *switches, NOTEBOOK]
-    printed = desk.run([sys.executable, "-m", *command])
+    switches = ["--to=notebook", "--execute", "--allow-errors", "--output=converted"]
+    printed = desk.run([sys.executable, "-m", "nbconvert", *switches, NOTEBOOK], interrupt_kernel, runs=2)
     outputs = read_outputs(desk.folder / "converted.ipynb")
     view = {name: outputs[source] for name, source in CELLS.items()}
     return {**view, "interrupt": f"{view['interrupt']}\n--- in the terminal\n{_shorten(printed)}"}
+
+
+def press_ctrl_c(pid: int) -> None:
+    """Interrupt a program in the foreground of its terminal."""
+    os.killpg(pid, signal.SIGINT)
+
+
+def interrupt_kernel(pid: int) -> None:
+    """Interrupt the kernel of a program that runs a notebook."""
+    (kernel,) = (child for child in psutil.Process(pid).children() if "ipykernel_launcher" in child.cmdline())
+    kernel.send_signal(signal.SIGINT)
 
 
 def run_client(desk: Desk) -> View:
