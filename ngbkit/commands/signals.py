@@ -5,14 +5,15 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 # `timeout` signals a process and its group, a closing terminal does so twice, and impatient people press Ctrl-C thrice.
 _ECHO_S = 1.0
 # An ignored signal, as under nohup, stays ignored, and a handler of another program stays its own.
-_DEFAULTS = {
+_DEFAULTS: Mapping[signal.Signals, Any] = {
     signal.SIGINT: signal.default_int_handler,
     signal.SIGTERM: signal.SIG_DFL,
     signal.SIGHUP: signal.SIG_DFL,

@@ -36,8 +36,8 @@ def answer_runs(args: argparse.Namespace) -> Answer:
     """List runs, or the failures of one, as the arguments `RUNS` say."""
     if args.failures is None:
         rows = list_runs()
-        shown = [{**row, "created": row["created"].rpartition(" ")[0]} for row in rows]
-        return Answer(json=rows, rows=shown, empty="There is no run yet: `ngbkit run` starts one.")
+        narrow = [{**row, "created": row["created"].rpartition(" ")[0]} for row in rows]
+        return Answer(json=rows, rows=narrow, empty="There is no run yet: `ngbkit run` starts one.")
     rows = list_failures(args.failures)
     return Answer(
         json=rows, rows=describe_failures(rows, args.lines), empty="No trial of this run failed.", sheets=True
