@@ -47,6 +47,7 @@ def test_sizes_are_written_with_three_digits(size: int, text: str) -> None:
         (("clean", "--keep", "much"), "invalid size 'much'"),
         (("clean", "--keep", "iB"), "invalid size 'iB'"),
         (("clean", "--keep", "-5"), "invalid size '-5'"),
+        (("clean", "--keep", 400 * "9" + "GB"), "invalid size '999"),
         (("clean", "--older-than", "30"), "invalid age '30'"),
         (("list", "--keep", "5GB"), "invalid option --keep: got it with list; expected clean"),
         (("export", "a.tar", "--with-libraries"), "invalid option --with-libraries: got it with export"),
