@@ -14,6 +14,7 @@ from ngbkit.sweep import validation
 from ngbkit.sweep.conversion import to_workloads
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.option import format_parameters
+from ngbkit.user_text import read_docstring
 
 if TYPE_CHECKING:
     import os
@@ -101,7 +102,7 @@ class Sweep(Grid):
         return self.start(**keywords).result()
 
 
-Sweep.__doc__ = f"""{Sweep.__doc__}
+Sweep.__doc__ = f"""{read_docstring(Sweep)}
 
 {format_parameters(Sweep)}
 

@@ -51,6 +51,7 @@ from ngbkit.errors import MissingDependencyError, NgbkitError, UsageError
 from ngbkit.files import explain_errors
 from ngbkit.notebook.kernels import KERNELS, answer_kernels
 from ngbkit.sweep.argument import Argument, argument
+from ngbkit.user_text import read_docstring
 
 if TYPE_CHECKING:
     from ngbkit.api import Sweep
@@ -116,11 +117,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> Parser:
-    parser = Parser(prog="ngbkit", description=str(import_module("ngbkit").__doc__).partition("\n")[0])
+    parser = Parser(prog="ngbkit", description=read_docstring(import_module("ngbkit")).partition("\n")[0])
     parser.add_argument("--version", action="version", version=f"ngbkit {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, (command, table) in _COMMANDS.items():
-        summary = str(command.__doc__).partition("\n")[0]
+        summary = read_docstring(command).partition("\n")[0]
         subparser = commands.add_parser(name, help=summary, description=summary)
         for declared in table:
             subparser.add_argument(*declared.flags, **declared.keywords)

@@ -38,6 +38,7 @@ from ngbkit.sweep.parsing import (
 )
 from ngbkit.sweep.trials import BASELINE, Bundle, Group, Trial, split_labels
 from ngbkit.sweep.validation import at_least, check, count, flag, multiple, one_of, optional, seconds
+from ngbkit.user_text import read_docstring
 from ngbkit.workloads.base import FactorValue, Workload, hash_json
 
 if TYPE_CHECKING:
@@ -394,4 +395,4 @@ def _flatten(parse: Callable[[str], Iterable[Any]], texts: Iterable[str]) -> lis
     return [value for text in texts for value in parse(text)]
 
 
-Grid.__doc__ = f"{Grid.__doc__}\n\n{format_parameters(Grid)}\n"
+Grid.__doc__ = f"{read_docstring(Grid)}\n\n{format_parameters(Grid)}\n"

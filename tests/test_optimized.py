@@ -1,0 +1,28 @@
+"""Python without docstrings and asserts, as ``PYTHONOPTIMIZE=2`` sets it: help and documentation are the same."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+DOCUMENTED = """
+import ngbkit
+from ngbkit.notebook.magics import Benchmarks
+print(ngbkit.Sweep.__doc__.split()[:4], Benchmarks.ngbench.__doc__.split())
+"""
+
+
+@pytest.mark.parametrize(
+    "arguments", [["-m", "ngbkit", "--help"], ["-m", "ngbkit", "runs", "--help"], ["-c", DOCUMENTED]]
+)
+def test_help_does_not_depend_on_docstrings(arguments: list[str]) -> None:
+    """Of the shell, of a command, of the class `Sweep` and of a magic."""
+    texts = [
+        subprocess.run([sys.executable, *flags, *arguments], capture_output=True, text=True, check=True).stdout
+        for flags in ([], ["-OO"])
+    ]
+
+    assert texts[0] == texts[1]
+    assert "None" not in texts[0]
