@@ -20,6 +20,10 @@ class Panel(widgets.VBox):  # type: ignore[misc, unused-ignore]
         self.message = widgets.HTML()
         super().__init__()
 
+    def __repr__(self) -> str:
+        # ipywidgets shows it, up to 110 characters, where a front end has no widgets.
+        return "A panel needs a notebook with widgets, such as JupyterLab. Here, `%ngbench?` lists what a line can do."
+
     def _report(self, text: str) -> None:
         self.message.value = _render_status(text) if text else ""
 

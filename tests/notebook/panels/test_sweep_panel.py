@@ -35,6 +35,14 @@ def test_it_shows_its_line(panel: SweepPanel, mlp_file: Path) -> None:
     assert panel.outlook.value.startswith("4 trials in 2 groups")
 
 
+def test_a_terminal_shows_a_sentence(panel: SweepPanel) -> None:
+    """It has no widgets."""
+    text = panel._repr_mimebundle_()["text/plain"]
+
+    assert text.startswith("A panel needs a notebook with widgets, such as JupyterLab.")
+    assert text.endswith("can do.")
+
+
 def test_placeholders_are_short_enough_to_be_read(panel: SweepPanel) -> None:
     """A test in a browser compares the longest with the width of its field."""
     texts = [
