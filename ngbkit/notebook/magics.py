@@ -100,7 +100,8 @@ class Benchmarks(Magics):
             input_shape = (64,)
 
         $name and {name} insert variables, also those of a function; a list of networks is several networks. Without -o
-        the dataset is the value of the magic, for a function to assign. Ctrl-C stops the run and keeps its measurements.
+        the dataset is the value of the magic, for a function to assign. Ctrl-C stops the run, and its measurements
+        remain.
         """
         with shorten_errors():
             args = self._parse(self.ngbench, line)

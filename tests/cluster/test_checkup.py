@@ -14,6 +14,8 @@ import ipyparallel
 import pytest
 from devicefiles import make_project, write
 from hosts import start_host
+from IPython.core.interactiveshell import InteractiveShell
+from traitlets.config import Config
 
 import ngbkit
 from ngbkit import cli, registry
@@ -306,7 +308,7 @@ def test_every_command_reports_an_invalid_file(
 def test_the_magic_lists_and_checks(project: Path) -> None:
     """As the shell does."""
     write(project / "devices.toml", FILE)
-    magics = Benchmarks(None)
+    magics = Benchmarks(InteractiveShell(config=Config(HistoryManager={"enabled": False})))
     table, checked = magics.ngdevices(""), magics.ngdevices("check one")
 
     assert ["cpu", "far", "one"] == [row["device"] for row in table.rows]
