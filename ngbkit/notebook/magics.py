@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from IPython.core import magic_arguments
 from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class, no_var_expand
@@ -56,16 +57,27 @@ def unregister(shell: InteractiveShell) -> None:
 
 
 def _magic(mark: Callable[..., Any]) -> Callable[[_Method], _Method]:
-    """Turn a method into a magic with the parser of its table, whose help becomes the docstring: ``%ngbench?``."""
+    """Turn a method into a magic with the parser of its table, whose help becomes the docstring: ``%ngbench?``.
+
+    Its value is displayed too where the line drops it: in a function, in a loop, before other lines.
+    """
 
     def decorate(method: _Method) -> _Method:
-        method.__doc__ = read_docstring(method)
+        @functools.wraps(method)
+        def call(*arguments: Any) -> Any:
+            with shorten_errors():
+                value = method(*arguments)
+                if value is not None and variables.is_dropped():
+                    show(value)  # type: ignore[no-untyped-call]  # IPython's own
+                return value
+
+        call.__doc__ = read_docstring(method)
         for argument in reversed(TABLES[method.__name__]):
-            magic_arguments.argument(*argument.flags, **argument.keywords)(method)  # type: ignore[no-untyped-call]
-        magic_arguments.magic_arguments()(method)  # type: ignore[no-untyped-call]  # IPython's own, both
-        no_var_expand(method)  # IPython would expand the braces of compiler options; `_expand` does not
-        mark(method)
-        return method
+            magic_arguments.argument(*argument.flags, **argument.keywords)(call)  # type: ignore[no-untyped-call]
+        magic_arguments.magic_arguments()(call)  # type: ignore[no-untyped-call]  # IPython's own, both
+        no_var_expand(call)  # IPython would expand the braces of compiler options; `_expand` does not
+        mark(call)
+        return cast(_Method, call)
 
     return decorate
 
@@ -103,13 +115,12 @@ class Benchmarks(Magics):
         the dataset is the value of the magic, for a function to assign. Ctrl-C stops the run, and its measurements
         remain.
         """
-        with shorten_errors():
-            args = self._parse(self.ngbench, line)
-            sweep = arguments.to_sweep(args, self._list_networks(args.workloads, cell, args))
-            if args.estimate:
-                return sweep.estimate(args.predictor, earlier=args.earlier)
-            notices = list_notices(sweep, with_time=args.budget is None)
-            return self._finish(arguments.to_run(sweep, args), args, notices)
+        args = self._parse(self.ngbench, line)
+        sweep = arguments.to_sweep(args, self._list_networks(args.workloads, cell, args))
+        if args.estimate:
+            return sweep.estimate(args.predictor, earlier=args.earlier)
+        notices = list_notices(sweep, with_time=args.budget is None)
+        return self._finish(arguments.to_run(sweep, args), args, notices)
 
     @_magic(line_magic)
     def ngruns(self, line: str) -> Any:
@@ -121,23 +132,22 @@ class Benchmarks(Magics):
             %ngruns --settle 20300101
             %ngruns --failures 20300101
         """
-        with shorten_errors():
-            args = self._parse(self.ngruns, line)
-            run_id = args.resume or args.settle
-            if run_id is None and (args.retry or args.budget):
-                raise UsageError("--retry and --budget say how to resume a run. Name it: %ngruns --resume ID.")
-            if run_id is None:
-                return _to_listing(listing.answer_runs(args))
-            if not run_id:
-                raise UsageError("--settle measures a run again. Name it: %ngruns --settle ID.")
-            if args.failures is not None:
-                raise UsageError("--resume measures and --failures only reports. Give one of them.")
-            settling = arguments.to_settling(args, run_id)
-            if settling is not None and not settling.trial_ids:
-                print(settling.description)  # noqa: T201  the answer
-                return None
-            run = arguments.to_resumed_run(run_id, args, settling)
-            return self._finish(run, args, [] if settling is None else [settling.description])
+        args = self._parse(self.ngruns, line)
+        run_id = args.resume or args.settle
+        if run_id is None and (args.retry or args.budget):
+            raise UsageError("--retry and --budget say how to resume a run. Name it: %ngruns --resume ID.")
+        if run_id is None:
+            return _to_listing(listing.answer_runs(args))
+        if not run_id:
+            raise UsageError("--settle measures a run again. Name it: %ngruns --settle ID.")
+        if args.failures is not None:
+            raise UsageError("--resume measures and --failures only reports. Give one of them.")
+        settling = arguments.to_settling(args, run_id)
+        if settling is not None and not settling.trial_ids:
+            print(settling.description)  # noqa: T201  the answer
+            return None
+        run = arguments.to_resumed_run(run_id, args, settling)
+        return self._finish(run, args, [] if settling is None else [settling.description])
 
     @_magic(line_magic)
     def ngdevices(self, line: str) -> Listing:
@@ -148,9 +158,8 @@ class Benchmarks(Magics):
             %ngdevices
             %ngdevices check orin
         """
-        with shorten_errors():
-            args = self._parse(self.ngdevices, line)
-            return Listing(listing.answer_devices(args.action, args.names), "No device.")
+        args = self._parse(self.ngdevices, line)
+        return Listing(listing.answer_devices(args.action, args.names), "No device.")
 
     @_magic(line_magic)
     def ngcompilers(self, line: str) -> Listing:
@@ -161,8 +170,7 @@ class Benchmarks(Magics):
             %ngcompilers
             %ngcompilers openvino
         """
-        with shorten_errors():
-            return _to_listing(listing.answer_compilers(self._parse(self.ngcompilers, line)))
+        return _to_listing(listing.answer_compilers(self._parse(self.ngcompilers, line)))
 
     @_magic(line_magic)
     def ngcache(self, line: str) -> Listing:
@@ -173,8 +181,7 @@ class Benchmarks(Magics):
             %ngcache
             %ngcache clean --keep 5GB
         """
-        with shorten_errors():
-            return _to_listing(answer_cache(self._parse(self.ngcache, line)))
+        return _to_listing(answer_cache(self._parse(self.ngcache, line)))
 
     @_magic(line_magic)
     def ngcapacity(self, line: str) -> Capacities:
@@ -185,16 +192,15 @@ class Benchmarks(Magics):
             %ngcapacity ds --deadline 50ms
             %ngcapacity ds --deadline 50ms -c openvino --check
         """
-        with shorten_errors():
-            args = self._parse(self.ngcapacity, line)
-            assert self.shell is not None
-            display = RunDisplay(self.shell)
-            try:
-                return compute_capacities(args, variables.find_dataset(args.data, self._names), display.write)
-            except KeyboardInterrupt as interrupt:
-                raise RunInterruptedError(str(interrupt) or "stopped.", "magic") from None
-            finally:
-                display.clear()
+        args = self._parse(self.ngcapacity, line)
+        assert self.shell is not None
+        display = RunDisplay(self.shell)
+        try:
+            return compute_capacities(args, variables.find_dataset(args.data, self._names), display.write)
+        except KeyboardInterrupt as interrupt:
+            raise RunInterruptedError(str(interrupt) or "stopped.", "magic") from None
+        finally:
+            display.clear()
 
     @_magic(line_magic)
     def ngoptimize(self, line: str) -> Listing:
@@ -205,14 +211,13 @@ class Benchmarks(Magics):
             %ngoptimize resnet18 --runtime openvino -o resnet18.onnx
             %ngoptimize model.onnx --cost gnn --labels labels.nc
         """
-        with shorten_errors():
-            args = self._parse(self.ngoptimize, line)
-            assert self.shell is not None
-            display = RunDisplay(self.shell)
-            try:
-                return _to_listing(answer_optimize(args, display.write))
-            finally:
-                display.clear()
+        args = self._parse(self.ngoptimize, line)
+        assert self.shell is not None
+        display = RunDisplay(self.shell)
+        try:
+            return _to_listing(answer_optimize(args, display.write))
+        finally:
+            display.clear()
 
     @_magic(line_magic)
     def ngpredict(self, line: str) -> Listing:
@@ -223,17 +228,16 @@ class Benchmarks(Magics):
             %ngpredict --fit labels.csv -o predictor.safetensors
             %ngpredict resnet34 model.onnx -b 1,8 --predictor predictor.safetensors
         """
-        with shorten_errors():
-            args = self._parse(self.ngpredict, line)
-            assert self.shell is not None
-            display = RunDisplay(self.shell)
-            try:
-                *others, answer = answer_predict(args, display.write).values()
-            finally:
-                display.clear()
-            for other in others:
-                show(_to_listing(other))  # type: ignore[no-untyped-call]  # IPython's
-            return _to_listing(answer)
+        args = self._parse(self.ngpredict, line)
+        assert self.shell is not None
+        display = RunDisplay(self.shell)
+        try:
+            *others, answer = answer_predict(args, display.write).values()
+        finally:
+            display.clear()
+        for other in others:
+            show(_to_listing(other))  # type: ignore[no-untyped-call]  # IPython's
+        return _to_listing(answer)
 
     @_magic(line_magic)
     def ngselfcheck(self, line: str) -> SelfCheck | History | pd.DataFrame:
@@ -252,23 +256,22 @@ class Benchmarks(Magics):
         from ngbkit.runs import selfcheck
         from ngbkit.runs.selfcheck import disturbances
 
-        with shorten_errors():
-            args = self._parse(self.ngselfcheck, line)
-            assert self.shell is not None
-            display = RunDisplay(self.shell)
-            try:
-                if args.disturbances:
-                    settings = selfcheck_arguments.to_disturbances(args)
-                    return disturbances.table(disturbances.measure(**settings, tell=display.write))
-                if args.history:
-                    selfcheck_arguments.check_history(args)
-                    return selfcheck.compare_runs()
-                settings = selfcheck_arguments.to_call(args)
-                return selfcheck.run(**settings, wait=lambda run: self._wait(run, display), tell=display.write)
-            except KeyboardInterrupt as interrupt:
-                raise RunInterruptedError(str(interrupt), "magic") from None
-            finally:
-                display.clear()
+        args = self._parse(self.ngselfcheck, line)
+        assert self.shell is not None
+        display = RunDisplay(self.shell)
+        try:
+            if args.disturbances:
+                settings = selfcheck_arguments.to_disturbances(args)
+                return disturbances.table(disturbances.measure(**settings, tell=display.write))
+            if args.history:
+                selfcheck_arguments.check_history(args)
+                return selfcheck.compare_runs()
+            settings = selfcheck_arguments.to_call(args)
+            return selfcheck.run(**settings, wait=lambda run: self._wait(run, display), tell=display.write)
+        except KeyboardInterrupt as interrupt:
+            raise RunInterruptedError(str(interrupt), "magic") from None
+        finally:
+            display.clear()
 
     @_magic(line_cell_magic)
     def nginputs(self, line: str, cell: str | None = None) -> Listing:
@@ -281,9 +284,8 @@ class Benchmarks(Magics):
             %nginputs decoder.onnx --factor past_sequence_length=128
             %nginputs recurrent.onnx --batch-axis state=1,rate=none --inputs values.npz
         """
-        with shorten_errors():
-            args = self._parse(self.nginputs, line)
-            return _to_listing(answer_inputs(args, self._list_networks(args.networks, cell, args)))
+        args = self._parse(self.nginputs, line)
+        return _to_listing(answer_inputs(args, self._list_networks(args.networks, cell, args)))
 
     @_magic(line_magic)
     def ngpanel(self, line: str) -> SweepPanel | DevicesPanel | ExplorerPanel:
@@ -297,16 +299,15 @@ class Benchmarks(Magics):
         """
         from ngbkit.notebook.panels import DevicesPanel, ExplorerPanel, SweepPanel
 
-        with shorten_errors():
-            args = self._parse(self.ngpanel, line)
-            if args.panel == "explore":
-                return ExplorerPanel(variables.find_dataset(args.data, self._names), args.data)
-            if args.data is not None:
-                raise UsageError(
-                    f"unexpected argument {args.data!r}: the {args.panel} panel shows no dataset. "
-                    f"Use %ngpanel explore {args.data}."
-                )
-            return SweepPanel() if args.panel == "sweep" else DevicesPanel()
+        args = self._parse(self.ngpanel, line)
+        if args.panel == "explore":
+            return ExplorerPanel(variables.find_dataset(args.data, self._names), args.data)
+        if args.data is not None:
+            raise UsageError(
+                f"unexpected argument {args.data!r}: the {args.panel} panel shows no dataset. "
+                f"Use %ngpanel explore {args.data}."
+            )
+        return SweepPanel() if args.panel == "sweep" else DevicesPanel()
 
     def _wait(self, run: Run, display: RunDisplay) -> Data:
         """Wait for a run, display its progress, and return its dataset."""

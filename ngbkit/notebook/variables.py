@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import inspect
 import numbers
 import os
@@ -50,9 +51,7 @@ class Values(str):
 
 def find_scope(shell: InteractiveShell) -> Scope:
     """Find the scope of the line that called a magic: its function, those around it, its module, the notebook."""
-    frame: FrameType | None = sys._getframe()
-    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _MACHINERY:
-        frame = frame.f_back
+    frame = _find_frame()
     if frame is None or frame.f_locals is shell.user_ns:
         return Scope(shell.user_ns)
     module, name = frame.f_globals, frame.f_code.co_name
@@ -69,6 +68,14 @@ def find_scope(shell: InteractiveShell) -> Scope:
         function=function if module is shell.user_global_ns else "",
         remaining=ChainMap(*scopes) if frame is None else None,
     )
+
+
+def is_dropped() -> bool:
+    """Return whether the line that called a magic drops its value, as a line in a loop does."""
+    frame = _find_frame()
+    instructions = () if frame is None else dis.get_instructions(frame.f_code)
+    following = (instruction for instruction in instructions if frame and instruction.offset > frame.f_lasti)
+    return next((instruction.opname for instruction in following), "") == "POP_TOP"
 
 
 def expand(word: str, scope: Scope) -> str:
@@ -124,6 +131,14 @@ def find_dataset(name: str | None, names: Mapping[str, Any]) -> Data:
         choices = f"expected one of {labels}" if labels else "this notebook has none: measure one, or ngbkit.load() it"
         raise UsageError(f"{reason}; {choices}.")
     return datasets[name]
+
+
+def _find_frame() -> FrameType | None:
+    """Find the frame of the line that called a magic."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _MACHINERY:
+        frame = frame.f_back
+    return frame
 
 
 def _read_variables(frame: FrameType) -> dict[str, Any]:

@@ -218,3 +218,27 @@ def test_without_a_caller_the_scope_is_the_notebook(shell: InteractiveShell) -> 
 
     assert shell.user_ns["scope"].names is shell.user_ns
     assert isinstance(variables.find_scope(shell).names["cell"], str)
+
+
+@pytest.mark.parametrize(
+    ("cell", "is_displayed"),
+    [
+        ("for _ in range(1):\n    %ngcompilers identity", True),
+        ("def look():\n    %ngcompilers identity\nlook()", True),
+        ("%ngcompilers identity\nx = 1", True),
+        ("def look():\n    rows = %ngcompilers identity\nlook()", False),
+        ("rows = %ngcompilers identity", False),
+    ],
+)
+def test_a_value_that_its_line_drops_is_displayed(shell: InteractiveShell, cell: str, is_displayed: bool) -> None:
+    """In a function, a loop or before other lines IPython displays nothing, and the results would be lost."""
+    _, output = run_cell(shell, cell)
+
+    assert is_displayed == ("identity" in output)
+
+
+def test_the_value_of_a_cell_is_displayed_once(shell: InteractiveShell) -> None:
+    """By IPython alone, as any other value."""
+    _, output = run_cell(shell, "%ngcompilers identity")
+
+    assert 1 == output.count("identity\n")
