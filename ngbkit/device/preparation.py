@@ -92,7 +92,7 @@ def prepare(message: Mapping[str, Any]) -> dict[str, Any]:
         onnx=lambda rows: _bind_batch(network, folder, rows),
         rebuild=rebuild,
     )
-    if not (folder / "prepared.json").exists():
+    if not _is_described(folder):
         labels = {"network": workload.name, "factors": dict(message["factors"])}
         _write_description(labels, network, folder, build_reference)
     for size in _find_unreferenced(folder, sizes):
@@ -113,7 +113,7 @@ def load(
     folder: Path, batch_sizes: Sequence[int], *, exports: bool, importers: Sequence[Mapping[str, Any]] = ()
 ) -> dict[str, Any] | None:
     """Load the result of `prepare` from the cache; None if a part is missing."""
-    if not (folder / "prepared.json").exists() or _find_unreferenced(folder, batch_sizes):
+    if not _is_described(folder) or _find_unreferenced(folder, batch_sizes):
         return None
     if exports and _find_missing(folder, batch_sizes):
         return None
@@ -138,6 +138,14 @@ def evict(cache: Path, keep_bytes: int) -> None:
         # Renamed first, in one step: readers would mistake half of a preparation for a complete one.
         with suppress(OSError):  # of another user
             shutil.rmtree(folder.replace(folder.with_name(f".{folder.name}.out")), ignore_errors=True)
+
+
+def _is_described(folder: Path) -> bool:
+    """Return whether a preparation has its description, and undamaged."""
+    with suppress(OSError, ValueError):
+        description = json.loads((folder / "prepared.json").read_text())
+        return isinstance(description, dict) and {"is_file", "row_wise"} <= description.keys()
+    return False
 
 
 def _read(folder: Path) -> dict[str, Any]:

@@ -49,6 +49,16 @@ def test_a_workload_is_prepared_once(tmp_path: Path) -> None:
     assert None is preparation.load(folder, [7], exports=True)
 
 
+@pytest.mark.parametrize("content", ["", "{", "[]", "{}"])
+def test_a_damaged_description_is_written_anew(content: str, tmp_path: Path) -> None:
+    """A disk that was full may leave any content, and every later run of the network would fail."""
+    prepared = preparation.prepare(build_message(tmp_path, [1]))
+    (tmp_path / "prepared.json").write_text(content)
+
+    assert None is preparation.load(tmp_path, [1], exports=True)
+    assert prepared == preparation.prepare(build_message(tmp_path, [1]))
+
+
 def test_the_reference_is_exact_and_has_the_error_of_the_baseline(tmp_path: Path) -> None:
     """float64 outputs of the first samples, and the error of float32."""
     prepared = preparation.prepare(build_message(tmp_path, []))
