@@ -31,6 +31,7 @@ from ngbkit import options
 from ngbkit.device import engine as engine_process
 from ngbkit.device.engine import READY, Settings
 from ngbkit.device.keepalive import Keepalive
+from ngbkit.device.world import WARNINGS
 from ngbkit.errors import DeviceError
 from ngbkit.files import write_atomically
 from ngbkit.sweep import schema
@@ -123,8 +124,12 @@ def launch(settings: Settings) -> Launched:
 
 
 def inherit_variables() -> dict[str, str]:
-    """Return the variables for a controller or an engine, without those of an ipyparallel cluster of the user's own."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("IPP_")}
+    """Return the variables for a controller or an engine.
+
+    Those of an ipyparallel cluster of the user's own are left out, and the filters of warnings, which may turn those of
+    any library into errors.
+    """
+    return {name: value for name, value in os.environ.items() if not name.startswith(("IPP_", WARNINGS))}
 
 
 def check_machine() -> None:

@@ -18,6 +18,8 @@ from ngbkit.workloads.files import find_working_folder
 
 # Shells and test runners change these all the time, and no library reads them at its import.
 _VOLATILE = frozenset({"PWD", "OLDPWD", "COLUMNS", "LINES", "PYTEST_CURRENT_TEST"})
+# The filters of Python's warnings, for the user's program alone.
+WARNINGS = "PYTHONWARNINGS"
 # The packages of this interpreter, which another one must not import.
 _PACKAGES = frozenset({"site-packages", "dist-packages"})
 
@@ -58,7 +60,7 @@ class World:
         changes = {name: value for name, value in self.variables.items() if start.get(name) != value}
         removals = dict.fromkeys(start.keys() - self.variables.keys() - _VOLATILE)
         # The engine's own state folder is that of the plan; its PYTHONPATH leads to ngbkit, and `path` to all else.
-        ignored = {*constants, options.STATE_DIR, "PYTHONPATH"}
+        ignored = {*constants, options.STATE_DIR, "PYTHONPATH", WARNINGS}
         variables = {name: value for name, value in {**changes, **removals}.items() if name not in ignored}
         return replace(self, variables=variables, path=self.path if shares_packages else ())
 

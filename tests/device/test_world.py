@@ -234,8 +234,8 @@ def test_a_run_warns_of_cells_that_use_the_surroundings_of_another_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Which is told by its engine, and only where the source of the network uses them."""
+    remote = replace(engines.acquire("cpu"), adapt=lambda _: None)  # started in another folder
     monkeypatch.chdir(make_folder(tmp_path / "notebook", depth=1, rows=1))
-    remote = replace(engines.acquire("cpu"), adapt=lambda _: None)
     run = runs.start(Sweep(cell.from_source(CELL), repeats=5), engines={"cpu": remote})
     run.wait()
     warnings = list_warnings(run)

@@ -45,11 +45,13 @@ def test_a_module_runs_where_files_hide_modules(hiding_folder: Path) -> None:
     assert "unrecognized arguments: --none" in run_module("json.tool", ["--none"], 60)
 
 
-@pytest.mark.parametrize("variables", [{}, {"IPP_CLUSTER_ID": "lab", "IPP_PROFILE_DIR": "/proc/none"}])
+@pytest.mark.parametrize(
+    "variables", [{}, {"IPP_CLUSTER_ID": "lab", "IPP_PROFILE_DIR": "/proc/none", "PYTHONWARNINGS": "error"}]
+)
 def test_a_run_survives_files_that_hide_modules(
     variables: dict[str, str], hiding_folder: Path, mlp_file: Path, tmp_path: Path
 ) -> None:
-    """So it does in an engine of the user's own cluster, whose variables are not for ngbkit's."""
+    """So it does with the variables of the user's own cluster and program, which are not for ngbkit's processes."""
     settings = {"NGBKIT_STATE_DIR": str(tmp_path / "state"), "NGBKIT_PATIENCE": "0", **variables}
     words = ["run", str(mlp_file), "-c", "onnxruntime", "-b", "1", "-r", "2", "--json", "--quiet"]
     process = subprocess.run(
