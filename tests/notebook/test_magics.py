@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -282,51 +280,6 @@ def test_a_run_that_fails_raises_its_error(
     assert {"pending"} == set(shell.user_ns["ds"]["status"].values.ravel())
 
 
-def interrupt_after(new_runs: NewRuns, count: int) -> None:
-    """Press Ctrl-C as soon as this many trials of a run are done."""
-
-    def wait() -> None:
-        wait_until(lambda: any(summary.statuses.get("ok", 0) >= count for summary in new_runs()))
-        signal.raise_signal(signal.SIGINT)
-
-    threading.Thread(target=wait, daemon=True).start()
-
-
-def test_an_interrupt_binds_the_measurements_and_resume_adds_the_rest(
-    shell: InteractiveShell, new_runs: NewRuns, mlp_file: Path
-) -> None:
-    """The message has the command to resume; later cells of a "Run All" do not run on half a dataset."""
-    interrupt_after(new_runs, 2)
-    line = f'%ngbench {mlp_file} -c identity,slow{{"seconds":0.05}} -b 1:4 -r 20 -o part'
-    error, output = fail_cell(shell, line)
-    (run,) = new_runs()
-    run_cell(shell, f"%ngruns --resume {run.id[:-1]} -o full")
-    part, full = shell.user_ns["part"], shell.user_ns["full"]
-
-    assert isinstance(error, KeyboardInterrupt)
-    assert f"`part` is their dataset. Resume with: `%ngruns --resume {run.id}`" in output
-    assert "Traceback" not in output
-    assert {"ok", "pending"} == set(part["status"].values.ravel())
-    assert {"ok"} == set(full["status"].values.ravel())
-    xr.testing.assert_identical(part["latency"].sel(batch_size=1), full["latency"].sel(batch_size=1))
-
-
-def test_an_interrupt_of_a_call_names_the_call_to_resume(
-    shell: InteractiveShell, new_runs: NewRuns, mlp_file: Path
-) -> None:
-    """It has no traceback either."""
-    interrupt_after(new_runs, 1)
-    shell.user_ns["ngbkit"] = ngbkit
-    sweep = (
-        f"ngbkit.Sweep(['{mlp_file}'], compilers=['slow{{\"seconds\":0.05}}'], batch_sizes=[1, 2, 3, 4], repeats=20)"
-    )
-    _, output = fail_cell(shell, f"{sweep}.run()")
-    (run,) = new_runs()
-
-    assert f"KeyboardInterrupt: stopped after {run.statuses['ok']} of 4 trials; they are kept." in output
-    assert output.strip().endswith(f"Resume with: `ngbkit.resume('{run.id}')`")
-
-
 def test_a_run_in_the_background_binds_its_dataset_at_its_end(shell: InteractiveShell, mlp_file: Path) -> None:
     """The cell returns the live run at once, to stop it or to wait for it."""
     run_cell(shell, f'run = %ngbench {mlp_file} -c slow{{"seconds":0.05}} -b 1:3 -r 5 --background -o ds')
@@ -395,13 +348,3 @@ def test_a_selfcheck_is_a_table(shell: InteractiveShell, new_runs: NewRuns) -> N
     assert check.quiet == again.quiet
     assert "identity against identity" in output
     assert check._repr_html_().startswith(("<table", "<p>"))
-
-
-def test_an_interrupted_selfcheck_names_the_command_to_resume(shell: InteractiveShell, new_runs: NewRuns) -> None:
-    """Its measurements are kept, to resume it and to report on it."""
-    interrupt_after(new_runs, 2)
-    error, output = fail_cell(shell, "%ngselfcheck --groups 30 -r 12 --threads 1")
-    (run,) = new_runs()
-
-    assert isinstance(error, KeyboardInterrupt)
-    assert f"Resume with: `%ngruns --resume {run.id}` and then: `%ngselfcheck --run {run.id}`" in output
