@@ -22,7 +22,6 @@ from watching import Processes, find_processes
 from ngbkit import options, registry, runs
 from ngbkit.cluster import engines
 from ngbkit.device import peaks
-from ngbkit.figures import accessor  # noqa: F401  registers `ds.ngb`
 from ngbkit.hardware import environment
 from ngbkit.testing import observation
 from ngbkit.workloads import onnx as onnx_source
@@ -122,10 +121,12 @@ def _impatient() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def _interruptible() -> Iterator[None]:
-    """Deliver Ctrl-C to the tests and their children, even where a shell started them as a background job."""
-    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    """Deliver Ctrl-C and SIGHUP to the tests and their children, also those of a background job and of nohup."""
+    defaults = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
+    handlers = {number: signal.signal(number, default) for number, default in defaults.items()}
     yield
-    signal.signal(signal.SIGINT, handler)
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture(scope="session")

@@ -44,6 +44,8 @@ def _add_variable(digest: Any, name: str, variable: xr.Variable) -> None:
         texts = [value if isinstance(value, str) else _to_text(value) for value in values.ravel().tolist()]
         _add(digest, "lengths", np.array([len(text) for text in texts], np.int64).tobytes())
         _add(digest, "texts", "".join(texts).encode())
+    elif values.dtype.kind == "V":  # of another program
+        _add(digest, values.dtype.str, values.tobytes())
     else:
         # A file preserves the values of numbers, but not the width of integers.
         wide: Any = values.astype({"f": np.float64, "c": np.complex128}.get(values.dtype.kind, np.int64))
