@@ -186,10 +186,9 @@ Sweep({str(mlp_file)!r}, "onnxruntime", range(1, 7), repeats=200, threads=1, dev
     assert earlier.items() <= later.items()
     assert not old.is_running()
     engines.close()
-    remains = [
-        path.name for part in ("engines", "scratch") for path in (host.home / f".local/state/ngbkit/{part}").iterdir()
-    ]
-    assert [] == remains
+    folders = [host.home / f".local/state/ngbkit/{part}" for part in ("engines", "scratch")]
+    # On a busy machine the engine may need longer to end than the goodbye waits for it.
+    wait_until(lambda: not [path for folder in folders for path in folder.iterdir()])
 
 
 @pytest.fixture(scope="module")

@@ -234,7 +234,9 @@ def test_a_run_warns_of_cells_that_use_the_surroundings_of_another_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Which is told by its engine, and only where the source of the network uses them."""
-    remote = replace(engines.acquire("cpu"), adapt=lambda _: None)  # started in another folder
+    monkeypatch.chdir(tmp_path)
+    engines.stop("cpu")  # which another test may have started in a folder with the same files
+    remote = replace(engines.acquire("cpu"), adapt=lambda _: None)
     monkeypatch.chdir(make_folder(tmp_path / "notebook", depth=1, rows=1))
     run = runs.start(Sweep(cell.from_source(CELL), repeats=5), engines={"cpu": remote})
     run.wait()
