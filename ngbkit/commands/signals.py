@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-# `timeout` signals a process and its group, a closing terminal does so twice, and impatient people press Ctrl-C thrice.
-_ECHO_S = 1.0
+from ngbkit.runs.progress_display import ECHO_S
+
 # An ignored signal, as under nohup, stays ignored, and a handler of another program stays its own.
 _DEFAULTS: Mapping[signal.Signals, Any] = {
     signal.SIGINT: signal.default_int_handler,
@@ -31,7 +31,7 @@ class StopHandler:
         if self.number is None:
             self.number, self.received_s = number, time.monotonic()
             raise KeyboardInterrupt
-        if number == signal.SIGHUP or time.monotonic() - self.received_s < _ECHO_S:
+        if number == signal.SIGHUP or time.monotonic() - self.received_s < ECHO_S:
             return
         if number == signal.SIGTERM:
             signal.signal(number, signal.SIG_DFL)

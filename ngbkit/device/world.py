@@ -14,7 +14,7 @@ from typing import Any
 from ngbkit import options
 from ngbkit.files import write_atomically
 from ngbkit.workloads.base import Workload
-from ngbkit.workloads.files import find_working_folder
+from ngbkit.workloads.files import find_script_folder, find_working_folder
 
 # Shells and test runners change these all the time, and no library reads them at its import.
 _VOLATILE = frozenset({"PWD", "OLDPWD", "COLUMNS", "LINES", "PYTEST_CURRENT_TEST"})
@@ -42,8 +42,7 @@ class World:
         """Capture the present world of this process, with all its variables."""
         folder = find_working_folder()
         entries = [Path(folder, entry) for entry in sys.path if isinstance(entry, str) and entry]
-        # Python itself puts the folder of a script first.
-        script = Path(folder, getattr(sys.modules.get("__main__"), "__file__", None) or "-").parent
+        script = Path(find_script_folder())
         path = map(os.path.normpath, [*(entry for entry in entries if entry != script), *entries])
         return cls(
             folder=folder,

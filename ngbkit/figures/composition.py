@@ -89,7 +89,7 @@ def build_spec(chart: alt.TopLevelMixin) -> dict[str, Any]:
 
 
 def has_figure(chart: alt.TopLevelMixin) -> bool:
-    """Whether a chart is a figure of ngbkit, or has one as a part."""
+    """Return whether a chart is a figure of ngbkit, or has one as a part."""
     return next(_find_figures(chart), None) is not None
 
 

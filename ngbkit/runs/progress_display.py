@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 PAUSE_S = 0.2
 # The time left counts down even while nothing happens.
 _REFRESH_S = 1.0
-# Further interrupts within this time repeat the first one.
-_ECHO_S = 1.0
+# Further interrupts within this time repeat the first one: `timeout` signals a process and its group, a closing
+# terminal does so twice, and impatient people press Ctrl-C thrice.
+ECHO_S = 1.0
 # The time between two lines in a log.
 _LOG_EVERY_S = 10.0
 
@@ -82,7 +83,7 @@ def watch(run: Run, show: Callable[[Run], None]) -> None:
             run.wait_for_change(_REFRESH_S)
             run.wait(PAUSE_S)
         except KeyboardInterrupt as error:
-            if interrupt is not None and time.monotonic() - interrupted_s > _ECHO_S:
+            if interrupt is not None and time.monotonic() - interrupted_s > ECHO_S:
                 raise
             interrupt, interrupted_s = error, interrupted_s or time.monotonic()
     show(run)

@@ -105,6 +105,12 @@ def find_working_folder() -> str:
     return ""
 
 
+def find_script_folder() -> str:
+    """Find the folder of the program of this process, which Python puts first on the path."""
+    main = getattr(sys.modules.get("__main__"), "__file__", None)
+    return str(Path(find_working_folder(), main or "-").parent)
+
+
 def complete(prefix: str, suffix: str) -> Iterator[str]:
     """Yield the files ending in `suffix` whose path starts with `prefix`, and the folders to descend into."""
     folder = prefix[: prefix.rfind("/") + 1]

@@ -16,6 +16,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from ngbkit.workloads.files import find_script_folder, find_working_folder
+
 SAFE_PATH = "import sys; sys.path[:] = filter(None, sys.path)\n"
 """The beginning of a program for ``python -c``: it removes the working folder from the path."""
 _RUN_MODULE = f"{SAFE_PATH}import runpy; runpy._run_module_as_main(sys.argv.pop(1))"
@@ -29,15 +31,13 @@ def build_arguments(module: str, *arguments: str) -> list[str]:
 
 def build_python_path() -> str:
     """Build the PYTHONPATH of a process that finds the modules of this one; the user's folder is the last."""
-    working = Path("/")
-    with suppress(FileNotFoundError):  # it was removed
-        working = Path.cwd()
-    script = Path(working, getattr(sys.modules.get("__main__"), "__file__", None) or "-").parent
+    working = Path(find_working_folder() or "/")
+    last = (working, Path(find_script_folder()))
     first = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     standard = sysconfig.get_path("stdlib")
 
     def rank(entry: str) -> int:
-        if Path(entry) in (working, script):
+        if Path(entry) in last:
             return 2
         is_standard = entry.startswith(standard) and not entry.endswith("-packages")
         return 0 if is_standard or entry in first else 1
