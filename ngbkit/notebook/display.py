@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
@@ -218,12 +219,10 @@ def _print_state(run: Run) -> None:
 
 def call_at_end(run: Run, callback: Callable[[Run], object]) -> None:
     """Call back once, as soon as the run has ended: on the run's own thread, or on this one if it has ended already."""
-    called = False
+    once = threading.Lock()  # never released: both threads may get here
 
     def listen(run: Run) -> None:
-        nonlocal called
-        if run.ended and not called:
-            called = True
+        if run.ended and once.acquire(blocking=False):
             callback(run)
 
     run.subscribe(listen)

@@ -82,12 +82,16 @@ def test_a_run_in_the_background_leaves_the_prompt_alone(
     run = runs.start(Sweep([str(mlp_file)], repeats=3))
     display.follow(run, terminal)
     run.wait()
-    ended: list[Any] = []
-    display.call_at_end(run, ended.append)
-    wait_until(lambda: ended)
-    out, err = capfd.readouterr()
+    outputs: list[Any] = []
 
-    assert (lines, "") == (out.count(f"run {run.id}: "), err)
+    def count() -> int:
+        """Count lines of the run: the last is printed by its own thread."""
+        outputs.append(capfd.readouterr())
+        return sum(output.out.count(f"run {run.id}: ") for output in outputs)
+
+    wait_until(lambda: count() >= lines)
+
+    assert (lines, "") == (count(), "".join(output.err for output in outputs))
 
 
 def test_a_run_is_displayed_as_the_value_of_a_cell(
