@@ -37,7 +37,7 @@ lint: $(READY) ## run ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/mypy $(addprefix --disable-error-code=,$(LOOSE)) tests/benchmarks/*.py
+	$(BIN)/mypy $(addprefix --disable-error-code=,$(LOOSE)) bench/*.py
 
 lab: $(READY) ## open JupyterLab on the quick start
 	$(BIN)/jupyter lab --LabApp.default_url=/lab/tree/notebooks/01-quickstart.ipynb $(ARGS)
@@ -46,10 +46,10 @@ site: $(READY) ## build the site of the notebooks and the API reference in site/
 	$(BIN)/ngbkit publish notebooks -o site $(ARGS)
 
 bench: $(READY) ## measure how fast ngbkit itself is; on a quiet machine
-	$(BIN)/python tests/benchmarks/speed.py
+	$(BIN)/python bench/speed.py
 
 efficiency: $(READY) ## measure the share of timed calls in a sweep, and what --precision and --race save; on a quiet machine
-	$(BIN)/python tests/benchmarks/efficiency.py $(ARGS)
+	$(BIN)/python bench/efficiency.py $(ARGS)
 
 screens: $(READY) ## take the pictures of the README and of the site; on a quiet machine, with chromium
 	$(BIN)/python tests/screens.py $(ARGS)

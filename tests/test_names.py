@@ -50,7 +50,9 @@ def pointers(file: str) -> set[str]:
 
 
 FILES = sorted(
-    path.relative_to(ROOT).as_posix() for folder in ("ngbkit", "tests") for path in (ROOT / folder).rglob("*.py")
+    path.relative_to(ROOT).as_posix()
+    for folder in ("bench", "ngbkit", "tests")
+    for path in (ROOT / folder).rglob("*.py")
 )
 
 

@@ -7,7 +7,7 @@ and with 13 the nearest to 95 % covers 91 %. The beta's variance is n / (n - 1) 
 uniforms, the small-sample correction of Hesterberg (2015, "What Teachers Should Know About the Bootstrap", section
 3.2); his further one, by Student's t, would make an interval of a median too wide (97 % at 10 rounds).
 
-``.venv/bin/python tests/benchmarks/stopping.py fixed`` shows the result: the 95 % interval of a median of log
+``.venv/bin/python bench/stopping.py fixed`` shows the result: the 95 % interval of a median of log
 ratios that are normal, of Student's t with 3 degrees of freedom, or contaminated by a tenth of 1.5-fold ones, covers
 its true value in 94 to 96 % of 20,000 repetitions, at 10, 13, 20, 40 and 100 rounds.
 """
@@ -164,7 +164,7 @@ def adjust_level(level: float, looks: float) -> float:
     The level whose normal quantile is `WIDENING` times as large compensates for that; after 0 looks, with fixed
     repeats, `level` itself is right.
 
-    ``.venv/bin/python tests/benchmarks/stopping.py stopped`` applies the rule with round to round deviations of 2, 5
+    ``.venv/bin/python bench/stopping.py stopped`` applies the rule with round to round deviations of 2, 5
     and 10 %, three distributions and a precision of 1 and 2 %: after a stop, 94 to 97 % of the intervals cover.
     With a factor of 1 they are 90 to 95 %, with one of 1.1 they are 93.5 to 97 %.
     """
@@ -200,7 +200,7 @@ def compute_half_width(log_ratios: ArrayLike, looks: int) -> Floats:
 def compute_race_interval(log_ratios: ArrayLike) -> tuple[Floats, Floats]:
     """Compute the low and high bounds, ``(...)``, of the median of paired ratios, ``(..., rounds)``, in a race.
 
-    ``.venv/bin/python tests/benchmarks/stopping.py race`` applies it at every look, to two to six compilers.
+    ``.venv/bin/python bench/stopping.py race`` applies it at every look, to two to six compilers.
     """
     logs = np.asarray(log_ratios, float)
     center, _ = compute_median_interval(logs, 0.0)

@@ -17,7 +17,7 @@ TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 # slice of its scheduler.
 SLICE_S = 3e-3
 
-# Shares of a turn above which it is disturbed, from tests/benchmarks/interference.py on two cores that others used too.
+# Shares of a turn above which it is disturbed, from bench/interference.py on two cores that others used too.
 # In its quiet moments, 95 % of the turns of 50 ms and more waited under 3.5 %; beside a process that computes without
 # pause, half of all turns waited over 40 %.
 WAITED = 0.05

@@ -1,6 +1,6 @@
 """Tries everything that ngbkit does with an NVIDIA GPU on a real one, in parts that several short calls can finish.
 
-    python tests/benchmarks/gpu.py --minutes 9 [--state FOLDER] [--bundle FILE.tar.gz] [--wheels .whl]
+    python bench/gpu.py --minutes 9 [--state FOLDER] [--bundle FILE.tar.gz] [--wheels .whl]
         [--only PART,…] [--again PART,…]
 
 It needs this checkout and the packages that are there; `gpu_wheels.py` gathers those that a machine without a network
@@ -42,7 +42,7 @@ from typing import Any
 
 import gpu_wheels
 
-HERE, ROOT = Path(__file__).parent, Path(__file__).parents[2]
+HERE, ROOT = Path(__file__).parent, Path(__file__).parents[1]
 CHECKED = {
     "clocks": ("identity", "torchscript", "inductor", "onnxruntime", "tensorrt-rtx", "tensorrt"),
     "graphs": ("identity", "onnxruntime", "tensorrt-rtx", "tensorrt"),

@@ -1,6 +1,6 @@
 """Measures how often an interval covers the truth: of fixed rounds, stopped by its own width, and of a race.
 
-``.venv/bin/python tests/benchmarks/stopping.py [fixed] [stopped] [race]`` prints a table each; it is seeded, so that
+``.venv/bin/python bench/stopping.py [fixed] [stopped] [race]`` prints a table each; it is seeded, so that
 its output is reproducible. `ngbkit.device.timing.intervals` cites it. ``… stopping.py groups`` measures real races, on
 a quiet machine for seven minutes: two copies of a block that both lose against OpenVINO, 100 times. ``… stopping.py
 busy`` measures `--precision` beside a busy process, where all rounds are disturbed and no group ends before its limit

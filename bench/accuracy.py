@@ -21,7 +21,7 @@ from ngbkit.files import hash_file
 from ngbkit.predictor.scoring import scores
 from ngbkit.predictor.scoring.evaluation import BASELINES
 
-LABELS = Path(__file__).parents[2] / "notebooks" / "data" / "05-labels.nc"
+LABELS = Path(__file__).parents[1] / "notebooks" / "data" / "05-labels.nc"
 KINDS = (*BASELINES, "gnn")
 #: The kinds that learn from operators that a runtime executes: of --labels 05-labels-onnxruntime.nc or -openvino.nc.
 LOWERED_KINDS = (*KINDS, "kernels")

@@ -1,7 +1,7 @@
 """Measures the duration of the checks of this repository beside their limits, on an otherwise idle machine.
 
-    python3 tests/benchmarks/suite.py                # in a fresh clone: .ci/run, then make test and make check there
-    python3 tests/benchmarks/suite.py --beside 2     # make test alone, beside two busy processes: no limit is broken
+    python3 bench/suite.py                # in a fresh clone: .ci/run, then make test and make check there
+    python3 bench/suite.py --beside 2     # make test alone, beside two busy processes: no limit is broken
 
 The clone is in a temporary folder (``--folder`` sets another; its environment takes 8 GB) and is removed afterwards.
 The script needs no environment of its own.
@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 #: The limits on two cores, in seconds.
 TARGETS_S = {".ci/run": 14 * 60, "make test": 9 * 60, "make check": 90}
 

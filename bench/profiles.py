@@ -34,7 +34,7 @@ from ngbkit.predictor.network_graphs import pack, unpack_graphs
 from ngbkit.workloads import timm
 from ngbkit.workloads.paper import find_family
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 LABELS = ROOT / "notebooks" / "data" / "05-labels.nc"
 MANIFEST, MEASURED = "networks.json", "turn"
 

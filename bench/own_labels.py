@@ -2,7 +2,7 @@
 
 The latencies are those of ``notebooks/data/05-labels.nc``, with the errors of their means over several runs. The files
 have the operators and shapes that ran, and constants in place of weights, so that fifty networks fit in a repository:
-``python tests/benchmarks/own_labels.py``.
+``python bench/own_labels.py``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ngbkit import predictor
 from ngbkit.predictor.generate import build_nasbench201
 from ngbkit.predictor.network_graphs import export_network
 
-DATA = Path(__file__).parents[2] / "notebooks" / "data"
+DATA = Path(__file__).parents[1] / "notebooks" / "data"
 NETWORKS = DATA / "14-networks"
 COLUMN = ("cpu", "onnxruntime")
 FAMILY = "nasbench"

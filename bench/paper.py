@@ -32,7 +32,7 @@ from ngbkit.dataset.long_form import expand_labels, list_labels
 from ngbkit.dataset.storage import Data, save
 from ngbkit.sweep.records import UNSETTLED
 
-DATA = Path(__file__).parents[2] / "notebooks" / "data"
+DATA = Path(__file__).parents[1] / "notebooks" / "data"
 OUT, TUNED_OUT = DATA / "paper.nc", DATA / "paper-tvm.nc"
 LARGER_OUT, REST_OUT = DATA / "paper-larger.nc", DATA / "paper-larger-measured.nc"
 COMPILERS = ["identity", "torchscript", "onnxruntime", "openvino"]

@@ -28,7 +28,7 @@ import psutil
 from ngbkit.device import peaks
 from ngbkit.device.plan import locate_journal
 
-TESTS = Path(__file__).resolve().parents[1]
+TESTS = Path(__file__).resolve().parents[1] / "tests"
 # The slow compiler is a plugin of the tests.
 PYTHON_PATH = os.pathsep.join(filter(None, [str(TESTS / "plugins"), os.environ.get("PYTHONPATH")]))
 sys.path.insert(0, str(TESTS))

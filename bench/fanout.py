@@ -1,4 +1,4 @@
-"""Measures the cost of fan-out, and the load that a client sustains: ``python tests/benchmarks/fanout.py``.
+"""Measures the cost of fan-out, and the load that a client sustains: ``python bench/fanout.py``.
 
 Run it on a quiet machine. It prints one line per figure, beside the target of the design, and asserts nothing.
 """
@@ -33,7 +33,7 @@ IN_PROCESS = "--in-process"
 
 def main() -> None:
     """Measure the figures named on the command line, or all of them."""
-    sys.path.insert(0, str(HERE.parent))  # for `hosts`; Python itself puts this file's own folder there
+    sys.path.insert(0, str(HERE.parent / "tests"))  # for `hosts`; Python itself puts this file's own folder there
     if sys.argv[1:2] == [IN_PROCESS]:
         carry_out_sweeps()
         return
@@ -58,7 +58,7 @@ def report(title: str, value: float, unit: str, target: float | str) -> None:
 
 def measure_start() -> None:
     """From nothing to the first answer of an engine: here, and over ssh through a reverse tunnel."""
-    from hosts import start_host  # type: ignore[import-not-found, unused-ignore]  # in the parent folder
+    from hosts import start_host  # type: ignore[import-not-found, unused-ignore]  # in tests
 
     report("a local engine, from nothing to its first answer", _time_start("cpu"), "s", 3)
     sbin = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin"])

@@ -1,7 +1,7 @@
 """The sweep of `gpu.py`, measured without an engine, and its dataset.
 
-python tests/benchmarks/gpu_sweep.py measure STATE [RUN …]   # on the machine with the GPU; stops at Ctrl+C, and resumes
-python tests/benchmarks/gpu_sweep.py collect STATE [--into notebooks/data]    # where ngbkit[notebook] is
+python bench/gpu_sweep.py measure STATE [RUN …]   # on the machine with the GPU; stops at Ctrl+C, and resumes
+python bench/gpu_sweep.py collect STATE [--into notebooks/data]    # where ngbkit[notebook] is
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ RUNS: dict[str, dict[str, Any]] = {
     },
     "gpu-tvm": {"workloads": NETWORKS[:1], "compilers": ("identity", "tvm"), "batch_sizes": (1,)},
 }
-DATA = Path(__file__).parents[2] / "notebooks" / "data"
+DATA = Path(__file__).parents[1] / "notebooks" / "data"
 
 
 def build_spec(state: Path, run_id: str) -> Spec:

@@ -1,8 +1,8 @@
 """Plants regressions of known size, and counts how often a gate finds them, and how often it alarms without one.
 
-    python tests/benchmarks/gate.py measure results/gate.jsonl                    # 0 and 5 %, 20 gates each
-    python tests/benchmarks/gate.py measure results/gate.jsonl --shares 0.02,0.03 # the limit
-    python tests/benchmarks/gate.py report results/gate.jsonl
+    python bench/gate.py measure results/gate.jsonl                    # 0 and 5 %, 20 gates each
+    python bench/gate.py measure results/gate.jsonl --shares 0.02,0.03 # the limit
+    python bench/gate.py report results/gate.jsonl
 
 A network of `LAYERS` equal layers is compared with one of a few layers more, so that a share of the work of a call is
 planted, and nothing else; its size in time is also measured without ngbkit, by a loop over two sessions of ONNX

@@ -1,7 +1,7 @@
 """How many node cases of the onnx package does ngbkit accept and measure, and do the runtimes then agree?
 
-    python tests/benchmarks/node_cases.py FOLDER --seed 1 --cases 300            # with the values of the cases
-    python tests/benchmarks/node_cases.py FOLDER --seed 1 --cases 300 --drawn    # with drawn values
+    python bench/node_cases.py FOLDER --seed 1 --cases 300            # with the values of the cases
+    python bench/node_cases.py FOLDER --seed 1 --cases 300 --drawn    # with drawn values
 
 The package onnx has about 1,900 cases of single operators for tests of runtimes, each a model with inputs. This draws
 some by a seed, writes each as a folder with ``model.onnx`` and ``test_data_set_0/input_0.pb``, and counts those that

@@ -21,7 +21,7 @@ from ngbkit.optimizer.portability import MEASURED
 from ngbkit.optimizer.search import Cost
 from ngbkit.optimizer.simplifiers import resolve
 
-DATA = Path(__file__).parents[2] / "notebooks" / "data"
+DATA = Path(__file__).parents[1] / "notebooks" / "data"
 #: None is among the labels: these are other families, or larger siblings.
 #: How much of a gain the guard keeps is only seen where there is one: the last line has more networks whose authors sum
 #: parallel branches into one convolution.

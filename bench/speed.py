@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil
 
-PLUGINS = Path(__file__).parents[1] / "plugins"
+PLUGINS = Path(__file__).parents[1] / "tests" / "plugins"
 
 
 def main() -> None:

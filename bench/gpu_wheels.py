@@ -1,6 +1,6 @@
 """Gathers the wheels that a GPU machine without a network lacks, in pieces that travel one after the other.
 
-    python tests/benchmarks/gpu_wheels.py .wheels --python 3.12 [--extras cuda,onnxruntime-gpu,tensorrt-rtx,tvm]
+    python bench/gpu_wheels.py .wheels --python 3.12 [--extras cuda,onnxruntime-gpu,tensorrt-rtx,tvm]
         [--have MACHINE.json] [--piece 50]
 
 The requirements are those of ngbkit's own extras, without the packages that the machine has (``--have`` reads them from
@@ -23,7 +23,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 EXTRAS = "cuda,onnxruntime-gpu,tensorrt-rtx,tvm"
 # A wheel names the oldest C library that it works with, and pip matches that name exactly.
 PLATFORMS = ["manylinux1_x86_64", "manylinux2014_x86_64", *(f"manylinux_2_{minor}_x86_64" for minor in range(5, 40))]

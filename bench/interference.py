@@ -1,6 +1,6 @@
 """Measures how well `ngbkit.hardware.conditions.InterferenceMonitor` detects disturbed turns, and its cost.
 
-    python tests/benchmarks/interference.py [seconds]
+    python bench/interference.py [seconds]
 
 A turn of a computing child is quiet if the machine was idle shortly before and after it, by a check independent of the
 monitor; the same turn is measured beside one process that never stops computing. On a shared machine it waits for quiet

@@ -5,8 +5,8 @@ Output: a table of model x compiler, before (the file with its shapes fixed) and
 median duration of a call where the outputs are equivalent to the float64 reference, else the reason. Each trial is a
 process of its own; results are kept in FOLDER/results.json, and a trial that is there is not run again.
 
-    python tests/benchmarks/deployed.py FOLDER            # downloads the wheels to FOLDER
-    python tests/benchmarks/deployed.py FOLDER *.onnx     # other files: their open dimensions must be in SHAPES
+    python bench/deployed.py FOLDER            # downloads the wheels to FOLDER
+    python bench/deployed.py FOLDER *.onnx     # other files: their open dimensions must be in SHAPES
 """
 
 from __future__ import annotations
