@@ -234,7 +234,7 @@ def gate(
     before, after
         The networks of either side, in pairs.
     margin
-        The slowdown that is accepted: 0.02, or ``"2%"``, the default.
+        The slowdown that is accepted: 0.01, or ``"1%"``, the default.
     before_python, after_python
         The interpreters of either side, on the device, each with ngbkit and other packages: for two versions of a
         library. Default: that of the device.

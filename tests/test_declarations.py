@@ -16,15 +16,15 @@ import ngbkit
 PACKAGE = Path(ngbkit.__file__).parent
 
 OPTION = """
-    patience: int | None = field(
+    encores: int | None = field(
         default=None,
         validator=check(optional(count)),
         metadata=option(
-            "Rounds to wait for a quiet machine. Default: none.",
-            "--patience",
+            "Rounds to measure once more at the end. Default: none.",
+            "--encores",
             metavar="N",
             type=int,
-            help="rounds to wait for a quiet machine (default: none)",
+            help="rounds to measure once more at the end (default: none)",
         ),
     )
 
@@ -57,6 +57,9 @@ def run_with(tmp_path: Path, file: str, before: str, declaration: str, program: 
 
 def test_an_option_is_declared_once(tmp_path: Path) -> None:
     """Signature, documentation, check, JSON, words, the shell, the magic, Tab, the panel and the page have it."""
+    from ngbkit.sweep.option import options_of
+
+    assert "encores" not in options_of(ngbkit.Sweep)  # or the checks below would hold without the declaration
     program = """
 import argparse, contextlib, inspect, io, json
 from ngbkit import Sweep, cli
@@ -70,7 +73,7 @@ from ngbkit.sweep.option import format_options
 
 def refusal(value):
     try:
-        Sweep("blocks.conv", patience=value, factors={"width": 8, "depth": 1})
+        Sweep("blocks.conv", encores=value, factors={"width": 8, "depth": 1})
     except UsageError as error:
         return str(error)
 
@@ -79,41 +82,41 @@ def shown(*words):
         cli.main(words)
     return out.getvalue()
 
-assert inspect.signature(Sweep).parameters["patience"].default is None
+assert inspect.signature(Sweep).parameters["encores"].default is None
 factors = {"width": [8], "depth": [1]}
-sweep = Sweep("blocks.conv", patience=3, factors=factors)
-old = {name: value for name, value in sweep.to_json().items() if name != "patience"}
-line = Line(workloads=("blocks.conv",), factors="width=8 depth=1", more="--patience 4")
+sweep = Sweep("blocks.conv", encores=3, factors=factors)
+old = {name: value for name, value in sweep.to_json().items() if name != "encores"}
+line = Line(workloads=("blocks.conv",), factors="width=8 depth=1", more="--encores 4")
 print(json.dumps({
-    "doc": "Rounds to wait for a quiet machine" in Sweep.__doc__,
+    "doc": "Rounds to measure once more at the end" in Sweep.__doc__,
     "refusal": refusal(0),
-    "json": sweep.to_json()["patience"],
+    "json": sweep.to_json()["encores"],
     "round trip": Sweep.from_json(sweep.to_json()) == sweep,
-    "old file": Sweep.from_json(old).patience,
+    "old file": Sweep.from_json(old).encores,
     "words": format_options(sweep)[-2:],
-    "default": "--patience" in format_options(Sweep.from_json(old)),
-    "shell": "rounds to wait for a quiet machine" in " ".join(shown("run", "--help").split()),
-    "magic": any("--patience" in argument.flags for argument in tables.TABLES["ngbench"]),
-    "tab": completion.complete("ngbench", "resnet18 --pat", {})[1],
-    "panel": line.to_sweep().patience,
-    "page": [row for row in to_markdown(tables.TABLES["ngbench"]).splitlines() if "--patience" in row],
+    "default": format_options(Sweep.from_json(old)) == format_options(sweep)[:-2],
+    "shell": "rounds to measure once more at the end" in " ".join(shown("run", "--help").split()),
+    "magic": any("--encores" in argument.flags for argument in tables.TABLES["ngbench"]),
+    "tab": completion.complete("ngbench", "resnet18 --enc", {})[1],
+    "panel": line.to_sweep().encores,
+    "page": [row for row in to_markdown(tables.TABLES["ngbench"]).splitlines() if "--encores" in row],
 }))
 """
     found_in = run_with(tmp_path, "sweep/grid.py", "    def __attrs_post_init__", OPTION, program)
 
     assert found_in == {
         "doc": True,
-        "refusal": "invalid patience: got 0; expected an integer >= 1.",
+        "refusal": "invalid encores: got 0; expected an integer >= 1.",
         "json": 3,
         "round trip": True,
         "old file": None,
-        "words": ["--patience", "3"],
-        "default": False,
+        "words": ["--encores", "3"],
+        "default": True,
         "shell": True,
         "magic": True,
-        "tab": ["--patience"],
+        "tab": ["--encores"],
         "panel": 4,
-        "page": ["| `--patience N` | rounds to wait for a quiet machine (default: none) |"],
+        "page": ["| `--encores N` | rounds to measure once more at the end (default: none) |"],
     }
 
 

@@ -34,6 +34,13 @@ CLIENT_PACKAGES = {
 }
 # The engine is ipyparallel's, and events leave it by ipykernel's publisher.
 EXCEPTIONS = {("device/plan.py", "ipykernel"), ("device/engine.py", "ipyparallel")}
+# Circles of type hints that remain: their owners end them.
+CIRCLES = {
+    ("sweep/expansion.py", "sweep/grid.py"),
+    ("sweep/option.py", "sweep/grid.py"),
+    ("figures/comparison.py", "figures/charts/changes.py"),
+    ("runs/selfcheck/report.py", "runs/selfcheck/record.py"),
+}
 FILES = {path.relative_to(ROOT).as_posix(): path for path in sorted(ROOT.rglob("*.py"))}
 MODULES = {name.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for name in FILES}
 
@@ -110,6 +117,17 @@ def find_file(module: str) -> str:
     return ""
 
 
+def find_imported(name: str) -> set[str]:
+    """The files of the package that a file names in an import of any kind."""
+    nodes = list(ast.walk(ast.parse(FILES[name].read_text(encoding="utf-8"))))
+    modules = [
+        f"{node.module}.{alias.name}" for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names
+    ]
+    modules += [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    files = {find_file(module.removeprefix("ngbkit.")) for module in modules if module.startswith("ngbkit.")}
+    return {file for file in files if (name, file) not in CIRCLES}
+
+
 def find_circle(order: TopologicalSorter[str]) -> list[str]:
     """The files of a circle of imports, the first one again at the end; empty where there is none."""
     try:
@@ -125,12 +143,8 @@ def test_a_circle_is_found() -> None:
 
 
 def test_no_file_imports_itself_by_a_detour() -> None:
-    """There is no circle of files, imports inside functions included; a package may export what imports it."""
-    graph = {
-        name: {find_file(module.removeprefix("ngbkit.")) for module in imports_of(name, True) if "ngbkit." in module}
-        for name in FILES
-        if not name.endswith("__init__.py")
-    }
+    """No circle joins files, imports inside functions and of types included; a package may export what imports it."""
+    graph = {name: find_imported(name) for name in FILES if not name.endswith("__init__.py")}
     order = TopologicalSorter({name: imported & set(graph) for name, imported in graph.items()})
 
     assert find_circle(order) == []

@@ -14,8 +14,8 @@ from ngbkit import options, registry
 from ngbkit.errors import MissingDependencyError, UsageError
 from ngbkit.files import Store, explain_errors, write_atomically
 from ngbkit.runs.folders import build_metadata, find, get_runs_dir, load_metadata, read_sweep
-from ngbkit.runs.recordings import Recordings, Replay, copy_run
-from ngbkit.runs.run import Guide, Run
+from ngbkit.runs.recordings import Recordings, copy_run
+from ngbkit.runs.run import Guide, Replay, Run
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.records import RETRIABLE, UNSETTLED
 
@@ -54,7 +54,7 @@ def start(sweep: Grid, *, engines: Mapping[str, Engine] | None = None, guide: Gu
         The sweep has no recording, and measuring is forbidden.
     """
     recordings = Recordings.from_environment()
-    recording = recordings.find(sweep, guide) if recordings is not None else None
+    recording = recordings.find(sweep, "" if guide is None else guide.key) if recordings is not None else None
     if recording is not None:
         return _replay(sweep, recording, guide)
     _check_devices(sweep, engines)

@@ -14,19 +14,13 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 from ngbkit.errors import UsageError
 from ngbkit.files import write_atomically
 from ngbkit.sweep.grid import Grid
-
-if TYPE_CHECKING:
-    import xarray as xr
-
-    from ngbkit.runs.run import Guide, Run
 
 FOLDER, MEASURE = "NGBKIT_RECORDED", "NGBKIT_MEASURE"
 Measure = Literal["missing", "never", "always"]
@@ -51,9 +45,9 @@ class Recordings:
             raise UsageError(f"invalid {MEASURE}: got {measure!r}; expected one of {', '.join(get_args(Measure))}.")
         return cls(folder=Path(folder), measure=measure)  # type: ignore[arg-type]  # checked above
 
-    def find(self, sweep: Grid, guide: Guide | None = None) -> Path | None:
+    def find(self, sweep: Grid, guide_key: str = "") -> Path | None:
         """Return the recording that replaces measuring a sweep, or None where the sweep is to be measured."""
-        recording = self._path(sweep, guide)
+        recording = self._path(sweep, guide_key)
         if self.measure != "always" and (recording / _FILES[-1]).is_file():
             return recording
         if self.measure == "never":
@@ -64,13 +58,13 @@ class Recordings:
             )
         return None
 
-    def save(self, sweep: Grid, guide: Guide | None, folder: Path) -> None:
+    def save(self, sweep: Grid, guide_key: str, folder: Path) -> None:
         """Record the run in `folder`, replacing an earlier recording of the same sweep."""
-        copy_run(folder, self._path(sweep, guide))
+        copy_run(folder, self._path(sweep, guide_key))
 
-    def _path(self, sweep: Grid, guide: Guide | None) -> Path:
+    def _path(self, sweep: Grid, guide_key: str) -> Path:
         # A run within a budget measures a part of the sweep, and must not replay as the full sweep.
-        return self.folder / (sweep.id if guide is None else f"{sweep.id}-{guide.key}")
+        return self.folder / (f"{sweep.id}-{guide_key}" if guide_key else sweep.id)
 
 
 def copy_run(source: Path, target: Path) -> None:
@@ -79,25 +73,3 @@ def copy_run(source: Path, target: Path) -> None:
     for name in _FILES:
         with write_atomically(target / name) as temporary:
             shutil.copyfile(source / name, temporary)
-
-
-class Replay:
-    """The guide of a replayed run: it measures nothing, and completes the dataset as the original guide did."""
-
-    key = "replay"
-
-    def __init__(self, guide: Guide | None) -> None:
-        self._guide = guide
-
-    def choose(self, run: Run) -> Collection[str]:
-        """Return no trial, so that the run ends."""
-        del run
-        return ()
-
-    def left_s(self) -> float | None:
-        """Return None: there is nothing to wait for."""
-        return None
-
-    def complete(self, run: Run, data: xr.Dataset | xr.DataTree) -> xr.Dataset | xr.DataTree:
-        """Complete the dataset with the original guide, if there was one."""
-        return data if self._guide is None else self._guide.complete(run, data)

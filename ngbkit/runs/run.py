@@ -19,7 +19,7 @@ from ngbkit.hardware.conditions import describe_other_work
 from ngbkit.runs.folders import assemble_dataset
 from ngbkit.runs.progress import Progress, ProgressTracker
 from ngbkit.runs.progress_display import describe_interrupt
-from ngbkit.runs.recordings import Recordings, Replay
+from ngbkit.runs.recordings import Recordings
 from ngbkit.runs.time_left import describe_search
 from ngbkit.sweep import records
 from ngbkit.sweep.grid import Grid
@@ -66,6 +66,28 @@ class Guide(Protocol):
 
     def complete(self, run: Run, data: xr.Dataset | xr.DataTree) -> xr.Dataset | xr.DataTree:
         """Complete the dataset of the run for its user."""
+
+
+class Replay:
+    """The guide of a replayed run: it measures nothing, and completes the dataset as the original guide did."""
+
+    key = "replay"
+
+    def __init__(self, guide: Guide | None) -> None:
+        self._guide = guide
+
+    def choose(self, run: Run) -> Collection[str]:
+        """Return no trial, so that the run ends."""
+        del run
+        return ()
+
+    def left_s(self) -> float | None:
+        """Return None: there is nothing to wait for."""
+        return None
+
+    def complete(self, run: Run, data: xr.Dataset | xr.DataTree) -> xr.Dataset | xr.DataTree:
+        """Complete the dataset with the original guide, if there was one."""
+        return data if self._guide is None else self._guide.complete(run, data)
 
 
 # The runs of this process that have not ended, in the order of their starts.
@@ -282,7 +304,7 @@ class Run:
         if self._recordings is None or self.state != "finished":
             return
         try:
-            self._recordings.save(self.sweep, self._guide, self.folder)
+            self._recordings.save(self.sweep, "" if self._guide is None else self._guide.key, self.folder)
         except OSError as error:
             self.error, self.state = NgbkitError(f"run {self.id} finished, but recording it failed: {error}"), "failed"
 
