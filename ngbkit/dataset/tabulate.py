@@ -154,8 +154,6 @@ def _find_disturbed(records: Sequence[Record], rounds: np.ndarray) -> np.ndarray
     disturbed = np.zeros(rounds.shape, dtype=np.int8)
     for index, record in enumerate(records):
         if isinstance(record, Measurement):
-            if record.disturbed_rounds:
-                disturbed[index] = np.isin(rounds[index], record.disturbed_rounds)
             samples = [sample for sample in record.disturbed_samples if sample < rounds.shape[1]]
             disturbed[index, samples] = 1
     return disturbed

@@ -90,7 +90,7 @@ _TRANSPORTS = {"ngbkit", "ipyparallel"}
 def find_differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
     """List, in a sentence each, how two descriptions differ in hardware or libraries.
 
-    A field that only one of them has is not compared: older versions of ngbkit recorded fewer.
+    A field that only one of them has is not compared.
     """
     old, new = before.get("packages", {}), after.get("packages", {})
     return find_hardware_differences(before, after) + [

@@ -122,15 +122,10 @@ def _find_installed() -> dict[str, str]:
 
 def _build_row(kernel: str, label: str) -> dict[str, str]:
     manager = _spec_manager()
-    if label and label not in devices.load():
-        remark = "the devices file has no such device any more"
-    elif label and manager.get_kernel_spec(kernel).env.get(options.DEVICE) != label:
-        remark = f"an older ngbkit installed it, and in VS Code it measures on cpu: `ngbkit kernels install {label}`"
-    else:
-        remark = ""
+    is_removed = label and label not in devices.load()
     return {
         "kernel": kernel,
         "device": label or "any",
         "where": manager.find_kernel_specs()[kernel],
-        "remark": remark,
+        "remark": "the devices file has no such device any more" if is_removed else "",
     }

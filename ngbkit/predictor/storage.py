@@ -15,18 +15,12 @@ from ngbkit.dataset.storage import write_whole
 from ngbkit.errors import MissingDependencyError, UnknownNameError, UsageError
 from ngbkit.predictor.graphs import Graph, Operator, Tensor
 from ngbkit.predictor.kinds import Adapted, find_kind
-from ngbkit.predictor.kinds.additive import Flops, Linear
 from ngbkit.predictor.kinds.base import Model
-from ngbkit.predictor.kinds.operators import OperatorSum
 from ngbkit.predictor.labels.rows import Runtime
 from ngbkit.predictor.scoring.intervals import Calibration
 from ngbkit.user_text import parse_path
 
-# Before layout 3, models were fitted to fewer features, which only prices can be without; before layout 4, graph
-# networks had no virtual node. Files of layout 1 have the errors of the model itself on networks that it was not fitted
-# to.
-_LAYOUT, _OLDER, _SPLIT_LAYOUT = 4, (1, 2, 3), 1
-_KINDS_OF_PRICES = (Flops.kind, Linear.kind, OperatorSum.kind)
+_LAYOUT = 1
 _METADATA = "ngbkit"
 _CALIBRATION = ("errors", "fold", "network")
 # A graph that every model can predict.
@@ -71,13 +65,12 @@ def load(path: str | Path) -> tuple[Model, tuple[Runtime, ...], Calibration, str
     """Read the parts of a predictor from a file, or raise the error that says what is wrong with it."""
     metadata, arrays = _read(Path(path))
     layout = metadata.get("layout")
-    if layout != _LAYOUT and not (layout in _OLDER and metadata.get("kind") in _KINDS_OF_PRICES):
+    if layout != _LAYOUT:
         raise UsageError(
             f"invalid layout of {path}: got {str(layout)[:40]}; expected {_LAYOUT}. Fit the predictor again with this "
             "version of ngbkit."
         )
-    digest = metadata.pop("digest", None)  # older files have none
-    if digest is not None and digest != _hash(metadata, arrays):
+    if metadata.pop("digest", None) != _hash(metadata, arrays):
         raise UsageError(f"{path} is damaged: its content is not what was saved. Copy it again, or fit the predictor.")
     try:
         return _restore(metadata, arrays)
@@ -118,21 +111,16 @@ def _restore(
     errors = arrays["errors"]
     if errors.dtype != np.float64 or errors.ndim != 2 or errors.shape[1] != len(runtimes):
         raise ValueError(f"errors of {errors.dtype}{list(errors.shape)} are not of {len(runtimes)} runtimes")
-    if metadata["layout"] == _SPLIT_LAYOUT:
-        model = _restore_model(metadata["kind"], metadata["settings"], "model", arrays, len(runtimes))
-        # The model itself was not fitted to any of these networks.
-        models, fold, network = [model], np.zeros(len(errors), np.int64), np.arange(len(errors))
-    else:
-        settings = dict(metadata["settings"])
-        model, *models = (
-            _restore_model(metadata["kind"], settings[name], name, arrays, len(runtimes))
-            for name in ("model", *(f"fold{number}" for number in range(len(settings) - 1)))
-        )
-        fold, network = arrays["fold"], arrays["network"]
-        if any(array.dtype != np.int64 or array.shape != errors.shape[:1] for array in (fold, network)):
-            raise ValueError(f"folds and networks are not those of {len(errors)} errors")
-        if len(fold) and not 0 <= fold.min() <= fold.max() < len(models):
-            raise ValueError(f"errors of a fold beyond {len(models)} folds")
+    settings = dict(metadata["settings"])
+    model, *models = (
+        _restore_model(metadata["kind"], settings[name], name, arrays, len(runtimes))
+        for name in ("model", *(f"fold{number}" for number in range(len(settings) - 1)))
+    )
+    fold, network = arrays["fold"], arrays["network"]
+    if any(array.dtype != np.int64 or array.shape != errors.shape[:1] for array in (fold, network)):
+        raise ValueError(f"folds and networks are not those of {len(errors)} errors")
+    if len(fold) and not 0 <= fold.min() <= fold.max() < len(models):
+        raise ValueError(f"errors of a fold beyond {len(models)} folds")
     calibration = Calibration(models=tuple(models), errors=errors, fold=fold, network=network)
     return model, runtimes, calibration, lowering
 

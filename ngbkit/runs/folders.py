@@ -25,8 +25,7 @@ from ngbkit.workloads.base import hash_json
 if TYPE_CHECKING:
     import xarray as xr
 
-FORMAT = 2
-"""In format 1 the metadata had no hash."""
+FORMAT = 1
 _METADATA = "run.json"
 _RUN_ID = re.compile(r"\w[\w.-]*", re.ASCII)
 _REMEDY = "Restore it from a copy; the journal beside it holds the measurements."
@@ -34,14 +33,12 @@ _REMEDY = "Restore it from a copy; the journal beside it holds the measurements.
 _LATEST = 253402300799
 
 
-class _Required(TypedDict):
+class _Metadata(TypedDict):
     format: int
+    id: Line
     created: Annotated[float, Range(0, _LATEST)]
     sweep: Mapping[str, Any]
-
-
-class _Metadata(_Required, total=False):
-    id: Line
+    hash: Line
 
 
 def find(run_id: str) -> Path:
@@ -161,22 +158,21 @@ def load_metadata(folder: Path) -> dict[str, Any]:
         The file is damaged or missing, or a newer ngbkit wrote it.
     """
     try:
-        content = json.loads((folder / _METADATA).read_text(encoding="utf-8"))
-        metadata: dict[str, Any] = schema.parse(_Metadata, content)
-        expected = content.pop("hash", None)
-        is_intact = metadata["format"] == 1 or expected == hash_json(content)
+        content: dict[str, Any] = json.loads((folder / _METADATA).read_text(encoding="utf-8"))
+        metadata = schema.parse(_Metadata, content)
+        is_intact = content.pop("hash") == hash_json(content)
     except PermissionError:
         raise JournalError(f"run {folder.name} is another user's, who can read it and give it to you.") from None
     except (OSError, ValueError, RecursionError) as error:
         raise JournalError(f"the {_METADATA} of run {folder.name} cannot be read: {error}. {_REMEDY}") from None
-    if not 1 <= metadata["format"] <= FORMAT:
+    if metadata["format"] != FORMAT:
         raise JournalError(
-            f"run {folder.name} has format {metadata['format']}; expected 1 to {FORMAT}. Install a newer ngbkit."
+            f"run {folder.name} has format {metadata['format']}; expected {FORMAT}. Install a newer ngbkit."
         )
-    if not is_intact or not _RUN_ID.fullmatch(metadata.get("id", folder.name)):
+    if not is_intact or not _RUN_ID.fullmatch(metadata["id"]):
         raise JournalError(f"the {_METADATA} of run {folder.name} is not as it was written. {_REMEDY}")
     # As it was written, since texts of a sweep are part of its identity.
-    return {**metadata, "sweep": content["sweep"]}
+    return content
 
 
 def _parse_sweep(folder: Path, metadata: Mapping[str, Any]) -> Grid:

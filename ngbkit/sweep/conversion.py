@@ -162,11 +162,6 @@ def to_timeout(value: float | None) -> float:
     return cast(float, seconds)
 
 
-def to_switch(value: bool | None) -> bool | None:
-    """None for False, so that the option does not change the id of a sweep that does not use it."""
-    return None if value is False else value
-
-
 def to_seed(value: int | None) -> int:
     """None is the option `seed`."""
     return cast(int, options.get_options()["seed"]) if value is None else value

@@ -165,7 +165,6 @@ INPUTS = option(
     metavar="FILE",
     parse=parse_inputs,
     format=format_inputs,
-    later=True,
     completes="variable",
     help="values of inputs: an .npz file of arrays by input name, an .npy file, a folder of input_0.pb, …, or in a "
     "notebook a variable of arrays; NETWORK=FILE for one network of several (default: drawn)",
@@ -179,6 +178,5 @@ BATCH_AXIS = option(
     metavar="INPUT=AXIS",
     parse=parse_batch_axes,
     format=format_batch_axes,
-    later=True,
     help="the dimension of inputs that is the batch, or none: state=1,rate=none (default: as `ngbkit inputs` shows)",
 )

@@ -21,7 +21,6 @@ from ngbkit.sweep.conversion import (
     to_min_rounds,
     to_precision,
     to_seed,
-    to_switch,
     to_timeout,
     to_workloads,
     vary,
@@ -206,7 +205,6 @@ class Grid:
             "--patience",
             metavar="FACTOR",
             type=float,
-            later=True,
             help="repeat what other work disturbed, for this multiple of the time of a group's calls at most "
             "(default: 2; 0 repeats nothing)",
         ),
@@ -223,32 +221,28 @@ class Grid:
             help="measure the compilers of a group one after the other and not in turns",
         ),
     )
-    together: bool | None = field(
-        default=None,
-        converter=to_switch,
-        validator=check(optional(flag)),
+    together: bool = field(
+        default=False,
+        validator=check(flag),
         metadata=option(
             "Whether networks are compared with each other as compilers are: at each batch size all networks, with all "
             "values of their factors, take turns in the same rounds. What does not fit in memory is measured later, "
             "beside the baseline of the first network, to which its throughputs are tied.",
             "--together",
             action="store_true",
-            later=True,
             help="let the networks of the sweep take turns in the same rounds, as the compilers of one do: for `which "
             "network is the fastest?`",
         ),
     )
-    race: bool | None = field(
-        default=None,
-        converter=to_switch,
-        validator=check(optional(flag)),
+    race: bool = field(
+        default=False,
+        validator=check(flag),
         metadata=option(
             "Whether a compiler is measured no further once another one of its group is surely faster: the rounds go "
             "to what may still be the fastest, until one is left. With `together`, networks race as well. With "
             "`precision`, a race among equals ends when their ratio to the fastest is that precise.",
             "--race",
             action="store_true",
-            later=True,
             help="measure a compiler no further once another one is surely faster: for `which is the fastest?`",
         ),
     )
@@ -379,9 +373,7 @@ class Grid:
 
     def to_json(self) -> dict[str, Any]:
         """The sweep as plain JSON values."""
-        later = {name for name, option in options_of(type(self)).items() if option.later}
-        values = {name: to_json_value(getattr(self, name)) for name in options_of(type(self))}
-        return {name: value for name, value in values.items() if value is not None or name not in later}
+        return {name: to_json_value(getattr(self, name)) for name in options_of(type(self))}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], **locate: Any) -> Self:

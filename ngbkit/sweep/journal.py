@@ -180,7 +180,7 @@ class Journal:
 
     def _read(self, statement: str, parameters: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
         try:
-            yield from journal_file.read_rows(self._file.connection, statement, parameters)
+            yield from self._file.connection.execute(statement, parameters)
         except sqlite3.Error as error:
             raise journal_file.explain(error, self.path) from error
 

@@ -10,7 +10,7 @@ import sqlite3
 import tempfile
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -18,15 +18,15 @@ from typing import Any, TextIO
 from ngbkit.errors import FencedError, JournalError
 from ngbkit.files import write_atomically
 
-FORMAT = 2
-"""In format 1 notes had no checksum."""
+FORMAT = 1
 
 # The declarations of the columns of each table.
 _TABLES = {
     "starts": "trial_id TEXT NOT NULL, phase TEXT NOT NULL, at REAL NOT NULL",
     "results": "trial_id TEXT PRIMARY KEY, status TEXT NOT NULL, record TEXT NOT NULL, latency BLOB NOT NULL, "
     "rounds BLOB NOT NULL, checksum INTEGER NOT NULL",
-    "notes": "kind TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, checksum INTEGER, PRIMARY KEY (kind, key)",
+    "notes": "kind TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, checksum INTEGER NOT NULL, "
+    "PRIMARY KEY (kind, key)",
 }
 _SCHEMA = "".join(f"CREATE TABLE IF NOT EXISTS {table} ({columns});\n" for table, columns in _TABLES.items())
 _SCHEMA += "CREATE INDEX IF NOT EXISTS starts_of_trial ON starts (trial_id);"
@@ -143,12 +143,6 @@ def is_intact(table: str, row: Row) -> bool:
     return table == "starts" or row[-1] == compute_checksum(row[:-1])
 
 
-def read_rows(connection: sqlite3.Connection, statement: str, parameters: Row = ()) -> Iterator[Row]:
-    """Read rows; notes of format 1, which have three columns, get their checksum here."""
-    for row in connection.execute(statement, parameters):
-        yield (*row, compute_checksum(row)) if len(row) == 3 and type(row[2]) is str else row
-
-
 def list_columns(connection: sqlite3.Connection, table: str) -> list[str]:
     """List the columns of a table."""
     return [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
@@ -215,13 +209,6 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     _check_format(connection, path)
     with connection:
         connection.executescript(_SCHEMA)
-        if "checksum" not in list_columns(connection, "notes"):
-            connection.execute("ALTER TABLE notes ADD COLUMN checksum INTEGER")
-            rows = connection.execute("SELECT kind, key, value FROM notes").fetchall()
-            connection.executemany(
-                "UPDATE notes SET checksum = ? WHERE kind = ? AND key = ?",
-                [(compute_checksum(row), *row[:2]) for row in rows],
-            )
         connection.execute(f"PRAGMA user_version={FORMAT}")
 
 
@@ -249,15 +236,8 @@ def _check_format(connection: sqlite3.Connection, path: Path) -> None:
     if connection.execute("SELECT count(*) FROM sqlite_master WHERE type NOT IN ('table', 'index')").fetchone()[0]:
         raise JournalError(f"invalid journal {path}: got a database with views or triggers; expected tables alone.")
     for table in _COLUMNS:
-        if list_columns(connection, table) and not _has_declared_columns(connection, table):
+        if list_columns(connection, table) not in ([], list(_COLUMNS[table])):
             raise sqlite3.DatabaseError(f"malformed columns of {table}")
-
-
-def _has_declared_columns(connection: sqlite3.Connection, table: str) -> bool:
-    columns = list_columns(connection, table)
-    if table == "notes" and len(columns) == 3:  # of format 1
-        columns.append("checksum")
-    return columns == list(_COLUMNS[table])
 
 
 def _is_sound(connection: sqlite3.Connection, is_readable: IsReadable) -> bool:
@@ -333,7 +313,7 @@ def _restore_columns(old: sqlite3.Connection) -> None:
     with contextlib.suppress(sqlite3.Error):
         old.execute("PRAGMA writable_schema=ON")
         for table, columns in _TABLES.items():
-            if not _has_declared_columns(old, table):
+            if list_columns(old, table) != list(_COLUMNS[table]):
                 declaration = f"CREATE TABLE {table} ({columns})"
                 old.execute("UPDATE sqlite_master SET sql = ? WHERE type = 'table' AND name = ?", (declaration, table))
         old.execute("PRAGMA writable_schema=RESET")
@@ -347,7 +327,7 @@ def _save_rows(old: sqlite3.Connection, fresh: sqlite3.Connection, table: str, i
     for order in ("ASC", "DESC"):
         with fresh, contextlib.suppress(sqlite3.Error):
             names = ", ".join(list(_COLUMNS[table])[: len(list_columns(old, table))])
-            for row in read_rows(old, f"SELECT {names} FROM {table} ORDER BY rowid {order}"):
+            for row in old.execute(f"SELECT {names} FROM {table} ORDER BY rowid {order}"):
                 if is_intact(table, row) and (table != "results" or is_readable(row)):
                     saved += fresh.execute(f"INSERT OR IGNORE INTO {table} VALUES ({places})", row).rowcount
             break

@@ -43,7 +43,6 @@ class Option:
     parse: Callable[[Any], Any]
     format: Callable[[Any], list[str]]
     always: bool
-    later: bool
 
 
 def option(
@@ -54,15 +53,12 @@ def option(
     parse: Callable[[Any], Any] | None = None,
     format: Callable[[Any], list[str]] | None = None,
     always: bool = False,
-    later: bool = False,
     **settings: Any,
 ) -> dict[str, Option]:
     """Declare how people read and write a field; the metadata of an attrs field.
 
     `parse` turns the value that argparse leaves into the field's; `format` turns the field's value into one text for
     each time that the flag is written, empty for a flag without a value. `always`: also where it has its default.
-    `later`: sweeps and their recordings are older than this option, and the JSON of a sweep, so its id, has it only
-    where it is not None.
     """
     declared = argument(*flags, help=help, completes=completes, **settings)
     switch = (lambda _: [""]) if not declared.takes_value else None
@@ -73,7 +69,6 @@ def option(
             parse=parse or (lambda value: value),
             format=format or switch or (lambda value: [f"{value:g}" if isinstance(value, float) else str(value)]),
             always=always,
-            later=later,
         )
     }
 

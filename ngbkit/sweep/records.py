@@ -1,22 +1,4 @@
-"""Records: the measurement or the failure of a trial, to and from plain JSON.
-
-Format history
---------------
-1
-    The first.
-2
-    ``compile_time_warm_s``, ``disturbed_rounds``, ``calls_per_sample``, ``process_cpu_percent``, ``interleaved``,
-    ``looks``. A record of format 1 has their defaults.
-3
-    ``gpu_memory_bytes``; ``clock`` and ``flushed`` in a contract.
-4
-    ``disturbed_samples``, ``foreign_percent``, ``steal_percent``. In records of format 2 and 3 ``disturbed_rounds``,
-    whose samples were all disturbed, replaces the first.
-5
-    ``bundle``. Trials of earlier records took turns within their group alone.
-6
-    ``unchecked``. The outputs of earlier records were compared.
-"""
+"""Records: the measurement or the failure of a trial, to and from plain JSON."""
 
 from __future__ import annotations
 
@@ -29,7 +11,7 @@ from ngbkit.sweep import schema
 from ngbkit.sweep.schema import Count, Finite, Line, PositiveCount, Round, Seconds
 from ngbkit.sweep.variable import variable
 
-FORMAT = 6
+FORMAT = 1
 
 FailureStatus = Literal["failed", "timeout", "crashed", "out-of-memory", "not-equivalent", "unsupported"]
 Status = Literal[
@@ -131,13 +113,11 @@ class Measurement:
         Calls that a sample is the mean of: above 1 for short calls, which are timed in blocks.
     disturbed_samples
         The indices in `latency_s` of samples that were taken while other work had cores that this trial needed.
-    disturbed_rounds
-        Rounds whose samples were all disturbed; of records of an earlier format.
     interleaved
         Whether it was measured in turns with the others of its group. False where memory did not hold them all.
     bundle
         A random number for the set of trials that took turns in the same rounds: rounds of two trials are the same
-        only where it is equal. None in records of earlier formats.
+        only where it is equal. None where only its group took turns.
     looks
         How often the stopping rule had looked at the interval when it was tight enough; 0 with fixed repeats.
     foreign_percent, steal_percent
@@ -188,7 +168,6 @@ class Measurement:
         ),
     )
     disturbed_samples: tuple[Round, ...] = ()
-    disturbed_rounds: tuple[Round, ...] = ()
     interleaved: bool = field(
         default=True,
         metadata=variable(

@@ -234,8 +234,7 @@ def check_case(case: dict[str, Any], counts: Counter[str]) -> None:
         folder = build_run(case, Path(name))
         forged = {row.key for row in case["rows"] if row.is_checked}
         assert SOUND_ID in {row["run"] for row in list_runs()}
-        is_own = not isinstance(case["metadata"], dict) or case["metadata"].get("format") != 1
-        _attempt(lambda: _check_dataset(forged, is_own), counts)
+        _attempt(lambda: _check_dataset(forged), counts)
         _attempt(lambda: list_failures(RUN_ID), counts)
         _attempt(lambda: _check_journal(folder / JOURNAL, forged, counts, writable=False), counts)
         _attempt(lambda: _check_journal(folder / JOURNAL, forged, counts, writable=True), counts)
@@ -276,11 +275,9 @@ def _check_writing(journal: Journal, forged: set[Any]) -> None:
     assert journal.notes("retried")["last"] == "4567"
 
 
-def _check_dataset(forged: set[Any], is_own: bool) -> None:
+def _check_dataset(forged: set[Any]) -> None:
     sweep = runs.read_sweep(runs.find(RUN_ID))
     data = runs.load_dataset(runs.find(RUN_ID))
-    if not is_own:  # of a format without a hash
-        return
     assert sweep.to_json() == SWEEP.to_json()
     for trial in SWEEP.trials():
         results = data.sel(

@@ -76,17 +76,6 @@ def test_kernels_are_installed_listed_and_removed(capsys: pytest.CaptureFixture[
     assert ["ngbkit"] == [row["kernel"] for row in run_kernels(capsys, "remove")]
 
 
-def test_a_kernel_of_an_older_version_has_a_remark(capsys: pytest.CaptureFixture[str]) -> None:
-    """Its ``kernel.json`` names the device for Jupyter alone; installing it again adds the environment of VS Code."""
-    file = kernels.install("orin") / "kernel.json"
-    spec = json.loads(file.read_text())
-    del spec["env"]
-    file.write_text(json.dumps(spec))
-
-    assert "in VS Code it measures on cpu: `ngbkit kernels install orin`" in run_kernels(capsys)[1]["remark"]
-    assert "" == run_kernels(capsys, "install", "orin")[1]["remark"]
-
-
 def test_an_unknown_device_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     """The error suggests the nearest name."""
     assert 2 == cli.main(["kernels", "install", "orrin"])

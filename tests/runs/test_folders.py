@@ -25,12 +25,12 @@ from ngbkit.dataset import synthetic
 from ngbkit.errors import JournalError
 from ngbkit.notebook.display import Snapshot
 from ngbkit.notebook.panels import live
-from ngbkit.runs.folders import build_metadata, load_metadata
+from ngbkit.runs.folders import FORMAT, build_metadata, load_metadata
 from ngbkit.runs.progress_display import describe, list_warnings
 from ngbkit.runs.run import Run
 from ngbkit.sweep import records as record_format
 from ngbkit.sweep.journal import Journal
-from ngbkit.workloads.base import Workload
+from ngbkit.workloads.base import Workload, hash_json
 
 SWEEP = Sweep([Workload(name="net", source="timm", spec={"name": "net"})], ["identity", "openvino"], [1, 4], repeats=5)
 
@@ -55,9 +55,9 @@ def double_a_sample(path: Path) -> None:
 
 
 def change(**fields: Any) -> bytes:
-    """The metadata of a run of format 1, which has no hash, with other fields."""
-    metadata = {"format": 1, "id": "b", "created": 0, "sweep": SWEEP.to_json()}
-    return json.dumps({**metadata, **fields}).encode()
+    """The metadata of a run with other fields, and their hash."""
+    metadata = {"format": FORMAT, "id": "b", "created": 0, "sweep": SWEEP.to_json(), **fields}
+    return json.dumps({**metadata, "hash": hash_json(metadata)}).encode()
 
 
 @contextmanager
@@ -84,7 +84,8 @@ DAMAGED = {
     "a sweep without workloads": change(sweep={}),
     "a workload that is a number": change(sweep={**SWEEP.to_json(), "workloads": [3]}),
     "a format that is a text": change(format="1"),
-    "no hash": change(format=2),
+    "no hash": json.dumps({"format": FORMAT, "id": "b", "created": 0, "sweep": SWEEP.to_json()}).encode(),
+    "a newer format": change(format=FORMAT + 1),
 }
 
 
@@ -105,8 +106,7 @@ def test_a_damaged_run_is_an_error_of_its_own(state_dir: Path, content: bytes) -
 def test_the_latest_run_comes_first(state_dir: Path, created: float) -> None:
     """By the moment, whatever the clock of its zone showed: with its offset, since an hour repeats in autumn."""
     for run_id, moment in (("20261027-120000-ab", created - 60), ("20261025-023000-cd", created)):
-        content = {"format": 1, "id": run_id, "created": moment, "sweep": SWEEP.to_json()}
-        make_run(state_dir, run_id, content)
+        make_run(state_dir, run_id, change(id=run_id, created=moment))
     with in_zone("Europe/Berlin"):
         rows = listing.list_runs()
 
@@ -160,11 +160,11 @@ def test_metadata_that_were_changed_are_refused(state_dir: Path) -> None:
 
 
 def test_metadata_are_loaded_as_they_were_built(state_dir: Path) -> None:
-    """Those of a run of format 1 too."""
-    first, second = make_run(state_dir, "a"), make_run(state_dir, "b", change())
+    """They have the id of the run, and its sweep."""
+    folder = make_run(state_dir, "a")
 
-    assert "a" == load_metadata(first)["id"]
-    assert SWEEP.to_json() == runs.read_sweep(first).to_json() == runs.read_sweep(second).to_json()
+    assert "a" == load_metadata(folder)["id"]
+    assert SWEEP.to_json() == runs.read_sweep(folder).to_json()
 
 
 def test_a_damaged_journal_is_resumed_with_a_warning(state_dir: Path) -> None:

@@ -127,7 +127,7 @@ def test_a_value_of_any_type_costs_its_own_record_alone(tmp_path: Path, column: 
         {"trial_id": "b"},
     ],
 )
-def test_a_record_that_an_older_client_took_costs_its_own_trial_alone(tmp_path: Path, change: dict[str, Any]) -> None:
+def test_an_invalid_record_costs_its_own_trial_alone(tmp_path: Path, change: dict[str, Any]) -> None:
     """It has the right checksum, and is no record."""
     path = tmp_path / "j.sqlite"
     with Journal(path) as journal:
@@ -175,26 +175,6 @@ def test_a_damaged_note_costs_nothing_else(tmp_path: Path, value: object) -> Non
         with Journal(path, writable=writable) as journal:
             assert {"far": {"chip": "Some"}} == journal.notes("environment")
             assert {"a": "ok"} == journal.statuses()
-
-
-def test_notes_of_the_first_format_are_read_and_get_a_checksum(tmp_path: Path) -> None:
-    """A reader takes them as they are; a writer brings the journal up to date."""
-    path = tmp_path / "j.sqlite"
-    with Journal(path) as journal:
-        journal.note("environment", "cpu", {"chip": "Some"})
-        journal.finish([measurement("a")])
-    execute(path, "ALTER TABLE notes DROP COLUMN checksum")
-    execute(path, "PRAGMA user_version=1")
-    notes = []
-    for writable in (False, True, False):
-        with Journal(path, writable=writable) as journal:
-            notes.append(journal.notes("environment"))
-            assert (None, {}) == (journal.salvaged, journal.damaged)
-    execute(path, "UPDATE notes SET value = ?", '{"chip": "Other"}')
-
-    assert [{"cpu": {"chip": "Some"}}] * 3 == notes
-    with Journal(path, writable=False) as journal:
-        assert {} == journal.notes("environment")
 
 
 def test_a_reader_gets_what_can_be_read_of_a_cut_file_and_leaves_it(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def test_a_measurement_whose_outputs_were_not_compared_says_so_in_its_status() -
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"format": 7}, "got format 7; expected at most 6. Install a newer ngbkit"),
+        ({"format": 2}, "got format 2; expected at most 1. Install a newer ngbkit"),
         ({"kind": "guess"}, "got kind 'guess'"),
         ({"surprise": 1}, "invalid record of kind"),
     ],
@@ -66,29 +66,3 @@ def test_what_is_no_record_is_refused(change: dict[str, Any], text: str) -> None
     """A stranger's JSON does not become a measurement."""
     with pytest.raises(JournalError, match=text):
         records.from_json({**records.to_json(FAILURE), **change})
-
-
-def test_a_record_of_the_first_format_reads() -> None:
-    """What it does not say is as it was then: nothing was looked at, kept or marked."""
-    old = records.to_json(MEASUREMENT)
-    later = (
-        "compile_time_warm_s",
-        "calls_per_sample",
-        "disturbed_samples",
-        "interleaved",
-        "looks",
-        "bundle",
-        "unchecked",
-    )
-    for name in later:
-        del old[name]
-    read = records.from_json({**old, "format": 1})
-
-    assert isinstance(read, Measurement)
-    assert read.bundle is None
-    assert (MEASUREMENT.latency_s, (), True, 1) == (
-        read.latency_s,
-        read.disturbed_samples,
-        read.interleaved,
-        read.calls_per_sample,
-    )

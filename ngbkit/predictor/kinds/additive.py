@@ -142,20 +142,6 @@ class Linear(Additive):
         prior = np.repeat(count_price + byte_price * np.array(_SIZES), len(places))
         return rows.reshape(-1, amounts.shape[1]), np.maximum(prior, _LEAST_S)
 
-    @classmethod
-    def restore(cls, settings: Mapping[str, Any], arrays: Arrays) -> Self:
-        return super().restore(settings, {"prices": extend_prices(arrays["prices"])})
-
-
-def extend_prices(prices: NDArray[Any]) -> Floats:
-    """Return prices of an earlier version, which priced only kinds, with 0 for all else that is `features.PRICED`."""
-    prices = np.asarray(prices, float)
-    amounts = len(features.sum_amounts([]))
-    of_kinds = 1 + amounts // len(features.PRICED) * (len(features.KINDS) + 1)
-    if prices.ndim == 2 and prices.shape[1] == of_kinds:
-        return np.pad(prices, ((0, 0), (0, 1 + amounts - of_kinds)))
-    return prices
-
 
 def fit_prices(table: Floats, seconds: Floats, weights: Floats | None = None) -> Floats:
     """Return the non-negative prices with the least weighted sum of absolute relative errors.

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ngbkit.predictor import features
 from ngbkit.predictor.graphs import Graph, Operator
-from ngbkit.predictor.kinds.additive import extend_prices, fit_prices
+from ngbkit.predictor.kinds.additive import fit_prices
 from ngbkit.predictor.kinds.base import Arrays, Floats, Progress, compute_weights, iterate_columns
 from ngbkit.predictor.labels.example_set import Examples
 
@@ -75,7 +75,7 @@ class OperatorSum:
     def restore(cls, settings: Mapping[str, Any], arrays: Arrays) -> Self:
         model = cls()
         model._rows = {digest: index for index, digest in enumerate(settings["known"])}
-        model._seconds, model._prices = np.asarray(arrays["seconds"], float), extend_prices(arrays["prices"])
+        model._seconds, model._prices = np.asarray(arrays["seconds"], float), np.asarray(arrays["prices"], float)
         runtimes = len(model._prices)
         if model._seconds.shape != (len(model._rows), runtimes) or model._prices.shape != (runtimes, _COLUMNS):
             raise ValueError(f"seconds of shape {model._seconds.shape} do not fit prices of {model._prices.shape}")

@@ -146,13 +146,3 @@ def test_networks_are_measured_one_by_one_after_two_crashes(sweep: Sweep) -> Non
 
     assert 4 == len(measured) == len({record.bundle for record in measured})
     assert not any(record.interleaved for record in measured)
-
-
-def test_a_sweep_without_the_option_keeps_its_id(sweep: Sweep) -> None:
-    """Recordings of sweeps are older than the option."""
-    plain = Sweep(sweep.workloads, sweep.compilers, repeats=16)
-    disabled = Sweep(sweep.workloads, sweep.compilers, repeats=16, together=False)
-
-    assert "together" not in plain.to_json()
-    assert plain.id == disabled.id
-    assert plain.id != Sweep(sweep.workloads, sweep.compilers, repeats=16, together=True).id
