@@ -23,12 +23,15 @@ read. Nothing here prints or exits.
 from __future__ import annotations
 
 import difflib
+import functools
 import itertools
 import re
 import sys
 import sysconfig
 import traceback
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from importlib import metadata
 from importlib.machinery import PathFinder
 from pathlib import Path
 from types import MappingProxyType
@@ -45,26 +48,7 @@ _CLIPPED = re.compile(rf"""(?<!\w)'(?:[^'\\\n]|\\.)*'(?!\w)|(?<!\w)"(?:[^"\\\n]|
 Place = Literal["magic", "python"]
 """Where a reader of a message is: at the magics of a notebook, or at Python's own lines in it."""
 _COMMAND = re.compile(r"`ngbkit (?P<command>[a-z]+)(?P<arguments>(?: [^`]*)?)`")
-# The commands that are magics too, with the same arguments.
-_MAGICS = {
-    "cache": "%ngcache",
-    "compilers": "%ngcompilers",
-    "devices": "%ngdevices",
-    "inputs": "%nginputs",
-    "optimize": "%ngoptimize",
-    "predict": "%ngpredict",
-    "resume": "%ngruns --resume",
-    "run": "%ngbench",
-    "runs": "%ngruns",
-    "selfcheck": "%ngselfcheck",
-}
-# The calls that do what a command does without options; {} is its argument.
-_CALLS = {
-    "resume": "ngbkit.resume('{}')",
-    "run": "ngbkit.Sweep(…).run()",
-    "runs": "ngbkit.runs.summaries()",
-    "selfcheck": "ngbkit.runs.selfcheck.run()",
-}
+_COMMANDS = "ngbkit.commands"  # the entry points of their records
 
 
 class NgbkitError(Exception):
@@ -234,13 +218,22 @@ def translate_commands(text: str, place: Place) -> str:
 
     def translate(match: re.Match[str]) -> str:
         command, arguments = match["command"], match["arguments"]
-        call = _CALLS.get(command, "") if place == "python" else ""
-        if call and arguments.count(" ") == call.count("{}"):
+        magic, call = _find_equivalents(command)
+        if place == "python" and call and arguments.count(" ") == call.count("{}"):
             return f"`{call.format(arguments.strip())}`"
-        magic = _MAGICS.get(command) if place == "magic" else None
-        return f"`{magic or f'!ngbkit {command}'}{arguments}`"
+        return f"`{magic if place == 'magic' and magic else f'!ngbkit {command}'}{arguments}`"
 
     return _COMMAND.sub(translate, text)
+
+
+@functools.cache
+def _find_equivalents(command: str) -> tuple[str, str]:
+    """Find the magic and the call of Python that do what a command does, in its record; empty where there are none."""
+    for entry_point in metadata.entry_points(group=_COMMANDS, name=command):
+        with suppress(Exception):  # of a broken plugin; `ngbkit --help` warns about it
+            record = entry_point.load()
+            return record.typed_in_magic, record.in_python
+    return "", ""
 
 
 def clip(text: str) -> str:

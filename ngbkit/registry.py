@@ -1,6 +1,7 @@
 """The plugins of ngbkit, loaded by entry point, and the versions of packages.
 
-They are compilers, workload sources, launchers of engines, rules that rewrite graphs, and simplifiers of ONNX files.
+They are compilers, workload sources, launchers of engines, commands, rules that rewrite graphs, and simplifiers of ONNX
+files.
 
 A package adds a compiler by an entry point of its own; ngbkit itself needs no change::
 
@@ -11,7 +12,7 @@ A package adds a compiler by an entry point of its own; ngbkit itself needs no c
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import metadata
 from typing import Any
@@ -21,6 +22,7 @@ from ngbkit.errors import NgbkitWarning, UnknownNameError
 COMPILERS = "ngbkit.compilers"
 WORKLOADS = "ngbkit.workloads"
 LAUNCHERS = "ngbkit.launchers"
+COMMANDS = "ngbkit.commands"
 RULES = "ngbkit.rules"
 SIMPLIFIERS = "ngbkit.simplifiers"
 
@@ -28,6 +30,7 @@ _KINDS = {
     COMPILERS: "compiler",
     WORKLOADS: "workload source",
     LAUNCHERS: "launcher",
+    COMMANDS: "command",
     RULES: "rule",
     SIMPLIFIERS: "simplifier",
 }
@@ -59,10 +62,12 @@ def load(group: str, name: str) -> Any:
     return _load(entry_points[name])
 
 
-def load_all(group: str) -> dict[str, Any]:
-    """Load every object of `group`, by name; warn about a plugin that fails to import, and leave it out."""
+def load_all(group: str, names: Iterable[str] | None = None) -> dict[str, Any]:
+    """Load the objects of `group` with those names, or all; warn about one that fails to import, and leave it out."""
     plugins: dict[str, Any] = {}
-    for name, entry_point in _list_entry_points(group).items():
+    entry_points = _list_entry_points(group)
+    for name in entry_points if names is None else names:
+        entry_point = entry_points[name]
         try:
             plugins[name] = _load(entry_point)
         except Exception as error:  # noqa: BLE001  a third party's plugin may raise anything

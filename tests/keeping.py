@@ -13,9 +13,10 @@ import numpy as np
 from ngbkit import options
 from ngbkit.cluster.caches import contents
 from ngbkit.cluster.caches.contents import DeviceCaches
-from ngbkit.commands import arguments
-from ngbkit.commands.cache import CACHE, answer_cache
-from ngbkit.commands.listing import Answer
+from ngbkit.commands.answer import Answer
+from ngbkit.commands.cache import COMMAND, answer_cache
+from ngbkit.commands.parser import build_parser, parse
+from ngbkit.commands.shell import Shell
 
 DAY_S = 86400.0
 META = {
@@ -31,10 +32,7 @@ META = {
 
 def run_cache(*words: str) -> Answer:
     """Run `ngbkit cache` with these words; return its answer."""
-    parser = arguments.Parser("ngbkit cache")
-    for argument in CACHE:
-        parser.add_argument(*argument.flags, **argument.keywords)
-    return answer_cache(arguments.parse(parser, words))
+    return answer_cache(Shell(parse(build_parser("ngbkit cache", COMMAND.arguments), words)))
 
 
 def prepare(state_dir: Path, key: str, size: int = 1000, days: float = 0.0, device: str = "cpu") -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ngbkit.notebook.tables import TABLES
+from ngbkit.commands.command import load_magics
 from ngbkit.sweep.argument import to_markdown
 
 OPTIONS = Path(__file__).parents[1] / "notebooks" / "options.md"
@@ -17,7 +17,10 @@ def render_options() -> str:
         "Every argument of every magic, as `%ngbench?` and `ngbkit run --help` explain it. "
         "The shell has the same commands without the `%ng`; `%ngbench` is `ngbkit run` there.\n"
     )
-    return head + "".join(f"\n## `%{magic}`\n\n{to_markdown(table)}" for magic, table in TABLES.items())
+    sections = (
+        f"\n## `%{name}`\n\n{to_markdown(command.magic_arguments)}" for name, command in sorted(load_magics().items())
+    )
+    return head + "".join(sections)
 
 
 if __name__ == "__main__":

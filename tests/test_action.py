@@ -14,6 +14,7 @@ import yaml
 
 from ngbkit import cli
 from ngbkit.commands import gate
+from ngbkit.commands.command import load_commands
 
 ROOT = Path(__file__).parents[1]
 ACTION: dict[str, Any] = yaml.safe_load((ROOT / "action.yml").read_text())
@@ -114,7 +115,7 @@ def test_the_gate_is_called_with_the_inputs(tmp_path: Path) -> None:
         after_python="/head/bin/python",
     )
     words = (tmp_path / "words").read_text().splitlines()
-    parsed = cli._parser().parse_args(words)
+    parsed = cli.build_parser(load_commands()).parse_args(words)
 
     assert ["gate", "a b.onnx", '$(touch "hacked")'] == words[:3]
     assert (["a b.onnx", '$(touch "hacked")'], "slower", "1%", True) == (
@@ -131,7 +132,7 @@ def test_the_gate_is_called_with_the_inputs(tmp_path: Path) -> None:
     assert (["seq=32,128"], 1, "/head/bin/python") == (parsed.factor, parsed.threads, parsed.after_python)
     assert parsed.before_python is None
     assert parsed.overwrite
-    assert {argument.dest for argument in gate.GATE} >= {"networks", "margin"}
+    assert {argument.dest for argument in gate.COMMAND.arguments} >= {"networks", "margin"}
 
 
 def test_the_installation_is_of_this_checkout(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from measuredfiles import write_measured_file
 from state import NewRuns, share_state_dir
 
 from ngbkit import cli
+from ngbkit.commands.command import JSON, load_commands
 
 state_dir = pytest.fixture(autouse=True, scope="module")(share_state_dir)
 measured = pytest.fixture(write_measured_file)
@@ -99,7 +100,7 @@ def test_a_run_after_a_clean_measures_as_before(mlp_file: Path, capsys: pytest.C
 )
 def test_every_command_that_prints_figures_prints_json_too(name: str) -> None:
     """For programs."""
-    assert cli._JSON in cli._COMMANDS[name][1]
+    assert JSON in load_commands()[name].shell_arguments
 
 
 def test_help_and_version_are_printed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -66,7 +66,8 @@ from ngbkit import Sweep, cli
 from ngbkit.api import Sweep as declared
 from ngbkit.commands import arguments
 from ngbkit.errors import UsageError
-from ngbkit.notebook import completion, tables
+from ngbkit.commands.run import COMMAND
+from ngbkit.notebook import completion
 from ngbkit.notebook.panels.line import Line
 from ngbkit.sweep.argument import to_markdown
 from ngbkit.sweep.option import format_options
@@ -96,10 +97,10 @@ print(json.dumps({
     "words": format_options(sweep)[-2:],
     "default": format_options(Sweep.from_json(old)) == format_options(sweep)[:-2],
     "shell": "rounds to measure once more at the end" in " ".join(shown("run", "--help").split()),
-    "magic": any("--encores" in argument.flags for argument in tables.TABLES["ngbench"]),
+    "magic": any("--encores" in argument.flags for argument in COMMAND.magic_arguments),
     "tab": completion.complete("ngbench", "resnet18 --enc", {})[1],
     "panel": line.to_sweep().encores,
-    "page": [row for row in to_markdown(tables.TABLES["ngbench"]).splitlines() if "--encores" in row],
+    "page": [row for row in to_markdown(COMMAND.magic_arguments).splitlines() if "--encores" in row],
 }))
 """
     found_in = run_with(tmp_path, "sweep/grid.py", "    def __attrs_post_init__", OPTION, program)

@@ -9,8 +9,11 @@ import pytest
 
 DOCUMENTED = """
 import ngbkit
-from ngbkit.notebook.magics import Benchmarks
-print(ngbkit.Sweep.__doc__.split()[:4], Benchmarks.ngbench.__doc__.split())
+from IPython.core.interactiveshell import InteractiveShell
+from ngbkit.notebook import magics
+shell = InteractiveShell()
+magics.register(shell)
+print(ngbkit.Sweep.__doc__.split()[:4], shell.find_line_magic("ngbench").__doc__.split())
 """
 
 

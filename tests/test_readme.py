@@ -10,7 +10,7 @@ import pages
 import pytest
 
 import ngbkit
-from ngbkit import cli
+from ngbkit.commands.command import load_commands
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = ROOT / "notebooks"
@@ -43,7 +43,7 @@ def test_every_command_of_the_shell_is_listed() -> None:
     text = (NOTEBOOKS / "shell-and-python.md").read_text()
     listed = set(re.search(r"`ngbkit ((?:\w+ \| )+\w+)`", text)[1].split(" | "))  # type: ignore[index]
 
-    assert set(cli._COMMANDS) == listed
+    assert set(load_commands()) == listed
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from ngbkit.api import Sweep, resume
-from ngbkit.errors import UnknownNameError, UsageError
+from ngbkit.commands.command import JSON, OVERWRITE, QUIET
+from ngbkit.errors import UsageError
 from ngbkit.sweep import parsing
 from ngbkit.sweep.argument import Argument, argument
 from ngbkit.sweep.option import arguments_of, parse_options
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
 
 OUT = argument("-o", "--out", metavar="NAME", completes="variable", help="bind the dataset to this variable")
 FILE = argument("-o", "--out", metavar="FILE", help="write the dataset to this file, such as results/out.nc")
+OUTCOME = (FILE, OVERWRITE, JSON, QUIET)
+SOURCE = argument(
+    "source", metavar="FILE_OR_RUN", completes="result", help="a file that `run -o` wrote, or the id of a run"
+)
+DATA = argument("source", metavar="NAME", completes="variable", help="the variable of the dataset")
 BACKGROUND = argument(
     "--background", action="store_true", help="return the live run at once and measure in the background"
 )
@@ -88,38 +94,6 @@ SETTLE = argument("--settle", action="store_true", help=_SETTLE)
 SETTLE_RUN = argument(
     "--settle", nargs="?", const="", metavar="ID", completes="run", help=f"{_SETTLE}; of this run, or that of --resume"
 )
-
-
-class Parser(argparse.ArgumentParser):
-    """An argparse parser whose errors are `UsageError`, for the caller to print."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message}. `{self.prog} --help` says what is valid.")
-
-
-def build_parser(prog: str, table: Iterable[Argument]) -> Parser:
-    """A parser of those arguments, without a help option of its own."""
-    parser = Parser(prog=prog, add_help=False)
-    for declared in table:
-        parser.add_argument(*declared.flags, **declared.keywords)
-    return parser
-
-
-def parse(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
-    """The parsed words; repeatable ones, such as workloads, may be before, between and after the options."""
-    args, rest = parser.parse_known_args(words)
-    parser = getattr(args, "parser", parser)
-    unknown = next((word.partition("=")[0] for word in rest if word.startswith("-")), None)
-    if unknown is not None:
-        raise UnknownNameError("option", unknown, parser._option_string_actions)
-    repeatable = next(
-        (action.dest for action in parser._actions if action.nargs == "*" and not action.option_strings), None
-    )
-    if rest and repeatable is None:
-        raise UsageError(f"unexpected argument {rest[0]!r}. `{parser.prog} --help` says what is valid.")
-    if rest and repeatable is not None:
-        setattr(args, repeatable, [*getattr(args, repeatable), *rest])
-    return args
 
 
 def to_sweep(args: argparse.Namespace, workloads: Iterable[str | Workload] | None = None) -> Sweep:

@@ -1,4 +1,4 @@
-"""``ngbkit cache``: list what a device keeps between runs, clean it, carry results of tuning to another device."""
+"""``ngbkit cache`` and ``%ngcache``: list what a device keeps between runs, clean it, carry results of tuning."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from ngbkit.commands.listing import Answer
+from ngbkit.commands.answer import Answer
+from ngbkit.commands.command import Call, Command, Magic
 from ngbkit.errors import UsageError
 from ngbkit.runs.time_left import format_duration
-from ngbkit.sweep.argument import Argument, argument
+from ngbkit.sweep.argument import argument
 from ngbkit.user_text import parse_path
 
 if TYPE_CHECKING:
@@ -30,45 +31,6 @@ _AGE = re.compile(r"([0-9]{1,15}(?:\.[0-9]+)?) *([smhdw])")
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
 _PREFIXES = "kmgt"
 
-CACHE: tuple[Argument, ...] = (
-    argument(
-        "action",
-        nargs="?",
-        choices=ACTIONS,
-        default=ACTIONS[0],
-        metavar="|".join(ACTIONS),
-        help="list: what the device keeps (the default); clean: remove the least recently used; export, import: carry "
-        "results of tuning to another device by a FILE, which is a tar archive",
-    ),
-    argument(
-        "names",
-        nargs="*",
-        metavar="NAME",
-        completes="kept",
-        help="export, import: first the FILE. Then a selection: the beginning of a key, a compiler, or a part of a "
-        "network's name (default: all)",
-    ),
-    argument(
-        "-d",
-        "--device",
-        metavar="DEVICE",
-        default="cpu",
-        completes="device",
-        help="the device of this machine whose caches these are (default: cpu)",
-    ),
-    argument("--keep", metavar="SIZE", help="clean: until at most this size is left, such as 5GB"),
-    argument("--older-than", metavar="AGE", help="clean: entries unused for this long, such as 30d, 12h or 2w"),
-    argument("--tuning", action="store_true", help="clean: also results of tuning, which took long"),
-    argument("--dry-run", action="store_true", help="clean, import: only report what would be done"),
-    argument(
-        "--with-libraries",
-        action="store_true",
-        help="import: also compiled libraries. They are programs, which run here when the network is measured next: "
-        "import them only from people you trust",
-    ),
-    argument("--anyway", action="store_true", help="import: also results from another chip or other versions"),
-    argument("--overwrite", action="store_true", help="export: replace the file if it exists"),
-)
 _ACTIONS_OF_OPTIONS = {
     "keep": ("clean",),
     "older_than": ("clean",),
@@ -125,12 +87,65 @@ def format_size(size: int) -> str:
     return f"{number:.3g} {unit}"
 
 
-def answer_cache(args: argparse.Namespace) -> Answer:
-    """Carry out the action that the arguments `CACHE` name."""
+def answer_cache(call: Call) -> Answer:
+    """Carry out the action that a call names."""
     from ngbkit.cluster.caches import contents
 
-    check(args)
-    return _ACTIONS[args.action](contents.locate(args.device), args)
+    check(call.args)
+    return _ACTIONS[call.args.action](contents.locate(call.args.device), call.args)
+
+
+DETAILS = """
+::
+
+    %ngcache
+    %ngcache clean --keep 5GB
+"""
+COMMAND = Command(
+    name="cache",
+    help="List what a device keeps between runs, clean it, or carry results of tuning to another device.",
+    arguments=(
+        argument(
+            "action",
+            nargs="?",
+            choices=ACTIONS,
+            default=ACTIONS[0],
+            metavar="|".join(ACTIONS),
+            help="list: what the device keeps (the default); clean: remove the least recently used; export, import: "
+            "carry results of tuning to another device by a FILE, which is a tar archive",
+        ),
+        argument(
+            "names",
+            nargs="*",
+            metavar="NAME",
+            completes="kept",
+            help="export, import: first the FILE. Then a selection: the beginning of a key, a compiler, or a part of a "
+            "network's name (default: all)",
+        ),
+        argument(
+            "-d",
+            "--device",
+            metavar="DEVICE",
+            default="cpu",
+            completes="device",
+            help="the device of this machine whose caches these are (default: cpu)",
+        ),
+        argument("--keep", metavar="SIZE", help="clean: until at most this size is left, such as 5GB"),
+        argument("--older-than", metavar="AGE", help="clean: entries unused for this long, such as 30d, 12h or 2w"),
+        argument("--tuning", action="store_true", help="clean: also results of tuning, which took long"),
+        argument("--dry-run", action="store_true", help="clean, import: only report what would be done"),
+        argument(
+            "--with-libraries",
+            action="store_true",
+            help="import: also compiled libraries. They are programs, which run here when the network is measured "
+            "next: import them only from people you trust",
+        ),
+        argument("--anyway", action="store_true", help="import: also results from another chip or other versions"),
+        argument("--overwrite", action="store_true", help="export: replace the file if it exists"),
+    ),
+    run=answer_cache,
+    magic=Magic(name="ngcache", details=DETAILS),
+)
 
 
 def _list(caches: DeviceCaches, args: argparse.Namespace) -> Answer:

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ngbkit.commands.answer import Answer
+from ngbkit.commands.arguments import DATA, SOURCE
+from ngbkit.commands.command import CLIENT_SIDE, JSON, QUIET, Call, Command, Magic
 from ngbkit.errors import UsageError
 from ngbkit.sweep.argument import Argument, argument
 from ngbkit.sweep.parsing import parse_compilers, parse_numbers
-
-if TYPE_CHECKING:
-    from ngbkit.dataset.storage import Data
-    from ngbkit.metrics.serving.capacity import Capacities
-
-Report = Callable[[str], None]
 
 OPTIONS: tuple[Argument, ...] = (
     argument("--deadline", metavar="TIME", required=True, help="time from a request to its answer, such as 50ms, 2s"),
@@ -53,21 +48,40 @@ OPTIONS: tuple[Argument, ...] = (
 )
 
 
-def compute_capacities(args: argparse.Namespace, data: Data, report: Report | None = None) -> Capacities:
-    """Simulate the capacities that the arguments `OPTIONS` ask for, and check them where they say so."""
+def compute_capacities(call: Call) -> Answer:
+    """Simulate the capacities that a call asks for, and check them where it says so."""
     from ngbkit.runs import serving
 
+    args = call.args
     if args.seconds is not None and not args.check:
         raise UsageError("--seconds is the duration of a real load. Add --check.")
     select: dict[str, Any] = {} if args.compilers is None else {"compiler": list(parse_compilers(args.compilers))}
-    return serving.serve(
-        data,
+    capacities = serving.serve(
+        call.read(args.source),
         args.deadline,
         check=args.check,
         seconds=serving.SECONDS if args.seconds is None else args.seconds,
-        report=report or str,
+        report=call.report or str,
         quantile=args.quantile,
         max_delay=args.max_delay,
         batch_sizes=None if args.batch_sizes is None else parse_numbers("batch sizes", args.batch_sizes),
         **select,
     )
+    return Answer(json=capacities.to_json(), text=str(capacities), value=capacities)
+
+
+DETAILS = """
+::
+
+    %ngcapacity ds --deadline 50ms
+    %ngcapacity ds --deadline 50ms -c openvino --check
+"""
+COMMAND = Command(
+    name="capacity",
+    help="Say which rate of requests each network serves within a deadline, simulated or also by a real load.",
+    arguments=OPTIONS,
+    run=compute_capacities,
+    shell=(SOURCE, JSON, QUIET),
+    magic=Magic(name="ngcapacity", arguments=(DATA,), details=DETAILS),
+    needs=CLIENT_SIDE,
+)

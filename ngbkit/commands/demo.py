@@ -1,16 +1,18 @@
-"""The command that shows what ngbkit is: it measures two small networks, prints the results and draws them."""
+"""``ngbkit demo``: measure two small networks, print the results and draw them."""
 
 from __future__ import annotations
 
-import argparse
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ngbkit.commands import arguments
-from ngbkit.commands.reporting import find_exit_code, finish, pointing_to, print_data
+from ngbkit.commands.answer import Answer
+from ngbkit.commands.command import CLIENT_SIDE, JSON, QUIET, Call, Command
+from ngbkit.commands.parser import build_parser, parse
+from ngbkit.commands.run import COMMAND as RUN
+from ngbkit.commands.shell import answer_data, find_exit_code, pointing_to
 from ngbkit.commands.signals import ignore_interrupts
-from ngbkit.sweep.argument import Argument, argument
+from ngbkit.sweep.argument import argument
 from ngbkit.user_text import parse_path
 
 if TYPE_CHECKING:
@@ -18,35 +20,44 @@ if TYPE_CHECKING:
 
 SWEEP = "mobilenetv3_small_100 deit_tiny_patch16_224 -b 1,2 -c identity,onnxruntime,openvino"
 """A convolutional network and a transformer, small enough that two cores measure them in a minute."""
-DEMO: tuple[Argument, ...] = (
-    argument("-r", "--repeats", metavar="N", type=int, default=20, help="timed samples a trial (default: 20)"),
-    argument("-o", "--out", metavar="DIR", default="results", help="for demo.nc and demo.html (default: results)"),
-)
 _FIGURES = ("speedup", "throughput", "ase", "bsr")
 
 
-def show_demo(args: argparse.Namespace, parse: Callable[[list[str]], argparse.Namespace]) -> int:
-    """Measure the demo's sweep on this machine, print its tables, and write its dataset and a figure."""
+def show_demo(call: Call) -> Answer:
+    """Measure the demo's sweep on this machine, and write its dataset and a figure."""
     from ngbkit import figures
     from ngbkit.dataset import storage
     from ngbkit.runs import start
 
+    args = call.args
     began = time.monotonic()
-    run = start(arguments.to_sweep(parse(["run", *SWEEP.split(), "-r", str(args.repeats)])))
+    words = [*SWEEP.split(), "-r", str(args.repeats)]
+    run = start(arguments.to_sweep(parse(build_parser("ngbkit run", RUN.shell_arguments), words)))
     folder = parse_path(args.out)
     try:
-        finish(run, args.quiet)
+        call.wait(run)
     finally:  # of a run that was stopped too
         data = run.dataset()
         with ignore_interrupts(), pointing_to(run):
             file = storage.save(data, folder / "demo.nc", overwrite=True)
     with pointing_to(run):
         picture = figures.save(figures.overview(data), folder / "demo.html")
-    print_data(data, args.json, _FIGURES)
-    if not args.json:
-        print(f"\n{describe_time(data, time.monotonic() - began)}")
-        print(f"{file} holds the dataset, {picture} the figure.")
-    return find_exit_code(run)
+    files = f"{file} holds the dataset, {picture} the figure."
+    lines = ["", describe_time(data, time.monotonic() - began), files]
+    return answer_data(data, args, _FIGURES, *lines, code=find_exit_code(run))
+
+
+COMMAND = Command(
+    name="demo",
+    help="Measure two small networks with three compilers on this machine, and save the results and a figure.",
+    arguments=(
+        argument("-r", "--repeats", metavar="N", type=int, default=20, help="timed samples a trial (default: 20)"),
+        argument("-o", "--out", metavar="DIR", default="results", help="for demo.nc and demo.html (default: results)"),
+    ),
+    run=show_demo,
+    shell=(JSON, QUIET),
+    needs=(*CLIENT_SIDE, "altair", "vl_convert"),
+)
 
 
 def describe_time(data: Data, seconds: float) -> str:

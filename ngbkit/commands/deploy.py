@@ -1,50 +1,59 @@
-"""The arguments of ``ngbkit deploy`` and ``ngbkit undeploy``."""
+"""``ngbkit deploy``: install ngbkit on a device."""
 
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import Any
 
-from ngbkit.sweep.argument import Argument
+from ngbkit.commands.answer import Answer
+from ngbkit.commands.command import Call, Command
+from ngbkit.commands.shell import print_progress
+from ngbkit.sweep.argument import argument
 from ngbkit.sweep.trials import split_labels
 from ngbkit.user_text import parse_path
 
-_DEVICE = Argument(
-    flags=("device",),
-    help="its label in the devices file: `ngbkit devices` lists them",
-    settings={"metavar": "DEVICE"},
-)
-DEPLOY = (
-    _DEVICE,
-    Argument(
-        flags=("--extras",),
-        help="compilers to install: torch,onnxruntime,openvino,tvm,iree,executorch,cuda,onnxruntime-gpu,tensorrt,"
-        "tensorrt-rtx, or '' for none",
-        settings={"metavar": "NAMES"},
+DEVICE = argument("device", metavar="DEVICE", help="its label in the devices file: `ngbkit devices` lists them")
+
+
+def deploy(call: Call) -> Answer:
+    """Install ngbkit on the device of a call."""
+    from ngbkit.cluster import devices
+    from ngbkit.cluster.deployment import deploy as deployment
+    from ngbkit.cluster.deployment.remote import discard_line
+
+    report = print_progress if sys.stderr.isatty() else discard_line
+    deployed = deployment.deploy(devices.get(call.args.device), **to_call(call.args), report=report)
+    return Answer(json=deployed.to_json(), text=deployed.to_text())
+
+
+COMMAND = Command(
+    name="deploy",
+    help="Install ngbkit on a device, in an environment of its own there.",
+    arguments=(
+        DEVICE,
+        argument(
+            "--extras",
+            metavar="NAMES",
+            help="compilers to install: torch,onnxruntime,openvino,tvm,iree,executorch,cuda,onnxruntime-gpu,tensorrt,"
+            "tensorrt-rtx, or '' for none",
+        ),
+        argument(
+            "--wheelhouse",
+            metavar="DIR",
+            nargs="?",
+            default=False,
+            const=True,
+            help="for a device without a network: send it wheels, from DIR or downloaded here",
+        ),
+        argument("--python", metavar="PYTHON", help="the Python of the device to use, 3.10 or newer"),
+        argument(
+            "--system-site-packages",
+            action="store_true",
+            help="also use the packages of that Python: a Jetson's torch and TensorRT come with its system",
+        ),
     ),
-    Argument(
-        flags=("--wheelhouse",),
-        help="for a device without a network: send it wheels, from DIR or downloaded here",
-        settings={"metavar": "DIR", "nargs": "?", "default": False, "const": True},
-    ),
-    Argument(
-        flags=("--python",),
-        help="the Python of the device to use, 3.10 or newer",
-        settings={"metavar": "PYTHON"},
-    ),
-    Argument(
-        flags=("--system-site-packages",),
-        help="also use the packages of that Python: a Jetson's torch and TensorRT come with its system",
-        settings={"action": "store_true"},
-    ),
-)
-UNDEPLOY = (
-    _DEVICE,
-    Argument(
-        flags=("--discard",),
-        help="also if it holds records that are not here",
-        settings={"action": "store_true"},
-    ),
+    run=deploy,
 )
 
 

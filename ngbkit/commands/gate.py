@@ -1,4 +1,4 @@
-"""The gate: two versions of networks, or of the Python environment that runs them, measured in turns and judged."""
+"""``ngbkit gate``: two versions of networks, or of their Python environment, measured in turns and judged."""
 
 from __future__ import annotations
 
@@ -7,90 +7,94 @@ import json
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ngbkit import __version__
 from ngbkit.api import Sweep, build_gate_sweep
 from ngbkit.commands import arguments
-from ngbkit.commands.gate_report import FAIL_ON, MARGIN, MARKDOWN, check_formats, report_gate
-from ngbkit.commands.reporting import check_target, finish, point_to_failures, pointing_to, print_progress, read_data
+from ngbkit.commands.answer import Answer
+from ngbkit.commands.command import CLIENT_SIDE, Call, Command
+from ngbkit.commands.gate_report import FAIL_ON, MARGIN, MARKDOWN, answer_gate, check_formats
+from ngbkit.commands.shell import Shell
 from ngbkit.commands.signals import ignore_interrupts
 from ngbkit.errors import UsageError
 from ngbkit.hardware import environment
-from ngbkit.sweep.argument import Argument, argument
+from ngbkit.sweep.argument import argument
 from ngbkit.sweep.option import parse_options
 from ngbkit.sweep.parsing import restore_quotes
 from ngbkit.sweep.trials import split_labels
 from ngbkit.user_text import parse_path
-
-if TYPE_CHECKING:
-    from ngbkit.dataset.storage import Data
 
 _DESCRIBE = "import json; from ngbkit.hardware import environment; print(json.dumps(environment.describe()))"
 _DESCRIBE_S = 120.0
 # What reports on a gate that was stopped, and resumed.
 _JUDGED = "ngbkit gate --judge {run}"
 
-_NETWORKS = argument(
-    "networks",
-    metavar="BEFORE AFTER",
-    nargs="*",
-    completes="workload",
-    help="a network as it was and as it is now: before.onnx after.onnx; several with commas, in the same order",
-)
-_JUDGE = argument(
-    "--judge",
-    metavar="FILE_OR_RUN",
-    completes="result",
-    help="measure nothing, and judge the dataset or the run of an earlier gate, such as one that was resumed",
-)
-_BEFORE_PYTHON = argument(
-    "--before-python",
-    metavar="PATH",
-    completes="path",
-    help="run BEFORE with the packages of this interpreter, which has ngbkit too (default: this one)",
-)
-_AFTER_PYTHON = argument(
-    "--after-python", metavar="PATH", completes="path", help="run AFTER with those of this one (default: this one)"
-)
 # The sides of a gate take turns.
 _FIXED = {"together": True, "sequential": False}
-_OPTIONS = tuple(declared for declared in arguments.SWEEP if declared.dest not in _FIXED)
-GATE: tuple[Argument, ...] = (
-    _NETWORKS,
-    FAIL_ON,
-    MARGIN,
-    _JUDGE,
-    _BEFORE_PYTHON,
-    _AFTER_PYTHON,
-    MARKDOWN,
-    *_OPTIONS,
-)
-"""The sides, what fails the gate, and the options of a sweep."""
 
 
-def measure_gate(args: argparse.Namespace) -> int:
-    """Measure both sides in turns, write their dataset, print the verdicts, and return the exit code."""
+def measure_gate(call: Call) -> Answer:
+    """Measure both sides of a call in turns, write their dataset, and judge them."""
     from ngbkit.metrics.gates.sides import judge_sides
 
+    args = call.args
     args.fail_on = "slower" if args.fail_on is None else args.fail_on
     check_formats(args)
     margin = [] if args.margin is None else [args.margin]
     if args.judge is not None:
-        return report_gate(judge_sides(read_data(args.judge), *margin), args)
-    check_target(args)
+        return answer_gate(judge_sides(call.read(args.judge), *margin), args)
     notes = compare_interpreters(args.before_python, args.after_python)
     sweep = _build_sweep(args)
     run = sweep.start(engines=arguments.to_engines(args.cluster, sweep.devices))
+    shell = Shell(args)
     try:
-        data = finish(run, args.quiet, _JUDGED)
+        data = shell.wait(run, _JUDGED)
     finally:
-        if args.out is not None:
-            with ignore_interrupts(), pointing_to(run):
-                _save(run.dataset(), args)
-    for warning in [] if args.quiet else point_to_failures(run):
-        print_progress(f"ngbkit: {warning}")
-    return report_gate(judge_sides(data, *margin), args, notes)
+        with ignore_interrupts():
+            shell.save(run)
+    shell.warn(run)
+    return answer_gate(judge_sides(data, *margin), args, notes)
+
+
+COMMAND = Command(
+    name="gate",
+    help="Measure two versions of a network in turns, and exit with 1 if the later one is slower.",
+    arguments=(
+        argument(
+            "networks",
+            metavar="BEFORE AFTER",
+            nargs="*",
+            completes="workload",
+            help="a network as it was and as it is now: before.onnx after.onnx; several with commas, in the same order",
+        ),
+        FAIL_ON,
+        MARGIN,
+        argument(
+            "--judge",
+            metavar="FILE_OR_RUN",
+            completes="result",
+            help="measure nothing, and judge the dataset or the run of an earlier gate, such as one that was resumed",
+        ),
+        argument(
+            "--before-python",
+            metavar="PATH",
+            completes="path",
+            help="run BEFORE with the packages of this interpreter, which has ngbkit too (default: this one)",
+        ),
+        argument(
+            "--after-python",
+            metavar="PATH",
+            completes="path",
+            help="run AFTER with those of this one (default: this one)",
+        ),
+        MARKDOWN,
+        *(declared for declared in arguments.SWEEP if declared.dest not in _FIXED),
+    ),
+    run=measure_gate,
+    shell=arguments.OUTCOME,
+    needs=CLIENT_SIDE,
+)
 
 
 def compare_interpreters(before: str | None, after: str | None) -> list[str]:
@@ -152,9 +156,3 @@ def _build_sweep(args: argparse.Namespace) -> Sweep:
     if args.cluster in (None, ""):
         devices.check(sweep.devices)
     return sweep
-
-
-def _save(data: Data, args: argparse.Namespace) -> None:
-    from ngbkit.dataset import storage
-
-    storage.save(data, args.out, overwrite=args.overwrite)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ngbkit.commands.listing import Answer
-from ngbkit.commands.reporting import FAILED, OK, print_progress
+from ngbkit.commands.answer import FAILED, OK, Answer
+from ngbkit.commands.shell import print_progress
 from ngbkit.errors import UsageError
 from ngbkit.sweep import validation
 from ngbkit.sweep.argument import Argument, argument
@@ -52,8 +52,8 @@ def check_formats(args: argparse.Namespace) -> None:
         parse_fail_on(args.fail_on)
 
 
-def report_gate(gate: Gate, args: argparse.Namespace, notes: Sequence[str] = ()) -> int:
-    """Print a gate, its warnings, and notes on its sides; return the exit code that ``--fail-on`` asks for."""
+def answer_gate(gate: Gate, args: argparse.Namespace, notes: Sequence[str] = ()) -> Answer:
+    """Answer with a gate, its warnings, notes on its sides, and the exit code that ``--fail-on`` asks for."""
     from ngbkit.metrics.gates.gate import parse_fail_on
 
     fail_on = parse_fail_on(args.fail_on)
@@ -66,13 +66,9 @@ def report_gate(gate: Gate, args: argparse.Namespace, notes: Sequence[str] = ())
             "slower by more than the margin or not. More repeats settle more; --fail-on slower,unsettled fails on them."
         )
     facts = {"notes": list(notes), "passes": passes, "unjudged": gate.list_unjudged_compilers()}
-    answer = Answer(json={**gate.to_json(), **facts}, rows=gate.rows, empty="")
-    if args.json:
-        print(json.dumps(answer.json, indent=2))
-    elif args.markdown:
-        sign = "❌" if not passes else "✅" if outcome == "passed" else "⚠️"
-        print(f"### {sign} {outcome}: {gate}\n\n{answer.to_markdown()}")
-        print("".join(f"\n- {line}" for line in (*gate.warnings, *notes)))
-    else:
-        print("\n".join([str(gate), "", answer.to_text(), "", *notes, outcome]))
-    return OK if passes else FAILED
+    answer = Answer(json={**gate.to_json(), **facts}, text=str(gate), rows=gate.rows, code=OK if passes else FAILED)
+    if not args.markdown:
+        return replace(answer, notes=[*notes, outcome])
+    sign = "❌" if not passes else "✅" if outcome == "passed" else "⚠️"
+    items = [f"- {line}" for line in (*gate.warnings, *notes)]
+    return replace(answer, text=f"### {sign} {outcome}: {gate}", form="markdown", notes=items)

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ngbkit import options
+from ngbkit.commands.answer import Answer
+from ngbkit.commands.command import CLIENT_SIDE, JSON, QUIET, Call, Command, Magic
 from ngbkit.commands.labels import is_table, load_labels, to_progress
-from ngbkit.commands.listing import Answer
 from ngbkit.errors import UsageError
 from ngbkit.files import hash_file
-from ngbkit.sweep.argument import Argument, argument
+from ngbkit.sweep.argument import argument
 from ngbkit.sweep.feeding import BATCH_AXIS, INPUTS, parse_batch_axes, parse_inputs
 from ngbkit.sweep.json_values import to_json_value
 from ngbkit.sweep.parsing import parse_factors
@@ -31,82 +32,13 @@ if TYPE_CHECKING:
 
 Report = Callable[[str], None]
 
-OPTIMIZE: tuple[Argument, ...] = (
-    argument(
-        "network",
-        metavar="NETWORK",
-        completes="workload",
-        help="what to rewrite: a timm name such as resnet18, an .onnx file, or a .py file that defines a model",
-    ),
-    argument(
-        "--runtime",
-        metavar="NAME",
-        default="onnxruntime",
-        completes="compiler",
-        help="for which runtime, one that reads ONNX, with its options (default: onnxruntime)",
-    ),
-    argument(
-        "--cost",
-        metavar="NAME",
-        default="flops",
-        help="what leads the search: flops, which needs no measurement (the default); a file that predictor.save() "
-        "wrote; or one of gnn, boosting, linear, operators, learned from --labels",
-    ),
-    argument(
-        "--labels",
-        action="append",
-        metavar="FILE",
-        help="measurements to learn from: a CSV of files and milliseconds, examples, or the dataset of a run; several "
-        "--labels are merged",
-    ),
-    argument("-b", "--batch-size", metavar="N", type=int, default=1, help="samples in a call (default: 1)"),
-    argument(
-        "--factor",
-        action="append",
-        metavar="NAME=VALUE",
-        completes="factor",
-        help="the value of a factor that the network takes, such as an open dimension of an ONNX file: sequence=128; "
-        "once a factor",
-    ),
-    *(declared["option"].argument for declared in (INPUTS, BATCH_AXIS)),
-    argument("-d", "--device", metavar="NAME", completes="device", help="where to measure"),
-    argument(
-        "--rules",
-        metavar="NAMES",
-        help="which rewritings may be applied, separated by commas: of ngbkit, such as merge-convs,fold-batchnorm; all "
-        "of those (the default); of a plugin, such as onnxscript; or rules of onnxscript.rewriter of your own, as "
-        "module:NAME or file.py:NAME",
-    ),
-    argument(
-        "--seconds",
-        metavar="SECONDS",
-        type=float,
-        default=120.0,
-        help="how long the search may take (default: 120)",
-    ),
-    argument("--top", metavar="N", type=int, default=3, help="candidates that are measured (default: 3)"),
-    argument("-r", "--repeats", metavar="N", type=int, default=60, help="timed samples of each (default: 60)"),
-    argument(
-        "--no-guard",
-        action="store_true",
-        help="keep the cost model's first choice, whether or not it is faster: to see what that does",
-    ),
-    argument(
-        "--simplifiers",
-        metavar="NAMES",
-        completes="simplifier",
-        help="other tools whose models are proved and measured in the same rounds, separated by commas, such as "
-        "onnxslim,onnxsim,onnxoptimizer; all for every one",
-    ),
-    argument("-o", "--out", metavar="FILE", help="write the ONNX file that is kept"),
-)
 
-
-def answer_optimize(args: argparse.Namespace, report: Report | None = None) -> Answer:
-    """Rewrite the network that the arguments `OPTIMIZE` name, for their runtime."""
+def answer_optimize(call: Call) -> Answer:
+    """Rewrite the network of a call for its runtime."""
     # By the package, which says how to install what a rewriting needs.
     from ngbkit.optimizer import USUAL, optimize
 
+    args, report = call.args, call.report
     optimised = optimize(
         args.network,
         args.runtime,
@@ -126,6 +58,93 @@ def answer_optimize(args: argparse.Namespace, report: Report | None = None) -> A
         repeats=args.repeats,
     )
     return build_answer(optimised)
+
+
+DETAILS = """
+The search follows a cost model; a candidate is proved in float64, and measured before it is kept.
+
+::
+
+    %ngoptimize resnet18 --runtime openvino -o resnet18.onnx
+    %ngoptimize model.onnx --cost gnn --labels labels.nc
+"""
+COMMAND = Command(
+    name="optimize",
+    help="Rewrite a network for a runtime, and keep what is measured to be faster.",
+    arguments=(
+        argument(
+            "network",
+            metavar="NETWORK",
+            completes="workload",
+            help="what to rewrite: a timm name such as resnet18, an .onnx file, or a .py file that defines a model",
+        ),
+        argument(
+            "--runtime",
+            metavar="NAME",
+            default="onnxruntime",
+            completes="compiler",
+            help="for which runtime, one that reads ONNX, with its options (default: onnxruntime)",
+        ),
+        argument(
+            "--cost",
+            metavar="NAME",
+            default="flops",
+            help="what leads the search: flops, which needs no measurement (the default); a file that predictor.save() "
+            "wrote; or one of gnn, boosting, linear, operators, learned from --labels",
+        ),
+        argument(
+            "--labels",
+            action="append",
+            metavar="FILE",
+            help="measurements to learn from: a CSV of files and milliseconds, examples, or the dataset of a run; "
+            "several --labels are merged",
+        ),
+        argument("-b", "--batch-size", metavar="N", type=int, default=1, help="samples in a call (default: 1)"),
+        argument(
+            "--factor",
+            action="append",
+            metavar="NAME=VALUE",
+            completes="factor",
+            help="the value of a factor that the network takes, such as an open dimension of an ONNX file: "
+            "sequence=128; once a factor",
+        ),
+        *(declared["option"].argument for declared in (INPUTS, BATCH_AXIS)),
+        argument("-d", "--device", metavar="NAME", completes="device", help="where to measure"),
+        argument(
+            "--rules",
+            metavar="NAMES",
+            help="which rewritings may be applied, separated by commas: of ngbkit, such as merge-convs,fold-batchnorm; "
+            "all of those (the default); of a plugin, such as onnxscript; or rules of onnxscript.rewriter of your own, "
+            "as module:NAME or file.py:NAME",
+        ),
+        argument(
+            "--seconds",
+            metavar="SECONDS",
+            type=float,
+            default=120.0,
+            help="how long the search may take (default: 120)",
+        ),
+        argument("--top", metavar="N", type=int, default=3, help="candidates that are measured (default: 3)"),
+        argument("-r", "--repeats", metavar="N", type=int, default=60, help="timed samples of each (default: 60)"),
+        argument(
+            "--no-guard",
+            action="store_true",
+            help="keep the cost model's first choice, whether or not it is faster: to see what that does",
+        ),
+        argument(
+            "--simplifiers",
+            metavar="NAMES",
+            completes="simplifier",
+            help="other tools whose models are proved and measured in the same rounds, separated by commas, such as "
+            "onnxslim,onnxsim,onnxoptimizer; all for every one",
+        ),
+        argument("-o", "--out", metavar="FILE", help="write the ONNX file that is kept"),
+    ),
+    run=answer_optimize,
+    shell=(JSON, QUIET),
+    magic=Magic(name="ngoptimize", details=DETAILS),
+    needs=CLIENT_SIDE,
+)
 
 
 def find_cost(args: argparse.Namespace, report: Report | None = None) -> Cost:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from ngbkit import options
+from ngbkit.commands.answer import Answer
+from ngbkit.commands.command import CLIENT_SIDE, JSON, QUIET, Call, Command, Magic
 from ngbkit.commands.labels import load_labels, to_progress
-from ngbkit.commands.listing import Answer
 from ngbkit.errors import UnknownNameError, UsageError
-from ngbkit.sweep.argument import Argument, argument
+from ngbkit.sweep.argument import argument
 from ngbkit.sweep.feeding import BATCH_AXIS, INPUTS, parse_batch_axes, parse_inputs
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.json_values import to_json_value
@@ -23,66 +25,10 @@ if TYPE_CHECKING:
 
 Report = Callable[[str], None]
 
-PREDICT: tuple[Argument, ...] = (
-    argument(
-        "networks",
-        nargs="*",
-        metavar="NETWORK",
-        completes="workload",
-        help="what to predict: a timm name such as resnet34, an .onnx file, or a .py file that defines a model",
-    ),
-    argument("--predictor", metavar="FILE", help="a saved predictor: a file that --fit, or predictor.save(), wrote"),
-    argument(
-        "--fit",
-        action="append",
-        metavar="FILE",
-        help="fit one first, to labels: a CSV of files and milliseconds, examples, or the dataset of a run; several "
-        "--fit are merged",
-    ),
-    argument(
-        "--kind",
-        metavar="NAME",
-        default="gnn",
-        help="what to fit: gnn (the default), boosting, linear, operators or flops; or kernels, for labels of this "
-        "machine, whose operators it times in the runtime's profiler first",
-    ),
-    argument(
-        "--runtime",
-        metavar="NAME",
-        help="what a CSV was measured with, where it has no column for that (default: unnamed)",
-    ),
-    argument(
-        "--lowered",
-        action="store_true",
-        help="fit to the operators that the runtime executes after its own optimisation, which ONNX Runtime and "
-        "OpenVINO tell; for labels of one runtime",
-    ),
-    argument(
-        "-d", "--device", metavar="NAME", completes="device", help="where, as --runtime (default: this machine's)"
-    ),
-    argument(
-        "-b",
-        "--batch-sizes",
-        action="append",
-        metavar="SIZES",
-        help="samples in one call: 1,4,8 or a range with both its ends, 1:4 (default: 1)",
-    ),
-    argument(
-        "--factor",
-        action="append",
-        metavar="NAME=VALUES",
-        completes="factor",
-        help="values of a factor that a network takes, such as an open dimension of an ONNX file: sequence=64,128 or a "
-        "range with both its ends, 1:4; once a factor",
-    ),
-    *(declared["option"].argument for declared in (INPUTS, BATCH_AXIS)),
-    argument("-o", "--out", metavar="FILE", help="save what --fit fitted, such as predictor.safetensors"),
-)
-"""The arguments of the command and of the magic."""
 
-
-def answer_predict(args: argparse.Namespace, report: Report | None = None) -> dict[str, Answer]:
-    """Fit and evaluate a predictor if --fit names labels, and predict the networks: an answer for each of both."""
+def answer_predict(call: Call) -> Answer:
+    """Fit and evaluate a predictor if --fit names labels, and predict the networks of a call."""
+    args = call.args
     if (args.fit is None) == (args.predictor is None):
         got = "neither" if args.fit is None else "both"
         raise UsageError(
@@ -92,7 +38,7 @@ def answer_predict(args: argparse.Namespace, report: Report | None = None) -> di
     sizes = [size for text in args.batch_sizes or ["1"] for size in parse_numbers("batch size", text)]
     answers: dict[str, Answer] = {}
     if args.fit is not None:
-        answers["evaluation"], predictor = fit_labels(args, report)
+        answers["evaluation"], predictor = fit_labels(args, call.report)
     else:
         if args.out is not None:
             raise UsageError("unexpected argument --out: a saved predictor is not fitted again. It is for --fit FILE.")
@@ -112,7 +58,82 @@ def answer_predict(args: argparse.Namespace, report: Report | None = None) -> di
             batch_axis=parse_batch_axes(args.batch_axis or ()),
         )
         answers["predictions"] = predict_networks(predictor, sweep, device, runtime)
-    return answers
+    *previous, answer = answers.values()
+    json = {name: answer.json for name, answer in answers.items()}
+    return replace(answer, json=json, previous=previous[0] if previous else None)
+
+
+DETAILS = """
+::
+
+    %ngpredict --fit labels.csv -o predictor.safetensors
+    %ngpredict resnet34 model.onnx -b 1,8 --predictor predictor.safetensors
+"""
+COMMAND = Command(
+    name="predict",
+    help="Predict the latency of networks; or fit a predictor to labels, such as a CSV, and say how good it is.",
+    arguments=(
+        argument(
+            "networks",
+            nargs="*",
+            metavar="NETWORK",
+            completes="workload",
+            help="what to predict: a timm name such as resnet34, an .onnx file, or a .py file that defines a model",
+        ),
+        argument(
+            "--predictor", metavar="FILE", help="a saved predictor: a file that --fit, or predictor.save(), wrote"
+        ),
+        argument(
+            "--fit",
+            action="append",
+            metavar="FILE",
+            help="fit one first, to labels: a CSV of files and milliseconds, examples, or the dataset of a run; "
+            "several --fit are merged",
+        ),
+        argument(
+            "--kind",
+            metavar="NAME",
+            default="gnn",
+            help="what to fit: gnn (the default), boosting, linear, operators or flops; or kernels, for labels of this "
+            "machine, whose operators it times in the runtime's profiler first",
+        ),
+        argument(
+            "--runtime",
+            metavar="NAME",
+            help="what a CSV was measured with, where it has no column for that (default: unnamed)",
+        ),
+        argument(
+            "--lowered",
+            action="store_true",
+            help="fit to the operators that the runtime executes after its own optimisation, which ONNX Runtime and "
+            "OpenVINO tell; for labels of one runtime",
+        ),
+        argument(
+            "-d", "--device", metavar="NAME", completes="device", help="where, as --runtime (default: this machine's)"
+        ),
+        argument(
+            "-b",
+            "--batch-sizes",
+            action="append",
+            metavar="SIZES",
+            help="samples in one call: 1,4,8 or a range with both its ends, 1:4 (default: 1)",
+        ),
+        argument(
+            "--factor",
+            action="append",
+            metavar="NAME=VALUES",
+            completes="factor",
+            help="values of a factor that a network takes, such as an open dimension of an ONNX file: sequence=64,128 "
+            "or a range with both its ends, 1:4; once a factor",
+        ),
+        *(declared["option"].argument for declared in (INPUTS, BATCH_AXIS)),
+        argument("-o", "--out", metavar="FILE", help="save what --fit fitted, such as predictor.safetensors"),
+    ),
+    run=answer_predict,
+    shell=(JSON, QUIET),
+    magic=Magic(name="ngpredict", details=DETAILS),
+    needs=CLIENT_SIDE,
+)
 
 
 def fit_labels(args: argparse.Namespace, report: Report | None = None) -> tuple[Answer, Predictor]:

@@ -1,35 +1,49 @@
-"""The arguments of ``ngbkit publish`` and ``ngbkit verify``."""
+"""``ngbkit publish``: build a site of notebooks."""
 
 from __future__ import annotations
 
 import argparse
 from typing import Any
 
+from ngbkit.commands.answer import Answer
+from ngbkit.commands.command import CLIENT_SIDE, QUIET, Call, Command
 from ngbkit.errors import UsageError
-from ngbkit.sweep.argument import Argument, argument
+from ngbkit.sweep.argument import argument
 from ngbkit.user_text import parse_json
 
-PUBLISH: tuple[Argument, ...] = (
-    argument("notebooks", nargs="*", metavar="NOTEBOOKS", help="a folder of notebooks, or notebooks of one folder"),
-    argument("-o", "--out", metavar="DIR", default="site", help="the folder of the site (default: site)"),
-    argument(
-        "--from-data",
-        action="store_true",
-        help="never measure, which is the default: sweeps are read from data/recorded beside the notebooks",
-    ),
-    argument("--re-run", action="store_true", help="measure everything again, and record it"),
-    argument("--missing", action="store_true", help="measure and record the sweeps without a recording"),
-    argument(
-        "--parameter",
-        action="append",
-        metavar="NOTEBOOK.NAME=VALUE",
-        help="a value for a name in the notebook's cell tagged `parameters`: 03-figures.networks=4; once a name",
-    ),
-)
 
-VERIFY: tuple[Argument, ...] = (
-    argument("site", metavar="SITE", help="the folder of a site"),
-    argument("--notebooks", metavar="DIR", help="the notebooks that it was built from (default: its own copies)"),
+def publish(call: Call) -> Answer:
+    """Build the site of a call."""
+    from ngbkit import publish as publishing
+
+    site = publishing.publish(**to_call(call.args), tell=call.report)
+    executed = ", ".join(site.executed) or "no notebook: none changed"
+    return Answer(text=f"{site.site}: {site.figures} figures, {site.bytes / 1e6:.1f} MB; executed {executed}")
+
+
+COMMAND = Command(
+    name="publish",
+    help="Build a site of notebooks whose figures others can check.",
+    arguments=(
+        argument("notebooks", nargs="*", metavar="NOTEBOOKS", help="a folder of notebooks, or notebooks of one folder"),
+        argument("-o", "--out", metavar="DIR", default="site", help="the folder of the site (default: site)"),
+        argument(
+            "--from-data",
+            action="store_true",
+            help="never measure, which is the default: sweeps are read from data/recorded beside the notebooks",
+        ),
+        argument("--re-run", action="store_true", help="measure everything again, and record it"),
+        argument("--missing", action="store_true", help="measure and record the sweeps without a recording"),
+        argument(
+            "--parameter",
+            action="append",
+            metavar="NOTEBOOK.NAME=VALUE",
+            help="a value for a name in the notebook's cell tagged `parameters`: 03-figures.networks=4; once a name",
+        ),
+    ),
+    run=publish,
+    shell=(QUIET,),
+    needs=(*CLIENT_SIDE, "altair", "vl_convert"),
 )
 
 

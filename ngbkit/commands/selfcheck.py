@@ -1,65 +1,112 @@
-"""The arguments of a self-check, for the shell and the magic, and the call that they ask for."""
+"""``ngbkit selfcheck`` and ``%ngselfcheck``: check whether this machine is fit to measure on."""
 
 from __future__ import annotations
 
 import argparse
-from typing import Any
+import json
+from typing import TYPE_CHECKING, Any
 
+from ngbkit.commands.answer import Answer
+from ngbkit.commands.command import CLIENT_SIDE, JSON, QUIET, Call, Command, Magic
 from ngbkit.errors import UsageError
 from ngbkit.runs.selfcheck.check import GROUPS, ROUNDS
 from ngbkit.runs.selfcheck.limits import PARTNERS
-from ngbkit.sweep.argument import Argument, argument
+from ngbkit.sweep.argument import argument
 from ngbkit.sweep.parsing import parse_compilers
+
+if TYPE_CHECKING:
+    from ngbkit.runs.selfcheck import History, SelfCheck
 
 REPORT = "ngbkit selfcheck --run {run}"
 """The command that reports on a self-check that was stopped, and resumed."""
 
-TABLE: tuple[Argument, ...] = (
-    argument(
-        "--groups",
-        metavar="N",
-        type=int,
-        help=f"pairs of processes that run the same block: {GROUPS} for a look (the default), 200 for a coverage",
-    ),
-    argument(
-        "-c",
-        "--compilers",
-        metavar="NAME,…",
-        completes="compiler",
-        help=f"compilers to compare with identity, beside its copy (default: {','.join(PARTNERS)}; identity for none)",
-    ),
-    argument("--hog", action="store_true", help="run a busy process beside every other group, and report both"),
-    argument("-r", "--repeats", metavar="N", type=int, help="timed samples a column (default: 100)"),
-    argument(
-        "--precision",
-        metavar="SHARE",
-        help="instead of --repeats: measure until the interval is this narrow on either side, such as 1%%",
-    ),
-    argument("--threads", metavar="N", type=int, help="worker threads (default: one a core)"),
-    argument(
-        "--full",
-        action="store_true",
-        help="also measure the bias against the vendors' own tools, which takes some minutes",
-    ),
-    argument(
-        "--disturbances",
-        action="store_true",
-        help="instead: measure how each precaution of ngbkit changes the numbers when it is left out",
-    ),
-    argument("--rounds", metavar="N", type=int, help=f"rounds of those (default: {ROUNDS})"),
-    argument(
-        "--run",
-        metavar="ID",
-        completes="run",
-        help="report on the earlier self-check with this id, and measure no group",
-    ),
-    argument(
-        "--history",
-        action="store_true",
-        help="instead: compare the stored runs of each sweep with each other, and measure nothing",
-    ),
-)
 _MEASURED = ("groups", "compilers", "hog", "repeats", "precision")
+
+
+def check_machine(call: Call) -> Answer:
+    """Check this machine, measure the disturbances, or compare the stored runs, as a call says."""
+    from ngbkit.runs import selfcheck
+    from ngbkit.runs.selfcheck import disturbances
+
+    args = call.args
+    if args.disturbances:
+        effects = disturbances.measure(**to_disturbances(args), tell=call.report)
+        rows = json.loads(disturbances.to_json(effects))
+        return Answer(json=rows, text=disturbances.to_text(effects), value=disturbances.table(effects))
+    if args.history:
+        check_history(args)
+        result: History | SelfCheck = selfcheck.compare_runs()
+    else:
+        result = selfcheck.run(**to_call(args), wait=lambda run: call.wait(run, REPORT), tell=call.report)
+    return Answer(json=result.to_json(), text=result.to_text(), value=result)
+
+
+DETAILS = """
+The check measures a small block against itself, in two processes a group, as it would measure two compilers,
+and beside them other compilers. The result is the value of the magic, and is stored with every later run.
+
+::
+
+    %ngselfcheck
+    %ngselfcheck --groups 200 --hog
+    %ngselfcheck --history
+    %ngselfcheck --disturbances
+"""
+COMMAND = Command(
+    name="selfcheck",
+    help="Say whether this machine is fit to measure on: its noise, and the smallest difference that it can show.",
+    arguments=(
+        argument(
+            "--groups",
+            metavar="N",
+            type=int,
+            help=f"pairs of processes that run the same block: {GROUPS} for a look (the default), 200 for a coverage",
+        ),
+        argument(
+            "-c",
+            "--compilers",
+            metavar="NAME,…",
+            completes="compiler",
+            help=f"compilers to compare with identity, beside its copy (default: {','.join(PARTNERS)}; identity for "
+            "none)",
+        ),
+        argument("--hog", action="store_true", help="run a busy process beside every other group, and report both"),
+        argument("-r", "--repeats", metavar="N", type=int, help="timed samples a column (default: 100)"),
+        argument(
+            "--precision",
+            metavar="SHARE",
+            help="instead of --repeats: measure until the interval is this narrow on either side, such as 1%%",
+        ),
+        argument("--threads", metavar="N", type=int, help="worker threads (default: one a core)"),
+        argument(
+            "--full",
+            action="store_true",
+            help="also measure the bias against the vendors' own tools, which takes some minutes",
+        ),
+        argument(
+            "--disturbances",
+            action="store_true",
+            help="instead: measure how each precaution of ngbkit changes the numbers when it is left out",
+        ),
+        argument("--rounds", metavar="N", type=int, help=f"rounds of those (default: {ROUNDS})"),
+        argument(
+            "--run",
+            metavar="ID",
+            completes="run",
+            help="report on the earlier self-check with this id, and measure no group",
+        ),
+        argument(
+            "--history",
+            action="store_true",
+            help="instead: compare the stored runs of each sweep with each other, and measure nothing",
+        ),
+    ),
+    run=check_machine,
+    shell=(JSON, QUIET),
+    magic=Magic(name="ngselfcheck", details=DETAILS),
+    needs=CLIENT_SIDE,
+    in_python="ngbkit.runs.selfcheck.run()",
+)
 
 
 def to_call(args: argparse.Namespace) -> dict[str, Any]:

@@ -7,8 +7,8 @@ import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 
-from ngbkit.commands import option_completion
-from ngbkit.commands.completion import LISTERS, LISTS, Cursor, select_positionals
+from ngbkit.commands.command import Command
+from ngbkit.commands.completion import LISTERS, LISTS, Cursor, complete_option, select_positionals, split_braces
 from ngbkit.sweep.argument import Argument
 from ngbkit.sweep.trials import split_labels
 
@@ -16,22 +16,29 @@ from ngbkit.sweep.trials import split_labels
 _FILES = {"FILE", "DIR", "SITE", "NOTEBOOKS", "path"}
 
 
-def complete_line(parser: argparse.ArgumentParser, tables: Mapping[str, Sequence[Argument]]) -> None:
-    """Print the completions of the line that the shell hands over, and exit; return if argcomplete is not installed.
-
-    `tables` has the arguments of each command.
-    """
+def split_words() -> list[str]:
+    """Split the line that the shell hands over, up to the cursor; nothing if argcomplete is not installed."""
     try:
-        import argcomplete
         from argcomplete.lexers import split_line
     except ImportError:
-        return
+        return []
     _, _, _, words, _ = split_line(os.environ["COMP_LINE"], int(os.environ["COMP_POINT"]))
-    for command, subparser in _list_subparsers(parser):
-        for declared in tables[command]:
+    return words
+
+
+def complete_line(parser: argparse.ArgumentParser, commands: Mapping[str, Command]) -> None:
+    """Print the completions of the line that the shell hands over, and exit; return if argcomplete is not installed."""
+    try:
+        import argcomplete
+    except ImportError:
+        return
+    words = split_words()[2:]
+    for name, subparser in _list_subparsers(parser):
+        table = commands[name].shell_arguments
+        for declared in table:
             action = next(action for action in subparser._actions if action.dest == declared.dest)
             if declared.completes in LISTERS and declared.completes != "path":
-                action.completer = _Completer(declared, tables[command], words[2:])  # type: ignore[attr-defined]
+                action.completer = _Completer(declared, table, words)  # type: ignore[attr-defined]
             elif not {declared.settings.get("metavar"), declared.completes} & _FILES and action.choices is None:
                 action.completer = _complete_nothing  # type: ignore[attr-defined]
     argcomplete.autocomplete(parser, always_complete_options="long", exit_method=sys.exit)
@@ -56,7 +63,7 @@ class _Completer:
 
     def __call__(self, prefix: str, **_context: object) -> list[str]:
         kind = self._declared.completes
-        if braces := option_completion.split_braces(prefix):
+        if braces := split_braces(prefix):
             return _complete_option(kind, prefix, *braces)
         first, comma, typed = prefix.rpartition(",") if kind in LISTS else ("", "", prefix)
         cursor = Cursor(typed=typed, words=self._words, positionals=self._positionals)
@@ -66,6 +73,6 @@ class _Completer:
 
 def _complete_option(kind: str, prefix: str, before: str, inside: str) -> list[str]:
     """Complete inside the open braces of a compiler or a network, without quotes unless the user has typed some."""
-    fragment, texts = option_completion.complete(kind, split_labels(before)[-1], inside)
+    fragment, texts = complete_option(kind, split_labels(before)[-1], inside)
     start = prefix.removesuffix(fragment) if fragment else prefix
     return [start + (text if '"' in inside else text.replace('"', "")) for text in texts]

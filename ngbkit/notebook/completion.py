@@ -6,10 +6,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ngbkit.commands import option_completion
-from ngbkit.commands.completion import LISTERS, LISTS, Cursor, select_positionals
+from ngbkit.commands.command import load_magics
+from ngbkit.commands.completion import LISTERS, LISTS, Cursor, complete_option, select_positionals, split_braces
 from ngbkit.notebook import modules
-from ngbkit.notebook.tables import TABLES
 from ngbkit.sweep.argument import Argument
 from ngbkit.sweep.trials import split_labels
 
@@ -50,17 +49,18 @@ def complete(magic: str, line: str, namespace: Mapping[str, Any], rest: str = ""
     >>> complete("ngbench", "resnet18 -c identity,openv", {})
     ('openv', ['openvino'])
     """
-    if parts := option_completion.split_braces(line):
+    if parts := split_braces(line):
         return _complete_option(magic, *parts, rest)
+    table = load_magics()[magic].magic_arguments
     *words, word = _split_blanks(line)
     if word.startswith("-") and "=" not in word:
-        return word, sorted(flag for argument in TABLES[magic] for flag in argument.flags if flag.startswith(word))
-    argument, typed = _find_argument(TABLES[magic], words, word)
+        return word, sorted(flag for argument in table for flag in argument.flags if flag.startswith(word))
+    argument, typed = _find_argument(table, words, word)
     if argument is None:
         return typed, []
     if argument.completes in LISTS:
         typed = typed.rpartition(",")[2]
-    cursor = Cursor(typed=typed, words=words, positionals=select_positionals(TABLES[magic], words), namespace=namespace)
+    cursor = Cursor(typed=typed, words=words, positionals=select_positionals(table, words), namespace=namespace)
     values = argument.settings.get("choices") or _LISTERS[argument.completes](cursor)
     return typed, list(dict.fromkeys(value for value in values if value.startswith(typed)))
 
@@ -73,10 +73,10 @@ def _split_blanks(line: str) -> list[str]:
 def _complete_option(magic: str, line: str, inside: str, rest: str) -> tuple[str, list[str]]:
     """Complete inside the braces at the end of a line, if they are those of a compiler or a network."""
     *words, word = _split_blanks(line)
-    argument, typed = _find_argument(TABLES[magic], words, word)
+    argument, typed = _find_argument(load_magics()[magic].magic_arguments, words, word)
     if argument is None:
         return "", []
-    return option_completion.complete(argument.completes, split_labels(typed)[-1].lstrip("'"), inside, rest)
+    return complete_option(argument.completes, split_labels(typed)[-1].lstrip("'"), inside, rest)
 
 
 def _find_argument(table: Sequence[Argument], words: Sequence[str], word: str) -> tuple[Argument | None, str]:
@@ -114,7 +114,7 @@ def _match(context: CompletionContext, shell: InteractiveShell) -> SimpleMatcher
     from IPython.core.completer import SimpleCompletion
 
     match = _MAGIC.match(context.line_with_cursor[: context.cursor_position])
-    if match is None or match[1] not in TABLES:
+    if match is None or match[1] not in load_magics():
         return {"completions": []}
     rest = context.line_with_cursor[context.cursor_position :]
     typed, values = complete(match[1], match[2], shell.user_ns, rest)

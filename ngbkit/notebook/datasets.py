@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from html import escape
 from typing import TYPE_CHECKING
 
-from ngbkit.commands.reporting import choose_figures
+from ngbkit.commands.shell import choose_figures
 
 if TYPE_CHECKING:
     import pandas as pd

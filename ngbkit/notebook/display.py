@@ -1,8 +1,7 @@
-"""Displays runs and lists in a notebook: a line of progress that turns into the table of results."""
+"""Displays runs in a notebook: a line of progress that turns into the table of results."""
 
 from __future__ import annotations
 
-import re
 import sys
 import threading
 import time
@@ -12,8 +11,9 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from ngbkit.commands import listing, streams
-from ngbkit.commands.reporting import choose_figures, point_to_failures
+from ngbkit.commands import streams
+from ngbkit.commands.answer import quote_code
+from ngbkit.commands.shell import choose_figures, point_to_failures
 from ngbkit.errors import translate_commands
 from ngbkit.runs.progress_display import PAUSE_S, describe, list_warnings
 from ngbkit.runs.time_left import format_duration
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from ngbkit.runs import Run
 
 _RUN = "ngbkit.runs.run.Run"
-_CODE = re.compile(r"`([^`]+)`")
 
 
 def register(shell: InteractiveShell) -> None:
@@ -44,34 +43,6 @@ def unregister(shell: InteractiveShell) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
-    """Rows of `ngbkit.commands.listing`, as a table."""
-
-    rows: Sequence[dict[str, Any]]
-    empty: str  # the sentence that replaces a table without rows
-    notes: Sequence[str] = ()  # sentences below the table
-
-    def _repr_html_(self) -> str:
-        notes = "<br>".join(_to_html(translate_commands(note, "magic")) for note in self.notes)
-        return listing.to_html(*self.translate()) + (f"<p><small>{notes}</small></p>" if notes else "")
-
-    def __repr__(self) -> str:
-        notes = [translate_commands(note, "magic") for note in self.notes]
-        return "\n\n".join(filter(None, [listing.to_text(*self.translate()), "\n".join(notes)]))
-
-    def translate(self) -> tuple[list[dict[str, Any]], str]:
-        """Return the rows and the sentence with the magics that they propose."""
-        rows = [
-            {
-                name: translate_commands(value, "magic") if isinstance(value, str) else value
-                for name, value in row.items()
-            }
-            for row in self.rows
-        ]
-        return rows, translate_commands(self.empty, "magic")
-
-
-@dataclass(frozen=True, slots=True)
 class Snapshot:
     """A run at one moment: a bar and a line while it measures, and its table after that."""
 
@@ -85,11 +56,11 @@ class Snapshot:
         line = escape(self._describe())
         if self.data is None:
             bar = f'<progress value="{self.run.progress.share:.4f}" style="vertical-align: middle"></progress>'
-            notes = "<br>".join(map(_to_html, [*self.notices, *list_warnings(self.run)]))
+            notes = "<br>".join(map(quote_code, [*self.notices, *list_warnings(self.run)]))
             return f"{bar} {line}" + (f"<br><small>{notes}</small>" if notes else "")
         from ngbkit.metrics.tables import to_html
 
-        notes = "<br>".join([line, *map(_to_html, self._list_remarks())])
+        notes = "<br>".join([line, *map(quote_code, self._list_remarks())])
         tables = "".join(map(to_html, self._build_tables()))
         return f"{tables}<p><small>{notes}</small></p>"
 
@@ -240,11 +211,6 @@ def _throttle(show: Callable[[Run], None]) -> Callable[[Run], None]:
             show(run)
 
     return listen
-
-
-def _to_html(text: str) -> str:
-    """Format a sentence, with what it quotes in backticks as code that no line break splits."""
-    return _CODE.sub(r'<code style="white-space: nowrap">\1</code>', escape(text))
 
 
 def _overwrite(line: str) -> None:

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ngbkit.commands import estimate, listing
+from ngbkit.commands.listing import layout
+from ngbkit.commands.run import answer_estimate
 from ngbkit.notebook import datasets
 from ngbkit.sweep import parsing
 from ngbkit.sweep.option import format_options
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from ngbkit.figures.accessor import Metrics
+    from ngbkit.predictor.forecast import Estimate
     from ngbkit.sweep.grid import Grid
 
 Row = dict[str, Any]
@@ -39,7 +41,7 @@ def unregister(shell: InteractiveShell) -> None:
 
 
 def describe_sweep(sweep: Grid) -> Row:
-    """Describe a sweep, as a row for `ngbkit.commands.listing.to_sheets`."""
+    """Describe a sweep, as a row for `ngbkit.commands.listing.layout.to_sheets`."""
     groups = sum(1 for _ in sweep.groups())
     row: Row = {
         "sweep": f"{len(sweep)} trials in {groups} groups",
@@ -55,7 +57,7 @@ def describe_sweep(sweep: Grid) -> Row:
 
 
 def describe_metrics(metrics: Metrics) -> Row:
-    """Describe the dataset of an accessor, as a row for `ngbkit.commands.listing.to_sheets`."""
+    """Describe the dataset of an accessor, as a row for `ngbkit.commands.listing.layout.to_sheets`."""
     from ngbkit.dataset.assembly import factor_dims, nodes
     from ngbkit.figures import captions
 
@@ -77,8 +79,8 @@ def _list_public_names(value: object) -> str:
 
 def _to_sheet(describe: Callable[[Any], Row]) -> Renderers:
     return (
-        lambda value: listing.to_sheets([describe(value)], ""),
-        lambda value: listing.to_html_sheets([describe(value)], ""),
+        lambda value: layout.to_sheets([describe(value)], ""),
+        lambda value: layout.to_html_sheets([describe(value)], ""),
     )
 
 
@@ -86,11 +88,19 @@ def _printer(to_text: Callable[[Any], str]) -> Callable[[Any, Any, bool], None]:
     return lambda value, printer, _cycle: printer.text(to_text(value))
 
 
+def _to_text(estimate: Estimate) -> str:
+    return answer_estimate(estimate).to_text()
+
+
+def _to_html(estimate: Estimate) -> str:
+    return answer_estimate(estimate).to_html()
+
+
 # By name: registering the displays imports none of the classes.
 _DISPLAYS: dict[tuple[str, str], Renderers] = {
     ("ngbkit.api", "Sweep"): _to_sheet(describe_sweep),
     ("ngbkit.figures.accessor", "Metrics"): _to_sheet(describe_metrics),
-    ("ngbkit.predictor.forecast.estimate", "Estimate"): (estimate.to_text, estimate.to_html),
+    ("ngbkit.predictor.forecast.estimate", "Estimate"): (_to_text, _to_html),
     ("xarray.core.dataset", "Dataset"): (datasets.to_text, datasets.to_html),
     ("xarray.core.datatree", "DataTree"): (datasets.to_text, datasets.to_html),
 }

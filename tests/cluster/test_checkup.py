@@ -24,7 +24,7 @@ from ngbkit.cluster.checkup import Finding
 from ngbkit.cluster.devices import Device
 from ngbkit.device.spec import FORMAT
 from ngbkit.errors import UnknownNameError
-from ngbkit.notebook.magics import Benchmarks
+from ngbkit.notebook import magics
 from ngbkit.sweep import records
 
 # A connected ssh: a shell of the other machine, in the home folder, runs its last word.
@@ -308,8 +308,9 @@ def test_every_command_reports_an_invalid_file(
 def test_the_magic_lists_and_checks(project: Path) -> None:
     """As the shell does."""
     write(project / "devices.toml", FILE)
-    magics = Benchmarks(InteractiveShell(config=Config(HistoryManager={"enabled": False})))
-    table, checked = magics.ngdevices(""), magics.ngdevices("check one")
+    shell = InteractiveShell(config=Config(HistoryManager={"enabled": False}))
+    magics.register(shell)
+    table, checked = (shell.run_line_magic("ngdevices", line) for line in ("", "check one"))
 
     assert ["cpu", "far", "one"] == [row["device"] for row in table.rows]
     assert [("one", True)] == [(row["device"], row["fit"]) for row in checked.rows]
@@ -318,7 +319,7 @@ def test_the_magic_lists_and_checks(project: Path) -> None:
 
 def test_an_unknown_device_is_refused_before_the_check(project: Path) -> None:
     """No device is checked then."""
-    from ngbkit.commands import listing
+    from ngbkit.commands.devices import check_devices
 
     with pytest.raises(UnknownNameError, match="unknown device 'orin'"):
-        listing.check_devices(["cpu", "orin"])
+        check_devices(["cpu", "orin"])

@@ -13,7 +13,9 @@ from devicefiles import ATTACH, ORIN, SLURM, SSH, make_project, write
 
 from ngbkit.cluster import devices, keys
 from ngbkit.cluster.devices import Device
-from ngbkit.commands import arguments, listing
+from ngbkit.commands import arguments
+from ngbkit.commands.devices import list_devices
+from ngbkit.commands.parser import Parser, parse
 from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.notebook import completion
 
@@ -267,13 +269,13 @@ def test_the_error_for_an_unknown_device_names_the_file(project: Path) -> None:
 def test_a_sweep_runs_on_the_devices_of_the_file(project: Path) -> None:
     """The command line names their labels."""
     write(project / "devices.toml")
-    args = arguments.parse(_parser(), ["resnet18", "-d", "orin,cpu"])
+    args = parse(_parser(), ["resnet18", "-d", "orin,cpu"])
 
     assert ("orin", "cpu") == arguments.to_sweep(args).devices
 
 
-def _parser() -> arguments.Parser:
-    parser = arguments.Parser(prog="test")
+def _parser() -> Parser:
+    parser = Parser(prog="test")
     for argument in (arguments.WORKLOADS, *arguments.SWEEP):
         parser.add_argument(*argument.flags, **argument.keywords)
     return parser
@@ -282,7 +284,7 @@ def _parser() -> arguments.Parser:
 def test_devices_are_listed_with_their_launchers(project: Path) -> None:
     """The cores and the chip of other machines are unknown before a run."""
     write(project / "devices.toml", f'{ORIN}cores = "0-5"\n[two]\nlaunch = "local"\ncores = [0, 1]')
-    cpu, orin, two = listing.list_devices()
+    cpu, orin, two = list_devices()
 
     assert ("cpu", "local", None, "cpu") == tuple(cpu[name] for name in ("device", "launch", "host", "accelerator"))
     assert ("orin", "ssh", "orin", 6, None) == tuple(

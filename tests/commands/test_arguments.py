@@ -11,12 +11,13 @@ from IPython.core.magic_arguments import MagicArgumentParser
 from ngbkit import options
 from ngbkit.api import Sweep
 from ngbkit.commands import arguments
+from ngbkit.commands.parser import Parser, parse
 from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.sweep import feeding, parsing
 from ngbkit.sweep.option import format_options
 
 
-def parser(kind: type[argparse.ArgumentParser] = arguments.Parser) -> argparse.ArgumentParser:
+def parser(kind: type[argparse.ArgumentParser] = Parser) -> argparse.ArgumentParser:
     shell = kind("ngbench")
     for argument in (arguments.WORKLOADS, *arguments.SWEEP):
         shell.add_argument(*argument.flags, **argument.keywords)
@@ -24,7 +25,7 @@ def parser(kind: type[argparse.ArgumentParser] = arguments.Parser) -> argparse.A
 
 
 def sweep_of(line: str) -> Sweep:
-    return arguments.to_sweep(arguments.parse(parser(), parsing.split_words(line)))
+    return arguments.to_sweep(parse(parser(), parsing.split_words(line)))
 
 
 @pytest.mark.parametrize(
@@ -172,7 +173,7 @@ def test_a_sweep_becomes_its_words_again(line: str) -> None:
     result = sweep_of(line)
     parsing = [line.split()[0], *format_options(result)]
 
-    assert result == arguments.to_sweep(arguments.parse(parser(), parsing))
+    assert result == arguments.to_sweep(parse(parser(), parsing))
 
 
 def test_ranges_are_written_as_ranges() -> None:
@@ -180,10 +181,10 @@ def test_ranges_are_written_as_ranges() -> None:
     assert ["-c", "identity", "-b", "1:30", "-r", "100"] == format_options(sweep_of("resnet18 -b 1:30"))
 
 
-@pytest.mark.parametrize("kind", [arguments.Parser, MagicArgumentParser])
+@pytest.mark.parametrize("kind", [Parser, MagicArgumentParser])
 def test_the_table_makes_the_parsers_of_the_magics_and_of_the_shell(kind: type[argparse.ArgumentParser]) -> None:
     """Both understand the same words."""
-    args = arguments.parse(parser(kind), ["resnet18", "-c", "identity", "--devices", "cpu", "net.onnx"])
+    args = parse(parser(kind), ["resnet18", "-c", "identity", "--devices", "cpu", "net.onnx"])
 
     assert (["resnet18", "net.onnx"], ["identity"], ["cpu"]) == (args.workloads, args.compilers, args.devices)
 
@@ -224,7 +225,7 @@ def test_zero_is_a_value() -> None:
 def test_a_word_too_many_is_refused() -> None:
     """A command without workloads takes no further word."""
     with pytest.raises(UsageError, match="unexpected argument 'extra'"):
-        arguments.parse(arguments.Parser("ngbkit runs"), ["extra"])
+        parse(Parser("ngbkit runs"), ["extra"])
 
 
 def test_each_device_gets_an_engine_of_the_users_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,7 +248,7 @@ def test_each_device_gets_an_engine_of_the_users_cluster(monkeypatch: pytest.Mon
 
 def test_devices_of_the_users_cluster_may_have_any_label(tmp_path: Path) -> None:
     """Only what ngbkit would start itself must be known to it."""
-    args = arguments.parse(parser(), ["resnet18", "-d", "orin", "--cluster", str(tmp_path)])
+    args = parse(parser(), ["resnet18", "-d", "orin", "--cluster", str(tmp_path)])
 
     assert ("orin",) == arguments.to_sweep(args).devices
 
@@ -255,7 +256,7 @@ def test_devices_of_the_users_cluster_may_have_any_label(tmp_path: Path) -> None
 def test_unknown_options_name_the_nearest() -> None:
     """As every unknown name does."""
     with pytest.raises(UnknownNameError) as raised:
-        arguments.parse(parser(), ["--repeat-s=3"])
+        parse(parser(), ["--repeat-s=3"])
 
     assert ("option", "--repeat-s") == (raised.value.kind, raised.value.name)
 

@@ -9,6 +9,9 @@ import pytest
 
 from ngbkit import cli
 from ngbkit.commands import arguments, demo
+from ngbkit.commands.parser import build_parser, parse
+from ngbkit.commands.run import COMMAND as RUN
+from ngbkit.commands.shell import Shell
 from ngbkit.dataset import storage
 from ngbkit.metrics import tables
 from ngbkit.runs import Run
@@ -16,7 +19,7 @@ from ngbkit.runs import Run
 
 def test_its_sweep_is_small_and_has_the_baseline() -> None:
     """Two networks, and batch size 1, to which scaling metrics refer."""
-    sweep = arguments.to_sweep(arguments.parse(cli._parser(), ["run", *demo.SWEEP.split()]))
+    sweep = arguments.to_sweep(parse(build_parser("ngbkit run", RUN.shell_arguments), demo.SWEEP.split()))
 
     assert 12 == len(sweep)
     assert "identity" in sweep.compilers
@@ -49,13 +52,13 @@ def test_a_demo_that_is_stopped_keeps_its_dataset(
 ) -> None:
     """As a run does."""
 
-    def stop(run: Run, _quiet: bool) -> None:
+    def stop(_shell: Shell, run: Run) -> None:
         run.stop()
         run.wait()
         raise KeyboardInterrupt
 
     monkeypatch.setattr(demo, "SWEEP", f"{mlp_file} -b 1 -c identity")
-    monkeypatch.setattr(demo, "finish", stop)
+    monkeypatch.setattr(Shell, "wait", stop)
 
     assert cli.INTERRUPTED == cli.main(["demo", "-r", "3", "-o", str(tmp_path), "--quiet"])
     assert {"pending"} == set(storage.load(tmp_path / "demo.nc")["status"].values.ravel())

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from drawn import measured
 
-from ngbkit.commands import estimate
+from ngbkit.commands.run import answer_estimate
 from ngbkit.metrics.estimate import format_time
 from ngbkit.predictor.forecast import Estimate
 from ngbkit.predictor.forecast.imputation import VARIABLES, fill
@@ -42,7 +42,7 @@ def test_a_time_has_sensible_digits_and_a_unit(times: tuple[float, float | None,
 
 def test_the_likely_results_are_a_table(estimated: Estimate) -> None:
     """A row a group, with the interval of the prediction and the distance to the next compiler, if there is one."""
-    first, second = estimate.answer_estimate(estimated).rows
+    first, second = answer_estimate(estimated).rows
 
     assert ("openvino", "129 ± 20 ms", "1.55") == tuple(first.values())[-3:]
     assert ("identity", "~12 µs", "") == tuple(second.values())[-3:]
@@ -50,7 +50,7 @@ def test_the_likely_results_are_a_table(estimated: Estimate) -> None:
 
 def test_text_and_html_have_the_same_words(estimated: Estimate) -> None:
     """And neither has the digits of a float."""
-    text, html = estimate.to_text(estimated), estimate.to_html(estimated)
+    text, html = answer_estimate(estimated).to_text(), answer_estimate(estimated).to_html()
 
     for word in ("4 trials in 2 groups, about 1 min 24 s", "likely fastest", "129 ± 20 ms", "lead"):
         assert word in text
@@ -60,7 +60,7 @@ def test_text_and_html_have_the_same_words(estimated: Estimate) -> None:
 
 def test_programs_get_every_digit(estimated: Estimate) -> None:
     """With the ends of the interval, None where there is none."""
-    report = estimate.answer_estimate(estimated).json
+    report = answer_estimate(estimated).json
 
     assert 84.2 == report["seconds"]
     assert (0.12863036474046108, 0.11, 0.15) == tuple(report["best"][0][name] for name in ("latency", "low", "high"))

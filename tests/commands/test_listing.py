@@ -15,7 +15,10 @@ from patience import limit_s
 
 from ngbkit import registry
 from ngbkit.api import Sweep
-from ngbkit.commands import listing
+from ngbkit.commands.compilers import describe_compilers, list_compilers, summarize_compilers
+from ngbkit.commands.devices import list_devices
+from ngbkit.commands.listing.layout import to_html, to_html_sheets, to_sheets, to_text
+from ngbkit.commands.runs import describe_failures, list_failures, list_runs
 from ngbkit.compilers.base import Compiler, Option, always
 from ngbkit.errors import RunNotFoundError, UnknownNameError, UsageError
 from ngbkit.hardware import environment
@@ -25,7 +28,7 @@ from ngbkit.sweep.records import Failure
 
 def test_devices_say_what_they_are() -> None:
     """This machine's own with its chip and the cores that can be used."""
-    (device,) = listing.list_devices()
+    (device,) = list_devices()
 
     assert ("cpu", environment.count_usable_cores()) == (device["device"], device["cores"])
     assert device["chip"]
@@ -49,14 +52,14 @@ def absent(name: str = "absent", **fields: Any) -> Compiler:
 def offer(monkeypatch: pytest.MonkeyPatch, *compilers: Compiler) -> None:
     """Have these compilers and no others."""
     registered = {compiler.name: compiler for compiler in compilers}
-    monkeypatch.setattr(registry, "load_all", lambda group: registered)
+    monkeypatch.setattr(registry, "load_all", lambda group, names=None: registered)
     monkeypatch.setattr(registry, "load", lambda group, name: registered[name])
 
 
 def test_compilers_say_what_is_missing_and_the_way_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the versions of all packages, and every option with its default, choices and help."""
     offer(monkeypatch, absent())
-    (row,) = listing.list_compilers()
+    (row,) = list_compilers()
 
     assert ("absent", False, {"no-such-package": None, "numpy": np.__version__}) == tuple(
         row[name] for name in ("compiler", "available", "packages")
@@ -70,8 +73,8 @@ def test_a_compiler_that_works_on_one_accelerator_is_available(monkeypatch: pyte
     """What it lacks for another one is told beside it, and does not make it unavailable."""
     probes = {"cpu": always, "cuda": lambda: "there is no driver"}
     offer(monkeypatch, absent(packages=("numpy",), accelerators=probes))
-    (row,) = listing.list_compilers()
-    (line,) = listing.summarize_compilers([row])
+    (row,) = list_compilers()
+    (line,) = summarize_compilers([row])
 
     assert (True, "", {"cpu": "", "cuda": "there is no driver"}) == (
         row["available"],
@@ -92,7 +95,7 @@ def test_probes_are_asked_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
     two = [absent(name, packages=("numpy",), accelerators={"cpu": probe, "cuda": probe}) for name in ("one", "two")]
     offer(monkeypatch, *two)
 
-    assert [True, True] == [row["available"] for row in listing.list_compilers()]
+    assert [True, True] == [row["available"] for row in list_compilers()]
 
 
 def test_a_probe_that_raises_is_told_and_hides_no_other_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,7 +105,7 @@ def test_a_probe_that_raises_is_told_and_hides_no_other_compiler(monkeypatch: py
         raise OSError("no such library")
 
     offer(monkeypatch, absent("bad", packages=("numpy",), accelerators={"cpu": probe}), absent("good", packages=()))
-    bad, good = listing.list_compilers()
+    bad, good = list_compilers()
 
     assert "its probe raised OSError: no such library" in bad["missing"]
     assert (False, True) == (bad["available"], good["available"])
@@ -111,7 +114,7 @@ def test_a_probe_that_raises_is_told_and_hides_no_other_compiler(monkeypatch: py
 def test_all_about_a_compiler_is_a_sheet(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its options as they are written in its braces, what it compiles from, and what it keeps."""
     offer(monkeypatch, absent(caches=True, tunes=lambda options: False), absent("other"))
-    sheet = listing.to_sheets(listing.describe_compilers(listing.list_compilers(["absent"])), "", 100)
+    sheet = to_sheets(describe_compilers(list_compilers(["absent"])), "", 100)
 
     assert sheet.startswith("absent\n")
     assert "no-such-package is missing" in sheet
@@ -125,12 +128,12 @@ def test_all_about_a_compiler_is_a_sheet(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_compiler_that_there_is_not_is_told() -> None:
     """With the nearest name."""
     with pytest.raises(UnknownNameError, match="Did you mean openvino"):
-        listing.list_compilers(["identity,opnvino"])
+        list_compilers(["identity,opnvino"])
 
 
 def test_the_baseline_is_listed_with_its_version() -> None:
     """What is here can be used, and says which one it is."""
-    (identity,) = listing.list_compilers(["identity"])
+    (identity,) = list_compilers(["identity"])
 
     assert (True, "") == (identity["available"], identity["missing"])
     assert all(identity["packages"].values())
@@ -138,7 +141,7 @@ def test_the_baseline_is_listed_with_its_version() -> None:
 
 def test_runs_say_how_far_they_came_and_how_to_ask_for_them(state_dir: Path) -> None:
     """A run that was stopped has pending trials; without runs there is no row."""
-    none = listing.list_runs()
+    none = list_runs()
     sweep = Sweep(["resnet18"], ["identity", "openvino"], [1, 2, 3], repeats=7)
     folder = state_dir / "runs" / "20300101-000000-abcd"
     folder.mkdir(parents=True)
@@ -147,7 +150,7 @@ def test_runs_say_how_far_they_came_and_how_to_ask_for_them(state_dir: Path) -> 
     )
     with Journal(folder / "journal.sqlite") as journal:
         journal.finish([Failure(trial_id=sweep.trials()[0].id, status="timeout", stage="compile", error="too long")])
-    (row,) = listing.list_runs()
+    (row,) = list_runs()
 
     assert [] == none
     assert (folder.name, 6, ["resnet18"]) == (row["run"], row["trials"], row["workloads"])
@@ -183,8 +186,8 @@ def test_failures_say_what_was_said_last(state_dir: Path) -> None:
     """All of it for programs; for people its last lines, once for trials of one compiler that failed alike."""
     long = "\n".join(f"line {number}" for number in range(100))
     sweep, run_id = fail_all(state_dir, {"openvino": long, "tvm": "Traceback\n  File x"})
-    rows = listing.list_failures(run_id[:8])
-    openvino, tvm = listing.describe_failures(rows, 3)
+    rows = list_failures(run_id[:8])
+    openvino, tvm = describe_failures(rows, 3)
 
     assert [str(trial) for trial in sweep.trials()] == [row["trial"] for row in rows]
     assert {long, "Traceback\n  File x"} == {row["detail"] for row in rows}
@@ -196,7 +199,7 @@ def test_failures_say_what_was_said_last(state_dir: Path) -> None:
 def test_only_a_few_of_many_trials_are_named(state_dir: Path) -> None:
     """The rest is counted."""
     _, run_id = fail_all(state_dir, {"openvino": ""})
-    (sheet,) = listing.describe_failures(listing.list_failures(run_id) * 3, 1)
+    (sheet,) = describe_failures(list_failures(run_id) * 3, 1)
 
     assert sheet["trials"].endswith("; and 2 more")
 
@@ -204,9 +207,9 @@ def test_only_a_few_of_many_trials_are_named(state_dir: Path) -> None:
 def test_failures_need_a_run_and_lines(state_dir: Path) -> None:
     """Both are told."""
     with pytest.raises(RunNotFoundError):
-        listing.list_failures("2099")
+        list_failures("2099")
     with pytest.raises(UsageError, match="invalid --lines: got 0"):
-        listing.describe_failures([], 0)
+        describe_failures([], 0)
 
 
 ROWS = [{"name": "a", "here": True, "options": {"level": 3}}, {"name": "<b>", "here": False, "others": ["x", "y"]}]
@@ -214,25 +217,25 @@ ROWS = [{"name": "a", "here": True, "options": {"level": 3}}, {"name": "<b>", "h
 
 def test_rows_are_written_as_aligned_text() -> None:
     """A value that a row lacks is blank; without rows there is a sentence."""
-    text = listing.to_text(ROWS, "nothing")
+    text = to_text(ROWS, "nothing")
 
     assert ["name  here  options  others", "a     yes   level 3", "<b>   no             x, y"] == text.splitlines()
-    assert "nothing" == listing.to_text([], "nothing")
+    assert "nothing" == to_text([], "nothing")
 
 
 def test_rows_are_written_as_a_table_of_a_page() -> None:
     """What they hold is text, and never markup."""
-    html = listing.to_html(ROWS, "nothing")
+    html = to_html(ROWS, "nothing")
 
     assert "&lt;b&gt;" in html
     assert "<b>" not in html
     assert (3, 4) == (html.count("<tr>"), html.count("<th "))
-    assert "<p>nothing</p>" == listing.to_html([], "nothing")
+    assert "<p>nothing</p>" == to_html([], "nothing")
 
 
 def test_a_long_list_is_folded_in_a_page_and_a_name_is_not() -> None:
     """After a comma; the text that is copied is the same."""
-    html = listing.to_html([{"run": "20300101-000000-abcd", "options": "-c identity,openvino"}], "nothing")
+    html = to_html([{"run": "20300101-000000-abcd", "options": "-c identity,openvino"}], "nothing")
 
     assert re.search(r'<td style="[^"]*nowrap;">20300101-000000-abcd</td>', html)
     assert "-c identity,<wbr>openvino" in html
@@ -247,7 +250,7 @@ WIDE = [
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_a_table_is_as_wide_as_it_may_be(width: int) -> None:
     """What does not fit is folded within its column, at blanks."""
-    lines = listing.to_text(WIDE, "", width).splitlines()
+    lines = to_text(WIDE, "", width).splitlines()
 
     assert max(map(len, lines)) <= width
     assert "a/path/that/nobody/could/copy" in lines[1]
@@ -257,7 +260,7 @@ def test_a_table_is_as_wide_as_it_may_be(width: int) -> None:
 
 def test_a_narrow_table_keeps_its_names_whole() -> None:
     """Where there is no room at all, lines are longer, and long words are torn."""
-    text = listing.to_text(WIDE, "", 10)
+    text = to_text(WIDE, "", 10)
 
     assert all(line[:5] in ("name ", "short", "other", "     ") for line in text.splitlines())
     assert "a/path/that/nobody/c" in text
@@ -265,7 +268,7 @@ def test_a_narrow_table_keeps_its_names_whole() -> None:
 
 def test_a_column_that_holds_nothing_is_left_out() -> None:
     """It would take room and tell nothing."""
-    assert "name\na" == listing.to_text([{"name": "a", "missing": ""}], "")
+    assert "name\na" == to_text([{"name": "a", "missing": ""}], "")
 
 
 SHEETS = [
@@ -276,28 +279,28 @@ SHEETS = [
 
 def test_sheets_stand_one_below_the_other() -> None:
     """A value of several lines stands as it is, one of a single line is folded, and an empty one is left out."""
-    text = listing.to_sheets(SHEETS, "nothing", 30)
+    text = to_sheets(SHEETS, "nothing", 30)
     first, second = text.split("\n\n")
 
     assert ["first", "  said    one", "            two"] == first.splitlines()
     assert ["<b>", "  words  a b c d e f g h i j k", "         l m"] == second.splitlines()
-    assert "nothing" == listing.to_sheets([], "nothing")
+    assert "nothing" == to_sheets([], "nothing")
 
 
 def test_sheets_are_one_table_of_a_page() -> None:
     """What they hold is text, and lines stay lines."""
-    html = listing.to_html_sheets(SHEETS, "nothing")
+    html = to_html_sheets(SHEETS, "nothing")
 
     assert "&lt;b&gt;" in html
     assert ">  one\n    two</pre>" in html
     assert (1, 2) == (html.count("<table"), html.count("<th "))
-    assert "<p>nothing</p>" == listing.to_html_sheets([], "nothing")
+    assert "<p>nothing</p>" == to_html_sheets([], "nothing")
 
 
 def test_nothing_that_a_terminal_would_obey_is_written() -> None:
     """A compiler prints colours, and a file that came from elsewhere may hold worse."""
     rows = [{"name": "\x1b[31mred\x1b[0m\x07 and\tplain"}]
-    renderings = listing.to_text(rows, ""), listing.to_sheets(rows, ""), listing.to_html(rows, "")
+    renderings = to_text(rows, ""), to_sheets(rows, ""), to_html(rows, "")
 
     assert all("\x1b" not in text and "\x07" not in text for text in renderings)
     assert renderings[0].splitlines()[1].startswith("red")

@@ -10,7 +10,7 @@ from field.writing import write_graph
 
 from ngbkit import registry
 from ngbkit.api import Sweep
-from ngbkit.commands.notices import list_notices
+from ngbkit.commands.run import list_notices
 from ngbkit.predictor.forecast import expected
 
 

@@ -13,8 +13,9 @@ from onnxgraphs import Builder, residual, write
 
 from ngbkit import cli, options, predictor, set_options
 from ngbkit.commands import optimize
-from ngbkit.commands.arguments import parse
-from ngbkit.commands.optimize import OPTIMIZE
+from ngbkit.commands.optimize import COMMAND
+from ngbkit.commands.parser import build_parser, parse
+from ngbkit.commands.shell import Shell
 from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.optimizer import costs
 from ngbkit.optimizer.optimise import TOP
@@ -48,7 +49,7 @@ def labels(tmp_path: Path) -> Path:
 
 
 def asked(*words: str) -> argparse.Namespace:
-    return parse(cli._parser(), ["optimize", *words])
+    return parse(build_parser("ngbkit optimize", COMMAND.shell_arguments), words)
 
 
 def test_the_verb_writes_what_it_keeps(branches: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -124,7 +125,7 @@ def test_a_cost_model_of_another_device_is_refused(labels: Path) -> None:
 def test_words_that_do_not_fit_are_errors(words: list[str], error: type[Exception], message: str) -> None:
     """Before anything is built."""
     with pytest.raises(error, match=message):
-        optimize.answer_optimize(asked("resnet18", *words))
+        optimize.answer_optimize(Shell(asked("resnet18", *words)))
 
 
 def test_an_open_dimension_has_its_value_from_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -147,7 +148,7 @@ def test_flops_need_nothing() -> None:
 
 def test_the_words_say_what_the_code_does() -> None:
     """Defaults and names stand in the help, which imports none of it."""
-    report = {argument.flags[-1]: argument for argument in OPTIMIZE}
+    report = {argument.flags[-1]: argument for argument in COMMAND.arguments}
 
     assert (TOP, USUAL.seconds) == (report["--top"].settings["default"], report["--seconds"].settings["default"])
     assert all(name in report["--cost"].help for name in KINDS if not needs_profile(name))

@@ -13,9 +13,9 @@ from onnxgraphs import Builder, residual, write
 from ngbkit import cli, predictor
 from ngbkit.api import Sweep
 from ngbkit.commands import optimize
-from ngbkit.commands.arguments import parse
-from ngbkit.commands.optimize import OPTIMIZE
-from ngbkit.commands.predict import PREDICT
+from ngbkit.commands.optimize import COMMAND as OPTIMIZE
+from ngbkit.commands.parser import build_parser, parse
+from ngbkit.commands.predict import COMMAND as PREDICT
 from ngbkit.errors import UsageError
 from ngbkit.predictor.kinds import KINDS
 
@@ -53,7 +53,7 @@ def test_labels_are_fitted_and_evaluated(capsys: pytest.CaptureFixture[str]) -> 
     assert pytest.approx(0.0099 / 0.8 * 0.8, abs=2e-4) == fitted["floor"]
     assert fitted["mape"] < flops["mape"]
     assert pytest.approx(0.2e-3, rel=0.1) == table["latency"].item()
-    args = parse(cli._parser(), ["optimize", "resnet18", "--cost", "p.safetensors"])
+    args = parse(build_parser("ngbkit optimize", OPTIMIZE.arguments), ["resnet18", "--cost", "p.safetensors"])
     assert callable(optimize.find_cost(args))
 
 
@@ -188,7 +188,8 @@ def test_exports_alone_cannot_be_lowered(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_an_optimiser_learns_from_a_table() -> None:
     """As from saved examples; again each time, since the files that it names may change."""
-    args = parse(cli._parser(), ["optimize", "resnet18", "--cost", "linear", "--labels", "labels.csv", "-d", "cpu"])
+    words = ["resnet18", "--cost", "linear", "--labels", "labels.csv", "-d", "cpu"]
+    args = parse(build_parser("ngbkit optimize", OPTIMIZE.arguments), words)
     args.runtime = "unnamed"
     graphs = [predictor.read(Path(f"residual-8-{blocks}-3-16.onnx")) for blocks in (1, 4)]
     short, long = optimize._load_or_learn("linear", list(map(Path, args.labels)), None).model.predict(graphs)[:, 0]
@@ -230,7 +231,7 @@ def test_a_runtime_is_selected(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_words_say_what_the_code_does() -> None:
     """The kinds and the labels are in the help."""
-    helps = {argument.flags[-1]: argument.help for table in (OPTIMIZE, PREDICT) for argument in table}
+    helps = {argument.flags[-1]: argument.help for command in (OPTIMIZE, PREDICT) for argument in command.arguments}
 
     assert all(name in helps["--kind"] for name in KINDS)
     assert "a CSV" in helps["--labels"]

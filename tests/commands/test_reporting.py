@@ -9,7 +9,7 @@ import pytest
 from drawn import measured
 
 from ngbkit import cli
-from ngbkit.commands import reporting
+from ngbkit.commands import shell
 from ngbkit.dataset import storage
 
 SPEEDUP, THROUGHPUT = "speed-up over identity", "throughput (samples/s)"
@@ -17,9 +17,9 @@ SPEEDUP, THROUGHPUT = "speed-up over identity", "throughput (samples/s)"
 
 def test_speedups_come_first() -> None:
     """They answer the question; a run without a baseline, or with nothing but it, has throughput alone."""
-    assert ["speedup", "throughput"] == reporting.choose_figures(measured())
-    assert ["throughput"] == reporting.choose_figures(measured(compilers=["identity"]))
-    assert ["throughput"] == reporting.choose_figures(measured(compilers=["openvino", "onnxruntime"]))
+    assert ["speedup", "throughput"] == shell.choose_figures(measured())
+    assert ["throughput"] == shell.choose_figures(measured(compilers=["identity"]))
+    assert ["throughput"] == shell.choose_figures(measured(compilers=["openvino", "onnxruntime"]))
 
 
 def test_speedups_need_a_baseline_with_a_result() -> None:
@@ -28,9 +28,9 @@ def test_speedups_need_a_baseline_with_a_result() -> None:
     unmeasured = data["status"].where(data["compiler"] != "identity", "predicted")
     disjoint = data["status"].where((data["compiler"] == "identity") == (data["batch_size"] == 1), "predicted")
 
-    assert ["throughput"] == reporting.choose_figures(data.assign(status=unmeasured))
-    assert ["throughput"] == reporting.choose_figures(data.assign(status=disjoint))
-    assert ["speedup", "throughput"] == reporting.choose_figures(data.sel(device="cpu", batch_size=1))
+    assert ["throughput"] == shell.choose_figures(data.assign(status=unmeasured))
+    assert ["throughput"] == shell.choose_figures(data.assign(status=disjoint))
+    assert ["speedup", "throughput"] == shell.choose_figures(data.sel(device="cpu", batch_size=1))
 
 
 def test_show_answers_as_a_run_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

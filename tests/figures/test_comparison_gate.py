@@ -278,10 +278,10 @@ def test_the_report_is_text_markdown_or_json(tmp_path: Path, capsys: pytest.Capt
 
 def test_markdown_escapes_names() -> None:
     """A label with its options is a cell, whatever it has in it."""
-    from ngbkit.commands.listing import Answer
+    from ngbkit.commands.answer import Answer
 
     rows = [{"compiler": 'a|b{"x":"*"}', "text": "<b>\nnext"}]
     assert (
         "| compiler | text |\n| --- | --- |\n" + r'| a\|b{"x":"\*"} | \<b\> next |'
-        == Answer(json=[], rows=rows, empty="").to_markdown()
+        == Answer(rows=rows, form="markdown").to_text()
     )

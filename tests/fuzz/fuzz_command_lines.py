@@ -29,6 +29,7 @@ from cases import SETTINGS
 from hypothesis import strategies as st
 
 from ngbkit import cli
+from ngbkit.commands.command import load_commands
 from ngbkit.errors import DeviceError
 from ngbkit.sweep.argument import Argument
 
@@ -141,8 +142,9 @@ def check_command_line(words: list[str]) -> int:
 @st.composite
 def command_lines(draw: st.DrawFn) -> list[str]:
     """Command lines of any command: each of its arguments may be missing, repeated, or have any value."""
-    name = draw(st.sampled_from([*cli._COMMANDS, *("run",) * 4, ""]))
-    _, table = cli._COMMANDS.get(name, (None, ()))
+    commands = load_commands()
+    name = draw(st.sampled_from([*commands, *("run",) * 4, ""]))
+    table = commands[name].shell_arguments if name else ()
     positional = [argument for argument in table if not argument.flags[0].startswith("-")]
     options = [argument for argument in table if argument not in positional]
     words = [name] if name else []

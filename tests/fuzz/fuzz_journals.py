@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 
 from ngbkit import options, runs
 from ngbkit.api import Sweep
-from ngbkit.commands.listing.runs import list_failures, list_runs
+from ngbkit.commands.runs import list_failures, list_runs
 from ngbkit.dataset import synthetic
 from ngbkit.errors import NgbkitError
 from ngbkit.figures import accessor  # noqa: F401  registers `ds.ngb`

@@ -12,7 +12,7 @@ from synthetic_records import build_network, build_record
 
 from ngbkit import metrics
 from ngbkit.api import Sweep
-from ngbkit.commands.reporting import choose_figures
+from ngbkit.commands.shell import choose_figures
 from ngbkit.dataset import storage, synthetic
 from ngbkit.dataset.assembly import assemble
 from ngbkit.metrics import frames, profiles, tables

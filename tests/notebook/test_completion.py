@@ -11,7 +11,8 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from ngbkit import registry
 from ngbkit.api import Sweep
-from ngbkit.notebook import completion, tables
+from ngbkit.commands.command import load_magics
+from ngbkit.notebook import completion
 from ngbkit.sweep.conversion import parse_workload
 from ngbkit.sweep.journal import Journal
 
@@ -126,13 +127,18 @@ def test_choices_are_offered_as_json(shell: InteractiveShell) -> None:
     assert [f'{line}streams":{json.dumps(options["streams"].default)}'] == press_tab(shell, f'{line}streams":|')
 
 
-WITH_OPTIONS = [name for name, table in tables.TABLES.items() if any(entry.flags[0].startswith("-") for entry in table)]
+WITH_OPTIONS = [
+    name
+    for name, command in load_magics().items()
+    if any(entry.flags[0].startswith("-") for entry in command.magic_arguments)
+]
 
 
 @pytest.mark.parametrize("name", WITH_OPTIONS)
 def test_every_option_completes(shell: InteractiveShell, name: str) -> None:
     """Tab lists all options of a magic."""
-    flags = {flag for argument in tables.TABLES[name] for flag in argument.flags if flag.startswith("-")}
+    table = load_magics()[name].magic_arguments
+    flags = {flag for argument in table for flag in argument.flags if flag.startswith("-")}
 
     assert {f"%{name} {flag}" for flag in flags} == set(press_tab(shell, f"%{name} -|"))
 

@@ -17,6 +17,7 @@ from patience import wait_until
 
 from ngbkit import runs
 from ngbkit.api import Sweep
+from ngbkit.commands.answer import Answer
 from ngbkit.dataset import storage
 from ngbkit.notebook import display
 from ngbkit.runs.progress import Progress
@@ -166,7 +167,7 @@ def test_updates_are_at_most_five_a_second(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_an_empty_list_is_a_sentence() -> None:
     """The sentence replaces the table."""
-    listing = display.Listing([], "No run yet.")
+    listing = Answer(rows=[], empty="No run yet.")
 
     assert ("No run yet.", "<p>No run yet.</p>") == (repr(listing), listing._repr_html_())
 

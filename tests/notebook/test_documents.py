@@ -29,6 +29,8 @@ from ngbkit import cli, options, runs
 from ngbkit.cluster import devices
 from ngbkit.commands import arguments
 from ngbkit.commands import deploy as deployment_arguments
+from ngbkit.commands.command import load_commands
+from ngbkit.commands.parser import parse
 from ngbkit.predictor.labels.example_set import OPERATOR
 from ngbkit.runs import recordings
 
@@ -98,7 +100,7 @@ def reader(folder: Path, shell: InteractiveShell, few: ngbkit.predictor.Examples
             _check_install(words)
             return
         _prepare(folder)
-        parsed = arguments.parse(cli._parser(), words[1:])
+        parsed = parse(cli.build_parser(load_commands()), words[1:])
         if _is_far(words):
             FAR[words[1]](parsed)
             return

@@ -13,8 +13,8 @@ from jupyter_client.manager import KernelManager
 
 from ngbkit import cli, options, set_options
 from ngbkit.api import Sweep
+from ngbkit.commands import kernels
 from ngbkit.errors import UnknownNameError, UsageError
-from ngbkit.notebook import kernels
 
 SHIPPED = Path(__file__).parents[2] / "kernels" / "ngbkit"
 DEVICES = """

@@ -14,9 +14,9 @@ from patience import wait_until
 from state import NewRuns
 
 import ngbkit
-from ngbkit.commands.estimate import to_text
+from ngbkit.commands.command import load_magics
+from ngbkit.commands.run import answer_estimate
 from ngbkit.errors import DeviceError, UsageError
-from ngbkit.notebook import tables
 from ngbkit.runs import Run
 
 CELL = """
@@ -49,9 +49,9 @@ model = Blend()
 
 def test_unloading_removes_the_magics(shell: InteractiveShell) -> None:
     """Loading the extension again restores them, once."""
-    kinds = {name: (shell.find_line_magic(name), shell.find_cell_magic(name)) for name in tables.TABLES}
+    kinds = {name: (shell.find_line_magic(name), shell.find_cell_magic(name)) for name in load_magics()}
     shell.run_line_magic("unload_ext", "ngbkit")
-    remaining = [shell.find_line_magic(name) or shell.find_cell_magic(name) for name in tables.TABLES]
+    remaining = [shell.find_line_magic(name) or shell.find_cell_magic(name) for name in load_magics()]
     matchers = len(shell.Completer.custom_matchers)
     shell.run_line_magic("load_ext", "ngbkit")
 
@@ -61,12 +61,12 @@ def test_unloading_removes_the_magics(shell: InteractiveShell) -> None:
     assert (0, 1) == (matchers, len(shell.Completer.custom_matchers))
 
 
-@pytest.mark.parametrize("name", tables.TABLES)
+@pytest.mark.parametrize("name", load_magics())
 def test_every_option_is_in_the_help(shell: InteractiveShell, name: str) -> None:
     """`%ngbench?` shows the docstring, which has the help of the parser."""
     help_text = " ".join(str(shell.find_line_magic(name).__doc__).split())
 
-    for argument in tables.TABLES[name]:
+    for argument in load_magics()[name].magic_arguments:
         assert [] == [flag for flag in argument.flags if flag.startswith("-") and flag not in help_text]
         assert argument.help.replace("%%", "%") in help_text
 
@@ -108,7 +108,7 @@ def test_a_budget_and_an_estimate_are_options(shell: InteractiveShell, mlp_file:
 
     assert "4 trials in 2 groups, about" in str(estimate)
     assert repr(value) == repr(estimate)
-    assert to_text(estimate) in output
+    assert answer_estimate(estimate).to_text() in output
     assert 2 == len(estimate.best())
 
 

@@ -20,7 +20,8 @@ import pytest
 
 from ngbkit import cli, runs
 from ngbkit.api import Sweep
-from ngbkit.commands import listing
+from ngbkit.commands.listing.layout import to_text
+from ngbkit.commands.runs import list_runs
 from ngbkit.dataset import synthetic
 from ngbkit.errors import JournalError
 from ngbkit.notebook.display import Snapshot
@@ -97,7 +98,7 @@ def test_a_damaged_run_is_an_error_of_its_own(state_dir: Path, content: bytes) -
     folder = make_run(state_dir, "b", content)
 
     with pytest.warns(UserWarning, match="left out a run: .*run b"):
-        assert ["c", "a"] == [row["run"] for row in listing.list_runs()]
+        assert ["c", "a"] == [row["run"] for row in list_runs()]
     with pytest.raises(JournalError, match="run b"):
         runs.read_sweep(folder)
 
@@ -108,7 +109,7 @@ def test_the_latest_run_comes_first(state_dir: Path, created: float) -> None:
     for run_id, moment in (("20261027-120000-ab", created - 60), ("20261025-023000-cd", created)):
         make_run(state_dir, run_id, change(id=run_id, created=moment))
     with in_zone("Europe/Berlin"):
-        rows = listing.list_runs()
+        rows = list_runs()
 
     assert ["20261025-023000-cd", "20261027-120000-ab"] == [row["run"] for row in rows]
     assert {1792888200: "2026-10-25 02:30:00 +0200", 1792891800: "2026-10-25 02:30:00 +0100"}[int(created)] == rows[0][
@@ -190,7 +191,7 @@ def test_other_work_is_reported_of_a_run_that_is_opened_again(
         journal.note("environment", "cpu", {"conditions": conditions})
     run = Run(SWEEP, "a", folder, (), {})
     run._journal.close()
-    (row,) = listing.list_runs()
+    (row,) = list_runs()
 
     assert [f"cpu: {warning}"] == list_warnings(run)
     assert describe(run).endswith("; other work uses 100 % of all cores (stress)")
@@ -199,7 +200,7 @@ def test_other_work_is_reported_of_a_run_that_is_opened_again(
     assert 0 == cli.main(["show", "a"])
     assert "other work used 100 % of all cores (stress)" in capsys.readouterr().out
     assert {"cpu": 100} == row["other_work_percent"]
-    assert "cpu 100" in listing.to_text([row], "")
+    assert "cpu 100" in to_text([row], "")
 
 
 def test_other_work_is_reported_while_it_lasts(state_dir: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import ipywidgets as widgets
 
 from ngbkit import options, registry
-from ngbkit.commands import listing
+from ngbkit.commands.compilers import list_compilers
 from ngbkit.errors import NgbkitError
 from ngbkit.notebook.panels import ahead
 from ngbkit.notebook.panels.line import Line
@@ -74,7 +74,7 @@ class Form(widgets.VBox):  # type: ignore[misc, unused-ignore]
         )
 
     def show_compilers(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Disable the compilers that do not work here, and show why; `rows` are from `listing.list_compilers`."""
+        """Disable the compilers that do not work here, and show why; `rows` are from `list_compilers`."""
         missing = {row["compiler"]: row["missing"] for row in rows if not row["available"]}
         for name, checkbox in self.compilers.items():
             checkbox.disabled = name in missing
@@ -122,7 +122,7 @@ class Form(widgets.VBox):  # type: ignore[misc, unused-ignore]
             self.reasons.value = render_error(error)
 
     def _list_choices(self) -> None:
-        self.show_compilers(listing.list_compilers())
+        self.show_compilers(list_compilers())
         names = [name for source in registry.load_all(registry.WORKLOADS).values() for name in source.complete("")]
         self.search.options = tuple(dict.fromkeys([*self._modules(), *names]))
         self._on_change()

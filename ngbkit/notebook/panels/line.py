@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 from ngbkit import options
 from ngbkit.commands import arguments
+from ngbkit.commands.parser import build_parser, parse
+from ngbkit.commands.run import COMMAND
 from ngbkit.errors import UsageError
-from ngbkit.notebook.tables import TABLES
 from ngbkit.sweep import parsing
 from ngbkit.sweep.grid import Grid
 from ngbkit.workloads.base import Workload
@@ -60,7 +61,7 @@ class Line:
 
     def to_sweep(self, modules: Collection[str] = ()) -> Grid:
         """Build the sweep to count its trials, not to run it: `modules` of the notebook are not exported."""
-        args = arguments.parse(arguments.build_parser(f"%{MAGIC}", TABLES[MAGIC]), self.to_words())
+        args = parse(build_parser(f"%{MAGIC}", COMMAND.magic_arguments), self.to_words())
         return arguments.to_sweep(args, [_to_workload(word, modules) for word in args.workloads])
 
 

@@ -11,7 +11,7 @@ import ipywidgets as widgets
 from IPython.core.getipython import get_ipython
 
 from ngbkit import runs
-from ngbkit.commands.notices import list_notices
+from ngbkit.commands.run import list_notices
 from ngbkit.errors import NgbkitError, UsageError, translate_commands
 from ngbkit.notebook import modules
 from ngbkit.notebook.panels import ahead

@@ -64,7 +64,7 @@ def match_row(row: Mapping[str, Any], trials: Sequence[Mapping[str, Any]]) -> It
 
 
 def describe(data: Data, trial: Mapping[str, Any]) -> dict[str, Any]:
-    """Describe a trial of `list_trials`, as a row for `ngbkit.commands.listing.to_html_sheets`."""
+    """Describe a trial of `list_trials`, as a row for `ngbkit.commands.listing.layout.to_html_sheets`."""
     node, results = next(
         (node, results) for node in nodes(data).values() if (results := _select(node, trial)) is not None
     )

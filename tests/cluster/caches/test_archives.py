@@ -16,7 +16,7 @@ import pytest
 from keeping import META, run_cache
 
 from ngbkit.cluster.caches import tar, transfer
-from ngbkit.commands.listing import Answer
+from ngbkit.commands.answer import Answer
 from ngbkit.errors import NgbkitError, UsageError
 from ngbkit.hardware import environment
 

@@ -12,7 +12,6 @@ from patience import wait_until
 from ngbkit import runs
 from ngbkit.api import Sweep
 from ngbkit.cluster import engines
-from ngbkit.commands import listing
 from ngbkit.notebook.panels import DevicesPanel
 
 
@@ -90,7 +89,7 @@ def test_errors_are_reported(panel: DevicesPanel, monkeypatch: pytest.MonkeyPatc
 def test_the_table_survives_an_error(panel: DevicesPanel, monkeypatch: pytest.MonkeyPatch) -> None:
     """It shows the error in its place until a refresh succeeds."""
     with monkeypatch.context() as patch:
-        patch.setattr(listing, "list_devices", lambda: 1 / 0)
+        patch.setattr("ngbkit.notebook.panels.devices.list_devices", lambda: 1 / 0)
         wait_until(lambda: "unexpected error: ZeroDivisionError" in panel.table.value)
 
     wait_until(lambda: ">none<" in panel.table.value)

@@ -7,9 +7,10 @@ import pytest
 
 from ngbkit import options
 from ngbkit.commands import arguments
+from ngbkit.commands.parser import build_parser, parse
+from ngbkit.commands.run import COMMAND
 from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.notebook.panels.line import Line
-from ngbkit.notebook.tables import TABLES
 from ngbkit.sweep.parsing import split_words
 
 BLOCKS = Line(
@@ -36,7 +37,7 @@ def test_the_cell_has_the_same_trials():
     """The parser of the magic reads the sweep that the panel counts."""
     words = split_words(BLOCKS.to_cell().removeprefix("%ngbench "))
 
-    typed = arguments.to_sweep(arguments.parse(arguments.build_parser("%ngbench", TABLES["ngbench"]), words))
+    typed = arguments.to_sweep(parse(build_parser("%ngbench", COMMAND.magic_arguments), words))
 
     assert [trial.id for trial in typed.trials()] == [trial.id for trial in BLOCKS.to_sweep().trials()]
     assert 2 * 2 * 6 == len(typed)

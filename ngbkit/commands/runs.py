@@ -1,47 +1,84 @@
-"""Earlier runs as rows, and the reasons why their trials failed."""
+"""``ngbkit runs`` and ``%ngruns``: list runs, and why trials failed; the magic also resumes a run."""
 
 from __future__ import annotations
 
-import argparse
 import shlex
 import time
 import warnings
 from collections.abc import Iterable
 
-from ngbkit.commands.listing.answer import Answer
+from ngbkit.commands import arguments
+from ngbkit.commands.answer import Answer
+from ngbkit.commands.command import Call, Command, Magic
 from ngbkit.commands.listing.layout import Row
-from ngbkit.errors import NgbkitError, NgbkitWarning
+from ngbkit.errors import NgbkitError, NgbkitWarning, UsageError
 from ngbkit.sweep import validation
-from ngbkit.sweep.argument import Argument
+from ngbkit.sweep.argument import argument
 from ngbkit.sweep.option import format_options
 
-RUNS: tuple[Argument, ...] = (
-    Argument(
-        flags=("--failures",),
-        help="why trials of the run with this id failed, with the last lines that each compiler printed",
-        completes="run",
-        settings={"metavar": "ID"},
-    ),
-    Argument(
-        flags=("--lines",),
-        help="number of those lines (default: 12)",
-        settings={"metavar": "N", "type": int, "default": 12},
-    ),
-)
 # Trials with one reason that are named one by one.
 _MOST_NAMED = 4
 
 
-def answer_runs(args: argparse.Namespace) -> Answer:
-    """List runs, or the failures of one, as the arguments `RUNS` say."""
-    if args.failures is None:
-        rows = list_runs()
-        narrow = [{**row, "created": row["created"].rpartition(" ")[0]} for row in rows]
-        return Answer(json=rows, rows=narrow, empty="There is no run yet: `ngbkit run` starts one.")
-    rows = list_failures(args.failures)
-    return Answer(
-        json=rows, rows=describe_failures(rows, args.lines), empty="No trial of this run failed.", sheets=True
-    )
+def answer_runs(call: Call) -> Answer | None:
+    """List runs or the failures of one; in a notebook, resume one where the line says so."""
+    args = vars(call.args)
+    run_id = args.get("resume") or args.get("settle")
+    if run_id is None and (args.get("retry") or args.get("budget")):
+        raise UsageError("--retry and --budget say how to resume a run. Name it: %ngruns --resume ID.")
+    if run_id is not None:
+        return _resume(call, run_id)
+    if args["failures"] is not None:
+        rows = list_failures(args["failures"])
+        described = describe_failures(rows, args["lines"])
+        return Answer(json=rows, rows=described, empty="No trial of this run failed.", form="sheets")
+    rows = list_runs()
+    narrow = [{**row, "created": row["created"].rpartition(" ")[0]} for row in rows]
+    return Answer(json=rows, rows=narrow, empty="There is no run yet: `ngbkit run` starts one.")
+
+
+def _resume(call: Call, run_id: str) -> Answer | None:
+    args = call.args
+    if not run_id:
+        raise UsageError("--settle measures a run again. Name it: %ngruns --settle ID.")
+    if args.failures is not None:
+        raise UsageError("--resume measures and --failures only reports. Give one of them.")
+    settling = arguments.to_settling(args, run_id)
+    if settling is not None and not settling.trial_ids:
+        return Answer(text=settling.description)
+    notices = [] if settling is None else [settling.description]
+    return call.measure(lambda: arguments.to_resumed_run(run_id, args, settling), notices)
+
+
+DETAILS = """
+Resuming measures only the missing trials.
+
+::
+
+    %ngruns --resume 20300101
+    %ngruns --settle 20300101
+    %ngruns --failures 20300101
+"""
+COMMAND = Command(
+    name="runs",
+    help="List earlier runs, or say why trials of one failed.",
+    arguments=(
+        argument(
+            "--failures",
+            metavar="ID",
+            completes="run",
+            help="why trials of the run with this id failed, with the last lines that each compiler printed",
+        ),
+        argument("--lines", metavar="N", type=int, default=12, help="number of those lines (default: 12)"),
+    ),
+    run=answer_runs,
+    magic=Magic(
+        name="ngruns",
+        arguments=(*(arguments.RUN, *arguments.RESUME, arguments.SETTLE_RUN, arguments.OUT, arguments.BACKGROUND),),
+        details=DETAILS,
+    ),
+    in_python="ngbkit.runs.summaries()",
+)
 
 
 def list_runs() -> list[Row]:

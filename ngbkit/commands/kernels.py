@@ -1,8 +1,7 @@
-"""Jupyter kernels of ngbkit: the one in the wheel, and one for each device."""
+"""``ngbkit kernels``: the Jupyter kernel in the wheel, and one for each device."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 import sys
@@ -13,9 +12,10 @@ from typing import Any
 
 from ngbkit import options
 from ngbkit.cluster import devices
-from ngbkit.commands.listing import Answer
+from ngbkit.commands.answer import Answer
+from ngbkit.commands.command import Call, Command
 from ngbkit.errors import MissingDependencyError, UnknownNameError, UsageError
-from ngbkit.sweep.argument import Argument
+from ngbkit.sweep.argument import argument
 
 KERNEL = "ngbkit"
 """The kernel in the wheel; the kernel of a device is named ``ngbkit-<label>``."""
@@ -23,26 +23,11 @@ KERNEL = "ngbkit"
 PROVISIONER = "ngbkit-device"
 
 ACTIONS = ("list", "install", "remove")
-KERNELS: tuple[Argument, ...] = (
-    Argument(
-        flags=("action",),
-        help="list the kernels of ngbkit (the default); install a kernel for each device of the devices file, or for "
-        "the named devices; remove the kernels of the named devices, or of all",
-        settings={"nargs": "?", "choices": ACTIONS, "default": ACTIONS[0], "metavar": "|".join(ACTIONS)},
-    ),
-    Argument(
-        flags=("names",), help="labels of devices", completes="device", settings={"nargs": "*", "metavar": "DEVICE"}
-    ),
-    Argument(
-        flags=("--sys-prefix",),
-        help="install into this Python environment instead of the user's own folder",
-        settings={"action": "store_true"},
-    ),
-)
 
 
-def answer_kernels(args: argparse.Namespace) -> Answer:
-    """List, install or remove kernels, by the parsed arguments of `KERNELS`, and list the kernels that result."""
+def answer_kernels(call: Call) -> Answer:
+    """List, install or remove kernels, and list the kernels that result."""
+    args = call.args
     if args.action == "list":
         if args.names:
             raise UsageError(
@@ -59,6 +44,30 @@ def answer_kernels(args: argparse.Namespace) -> Answer:
             _spec_manager().remove_kernel_spec(kernels[label])
     rows = [_build_row(kernel, label) for kernel, label in _find_installed().items()]
     return Answer(json=rows, rows=rows, empty="No kernel: `pip install 'ngbkit[notebook]'` installs one.")
+
+
+COMMAND = Command(
+    name="kernels",
+    help="List the Jupyter kernels of ngbkit, install one for each device, or remove them.",
+    arguments=(
+        argument(
+            "action",
+            nargs="?",
+            choices=ACTIONS,
+            default=ACTIONS[0],
+            metavar="|".join(ACTIONS),
+            help="list the kernels of ngbkit (the default); install a kernel for each device of the devices file, or "
+            "for the named devices; remove the kernels of the named devices, or of all",
+        ),
+        argument("names", nargs="*", metavar="DEVICE", completes="device", help="labels of devices"),
+        argument(
+            "--sys-prefix",
+            action="store_true",
+            help="install into this Python environment instead of the user's own folder",
+        ),
+    ),
+    run=answer_kernels,
+)
 
 
 def install(label: str, *, sys_prefix: bool = False) -> Path:

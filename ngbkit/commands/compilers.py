@@ -1,38 +1,54 @@
-"""The compilers as rows: the packages, accelerators and options of each."""
+"""``ngbkit compilers`` and ``%ngcompilers``: the packages, accelerators and options of each compiler."""
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from typing import Any
 
 from ngbkit import registry
-from ngbkit.commands.listing.answer import Answer
+from ngbkit.commands.answer import Answer
+from ngbkit.commands.command import Call, Command, Magic
 from ngbkit.commands.listing.layout import Row
 from ngbkit.compilers.base import Compiler
 from ngbkit.registry import find_version
-from ngbkit.sweep.argument import Argument
+from ngbkit.sweep.argument import argument
 from ngbkit.sweep.trials import split_labels
 
-COMPILERS: tuple[Argument, ...] = (
-    Argument(
-        flags=("names",),
-        help="all details of these (default: one line for each compiler)",
-        completes="compiler",
-        settings={"nargs": "*", "metavar": "NAME"},
-    ),
-)
 _CANNOT_TUNE = next(field.default for field in fields(Compiler) if field.name == "tunes")
 _FORMS = {"module": "a torch module", "onnx": "an ONNX file"}
 
 
-def answer_compilers(args: argparse.Namespace) -> Answer:
-    """List the compilers that the arguments `COMPILERS` name, or all."""
-    rows = list_compilers(args.names)
-    described = describe_compilers(rows) if args.names else summarize_compilers(rows)
-    return Answer(json=rows, rows=described, empty="There is no compiler.", sheets=bool(args.names))
+def answer_compilers(call: Call) -> Answer:
+    """List the compilers that a call names, or all."""
+    names = call.args.names
+    rows = list_compilers(names)
+    described = describe_compilers(rows) if names else summarize_compilers(rows)
+    return Answer(json=rows, rows=described, empty="There is no compiler.", form="sheets" if names else "table")
+
+
+DETAILS = """
+::
+
+    %ngcompilers
+    %ngcompilers openvino
+"""
+COMMAND = Command(
+    name="compilers",
+    help="List the compilers: the installed ones, and the command that installs each other; or all details of some.",
+    arguments=(
+        argument(
+            "names",
+            nargs="*",
+            metavar="NAME",
+            completes="compiler",
+            help="all details of these (default: one line for each compiler)",
+        ),
+    ),
+    run=answer_compilers,
+    magic=Magic(name="ngcompilers", details=DETAILS),
+)
 
 
 def list_compilers(names: Sequence[str] = ()) -> list[Row]:

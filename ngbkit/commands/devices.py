@@ -1,4 +1,4 @@
-"""The devices that sweeps can measure on, as rows."""
+"""``ngbkit devices`` and ``%ngdevices``: the devices that sweeps can measure on, and whether each works."""
 
 from __future__ import annotations
 
@@ -7,39 +7,57 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ngbkit.commands.answer import FAILED, OK, Answer
+from ngbkit.commands.command import Call, Command, Magic
 from ngbkit.commands.listing.layout import Row
 from ngbkit.errors import UsageError
 from ngbkit.hardware import environment, telemetry
-from ngbkit.sweep.argument import Argument
+from ngbkit.sweep.argument import argument
 from ngbkit.sweep.trials import split_labels
 
 if TYPE_CHECKING:
     from ngbkit.cluster.devices import Device
 
 ACTIONS = ("list", "init", "check")
-DEVICES: tuple[Argument, ...] = (
-    Argument(
-        flags=("action",),
-        help="list: the devices (the default); init: write a first devices file; check: whether each device is "
-        "reachable and has ngbkit",
-        settings={"nargs": "?", "choices": ACTIONS, "default": ACTIONS[0], "metavar": "|".join(ACTIONS)},
-    ),
-    Argument(
-        flags=("names",),
-        help="devices to check (default: all)",
-        completes="device",
-        settings={"nargs": "*", "metavar": "DEVICE"},
-    ),
-)
 
 
-def answer_devices(action: str, names: Sequence[str]) -> list[Row]:
-    """Carry out an action on devices, one of `ACTIONS`."""
+def answer_devices(call: Call) -> Answer:
+    """Carry out the action of a call, one of `ACTIONS`."""
+    action, names = call.args.action, call.args.names
     if names and action != "check":
         raise UsageError(f"unexpected argument {names[0]!r}: only `devices check` takes devices.")
     if action == "check":
-        return check_devices([label for name in names for label in split_labels(name)])
-    return list_devices() if action == "list" else [init_devices()]
+        rows = check_devices([label for name in names for label in split_labels(name)])
+    else:
+        rows = list_devices() if action == "list" else [init_devices()]
+    is_fit = all(row.get("fit", True) for row in rows)
+    return Answer(json=rows, rows=rows, empty="There is no device.", code=OK if is_fit else FAILED)
+
+
+DETAILS = """
+::
+
+    %ngdevices
+    %ngdevices check orin
+"""
+COMMAND = Command(
+    name="devices",
+    help="List the devices, check them, or write a first devices file.",
+    arguments=(
+        argument(
+            "action",
+            nargs="?",
+            choices=ACTIONS,
+            default=ACTIONS[0],
+            metavar="|".join(ACTIONS),
+            help="list: the devices (the default); init: write a first devices file; check: whether each device is "
+            "reachable and has ngbkit",
+        ),
+        argument("names", nargs="*", metavar="DEVICE", completes="device", help="devices to check (default: all)"),
+    ),
+    run=answer_devices,
+    magic=Magic(name="ngdevices", details=DETAILS),
+)
 
 
 def list_devices() -> list[Row]:

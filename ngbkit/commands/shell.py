@@ -1,19 +1,21 @@
-"""A run in a shell: wait for it, write and print its results, and return an exit code."""
+"""A command in a shell: its networks and datasets, the run that it waits for, and the results that it prints."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+from ngbkit.commands.answer import FAILED, OK, Answer
 from ngbkit.commands.signals import ignore_interrupts
 from ngbkit.errors import NgbkitError, UsageError
 from ngbkit.runs.progress_display import describe_interrupt, explain_failure, open_display, watch
 from ngbkit.sweep.json_values import to_json_value
+from ngbkit.sweep.parsing import restore_quotes
 from ngbkit.sweep.records import MEASURED
 from ngbkit.sweep.trials import BASELINE
 from ngbkit.user_text import parse_path
@@ -21,51 +23,77 @@ from ngbkit.user_text import parse_path
 if TYPE_CHECKING:
     from ngbkit.dataset.storage import Data
     from ngbkit.runs import Run
-
-OK, FAILED, INVALID, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 130, 141
-
-
-def report_run(run: Run, args: argparse.Namespace) -> int:
-    """Wait for a run; write and print its results, also if it was stopped or failed; return the exit code."""
-    try:
-        data = finish(run, args.quiet)
-        _write(run, args)
-    except (KeyboardInterrupt, NgbkitError) as error:
-        with ignore_interrupts():
-            _write(run, args)
-        raise error if str(error) else KeyboardInterrupt(describe_interrupt(run)) from None
-    for warning in [] if args.quiet else point_to_failures(run):
-        print_progress(f"ngbkit: {warning}")
-    print_data(data, args.json, choose_figures(data))
-    if not args.json:
-        print(f"run {run.id}" + (f", in {args.out}" if args.out else ""))
-    return find_exit_code(run)
+    from ngbkit.workloads.base import Workload
 
 
-def finish(run: Run, quiet: bool, then: str = "") -> Data:
-    """Wait for a run, with a line of progress, and return its dataset.
+@dataclass(frozen=True, slots=True)
+class Shell:
+    """A call of a command in a shell: a `ngbkit.commands.command.Call`."""
 
-    Where Ctrl-C stops it, the message of the KeyboardInterrupt says how to resume it, and what to do then.
-    """
-    try:
-        with open_display(quiet) as show:
-            watch(run, show)
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(describe_interrupt(run, then=then)) from None
-    if run.error is not None:
-        remark = "; its measurements are kept" if run.progress.done else ""
-        print_progress(f"ngbkit: run {run.id} failed{remark}.")
-        raise run.error
-    return run.dataset()
+    args: argparse.Namespace
 
+    @property
+    def report(self) -> Callable[[str], None] | None:
+        """Print a line of progress, unless --quiet suppresses it."""
+        return None if getattr(self.args, "quiet", False) else print_progress
 
-def _write(run: Run, args: argparse.Namespace) -> None:
-    if args.out is None:
-        return
-    from ngbkit.dataset import storage
+    def list_networks(self, words: Sequence[str]) -> list[str | Workload]:
+        """List the networks that words name."""
+        return list(map(restore_quotes, words))
 
-    with pointing_to(run):
-        storage.save(run.dataset(), args.out, overwrite=args.overwrite)
+    def read(self, source: str) -> Data:
+        """Read the dataset of a file, or of a run."""
+        from ngbkit import runs
+        from ngbkit.dataset import schema, storage
+
+        is_file = source.endswith(".nc") or parse_path(source).is_file()
+        return schema.require_run(storage.load(source), source) if is_file else runs.load_dataset(runs.find(source))
+
+    def wait(self, run: Run, then: str = "") -> Data:
+        """Wait for a run, with a line of progress, and return its dataset.
+
+        Where Ctrl-C stops it, the message of the KeyboardInterrupt says how to resume it, and what to do then.
+        """
+        try:
+            with open_display(self.report is None) as show:
+                watch(run, show)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(describe_interrupt(run, then=then)) from None
+        if run.error is not None:
+            remark = "; its measurements are kept" if run.progress.done else ""
+            print_progress(f"ngbkit: run {run.id} failed{remark}.")
+            raise run.error
+        return run.dataset()
+
+    def measure(self, start: Callable[[], Run], notices: Sequence[str] = ()) -> Answer:
+        """Wait for a run, and write its results, also if it was stopped or failed."""
+        for notice in notices if self.report else ():
+            print_progress(f"ngbkit: {notice}")
+        run = start()
+        try:
+            data = self.wait(run)
+            self.save(run)
+        except (KeyboardInterrupt, NgbkitError) as error:
+            with ignore_interrupts():
+                self.save(run)
+            raise error if str(error) else KeyboardInterrupt(describe_interrupt(run)) from None
+        self.warn(run)
+        line = f"run {run.id}" + (f", in {self.args.out}" if self.args.out else "")
+        return answer_data(data, self.args, choose_figures(data), line, code=find_exit_code(run))
+
+    def warn(self, run: Run) -> None:
+        """Name the command that says why trials of a run failed."""
+        for warning in point_to_failures(run) if self.report else ():
+            print_progress(f"ngbkit: {warning}")
+
+    def save(self, run: Run) -> None:
+        """Write the dataset of a run to the file of -o, if there is one."""
+        if self.args.out is None:
+            return
+        from ngbkit.dataset import storage
+
+        with pointing_to(run):
+            storage.save(run.dataset(), self.args.out, overwrite=self.args.overwrite)
 
 
 @contextmanager
@@ -97,15 +125,6 @@ def point_to_failures(run: Run) -> list[str]:
     return [f"{count} of its trials gave no result: `ngbkit runs --failures {run.id}` says why"] if count else []
 
 
-def read_data(source: str) -> Data:
-    """The dataset of a file, or of a run."""
-    from ngbkit import runs
-    from ngbkit.dataset import schema, storage
-
-    is_file = source.endswith(".nc") or parse_path(source).is_file()
-    return schema.require_run(storage.load(source), source) if is_file else runs.load_dataset(runs.find(source))
-
-
 def check_target(args: argparse.Namespace) -> None:
     """Refuse, before anything is measured, a file that could not be written after it."""
     if args.out is None:
@@ -131,17 +150,17 @@ def choose_figures(data: Data) -> list[str]:
     return ["throughput"]
 
 
-def print_data(data: Data, as_json: bool, figures: Sequence[str]) -> None:
-    """Print a table for each of the figures and the conclusions, or every trial as JSON."""
+def answer_data(data: Data, args: argparse.Namespace, figures: Sequence[str], *lines: str, code: int = OK) -> Answer:
+    """Answer with a table for each of the figures, the conclusions and lines, or with every trial as JSON."""
     from ngbkit.metrics import tables
     from ngbkit.metrics.conclusions import conclude
 
-    if as_json:
+    if args.json:
         rows = tables.build_trial_table(data).to_dict(orient="records")
-        print(json.dumps(to_json_value(rows), indent=2))
-        return
+        return Answer(json=to_json_value(rows), code=code)
     parts = [tables.to_text(tables.compact(data, figure)) for figure in figures]
-    print("\n\n".join([*parts, *filter(None, ["\n".join(conclude(data))])]))
+    sentences = "\n".join(["\n\n".join([*parts, *filter(None, ["\n".join(conclude(data))])]), *lines])
+    return Answer(text=sentences, code=code)
 
 
 def print_progress(line: str) -> None:

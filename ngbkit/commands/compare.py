@@ -1,0 +1,51 @@
+"""``ngbkit compare``: say what changed from one run of a sweep to another."""
+
+from __future__ import annotations
+
+from ngbkit.commands import gate_report
+from ngbkit.commands.answer import Answer
+from ngbkit.commands.command import CLIENT_SIDE, Call, Command
+from ngbkit.sweep.argument import argument
+
+
+def compare(call: Call) -> Answer:
+    """Compare the two runs of a call, and judge them where --fail-on says so."""
+    from ngbkit.figures import comparison as comparisons
+
+    args = call.args
+    gate_report.check_formats(args)
+    comparison = comparisons.compare(call.read(args.first), call.read(args.second), args.metric)
+    if args.figure:
+        from ngbkit import figures
+
+        figures.save(comparison.plot(), args.figure)
+    if args.fail_on is not None:
+        gate = comparison.gate(*filter(None, [args.margin]), across_devices=args.across_devices)
+        return gate_report.answer_gate(gate, args, comparison.unlike)
+    trials = comparison.trials if args.all else comparison.trials[comparison.trials["is"] != "same"]
+    return Answer(
+        json=comparison.to_json(),
+        text=str(comparison),
+        rows=comparison.rows(trials),
+        empty="Nothing changed beyond uncertainty.",
+        form="markdown" if args.markdown else "table",
+        notes=comparison.unlike,
+    )
+
+
+COMMAND = Command(
+    name="compare",
+    help="Say what changed from one run of a sweep to another, on this machine or on two.",
+    arguments=(
+        argument("first", metavar="A", completes="result", help="a file that `run -o` wrote, or the id of a run"),
+        argument("second", metavar="B", completes="result", help="another of the same sweep"),
+        argument(
+            "--metric", metavar="NAME", default="speedup", help="speedup (the default), throughput, rtr, ase, bsr"
+        ),
+        *gate_report.VERDICT,
+        argument("--all", action="store_true", help="every trial, and not only those that changed"),
+        argument("--figure", metavar="FILE", help="write the two runs as a figure: .html, .svg, .png or .pdf"),
+    ),
+    run=compare,
+    needs=CLIENT_SIDE,
+)

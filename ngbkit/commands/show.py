@@ -1,0 +1,25 @@
+"""``ngbkit show``: print the results of a file or of a run."""
+
+from __future__ import annotations
+
+from ngbkit.commands.answer import Answer
+from ngbkit.commands.arguments import SOURCE
+from ngbkit.commands.command import CLIENT_SIDE, Call, Command
+from ngbkit.commands.shell import answer_data, choose_figures
+from ngbkit.sweep.argument import argument
+
+
+def show(call: Call) -> Answer:
+    """Answer with the dataset of a call."""
+    data = call.read(call.args.source)
+    return answer_data(data, call.args, [call.args.figure] if call.args.figure else choose_figures(data))
+
+
+_FIGURES = "speedup, throughput, rtr, ase, bsr, latency, … (default: speedup, then throughput)"
+COMMAND = Command(
+    name="show",
+    help="Print the results of a file or of a run.",
+    arguments=(SOURCE, argument("--figure", metavar="NAME", help=_FIGURES)),
+    run=show,
+    needs=CLIENT_SIDE,
+)

@@ -1,0 +1,25 @@
+"""``ngbkit undeploy``: remove everything of ngbkit from a device."""
+
+from __future__ import annotations
+
+from ngbkit.commands.answer import Answer
+from ngbkit.commands.command import Call, Command
+from ngbkit.commands.deploy import DEVICE
+from ngbkit.sweep.argument import argument
+
+
+def undeploy(call: Call) -> Answer:
+    """Remove ngbkit from the device of a call."""
+    from ngbkit.cluster import devices
+    from ngbkit.cluster.deployment import undeploy as deployment
+
+    return Answer(text=deployment.undeploy(devices.get(call.args.device), discard=call.args.discard).to_text())
+
+
+COMMAND = Command(
+    name="undeploy",
+    help="Remove everything of ngbkit from a device.",
+    arguments=(DEVICE, argument("--discard", action="store_true", help="also if it holds records that are not here")),
+    run=undeploy,
+    shell=(),
+)

@@ -1,0 +1,52 @@
+"""``%ngpanel``: show a panel."""
+
+from __future__ import annotations
+
+from ngbkit.commands.answer import Answer
+from ngbkit.commands.command import Call, Command, Magic
+from ngbkit.errors import UsageError
+from ngbkit.sweep.argument import argument
+
+PANELS = ("sweep", "devices", "explore")
+
+
+def build_panel(call: Call) -> Answer:
+    """Build the panel that a call names."""
+    from ngbkit.notebook.panels import DevicesPanel, ExplorerPanel, SweepPanel
+
+    panel, name = call.args.panel, call.args.data
+    if panel == "explore":
+        return Answer(value=ExplorerPanel(call.read(name), name))
+    if name is not None:
+        raise UsageError(
+            f"unexpected argument {name!r}: the {panel} panel shows no dataset. Use %ngpanel explore {name}."
+        )
+    return Answer(value=SweepPanel() if panel == "sweep" else DevicesPanel())
+
+
+DETAILS = """
+::
+
+    %ngpanel
+    %ngpanel devices
+    %ngpanel explore ds
+"""
+COMMAND = Command(
+    name="panel",
+    help="Show a panel: a form that composes a sweep, the devices, or an explorer of a dataset.",
+    arguments=(
+        argument(
+            "panel",
+            nargs="?",
+            choices=PANELS,
+            default=PANELS[0],
+            metavar="|".join(PANELS),
+            help="sweep composes a sweep, measures it and shows its progress (the default); devices shows the engines, "
+            "and starts and stops them; explore draws figures of a dataset and shows every detail of its trials",
+        ),
+        argument("data", nargs="?", metavar="NAME", completes="variable", help="explore: the variable of the dataset"),
+    ),
+    run=build_panel,
+    shell=None,
+    magic=Magic(name="ngpanel", details=DETAILS),
+)
