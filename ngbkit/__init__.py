@@ -23,7 +23,7 @@ The rooms, in the order in which data flows; a room imports only from rooms abov
     optimizer    rewrites a network for a runtime
     api          the class `Sweep`, and the gate between two versions
     publish      notebooks become a site that can be checked
-    commands     one table of arguments and one function a command
+    commands     one record a command, for shell and magics alike
     notebook     magics, completion, panels
     testing      the conformance suite of compilers
     cli          the shell

@@ -1,12 +1,12 @@
-"""The notebook: magics, their completion, what cells display, kernels of devices, and panels.
+"""The notebook: magics, their completion, what cells display, and panels.
 
-magics.py       parses a line, calls ngbkit, and displays the result
+magics.py       carries out the command of a line, and displays its answer
 completion.py   completes the options and values of a magic with Tab
 modules.py      turns a torch module of the notebook into a workload
-display.py      displays runs and lists; sheets.py lists with one block a row
+display.py      displays runs
 objects.py      displays sweeps and the metrics of datasets; datasets.py datasets themselves
 charts.py       displays figures without a network
-kernels.py      lists, installs and removes kernels; provisioner.py starts the kernel of a device
+provisioner.py  starts the kernel of a device
 panels/         forms that compose a line of a magic, run it, and explore its dataset
 """
 

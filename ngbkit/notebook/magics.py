@@ -54,7 +54,7 @@ def _build_function(shell: InteractiveShell, command: Command, magic: Magic) -> 
     Its value is displayed too where the line drops it: in a function, in a loop, before other lines.
     """
     parser: Any = MagicArgumentParser(  # type: ignore[no-untyped-call]  # IPython's own
-        magic.name, description=f"{command.help}\n{magic.details}"
+        magic.name, description=f"{command.help}\n\n{magic.details.strip()}"
     )
     add_arguments(parser, command.magic_arguments)
     help_text = parser.format_help()
