@@ -18,22 +18,17 @@ if TYPE_CHECKING:
     from ngbkit.cluster.engine import Engine
     from ngbkit.runs import Run, Settling
 
-OUT = argument("-o", "--out", metavar="NAME", completes="variable", help="bind the dataset to this variable")
-FILE = argument("-o", "--out", metavar="FILE", help="write the dataset to this file, such as results/out.nc")
+OUT = argument("-o, --out NAME", "bind the dataset to this variable", completes="variable")
+FILE = argument("-o, --out FILE", "write the dataset to this file, such as results/out.nc")
 OUTCOME = (FILE, OVERWRITE, JSON, QUIET)
-SOURCE = argument(
-    "source", metavar="FILE_OR_RUN", completes="result", help="a file that `run -o` wrote, or the id of a run"
-)
-DATA = argument("source", metavar="NAME", completes="variable", help="the variable of the dataset")
-BACKGROUND = argument(
-    "--background", action="store_true", help="return the live run at once and measure in the background"
-)
+SOURCE = argument("source FILE_OR_RUN", "a file that `run -o` wrote, or the id of a run", completes="result")
+DATA = argument("source NAME", "the variable of the dataset", completes="variable")
+BACKGROUND = argument("--background", "return the live run at once and measure in the background")
 CLUSTER = argument(
-    "--cluster",
-    metavar="ID",
+    "--cluster ID",
+    "measure on the engines of a running ipyparallel cluster: its id, its connection file, or $rc in a notebook, for "
+    "a variable with a client, a cluster or a view",
     completes="path",
-    help="measure on the engines of a running ipyparallel cluster: its id, its connection file, or "
-    "$rc in a notebook, for a variable with a client, a cluster or a view",
 )
 WORKLOADS, *_OPTIONS = arguments_of(Sweep)
 SWEEP: tuple[Argument, ...] = (*_OPTIONS, CLUSTER)
@@ -41,47 +36,36 @@ SWEEP: tuple[Argument, ...] = (*_OPTIONS, CLUSTER)
 
 MODULE: tuple[Argument, ...] = (
     argument(
-        "--input-shape",
+        "--input-shape SHAPE",
+        "shape of one sample, for a module of the notebook: 3,224,224; once an input",
         action="append",
-        metavar="SHAPE",
-        help="shape of one sample, for a module of the notebook: 3,224,224; once an input",
     ),
-    argument("--name", metavar="LABEL", help="name of that module, or of the cell's model, in the results"),
+    argument("--name LABEL", "name of that module, or of the cell's model, in the results"),
 )
 
 BUDGET: tuple[Argument, ...] = (
     argument(
-        "--budget",
-        metavar="TIME",
-        help="time budget, such as 20min or 1.5h, or a share of the trials, such as 10%%: measure the trials that tell "
+        "--budget TIME",
+        "time budget, such as 20min or 1.5h, or a share of the trials, such as 10%%: measure the trials that tell "
         "most about the best compiler, and predict the others",
     ),
+    argument("--predictor FILE", "a saved predictor, from which a budget or an estimate starts", completes="path"),
     argument(
-        "--predictor",
-        metavar="FILE",
+        "--earlier FILE",
+        "a dataset of measurements of these devices, or of ones like them, from which a budget or an estimate starts; "
+        "the latest runs are known without it",
         completes="path",
-        help="a saved predictor, from which a budget or an estimate starts",
-    ),
-    argument(
-        "--earlier",
-        metavar="FILE",
-        completes="path",
-        help="a dataset of measurements of these devices, or of ones like them, from which a budget or an estimate "
-        "starts; the latest runs are known without it",
     ),
 )
-ESTIMATE = argument(
-    "--estimate", action="store_true", help="measure nothing; estimate the duration and the likely results"
-)
-RUN = argument("--resume", metavar="ID", completes="run", help="resume this run: its id, or the beginning of it")
+ESTIMATE = argument("--estimate", "measure nothing; estimate the duration and the likely results")
+RUN = argument("--resume ID", "resume this run: its id, or the beginning of it", completes="run")
 RESUME: tuple[Argument, ...] = (
     argument(
-        "--retry",
-        action="append",
-        metavar="STATUSES",
-        completes="status",
-        help="measure trials of these statuses again, such as timeout,crashed; unsettled for groups that other work "
+        "--retry STATUSES",
+        "measure trials of these statuses again, such as timeout,crashed; unsettled for groups that other work "
         "disturbed",
+        action="append",
+        completes="status",
     ),
     *BUDGET,
     CLUSTER,
@@ -90,9 +74,9 @@ _SETTLE = (
     "measure again, side by side and with as many rounds as it takes, the networks and compilers of which none is the "
     "fastest for sure"
 )
-SETTLE = argument("--settle", action="store_true", help=_SETTLE)
+SETTLE = argument("--settle", _SETTLE)
 SETTLE_RUN = argument(
-    "--settle", nargs="?", const="", metavar="ID", completes="run", help=f"{_SETTLE}; of this run, or that of --resume"
+    "--settle ID", f"{_SETTLE}; of this run, or that of --resume", nargs="?", const="", completes="run"
 )
 
 

@@ -106,42 +106,37 @@ COMMAND = Command(
     help="List what a device keeps between runs, clean it, or carry results of tuning to another device.",
     arguments=(
         argument(
-            "action",
+            f"action {'|'.join(ACTIONS)}",
+            "list: what the device keeps (the default); clean: remove the least recently used; export, import: carry "
+            "results of tuning to another device by a FILE, which is a tar archive",
             nargs="?",
             choices=ACTIONS,
             default=ACTIONS[0],
-            metavar="|".join(ACTIONS),
-            help="list: what the device keeps (the default); clean: remove the least recently used; export, import: "
-            "carry results of tuning to another device by a FILE, which is a tar archive",
         ),
         argument(
-            "names",
-            nargs="*",
-            metavar="NAME",
-            completes="kept",
-            help="export, import: first the FILE. Then a selection: the beginning of a key, a compiler, or a part of a "
+            "names NAME",
+            "export, import: first the FILE. Then a selection: the beginning of a key, a compiler, or a part of a "
             "network's name (default: all)",
+            nargs="*",
+            completes="kept",
         ),
         argument(
-            "-d",
-            "--device",
-            metavar="DEVICE",
+            "-d, --device DEVICE",
+            "the device of this machine whose caches these are (default: cpu)",
             default="cpu",
             completes="device",
-            help="the device of this machine whose caches these are (default: cpu)",
         ),
-        argument("--keep", metavar="SIZE", help="clean: until at most this size is left, such as 5GB"),
-        argument("--older-than", metavar="AGE", help="clean: entries unused for this long, such as 30d, 12h or 2w"),
-        argument("--tuning", action="store_true", help="clean: also results of tuning, which took long"),
-        argument("--dry-run", action="store_true", help="clean, import: only report what would be done"),
+        argument("--keep SIZE", "clean: until at most this size is left, such as 5GB"),
+        argument("--older-than AGE", "clean: entries unused for this long, such as 30d, 12h or 2w"),
+        argument("--tuning", "clean: also results of tuning, which took long"),
+        argument("--dry-run", "clean, import: only report what would be done"),
         argument(
             "--with-libraries",
-            action="store_true",
-            help="import: also compiled libraries. They are programs, which run here when the network is measured "
-            "next: import them only from people you trust",
+            "import: also compiled libraries. They are programs, which run here when the network is measured next: "
+            "import them only from people you trust",
         ),
-        argument("--anyway", action="store_true", help="import: also results from another chip or other versions"),
-        argument("--overwrite", action="store_true", help="export: replace the file if it exists"),
+        argument("--anyway", "import: also results from another chip or other versions"),
+        argument("--overwrite", "export: replace the file if it exists"),
     ),
     run=answer_cache,
     magic=Magic(name="ngcache", details=DETAILS),

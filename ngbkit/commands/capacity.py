@@ -12,39 +12,18 @@ from ngbkit.sweep.argument import Argument, argument
 from ngbkit.sweep.parsing import parse_compilers, parse_numbers
 
 OPTIONS: tuple[Argument, ...] = (
-    argument("--deadline", metavar="TIME", required=True, help="time from a request to its answer, such as 50ms, 2s"),
+    argument("--deadline TIME", "time from a request to its answer, such as 50ms, 2s", required=True),
     argument(
-        "--quantile",
-        metavar="SHARE",
+        "--quantile SHARE",
+        "share of the requests that must keep the deadline (default: 0.99)",
         type=float,
         default=0.99,
-        help="share of the requests that must keep the deadline (default: 0.99)",
     ),
-    argument(
-        "--max-delay",
-        metavar="TIME",
-        help="how long an idle server waits for a fuller batch, such as 5ms (default: not at all)",
-    ),
-    argument(
-        "-b",
-        "--batch-sizes",
-        metavar="N,…",
-        help="batch sizes of the server (default: those with which it serves most)",
-    ),
-    argument(
-        "-c", "--compilers", metavar="NAME,…", completes="compiler", help="compilers to show (default: all of the run)"
-    ),
-    argument(
-        "--check",
-        action="store_true",
-        help="measure it too, by a real load on the device: requests at random times from another process",
-    ),
-    argument(
-        "--seconds",
-        metavar="N",
-        type=float,
-        help="with --check: seconds of load for each network and compiler (default: 20)",
-    ),
+    argument("--max-delay TIME", "how long an idle server waits for a fuller batch, such as 5ms (default: not at all)"),
+    argument("-b, --batch-sizes N,…", "batch sizes of the server (default: those with which it serves most)"),
+    argument("-c, --compilers NAME,…", "compilers to show (default: all of the run)", completes="compiler"),
+    argument("--check", "measure it too, by a real load on the device: requests at random times from another process"),
+    argument("--seconds N", "with --check: seconds of load for each network and compiler (default: 20)", type=float),
 )
 
 

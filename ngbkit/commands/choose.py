@@ -30,32 +30,18 @@ COMMAND = Command(
     arguments=(
         SOURCE,
         argument(
-            "--deadline",
-            metavar="TIME",
-            required=True,
-            help="longest latency of a call with the whole batch, such as 50ms or 2s",
+            "--deadline TIME", "longest latency of a call with the whole batch, such as 50ms or 2s", required=True
         ),
+        argument("--quantile SHARE", "share of the calls that must keep it (default: 0.99)", type=float, default=0.99),
         argument(
-            "--quantile",
-            metavar="SHARE",
-            type=float,
-            default=0.99,
-            help="share of the calls that must keep it (default: 0.99)",
-        ),
-        argument(
-            "--probability",
-            metavar="P",
+            "--probability P",
+            "least probability with which they do (default: the estimate decides)",
             type=float,
             default=0.0,
-            help="least probability with which they do (default: the estimate decides)",
         ),
-        argument(
-            "--per", choices=("network", "all"), default="network", help="one choice for each network, or one of all"
-        ),
-        argument("--disturbed", action="store_true", help="count samples that other work disturbed, too"),
-        argument(
-            "--figure", metavar="FILE", help="write latency against throughput as a figure: .html, .svg, .png or .pdf"
-        ),
+        argument("--per", "one choice for each network, or one of all", choices=("network", "all"), default="network"),
+        argument("--disturbed", "count samples that other work disturbed, too"),
+        argument("--figure FILE", "write latency against throughput as a figure: .html, .svg, .png or .pdf"),
     ),
     run=choose,
     needs=CLIENT_SIDE,

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from ngbkit.runs import Run
     from ngbkit.workloads.base import Workload
 
-JSON = argument("--json", action="store_true", help="print JSON, for programs")
-QUIET = argument("--quiet", action="store_true", help="show no progress")
-OVERWRITE = argument("--overwrite", action="store_true", help="replace the file if it exists")
+JSON = argument("--json", "print JSON, for programs")
+QUIET = argument("--quiet", "show no progress")
+OVERWRITE = argument("--overwrite", "replace the file if it exists")
 CLIENT_SIDE = ("xarray", "pandas", "h5netcdf", "h5py", "rich")
 """The packages that display and save results."""
 

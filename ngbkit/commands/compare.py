@@ -37,14 +37,12 @@ COMMAND = Command(
     name="compare",
     help="Say what changed from one run of a sweep to another, on this machine or on two.",
     arguments=(
-        argument("first", metavar="A", completes="result", help="a file that `run -o` wrote, or the id of a run"),
-        argument("second", metavar="B", completes="result", help="another of the same sweep"),
-        argument(
-            "--metric", metavar="NAME", default="speedup", help="speedup (the default), throughput, rtr, ase, bsr"
-        ),
+        argument("first A", "a file that `run -o` wrote, or the id of a run", completes="result"),
+        argument("second B", "another of the same sweep", completes="result"),
+        argument("--metric NAME", "speedup (the default), throughput, rtr, ase, bsr", default="speedup"),
         *gate_report.VERDICT,
-        argument("--all", action="store_true", help="every trial, and not only those that changed"),
-        argument("--figure", metavar="FILE", help="write the two runs as a figure: .html, .svg, .png or .pdf"),
+        argument("--all", "every trial, and not only those that changed"),
+        argument("--figure FILE", "write the two runs as a figure: .html, .svg, .png or .pdf"),
     ),
     run=compare,
     needs=CLIENT_SIDE,

@@ -39,11 +39,7 @@ COMMAND = Command(
     help="List the compilers: the installed ones, and the command that installs each other; or all details of some.",
     arguments=(
         argument(
-            "names",
-            nargs="*",
-            metavar="NAME",
-            completes="compiler",
-            help="all details of these (default: one line for each compiler)",
+            "names NAME", "all details of these (default: one line for each compiler)", nargs="*", completes="compiler"
         ),
     ),
     run=answer_compilers,

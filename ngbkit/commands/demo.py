@@ -51,8 +51,8 @@ COMMAND = Command(
     name="demo",
     help="Measure two small networks with three compilers on this machine, and save the results and a figure.",
     arguments=(
-        argument("-r", "--repeats", metavar="N", type=int, default=20, help="timed samples a trial (default: 20)"),
-        argument("-o", "--out", metavar="DIR", default="results", help="for demo.nc and demo.html (default: results)"),
+        argument("-r, --repeats N", "timed samples a trial (default: 20)", type=int, default=20),
+        argument("-o, --out DIR", "for demo.nc and demo.html (default: results)", default="results"),
     ),
     run=show_demo,
     shell=(JSON, QUIET),

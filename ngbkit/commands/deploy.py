@@ -13,7 +13,7 @@ from ngbkit.sweep.argument import argument
 from ngbkit.sweep.trials import split_labels
 from ngbkit.user_text import parse_path
 
-DEVICE = argument("device", metavar="DEVICE", help="its label in the devices file: `ngbkit devices` lists them")
+DEVICE = argument("device DEVICE", "its label in the devices file: `ngbkit devices` lists them")
 
 
 def deploy(call: Call) -> Answer:
@@ -33,24 +33,22 @@ COMMAND = Command(
     arguments=(
         DEVICE,
         argument(
-            "--extras",
-            metavar="NAMES",
-            help="compilers to install: torch,onnxruntime,openvino,tvm,iree,executorch,cuda,onnxruntime-gpu,tensorrt,"
-            "tensorrt-rtx, or '' for none",
+            "--extras NAMES",
+            "compilers to install: "
+            "torch,onnxruntime,openvino,tvm,iree,executorch,cuda,onnxruntime-gpu,tensorrt,tensorrt-rtx, or '' for "
+            "none",
         ),
         argument(
-            "--wheelhouse",
-            metavar="DIR",
+            "--wheelhouse DIR",
+            "for a device without a network: send it wheels, from DIR or downloaded here",
             nargs="?",
             default=False,
             const=True,
-            help="for a device without a network: send it wheels, from DIR or downloaded here",
         ),
-        argument("--python", metavar="PYTHON", help="the Python of the device to use, 3.10 or newer"),
+        argument("--python PYTHON", "the Python of the device to use, 3.10 or newer"),
         argument(
             "--system-site-packages",
-            action="store_true",
-            help="also use the packages of that Python: a Jetson's torch and TensorRT come with its system",
+            "also use the packages of that Python: a Jetson's torch and TensorRT come with its system",
         ),
     ),
     run=deploy,

@@ -45,15 +45,14 @@ COMMAND = Command(
     help="List the devices, check them, or write a first devices file.",
     arguments=(
         argument(
-            "action",
+            f"action {'|'.join(ACTIONS)}",
+            "list: the devices (the default); init: write a first devices file; check: whether each device is "
+            "reachable and has ngbkit",
             nargs="?",
             choices=ACTIONS,
             default=ACTIONS[0],
-            metavar="|".join(ACTIONS),
-            help="list: the devices (the default); init: write a first devices file; check: whether each device is "
-            "reachable and has ngbkit",
         ),
-        argument("names", nargs="*", metavar="DEVICE", completes="device", help="devices to check (default: all)"),
+        argument("names DEVICE", "devices to check (default: all)", nargs="*", completes="device"),
     ),
     run=answer_devices,
     magic=Magic(name="ngdevices", details=DETAILS),

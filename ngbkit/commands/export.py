@@ -34,17 +34,14 @@ COMMAND = Command(
         SOURCE,
         argument(
             "--format",
+            "what to write: profiles for planners (the default); trials, one per row with all that was measured; or "
+            "samples, every one",
             choices=("profiles", "trials", "samples"),
             default="profiles",
-            help="what to write: profiles for planners (the default); trials, one per row with all that was measured; "
-            "or samples, every one",
         ),
         argument(
-            "-o",
-            "--out",
-            metavar="FILE",
-            help="a .csv or .parquet file, or .json for profiles (default: printed, profiles as JSON and others as "
-            "CSV)",
+            "-o, --out FILE",
+            "a .csv or .parquet file, or .json for profiles (default: printed, profiles as JSON and others as CSV)",
         ),
     ),
     run=export,

@@ -17,17 +17,15 @@ if TYPE_CHECKING:
     from ngbkit.metrics.gates.gate import Gate
 
 FAIL_ON = argument(
-    "--fail-on",
-    metavar="CAUSES",
-    help="exit with 1 if a trial is slower by more than the margin and beyond chance, or no longer runs: slower; also "
-    "if one is not settled: slower,unsettled",
+    "--fail-on CAUSES",
+    "exit with 1 if a trial is slower by more than the margin and beyond chance, or no longer runs: slower; also if "
+    "one is not settled: slower,unsettled",
 )
-MARGIN = argument("--margin", metavar="SHARE", help="the slowdown that is accepted, with --fail-on (default: 1%%)")
-MARKDOWN = argument("--markdown", action="store_true", help="print Markdown, such as for a summary of GitHub Actions")
+MARGIN = argument("--margin SHARE", "the slowdown that is accepted, with --fail-on (default: 1%%)")
+MARKDOWN = argument("--markdown", "print Markdown, such as for a summary of GitHub Actions")
 ACROSS_DEVICES = argument(
     "--across-devices",
-    action="store_true",
-    help="with --fail-on, judge two runs of different hardware, or of different threads or precision, all the same",
+    "with --fail-on, judge two runs of different hardware, or of different threads or precision, all the same",
 )
 VERDICT: tuple[Argument, ...] = (FAIL_ON, MARGIN, ACROSS_DEVICES, MARKDOWN)
 

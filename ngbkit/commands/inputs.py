@@ -41,12 +41,11 @@ COMMAND = Command(
     help="Show what networks take before measuring: the batch, factors, and the values of each input.",
     arguments=(
         argument(
-            "networks",
-            nargs="*",
-            metavar="NETWORK",
-            completes="workload",
-            help="the networks: a timm name such as resnet34, blocks.conv, an .onnx file, or a .py file that defines a "
+            "networks NETWORK",
+            "the networks: a timm name such as resnet34, blocks.conv, an .onnx file, or a .py file that defines a "
             "model",
+            nargs="*",
+            completes="workload",
         ),
         *(option.argument for option in _OPTIONS.values()),
     ),

@@ -51,20 +51,15 @@ COMMAND = Command(
     help="List the Jupyter kernels of ngbkit, install one for each device, or remove them.",
     arguments=(
         argument(
-            "action",
+            f"action {'|'.join(ACTIONS)}",
+            "list the kernels of ngbkit (the default); install a kernel for each device of the devices file, or for "
+            "the named devices; remove the kernels of the named devices, or of all",
             nargs="?",
             choices=ACTIONS,
             default=ACTIONS[0],
-            metavar="|".join(ACTIONS),
-            help="list the kernels of ngbkit (the default); install a kernel for each device of the devices file, or "
-            "for the named devices; remove the kernels of the named devices, or of all",
         ),
-        argument("names", nargs="*", metavar="DEVICE", completes="device", help="labels of devices"),
-        argument(
-            "--sys-prefix",
-            action="store_true",
-            help="install into this Python environment instead of the user's own folder",
-        ),
+        argument("names DEVICE", "labels of devices", nargs="*", completes="device"),
+        argument("--sys-prefix", "install into this Python environment instead of the user's own folder"),
     ),
     run=answer_kernels,
 )

@@ -73,72 +73,57 @@ COMMAND = Command(
     help="Rewrite a network for a runtime, and keep what is measured to be faster.",
     arguments=(
         argument(
-            "network",
-            metavar="NETWORK",
+            "network NETWORK",
+            "what to rewrite: a timm name such as resnet18, an .onnx file, or a .py file that defines a model",
             completes="workload",
-            help="what to rewrite: a timm name such as resnet18, an .onnx file, or a .py file that defines a model",
         ),
         argument(
-            "--runtime",
-            metavar="NAME",
+            "--runtime NAME",
+            "for which runtime, one that reads ONNX, with its options (default: onnxruntime)",
             default="onnxruntime",
             completes="compiler",
-            help="for which runtime, one that reads ONNX, with its options (default: onnxruntime)",
         ),
         argument(
-            "--cost",
-            metavar="NAME",
-            default="flops",
-            help="what leads the search: flops, which needs no measurement (the default); a file that predictor.save() "
+            "--cost NAME",
+            "what leads the search: flops, which needs no measurement (the default); a file that predictor.save() "
             "wrote; or one of gnn, boosting, linear, operators, learned from --labels",
+            default="flops",
         ),
         argument(
-            "--labels",
+            "--labels FILE",
+            "measurements to learn from: a CSV of files and milliseconds, examples, or the dataset of a run; several "
+            "--labels are merged",
             action="append",
-            metavar="FILE",
-            help="measurements to learn from: a CSV of files and milliseconds, examples, or the dataset of a run; "
-            "several --labels are merged",
         ),
-        argument("-b", "--batch-size", metavar="N", type=int, default=1, help="samples in a call (default: 1)"),
+        argument("-b, --batch-size N", "samples in a call (default: 1)", type=int, default=1),
         argument(
-            "--factor",
+            "--factor NAME=VALUE",
+            "the value of a factor that the network takes, such as an open dimension of an ONNX file: sequence=128; "
+            "once a factor",
             action="append",
-            metavar="NAME=VALUE",
             completes="factor",
-            help="the value of a factor that the network takes, such as an open dimension of an ONNX file: "
-            "sequence=128; once a factor",
         ),
         *(declared["option"].argument for declared in (INPUTS, BATCH_AXIS)),
-        argument("-d", "--device", metavar="NAME", completes="device", help="where to measure"),
+        argument("-d, --device NAME", "where to measure", completes="device"),
         argument(
-            "--rules",
-            metavar="NAMES",
-            help="which rewritings may be applied, separated by commas: of ngbkit, such as merge-convs,fold-batchnorm; "
-            "all of those (the default); of a plugin, such as onnxscript; or rules of onnxscript.rewriter of your own, "
-            "as module:NAME or file.py:NAME",
+            "--rules NAMES",
+            "which rewritings may be applied, separated by commas: of ngbkit, such as merge-convs,fold-batchnorm; all "
+            "of those (the default); of a plugin, such as onnxscript; or rules of onnxscript.rewriter of your own, as "
+            "module:NAME or file.py:NAME",
+        ),
+        argument("--seconds SECONDS", "how long the search may take (default: 120)", type=float, default=120.0),
+        argument("--top N", "candidates that are measured (default: 3)", type=int, default=3),
+        argument("-r, --repeats N", "timed samples of each (default: 60)", type=int, default=60),
+        argument(
+            "--no-guard", "keep the cost model's first choice, whether or not it is faster: to see what that does"
         ),
         argument(
-            "--seconds",
-            metavar="SECONDS",
-            type=float,
-            default=120.0,
-            help="how long the search may take (default: 120)",
-        ),
-        argument("--top", metavar="N", type=int, default=3, help="candidates that are measured (default: 3)"),
-        argument("-r", "--repeats", metavar="N", type=int, default=60, help="timed samples of each (default: 60)"),
-        argument(
-            "--no-guard",
-            action="store_true",
-            help="keep the cost model's first choice, whether or not it is faster: to see what that does",
-        ),
-        argument(
-            "--simplifiers",
-            metavar="NAMES",
-            completes="simplifier",
-            help="other tools whose models are proved and measured in the same rounds, separated by commas, such as "
+            "--simplifiers NAMES",
+            "other tools whose models are proved and measured in the same rounds, separated by commas, such as "
             "onnxslim,onnxsim,onnxoptimizer; all for every one",
+            completes="simplifier",
         ),
-        argument("-o", "--out", metavar="FILE", help="write the ONNX file that is kept"),
+        argument("-o, --out FILE", "write the ONNX file that is kept"),
     ),
     run=answer_optimize,
     shell=(JSON, QUIET),

@@ -74,60 +74,45 @@ COMMAND = Command(
     help="Predict the latency of networks; or fit a predictor to labels, such as a CSV, and say how good it is.",
     arguments=(
         argument(
-            "networks",
+            "networks NETWORK",
+            "what to predict: a timm name such as resnet34, an .onnx file, or a .py file that defines a model",
             nargs="*",
-            metavar="NETWORK",
             completes="workload",
-            help="what to predict: a timm name such as resnet34, an .onnx file, or a .py file that defines a model",
         ),
+        argument("--predictor FILE", "a saved predictor: a file that --fit, or predictor.save(), wrote"),
         argument(
-            "--predictor", metavar="FILE", help="a saved predictor: a file that --fit, or predictor.save(), wrote"
-        ),
-        argument(
-            "--fit",
+            "--fit FILE",
+            "fit one first, to labels: a CSV of files and milliseconds, examples, or the dataset of a run; several "
+            "--fit are merged",
             action="append",
-            metavar="FILE",
-            help="fit one first, to labels: a CSV of files and milliseconds, examples, or the dataset of a run; "
-            "several --fit are merged",
         ),
         argument(
-            "--kind",
-            metavar="NAME",
-            default="gnn",
-            help="what to fit: gnn (the default), boosting, linear, operators or flops; or kernels, for labels of this "
+            "--kind NAME",
+            "what to fit: gnn (the default), boosting, linear, operators or flops; or kernels, for labels of this "
             "machine, whose operators it times in the runtime's profiler first",
+            default="gnn",
         ),
-        argument(
-            "--runtime",
-            metavar="NAME",
-            help="what a CSV was measured with, where it has no column for that (default: unnamed)",
-        ),
+        argument("--runtime NAME", "what a CSV was measured with, where it has no column for that (default: unnamed)"),
         argument(
             "--lowered",
-            action="store_true",
-            help="fit to the operators that the runtime executes after its own optimisation, which ONNX Runtime and "
+            "fit to the operators that the runtime executes after its own optimisation, which ONNX Runtime and "
             "OpenVINO tell; for labels of one runtime",
         ),
+        argument("-d, --device NAME", "where, as --runtime (default: this machine's)", completes="device"),
         argument(
-            "-d", "--device", metavar="NAME", completes="device", help="where, as --runtime (default: this machine's)"
+            "-b, --batch-sizes SIZES",
+            "samples in one call: 1,4,8 or a range with both its ends, 1:4 (default: 1)",
+            action="append",
         ),
         argument(
-            "-b",
-            "--batch-sizes",
+            "--factor NAME=VALUES",
+            "values of a factor that a network takes, such as an open dimension of an ONNX file: sequence=64,128 or a "
+            "range with both its ends, 1:4; once a factor",
             action="append",
-            metavar="SIZES",
-            help="samples in one call: 1,4,8 or a range with both its ends, 1:4 (default: 1)",
-        ),
-        argument(
-            "--factor",
-            action="append",
-            metavar="NAME=VALUES",
             completes="factor",
-            help="values of a factor that a network takes, such as an open dimension of an ONNX file: sequence=64,128 "
-            "or a range with both its ends, 1:4; once a factor",
         ),
         *(declared["option"].argument for declared in (INPUTS, BATCH_AXIS)),
-        argument("-o", "--out", metavar="FILE", help="save what --fit fitted, such as predictor.safetensors"),
+        argument("-o, --out FILE", "save what --fit fitted, such as predictor.safetensors"),
     ),
     run=answer_predict,
     shell=(JSON, QUIET),

@@ -23,7 +23,7 @@ COMMAND = Command(
     name="resume",
     help="Go on with a run: only what is missing is measured.",
     arguments=(
-        argument("run", metavar="RUN", completes="run", help="its id, or the beginning of it"),
+        argument("run RUN", "its id, or the beginning of it", completes="run"),
         *arguments.RESUME,
         arguments.SETTLE,
     ),

@@ -64,12 +64,11 @@ COMMAND = Command(
     help="List earlier runs, or say why trials of one failed.",
     arguments=(
         argument(
-            "--failures",
-            metavar="ID",
+            "--failures ID",
+            "why trials of the run with this id failed, with the last lines that each compiler printed",
             completes="run",
-            help="why trials of the run with this id failed, with the last lines that each compiler printed",
         ),
-        argument("--lines", metavar="N", type=int, default=12, help="number of those lines (default: 12)"),
+        argument("--lines N", "number of those lines (default: 12)", type=int, default=12),
     ),
     run=answer_runs,
     magic=Magic(

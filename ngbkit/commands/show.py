@@ -19,7 +19,7 @@ _FIGURES = "speedup, throughput, rtr, ase, bsr, latency, … (default: speedup, 
 COMMAND = Command(
     name="show",
     help="Print the results of a file or of a run.",
-    arguments=(SOURCE, argument("--figure", metavar="NAME", help=_FIGURES)),
+    arguments=(SOURCE, argument("--figure NAME", _FIGURES)),
     run=show,
     needs=CLIENT_SIDE,
 )

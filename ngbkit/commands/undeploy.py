@@ -19,7 +19,7 @@ def undeploy(call: Call) -> Answer:
 COMMAND = Command(
     name="undeploy",
     help="Remove everything of ngbkit from a device.",
-    arguments=(DEVICE, argument("--discard", action="store_true", help="also if it holds records that are not here")),
+    arguments=(DEVICE, argument("--discard", "also if it holds records that are not here")),
     run=undeploy,
     shell=(),
 )

@@ -25,8 +25,8 @@ COMMAND = Command(
     name="verify",
     help="Say which figures of a site do not agree with their data, their sweep or their code.",
     arguments=(
-        argument("site", metavar="SITE", help="the folder of a site"),
-        argument("--notebooks", metavar="DIR", help="the notebooks that it was built from (default: its own copies)"),
+        argument("site SITE", "the folder of a site"),
+        argument("--notebooks DIR", "the notebooks that it was built from (default: its own copies)"),
     ),
     run=verify,
     needs=CLIENT_SIDE,

@@ -36,15 +36,14 @@ COMMAND = Command(
     help="Show a panel: a form that composes a sweep, the devices, or an explorer of a dataset.",
     arguments=(
         argument(
-            "panel",
+            f"panel {'|'.join(PANELS)}",
+            "sweep composes a sweep, measures it and shows its progress (the default); devices shows the engines, and "
+            "starts and stops them; explore draws figures of a dataset and shows every detail of its trials",
             nargs="?",
             choices=PANELS,
             default=PANELS[0],
-            metavar="|".join(PANELS),
-            help="sweep composes a sweep, measures it and shows its progress (the default); devices shows the engines, "
-            "and starts and stops them; explore draws figures of a dataset and shows every detail of its trials",
         ),
-        argument("data", nargs="?", metavar="NAME", completes="variable", help="explore: the variable of the dataset"),
+        argument("data NAME", "explore: the variable of the dataset", nargs="?", completes="variable"),
     ),
     run=build_panel,
     shell=None,

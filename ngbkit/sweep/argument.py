@@ -45,8 +45,19 @@ class Argument:
         return self.settings.get("action") != "store_true"
 
 
-def argument(*flags: str, help: str, completes: str = "", **settings: Any) -> Argument:
-    """Declare an `Argument`, its settings as keywords."""
+def argument(usage: str, help: str, *, completes: str = "", **settings: Any) -> Argument:
+    """Declare an `Argument` by its flags and the name of its value; an option without such a name is a switch.
+
+    >>> argument("-b, --batch-size N", "samples in a call (default: 1)", type=int, default=1).flags
+    ('-b', '--batch-size')
+    """
+    words = usage.split(" ")
+    count = max(1, sum(word.startswith("-") for word in words))
+    if metavar := " ".join(words[count:]):
+        settings["metavar"] = metavar
+    elif usage.startswith("-") and not settings:
+        settings["action"] = "store_true"
+    flags = tuple(word.removesuffix(",") for word in words[:count])
     return Argument(flags=flags, help=help, completes=completes, settings=settings)
 
 

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from ngbkit.sweep.argument import Argument, argument
+from ngbkit.sweep.argument import Argument
 
 if TYPE_CHECKING:
     from ngbkit.sweep.grid import Grid
@@ -60,7 +60,7 @@ def option(
     `parse` turns the value that argparse leaves into the field's; `format` turns the field's value into one text for
     each time that the flag is written, empty for a flag without a value. `always`: also where it has its default.
     """
-    declared = argument(*flags, help=help, completes=completes, **settings)
+    declared = Argument(flags=flags, help=help, completes=completes, settings=settings)
     switch = (lambda _: [""]) if not declared.takes_value else None
     return {
         "option": Option(
