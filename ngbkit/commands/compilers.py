@@ -83,11 +83,8 @@ def _probe(compilers: Sequence[Compiler]) -> dict[str, dict[str, str]]:
     """Why each does not work on each of its accelerators; all at once, since some probe in a process of their own."""
     questions = [(compiler, kind) for compiler in compilers for kind in compiler.accelerators]
     with ThreadPoolExecutor(max_workers=max(1, len(questions)), thread_name_prefix="ngbkit-probe") as pool:
-        answers = list(pool.map(lambda question: _find_reason(*question), questions))
-    reasons: dict[str, dict[str, str]] = {compiler.name: {} for compiler in compilers}
-    for (compiler, kind), answer in zip(questions, answers, strict=True):
-        reasons[compiler.name][kind] = answer
-    return reasons
+        reasons = pool.map(lambda question: _find_reason(*question), questions)
+        return {compiler.name: {kind: next(reasons) for kind in compiler.accelerators} for compiler in compilers}
 
 
 def _find_reason(compiler: Compiler, kind: str) -> str:

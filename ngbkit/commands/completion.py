@@ -44,10 +44,6 @@ def _list_workloads(cursor: Cursor) -> Iterator[str]:
         yield from source.complete(cursor.typed)
 
 
-def _list_compilers(_cursor: Cursor) -> Iterable[str]:
-    return registry.list_names(registry.COMPILERS)
-
-
 def _list_devices(_cursor: Cursor) -> Iterator[str]:
     from ngbkit.cluster import devices
 
@@ -61,14 +57,6 @@ def _list_factors(cursor: Cursor) -> Iterator[str]:
         with suppress(NgbkitError):
             yield from (f"{name}=" for name in parse_workload(restore_quotes(word)).takes)
     yield from ("width=", "depth=")
-
-
-def _list_simplifiers(_cursor: Cursor) -> Iterable[str]:
-    return [*registry.list_names(registry.SIMPLIFIERS), "all"]
-
-
-def _list_statuses(_cursor: Cursor) -> Iterable[str]:
-    return list(RETRIABLE)
 
 
 def _list_runs(_cursor: Cursor) -> Iterable[str]:
@@ -90,24 +78,16 @@ def _list_cache_keys(cursor: Cursor) -> Iterable[str]:
     return []
 
 
-def _list_paths(cursor: Cursor) -> Iterable[str]:
-    return files.complete(cursor.typed, ".json")
-
-
-def _list_results(cursor: Cursor) -> Iterable[str]:
-    return [*files.complete(cursor.typed, ".nc"), *_list_runs(cursor)]
-
-
 LISTERS: Mapping[str, Callable[[Cursor], Iterable[str]]] = {
     "workload": _list_workloads,
-    "compiler": _list_compilers,
+    "compiler": lambda _: registry.list_names(registry.COMPILERS),
     "device": _list_devices,
     "factor": _list_factors,
-    "simplifier": _list_simplifiers,
-    "status": _list_statuses,
+    "simplifier": lambda _: [*registry.list_names(registry.SIMPLIFIERS), "all"],
+    "status": lambda _: list(RETRIABLE),
     "run": _list_runs,
-    "result": _list_results,
-    "path": _list_paths,
+    "result": lambda cursor: [*files.complete(cursor.typed, ".nc"), *_list_runs(cursor)],
+    "path": lambda cursor: files.complete(cursor.typed, ".json"),
     "kept": _list_cache_keys,
 }
 """Lists the values of each kind of `Argument.completes`."""

@@ -20,8 +20,6 @@ from ngbkit.sweep.argument import argument
 KERNEL = "ngbkit"
 """The kernel in the wheel; the kernel of a device is named ``ngbkit-<label>``."""
 
-PROVISIONER = "ngbkit-device"
-
 ACTIONS = ("list", "install", "remove")
 
 
@@ -83,12 +81,8 @@ def build_spec(label: str) -> dict[str, Any]:
         "argv": [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}", "--ext", "ngbkit"],
         "display_name": f"ngbkit on {label}",
         "language": "python",
-        # VS Code ignores provisioners (microsoft/vscode-jupyter#14172).
         "env": {options.DEVICE: label},
-        "metadata": {
-            "debugger": True,
-            "kernel_provisioner": {"provisioner_name": PROVISIONER, "config": {"device": label}},
-        },
+        "metadata": {"debugger": True},
     }
 
 
@@ -114,14 +108,9 @@ def _copy_logos(manager: Any, folder: Path) -> None:
 
 def _find_installed() -> dict[str, str]:
     """Find the device of each installed kernel of ngbkit, by kernel; the kernel in the wheel has none."""
-    labels = {}
-    for kernel, entry in sorted(_spec_manager().get_all_specs().items()):
-        provisioner = entry["spec"].get("metadata", {}).get("kernel_provisioner", {})
-        if provisioner.get("provisioner_name") == PROVISIONER:
-            labels[kernel] = str(provisioner["config"]["device"])
-        elif kernel == KERNEL:
-            labels[kernel] = ""
-    return labels
+    specs = {kernel: entry["spec"] for kernel, entry in sorted(_spec_manager().get_all_specs().items())}
+    labels = {kernel: str(spec.get("env", {}).get(options.DEVICE, "")) for kernel, spec in specs.items()}
+    return {kernel: label for kernel, label in labels.items() if label or kernel == KERNEL}
 
 
 def _build_row(kernel: str, label: str) -> dict[str, str]:

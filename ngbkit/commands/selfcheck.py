@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ngbkit.commands.answer import Answer
@@ -91,12 +92,8 @@ COMMAND = Command(
 
 def to_call(args: argparse.Namespace) -> dict[str, Any]:
     """The keywords of `ngbkit.runs.selfcheck.run`."""
-    measuring = [name for name in _MEASURED if getattr(args, name)]
-    if args.run is not None and measuring:
-        raise UsageError(
-            f"--run {args.run} reports on an earlier self-check, and --{measuring[0]} is about measuring. Give one of "
-            "them."
-        )
+    if args.run is not None:
+        _refuse(args, _MEASURED, f"--run {args.run} reports on an earlier self-check")
     if args.rounds is not None and not args.full:
         raise UsageError("--rounds is about the vendors' tools and disturbances. Add --full or --disturbances.")
     names = ("groups", "hog", "repeats", "precision", "threads", "full", "rounds")
@@ -108,17 +105,17 @@ def to_call(args: argparse.Namespace) -> dict[str, Any]:
 def to_disturbances(args: argparse.Namespace) -> dict[str, Any]:
     """The keywords of `ngbkit.runs.selfcheck.disturbances.measure`."""
     others = ("groups", "compilers", "hog", "precision", "full", "run", "history")
-    conflicting = [name for name in others if getattr(args, name)]
-    if conflicting:
-        raise UsageError(f"--disturbances excludes --{conflicting[0]}: each is a measurement of its own. Give one.")
+    _refuse(args, others, "--disturbances is a measurement of its own")
     return {name: getattr(args, name) for name in ("rounds", "repeats", "threads") if getattr(args, name) is not None}
 
 
 def check_history(args: argparse.Namespace) -> None:
     """Reject arguments that are about measuring beside `--history`."""
-    others = ("groups", "compilers", "hog", "repeats", "precision", "threads", "full", "disturbances", "rounds", "run")
-    conflicting = [name for name in others if getattr(args, name)]
-    if conflicting:
-        raise UsageError(
-            f"--history compares stored runs, and --{conflicting[0]} is about measuring. Give one of them."
-        )
+    _refuse(args, (*_MEASURED, "threads", "full", "disturbances", "rounds", "run"), "--history compares stored runs")
+
+
+def _refuse(args: argparse.Namespace, names: Sequence[str], purpose: str) -> None:
+    """Reject options that do not belong to the purpose of another one."""
+    option = next((name for name in names if getattr(args, name)), None)
+    if option is not None:
+        raise UsageError(f"{purpose}, and --{option} is about measuring. Give one of them.")

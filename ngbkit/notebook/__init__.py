@@ -6,7 +6,6 @@ modules.py      turns a torch module of the notebook into a workload
 display.py      displays runs
 objects.py      displays sweeps and the metrics of datasets; datasets.py datasets themselves
 charts.py       displays figures without a network
-provisioner.py  starts the kernel of a device
 panels/         forms that compose a line of a magic, run it, and explore its dataset
 """
 

@@ -86,20 +86,10 @@ def test_an_unknown_device_is_an_error(capsys: pytest.CaptureFixture[str]) -> No
         kernels.install("orrin")
 
 
-@pytest.mark.parametrize(
-    ("name", "device", "provisioner"),
-    [("ngbkit", "cpu", True), ("ngbkit-orin", "orin", True), ("ngbkit-orin", "orin", False)],
-)
-def test_a_kernel_starts_with_its_magics_and_its_device(name: str, device: str, provisioner: bool) -> None:
-    """The kernel in the wheel measures on this machine by default, that of a device there, also without a provisioner.
-
-    VS Code ignores provisioners: it starts what ``kernel.json`` says, with its environment.
-    """
-    file = kernels.install("orin") / "kernel.json"
-    if not provisioner:
-        spec = json.loads(file.read_text())
-        del spec["metadata"]["kernel_provisioner"]
-        file.write_text(json.dumps(spec))
+@pytest.mark.parametrize(("name", "device"), [("ngbkit", "cpu"), ("ngbkit-orin", "orin")])
+def test_a_kernel_starts_with_its_magics_and_its_device(name: str, device: str) -> None:
+    """The kernel in the wheel measures on this machine by default, that of a device there."""
+    kernels.install("orin")
     manager = KernelManager(kernel_name=name)
     manager.start_kernel()
     try:
@@ -108,15 +98,6 @@ def test_a_kernel_starts_with_its_magics_and_its_device(name: str, device: str, 
         manager.shutdown_kernel(now=True)
 
     assert f"('{device}',) True" in printed
-
-
-def test_a_kernel_without_its_device_does_not_start(home: Path) -> None:
-    """The error names the devices of the file."""
-    kernels.install("orin")
-    (home / "config" / "devices.toml").write_text("[nano]\nlaunch = 'ssh'\nhost = 'nano'\n")
-
-    with pytest.raises(UnknownNameError, match="nano"):
-        KernelManager(kernel_name="ngbkit-orin").start_kernel()
 
 
 def test_the_shipped_kernel_has_logos_of_the_sizes_that_jupyter_shows() -> None:
