@@ -17,9 +17,7 @@ def render_options() -> str:
         "Every argument of every magic, as `%ngbench?` and `ngbkit run --help` explain it. "
         "The shell has the same commands without the `%ng`; `%ngbench` is `ngbkit run` there.\n"
     )
-    sections = (
-        f"\n## `%{name}`\n\n{to_markdown(command.magic_arguments)}" for name, command in sorted(load_magics().items())
-    )
+    sections = (f"\n## `%{name}`\n\n{to_markdown(command.magic_arguments)}" for name, command in load_magics().items())
     return head + "".join(sections)
 
 

@@ -137,8 +137,9 @@ def load_commands(names: Iterable[str] | None = None) -> dict[str, Command]:
 
 
 def load_magics() -> dict[str, Command]:
-    """Load the commands of a notebook, by the name of their magic."""
-    return {command.magic.name: command for _, command in _load(None) if command.magic is not None}
+    """Load the commands of a notebook, by the name of their magic and in its order."""
+    commands = {command.magic.name: command for _, command in _load(None) if command.magic is not None}
+    return dict(sorted(commands.items()))
 
 
 def _load(names: Iterable[str] | None) -> Iterator[tuple[str, Command]]:
