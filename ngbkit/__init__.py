@@ -64,7 +64,7 @@ _EXPORTS = {
     "Sweep": ("ngbkit.api", "Sweep"),
     "attach": ("ngbkit.cluster.attach", "attach"),
     "blocks": ("ngbkit.workloads.blocks", ""),
-    "capacity": ("ngbkit.runs.serving", "serve"),
+    "capacity": ("ngbkit.metrics.serving.capacity", "capacity"),
     "cell": ("ngbkit.workloads.cell", ""),
     "client": ("ngbkit.cluster.plain_client", "client"),
     "describe": ("ngbkit.api", "describe"),

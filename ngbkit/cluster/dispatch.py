@@ -1,4 +1,4 @@
-"""A sweep on its devices, all at once: connects, sends each its plan, passes its events on, survives a lost engine."""
+"""Plans on devices: a sweep on all of its devices at once, which survives a lost engine, and a load test on one."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ import queue
 import secrets
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent import futures
 from dataclasses import dataclass, field
 from typing import Any
 
-from ngbkit import errors
+from ngbkit import errors, options
 from ngbkit.cluster import devices, engines, replies
 from ngbkit.cluster.engine import Engine, EngineLostError, Plan
 from ngbkit.cluster.launchers.base import Starter
 from ngbkit.cluster.machines import Starts
 from ngbkit.cluster.replies import Event
+from ngbkit.device.serving.load import Load, ServerTest
 from ngbkit.device.spec import Spec
 from ngbkit.device.world import World
 from ngbkit.errors import DeviceError, NgbkitError
@@ -148,22 +149,17 @@ class Dispatch:
     def _execute_plan(self, engine: Engine, trial_ids: Collection[str], starts: Starts, starter: Starter) -> str:
         label = engine.device
         self._check_environment(label, engine.hello())
-        assert engine.state_dir is not None
-        engine.push({digest: path for workload in self.sweep.workloads for digest, path in workload.artifacts.items()})
+        push_artifacts(engine, self.sweep)
         if not self.retry and not self.retry_ids:
             self._collect(engine, trial_ids)
-        device = devices.load().get(label)
-        spec = Spec(
+        spec = build_spec(
+            engine,
+            self.sweep,
             run_id=self.run_id,
-            device=label,
-            state_dir=engine.state_dir,
-            sweep=self.sweep,
             retry=self.retry,
             retry_ids=self.retry_ids & set(trial_ids),
             retry_id=self._retry_id,
             have=frozenset((self._recorded | self._skipped) & set(trial_ids)),
-            threads=device.threads if device else None,
-            accelerator=device.accelerator if device else "cpu",
             world=engine.adapt(self.world),
         )
         if spec.world is None:
@@ -171,7 +167,8 @@ class Dispatch:
         starts.finish(label)
         starts.wait(label, starter.say, self.stop.is_set)
         plan = engine.submit(spec)
-        self._follow(plan, trial_ids)
+        for event in follow(plan, trial_ids, self.stop):
+            self._put(event)
         if not plan.is_done:
             engine.close()
             return "stopped"
@@ -192,40 +189,6 @@ class Dispatch:
                     "values with --inputs, or put the same files there"
                 )
                 self._put({"kind": "warning", "device": label, "key": f"{workload.name} on {label}", "text": text})
-
-    def _follow(self, plan: Plan, trial_ids: Collection[str]) -> None:
-        """Queue a plan's events until it is done, or ignores an interrupt; raise EngineLostError if the engine dies."""
-        label = plan.engine.device
-        running_at = checked_at = time.monotonic()
-        fault = ""
-        while not plan.is_done:
-            self._queue_event(label, plan.next_event(_POLL_S), trial_ids)
-            now = time.monotonic()
-            if not self.stop.is_set():
-                running_at = now
-            else:
-                plan.interrupt()
-                if now - running_at > _STOP_S:
-                    return
-            if now - checked_at > _CHECK_S:
-                checked_at = now
-                if not plan.engine.is_alive() and not plan.is_done:
-                    raise EngineLostError(f"the engine of device {label} was lost")
-                previous, fault = fault, plan.engine.trouble()
-                if fault != previous:
-                    down = f"the link to {label} is down ({replies.sanitize(fault)}); trying again"
-                    self._put({"kind": "stage", "device": label, "text": down if fault else "the link is back"})
-        while self._queue_event(label, plan.next_event(0.01), trial_ids):
-            continue
-
-    def _queue_event(self, label: str, event: str | None, trial_ids: Collection[str]) -> bool:
-        """Check and queue an event, if there is one; return whether there is."""
-        if event is None:
-            return False
-        parsed = replies.parse_event(label, event, trial_ids)
-        if parsed is not None:
-            self._put(parsed)
-        return True
 
     def _check_environment(self, label: str, environment: Mapping[str, Any]) -> None:
         """Refuse a device that has changed since this run measured on it, because its numbers would not compare."""
@@ -250,6 +213,92 @@ class Dispatch:
                 return
             self._recorded.add(trial_id)
         self._events.put(event)
+
+
+def build_spec(engine: Engine, sweep: Grid, **fields: Any) -> Spec:
+    """Build the spec of a plan for an engine, with the threads and the chip that the devices file states."""
+    device = devices.load().get(engine.device)
+    return Spec(
+        device=engine.device,
+        state_dir=engine.state_dir or options.get_state_dir(),
+        sweep=sweep,
+        threads=device.threads if device else None,
+        accelerator=device.accelerator if device else "cpu",
+        **fields,
+    )
+
+
+def push_artifacts(engine: Engine, sweep: Grid) -> None:
+    """Send a device the files of a sweep's networks that it lacks."""
+    engine.push({digest: path for workload in sweep.workloads for digest, path in workload.artifacts.items()})
+
+
+def follow(plan: Plan, trial_ids: Collection[str], stop: threading.Event) -> Iterator[Event]:
+    """Yield a plan's events until it is done, or ignores an interrupt; raise EngineLostError if the engine dies."""
+    label = plan.engine.device
+    running_at = checked_at = time.monotonic()
+    fault = ""
+    while not plan.is_done:
+        yield from _parse(plan, plan.next_event(_POLL_S), trial_ids)
+        now = time.monotonic()
+        if not stop.is_set():
+            running_at = now
+        else:
+            plan.interrupt()
+            if now - running_at > _STOP_S:
+                return
+        if now - checked_at > _CHECK_S:
+            checked_at = now
+            if not plan.engine.is_alive() and not plan.is_done:
+                raise EngineLostError(f"the engine of device {label} was lost")
+            previous, fault = fault, plan.engine.trouble()
+            if fault != previous:
+                down = f"the link to {label} is down ({replies.sanitize(fault)}); trying again"
+                yield {"kind": "stage", "device": label, "text": down if fault else "the link is back"}
+    while (text := plan.next_event(0.01)) is not None:
+        yield from _parse(plan, text, trial_ids)
+
+
+def _parse(plan: Plan, text: str | None, trial_ids: Collection[str]) -> list[Event]:
+    """Check the text of an event; there is none in a text of an unknown kind, or without a text."""
+    event = None if text is None else replies.parse_event(plan.engine.device, text, trial_ids)
+    return [] if event is None else [event]
+
+
+def serve(
+    sweep: Grid, load: Load, engine: Engine, report: Callable[[str], object], record: Callable[[ServerTest], object]
+) -> None:
+    """Run the tests of a load with the one network and compiler of a sweep; `record` receives each when it has ended.
+
+    Ctrl-C ends the test in flight, and the engine itself if it does not stop.
+    """
+    push_artifacts(engine, sweep)
+    spec = build_spec(
+        engine, sweep, run_id=f"capacity-{secrets.token_hex(2)}", world=engine.adapt(World.capture(sweep.workloads))
+    )
+    plan = engine.serve(spec, load)
+    trial_ids, stop = {trial.id for trial in sweep.trials()}, threading.Event()
+
+    def pass_on() -> None:
+        for event in follow(plan, trial_ids, stop):
+            if event["kind"] == "stage":
+                report(event["text"])
+            elif event["kind"] == "served":
+                record(event["test"])
+
+    try:
+        pass_on()
+    except BaseException:
+        stop.set()
+        pass_on()
+        if not plan.is_done:
+            engine.close()
+        raise
+    outcome = plan.fetch_outcome()
+    if outcome["state"] == "error":
+        raise _to_error(engine.device, outcome)
+    if outcome["state"] == "stopped":
+        raise KeyboardInterrupt("stopped.")
 
 
 def _to_error(device: str, outcome: Mapping[str, Any]) -> NgbkitError:

@@ -226,17 +226,9 @@ class Plan:
 
     def fetch_outcome(self) -> dict[str, Any]:
         """Return the plan's reply; raise EngineLostError if the engine ended first, DeviceError if the plan raised."""
-        reply = self.fetch_reply()
-        types = {"state": str} if reply.get("state") != "error" else {"state": str, "kind": str, "error": str}
-        return {
-            name: replies.sanitize(text) for name, text in replies.extract(self.engine.device, reply, types).items()
-        }
-
-    def fetch_reply(self) -> dict[str, Any]:
-        """Return the reply as it came, unchecked but for being a JSON object; raise as `fetch_outcome` does."""
         device = self.engine.device
         try:
-            return replies.parse(device, _get_first(self.result.get(timeout=5)))
+            reply = replies.parse(device, _get_first(self.result.get(timeout=5)))
         except ipyparallel.error.IPythonError as error:
             if getattr(error, "ename", "") == "KeyboardInterrupt":
                 return {"state": "stopped"}  # the signal arrived before the plan was ready for it
@@ -244,6 +236,8 @@ class Plan:
         finally:
             for msg_id in self.result.msg_ids:
                 self.engine.view.client.forget(msg_id)
+        types = {"state": str} if reply.get("state") != "error" else {"state": str, "kind": str, "error": str}
+        return {name: replies.sanitize(text) for name, text in replies.extract(device, reply, types).items()}
 
     def interrupt(self) -> None:
         """Ask the plan to stop, which kills its trial and returns; call it until the plan is done.

@@ -10,8 +10,8 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from ngbkit.device.serving.load import ServedTrial
-from ngbkit.errors import DeviceError, JournalError, UsageError
+from ngbkit.device.serving.load import ServerTest
+from ngbkit.errors import DeviceError, JournalError
 from ngbkit.sweep import notes, records, schema
 from ngbkit.sweep.schema import clean_line as sanitize
 
@@ -23,10 +23,10 @@ __all__ = [
     "parse",
     "parse_answer",
     "parse_event",
-    "parse_load_test",
     "parse_note",
     "parse_number",
     "parse_record",
+    "parse_test",
     "sanitize",
 ]
 
@@ -110,6 +110,8 @@ def parse_event(device: str, text: str, trial_ids: Collection[str]) -> Event | N
             raise ReplyError(f"device {device} reports tuning for a trial that is not part of this run there.")
         times = {name: parse_number(event.get(name)) for name in ("best_s", "left_s")}
         return {**labels, **_clamp_progress(fields), **times}
+    if kind == "served":
+        return {**labels, "test": parse_test(device, event.get("test"))}
     if kind == "salvaged":
         fields = extract(device, event, {"records": int, "journal": str})
         return {**labels, "records": fields["records"], "journal": sanitize(fields["journal"])}
@@ -150,13 +152,13 @@ def parse_note(device: str, kind: str, key: Any, value: Any) -> dict[str, Any]:
     return {"key": key, "value": valid}
 
 
-def parse_load_test(device: str, reply: Mapping[str, Any]) -> tuple[ServedTrial, ...]:
-    """Return the trials of a load test."""
+def parse_test(device: str, value: Any) -> ServerTest:
+    """Check a test of LoadGen."""
     try:
-        trials: tuple[ServedTrial, ...] = schema.parse(tuple[ServedTrial, ...], reply.get("trials"))
-    except (schema.SchemaError, UsageError) as error:
+        test: ServerTest = schema.parse(ServerTest, value)
+    except schema.SchemaError as error:
         raise ReplyError(f"invalid load test from device {device}: {sanitize(str(error))}") from None
-    return trials
+    return test
 
 
 def parse_number(value: Any) -> float | None:

@@ -7,7 +7,6 @@ from typing import Any
 from ngbkit.commands.answer import Answer
 from ngbkit.commands.arguments import DATA, SOURCE
 from ngbkit.commands.command import CLIENT_SIDE, JSON, QUIET, Call, Command, Magic
-from ngbkit.errors import UsageError
 from ngbkit.sweep.argument import Argument, argument
 from ngbkit.sweep.parsing import parse_compilers, parse_numbers
 
@@ -20,30 +19,32 @@ OPTIONS: tuple[Argument, ...] = (
         default=0.99,
     ),
     argument("--max-delay TIME", "how long an idle server waits for a fuller batch, such as 5ms (default: not at all)"),
-    argument("-b, --batch-sizes N,…", "batch sizes of the server (default: those with which it serves most)"),
-    argument("-c, --compilers NAME,…", "compilers to show (default: all of the run)", completes="compiler"),
-    argument("--check", "measure it too, by a real load on the device: requests at random times from another process"),
-    argument("--seconds N", "with --check: seconds of load for each network and compiler (default: 20)", type=float),
+    argument(
+        "-b, --batch-sizes N,…", "batch sizes of the server (default: the measured ones whose calls keep the deadline)"
+    ),
+    argument("-c, --compilers NAME,…", "compilers to measure (default: all of the run)", completes="compiler"),
+    argument("--seconds N", "shortest duration of a test of LoadGen (default: 10)", type=float),
+    argument("--again", "measure again what is measured already"),
 )
 
 
-def compute_capacities(call: Call) -> Answer:
-    """Simulate the capacities that a call asks for, and check them where it says so."""
-    from ngbkit.runs import serving
+def measure_capacities(call: Call) -> Answer:
+    """Measure the capacities that a call asks for."""
+    from ngbkit.metrics.serving.capacity import capacity
+    from ngbkit.metrics.serving.service import SECONDS
 
     args = call.args
-    if args.seconds is not None and not args.check:
-        raise UsageError("--seconds is the duration of a real load. Add --check.")
     select: dict[str, Any] = {} if args.compilers is None else {"compiler": list(parse_compilers(args.compilers))}
-    capacities = serving.serve(
+    sizes = None if args.batch_sizes is None else parse_numbers("batch sizes", args.batch_sizes)
+    capacities = capacity(
         call.read(args.source),
         args.deadline,
-        check=args.check,
-        seconds=serving.SECONDS if args.seconds is None else args.seconds,
-        report=call.report or str,
         quantile=args.quantile,
         max_delay=args.max_delay,
-        batch_sizes=None if args.batch_sizes is None else parse_numbers("batch sizes", args.batch_sizes),
+        batch_sizes=None if sizes is None else [*map(int, sizes)],
+        seconds=SECONDS if args.seconds is None else args.seconds,
+        again=args.again,
+        report=call.report or str,
         **select,
     )
     return Answer(json=capacities.to_json(), text=str(capacities), value=capacities)
@@ -53,13 +54,13 @@ DETAILS = """
 ::
 
     %ngcapacity ds --deadline 50ms
-    %ngcapacity ds --deadline 50ms -c openvino --check
+    %ngcapacity ds --deadline 50ms -c openvino --seconds 60
 """
 COMMAND = Command(
     name="capacity",
-    help="Say which rate of requests each network serves within a deadline, simulated or also by a real load.",
+    help="Measure the highest rate of requests that each network serves within a deadline, by MLPerf's LoadGen.",
     arguments=OPTIONS,
-    run=compute_capacities,
+    run=measure_capacities,
     shell=(SOURCE, JSON, QUIET),
     magic=Magic(name="ngcapacity", arguments=(DATA,), details=DETAILS),
     needs=CLIENT_SIDE,

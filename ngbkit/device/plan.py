@@ -34,7 +34,7 @@ from ngbkit.device.isolation.settings import build_child_settings
 from ngbkit.device.lock import acquire_cores, acquire_lock
 from ngbkit.device.process_lifetime import announce_end, end_group
 from ngbkit.device.serving.bench import ServingBench
-from ngbkit.device.serving.load import Load, ServedTrial
+from ngbkit.device.serving.load import Load, ServerTest
 from ngbkit.device.spec import EVENT_MIME, FORMAT, Spec, answer_errors
 from ngbkit.errors import DeviceError, NgbkitError
 from ngbkit.files import Store, read_chunks
@@ -93,20 +93,20 @@ def run(spec_json: str) -> str:
 
 @answer_errors
 def serve(request_json: str) -> str:
-    """Serve requests by the one network and compiler of a ``spec`` at the rates of a ``load``, both in JSON.
+    """Serve requests by the one network and compiler of a ``spec`` as a ``load`` says, both in JSON.
 
-    The reply's ``state`` is that of `run`, with the ``trials`` of a finished load test.
+    The reply's ``state`` is that of `run`, with the ``tests`` of a finished search; each was an event before.
     """
     request = json.loads(request_json)
     spec, publish = Spec.from_json(request["spec"]), _number_events(_find_publisher())
     try:
         load = Load.from_json(request["load"])
-        return json.dumps({"state": "finished", "trials": [asdict(trial) for trial in _serve(spec, load, publish)]})
+        return json.dumps({"state": "finished", "tests": [asdict(test) for test in _serve(spec, load, publish)]})
     except InterruptedError:
         return json.dumps({"state": "stopped"})
 
 
-def _serve(spec: Spec, load: Load, publish: Publish) -> list[ServedTrial]:
+def _serve(spec: Spec, load: Load, publish: Publish) -> list[ServerTest]:
     """Serve a load, alone on this device; its journal is only the bench's, and is thrown away."""
     folder = files.make_scratch(spec.state_dir / options.LAYOUT.scratch)
     try:

@@ -19,8 +19,8 @@ from ngbkit.sweep.grid import Grid
 
 EVENT_MIME = "application/vnd.ngbkit.event+json"
 """The type of an event: a text with one JSON object."""
-FORMAT = 4
-"""Up to format 2 an event was the object itself; up to format 3 a load test only counted the calls of a trial."""
+FORMAT = 1
+"""Of specs, events and replies: both sides must have the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

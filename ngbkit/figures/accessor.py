@@ -27,7 +27,8 @@ from ngbkit.metrics.rankings.networks import By, compare_networks, network_ranki
 from ngbkit.metrics.rankings.ranking import ranking, winners
 from ngbkit.metrics.rankings.reversals import reversals
 from ngbkit.metrics.roofline import roofline
-from ngbkit.metrics.serving.capacity import Capacities, capacity
+from ngbkit.metrics.serving.capacities import Capacities
+from ngbkit.metrics.serving.capacity import capacity
 from ngbkit.metrics.serving.choices import Choices
 from ngbkit.metrics.serving.deadlines import Per, choose
 from ngbkit.metrics.tables import Table, compact

@@ -16,8 +16,6 @@ from ngbkit.sweep.trials import BASELINE
 if TYPE_CHECKING:
     import altair as alt
 
-    from ngbkit.metrics.serving.capacity import Capacities
-
 
 @schema.explain_missing
 class Plots:
@@ -44,17 +42,11 @@ class Plots:
         """See `ngbkit.figures.bsr`: the paper's figures 9 and 11."""
         return figures.bsr(self._data, by=by, baseline=baseline, ci=ci, **select)
 
-    def capacity(
-        self, deadline: str | float | None = None, *, checked: Capacities | None = None, **keywords: Any
-    ) -> alt.FacetChart:
-        """See `ngbkit.figures.capacity`; of `checked` capacities, with what was asked of them and their trials."""
-        if checked is not None:
-            keywords = {**checked.arguments, "checks": checked.to_json()["checks"], **keywords}
-        if deadline is not None:
-            keywords["deadline"] = deadline
-        if "deadline" not in keywords:
+    def capacity(self, deadline: str | float | None = None, **keywords: Any) -> alt.FacetChart:
+        """See `ngbkit.figures.capacity`: what `ds.ngb.capacity` has measured."""
+        if deadline is None:
             raise UsageError("invalid deadline: got none; expected a time such as '50ms'. Give one to capacity().")
-        return figures.capacity(self._data, **keywords)
+        return figures.capacity(self._data, deadline=deadline, **keywords)
 
     def cpu(self, **select: Any) -> alt.VConcatChart:
         """See `ngbkit.figures.cpu`: the paper's figure 12."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xarray as xr
-from drawn import ARGUMENTS, measured, network
+from drawn import ARGUMENTS, draw_figure, measured, network
 
 from ngbkit import figures
 from ngbkit.dataset import storage
@@ -125,7 +125,7 @@ def test_every_figure_tells_where_it_comes_from(name: str) -> None:
     data = measured(network("net"), network("other"), batch_sizes=(1, 4))
     selection = {} if name == "overview" else {"compiler": ["identity", "openvino"]}
     arguments = {**selection, **ARGUMENTS.get(name, {})}
-    chart = getattr(figures, name)(data, **arguments)
+    chart = draw_figure(name, data, **selection)
     provenance = chart.to_dict()["usermeta"][KEY]
 
     assert (name, hash_dataset(data), "synthetic") == (

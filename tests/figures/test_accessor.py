@@ -197,7 +197,6 @@ def test_a_new_dim_may_have_labels_of_any_type(labels, text):
     assert f"run {text}" in specification
     assert text in choices
     assert data.isel(run=[1]).sel(compiler=["openvino"]).equals(selected)
-    assert text in str(data.ngb.capacity("50ms"))
 
 
 def test_a_part_without_samples_says_so():

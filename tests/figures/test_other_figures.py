@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import vl_convert
 import xarray as xr
-from drawn import ARGUMENTS, Spec, crashing, draw_example, flipping, list_charts, measured, network, roofed, sweep
+from drawn import Spec, crashing, draw_example, draw_figure, flipping, list_charts, measured, network, roofed, sweep
 
 from ngbkit import figures, metrics
 from ngbkit.dataset import synthetic
@@ -366,7 +366,7 @@ def test_every_figure_fits_on_the_page_of_a_notebook(name):
     batch_sizes = [1] if name == "latency" else [1, 2, 4, 8, 16, 32]
     data = measured(*(network(label, **factors) for label in names), compilers=compilers, batch_sizes=batch_sizes)
     is_special = name in ("roofline", "changes")
-    chart = draw_example(name) if is_special else getattr(figures, name)(data, **ARGUMENTS.get(name, {}))
+    chart = draw_example(name) if is_special else draw_figure(name, data)
 
     assert vl_convert.vegalite_to_scenegraph(chart.to_dict())["width"] < 1000
 
@@ -375,7 +375,7 @@ def test_every_figure_fits_on_the_page_of_a_notebook(name):
 def test_a_network_without_a_name_is_drawn(name):
     """Its panel has an empty title."""
     data = measured(network("a")).assign_coords(workload=[""])
-    spec = Spec(getattr(figures, name)(data, **ARGUMENTS.get(name, {})))
+    spec = Spec(draw_figure(name, data))
 
     assert "openvino" in spec.texts()
 

@@ -184,16 +184,6 @@ def test_a_choice_excludes_it_with_the_reason() -> None:
     assert "net: no configuration to choose from" in metrics.choose(measure(unchecked=tuple(SPEEDS)), "2s").verdicts
 
 
-def test_a_capacity_is_marked_and_says_why() -> None:
-    """One of several batch sizes is enough."""
-    capacities = measure().ngb.capacity("2s", ci=None, quantile=0.5)
-    table = capacities.to_frame()
-
-    assert str(table["inductor"].iloc[0]).endswith("?")
-    assert not str(table["onnxruntime"].iloc[0]).endswith("?")
-    assert f"? not checked: inductor on net batch 1: {REASON}" in table.attrs["notes"]
-
-
 def test_frames_and_profiles_keep_the_reason() -> None:
     """A planner that reads a profile sees it, and so does who exports trials or asks what a compiler did."""
     data = measure()

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import pytest
-from drawn import measured, network
+from drawn import measured, network, record_tests
 from IPython.core.interactiveshell import InteractiveShell
 
 from ngbkit.errors import UsageError
-from ngbkit.runs import serving
+from ngbkit.metrics.serving import capacity
 
 
 def test_it_shows_the_capacities_of_a_variable(shell: InteractiveShell) -> None:
     """The value of the magic is the table, which a later cell can plot."""
     shell.user_ns["ds"] = measured(network("net"), batch_sizes=[1])
+    record_tests(shell.user_ns["ds"])
 
-    capacities = shell.run_line_magic("ngcapacity", "ds --deadline 100ms --quantile 0.9 -c openvino")
+    capacities = shell.run_line_magic("ngcapacity", "ds --deadline 100ms -c openvino")
 
     assert ["openvino"] == capacities.frame["compiler"].tolist()
-    assert "p90 within 100 ms" in capacities._repr_html_()
+    assert "p99 within 100 ms" in capacities._repr_html_()
 
 
 def test_an_error_is_one_line(shell: InteractiveShell) -> None:
@@ -31,15 +32,15 @@ def test_an_error_is_one_line(shell: InteractiveShell) -> None:
 
 
 def test_an_interrupt_is_no_traceback(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A check that Ctrl-C ended says so."""
+    """A measurement that Ctrl-C ended says so."""
 
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(serving, "serve", interrupt)
+    monkeypatch.setattr(capacity, "capacity", interrupt)
     shell.user_ns["ds"] = measured(network("net"), batch_sizes=[1])
 
     with pytest.raises(KeyboardInterrupt) as caught:
-        shell.run_line_magic("ngcapacity", "ds --deadline 1s --check")
+        shell.run_line_magic("ngcapacity", "ds --deadline 1s")
 
     assert ["KeyboardInterrupt: stopped."] == caught.value._render_traceback_()

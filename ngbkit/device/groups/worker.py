@@ -111,10 +111,10 @@ class Worker:
         """Prepare the trial's workload."""
         return self._ask(message, "export")
 
-    def serve(self, pipe: str, max_delay_s: float, timeout_s: float) -> Message:
-        """Serve the requests of a pipe with the programs of all batch sizes, until it closes."""
+    def serve(self, load: Mapping[str, Any], timeout_s: float) -> Message:
+        """Serve the requests of a test of LoadGen with the programs of all batch sizes; return its results."""
         self.timeout_s = max(self.timeout_s, timeout_s)
-        return self._ask({"op": "serve", "pipe": pipe, "max_delay_s": max_delay_s}, "measure")
+        return self._ask({"op": "serve", "load": load}, "measure")
 
     def estimate_turn_s(self, samples: int) -> float:
         """Estimate the seconds of a turn of that many samples without a disturbance."""

@@ -27,7 +27,7 @@ from ngbkit import options, registry
 from ngbkit.compilers.base import GRAPH, Compiler, Program, Progress, Task, Tuning
 from ngbkit.device import preparation, reference
 from ngbkit.device.isolation.channel import Channel, ChannelClosedError, Message
-from ngbkit.device.serving import batcher
+from ngbkit.device.serving import loadgen
 from ngbkit.device.timing.sampling import sample
 from ngbkit.device.timing.warming import warm_up
 from ngbkit.errors import UnsupportedError, UsageError, WorkloadError
@@ -279,10 +279,10 @@ def _time_turn(loaded: Loaded, message: Message) -> Message:
 
 
 def _serve(loaded: Loaded, message: Message) -> Message:
-    """Serve the requests of a pipe until its writer closes it."""
-    with open(message["pipe"], "rb", buffering=0) as pipe:
-        calls = {size: program.run for size, program in loaded.programs.items()}
-        return asdict(batcher.serve(batcher.Pipe(pipe.fileno()), calls, max_delay_s=message["max_delay_s"]))
+    """Serve the requests of one test of LoadGen with the programs of all batch sizes."""
+    load = message["load"]
+    calls = {size: program.run for size, program in loaded.programs.items()}
+    return loadgen.run_test(calls, dict(load["call_s"]), load, Path(load["folder"]))
 
 
 def _read_usage(loaded: Loaded, message: Message) -> Message:

@@ -1,6 +1,7 @@
-"""Real load on a network: a generator in a process of its own, a queue, and a server that forms batches.
+"""Real load on a network: MLPerf's LoadGen sends requests, and a server forms batches of those that wait.
 
-generator -> pipe -> batcher, in the child that holds the network at every batch size -> latencies
-load        what is asked for: rates, seconds, delay
-bench       loads the network, and runs the trials of a load
+load     the load, the record of a test, and the search for the highest rate that is valid
+bench    loads the network at every batch size into one child, and runs the tests
+loadgen  one test of LoadGen, in that child
+batcher  the server: which requests one call takes
 """

@@ -1,135 +1,95 @@
-"""Loads a network at every batch size into one child, and serves requests with it at each rate of a load."""
+"""Loads a network at every batch size into one child, and searches for the highest rate of requests that is valid."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 
 from ngbkit.device.groups.bench import Bench
 from ngbkit.device.groups.compiled import CompileCache
 from ngbkit.device.groups.worker import Worker
-from ngbkit.device.serving.load import Load, ServedTrial, Trial
-from ngbkit.device.serving.schedule import draw_schedule
+from ngbkit.device.serving import loadgen
+from ngbkit.device.serving.load import Load, ServerTest
 from ngbkit.errors import DeviceError
 from ngbkit.hardware.conditions import InterferenceMonitor
-from ngbkit.hardware.conditions.interference import FOREIGN, STEAL, THROTTLED, Interference
-from ngbkit.workloads.subprocesses import build_arguments, build_python_path
+from ngbkit.registry import find_version
 
-# Beyond its requests: a process starts, and a backlog is served.
+# Beyond its requests: LoadGen starts, and a backlog is served.
 _MARGIN_S = 60.0
 
 
 class ServingBench(Bench):
     """Serves requests by the only network and compiler of a plan, which has several batch sizes."""
 
-    def serve(self, load: Load, folder: Path) -> list[ServedTrial]:
-        """Run the trials of a load; `folder` is for the pipe of its requests."""
+    def serve(self, load: Load, folder: Path) -> list[ServerTest]:
+        """Run the tests of a load, each of which is reported at once; `folder` is for LoadGen's logs."""
+        loadgen.load()
         self.warm_servers()
-        with self._open_server() as worker:
-            trials: list[ServedTrial] = []
-            planned = load.list_trials()
-            while planned:
-                trial = planned.pop(0)
-                text = f"{worker.trial.workload}: {trial.rate:.3g} requests/s for {trial.seconds:g} s"
-                self._report("stage", text=f"{text}, trial {len(trials) + 1} of {len(trials) + 1 + len(planned)}")
-                trials.append(self._run_trial(worker, load, trial, len(trials), folder))
-                further = None if planned else load.choose_next(trials)
-                planned += [] if further is None else [Trial(rate=further, seconds=load.seconds)]
-        return trials
+        tests = list(load.tests)
+        with self._open_server() as (worker, call_s):
+            while (rate := load.choose_rate(tests)) is not None:
+                text = f"{worker.trial.workload} {worker.trial.compiler}: LoadGen sends {rate:.3g} requests/s"
+                self._report("stage", text=f"{text}, test {len(tests) + 1}")
+                tests.append(self._run_test(worker, call_s, load, rate, len(tests), folder))
+                self._report("served", test=asdict(tests[-1]))
+        return tests
 
     @contextmanager
-    def _open_server(self) -> Iterator[Worker]:
-        """Load every batch size into one child, as a deployment holds them: a switch costs what it costs there."""
+    def _open_server(self) -> Iterator[tuple[Worker, dict[int, float]]]:
+        """Load every batch size into one child, as a deployment holds them, and time a call of each after warm-up."""
         with ExitStack() as stack:
             worker: Worker | None = None
+            call_s: dict[int, float] = {}
             for group in self.spec.sweep.groups(self.spec.device):
                 (trial,) = group.trials
                 self._report("stage", step="compile", trial_id=trial.id, text=f"compiling {trial}")
                 prepared = self._prepare(group, [trial])
                 task = self._build_task(trial, group, prepared)
                 if worker is None:
-                    worker = stack.enter_context(_ending(self._start_worker(trial, group, task)))
+                    worker = self._start_worker(trial, group, task)
+                    stack.callback(worker.end)
                 cache = CompileCache.locate(Path(prepared["folder"]), trial.compiler, trial.batch_size, self.threads)
                 if cache.read_cold_s() is None:
                     cache.clear()
                 worker.load({**task, "cache": str(cache.folder)})
                 worker.warm_up()
+                call_s[trial.batch_size] = worker.settled_call_s
             if worker is None:
                 raise DeviceError("invalid load: no batch size to serve. Name one that was measured.")
-            yield worker
+            yield worker, call_s
 
-    def _run_trial(self, worker: Worker, load: Load, trial: Trial, number: int, folder: Path) -> ServedTrial:
-        seed = f"{load.seed}/{number}"
-        rate, seconds = trial.rate, trial.seconds
-        schedule = draw_schedule(rate, seconds, seed)
-        pipe = folder / f"requests-{number}"
-        os.mkfifo(pipe, 0o600)
+    def _run_test(
+        self, worker: Worker, call_s: dict[int, float], load: Load, rate: float, number: int, folder: Path
+    ) -> ServerTest:
+        logs = folder / f"loadgen-{number}"
+        logs.mkdir()
         monitor = InterferenceMonitor(worker.child.pid)
-        arguments = build_arguments("ngbkit.device.serving.generator", str(pipe), repr(rate), repr(seconds), seed)
-        generator = subprocess.Popen(
-            [sys.executable, *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": build_python_path()},
+        duration_s = max(load.duration, load.requests / rate)
+        reply = worker.serve(
+            {
+                **load.to_json(),
+                "rate": rate,
+                "seconds": load.duration,
+                "requests": load.requests,
+                "seed": load.seed + number,
+                "call_s": sorted(call_s.items()),
+                "folder": str(logs),
+            },
+            2 * duration_s + _MARGIN_S,
         )
-        try:
-            reply = worker.serve(str(pipe), load.max_delay, seconds + _MARGIN_S)
-            interference = monitor.end_turn()
-            sent = _read_report(generator)
-        finally:
-            generator.kill()
-            generator.communicate()
-            pipe.unlink()
-        if len(reply["latency_s"]) != len(schedule):
-            raise DeviceError(
-                f"the load generator sent {len(reply['latency_s'])} of {len(schedule)} requests. Try again."
-            )
-        return ServedTrial(
+        interference = monitor.end_turn()
+        return ServerTest(
             rate=rate,
-            seconds=seconds,
-            arrivals_s=tuple(schedule),
-            latency_s=tuple(reply["latency_s"]),
-            batches=tuple(reply["batches"]),
-            busy_s=reply["busy_s"],
-            lag_s=sent["lag_s"],
-            generator_cpu_s=sent["cpu_s"],
-            disturbed=_is_disturbed(interference, sent["cpu_s"], seconds),
-            calibrates=trial.calibrates,
+            valid=reply["validity"] == "VALID",
+            requests=reply["requests"],
+            late=reply["late"],
+            latency=1e-9 * reply["latency_ns"],
+            mean_latency=1e-9 * reply["mean_ns"],
+            completed_per_s=reply["completed_per_s"],
+            calls=reply["calls"],
+            busy=min(1.0, reply["busy_s"] * reply["completed_per_s"] / reply["requests"]),
+            disturbed=interference.disturbed,
+            loadgen=find_version("mlcommons-loadgen") or "",
         )
-
-
-@contextmanager
-def _ending(worker: Worker) -> Iterator[Worker]:
-    try:
-        yield worker
-    finally:
-        worker.end()
-
-
-def _read_report(generator: subprocess.Popen[bytes]) -> dict[str, float]:
-    output, errors = generator.communicate()
-    try:
-        report: dict[str, float] = json.loads(output)
-    except ValueError:
-        last = errors.decode(errors="replace").strip().splitlines()[-1:]
-        raise DeviceError(f"the load generator failed: {''.join(last) or 'it printed nothing'}.") from None
-    return report
-
-
-def _is_disturbed(interference: Interference, generator_s: float, seconds: float) -> bool:
-    """Whether work that is not of the test disturbed a trial: the generator's own use of the cores is no other work.
-
-    Waiting is no mark here, since a server whose load has pauses waits for its generator too.
-    """
-    generator = generator_s / (seconds * (os.cpu_count() or 1))
-    return (
-        interference.foreign - generator - interference.resolution > FOREIGN
-        or interference.steal - interference.resolution > STEAL
-        or interference.throttled > THROTTLED
-    )

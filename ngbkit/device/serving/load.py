@@ -1,125 +1,122 @@
-"""The load of a test, and the rates of its trials."""
+"""The load of a capacity: what a server must keep, the record of a test, and the rates of the search."""
 
 from __future__ import annotations
 
-import random
-from collections.abc import Mapping, Sequence
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import cycle
 from typing import Any
 
-import numpy as np
+from ngbkit.sweep import schema
+from ngbkit.sweep.schema import Count, Line, Positive, PositiveCount, Seconds
 
-from ngbkit.errors import UsageError
-from ngbkit.sweep.schema import Positive, PositiveCount, Seconds
+# The rate of the first test, over the highest that full batches in a row reach.
+_FIRST = 0.6
+# How the rate moves while all tests are valid, or none is; and below which share of that highest rate it is 0.
+_UP, _DOWN, _LOWEST = 1.4, 0.5, 0.02
+# The search ends where the lowest invalid rate is at most so many times the highest valid one, or after so many tests.
+RESOLUTION, _MOST_TESTS = 1.1, 16
+# The tests of either rate by which it is known.
+_CONFIRMED = 2
+QUANTILES = (0.5, 0.9, 0.95, 0.97, 0.99, 0.999)
+"""The quantiles of the latency that LoadGen reports."""
 
-MOST_REQUESTS = 100_000
-"""The most requests of a trial: their latencies cross the wire."""
-
-FACTORS = (0.8, 0.9, 1.0, 1.1, 1.2)
-"""The rates of the trials of a check, over the rate that is expected."""
-CALIBRATION = (0.5, 0.9)
-"""Those of the trials that show how long calls take within a server, after a pause and in a row."""
-SHORT = 0.5
-"""How long a calibrating trial takes, over one of a check."""
-
-# How the rate of further trials moves where all kept the deadline, or none did.
-_UP, _DOWN, _MOST_MOVES = 1.3, 0.7, 3
+_DEADLINES = 20
+# LoadGen calls a test valid if the deadline is kept with this confidence, for which it needs so many requests.
+_CONFIDENCE = 0.99
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
-    """Requests to send at one rate, a second, for some seconds; whether they calibrate the simulation."""
+class ServerTest:
+    """The results of one test of LoadGen's Server scenario; times in seconds."""
 
-    rate: float
-    seconds: float
-    calibrates: bool = False
+    # The requests per second that LoadGen was to send.
+    rate: Positive
+    # LoadGen's verdict: enough requests kept the deadline that their share is known with a confidence of 99 %.
+    valid: bool
+    requests: PositiveCount
+    # The requests that missed the deadline.
+    late: Count
+    # The quantile of the latency that the load asks for, from the scheduled time of a request to its answer.
+    latency: Seconds
+    mean_latency: Seconds
+    completed_per_s: Seconds
+    # The calls of the server, and the share of the time in which it made them.
+    calls: PositiveCount
+    busy: Seconds
+    # Whether other work disturbed it.
+    disturbed: bool
+    # The release of LoadGen.
+    loadgen: Line
+
+
+def find_bracket(tests: Iterable[ServerTest]) -> tuple[float, float]:
+    """Find the highest rate whose tests are mostly valid, or 0, below the lowest whose tests mostly are not, or inf.
+
+    Of a rate with as many valid tests as invalid ones nothing is known.
+    """
+    balance = _count_verdicts(tests)
+    high = min((rate for rate, votes in balance.items() if votes < 0), default=math.inf)
+    return max((rate for rate, votes in balance.items() if votes > 0 and rate < high), default=0.0), high
+
+
+def _count_verdicts(tests: Iterable[ServerTest]) -> Counter[float]:
+    """Count the valid tests of each rate, less the invalid ones."""
+    balance = Counter[float]()
+    for test in tests:
+        balance[test.rate] += 1 if test.valid else -1
+    return balance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """The requests to serve; times in seconds."""
+    """The requests to serve, each with one sample; times in seconds."""
 
-    # Requests per second that the server is expected to serve within its deadline.
-    rate: float
     deadline: float
+    # The share of the requests that must keep the deadline.
     quantile: float
-    # How long each trial of a check lasts.
+    # The shortest duration of a test, unless 20 deadlines are longer.
     seconds: float
+    # The requests per second of full batches in a row: the search begins below it.
+    limit: float
     max_delay: float = 0.0
     seed: int = 0
-    # The rates of the trials of a check, over the expected one; none only calibrates.
-    factors: tuple[float, ...] = FACTORS
-
-    def __post_init__(self) -> None:
-        if self.rate * max(*self.factors, *CALIBRATION) * self.seconds > MOST_REQUESTS:
-            raise UsageError(
-                f"invalid load: got {self.rate:.0f} requests/s for {self.seconds:g} s a trial; expected at most "
-                f"{MOST_REQUESTS:,} requests. Give fewer seconds."
-            )
+    # The tests of an earlier search, which goes on.
+    tests: tuple[ServerTest, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Load:
-        return cls(**{**data, "factors": tuple(data["factors"])})
+        return cls(**{**data, "tests": schema.parse(tuple[ServerTest, ...], data["tests"])})
 
-    def list_trials(self) -> list[Trial]:
-        """The first trials, those of a check in shuffled order with a calibrating one before each.
+    @property
+    def duration(self) -> float:
+        """The shortest duration of a test: a queue that grows slowly misses the deadline only after a while."""
+        return max(self.seconds, _DEADLINES * self.deadline)
 
-        So the drift of a machine looks like no rate, and like no difference of the simulation from the check.
-        """
-        factors = list(self.factors)
-        random.Random(f"{self.seed}/rates").shuffle(factors)
-        calibrating = [
-            Trial(rate=self.rate * factor, seconds=SHORT * self.seconds, calibrates=True) for factor in CALIBRATION
-        ]
-        checks = [Trial(rate=self.rate * factor, seconds=self.seconds) for factor in factors]
-        if not checks:
-            return calibrating
-        return [trial for pair in zip(cycle(calibrating), checks, strict=False) for trial in pair]
+    @property
+    def requests(self) -> int:
+        """The fewest requests of a test: with fewer, none could be valid."""
+        return math.ceil(math.log(1 - _CONFIDENCE) / math.log(self.quantile))
 
-    def choose_next(self, trials: Sequence[ServedTrial]) -> float | None:
-        """The rate of one more trial, where all of a check so far keep the deadline, or none does; None otherwise."""
-        checks = [trial for trial in trials if not trial.calibrates]
-        keeping = [float(np.quantile(trial.latency_s, self.quantile)) <= self.deadline for trial in checks]
-        rates = [trial.rate for trial in checks]
-        if any(keeping) != all(keeping) or not 0 < len(checks) < len(self.factors) + _MOST_MOVES:
+    def choose_rate(self, tests: Sequence[ServerTest]) -> float | None:
+        """Choose the rate of the next test, by bisection; None if the highest valid rate is known, or after many."""
+        low, high = find_bracket(tests)
+        balance, counts = _count_verdicts(tests), Counter(test.rate for test in tests)
+        open_rates = [rate for rate, votes in balance.items() if not votes and low < rate < high]
+        if len(tests) >= _MOST_TESTS:
             return None
-        rate = max(rates) * _UP if all(keeping) else min(rates) * _DOWN
-        return rate if rate * self.seconds <= MOST_REQUESTS else None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServedTrial:
-    """What one trial leaves behind: its requests, in the order in which they arrived; times in seconds."""
-
-    # Requests per second, and for how long.
-    rate: Positive
-    seconds: Positive
-    # The schedule, and from there to the completion of each request.
-    arrivals_s: tuple[Seconds, ...]
-    latency_s: tuple[Seconds, ...]
-    # The requests of each call.
-    batches: tuple[PositiveCount, ...]
-    busy_s: Seconds
-    # How late the generator sent 99 % of its requests at most, and what it used of the CPU.
-    lag_s: Seconds
-    generator_cpu_s: Seconds
-    # Whether other work disturbed it.
-    disturbed: bool
-    # Whether it calibrates the simulation, and is no part of the check.
-    calibrates: bool = False
-
-    def __post_init__(self) -> None:
-        if not 0 < len(self.latency_s) == len(self.arrivals_s) <= 2 * MOST_REQUESTS:
-            raise UsageError(
-                f"invalid trial: got {len(self.latency_s)} latencies of {len(self.arrivals_s)} requests; expected one "
-                "each."
-            )
-        if sum(self.batches) != len(self.latency_s):
-            raise UsageError(
-                f"invalid trial: got {sum(self.batches)} requests in {len(self.batches)} calls; expected "
-                f"{len(self.latency_s)}."
-            )
+        if open_rates:
+            return open_rates[0]
+        if not low and math.isinf(high):
+            return _FIRST * self.limit
+        if math.isinf(high):
+            return low * _UP
+        if not low and high > _LOWEST * self.limit:
+            return high * _DOWN
+        if low and high > low * RESOLUTION:
+            return math.sqrt(low * high)
+        return next((rate for rate in (low, high) if rate and counts[rate] < _CONFIRMED), None)

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from itertools import product
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-import numpy as np
-import xarray as xr
+import attrs
 
+from ngbkit import options
 from ngbkit.dataset.assembly import nodes
-from ngbkit.dataset.disturbance import select_samples
-from ngbkit.dataset.long_form import expand_labels, list_factors, list_labels, list_trial_dims
+from ngbkit.dataset.long_form import list_factors, to_frame
 from ngbkit.dataset.selection import select_rows
 from ngbkit.dataset.storage import Data
-from ngbkit.errors import MetricError, UsageError
-from ngbkit.metrics import ratios
-from ngbkit.metrics.estimate import LEVEL
-from ngbkit.metrics.serving import queueing
-from ngbkit.metrics.serving.queueing import Server
+from ngbkit.device.serving.load import QUANTILES, Load
+from ngbkit.errors import MetricError, NgbkitError, UnknownNameError, UsageError
+from ngbkit.files import Store
 from ngbkit.sweep import validation
+from ngbkit.sweep.grid import Grid
+from ngbkit.sweep.records import MEASURED
 from ngbkit.user_text import parse_duration
+
+SECONDS = 10.0
+"""The shortest duration of a test; those of MLPerf's submissions take 600 s."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,12 +32,25 @@ class Service:
     """What a server must do: the deadline of which share of requests, and how it forms batches; times in seconds."""
 
     deadline: float
-    quantile: float = 0.99
-    max_delay: float = 0.0
-    # The batch sizes of the server; None for every measured one.
-    batch_sizes: tuple[int, ...] | None = None
-    ci: float | None = LEVEL
-    seed: int = 0
+    quantile: float
+    max_delay: float
+    # The batch sizes of the server; None for every measured one whose calls keep the deadline.
+    batch_sizes: tuple[int, ...] | None
+    # The shortest duration of a test.
+    seconds: float
+    # Of the times of requests.
+    seed: int
+
+    def build_load(self, limit: float) -> Load:
+        """Build the load of a server that serves at most `limit` requests per second."""
+        return Load(
+            deadline=self.deadline,
+            quantile=self.quantile,
+            seconds=self.seconds,
+            limit=limit,
+            max_delay=self.max_delay,
+            seed=self.seed,
+        )
 
     @property
     def percentile(self) -> str:
@@ -47,56 +63,40 @@ class Service:
         return f"{self.percentile} within {format_seconds(self.deadline)}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """A network with one compiler on a device: its labels, and its server, or why there is none."""
+
+    labels: Mapping[str, Any]
+    batch_sizes: tuple[int, ...] = ()
+    # The requests per second of full batches in a row, of the best size: no higher rate can be served.
+    limit: float = math.nan
+    reason: str = ""
+    # No rate keeps the deadline, and no measurement is necessary.
+    is_late: bool = False
+
+
 def parse_service(
     deadline: str | float,
     quantile: float = 0.99,
     max_delay: str | float | None = None,
     batch_sizes: int | Collection[int] | None = None,
-    ci: float | None = LEVEL,
+    seconds: float = SECONDS,
     seed: int = 0,
 ) -> Service:
     """Check what a user asks of a server."""
-    if isinstance(quantile, bool) or not isinstance(quantile, (int, float)) or not 0.5 <= quantile < 1:
-        raise UsageError(f"invalid quantile: got {quantile!r}; expected a share from 0.5 to below 1, such as 0.99.")
-    if ci is not None and not (isinstance(ci, (int, float)) and 0 < ci < 1):
-        raise UsageError(f"invalid ci: got {ci!r}; expected a probability between 0 and 1, such as 0.95.")
-    sizes = None if batch_sizes is None else tuple(sorted(set(validation.counts("batch_sizes", batch_sizes))))
+    if quantile not in QUANTILES:
+        raise UsageError(
+            f"invalid quantile: got {quantile!r}; expected one that LoadGen reports: {', '.join(map(str, QUANTILES))}."
+        )
     return Service(
         deadline=parse_duration(deadline, "deadline"),
         quantile=float(quantile),
         max_delay=0.0 if max_delay in (None, 0) else parse_duration(max_delay or 0, "max_delay"),
-        batch_sizes=sizes,
-        ci=ci,
+        batch_sizes=None if batch_sizes is None else tuple(sorted({*validation.counts("batch_sizes", batch_sizes)})),
+        seconds=validation.seconds("seconds", seconds),
         seed=validation.count("seed", seed, 0),
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
-    """A network with one compiler: its labels, its part of the dataset, and its server; None without a sample."""
-
-    labels: Mapping[str, Any]
-    part: xr.Dataset
-    server: Server | None
-
-    @property
-    def process_sd(self) -> float:
-        """The standard deviation of the logarithm of a process's latency: see `ngbkit.metrics.ratios`."""
-        prepared = ratios.prepare(self.part)
-        return float(prepared["process_sd"].max()) if "process_sd" in prepared else 0.0
-
-
-def list_columns(data: Data, service: Service, select: Mapping[str, Any]) -> list[Column]:
-    """The selected columns of a dataset, each with the server that serves most."""
-    import pandas as pd
-
-    parts = [(expand_labels(node), labels) for node in nodes(data).values() for labels in _list_labels(node)]
-    if not any("latency" in node and node["latency"].notnull().any() for node, _ in parts):
-        raise MetricError("capacity() draws from samples, which this dataset lacks. Use the dataset of the run.")
-    names = list_label_names(data)
-    table = pd.DataFrame([labels for _, labels in parts], columns=names)
-    chosen = select_rows(table.assign(part=range(len(parts))), select, names)["part"].tolist()
-    return [_build_column(grid, labels, service) for grid, labels in (parts[number] for number in chosen)]
 
 
 def format_seconds(seconds: float) -> str:
@@ -104,42 +104,106 @@ def format_seconds(seconds: float) -> str:
     return f"{seconds:.3g} s" if seconds >= 1 else f"{1e3 * seconds:.3g} ms"
 
 
+def list_columns(data: Data, service: Service, select: Mapping[str, Any]) -> list[Column]:
+    """The selected columns of a dataset, each with its server."""
+    import pandas as pd
+
+    names = list_label_names(data)
+    variables = ("throughput", "status", "contract")
+    frames = [to_frame(node[[name for name in variables if name in node]]) for node in nodes(data).values()]
+    frame = pd.concat(frames, ignore_index=True).reindex(columns=[*names, "batch_size", *variables])
+    requested = frame[frame["status"].ne("")]
+    selected = select_rows(requested, select, names)
+    return [
+        _build_column(dict(zip(names, labels, strict=True)), group.to_dict("records"), service)
+        for labels, group in selected.groupby(names, sort=False, dropna=False)
+    ]
+
+
+def _build_column(labels: dict[str, Any], trials: list[dict[Any, Any]], service: Service) -> Column:
+    sizes = [int(trial["batch_size"]) for trial in trials]
+    if service.batch_sizes is not None and not {*sizes} & {*service.batch_sizes}:
+        raise UnknownNameError("batch size", ",".join(map(str, service.batch_sizes)), map(str, sizes))
+    rates = {
+        int(trial["batch_size"]): float(trial["throughput"])
+        for trial in trials
+        if trial["throughput"] > 0 and trial["batch_size"] in (service.batch_sizes or sizes)
+    }
+    if not rates:
+        statuses = dict.fromkeys(str(trial["status"]) for trial in trials)
+        reason = ", ".join(status for status in statuses if status not in (*MEASURED, "nan")) or "no samples"
+        return Column(labels=labels, reason=reason)
+    overlap = max(_read_overlap(trial["contract"]) for trial in trials)
+    if overlap > 1:
+        return Column(labels=labels, reason=f"not served: a call has {overlap} inferences in flight")
+    calls = {size: size / rate for size, rate in rates.items()}
+    in_time = [size for size, call_s in calls.items() if call_s <= service.deadline]
+    if not in_time:
+        smallest = min(calls)
+        reason = f"a call of batch {smallest} takes {format_seconds(calls[smallest])}"
+        return Column(labels=labels, limit=max(rates.values()), reason=reason, is_late=True)
+    chosen = tuple(sorted(in_time if service.batch_sizes is None else rates))
+    return Column(labels=labels, batch_sizes=chosen, limit=max(rates[size] for size in chosen))
+
+
+def _read_overlap(contract: Any) -> int:
+    return int(json.loads(contract).get("overlap", 1)) if str(contract).startswith("{") else 1
+
+
+def build_question(data: Data, column: Column, service: Service) -> dict[str, Any]:
+    """Build the question that a search answers: what is served, and what it must keep, as plain JSON."""
+    sweep = build_sweep(data, column)
+    return {"sweep": sweep.to_json(), "service": {**asdict(service), "batch_sizes": list(sweep.batch_sizes)}}
+
+
+def build_sweep(data: Data, column: Column) -> Grid:
+    """Build the part of a dataset's sweep with one network, factors and compiler, on one device."""
+    sweep, labels = _read_sweep(data), column.labels
+    workload = next((workload for workload in sweep.workloads if workload.name == labels["workload"]), None)
+    if workload is None:
+        raise MetricError(
+            f"the sweep of this dataset has no network {labels['workload']!r}. Use the dataset of one run."
+        )
+    # A label may be a number of pandas: the level itself is what the network is built with.
+    factors = {
+        name: tuple(level for level in levels if level == labels[name])
+        for name, levels in workload.factors.items()
+        if name in labels
+    }
+    return attrs.evolve(
+        sweep,
+        workloads=(replace(workload, factors={**workload.factors, **factors}),),
+        factors={},
+        compilers=(str(labels["compiler"]),),
+        devices=(str(labels["device"]),),
+        batch_sizes=column.batch_sizes,
+    )
+
+
+def check_files(sweep: Grid) -> None:
+    """Reject a sweep whose files this machine lacks."""
+    for workload in sweep.workloads:
+        if missing := [digest for digest, path in workload.artifacts.items() if not path.exists()]:
+            raise MetricError(
+                f"a load needs the files of {workload.name}, and this machine lacks {', '.join(missing)[:80]}. Measure "
+                "on the machine that started the run, or run the sweep here."
+            )
+
+
 def list_label_names(data: Data) -> list[str]:
     return ["workload", *list_factors(data), "device", "compiler"]
 
 
-def _build_column(grid: xr.Dataset, labels: Mapping[str, Any], service: Service) -> Column:
-    part = grid.isel({dim: [list_labels(grid, dim).index(label)] for dim, label in labels.items()})
-    server = _build_server(part.squeeze(list(labels), drop=True), service)
-    if server is not None and service.batch_sizes is None:
-        server = queueing.choose_limit(server, service.deadline, service.quantile, service.seed)
-    return Column(labels=labels, part=part, server=server)
-
-
-def _build_server(column: xr.Dataset, service: Service) -> Server | None:
-    """The server of a column, whose batch sizes are those with samples; None without any."""
-    column = select_samples(column)
-    available = [int(size) for size in list_labels(column, "batch_size")]
-    sizes = sorted(available if service.batch_sizes is None else {*available} & {*service.batch_sizes})
-    rounds: dict[int, tuple[np.ndarray, ...]] = {}
-    for size in sizes:
-        trial = column.sel(batch_size=size)
-        numbers = trial["round"].values if "round" in trial else None
-        parts = queueing.split_rounds(trial["latency"].values, numbers)
-        if parts:
-            rounds[size] = parts
-    if not rounds:
-        return None
-    return Server(sizes=tuple(rounds), rounds=tuple(rounds.values()), max_delay=service.max_delay)
-
-
-def _list_labels(node: xr.Dataset) -> list[dict[str, Any]]:
-    """The labels of every column of a node that a run requested, without batch sizes."""
-    grid = expand_labels(node)
-    dims = [dim for dim in list_trial_dims(grid) if dim in grid.dims and dim != "batch_size"]
-    columns = [dict(zip(dims, values, strict=True)) for values in product(*(list_labels(grid, dim) for dim in dims))]
-    if "status" not in grid:
-        return columns
-    requested = (grid["status"] != "").any("batch_size")
-    are_requested = requested.transpose(*dims).values.ravel().tolist()
-    return [labels for labels, is_requested in zip(columns, are_requested, strict=True) if is_requested]
+def _read_sweep(data: Data) -> Grid:
+    """The sweep of a dataset, to build its networks again."""
+    try:
+        description = json.loads(data.attrs.get("sweep") or "null")
+        if not isinstance(description, dict):
+            raise MetricError("it names none")
+        locate = Store(options.get_state_dir() / options.LAYOUT.artifacts).locate
+        return Grid.from_json(description, locate=locate)
+    except (NgbkitError, LookupError, TypeError, ValueError, AttributeError) as error:
+        raise MetricError(
+            f"a capacity is measured with the networks of the sweep, and that of this dataset cannot be read: {error}. "
+            "Use the dataset of one run."
+        ) from None

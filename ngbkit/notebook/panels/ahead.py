@@ -9,10 +9,9 @@ import threading
 from contextlib import suppress
 from importlib import import_module
 
-from ngbkit import options
 from ngbkit.cluster import devices, engines
 from ngbkit.cluster.devices import Device
-from ngbkit.device.spec import Spec
+from ngbkit.cluster.dispatch import build_spec
 from ngbkit.sweep.grid import Grid
 
 # The first chart imports these.
@@ -42,12 +41,4 @@ def start_engines(sweep: Grid) -> list[threading.Thread]:
 def _start_engine(device: Device, sweep: Grid) -> None:
     with suppress(Exception):
         engine = engines.acquire(device.label)
-        spec = Spec(
-            run_id="",
-            device=device.label,
-            state_dir=engine.state_dir or options.get_state_dir(),
-            sweep=sweep,
-            threads=device.threads,
-            accelerator=device.accelerator,
-        )
-        engine.warm(spec)
+        engine.warm(build_spec(engine, sweep, run_id=""))

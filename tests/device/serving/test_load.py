@@ -1,76 +1,81 @@
-"""The rates of a load test."""
+"""The search for the highest rate of requests that is valid."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+import math
+from collections.abc import Callable
 
 import pytest
 
-from ngbkit.device.serving.load import Load, ServedTrial
-from ngbkit.errors import UsageError
+from ngbkit.device.serving.load import Load, ServerTest, find_bracket
 
-LOAD = Load(rate=100.0, deadline=0.05, quantile=0.9, seconds=2.0)
+LOAD = Load(deadline=0.05, quantile=0.9, seconds=2.0, limit=100.0)
 
 
-def build_trial(rate: float, latency: float) -> ServedTrial:
-    times = (latency,) * 10
-    return ServedTrial(
+def build_test(rate: float, valid: bool) -> ServerTest:
+    return ServerTest(
         rate=rate,
-        seconds=2.0,
-        arrivals_s=times,
-        latency_s=times,
-        batches=(4, 6),
-        busy_s=1.0,
-        lag_s=0.0,
-        generator_cpu_s=0.0,
+        valid=valid,
+        requests=100,
+        late=0 if valid else 30,
+        latency=0.04 if valid else 0.2,
+        mean_latency=0.03,
+        completed_per_s=rate,
+        calls=50,
+        busy=0.5,
         disturbed=False,
+        loadgen="6.0.17",
     )
 
 
-def test_the_first_rates_surround_the_expected_rate() -> None:
-    """In an order that the seed determines; a short trial before each calibrates, so that drift is in both alike."""
-    calibrating, checks = LOAD.list_trials()[::2], LOAD.list_trials()[1::2]
-    rates = [trial.rate for trial in checks]
-
-    assert [80, 90, 100, 110, 120] == pytest.approx(sorted(rates))
-    assert sorted(rates) != rates
-    assert LOAD.list_trials() == LOAD.list_trials()
-    assert [(50, 1), (90, 1)] == [(trial.rate, trial.seconds) for trial in calibrating[:2]]
-    assert [True] * 5 + [False] * 5 == [trial.calibrates for trial in (*calibrating, *checks)]
-    assert Load.from_json(json.loads(json.dumps(LOAD.to_json()))) == LOAD
+def search(is_valid: Callable[[float, int], bool]) -> list[ServerTest]:
+    """The tests of a server that answers each rate as `is_valid` says, by the rate and the number of the test."""
+    tests: list[ServerTest] = []
+    while (rate := LOAD.choose_rate(tests)) is not None:
+        tests.append(build_test(rate, is_valid(rate, len(tests))))
+    return tests
 
 
-def test_trials_go_on_until_the_deadline_lies_between_two() -> None:
-    """Upwards while all keep it, downwards while none does, and not for ever."""
-    keeping, missing = build_trial(120.0, 0.01), build_trial(80.0, 0.2)
+@pytest.mark.parametrize("capacity", [5.0, 42.0, 75.0, 180.0])
+def test_the_search_ends_near_the_highest_valid_rate(capacity: float) -> None:
+    """The bracket contains it and is at most 10 % wide, and two tests confirm each of its ends."""
+    tests = search(lambda rate, _: rate <= capacity)
+    low, high = find_bracket(tests)
 
-    assert LOAD.choose_next([keeping, missing]) is None
-    assert 156 == pytest.approx(LOAD.choose_next([keeping]))
-    assert 56 == pytest.approx(LOAD.choose_next([missing]))
-    assert LOAD.choose_next([missing] * 8) is None
-
-
-def test_too_many_requests_are_refused() -> None:
-    """Before anything is sent: the message says what to change."""
-    with pytest.raises(UsageError, match="got 90000 requests/s for 2 s a trial; expected at most 100,000"):
-        Load(rate=90_000.0, deadline=1.0, quantile=0.9, seconds=2.0)
+    assert low <= capacity <= high <= 1.1 * low
+    assert [2, 2] == [sum(test.rate == end for test in tests) for end in (low, high)]
+    assert len(tests) <= 12
 
 
-def test_a_load_without_checks_only_calibrates() -> None:
-    """It looks for no rate that misses the deadline."""
-    load = replace(LOAD, factors=())
-    trials = load.list_trials()
+@pytest.mark.parametrize("number", range(4))
+def test_a_single_test_decides_nothing(number: int) -> None:
+    """An invalid test of a rate that is kept has others of the same rate, and most of them decide."""
+    low, high = find_bracket(search(lambda rate, current: rate <= 75.0 and current != number))
 
-    assert [(50, True), (90, True)] == [(trial.rate, trial.calibrates) for trial in trials]
-    assert load.choose_next([replace(build_trial(50.0, 0.01), calibrates=True)]) is None
+    assert low <= 75.0 <= high <= 1.1 * low
 
 
-def test_a_trial_has_a_latency_for_each_request() -> None:
-    """A device that sends others, or calls with others, is not believed."""
-    trial = build_trial(100.0, 0.01)
+def test_a_server_that_is_always_late_has_no_capacity() -> None:
+    """The search ends at a small share of the highest rate."""
+    tests = search(lambda *_: False)
 
-    with pytest.raises(UsageError, match="got 0 latencies of 10 requests"):
-        replace(trial, latency_s=())
-    with pytest.raises(UsageError, match="got 9 requests in 2 calls; expected 10"):
-        replace(trial, batches=(4, 5))
+    assert 0 == find_bracket(tests)[0]
+    assert tests[-1].rate < 3
+    assert len(tests) < 10
+
+
+def test_a_search_is_bounded() -> None:
+    """A server that keeps the deadline at every rate is tested 16 times, and no upper end is known."""
+    tests = search(lambda *_: True)
+
+    assert (16, math.inf) == (len(tests), find_bracket(tests)[1])
+    assert (0.0, math.inf) == find_bracket([])
+
+
+def test_a_load_crosses_the_wire() -> None:
+    """A search goes on with the tests that it has; p90 needs 44 requests for a valid test, and p99 needs 459."""
+    load = Load(deadline=0.05, quantile=0.99, seconds=2.0, limit=100.0, tests=(build_test(60.0, True),))
+
+    assert load == Load.from_json(json.loads(json.dumps(load.to_json())))
+    assert [44, 459] == [LOAD.requests, load.requests]

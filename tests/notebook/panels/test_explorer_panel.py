@@ -6,7 +6,7 @@ import csv
 import re
 
 import pytest
-from drawn import Spec, crashing, measured, network, sweep
+from drawn import Spec, crashing, measured, network, record_tests, sweep
 from IPython.core.interactiveshell import InteractiveShell
 
 from ngbkit import figures
@@ -60,7 +60,8 @@ def test_every_figure_can_be_chosen(panel: ExplorerPanel) -> None:
 
 
 def test_a_capacity_needs_a_deadline(panel: ExplorerPanel) -> None:
-    """The panel says how to write it, and draws with it."""
+    """The panel says how to write it, and draws what was measured with it."""
+    record_tests(measured(network("a"), network("b"), compilers=["identity", "openvino", "tvm"]), deadline="50ms")
     panel.figure.value = "capacity"
 
     assert "expected a time such as &#x27;50ms&#x27;" in panel.message.value

@@ -1,0 +1,179 @@
+"""The capacities of networks: as a table, in words, and as JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from ngbkit.dataset.storage import Data
+from ngbkit.device.serving.load import RESOLUTION, ServerTest, find_bracket
+from ngbkit.metrics.estimate import UNSETTLED
+from ngbkit.metrics.rendering import to_html, to_text
+from ngbkit.metrics.serving import searches
+from ngbkit.metrics.serving.searches import Search
+from ngbkit.metrics.serving.service import (
+    Column,
+    Service,
+    build_question,
+    list_label_names,
+)
+from ngbkit.metrics.unchecked import describe_unchecked
+from ngbkit.sweep.json_values import to_json_value
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_COLUMNS = (
+    *("capacity", "lowest_invalid", "settled", "latency", "requests_per_call", "busy", "tests", "disturbed"),
+    *("throughput", "batch_sizes", "measured_at", "reason"),
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Capacities:
+    """The capacity of each network with each compiler, as a notebook displays it: ``ds.ngb.capacity("50ms")``.
+
+    Parameters
+    ----------
+    frame
+        One row per ``workload, <factors>, device, compiler``: ``capacity``, requests/s, the highest rate whose tests
+        are valid, 0 where none is, and NaN without a measurement, for the `reason`; ``lowest_invalid``, the lowest rate
+        above it whose tests are not; ``settled``, whether the search ended with both near each other, mostly
+        undisturbed; ``latency``, of that quantile in seconds, ``requests_per_call`` and ``busy``, a share, at the
+        capacity; ``tests`` and those ``disturbed`` by other work; ``throughput`` of full batches in a row, requests/s;
+        ``batch_sizes``; ``measured_at``.
+    tests
+        One row per test of LoadGen, with the same labels: ``rate``, ``valid``, ``requests``, ``late``, ``latency``,
+        ``mean_latency``, ``completed_per_s``, ``calls``, ``busy``, ``disturbed``, ``loadgen``, its release.
+    service
+        The deadline, and the rest of the question.
+    notes
+        What a reader must know, one sentence each.
+    """
+
+    frame: pd.DataFrame
+    tests: pd.DataFrame
+    service: Service
+    notes: tuple[str, ...] = ()
+
+    def to_frame(self) -> pd.DataFrame:
+        """The table that is displayed: by compiler, the highest valid and the lowest invalid rate of each network."""
+        labels = [str(name) for name in self.frame if name not in (*_COLUMNS, "compiler")]
+        keys = [name for name in labels if name != "device" or self.frame["device"].nunique() > 1]
+        cells = self.frame.assign(cell=[_format_cell(row) for row in self.frame.to_dict("records")])
+        order = list(dict.fromkeys(cells["compiler"]))
+        lines: dict[tuple[Any, ...], dict[str, str]] = {}
+        for row in cells.to_dict("records"):
+            line = lines.setdefault(tuple(row[key] for key in keys), dict.fromkeys(order, ""))
+            line[row["compiler"]] = row["cell"]
+        import pandas as pd
+
+        table = pd.DataFrame([{**dict(zip(keys, names, strict=True)), **line} for names, line in lines.items()])
+        table = table.set_index(keys)
+        table.attrs["title"] = f"capacity (requests/s), {self.service.text}"
+        table.attrs["notes"] = list(self.notes)
+        return table
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it as plain JSON."""
+        frames = {"capacities": self.frame, "tests": self.tests}
+        rows = {name: to_json_value(frame.to_dict("records")) for name, frame in frames.items()}
+        return {"service": asdict(self.service), **rows, "notes": list(self.notes)}
+
+    def _repr_html_(self) -> str:
+        return to_html(self.to_frame())
+
+    def __repr__(self) -> str:
+        return to_text(self.to_frame())
+
+
+def find_capacities(data: Data, service: Service, columns: Collection[Column]) -> Capacities:
+    """Find the capacities of columns in the searches of the state folder; nothing is measured."""
+    import pandas as pd
+
+    results = [(column, _find_search(data, service, column)) for column in columns]
+    rows = [{**column.labels, **_build_row(service, column, search)} for column, search in results]
+    searched = [(column, search) for column, search in results if search is not None]
+    tests = [{**column.labels, **asdict(test)} for column, search in searched for test in search.tests]
+    names = list_label_names(data)
+    frame = pd.DataFrame(rows, columns=[*names, *_COLUMNS])
+    return Capacities(
+        frame=frame,
+        tests=pd.DataFrame(tests, columns=[*names, *(field.name for field in fields(ServerTest))]),
+        service=service,
+        notes=tuple(_list_notes(data, frame, service, [test for _, search in searched for test in search.tests])),
+    )
+
+
+def _find_search(data: Data, service: Service, column: Column) -> Search | None:
+    return searches.find(build_question(data, column, service)) if column.batch_sizes else None
+
+
+def _build_row(service: Service, column: Column, search: Search | None) -> dict[str, Any]:
+    row = dict.fromkeys(_COLUMNS, math.nan) | {
+        "settled": False,
+        "tests": 0,
+        "disturbed": 0,
+        "throughput": column.limit,
+        "batch_sizes": ",".join(map(str, column.batch_sizes)),
+        "measured_at": "",
+        "reason": column.reason,
+    }
+    if column.is_late:
+        return row | {"capacity": 0.0, "settled": True}
+    if search is None:
+        return row | {"reason": column.reason or "not measured"}
+    low, high = find_bracket(search.tests)
+    ends = [test.disturbed for test in search.tests if test.rate in (low, high)]
+    best = [test for test in search.tests if test.rate == low and test.valid]
+    is_ended = service.build_load(column.limit).choose_rate(search.tests) is None
+    is_narrow = math.isfinite(high) and (not low or high <= low * RESOLUTION)
+    return row | {
+        "capacity": low,
+        "lowest_invalid": high if math.isfinite(high) else math.nan,
+        "settled": is_ended and is_narrow and 2 * sum(ends) < len(ends),
+        "latency": max((test.latency for test in best), default=math.nan),
+        "requests_per_call": sum(test.requests for test in best) / max(1, sum(test.calls for test in best)),
+        "busy": max((test.busy for test in best), default=math.nan),
+        "tests": len(search.tests),
+        "disturbed": sum(test.disturbed for test in search.tests),
+        "measured_at": datetime.fromtimestamp(search.started_at).isoformat(" ", "minutes"),
+        "reason": "" if is_ended else "interrupted: the next call goes on with it",
+    }
+
+
+def _format_cell(row: Mapping[Any, Any]) -> str:
+    """Format the highest valid and the lowest invalid rate of a row, or the reason why it has none."""
+    if math.isnan(row["capacity"]):
+        return str(row["reason"]).partition(",")[0]
+    if not row["capacity"]:
+        return "0"
+    high = " or more" if math.isnan(row["lowest_invalid"]) else f" to {row['lowest_invalid']:.3g}"
+    return f"{row['capacity']:.3g}{high}{'' if row['settled'] else f' {UNSETTLED}'}"
+
+
+def _list_notes(data: Data, frame: pd.DataFrame, service: Service, tests: Sequence[ServerTest]) -> Iterator[str]:
+    """What a reader of the capacities must know."""
+    yield from describe_unchecked(data)
+    if tests:
+        releases = ", ".join(dict.fromkeys(test.loadgen for test in tests))
+        few = min(test.requests for test in tests)
+        yield (
+            f"MLPerf's LoadGen {releases}, Server scenario: the highest rate whose tests were valid, and the lowest "
+            f"whose tests were not; tests of {service.seconds:g} s and {few} requests or more"
+        )
+        yield (
+            "no result of MLPerf: its tests take 600 s and have real inputs; here inputs are in place, and a short "
+            "test must be better than its quantile to be valid: a longer one (--seconds) may reach a higher rate"
+        )
+    if (frame["tests"].gt(0) & ~frame["settled"].astype(bool)).any():
+        yield f"{UNSETTLED} not settled: the search did not come to an end, or other work disturbed its tests"
+    if disturbed := int(frame["disturbed"].sum()):
+        yield f"other work disturbed {disturbed} of {len(tests)} tests"
+    labels = [name for name in frame if name not in _COLUMNS]
+    for row in frame[frame["reason"] != ""].to_dict("records"):
+        names = [str(row[name]) for name in labels if row[name] == row[name] and name != "device"]
+        yield f"{' '.join(names)}: {row['reason']}"
