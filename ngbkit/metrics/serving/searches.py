@@ -34,8 +34,8 @@ class Search:
     def add(self, test: ServerTest) -> Search:
         """Write the search with one more test to its file, and return it."""
         search = replace(self, tests=(*self.tests, test))
-        path = _locate(self.question, self.number)
-        with write_atomically(path) as draft:
+        options.make_state_dir()
+        with write_atomically(_locate(self.question, self.number)) as draft:
             draft.write_text(json.dumps(asdict(search)))
         return search
 
