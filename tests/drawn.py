@@ -21,7 +21,7 @@ from ngbkit.api import Sweep
 from ngbkit.dataset import assembly as datasets
 from ngbkit.dataset import synthetic
 from ngbkit.dataset.storage import Data
-from ngbkit.device.serving.load import ServerTest
+from ngbkit.device.serving.load import LoadTest
 from ngbkit.figures import charts, theme
 from ngbkit.figures.comparison import compare
 from ngbkit.metrics.serving import searches
@@ -86,9 +86,9 @@ ARGUMENTS: dict[str, dict[str, Any]] = {"capacity": {"deadline": "100ms"}}
 """The arguments that a chart requires beside its data."""
 
 
-def build_test(rate: float, valid: bool) -> ServerTest:
+def build_test(rate: float, valid: bool) -> LoadTest:
     """Build a test of LoadGen."""
-    return ServerTest(
+    return LoadTest(
         rate=rate,
         valid=valid,
         requests=1000,
@@ -103,7 +103,7 @@ def build_test(rate: float, valid: bool) -> ServerTest:
     )
 
 
-def record_tests(data: Data, tests: Sequence[ServerTest] = (), deadline: str = "100ms") -> None:
+def record_tests(data: Data, tests: Sequence[LoadTest] = (), deadline: str = "100ms") -> None:
     """Record tests of LoadGen, as if they had been run, for each network and compiler; by default a whole search."""
     service = parse_service(deadline)
     for column in list_columns(data, service, {}):

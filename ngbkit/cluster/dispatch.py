@@ -17,7 +17,7 @@ from ngbkit.cluster.engine import Engine, EngineLostError, Plan
 from ngbkit.cluster.launchers.base import Starter
 from ngbkit.cluster.machines import Starts
 from ngbkit.cluster.replies import Event
-from ngbkit.device.serving.load import Load, ServerTest
+from ngbkit.device.serving.load import Load, LoadTest
 from ngbkit.device.spec import Spec
 from ngbkit.device.world import World
 from ngbkit.errors import DeviceError, NgbkitError
@@ -266,7 +266,7 @@ def _parse(plan: Plan, text: str | None, trial_ids: Collection[str]) -> list[Eve
 
 
 def serve(
-    sweep: Grid, load: Load, engine: Engine, report: Callable[[str], object], record: Callable[[ServerTest], object]
+    sweep: Grid, load: Load, engine: Engine, report: Callable[[str], object], record: Callable[[LoadTest], object]
 ) -> None:
     """Run the tests of a load with the one network and compiler of a sweep; `record` receives each when it has ended.
 

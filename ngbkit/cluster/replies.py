@@ -10,7 +10,7 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from ngbkit.device.serving.load import ServerTest
+from ngbkit.device.serving.load import LoadTest
 from ngbkit.errors import DeviceError, JournalError
 from ngbkit.sweep import notes, records, schema
 from ngbkit.sweep.schema import clean_line as sanitize
@@ -152,10 +152,10 @@ def parse_note(device: str, kind: str, key: Any, value: Any) -> dict[str, Any]:
     return {"key": key, "value": valid}
 
 
-def parse_test(device: str, value: Any) -> ServerTest:
+def parse_test(device: str, value: Any) -> LoadTest:
     """Check a test of LoadGen."""
     try:
-        test: ServerTest = schema.parse(ServerTest, value)
+        test: LoadTest = schema.parse(LoadTest, value)
     except schema.SchemaError as error:
         raise ReplyError(f"invalid load test from device {device}: {sanitize(str(error))}") from None
     return test

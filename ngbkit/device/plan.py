@@ -34,7 +34,7 @@ from ngbkit.device.isolation.settings import build_child_settings
 from ngbkit.device.lock import acquire_cores, acquire_lock
 from ngbkit.device.process_lifetime import announce_end, end_group
 from ngbkit.device.serving.bench import ServingBench
-from ngbkit.device.serving.load import Load, ServerTest
+from ngbkit.device.serving.load import Load, LoadTest
 from ngbkit.device.spec import EVENT_MIME, FORMAT, Spec, answer_errors
 from ngbkit.errors import DeviceError, NgbkitError
 from ngbkit.files import Store, read_chunks
@@ -106,7 +106,7 @@ def serve(request_json: str) -> str:
         return json.dumps({"state": "stopped"})
 
 
-def _serve(spec: Spec, load: Load, publish: Publish) -> list[ServerTest]:
+def _serve(spec: Spec, load: Load, publish: Publish) -> list[LoadTest]:
     """Serve a load, alone on this device; its journal is only the bench's, and is thrown away."""
     folder = files.make_scratch(spec.state_dir / options.LAYOUT.scratch)
     try:

@@ -11,7 +11,7 @@ from ngbkit.device.groups.bench import Bench
 from ngbkit.device.groups.compiled import CompileCache
 from ngbkit.device.groups.worker import Worker
 from ngbkit.device.serving import loadgen
-from ngbkit.device.serving.load import Load, ServerTest
+from ngbkit.device.serving.load import Load, LoadTest
 from ngbkit.errors import DeviceError
 from ngbkit.hardware.conditions import InterferenceMonitor
 from ngbkit.registry import find_version
@@ -23,7 +23,7 @@ _MARGIN_S = 60.0
 class ServingBench(Bench):
     """Serves requests by the only network and compiler of a plan, which has several batch sizes."""
 
-    def serve(self, load: Load, folder: Path) -> list[ServerTest]:
+    def serve(self, load: Load, folder: Path) -> list[LoadTest]:
         """Run the tests of a load, each of which is reported at once; `folder` is for LoadGen's logs."""
         loadgen.load()
         self.warm_servers()
@@ -62,7 +62,7 @@ class ServingBench(Bench):
 
     def _run_test(
         self, worker: Worker, call_s: dict[int, float], load: Load, rate: float, number: int, folder: Path
-    ) -> ServerTest:
+    ) -> LoadTest:
         logs = folder / f"loadgen-{number}"
         logs.mkdir()
         monitor = InterferenceMonitor(worker.child.pid)
@@ -80,7 +80,7 @@ class ServingBench(Bench):
             2 * duration_s + _MARGIN_S,
         )
         interference = monitor.end_turn()
-        return ServerTest(
+        return LoadTest(
             rate=rate,
             valid=reply["validity"] == "VALID",
             requests=reply["requests"],

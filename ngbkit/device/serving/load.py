@@ -28,7 +28,7 @@ _CONFIDENCE = 0.99
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerTest:
+class LoadTest:
     """The results of one test of LoadGen's Server scenario; times in seconds."""
 
     # The requests per second that LoadGen was to send.
@@ -51,7 +51,7 @@ class ServerTest:
     loadgen: Line
 
 
-def find_bracket(tests: Iterable[ServerTest]) -> tuple[float, float]:
+def find_bracket(tests: Iterable[LoadTest]) -> tuple[float, float]:
     """Find the highest rate whose tests are mostly valid, or 0, below the lowest whose tests mostly are not, or inf.
 
     Of a rate with as many valid tests as invalid ones nothing is known.
@@ -61,7 +61,7 @@ def find_bracket(tests: Iterable[ServerTest]) -> tuple[float, float]:
     return max((rate for rate, votes in balance.items() if votes > 0 and rate < high), default=0.0), high
 
 
-def _count_verdicts(tests: Iterable[ServerTest]) -> Counter[float]:
+def _count_verdicts(tests: Iterable[LoadTest]) -> Counter[float]:
     """Count the valid tests of each rate, less the invalid ones."""
     balance = Counter[float]()
     for test in tests:
@@ -83,14 +83,14 @@ class Load:
     max_delay: float = 0.0
     seed: int = 0
     # The tests of an earlier search, which goes on.
-    tests: tuple[ServerTest, ...] = ()
+    tests: tuple[LoadTest, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Load:
-        return cls(**{**data, "tests": schema.parse(tuple[ServerTest, ...], data["tests"])})
+        return cls(**{**data, "tests": schema.parse(tuple[LoadTest, ...], data["tests"])})
 
     @property
     def duration(self) -> float:
@@ -102,7 +102,7 @@ class Load:
         """The fewest requests of a test: with fewer, none could be valid."""
         return math.ceil(math.log(1 - _CONFIDENCE) / math.log(self.quantile))
 
-    def choose_rate(self, tests: Sequence[ServerTest]) -> float | None:
+    def choose_rate(self, tests: Sequence[LoadTest]) -> float | None:
         """Choose the rate of the next test, by bisection; None if the highest valid rate is known, or after many."""
         low, high = find_bracket(tests)
         balance, counts = _count_verdicts(tests), Counter(test.rate for test in tests)

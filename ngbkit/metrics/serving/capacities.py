@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from ngbkit.dataset.storage import Data
-from ngbkit.device.serving.load import RESOLUTION, ServerTest, find_bracket
+from ngbkit.device.serving.load import RESOLUTION, LoadTest, find_bracket
 from ngbkit.metrics.estimate import UNSETTLED
 from ngbkit.metrics.rendering import to_html, to_text
 from ngbkit.metrics.serving import searches
@@ -102,7 +102,7 @@ def find_capacities(data: Data, service: Service, columns: Collection[Column]) -
     frame = pd.DataFrame(rows, columns=[*names, *_COLUMNS])
     return Capacities(
         frame=frame,
-        tests=pd.DataFrame(tests, columns=[*names, *(field.name for field in fields(ServerTest))]),
+        tests=pd.DataFrame(tests, columns=[*names, *(field.name for field in fields(LoadTest))]),
         service=service,
         notes=tuple(_list_notes(data, frame, service, [test for _, search in searched for test in search.tests])),
     )
@@ -155,7 +155,7 @@ def _format_cell(row: Mapping[Any, Any]) -> str:
     return f"{row['capacity']:.3g}{high}{'' if row['settled'] else f' {UNSETTLED}'}"
 
 
-def _list_notes(data: Data, frame: pd.DataFrame, service: Service, tests: Sequence[ServerTest]) -> Iterator[str]:
+def _list_notes(data: Data, frame: pd.DataFrame, service: Service, tests: Sequence[LoadTest]) -> Iterator[str]:
     """What a reader of the capacities must know."""
     yield from describe_unchecked(data)
     if tests:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ngbkit.dataset.storage import Data
-from ngbkit.device.serving.load import ServerTest
+from ngbkit.device.serving.load import LoadTest
 from ngbkit.metrics.serving import searches
 from ngbkit.metrics.serving.capacities import Capacities, find_capacities
 from ngbkit.metrics.serving.searches import Search
@@ -127,7 +127,7 @@ def _search(
     engine = engine or engines.acquire(str(column.labels["device"]), Starter(say=report, stopped=bool))
     search: Search = searches.resume(question, engine.hello(), again=again)
 
-    def record(test: ServerTest) -> None:
+    def record(test: LoadTest) -> None:
         nonlocal search
         search = search.add(test)
 

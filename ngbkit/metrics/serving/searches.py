@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ngbkit import options
-from ngbkit.device.serving.load import ServerTest
+from ngbkit.device.serving.load import LoadTest
 from ngbkit.errors import JournalError
 from ngbkit.files import write_atomically
 from ngbkit.hardware.environment import find_differences
@@ -28,10 +28,10 @@ class Search:
     # The device's `ngbkit.hardware.environment.describe`.
     environment: Mapping[str, Any]
     started_at: Positive
-    tests: tuple[ServerTest, ...] = ()
+    tests: tuple[LoadTest, ...] = ()
     number: int = 0
 
-    def add(self, test: ServerTest) -> Search:
+    def add(self, test: LoadTest) -> Search:
         """Write the search with one more test to its file, and return it."""
         search = replace(self, tests=(*self.tests, test))
         options.make_state_dir()
@@ -51,7 +51,7 @@ def find(question: Mapping[str, Any]) -> Search | None:
             question=question,
             environment=dict(data["environment"]),
             started_at=schema.parse(Positive, data["started_at"]),
-            tests=schema.parse(tuple[ServerTest, ...], data["tests"]),
+            tests=schema.parse(tuple[LoadTest, ...], data["tests"]),
             number=_read_number(path),
         )
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -8,13 +8,13 @@ from collections.abc import Callable
 
 import pytest
 
-from ngbkit.device.serving.load import Load, ServerTest, find_bracket
+from ngbkit.device.serving.load import Load, LoadTest, find_bracket
 
 LOAD = Load(deadline=0.05, quantile=0.9, seconds=2.0, limit=100.0)
 
 
-def build_test(rate: float, valid: bool) -> ServerTest:
-    return ServerTest(
+def build_test(rate: float, valid: bool) -> LoadTest:
+    return LoadTest(
         rate=rate,
         valid=valid,
         requests=100,
@@ -29,9 +29,9 @@ def build_test(rate: float, valid: bool) -> ServerTest:
     )
 
 
-def search(is_valid: Callable[[float, int], bool]) -> list[ServerTest]:
+def search(is_valid: Callable[[float, int], bool]) -> list[LoadTest]:
     """The tests of a server that answers each rate as `is_valid` says, by the rate and the number of the test."""
-    tests: list[ServerTest] = []
+    tests: list[LoadTest] = []
     while (rate := LOAD.choose_rate(tests)) is not None:
         tests.append(build_test(rate, is_valid(rate, len(tests))))
     return tests
