@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
-from ngbkit import runs
+from ngbkit import runs, validation
 from ngbkit.errors import UsageError
-from ngbkit.sweep import validation
 from ngbkit.sweep.conversion import to_workloads
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.option import format_parameters
@@ -255,7 +254,7 @@ def gate(
     from ngbkit.metrics.gates.regressions import MARGIN
     from ngbkit.metrics.gates.sides import judge_sides
 
-    share = validation.margin(MARGIN if margin is None else margin)
+    share = validation.check("margin", validation.Margin, MARGIN if margin is None else margin)
     pythons = {"before_python": before_python, "after_python": after_python}
     return judge_sides(build_gate_sweep(before, after, **pythons, **keywords).run(), share)
 

@@ -29,7 +29,7 @@ import re
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib import metadata
 from importlib.machinery import PathFinder
@@ -128,7 +128,7 @@ class UnknownNameError(UsageError):
         synonym = self.synonyms.get(self.name.lower(), "")
         matches = [synonym] if synonym in self.choices else find_nearest(self.name, self.choices)
         if matches:
-            expected = f"Did you mean {_join_or(matches)}?"
+            expected = f"Did you mean {join_or(matches)}?"
         elif not self.choices:
             expected = f"No {self.kind} is available."
         elif len(self.choices) <= _LISTED:
@@ -272,5 +272,6 @@ def find_nearest(name: str, choices: Iterable[str], limit: int = 3) -> list[str]
     return [by_fold[match] for match in matches]
 
 
-def _join_or(names: list[str]) -> str:
+def join_or(names: Sequence[str]) -> str:
+    """Join the alternatives of a sentence: ``a, b or c``."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"

@@ -10,17 +10,17 @@ Nothing here changes ``os.environ``: a child process receives its settings and a
 
 from __future__ import annotations
 
-import math
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.user_text import parse_path
+from ngbkit.validation import Check, Count, Duration, Label, Multiple, check, describe_valid, integer, is_valid
 
 DEVICE = "NGBKIT_DEVICE"
 """The environment variable that names the device to measure on; the kernel of a device sets it."""
@@ -78,27 +78,22 @@ class Layout:
 LAYOUT = Layout()
 
 
-def _is_positive(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0
+def _check_folder(value: Any) -> Any:
+    if not isinstance(value, (str, Path)):
+        raise ValueError
+    return value
 
 
-def _is_integer(value: Any, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
-
-
-# name: (default, check, the valid values)
-_OPTIONS: dict[str, tuple[Any, Callable[[Any], bool], str]] = {
-    "repeats": (100, lambda value: _is_integer(value, 1), "an integer >= 1, the samples per trial"),
-    "timeout_s": (600.0, _is_positive, "a number of seconds > 0, the time limit of one step of a child process"),
-    "seed": (0, lambda value: _is_integer(value, 0), "an integer >= 0"),
-    "device": (
-        None,
-        lambda value: value is None or (bool(value) and isinstance(value, str)),
-        "the label of a device, or None",
-    ),
-    "state_dir": (None, lambda value: value is None or isinstance(value, (str, Path)), "the path of a folder, or None"),
+_OPTIONS: dict[str, tuple[Any, Any]] = {
+    "repeats": (100, Annotated[int, integer(1, expected="an integer >= 1, the samples per trial")]),
+    "timeout_s": (600.0, Duration),
+    "seed": (0, Count),
+    "device": (None, Label | None),
+    "state_dir": (None, Annotated[str | Path, Check(_check_folder, "the path of a folder")] | None),
 }
-_current: dict[str, Any] = {name: default for name, (default, _, _) in _OPTIONS.items()}
+"""The default and the annotation of each option."""
+
+_current: dict[str, Any] = {name: default for name, (default, _) in _OPTIONS.items()}
 
 
 def get_options() -> Mapping[str, Any]:
@@ -138,9 +133,7 @@ def set_options(**options: Any) -> Any:
     for name, value in options.items():
         if name not in _OPTIONS:
             raise UnknownNameError("option", name, _OPTIONS)
-        _, is_valid, expected = _OPTIONS[name]
-        if not is_valid(value):
-            raise UsageError(f"invalid option {name}: got {value!r}; expected {expected}.")
+        check(f"option {name}", _OPTIONS[name][1], value)
     previous = {name: _current[name] for name in options}
     _current.update(options)
     return _restore_after(previous)
@@ -154,13 +147,10 @@ def get_device() -> str:
 def get_patience() -> float:
     """Return the patience of this device, where a sweep does not set it; UsageError if the variable is no number."""
     text = os.environ.get(PATIENCE)
-    try:
-        patience = _PATIENCE if text is None else float(text)
-    except ValueError:
-        patience = math.nan
-    if not 0 <= patience < math.inf:
-        raise UsageError(f"invalid ${PATIENCE}: got {text!r}; expected a number >= 0, such as 2.")
-    return patience
+    with suppress(ValueError):
+        if text is None or is_valid(Multiple, float(text)):
+            return _PATIENCE if text is None else float(text)
+    raise UsageError(f"invalid ${PATIENCE}: got {text!r}; expected {describe_valid(Multiple)}.")
 
 
 def get_home() -> Path | None:

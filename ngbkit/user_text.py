@@ -1,4 +1,4 @@
-"""Texts of users, parsed and formatted in one place: paths, durations, values of factors, JSON in a label."""
+"""Texts of users, parsed, cleaned and formatted in one place: paths, durations, values of factors, JSON, TOML."""
 
 from __future__ import annotations
 
@@ -25,6 +25,11 @@ _UNITS = {"": 1.0, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "
 _LONGEST_S = 3.2e9
 _LONGEST_DURATION = 80
 _DURATION = re.compile(rf"(.*?)\s*({'|'.join(_UNITS)})", re.DOTALL)
+MAX_LINE = 2000
+# A traceback and the end of a log have less than half of this.
+MAX_TEXT = 200_000
+_ESCAPE_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
+_LAYOUT = {ord("\n"): None, ord("\t"): None}
 #: Replaces the signs that an encoding lacks: see `codecs.register_error`.
 PLAIN = "ngbkit.plain"
 _SIGNS = {"±": "+-", "×": "x", "µ": "u", "–": "-", "—": "-", "…": "...", "≤": "<=", "≥": ">=", "→": "->"}
@@ -104,6 +109,39 @@ def parse_json(text: str) -> Any:
     except ValueError as error:
         reason = str(error) if isinstance(error, json.JSONDecodeError) else "a number has too many digits"
         raise UsageError(reason) from None
+
+
+def parse_toml(file: Path, content: bytes) -> dict[str, Any]:
+    """Read the TOML of a file; UsageError, with the file and the line, if it is invalid."""
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    try:
+        return tomllib.loads(content.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{file} is not UTF-8 (byte {error.start}): save it as UTF-8.") from None
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{file} is not valid TOML: {error}. Correct it there.") from None
+
+
+def clean_line(text: str) -> str:
+    """Return foreign text as one short line without control characters and escape sequences."""
+    if len(text) <= MAX_LINE and text.isprintable():
+        return text
+    if not text[:MAX_LINE].isprintable():
+        text = _ESCAPE_SEQUENCE.sub("", text[: 2 * MAX_LINE])
+        text = "".join(character if character.isprintable() else " " for character in text)
+    return text[:MAX_LINE]
+
+
+def clean_text(text: str) -> str:
+    """Return the end of foreign text without control characters and escape sequences, except line breaks and tabs."""
+    text = text[-MAX_TEXT:]
+    if text.translate(_LAYOUT).isprintable():
+        return text
+    text = _ESCAPE_SEQUENCE.sub("", text).replace("\r\n", "\n").replace("\r", "\n")
+    return "".join(character if character.isprintable() or character in "\n\t" else " " for character in text)
 
 
 def fit_output(text: str) -> str:

@@ -16,16 +16,8 @@ import ngbkit
 PACKAGE = Path(ngbkit.__file__).parent
 
 OPTION = """
-    encores: int | None = field(
-        default=None,
-        validator=check(optional(count)),
-        metadata=option(
-            "Rounds to measure once more at the end. Default: none.",
-            "--encores",
-            metavar="N",
-            type=int,
-            help="rounds to measure once more at the end (default: none)",
-        ),
+    encores: PositiveCount | None = field(
+        default=None, metadata=option("Rounds to measure once more at the end. Default: none.")
     )
 
 """

@@ -14,7 +14,19 @@ import ngbkit
 
 ROOT = Path(ngbkit.__file__).parent
 DEVICE_SIDE = (
-    *("errors", "user_text", "options", "registry", "files", "workloads", "sweep", "hardware", "compilers", "device"),
+    *(
+        "errors",
+        "user_text",
+        "validation",
+        "options",
+        "registry",
+        "files",
+        "workloads",
+        "sweep",
+        "hardware",
+        "compilers",
+        "device",
+    ),
 )
 CLIENT_SIDE = (
     *("cluster", "dataset", "metrics", "figures", "runs", "predictor", "optimizer", "api", "publish", "commands"),

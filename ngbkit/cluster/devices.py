@@ -15,7 +15,6 @@ import json
 import os
 import shlex
 import stat
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -23,16 +22,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from ngbkit import options
+from ngbkit import options, validation
 from ngbkit.cluster import keys
 from ngbkit.cluster.shell import Shell
 from ngbkit.errors import UnknownNameError, UsageError
-from ngbkit.user_text import parse_path
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from ngbkit.user_text import parse_path, parse_toml
+from ngbkit.validation import Label, PositiveCount
 
 NAME = "devices.toml"
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
@@ -109,25 +104,25 @@ launch = "local"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """A device of the devices file, whose keys are the fields; `keys` declares the valid values."""
+    """A device of the devices file, whose keys are the fields."""
 
     label: str
-    launch: str
-    host: str | None = None
-    python: str | None = None
-    setup: str = ""
-    network: str = "tunnel"
-    address: str | None = None
-    trust: str | None = None
-    cores: tuple[int, ...] | None = None
-    threads: int | None = None
-    env: Mapping[str, str] = field(default_factory=dict)
-    accelerator: str = "cpu"
-    state_dir: str | None = None
-    sbatch: tuple[str, ...] = ()
-    indices: int | None = None
-    cluster: str | None = None
-    target: int | None = None
+    launch: keys.Launch
+    host: keys.Host | None = field(default=None, metadata=keys.fits("ssh", "slurm", "array"))
+    python: keys.Program | None = field(default=None, metadata=keys.fits(*keys.STARTED))
+    setup: keys.Setup = field(default="", metadata=keys.fits(*keys.STARTED))
+    network: keys.Network = field(default="tunnel", metadata=keys.fits("ssh"))
+    address: keys.Address | None = field(default=None, metadata=keys.fits("ssh", "slurm"))
+    trust: Label | None = field(default=None, metadata=keys.fits("local", "ssh", "slurm"))
+    cores: keys.Cores | None = field(default=None, metadata=keys.fits(*keys.STARTED))
+    threads: PositiveCount | None = None
+    env: keys.Variables = field(default_factory=dict, metadata=keys.fits(*keys.STARTED))
+    accelerator: keys.Accelerator = "cpu"
+    state_dir: keys.Folder | None = field(default=None, metadata=keys.fits(*keys.STARTED))
+    sbatch: keys.SlurmOptions = field(default=(), metadata=keys.fits("slurm", "array"))
+    indices: keys.Indices | None = field(default=None, metadata=keys.fits("array"))
+    cluster: keys.Cluster | None = field(default=None, metadata=keys.fits("attach"))
+    target: keys.Target | None = field(default=None, metadata=keys.fits("attach"))
 
     @property
     def shell(self) -> Shell:
@@ -180,17 +175,17 @@ def load(path: Path | None = None) -> dict[str, Device]:
     file = find() if path is None else parse_path(path)
     if file is None:
         return devices
-    tables = _parse(file, _read(file))
+    tables = parse_toml(file, _read(file))
     if not tables:
         raise UsageError(f"no device in {file}: add a table such as [orin], or remove the file. {_EXAMPLE}")
     faults: list[tuple[str, UsageError]] = []
     for label, table in tables.items():
-        fields, errors = keys.parse_table(label, table, file.parent)
+        fields, errors = keys.parse_device(Device, label, table, file.parent)
         faults += [(_format_title(label, table), error) for error in errors]
         if not errors:
             devices[label] = Device(label=label, **fields)
     if faults:
-        raise _join_faults(file, faults)
+        raise validation.join_faults(file, faults)
     return devices
 
 
@@ -263,26 +258,6 @@ def _read(path: Path) -> bytes:
     return content
 
 
-def _parse(file: Path, content: bytes) -> dict[str, Any]:
-    try:
-        return tomllib.loads(content.decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{file} is not UTF-8 (byte {error.start}): save it as UTF-8.") from None
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{file} is not valid TOML: {error}. Correct it there. {_EXAMPLE}") from None
-
-
 def _format_title(label: str, table: Any) -> str:
     name = label if keys.is_label(label) else json.dumps(label, ensure_ascii=False)
     return f"[{name}]" if isinstance(table, Mapping) else name
-
-
-def _join_faults(file: Path, faults: Sequence[tuple[str, UsageError]]) -> UsageError:
-    """Build one error for all faults of a file."""
-    if len(faults) > 1:
-        lines = [f"{file} has {len(faults)} faults:", *(f"{title} {fault}" for title, fault in faults)]
-        return UsageError("\n  ".join(lines))
-    ((title, fault),) = faults
-    if isinstance(fault, UnknownNameError):
-        return UnknownNameError(fault.kind, fault.name, fault.choices, f"It is in {title} of {file}.")
-    return UsageError(f"{file}: {title} {fault}")

@@ -1,44 +1,36 @@
-"""The keys of a table in the devices file: how to parse each, its valid values, and the launchers that it fits."""
+"""The keys of a table in the devices file: the valid values of each, and the launchers that it fits."""
 
 from __future__ import annotations
 
 import ipaddress
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, get_type_hints
 
-from ngbkit import registry
+from ngbkit import registry, validation
 from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.user_text import parse_path
+from ngbkit.validation import Check, Label, text
 
 BUILT_IN = ("local", "ssh", "slurm", "array", "attach")
-_STARTED = ("local", "ssh", "slurm", "array")
-# The labels that a sweep accepts: each names a folder on the device.
-_LABEL = re.compile(r"\w[\w.-]*", re.ASCII)
+STARTED = ("local", "ssh", "slurm", "array")
+"""The launchers that start an engine."""
+
 _VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _CORES = re.compile(r"([0-9]{1,4})(?:-([0-9]{1,4}))?")
-# Nothing that a shell or ssh itself could take for more than a name: OpenSSH refuses the same characters.
-_HOST = r"(?!-)(?!.*@-)[^\s\x00-\x1f\x7f'`\"$\\;&<>|(){}]+"
-_MAX_SHOWN = 60
+_ADDRESS = text(r"[A-Za-z0-9][\w.:-]*", "")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Key:
-    """One key of a device."""
-
-    # Returns the field of the device. Raises a ValueError for an invalid value, whose text (if any) names the part.
-    parse: Callable[[Any], Any]
-    # Describes the valid values.
-    valid: str
-    # The built-in launchers that it fits; a launcher of another package accepts every key.
-    launches: tuple[str, ...] = BUILT_IN
+def fits(*launchers: str) -> dict[str, tuple[str, ...]]:
+    """Declare the built-in launchers that a key fits; a launcher of another package accepts every key."""
+    return {"launchers": launchers}
 
 
-def parse_table(label: str, table: Any, folder: Path) -> tuple[dict[str, Any], list[UsageError]]:
+def parse_device(record: type, label: str, table: Any, folder: Path) -> tuple[dict[str, Any], list[UsageError]]:
     """Parse a device's table as TOML gave it; return its fields and all faults. Paths are relative to `folder`."""
     if not isinstance(table, Mapping):
         return {}, [UsageError("is outside of any table: begin a device with a line such as [orin].")]
@@ -48,46 +40,38 @@ def parse_table(label: str, table: Any, folder: Path) -> tuple[dict[str, Any], l
             UsageError("is not a valid label; expected letters, digits and _ - . after the first, as in [orin-2].")
         )
     launch = table.get("launch")
-    fitting = [name for name, key in KEYS.items() if launch not in BUILT_IN or launch in key.launches]
-    fields: dict[str, Any] = {}
+    launchers = {field.name: field.metadata.get("launchers", BUILT_IN) for field in fields(record)}
+    del launchers["label"]
+    fitting = [name for name, names in launchers.items() if launch not in BUILT_IN or launch in names]
+    plain = dict(table)
     for name, value in table.items():
-        try:
-            fields[name] = _parse_key(label, name, value, launch, fitting)
-        except UsageError as fault:
-            faults.append(fault)
-    if "cluster" in fields:
-        fields["cluster"] = _resolve_cluster(fields["cluster"], folder)
-    return fields, [*faults, *_check_combination(table)]
+        if name in launchers and name not in fitting:
+            names = " or ".join(f'"{launcher}"' for launcher in launchers[name])
+            fault = f'{name} does not fit launch = "{launch}", only {names}: remove it, or change launch.'
+        elif name not in launchers and isinstance(value, Mapping):
+            quoted = json.dumps(f"{label}.{name}", ensure_ascii=False)
+            fault = f"has an unexpected table {name!r}; only env is one. Quote a label with a dot: [{quoted}]."
+        else:
+            continue
+        faults.append(UsageError(fault))
+        del plain[name]
+    values, invalid = validation.parse_table(record, plain, fitting)
+    if "cluster" in values:
+        values["cluster"] = _resolve_cluster(values["cluster"], folder)
+    return values, [*faults, *invalid, *_check_combination(record, table)]
 
 
 def is_label(text: str) -> bool:
     """Return whether a device may have that label."""
-    return _LABEL.fullmatch(text) is not None
+    return validation.is_valid(Label, text)
 
 
-def _parse_key(label: str, name: str, value: Any, launch: Any, fitting: Sequence[str]) -> Any:
-    key = KEYS.get(name)
-    if key is None and isinstance(value, Mapping):
-        quoted = json.dumps(f"{label}.{name}", ensure_ascii=False)
-        raise UsageError(f"has an unexpected table {name!r}; only env is one. Quote a label with a dot: [{quoted}].")
-    if key is None:
-        raise UnknownNameError("key", name, fitting)
-    if name not in fitting:
-        launchers = " or ".join(f'"{launcher}"' for launcher in key.launches)
-        raise UsageError(f'{name} does not fit launch = "{launch}", only {launchers}: remove it, or change launch.')
-    try:
-        return key.parse(value)
-    except UnknownNameError:
-        raise
-    except ValueError as error:
-        raise UsageError(f"invalid {name}: got {str(error) or _shorten(value)}; expected {key.valid}.") from None
-
-
-def _check_combination(table: Mapping[str, Any]) -> Iterator[UsageError]:
+def _check_combination(record: type, table: Mapping[str, Any]) -> Iterator[UsageError]:
     """Yield a fault for each key that is missing, or that contradicts another."""
     launch, network = table.get("launch"), table.get("network", "tunnel")
+    expected = {name: validation.describe_valid(hint) for name, hint in _list_hints(record).items()}
     if launch is None:
-        yield UsageError(f"launch is missing; expected {KEYS['launch'].valid}.")
+        yield UsageError(f"launch is missing; expected {expected['launch']}.")
     requirements = [
         ("host", launch == "ssh", 'launch = "ssh"'),
         ("address", launch == "slurm", 'launch = "slurm"'),
@@ -96,12 +80,16 @@ def _check_combination(table: Mapping[str, Any]) -> Iterator[UsageError]:
     ]
     for name, is_required, setting in requirements:
         if is_required and name not in table:
-            yield UsageError(f"{name} is missing, which {setting} requires; expected {KEYS[name].valid}.")
+            yield UsageError(f"{name} is missing, which {setting} requires; expected {expected[name]}.")
     options = table.get("sbatch")
     if launch == "array" and isinstance(options, list) and any(map(_is_array_option, map(str, options))):
         yield UsageError("sbatch has --array, which `indices` sets: remove it there.")
     if launch == "ssh" and network == "tunnel" and "address" in table:
         yield UsageError('address requires network = "direct", a tunnel needs none: remove it, or change network.')
+
+
+def _list_hints(record: type) -> dict[str, Any]:
+    return get_type_hints(record, include_extras=True)
 
 
 def _is_array_option(option: str) -> bool:
@@ -115,43 +103,17 @@ def _resolve_cluster(cluster: str, folder: Path) -> str:
     return str(folder.absolute() / cluster) if "/" in cluster else cluster
 
 
-def _shorten(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
-
-
-def _build_text_parser(pattern: str) -> Callable[[Any], str]:
-    """Build the parser of a text that matches the pattern and has no NUL."""
-    form = re.compile(pattern, re.DOTALL | re.ASCII)
-
-    def parse(value: Any) -> str:
-        if not isinstance(value, str) or "\0" in value or form.fullmatch(value) is None:
-            raise ValueError
-        return value
-
-    return parse
-
-
-def _build_integer_parser(minimum: int) -> Callable[[Any], int]:
-    """Build the parser of an integer >= `minimum`."""
-
-    def parse(value: Any) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
-            raise ValueError
-        return value
-
-    return parse
-
-
 def _parse_launch(value: Any) -> str:
     launchers = {*BUILT_IN, *registry.list_names(registry.LAUNCHERS)}
-    if isinstance(value, str) and value not in launchers:
+    if not isinstance(value, str):
+        raise ValueError
+    if value not in launchers:
         raise UnknownNameError("launcher", value, launchers)
-    return _build_text_parser(".+")(value)
+    return value
 
 
 def _parse_address(value: Any) -> str:
-    address = _build_text_parser(r"[A-Za-z0-9][\w.:-]*")(value)
+    address = str(_ADDRESS.convert(value))
     with suppress(ValueError):
         if ipaddress.ip_address(address).is_unspecified:
             address = ""
@@ -178,10 +140,10 @@ def _parse_variables(value: Any) -> dict[str, str]:
     if not isinstance(value, Mapping):
         raise ValueError
     faults = []
-    for name, text in value.items():
+    for name, content in value.items():
         if _VARIABLE.fullmatch(name) is None:
             faults.append(f"the name {name!r}")
-        elif not isinstance(text, str) or "\0" in text:
+        elif not isinstance(content, str) or "\0" in content:
             faults.append(f"the value of {name}")  # without the value, which may be a secret
     if faults:
         raise ValueError(" and ".join(faults))
@@ -189,66 +151,51 @@ def _parse_variables(value: Any) -> dict[str, str]:
 
 
 def _parse_options(value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list):
+    if not isinstance(value, list) or not all(validation.is_valid(_Option, option) for option in value):
         raise ValueError
-    return tuple(map(_build_text_parser(r"-[^\x00-\x1f]+"), value))
+    return tuple(value)
 
 
-KEYS: Mapping[str, Key] = {
-    "launch": Key(parse=_parse_launch, valid='"local", "ssh", "slurm", "array" or "attach"'),
-    "host": Key(
-        parse=_build_text_parser(_HOST),
-        valid="an alias of ~/.ssh/config or user@address, without blanks and quotes, and not beginning with -",
-        launches=("ssh", "slurm", "array"),
+Launch = Annotated[str, Check(_parse_launch, '"local", "ssh", "slurm", "array" or "attach"')]
+Host = Annotated[
+    str,
+    # Nothing that a shell or ssh itself could take for more than a name: OpenSSH refuses the same characters.
+    text(
+        r"(?!-)(?!.*@-)[^\s\x00-\x1f\x7f'`\"$\\;&<>|(){}]+",
+        "an alias of ~/.ssh/config or user@address, without blanks and quotes, and not beginning with -",
     ),
-    "python": Key(
-        parse=_build_text_parser(r"(/|~/)[^\x00-\x1f\x7f]+|[A-Za-z0-9_][\w.+-]*"),
-        valid='the name of a program, or a path that begins with "/" or "~/"',
-        launches=_STARTED,
+]
+Program = Annotated[
+    str,
+    text(
+        r"(/|~/)[^\x00-\x1f\x7f]+|[A-Za-z0-9_][\w.+-]*",
+        'the name of a program, or a path that begins with "/" or "~/"',
     ),
-    "setup": Key(parse=_build_text_parser(".*"), valid="a text with lines for sh", launches=_STARTED),
-    "network": Key(parse=_build_text_parser("tunnel|direct"), valid='"tunnel" or "direct"', launches=("ssh",)),
-    "address": Key(
-        parse=_parse_address,
-        valid="the address or name of this machine as the device sees it, not 0.0.0.0",
-        launches=("ssh", "slurm"),
+]
+Setup = Annotated[str, text(".*", "a text with lines for sh")]
+Network = Annotated[str, text("tunnel|direct", '"tunnel" or "direct"')]
+Address = Annotated[
+    str, Check(_parse_address, "the address or name of this machine as the device sees it, not 0.0.0.0")
+]
+Cores = Annotated[tuple[int, ...], Check(_parse_cores, 'the numbers of cores: "0-3,8" or [0, 1]')]
+Variables = Annotated[
+    Mapping[str, str],
+    Check(_parse_variables, 'a table of texts named by letters, digits and _: env = { OMP_PROC_BIND = "true" }'),
+]
+Accelerator = Annotated[str, text("cpu|cuda:(0|[1-9][0-9]{0,3})", '"cpu", or "cuda:0" with the number of the GPU')]
+Folder = Annotated[str, text(r"(/|~/)[^\x00-\x1f\x7f]+", 'a folder that begins with "/" or "~/"')]
+_Option = Annotated[str, text(r"-[^\x00-\x1f]+", "")]
+SlurmOptions = Annotated[
+    tuple[str, ...],
+    Check(
+        _parse_options,
+        'a list of options, each a text that begins with "-": ["--partition=gpu", "--time=1:00:00"]',
     ),
-    "trust": Key(
-        parse=_build_text_parser(r"\w[\w.-]*"),
-        valid="the name of a group of devices that may run code on each other, in letters, digits and _ - .",
-        launches=("local", "ssh", "slurm"),
-    ),
-    "cores": Key(parse=_parse_cores, valid='the numbers of cores: "0-3,8" or [0, 1]', launches=_STARTED),
-    "threads": Key(parse=_build_integer_parser(1), valid="an integer >= 1"),
-    "env": Key(
-        parse=_parse_variables,
-        valid='a table of texts named by letters, digits and _: env = { OMP_PROC_BIND = "true" }',
-        launches=_STARTED,
-    ),
-    "accelerator": Key(
-        parse=_build_text_parser("cpu|cuda:(0|[1-9][0-9]{0,3})"), valid='"cpu", or "cuda:0" with the number of the GPU'
-    ),
-    "state_dir": Key(
-        parse=_build_text_parser(r"(/|~/)[^\x00-\x1f\x7f]+"),
-        valid='a folder that begins with "/" or "~/"',
-        launches=_STARTED,
-    ),
-    "sbatch": Key(
-        parse=_parse_options,
-        valid='a list of options, each a text that begins with "-": ["--partition=gpu", "--time=1:00:00"]',
-        launches=("slurm", "array"),
-    ),
-    "indices": Key(
-        parse=_build_integer_parser(1),
-        valid="the number of jobs that share the trials of a sweep, an integer >= 1",
-        launches=("array",),
-    ),
-    "cluster": Key(
-        parse=_build_text_parser(r"[^\x00-\x1f\x7f]*"),
-        valid="the id of an ipyparallel cluster, or the path of its connection file",
-        launches=("attach",),
-    ),
-    "target": Key(
-        parse=_build_integer_parser(0), valid="the number of an engine, an integer >= 0", launches=("attach",)
-    ),
-}
+]
+Indices = Annotated[
+    int, validation.integer(1, expected="the number of jobs that share the trials of a sweep, an integer >= 1")
+]
+Cluster = Annotated[
+    str, text(r"[^\x00-\x1f\x7f]*", "the id of an ipyparallel cluster, or the path of its connection file")
+]
+Target = Annotated[int, validation.integer(0, expected="the number of an engine, an integer >= 0")]

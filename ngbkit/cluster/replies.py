@@ -10,10 +10,11 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from ngbkit import validation
 from ngbkit.device.serving.load import LoadTest
 from ngbkit.errors import DeviceError, JournalError
-from ngbkit.sweep import notes, records, schema
-from ngbkit.sweep.schema import clean_line as sanitize
+from ngbkit.sweep import notes, records
+from ngbkit.user_text import clean_line as sanitize
 
 __all__ = [
     "MAX_MESSAGE_BYTES",
@@ -155,8 +156,8 @@ def parse_note(device: str, kind: str, key: Any, value: Any) -> dict[str, Any]:
 def parse_test(device: str, value: Any) -> LoadTest:
     """Check a test of LoadGen."""
     try:
-        test: LoadTest = schema.parse(LoadTest, value)
-    except schema.SchemaError as error:
+        test: LoadTest = validation.parse(LoadTest, value)
+    except validation.SchemaError as error:
         raise ReplyError(f"invalid load test from device {device}: {sanitize(str(error))}") from None
     return test
 
@@ -164,8 +165,8 @@ def parse_test(device: str, value: Any) -> LoadTest:
 def parse_number(value: Any) -> float | None:
     """Return a finite number of at least 0; None for any other value."""
     try:
-        number: float = schema.parse(schema.Seconds, value)
-    except schema.SchemaError:
+        number: float = validation.parse(validation.Seconds, value)
+    except validation.SchemaError:
         return None
     return number
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ngbkit import validation
 from ngbkit.commands.answer import FAILED, OK, Answer
 from ngbkit.commands.shell import print_progress
 from ngbkit.errors import UsageError
-from ngbkit.sweep import validation
 from ngbkit.sweep.argument import Argument, argument
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def check_formats(args: argparse.Namespace) -> None:
                 f"invalid options: got {option} without --fail-on, which it belongs to. Add --fail-on slower."
             )
     if args.margin is not None:
-        validation.margin(args.margin)
+        validation.check("margin", validation.Margin, args.margin)
     if args.fail_on is not None:
         parse_fail_on(args.fail_on)
 

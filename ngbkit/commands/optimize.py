@@ -18,8 +18,10 @@ from ngbkit.commands.labels import is_table, load_labels, to_progress
 from ngbkit.errors import UsageError
 from ngbkit.files import hash_file
 from ngbkit.sweep.argument import argument
-from ngbkit.sweep.feeding import BATCH_AXIS, INPUTS, parse_batch_axes, parse_inputs
+from ngbkit.sweep.feeding import parse_batch_axes, parse_inputs
+from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.json_values import to_json_value
+from ngbkit.sweep.option import options_of
 from ngbkit.sweep.parsing import parse_factors
 from ngbkit.sweep.trials import Choice, split_labels
 from ngbkit.user_text import parse_path
@@ -103,7 +105,7 @@ COMMAND = Command(
             action="append",
             completes="factor",
         ),
-        *(declared["option"].argument for declared in (INPUTS, BATCH_AXIS)),
+        *(options_of(Grid)[name].argument for name in ("inputs", "batch_axis")),
         argument("-d, --device NAME", "where to measure", completes="device"),
         argument(
             "--rules NAMES",

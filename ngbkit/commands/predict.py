@@ -14,9 +14,10 @@ from ngbkit.commands.command import CLIENT_SIDE, JSON, QUIET, Call, Command, Mag
 from ngbkit.commands.labels import load_labels, to_progress
 from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.sweep.argument import argument
-from ngbkit.sweep.feeding import BATCH_AXIS, INPUTS, parse_batch_axes, parse_inputs
+from ngbkit.sweep.feeding import parse_batch_axes, parse_inputs
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.json_values import to_json_value
+from ngbkit.sweep.option import options_of
 from ngbkit.sweep.parsing import parse_factors, parse_numbers
 from ngbkit.user_text import parse_path
 
@@ -111,7 +112,7 @@ COMMAND = Command(
             action="append",
             completes="factor",
         ),
-        *(declared["option"].argument for declared in (INPUTS, BATCH_AXIS)),
+        *(options_of(Grid)[name].argument for name in ("inputs", "batch_axis")),
         argument("-o, --out FILE", "save what --fit fitted, such as predictor.safetensors"),
     ),
     run=answer_predict,

@@ -7,12 +7,12 @@ import time
 import warnings
 from collections.abc import Iterable
 
+from ngbkit import validation
 from ngbkit.commands import arguments
 from ngbkit.commands.answer import Answer
 from ngbkit.commands.command import Call, Command, Magic
 from ngbkit.commands.listing.layout import Row
 from ngbkit.errors import NgbkitError, NgbkitWarning, UsageError
-from ngbkit.sweep import validation
 from ngbkit.sweep.argument import argument
 from ngbkit.sweep.option import format_options
 
@@ -140,7 +140,7 @@ def list_failures(run_id: str) -> list[Row]:
 
 def describe_failures(rows: Iterable[Row], lines: int) -> list[Row]:
     """The failures for people, trials that failed alike together, with the last `lines` of their detail."""
-    validation.count("--lines", lines)
+    validation.check("--lines", validation.PositiveCount, lines)
     groups: dict[tuple[str, str, str, str], list[Row]] = {}
     for row in rows:
         groups.setdefault((row["compiler"], row["status"], row["stage"], row["error"]), []).append(row)

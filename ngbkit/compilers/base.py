@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from ngbkit import validation
 from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.registry import find_version
 from ngbkit.sweep.records import Contract
@@ -303,16 +304,12 @@ class Compiler:
 
     def _check_value(self, name: str, value: Any) -> Scalar:
         option = self._list_options()[name]
-        kind = type(option.default)
-        valid = isinstance(value, kind) and not (kind is int and isinstance(value, bool))
-        if kind is float and isinstance(value, int) and not isinstance(value, bool):
-            value, valid = float(value), True
-        if not valid or (option.choices and value not in option.choices):
-            expected = " or ".join(map(repr, option.choices)) or f"a value of type {kind.__name__}"
-            raise UsageError(
-                f"invalid option {name} of {self.name}: got {value!r}; expected {expected} ({option.help})."
+        try:
+            checked: Scalar = validation.parse(
+                Literal[option.choices] if option.choices else type(option.default), value
             )
-        checked: Scalar = value
+        except validation.SchemaError as error:
+            raise UsageError(f"invalid option {name} of {self.name}: {error} ({option.help}).") from None
         return checked
 
 

@@ -23,13 +23,14 @@ from typing import Any, TypedDict
 
 import attrs
 
+from ngbkit import validation
 from ngbkit.device.spec import Spec
 from ngbkit.errors import DeviceError, JournalError, UsageError
 from ngbkit.hardware import environment
 from ngbkit.options import STATE_DIR
-from ngbkit.sweep import notes, schema
+from ngbkit.sweep import notes
 from ngbkit.sweep.grid import Grid
-from ngbkit.sweep.schema import Count, PositiveCount
+from ngbkit.validation import Count, PositiveCount
 
 # A batch system names the index of a process in one of these.
 VARIABLES = ("SLURM_ARRAY_TASK_ID", "PBS_ARRAY_INDEX", "PBS_ARRAYID", "LSB_JOBINDEX", "SGE_TASK_ID")
@@ -62,7 +63,7 @@ class ArraySpec:
     def load(cls, path: Path) -> ArraySpec:
         """Load what `to_json` wrote; UsageError if the file holds something else."""
         try:
-            fields = schema.parse(_Fields, json.loads(path.read_text(encoding="utf-8")))
+            fields = validation.parse(_Fields, json.loads(path.read_text(encoding="utf-8")))
             return cls(**{**fields, "spec": Spec.from_json(json.dumps(fields["spec"]))})
         except OSError as error:
             raise UsageError(f"cannot read the spec {path}: {error.strerror}. Submit the array again.") from error

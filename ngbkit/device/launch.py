@@ -27,16 +27,15 @@ from typing import Any, TypedDict
 
 import psutil
 
-from ngbkit import options
+from ngbkit import options, validation
 from ngbkit.device import engine as engine_process
 from ngbkit.device.engine import READY, Settings
 from ngbkit.device.keepalive import Keepalive
 from ngbkit.device.world import WARNINGS
 from ngbkit.errors import DeviceError
 from ngbkit.files import write_atomically
-from ngbkit.sweep import schema
-from ngbkit.sweep.schema import PositiveCount, Seconds
 from ngbkit.user_text import parse_path
+from ngbkit.validation import PositiveCount, Seconds
 from ngbkit.workloads.files import find_working_folder
 from ngbkit.workloads.subprocesses import build_arguments
 
@@ -212,7 +211,7 @@ def _write_metadata(folder: Path, pid: int, settings: Settings) -> None:
 
 def _read_metadata(folder: Path) -> dict[str, Any] | None:
     try:
-        metadata: dict[str, Any] = schema.parse(_Metadata, json.loads((folder / "about.json").read_text()))
+        metadata: dict[str, Any] = validation.parse(_Metadata, json.loads((folder / "about.json").read_text()))
     except (OSError, ValueError, RecursionError):
         return None
     return metadata

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ngbkit import validation
 from ngbkit.dataset.dataset_hash import ALTERED
 from ngbkit.dataset.environments import read_environments
 from ngbkit.dataset.storage import Data
@@ -20,7 +21,6 @@ from ngbkit.metrics import labelled
 from ngbkit.metrics.drift import APART_SD, HOSTED_APART_SD
 from ngbkit.metrics.gates.gate import Gate, build_gate
 from ngbkit.metrics.gates.regressions import MARGIN, judge
-from ngbkit.sweep import validation
 from ngbkit.sweep.json_values import to_json_value
 from ngbkit.sweep.trials import BASELINE
 from ngbkit.user_text import format_value
@@ -156,7 +156,7 @@ class Comparison:
         UsageError
             The margin is no share; or the runs are incomparable, without `across_devices`.
         """
-        share = validation.margin(margin)
+        share = validation.check("margin", validation.Margin, margin)
         if self.incomparable and not across_devices:
             raise UsageError(
                 f"invalid gate: got two runs that differ by more than their code: {'; '.join(self.incomparable)}; "

@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from ngbkit import options
+from ngbkit import options, validation
 from ngbkit.dataset.storage import check_target
 from ngbkit.optimizer import proof, variants
 from ngbkit.optimizer.editing import load_model, open_model
@@ -29,7 +29,6 @@ from ngbkit.optimizer.search import (
 from ngbkit.optimizer.simplifiers import resolve
 from ngbkit.optimizer.simplifiers.proved import Simplified, simplify_all
 from ngbkit.optimizer.variants import Outcome, Values
-from ngbkit.sweep import validation
 from ngbkit.workloads.base import FactorValue
 
 if TYPE_CHECKING:
@@ -165,7 +164,7 @@ def optimize(
         one of the `simplifiers` is not installed.
     """
     report, device = told or _ignore, device or options.get_device()
-    batch_size = validation.count("batch size", batch_size)
+    batch_size = validation.check("batch size", validation.PositiveCount, batch_size)
     target = None if out is None else check_target(out, overwrite=True)
     workload = variants.parse_network(network, [compiler], factors, inputs=inputs, batch_axis=batch_axis)
     tools, selected = resolve(simplifiers), select(rules)

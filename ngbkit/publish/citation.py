@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from ngbkit import validation
 from ngbkit.errors import UsageError
+from ngbkit.validation import Check, text
 
 FILE = "CITATION.cff"
 
 _MAX_BYTES = 1_000_000
 _NAMES = ("given-names", "name-particle", "family-names", "name-suffix")
-_AUTHOR = (
-    "a team's name, or a table with name (of a team) or given-names and family-names, and orcid, website, affiliation"
-)
-_LICENSE = "an SPDX id such as CC-BY-4.0, or the URL of a license"
+_PRINTABLE = Annotated[str, text(r"\s*[^\s\x00-\x1f][^\x00-\x1f]*", "a text of one line")]
+_URL = Annotated[str, text(r"https?://[^\s<>\"]+", "a URL, https://…")]
+_AUTHOR: Mapping[str, Any] = {
+    **dict.fromkeys((*_NAMES, "name", "alias", "affiliation"), _PRINTABLE),
+    **dict.fromkeys(("orcid", "website"), _URL),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +43,55 @@ class License:
     url: str
 
 
+def _parse_each(parse: Callable[[Any], Any], value: Any) -> tuple[Any, ...]:
+    """Parse a value, or each value of a list."""
+    return tuple(map(parse, value if isinstance(value, list) else [value]))
+
+
+def _parse_author(value: Any) -> Author:
+    if isinstance(value, str) and value.strip():
+        return Author(name=value.strip(), is_person=False)
+    if not isinstance(value, Mapping):
+        raise ValueError
+    table = validation.parse_fields(_AUTHOR, value)
+    person = " ".join(table[name].strip() for name in _NAMES if name in table) or table.get("alias", "")
+    if not (name := table.get("name", "") or person):
+        raise ValueError(f"an entry without a name, {value!r}")
+    details = {key: table[key].strip() for key in ("orcid", "website", "affiliation") if key in table}
+    return Author(name=name.strip(), is_person="name" not in table, **details)
+
+
+def _parse_license(value: Any) -> License:
+    from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
+
+    if validation.is_valid(_URL, value):
+        return License(name=value, url=value)
+    try:
+        name = str(canonicalize_license_expression(value)) if isinstance(value, str) else ""
+    except InvalidLicenseExpression:
+        name = ""
+    if not name or " " in name:
+        raise ValueError
+    return License(name=name, url=f"https://spdx.org/licenses/{name}")
+
+
+Authors = Annotated[
+    tuple[Author, ...],
+    Check(
+        partial(_parse_each, _parse_author),
+        "a team's name, or a table with name (of a team) or given-names and family-names, and orcid, website, "
+        "affiliation",
+    ),
+]
+Licenses = Annotated[
+    tuple[License, ...],
+    Check(
+        partial(_parse_each, _parse_license),
+        "an SPDX id such as CC-BY-4.0, or the URL of a license; of several, a list",
+    ),
+]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Citation:
     """Whom to cite for a site, and on which terms others may use it; empty where nobody says so."""
@@ -58,16 +111,16 @@ class Citation:
 
         Raises
         ------
-        ValueError
+        UsageError
             A value is invalid; the message says which, and what is valid.
         """
-        licenses = _parse_list(data, "license", _parse_license)
-        if url := data.get("license-url"):
+        authors = validation.check("authors", Authors | None, data.get("authors")) or ()
+        licenses = validation.check("license", Licenses | None, data.get("license")) or ()
+        if url := validation.check("license-url", _URL | None, data.get("license-url")):
             # The page of a license that the id names, or of a license without an id.
-            page = _parse_url("license-url", url)
-            licenses = [License(name=licenses[0].name, url=page)] if len(licenses) == 1 else licenses
-            licenses = licenses or [License(name=page, url=page)]
-        return cls(authors=tuple(_parse_list(data, "authors", _parse_author)), licenses=tuple(licenses))
+            licenses = (License(name=licenses[0].name, url=url),) if len(licenses) == 1 else licenses
+            licenses = licenses or (License(name=url, url=url),)
+        return cls(authors=authors, licenses=licenses)
 
     @classmethod
     def read(cls, file: Path) -> Citation:
@@ -91,55 +144,4 @@ class Citation:
             return cls.parse(data)
         except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
             reason = " ".join(str(error).split()) or type(error).__name__
-            raise UsageError(f"invalid {file}: {reason}. Correct it, or remove it.") from error
-
-
-def _parse_list(data: Mapping[str, Any], key: str, parse: Callable[[str, Any], Any]) -> list[Any]:
-    """Parse a value, or each value of a list."""
-    values = data.get(key)
-    if values is None:
-        return []
-    return [parse(key, value) for value in (values if isinstance(values, list) else [values])]
-
-
-def _parse_author(key: str, value: Any) -> Author:
-    if isinstance(value, str) and value.strip():
-        return Author(name=value.strip(), is_person=False)
-    if not isinstance(value, dict):
-        raise ValueError(f"{key} has {value!r}; expected {_AUTHOR}")
-    texts = {
-        name: _parse_text(name, value[name]) for name in (*_NAMES, "name", "alias", "affiliation") if name in value
-    }
-    person = " ".join(texts[name] for name in _NAMES if name in texts) or texts.get("alias", "")
-    if not (name := texts.get("name", "") or person):
-        raise ValueError(f"{key} has an entry without a name, {value!r}; expected {_AUTHOR}")
-    urls = {name: _parse_url(name, value[name]) for name in ("orcid", "website") if value.get(name)}
-    return Author(name=name, is_person="name" not in texts, affiliation=texts.get("affiliation", ""), **urls)
-
-
-def _parse_license(key: str, value: Any) -> License:
-    from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
-
-    text = _parse_text(key, value)
-    if "://" in text:
-        return License(name=_parse_url(key, text), url=text)
-    try:
-        name = str(canonicalize_license_expression(text))
-    except InvalidLicenseExpression:
-        name = " "
-    if " " in name:
-        raise ValueError(f"{key} is {text!r}; expected {_LICENSE}; of several, a list")
-    return License(name=name, url=f"https://spdx.org/licenses/{name}")
-
-
-def _parse_text(key: str, value: Any) -> str:
-    if not isinstance(value, str) or not value.strip() or not value.isprintable():
-        raise ValueError(f"{key} is {value!r}; expected a text")
-    return value.strip()
-
-
-def _parse_url(key: str, value: Any) -> str:
-    text = _parse_text(key, value)
-    if not re.fullmatch(r"https?://[^\s<>\"]+", text):
-        raise ValueError(f"{key} is {text!r}; expected a URL, https://…")
-    return text
+            raise UsageError(f"{file}: {reason.rstrip('.')}. Correct it, or remove it.") from error

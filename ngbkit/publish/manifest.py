@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ngbkit import validation
 from ngbkit.errors import UsageError
 
 FILE = "ngbkit-site.json"
@@ -26,15 +26,6 @@ class Figure:
     provenance: dict[str, Any]  # see `ngbkit.figures.provenance`; empty for a figure that ngbkit did not draw
     title: str
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON, in which `provenance` has the key ``told``."""
-        return {"told" if name == "provenance" else name: value for name, value in asdict(self).items()}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Figure:
-        """Build a figure from plain JSON."""
-        return cls(**{"provenance" if key == "told" else key: value for key, value in data.items()})
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
@@ -48,8 +39,7 @@ class Manifest:
     def write(self, site: Path) -> Path:
         """Write the manifest into a site."""
         target = site / FILE
-        figures = [figure.to_json() for figure in self.figures]
-        target.write_text(json.dumps({"format": FORMAT, **asdict(self), "figures": figures}, indent=1) + "\n")
+        target.write_text(json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n")
         return target
 
     @classmethod
@@ -59,10 +49,10 @@ class Manifest:
             data = json.loads((site / FILE).read_text())
             if data.pop("format") != FORMAT:
                 raise KeyError("format")
-            figures = tuple(map(Figure.from_json, data.pop("figures")))
-            return cls(**{**data, "notebooks": tuple(data["notebooks"])}, figures=figures)
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            manifest: Manifest = validation.parse(cls, data)
+        except (OSError, ValueError, LookupError, AttributeError, TypeError, RecursionError) as error:
             raise UsageError(
                 f"{site} contains no site that this ngbkit can read: {error}. "
                 "`ngbkit publish notebooks/ -o site/` builds one."
             ) from error
+        return manifest

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import asdict
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,7 @@ def write_page(executed: Path, target: Path, static: Path) -> list[Figure]:
     digest, record = hash_json(text), target.with_suffix(".figures.json")
     previous = json.loads(record.read_text()) if record.is_file() and target.is_file() else {}
     if previous.get("executed") == digest:
-        return [Figure.from_json(data) for data in previous["figures"]]
+        return [Figure(**fields) for fields in previous["figures"]]
     notebook = json.loads(text)
     figures = []
     for number, cell in enumerate(notebook["cells"]):
@@ -66,7 +67,7 @@ def write_page(executed: Path, target: Path, static: Path) -> list[Figure]:
     notebook["metadata"] = {name: notebook["metadata"][name] for name in ("kernelspec", "language_info")}
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(json.dumps(notebook))
-    record.write_text(json.dumps({"executed": digest, "figures": [figure.to_json() for figure in figures]}))
+    record.write_text(json.dumps({"executed": digest, "figures": [asdict(figure) for figure in figures]}))
     return figures
 
 

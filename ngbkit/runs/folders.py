@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -11,15 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
-from ngbkit import options
+from ngbkit import options, validation
 from ngbkit.errors import JournalError, NgbkitError, RunNotFoundError, find_nearest
 from ngbkit.files import Store
 from ngbkit.hardware.conditions import BUSY_PERCENT
-from ngbkit.sweep import schema
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.journal import Journal
-from ngbkit.sweep.schema import Line, Range
 from ngbkit.sweep.trials import ANCHOR
+from ngbkit.validation import Label, Line, number
 from ngbkit.workloads.base import hash_json
 
 if TYPE_CHECKING:
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 _METADATA = "run.json"
-_RUN_ID = re.compile(r"\w[\w.-]*", re.ASCII)
 _REMEDY = "Restore it from a copy; the journal beside it holds the measurements."
 # The last second of the year 9999, the last that can be printed.
 _LATEST = 253402300799
@@ -35,8 +32,8 @@ _LATEST = 253402300799
 
 class _Metadata(TypedDict):
     format: int
-    id: Line
-    created: Annotated[float, Range(0, _LATEST)]
+    id: Label
+    created: Annotated[float, number(0, _LATEST)]
     sweep: Mapping[str, Any]
     hash: Line
 
@@ -159,7 +156,7 @@ def load_metadata(folder: Path) -> dict[str, Any]:
     """
     try:
         content: dict[str, Any] = json.loads((folder / _METADATA).read_text(encoding="utf-8"))
-        metadata = schema.parse(_Metadata, content)
+        metadata = validation.parse(_Metadata, content)
         is_intact = content.pop("hash") == hash_json(content)
     except PermissionError:
         raise JournalError(f"run {folder.name} is another user's, who can read it and give it to you.") from None
@@ -169,7 +166,7 @@ def load_metadata(folder: Path) -> dict[str, Any]:
         raise JournalError(
             f"run {folder.name} has format {metadata['format']}; expected {FORMAT}. Install a newer ngbkit."
         )
-    if not is_intact or not _RUN_ID.fullmatch(metadata["id"]):
+    if not is_intact:
         raise JournalError(f"the {_METADATA} of run {folder.name} is not as it was written. {_REMEDY}")
     # As it was written, since texts of a sweep are part of its identity.
     return content

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePath
-from typing import cast
 
-from ngbkit import options, registry
+from ngbkit import options, registry, validation
 from ngbkit.errors import UnknownNameError, UsageError
-from ngbkit.sweep import validation
 from ngbkit.sweep.trials import BASELINE, Choice, split_labels
 from ngbkit.sweep.variables import RESERVED
 from ngbkit.workloads.base import FactorValue, Source, Workload
 
 MIN_ROUNDS = 10
-# A device's label names a folder on it.
-_LABEL = re.compile(r"\w[\w.-]*", re.ASCII)
 
 
 def to_workloads(value: str | Workload | Iterable[str | Workload]) -> tuple[Workload, ...]:
@@ -62,7 +57,38 @@ def _list_endings(workload: Workload) -> list[str]:
 def to_factors(
     value: Mapping[str, FactorValue | Iterable[FactorValue]] | None,
 ) -> dict[str, tuple[FactorValue, ...]]:
-    return {name: validation.factor_values(f"factor {name}", values) for name, values in (value or {}).items()}
+    return {name: _to_factor_values(f"factor {name}", values) for name, values in (value or {}).items()}
+
+
+def _to_factor_values(kind: str, value: FactorValue | Iterable[FactorValue]) -> tuple[FactorValue, ...]:
+    """Check one number or text, or several of the same type, each once."""
+    values = [value] if isinstance(value, (int, float, str)) else list(value)
+    if not values or not all(isinstance(each, str) or validation.is_number(each) for each in values):
+        raise UsageError(f"invalid {kind}: got {values!r}; expected one or more numbers, or one or more texts.")
+    if len({isinstance(each, str) for each in values}) > 1:
+        texts = ", ".join(repr(str(each)) for each in values)
+        raise UsageError(
+            f"invalid {kind}: got {values!r}, numbers and texts; expected only numbers or only texts. For texts, write "
+            f"[{texts}]."
+        )
+    for each in values:
+        if isinstance(each, str) and not _is_label(each):
+            raise UsageError(
+                f"invalid {kind}: got {each!r}; expected texts of one line without double quotes and without blanks "
+                "at their ends, which label the results. Choose another text, and map it in the cell."
+            )
+    _check_unique(kind, values)
+    return tuple(str(each) if isinstance(each, str) else each for each in values)
+
+
+def _is_label(text: str) -> bool:
+    return bool(text) and text.isprintable() and '"' not in text and text == text.strip()
+
+
+def _check_unique(kind: str, values: Sequence[object]) -> None:
+    repeated = sorted(str(value) for value, count in Counter(values).items() if count > 1)
+    if repeated:
+        raise UsageError(f"invalid {kind}: got {', '.join(repeated)} twice. Name each once.")
 
 
 def vary(workloads: Sequence[Workload], factors: Mapping[str, Sequence[FactorValue]]) -> tuple[Workload, ...]:
@@ -121,7 +147,7 @@ def to_compilers(value: str | Iterable[str]) -> tuple[str, ...]:
         raise UsageError(
             "invalid compilers: got none; expected at least one, such as 'identity'. `ngbkit compilers` lists them."
         )
-    validation.unique("compiler", labels)
+    _check_unique("compiler", labels)
     return tuple(sorted(labels, key=lambda label: label != BASELINE))
 
 
@@ -130,38 +156,34 @@ def to_devices(value: str | Iterable[str] | None) -> tuple[str, ...]:
     if value is None:
         value = options.get_device()
     labels = split_labels(value) if isinstance(value, str) else list(value)
-    if not labels or not all(isinstance(label, str) and _LABEL.fullmatch(label) for label in labels):
-        raise UsageError(f"invalid devices: got {labels!r}; expected labels of letters, digits, '_', '-' and '.'.")
-    validation.unique("device", labels)
-    return tuple(labels)
+    if not labels:
+        raise UsageError("invalid devices: got none; expected at least one label. `ngbkit devices` lists them.")
+    checked: tuple[str, ...] = validation.check("devices", tuple[validation.Label, ...], labels)
+    _check_unique("device", checked)
+    return checked
 
 
 def to_batch_sizes(value: int | Iterable[int]) -> tuple[int, ...]:
     """Positive integers, each once."""
-    return validation.counts("batch size", value)
+    values = [value] if isinstance(value, int) else list(value)
+    if not values:
+        raise UsageError("invalid batch size: got none; expected at least one integer >= 1.")
+    checked: tuple[int, ...] = validation.check("batch size", tuple[validation.PositiveCount, ...], values)
+    _check_unique("batch size", checked)
+    return checked
 
 
 def to_precision(value: float | str | None) -> float | None:
     """A share such as 0.01, also from ``"1%"``."""
-    return None if value is None else validation.precision(value)
-
-
-def to_float(value: float | None) -> float | None:
-    """A number as a float, so that 60 and 60.0 are the same sweep; anything else is left to the check."""
-    return float(cast(float, value)) if validation.is_number(value) else value
-
-
-def to_min_rounds(value: int | None) -> int:
-    """Those of the default for None."""
-    return MIN_ROUNDS if value is None else value
+    precision: float | None = validation.check("precision", validation.Precision | None, value)
+    return precision
 
 
 def to_timeout(value: float | None) -> float:
     """Seconds; None is the option `timeout_s`."""
-    seconds: float | None = to_float(options.get_options()["timeout_s"] if value is None else value)
-    return cast(float, seconds)
+    return options.get_options()["timeout_s"] if value is None else value
 
 
 def to_seed(value: int | None) -> int:
     """None is the option `seed`."""
-    return cast(int, options.get_options()["seed"]) if value is None else value
+    return options.get_options()["seed"] if value is None else value

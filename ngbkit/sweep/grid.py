@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
-from attrs import field, frozen
+from attrs import field, frozen, resolve_types
 
 from ngbkit import options
 from ngbkit.errors import UsageError
@@ -17,8 +17,6 @@ from ngbkit.sweep.conversion import (
     to_compilers,
     to_devices,
     to_factors,
-    to_float,
-    to_min_rounds,
     to_precision,
     to_seed,
     to_timeout,
@@ -36,19 +34,18 @@ from ngbkit.sweep.parsing import (
     restore_quotes,
 )
 from ngbkit.sweep.trials import BASELINE, Bundle, Group, Trial, split_labels
-from ngbkit.sweep.validation import at_least, check, count, flag, multiple, one_of, optional, seconds
 from ngbkit.user_text import read_docstring
+from ngbkit.validation import Count, Duration, Multiple, PositiveCount, check_fields
 from ngbkit.workloads.base import FactorValue, Workload, hash_json
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 GpuTimer = Literal["host", "events"]
-GPU_TIMERS: tuple[str, ...] = get_args(GpuTimer)
 MAX_SECONDS = 60.0
 
 
-@frozen
+@frozen(field_transformer=check_fields)
 class Grid:
     """The grid of trials to measure, each of its options declared once: see `ngbkit.sweep.option`."""
 
@@ -72,7 +69,6 @@ class Grid:
             'Labels: ``"onnxruntime"``, ``\'openvino{"hint":"throughput"}\'``. `identity`, the baseline of every '
             "ratio, comes first in each group if it is among them.",
             "-c",
-            "--compilers",
             action="append",
             metavar="NAMES",
             completes="compiler",
@@ -89,7 +85,6 @@ class Grid:
         metadata=option(
             "Samples in one call, each at least 1.",
             "-b",
-            "--batch-sizes",
             action="append",
             metavar="SIZES",
             parse=lambda texts: _flatten(lambda text: parse_numbers("batch size", text), texts),
@@ -129,28 +124,19 @@ class Grid:
         default=None,
         converter=to_devices,
         metadata=option(
-            'Labels of the devices to measure on. Default: the option `device`, ``"cpu"``, which is this machine.',
+            "Labels of the devices to measure on. Default: cpu, which is this machine; the option `device` changes it.",
             "-d",
-            "--devices",
             action="append",
             metavar="NAMES",
             completes="device",
             parse=lambda texts: _flatten(split_labels, texts),
             format=lambda labels: [",".join(labels)],
-            help="where to measure (default: cpu)",
         ),
     )
-    repeats: int | None = field(
+    repeats: PositiveCount | None = field(
         default=None,
-        validator=check(optional(count)),
         metadata=option(
-            "Samples a trial. Default: the option `repeats`, 100.",
-            "-r",
-            "--repeats",
-            metavar="N",
-            type=int,
-            always=True,
-            help="timed samples a trial (default: 100, as in the paper)",
+            "Timed samples a trial. Default: 100, as in the paper; the option `repeats` changes it.", "-r", always=True
         ),
     )
     precision: float | None = field(
@@ -158,176 +144,109 @@ class Grid:
         converter=to_precision,
         metadata=option(
             "Instead of `repeats`: measure until the 95 % interval of each speed-up over the baseline has a half width "
-            'of this share of it, such as 0.01 or ``"1%"``. The interval is corrected for repeated looks. It is over '
+            "of this share of it, such as 0.01 or ``1%``. The interval is corrected for repeated looks. It is over "
             "rounds; no number of rounds reduces how much two processes of the same network differ (`ngbkit "
             "selfcheck`).",
-            "--precision",
             metavar="SHARE",
+            type=str,
             always=True,
-            help="instead of --repeats: measure until the 95 %% interval of every speed-up is this narrow on either "
-            "side, such as 1%%",
         ),
     )
-    min_rounds: int = field(
-        default=None,
-        converter=to_min_rounds,
-        validator=check(count),
+    min_rounds: PositiveCount = field(
+        default=MIN_ROUNDS,
         metadata=option(
             f"Interleaving rounds that a trial takes at least. Default: {MIN_ROUNDS}. With fewer repeats, as many "
-            "rounds as repeats.",
-            "--min-rounds",
-            metavar="N",
-            type=int,
-            help=f"interleaving rounds that a trial takes at least (default: {MIN_ROUNDS})",
+            "rounds as repeats."
         ),
     )
-    max_seconds: float | None = field(
+    max_seconds: Duration | None = field(
         default=None,
-        converter=to_float,
-        validator=check(optional(seconds)),
         metadata=option(
-            "A group is not timed for longer than this, whatever `repeats` and `precision` ask for, once it has "
-            f"`min_rounds`. Default: none; {MAX_SECONDS:g} with `precision`.",
-            "--max-seconds",
+            "Time no group for longer than this once it has `min_rounds`, whatever `repeats` and `precision` ask for. "
+            f"Default: no limit, or {MAX_SECONDS:g} with `precision`.",
             metavar="SECONDS",
-            type=float,
-            help=f"time no group for longer than this (default: no limit; {MAX_SECONDS:g} with --precision)",
         ),
     )
-    patience: float | None = field(
+    patience: Multiple | None = field(
         default=None,
-        converter=to_float,
-        validator=check(optional(multiple)),
         metadata=option(
-            "Turns that other work disturbed are repeated until this multiple of the time of a group's calls has been "
-            "spent on repetitions; 0 repeats nothing. Disturbed samples are kept and marked. Default: "
-            f"``${options.PATIENCE}`` of the device, 2.",
-            "--patience",
+            "Repeat what other work disturbed, for this multiple of the time of a group's calls at most; 0 repeats "
+            f"nothing. Disturbed samples are kept and marked. Default: 2, or ``${options.PATIENCE}`` of the device.",
             metavar="FACTOR",
-            type=float,
-            help="repeat what other work disturbed, for this multiple of the time of a group's calls at most "
-            "(default: 2; 0 repeats nothing)",
         ),
     )
     interleave: bool = field(
         default=True,
-        validator=check(flag),
         metadata=option(
             "Whether the compilers of a group take turns. False measures one after the other, as most benchmarks do: "
             "for a device that cannot hold them all, and to see what difference it makes.",
             "--sequential",
-            action="store_true",
             parse=lambda sequential: not sequential,
             help="measure the compilers of a group one after the other and not in turns",
         ),
     )
     together: bool = field(
         default=False,
-        validator=check(flag),
         metadata=option(
-            "Whether networks are compared with each other as compilers are: at each batch size all networks, with all "
-            "values of their factors, take turns in the same rounds. What does not fit in memory is measured later, "
-            "beside the baseline of the first network, to which its throughputs are tied.",
-            "--together",
-            action="store_true",
-            help="let the networks of the sweep take turns in the same rounds, as the compilers of one do: for `which "
-            "network is the fastest?`",
+            "Let the networks take turns in the same rounds, as the compilers of one do: for `which network is the "
+            "fastest?`. At each batch size, all values of their factors take part. What does not fit in memory is "
+            "measured later, beside the baseline of the first network, to which its throughputs are tied.",
         ),
     )
     race: bool = field(
         default=False,
-        validator=check(flag),
         metadata=option(
-            "Whether a compiler is measured no further once another one of its group is surely faster: the rounds go "
-            "to what may still be the fastest, until one is left. With `together`, networks race as well. With "
-            "`precision`, a race among equals ends when their ratio to the fastest is that precise.",
-            "--race",
-            action="store_true",
-            help="measure a compiler no further once another one is surely faster: for `which is the fastest?`",
+            "Measure a compiler no further once another one of its group is surely faster: for `which is the "
+            "fastest?`. The rounds go to what may still be the fastest, until one is left. With `together`, networks "
+            "race as well. With `precision`, a race among equals ends when their ratio to the fastest is that precise.",
         ),
     )
-    threads: int | None = field(
+    threads: PositiveCount | None = field(
         default=None,
-        validator=check(optional(count)),
-        metadata=option(
-            "Worker threads of every runtime. Default: one a core that the device's engine may use.",
-            "--threads",
-            metavar="N",
-            type=int,
-            help="worker threads of every runtime (default: one a core)",
-        ),
+        metadata=option("Worker threads of every runtime. Default: one a core that the device's engine may use."),
     )
-    timeout_s: float = field(
+    timeout_s: Duration = field(
         default=None,
         converter=to_timeout,
-        validator=check(seconds),
         metadata=option(
-            "How long one step of a child may take, in seconds. Default: the option `timeout_s`, 600. A compile that "
-            "tunes may take longer, as long as it reports progress.",
+            "How long one step of a trial may take, in seconds. Default: 600; the option `timeout_s` changes it. A "
+            "compile that tunes may take longer, as long as it reports progress.",
             "--timeout",
             metavar="SECONDS",
-            type=float,
-            help="how long one step of a trial may take (default: 600)",
         ),
     )
-    tuning_seconds: float | None = field(
+    tuning_seconds: Duration | None = field(
         default=None,
-        converter=to_float,
-        validator=check(optional(seconds)),
         metadata=option(
-            "Seconds that compilers which search for fast code may spend on each device in this run, in all; they are "
-            "shared out evenly among the trials that tune. Default: only the limits of the compilers' own options.",
-            "--tuning-seconds",
+            "Seconds that compilers which search for fast code may spend on each device in this run, in all. They are "
+            "shared out evenly among the trials that tune. Default: no limit but those of the compilers' own options.",
             metavar="SECONDS",
-            type=float,
-            help="seconds that compilers which search for fast code may spend on each device, in all (default: no "
-            "limit)",
         ),
     )
-    tuning_candidates: int | None = field(
+    tuning_candidates: PositiveCount | None = field(
         default=None,
-        validator=check(optional(count)),
         metadata=option(
-            "Candidates that such compilers may try on each device in this run; shared out as `tuning_seconds`.",
-            "--tuning-candidates",
-            metavar="N",
-            type=int,
-            help="candidates that such compilers may try on each device, in all (default: no limit)",
+            "Candidates that such compilers may try on each device in this run, in all. Default: no "
+            "limit. They are shared out as `tuning_seconds`."
         ),
     )
     gpu_timer: GpuTimer = field(
         default="host",
-        validator=check(one_of(GPU_TIMERS)),
         metadata=option(
-            'The clock of samples on a GPU: ``"host"``, the CPU\'s clock around a call that waits for its outputs; or '
-            '``"events"``, CUDA events before and after the work on the GPU.',
-            "--gpu-timer",
-            choices=GPU_TIMERS,
-            help="time samples on a GPU by the CPU's clock around a whole call, or by CUDA events (default: host)",
+            "Time samples on a GPU by the CPU's clock around a call that waits for its outputs, or by CUDA events "
+            "before and after the work on the GPU. Default: host."
         ),
     )
     flush_l2: bool = field(
         default=False,
-        validator=check(flag),
         metadata=option(
-            "Whether a GPU's L2 cache is overwritten before each sample: the network then finds none of its weights "
-            "there.",
-            "--flush-l2",
-            action="store_true",
-            help="overwrite a GPU's L2 cache before each sample",
+            "Overwrite a GPU's L2 cache before each sample. The network then finds none of its weights there."
         ),
     )
-    seed: int = field(
+    seed: Count = field(
         default=None,
         converter=to_seed,
-        validator=check(at_least(0)),
-        metadata=option(
-            "Seeds weights, inputs and the order of measuring. Default: the option `seed`, 0.",
-            "--seed",
-            metavar="N",
-            type=int,
-            help="seeds weights, inputs and the order of measuring (default: 0)",
-        ),
+        metadata=option("Seeds weights, inputs and the order of measuring. Default: 0; the option `seed` changes it."),
     )
 
     def __attrs_post_init__(self) -> None:
@@ -387,4 +306,5 @@ def _flatten(parse: Callable[[str], Iterable[Any]], texts: Iterable[str]) -> lis
     return [value for text in texts for value in parse(text)]
 
 
+resolve_types(Grid, include_extras=True)
 Grid.__doc__ = f"{read_docstring(Grid)}\n\n{format_parameters(Grid)}\n"

@@ -19,9 +19,9 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from ngbkit import files
+from ngbkit import files, user_text, validation
 from ngbkit.errors import JournalError
-from ngbkit.sweep import journal_file, notes, records, schema
+from ngbkit.sweep import journal_file, notes, records
 from ngbkit.sweep.journal_file import FORMAT, JournalFile, Row, compute_checksum, is_intact
 from ngbkit.sweep.records import Measurement, NewerRecordError, Record
 
@@ -157,7 +157,7 @@ class Journal:
                 yield record
 
     def _report_damage(self, name: Any, reason: Exception) -> None:
-        self.damaged[schema.clean_line(str(name))] = str(reason)
+        self.damaged[user_text.clean_line(str(name))] = str(reason)
 
     def close(self) -> None:
         """Let go of the file and of the fence; closing twice is fine."""
@@ -210,7 +210,7 @@ def _decode(row: Row) -> Entry:
     except (ValueError, RecursionError) as error:
         raise JournalError(f"invalid record: {error}.") from None
     if not isinstance(data, dict):
-        raise JournalError(f"invalid record: got {schema.describe(data)}; expected an object.")
+        raise JournalError(f"invalid record: got {validation.describe(data)}; expected an object.")
     record = records.from_json(data, samples=len(samples))
     if (record.trial_id, record.status) != (trial_id, status):
         raise JournalError(f"invalid record: got one of trial {record.trial_id}; expected {trial_id}.")

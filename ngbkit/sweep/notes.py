@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from typing import Annotated, Any, TypedDict
 
+from ngbkit import user_text, validation
 from ngbkit.errors import JournalError
-from ngbkit.sweep import schema
-from ngbkit.sweep.schema import Count, Finite, Line, Positive, Range, SchemaError
 from ngbkit.sweep.variables import COORDINATES
+from ngbkit.validation import Check, Count, Finite, Line, Positive, SchemaError, number
 
 # The standard deviation of a logarithm: even of two programs at random it is far below ten.
-Deviation = Annotated[float, Range(0, 10)]
+Deviation = Annotated[float, number(0, 10)]
 
 
 class Conditions(TypedDict, total=False):
@@ -101,55 +100,33 @@ def parse(kind: str, key: Any, value: Any) -> Any:
     """
     try:
         if not isinstance(key, str):
-            raise SchemaError(f"got the key {schema.describe(key)}; expected a text")
-        convert: Callable[[str, Any], Any] = _PARSERS.get(kind, _parse_any)
-        return convert(key, value)
+            raise SchemaError(f"got the key {validation.describe(key)}; expected a text")
+        if kind != "facts":
+            return validation.parse(_ANNOTATIONS.get(kind, Any), value)
+        _check_facts_key(key)
+        return validation.parse_fields(_FACTS, value)
     except SchemaError as error:
-        raise JournalError(f"invalid {kind} {schema.clean_line(str(key)[:80])}: {error}.") from None
+        raise JournalError(f"invalid {kind} {user_text.clean_line(str(key)[:80])}: {error}.") from None
 
 
-def _parse_as(annotation: Any, key: str, value: Any) -> Any:
-    del key
-    return schema.parse(annotation, value)
-
-
-def _parse_facts(key: str, value: Any) -> dict[str, Any]:
-    """Check the facts of a network, of which those of the dataset have a type, and their key (`facts_key`)."""
+def _check_facts_key(key: str) -> None:
+    """Check that the key of the facts of a network is its name with its factors (`facts_key`)."""
     try:
         name, factors = json.loads(key)
-        schema.parse(Line, name)
-        schema.parse(Mapping[str, Any], factors)
-        for level in factors.values():
-            schema.parse(Line if isinstance(level, str) else Finite, level)
+        validation.parse(Line, name)
+        for level in validation.parse(Mapping[str, Any], factors).values():
+            validation.parse(Line if isinstance(level, str) else Finite, level)
     except (TypeError, ValueError, RecursionError):
         raise SchemaError("expected the name of a network and its factors as its key") from None
-    facts: dict[str, Any] = schema.parse(Mapping[str, Any], value)
-    for name in sorted(COORDINATES.keys() & facts.keys()):
-        try:
-            facts[name] = (_parse_number if COORDINATES[name].units else _parse_line)(facts[name])
-        except SchemaError as error:
-            raise SchemaError(f"{name}: {error}") from None
-    return facts
 
 
-def _parse_number(value: Any) -> Any:
-    """Check a number, and keep an integer as it is."""
-    if value is not None:
-        schema.parse(Finite, value)
+def _check_number(value: Any) -> Any:
+    """Check a finite number, and keep an integer as it is."""
+    validation.parse(Finite, value)
     return value
 
 
-def _parse_any(key: str, value: Any) -> Any:
-    return _parse_as(Any, key, value)
-
-
-def _parse_line(value: Any) -> Any:
-    return None if value is None else schema.parse(Line, value)
-
-
-_PARSERS: Mapping[str, Callable[[str, Any], Any]] = {
-    "environment": partial(_parse_as, Environment),
-    "facts": _parse_facts,
-    "tuning": partial(_parse_as, TuningCost),
-    "retried": partial(_parse_as, Line),
-}
+_NUMBER = Annotated[float, Check(_check_number, "")] | None
+_FACTS = {name: _NUMBER if variable.units else Line | None for name, variable in COORDINATES.items()}
+"""The facts of a network that the dataset has."""
+_ANNOTATIONS: Mapping[str, Any] = {"environment": Environment, "tuning": TuningCost, "retried": Line}

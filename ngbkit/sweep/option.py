@@ -1,28 +1,23 @@
 """An option of a sweep: one declaration, from which its checks, documentation, JSON, flags and words follow.
 
-A field of `ngbkit.sweep.grid.Grid` is an option. Its converter checks the value, its default is the signature's, and
-its metadata, made by `option`, says how people read and write it::
+A field of `ngbkit.sweep.grid.Grid` is an option. Its annotation checks the value and says how a shell parses it, its
+default is the signature's, and its metadata, made by `option`, documents it::
 
-    threads: int | None = field(
+    threads: PositiveCount | None = field(
         default=None,
-        converter=lambda value: optional(count, "threads", value),
-        metadata=option(
-            "Worker threads of every runtime. Default: one a core that the device's engine may use.",
-            "--threads",
-            metavar="N",
-            type=int,
-            help="worker threads of every runtime (default: one a core)",
-        ),
+        metadata=option("Worker threads of every runtime. Default: one a core that the device's engine may use."),
     )
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import textwrap
+import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
 import attrs
 
@@ -32,6 +27,8 @@ if TYPE_CHECKING:
     from ngbkit.sweep.grid import Grid
 
 _WIDTH = 116
+_DEFAULT = re.compile(r" Default: (.*?)(?:;|\. |\.$)")
+_NAME = re.compile(r"(?<!`)`([a-z_]+)`")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,34 +45,65 @@ class Option:
 def option(
     doc: str,
     *flags: str,
-    help: str,
+    help: str = "",
     completes: str = "",
     parse: Callable[[Any], Any] | None = None,
     format: Callable[[Any], list[str]] | None = None,
     always: bool = False,
     **settings: Any,
-) -> dict[str, Option]:
+) -> dict[str, Callable[[str, Any], Option]]:
     """Declare how people read and write a field; the metadata of an attrs field.
 
-    `parse` turns the value that argparse leaves into the field's; `format` turns the field's value into one text for
-    each time that the flag is written, empty for a flag without a value. `always`: also where it has its default.
+    The flag is by default that of the name, and the help the first sentence of `doc` with its default. `parse` turns
+    the value that argparse leaves into the field's; `format` turns the field's value into one text for each time that
+    the flag is written, empty for a flag without a value. `always`: also where it has its default.
     """
-    declared = Argument(flags=flags, help=help, completes=completes, settings=settings)
-    switch = (lambda _: [""]) if not declared.takes_value else None
-    return {
-        "option": Option(
+
+    def build(name: str, annotation: Any) -> Option:
+        has_long = any(not flag.startswith("-") or flag.startswith("--") for flag in flags)
+        argument = Argument(
+            flags=flags if has_long else (*flags, f"--{name.replace('_', '-')}"),
+            help=help or _build_help(doc),
+            completes=completes,
+            settings=settings if "action" in settings else {**_find_settings(annotation), **settings},
+        )
+        switch = None if argument.takes_value else (lambda _: [""])
+        return Option(
             doc=doc,
-            argument=declared,
+            argument=argument,
             parse=parse or (lambda value: value),
             format=format or switch or (lambda value: [f"{value:g}" if isinstance(value, float) else str(value)]),
             always=always,
         )
-    }
+
+    return {"option": build}
 
 
 def options_of(sweep: type[Grid]) -> dict[str, Option]:
     """The options of a kind of sweep by the name of their field, in the order of its signature."""
-    return {field.name: field.metadata["option"] for field in attrs.fields(sweep)}
+    return {field.name: field.metadata["option"](field.name, field.type) for field in attrs.fields(sweep)}
+
+
+def _build_help(doc: str) -> str:
+    """Build the help of an argument: the first sentence of its documentation, and its default."""
+    sentence = re.split(r"\. |\.$", doc)[0]
+    default = _DEFAULT.search(doc)
+    text = f"{sentence[0].lower()}{sentence[1:]}{f' (default: {default[1]})' if default else ''}"
+    text = _NAME.sub(lambda name: f"--{name[1].replace('_', '-')}", text)
+    return text.replace("``", "").replace("%", "%%")
+
+
+def _find_settings(annotation: Any) -> dict[str, Any]:
+    """Find how argparse parses a value of that type; one of several values by itself."""
+    kinds = [kind for kind in get_args(annotation) if kind is not type(None)]
+    if get_origin(annotation) in (Union, types.UnionType):
+        return _find_settings(kinds[0])
+    if get_origin(annotation) is Literal:
+        return {"choices": get_args(annotation)}
+    if annotation is bool:
+        return {"action": "store_true"}
+    plain = kinds[0] if get_origin(annotation) is Annotated else annotation
+    return {int: {"type": int, "metavar": "N"}, float: {"type": float}}.get(plain, {})
 
 
 def arguments_of(sweep: type[Grid]) -> tuple[Argument, ...]:

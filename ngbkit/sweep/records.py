@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
+from ngbkit import validation
 from ngbkit.errors import JournalError
-from ngbkit.sweep import schema
-from ngbkit.sweep.schema import Count, Finite, Line, PositiveCount, Round, Seconds
 from ngbkit.sweep.variable import variable
+from ngbkit.validation import Count, Finite, Line, PositiveCount, Round, SchemaError, Seconds
 
 FORMAT = 1
 
@@ -308,16 +308,18 @@ def from_json(data: Mapping[str, Any], *, samples: int | None = None) -> Record:
             f"invalid record: got format {version!r}; expected at most {FORMAT}. Install a newer ngbkit."
         )
     if type(version) is not int or version < 1:
-        raise JournalError(f"invalid record: got format {schema.describe(version)}; expected 1 to {FORMAT}.")
+        raise JournalError(f"invalid record: got format {validation.describe(version)}; expected 1 to {FORMAT}.")
     if not isinstance(kind, str) or kind not in _KINDS:
-        raise JournalError(f"invalid record: got kind {schema.describe(kind)}; expected 'measurement' or 'failure'.")
+        raise JournalError(
+            f"invalid record: got kind {validation.describe(kind)}; expected 'measurement' or 'failure'."
+        )
     if samples is not None and kind == "measurement":
         fields |= {"latency_s": (), "rounds": ()}
     try:
-        record: Record = schema.parse(_KINDS[kind], fields)
+        record: Record = validation.parse(_KINDS[kind], fields)
         if isinstance(record, Measurement):
             _check_samples(record, len(record.latency_s) if samples is None else samples)
-    except schema.SchemaError as error:
+    except SchemaError as error:
         raise JournalError(f"invalid record of kind {kind!r}: {error}.") from error
     return record
 
@@ -325,13 +327,11 @@ def from_json(data: Mapping[str, Any], *, samples: int | None = None) -> Record:
 def _check_samples(record: Measurement, count: int) -> None:
     """Check that the fields of a measurement fit its number of samples."""
     if not count:
-        raise schema.SchemaError("latency_s: it has no sample; expected at least one")
+        raise SchemaError("latency_s: it has no sample; expected at least one")
     if record.latency_s and len(record.rounds) != count:
-        raise schema.SchemaError(f"rounds: got {len(record.rounds)} for {count} samples; expected one round a sample")
+        raise SchemaError(f"rounds: got {len(record.rounds)} for {count} samples; expected one round a sample")
     if any(index >= count for index in record.disturbed_samples):
-        raise schema.SchemaError(
-            f"disturbed_samples: got {max(record.disturbed_samples)}; expected indices below {count}"
-        )
+        raise SchemaError(f"disturbed_samples: got {max(record.disturbed_samples)}; expected indices below {count}")
 
 
 _KINDS = {"measurement": Measurement, "failure": Failure}

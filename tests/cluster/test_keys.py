@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,13 @@ from devicefiles import ATTACH, ORIN, SLURM, SSH, make_project, write
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ngbkit import validation
 from ngbkit.api import Sweep
 from ngbkit.cluster import devices, keys
 from ngbkit.cluster.devices import Device
 from ngbkit.errors import UnknownNameError, UsageError
 
+KEYS = [field.name for field in fields(Device) if field.name != "label"]
 project = pytest.fixture(autouse=True)(make_project)
 
 
@@ -65,7 +68,7 @@ def refuse(text: str | bytes) -> str:
         ('[a]\nlaunch = "array"\nindices = 0', "invalid indices: got 0; expected the number of jobs"),
         ('[a]\nlaunch = "array"\nindices = 2\nsbatch = ["--array=0-3"]', "sbatch has --array, which `indices` sets"),
         (f"[a]\n{SLURM}indices = 2", 'indices does not fit launch = "slurm", only "array"'),
-        (f'[a]\n{SSH}trust = "my lab"', "invalid trust: got 'my lab'; expected the name of a group of devices"),
+        (f'[a]\n{SSH}trust = "my lab"', "invalid trust: got 'my lab'; expected a label of letters"),
         (f'[a]\n{ATTACH}trust = "lab"', 'trust does not fit launch = "attach"'),
         (f'[a]\n{SLURM}sbatch = "--partition=gpu"', "invalid sbatch: got '--partition=gpu'; expected a list of"),
         (f'[a]\n{SLURM}sbatch = ["partition=gpu"]', "invalid sbatch: got ['partition=gpu']; expected"),
@@ -167,8 +170,8 @@ def test_formatted_cores_are_parsed_again(cores: set[int]) -> None:
     """As a text with ranges, or as a list."""
     expected = tuple(sorted(cores))
 
-    assert expected == keys.KEYS["cores"].parse(devices.format_cores(list(cores)))
-    assert expected == keys.KEYS["cores"].parse(list(cores))
+    assert expected == validation.parse(keys.Cores, devices.format_cores(list(cores)))
+    assert expected == validation.parse(keys.Cores, list(cores))
 
 
 VALUES = st.recursive(
@@ -183,12 +186,12 @@ VALUES = st.recursive(
 )
 
 
-@given(st.text(), VALUES | st.dictionaries(st.sampled_from(sorted(keys.KEYS)) | st.text(), VALUES))
+@given(st.text(), VALUES | st.dictionaries(st.sampled_from(KEYS) | st.text(), VALUES))
 def test_any_table_is_parsed_or_faulty(label: str, table: Any) -> None:
     """No table raises another error; a table without a fault is a device."""
-    fields, faults = keys.parse_table(label, table, Path("/"))
+    fields, faults = keys.parse_device(Device, label, table, Path("/"))
 
-    assert set(fields) <= set(keys.KEYS)
+    assert set(fields) <= set(KEYS)
     assert faults or label == Device(label=label, **fields).label
 
 

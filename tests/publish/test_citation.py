@@ -86,17 +86,20 @@ def test_the_citation_of_ngbkit() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ('license = "free"', "license is 'free'; expected an SPDX id such as CC-BY-4.0, or the URL of a license"),
+        (
+            'license = "free"',
+            "invalid license: got 'free'; expected an SPDX id such as CC-BY-4.0, or the URL",
+        ),
         ('license = "MIT OR Apache-2.0"', "of several, a list"),
-        ("license = 3", "license is 3; expected a text"),
-        ('license = "file://x"', "expected a URL"),
+        ("license = 3", "invalid license: got 3; expected an SPDX id"),
+        ('license = "file://x"', "got 'file://x'; expected an SPDX id"),
         ("authors = [{orcid = 'https://orcid.org/0'}]", "without a name"),
-        ("authors = [7]", "authors has 7; expected a team's name, or a table"),
-        ('authors = [{name = "A", website = "x"}]', "website is 'x'; expected a URL"),
-        ("title = 3", "title is 3, which is no text"),
-        ('api = "ngbkit"', "api is 'ngbkit', which is no list"),
-        ('licence = "MIT"', "unknown key 'licence'; expected the keys title, description, api, authors, license"),
-        ("title = ", "invalid"),
+        ("authors = [7]", "invalid authors: got [7]; expected a team's name, or a table"),
+        ('authors = [{name = "A", website = "x"}]', "invalid authors: website: got 'x'; expected a URL"),
+        ("title = 3", "invalid title: got 3; expected a text"),
+        ('api = "ngbkit"', "invalid api: got 'ngbkit'; expected a list"),
+        ('licence = "MIT"', "unknown key 'licence'. Did you mean license? It is in"),
+        ("title = ", "is not valid TOML"),
     ],
 )
 def test_mistakes_in_the_settings_of_a_site(text: str, reason: str, tmp_path: Path) -> None:
@@ -105,7 +108,7 @@ def test_mistakes_in_the_settings_of_a_site(text: str, reason: str, tmp_path: Pa
 
     with pytest.raises(UsageError) as raised:
         SiteConfig.read(file)
-    assert str(raised.value).startswith(f"invalid {file}: ")
+    assert str(file) in str(raised.value)
     assert reason in str(raised.value)
 
 
@@ -114,7 +117,7 @@ def test_mistakes_in_the_settings_of_a_site(text: str, reason: str, tmp_path: Pa
     [
         (b"- a list", "it is no mapping of keys to values"),
         (b"license: [", "while parsing"),
-        (b"license: nothing", "license is 'nothing'; expected an SPDX id"),
+        (b"license: nothing", "invalid license: got 'nothing'; expected an SPDX id"),
         (b"authors: \xff", "can't decode"),
         (b"!!python/object/apply:os.getcwd []", "could not determine a constructor"),
         (b"[" * 10_000, "maximum recursion depth"),
@@ -128,6 +131,6 @@ def test_mistakes_in_a_citation_file(content: bytes, reason: str, tmp_path: Path
 
     with pytest.raises(UsageError) as raised:
         Citation.read(file)
-    assert str(raised.value).startswith(f"invalid {file}: ")
+    assert str(file) in str(raised.value)
     assert reason in str(raised.value)
     assert "\n" not in str(raised.value)

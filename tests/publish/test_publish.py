@@ -227,7 +227,7 @@ def test_errors_of_publishing(folder: Path, tmp_path: Path) -> None:
         publish(tmp_path / "bare", tmp_path / "site", tell=lines.append)
     assert lines[0].startswith("no license: the archive does not say who may use it. Set license in site.toml")
     (tmp_path / "bare" / "site.toml").write_text('license = "free"')
-    with pytest.raises(UsageError, match="license is 'free'"):  # before a cell is executed
+    with pytest.raises(UsageError, match="invalid license: got 'free'"):  # before a cell is executed
         publish(tmp_path / "bare", tmp_path / "site")
     (tmp_path / "bare" / "site.toml").unlink()
     with pytest.raises(UsageError, match="in several folders"):

@@ -32,16 +32,16 @@ def test_the_facts_of_a_network_are_valid() -> None:
 @pytest.mark.parametrize(
     ("kind", "key", "value", "message"),
     [
-        ("facts", KEY, {"parameters": "many"}, "parameters: got 'many'; expected a number"),
+        ("facts", KEY, {"parameters": "many"}, "parameters: got 'many'; expected a finite number"),
         ("facts", KEY, {"baseline": 3}, "baseline: got 3; expected a text"),
         ("facts", "net", {}, "expected the name of a network and its factors"),
         ("facts", '["net"]', {}, "expected the name of a network and its factors"),
-        ("facts", KEY, [], "got a list of 0; expected an object"),
+        ("facts", KEY, [], "got []; expected an object"),
         ("facts", 3, {}, "got the key 3; expected a text"),
         ("environment", "cpu", {"conditions": False}, "conditions: got False; expected an object"),
         ("environment", "cpu", {"conditions": {"warnings": [3]}}, "warnings: got 3; expected a text"),
-        ("environment", "cpu", {"packages": {"numpy": []}}, "packages: got a list of 0; expected a text"),
-        ("environment", "cpu", {"peaks": {"flops": 0}}, "flops: got 0; expected a finite number"),
+        ("environment", "cpu", {"packages": {"numpy": []}}, "packages: got []; expected a text"),
+        ("environment", "cpu", {"peaks": {"flops": 0}}, "flops: got 0; expected a finite number above 0"),
         ("environment", "cpu", {"memory_bytes": "much"}, "memory_bytes: got 'much'; expected an integer"),
         ("environment", "cpu", {"selfcheck": {"pairs": [{"compiler": "a"}]}}, "pairs: it has no beside_busy"),
         (
@@ -51,7 +51,7 @@ def test_the_facts_of_a_network_are_valid() -> None:
             "deviations: got -1; expected a finite number from 0",
         ),
         ("tuning", "trial", {"seconds": 1.0}, "it has no candidates"),
-        ("retried", "last", {}, "got an object of 0; expected a text"),
+        ("retried", "last", {}, "got {}; expected a text"),
     ],
 )
 def test_an_invalid_note_is_an_error(kind: str, key: Any, value: Any, message: str) -> None:

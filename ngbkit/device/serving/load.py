@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ngbkit.sweep import schema
-from ngbkit.sweep.schema import Count, Line, Positive, PositiveCount, Seconds
+from ngbkit import validation
+from ngbkit.validation import Count, Line, Positive, PositiveCount, Seconds
 
 # The rate of the first test, over the highest that full batches in a row reach.
 _FIRST = 0.6
@@ -90,7 +90,7 @@ class Load:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Load:
-        return cls(**{**data, "tests": schema.parse(tuple[LoadTest, ...], data["tests"])})
+        return cls(**{**data, "tests": validation.parse(tuple[LoadTest, ...], data["tests"])})
 
     @property
     def duration(self) -> float:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from ngbkit import validation
 from ngbkit.dataset.assembly import nodes
 from ngbkit.dataset.long_form import list_trial_dims, to_frame
 from ngbkit.dataset.storage import Data
@@ -25,7 +26,6 @@ from ngbkit.metrics.estimate import LEVEL
 from ngbkit.metrics.gates.gate import Gate, build_gate, describe_lost
 from ngbkit.metrics.gates.regressions import MARGIN, judge
 from ngbkit.metrics.rankings.candidates import Candidate, Cell, compute_lead, list_candidates
-from ngbkit.sweep import validation
 from ngbkit.sweep.records import MEASURED, OPEN
 from ngbkit.workloads.base import Workload
 
@@ -70,7 +70,7 @@ def judge_sides(data: Data, margin: float | str = MARGIN) -> Gate:
     """
     import pandas as pd
 
-    share = validation.margin(margin)
+    share = validation.check("margin", validation.Margin, margin)
     sampler = Sampler(level=LEVEL, generator=np.random.default_rng(_SEED))
     before, after = (_list_outcomes(data, side) for side in (BEFORE, AFTER))
     rows: list[dict[str, Any]] = []

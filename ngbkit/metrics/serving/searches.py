@@ -10,13 +10,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ngbkit import options
+from ngbkit import options, validation
 from ngbkit.device.serving.load import LoadTest
 from ngbkit.errors import JournalError
 from ngbkit.files import write_atomically
 from ngbkit.hardware.environment import find_differences
-from ngbkit.sweep import schema
-from ngbkit.sweep.schema import Positive
+from ngbkit.validation import Positive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +49,8 @@ def find(question: Mapping[str, Any]) -> Search | None:
         return Search(
             question=question,
             environment=dict(data["environment"]),
-            started_at=schema.parse(Positive, data["started_at"]),
-            tests=schema.parse(tuple[LoadTest, ...], data["tests"]),
+            started_at=validation.parse(Positive, data["started_at"]),
+            tests=validation.parse(tuple[LoadTest, ...], data["tests"]),
             number=_read_number(path),
         )
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -10,7 +10,7 @@ from typing import Any
 
 import attrs
 
-from ngbkit import options
+from ngbkit import options, validation
 from ngbkit.dataset.assembly import nodes
 from ngbkit.dataset.long_form import list_factors, to_frame
 from ngbkit.dataset.selection import select_rows
@@ -18,7 +18,7 @@ from ngbkit.dataset.storage import Data
 from ngbkit.device.serving.load import QUANTILES, Load
 from ngbkit.errors import MetricError, NgbkitError, UnknownNameError, UsageError
 from ngbkit.files import Store
-from ngbkit.sweep import validation
+from ngbkit.sweep.conversion import to_batch_sizes
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.records import MEASURED
 from ngbkit.user_text import parse_duration
@@ -93,9 +93,9 @@ def parse_service(
         deadline=parse_duration(deadline, "deadline"),
         quantile=float(quantile),
         max_delay=0.0 if max_delay in (None, 0) else parse_duration(max_delay or 0, "max_delay"),
-        batch_sizes=None if batch_sizes is None else tuple(sorted({*validation.counts("batch_sizes", batch_sizes)})),
-        seconds=validation.seconds("seconds", seconds),
-        seed=validation.count("seed", seed, 0),
+        batch_sizes=None if batch_sizes is None else tuple(sorted({*to_batch_sizes(batch_sizes)})),
+        seconds=validation.check("seconds", validation.Duration, seconds),
+        seed=validation.check("seed", validation.Count, seed),
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ngbkit import options, runs
+from ngbkit import options, runs, validation
 from ngbkit.device.isolation.settings import build_child_settings
 from ngbkit.device.timing import intervals
 from ngbkit.hardware import environment
@@ -20,7 +20,6 @@ from ngbkit.runs.selfcheck import vendors
 from ngbkit.runs.selfcheck.limits import LEVEL
 from ngbkit.runs.selfcheck.prepared import prepare
 from ngbkit.runs.selfcheck.record import Bias
-from ngbkit.sweep import validation
 from ngbkit.sweep.grid import Grid
 from ngbkit.workloads import blocks, timm
 from ngbkit.workloads.base import Workload
@@ -55,7 +54,7 @@ def measure(
     In each round, in shuffled order: one small sweep of ngbkit with `repeats` samples a trial, and each tool once for
     `seconds`, in a process of its own with the environment of ngbkit's children. An interval needs 6 rounds.
     """
-    rounds = validation.count("rounds", rounds)
+    rounds = validation.check("rounds", validation.PositiveCount, rounds)
     threads = threads or environment.count_usable_cores()
     report = tell or (lambda _line: None)
     missing = {compiler: tool.missing() for compiler, tool in vendors.TOOLS.items()}

@@ -9,11 +9,10 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ngbkit import options
+from ngbkit import options, validation
 from ngbkit.runs.selfcheck import store
 from ngbkit.runs.selfcheck.limits import PARTNERS
 from ngbkit.runs.selfcheck.record import SelfCheck
-from ngbkit.sweep import validation
 
 if TYPE_CHECKING:
     from ngbkit.dataset.storage import Data
@@ -93,7 +92,7 @@ def run(
     from ngbkit.hardware import conditions
     from ngbkit.runs.selfcheck import bias, noise
 
-    rounds = validation.count("rounds", rounds)
+    rounds = validation.check("rounds", validation.PositiveCount, rounds)
     save: Callable[[SelfCheck], object] = store.save
     if run_id is None:
         devices = (device or options.get_device(),)

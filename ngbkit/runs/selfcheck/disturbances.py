@@ -18,12 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ngbkit import options
+from ngbkit import options, validation
 from ngbkit.device.isolation.settings import build_child_settings
 from ngbkit.device.timing import intervals
 from ngbkit.hardware import environment, subprocesses
 from ngbkit.runs.selfcheck.prepared import prepare
-from ngbkit.sweep import validation
 from ngbkit.sweep.json_values import to_json_value
 from ngbkit.sweep.trials import BASELINE
 from ngbkit.workloads import timm
@@ -120,7 +119,7 @@ def measure(
 
     Each round measures everything once with `repeats` samples a trial, in shuffled order; an interval needs 6 rounds.
     """
-    rounds = validation.count("rounds", rounds)
+    rounds = validation.check("rounds", validation.PositiveCount, rounds)
     threads = threads or environment.count_usable_cores()
     spec = {**prepare(timm.model(network), COMPILERS, threads), "repeats": repeats}
     order = random.Random(options.get_options()["seed"])

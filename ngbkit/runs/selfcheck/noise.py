@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 from importlib import resources as package_files
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from ngbkit import validation
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import UsageError
 from ngbkit.runs.selfcheck import estimates
@@ -27,7 +28,6 @@ from ngbkit.runs.selfcheck.groups import (
 )
 from ngbkit.runs.selfcheck.limits import DETECTED, LEVEL
 from ngbkit.runs.selfcheck.record import Noise
-from ngbkit.sweep import validation
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.trials import BASELINE
 from ngbkit.workloads import cell
@@ -42,7 +42,7 @@ def build_sweep(groups: int, *, hog: bool = False, compilers: tuple[str, ...] = 
     It has at least two `groups`, of two processes of identity and one of each of the `compilers`; with `hog` every
     other group runs beside a busy process, and an odd number of groups is rounded up.
     """
-    count = validation.count("groups", groups, least=2)
+    count = validation.check("groups", Annotated[int, validation.integer(2)], groups)
     source = (package_files.files("ngbkit.runs.selfcheck") / "block.py").read_text(encoding="utf-8")
     factors: dict[str, Any] = {"replicate": range(-(-count // 2) if hog else count)}
     if hog:

@@ -11,11 +11,10 @@ import threading
 import pytest
 from plans import build_spec
 
-from ngbkit import options
+from ngbkit import options, validation
 from ngbkit.api import Sweep
 from ngbkit.device import plan
 from ngbkit.device.serving.load import Load, LoadTest, find_bracket
-from ngbkit.sweep import schema
 from ngbkit.workloads.base import Workload
 
 
@@ -30,7 +29,7 @@ def test_loadgen_tests_a_network(mlp: Workload, monkeypatch: pytest.MonkeyPatch)
     events: list[dict[str, object]] = []
     monkeypatch.setattr(plan, "_find_publisher", lambda: events.append)
     reply = json.loads(plan.serve(build_request(mlp, 0.2)))
-    tests = schema.parse(tuple[LoadTest, ...], reply["tests"])
+    tests = validation.parse(tuple[LoadTest, ...], reply["tests"])
 
     assert "finished" == reply["state"]
     assert reply["tests"] == [event["test"] for event in events if event["kind"] == "served"]
