@@ -81,7 +81,7 @@ class Contract:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """A trial that was measured, with every sample kept.
+    """A trial that was measured, with every sample kept; a field with a `variable` is documented by it.
 
     Parameters
     ----------
@@ -92,44 +92,16 @@ class Measurement:
         the mean of `calls_per_sample` of them in a row.
     rounds
         For each sample, the interleaving round that it is from.
-    compile_time_s
-        Conversion and compilation, from the built module or the ONNX file to a callable, in seconds, with empty caches.
-    first_call_time_s
-        The first call after it, in seconds.
     contract
         What was timed.
     rmse, baseline_rmse
         Root-mean-square error against the reference, over the reference's own root mean square: of this compiler's
         outputs, and of the baseline's. NaN where they could not be compared.
-    max_abs_error
-        The largest absolute error of any output element.
     unchecked
         Why the outputs could not be compared, in one line; empty where they were. It is the `error` of the trial, whose
         `status` is ``"not-checked"`` and not ``"ok"``.
-    compile_time_warm_s
-        Compilation once more, in a new process and with the cache that the first one left; None where the compiler
-        keeps none.
-    calls_per_sample
-        Calls that a sample is the mean of: above 1 for short calls, which are timed in blocks.
     disturbed_samples
         The indices in `latency_s` of samples that were taken while other work had cores that this trial needed.
-    interleaved
-        Whether it was measured in turns with the others of its group. False where memory did not hold them all.
-    bundle
-        A random number for the set of trials that took turns in the same rounds: rounds of two trials are the same
-        only where it is equal. None where only its group took turns.
-    looks
-        How often the stopping rule had looked at the interval when it was tight enough; 0 with fixed repeats.
-    foreign_percent, steal_percent
-        Of all cores, while this trial's calls ran, in percent: what other processes used, and what the hypervisor gave
-        to others.
-    cpu_percent, process_cpu_percent
-        Of all cores, while this trial's calls ran, in percent: by the whole machine, and by this trial alone.
-    peak_memory_bytes
-        The child's peak resident memory.
-    gpu_percent, gpu_memory_bytes, energy_j
-        Of the accelerator while this trial's calls ran: how busy it was, the most memory that was taken of it by
-        whoever took it, and what one call consumed, in joules. None where there is none, or it does not tell.
     facts
         What the compiler did, as plain JSON; what is worth keeping but has no variable of its own.
     started_at

@@ -13,7 +13,7 @@ Dims = Literal["trial", "sample", "anchor", "anchor sample"]
 _SYMBOLS = {"byte": "B", "1": ""}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Variable:
     """One variable, or coordinate, of the dataset.
 
@@ -51,4 +51,4 @@ class Variable:
 
 def variable(name: str, units: str, long_name: str, comment: str = "") -> Mapping[str, Variable]:
     """Declare that a field of a record fills a variable; the metadata of a dataclass field."""
-    return {"variable": Variable(name=name, units=units, long_name=long_name, comment=comment)}
+    return {"variable": Variable(name, units, long_name, comment)}

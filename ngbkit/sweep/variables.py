@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 
 from ngbkit.sweep.records import STATUSES, Measurement
-from ngbkit.sweep.variable import Dims, Variable
+from ngbkit.sweep.variable import Variable
 
 DIMS = ("device", "workload", "compiler", "batch_size", "repeat")
 
@@ -16,76 +16,63 @@ NO_ROUND = -1
 """Fills `round` where there is no sample: an integer survives a file unchanged, and NaN would make it a float."""
 
 
-def _declare(
-    name: str,
-    units: str,
-    long_name: str,
-    comment: str = "",
-    *,
-    dims: Dims = "trial",
-    fills: str = "",
-    symbol: str = "",
-) -> Variable:
-    return Variable(name=name, units=units, long_name=long_name, comment=comment, dims=dims, fills=fills, symbol=symbol)
-
-
 def _declare_fact(name: str, long_name: str, comment: str = "NaN where it does not tell") -> Variable:
-    return _declare(name, "1", long_name, comment, fills=name)
+    return Variable(name, "1", long_name, comment, fills=name)
 
 
 _SAMPLES = (
-    _declare(
+    Variable(
         "latency",
         "s",
         "latency of one inference of the whole batch",
         "NaN where there is no sample; the mean of calls_per_sample calls in a row",
         dims="sample",
     ),
-    _declare("round", "1", "interleaving round of a sample", f"{NO_ROUND} where there is no sample", dims="sample"),
-    _declare(
+    Variable("round", "1", "interleaving round of a sample", f"{NO_ROUND} where there is no sample", dims="sample"),
+    Variable(
         "disturbed",
         "1",
         "whether something else had the cores for a part of that sample",
         "1 where it had, else 0; estimates leave such samples out where enough others remain",
         dims="sample",
     ),
-    _declare(
+    Variable(
         "anchor_latency",
         "s",
         "latency of identity at batch size 1, in the same rounds as the compilers of this batch size",
         "ties together what was measured at different times",
         dims="anchor sample",
     ),
-    _declare(
+    Variable(
         "anchor_round",
         "1",
         "interleaving round of a sample of the anchor",
         f"{NO_ROUND} where there is no sample",
         dims="anchor sample",
     ),
-    _declare(
+    Variable(
         "anchor_disturbed", "1", "whether a sample of the anchor was disturbed", "1 if it was", dims="anchor sample"
     ),
 )
 
 _TIES = (
-    _declare(
+    Variable(
         "tie_latency",
         "s",
         "latency of identity of the first network at this batch size, in the same rounds as a part of the networks",
         "ties together networks that did not take turns with each other",
         dims="anchor sample",
     ),
-    _declare(
+    Variable(
         "tie_round",
         "1",
         "interleaving round of a sample of the tie",
         f"{NO_ROUND} where there is no sample",
         dims="anchor sample",
     ),
-    _declare("tie_disturbed", "1", "whether a sample of the tie was disturbed", "1 if it was", dims="anchor sample"),
-    _declare("tie_bundle", "1", "number of the set of trials that the tie took turns with", dims="anchor"),
-    _declare("tie", "1", "number of the trial that the tie repeats", dims="anchor"),
+    Variable("tie_disturbed", "1", "whether a sample of the tie was disturbed", "1 if it was", dims="anchor sample"),
+    Variable("tie_bundle", "1", "number of the set of trials that the tie took turns with", dims="anchor"),
+    Variable("tie", "1", "number of the trial that the tie repeats", dims="anchor"),
 )
 
 FIELDS = tuple(
@@ -105,23 +92,23 @@ FACTS = (
 """Those that a fact of a record fills: what each compiler reports of its work, under names that mean the same."""
 
 _COMPUTED = (
-    _declare(
+    Variable(
         "throughput",
         "s-1",
         "throughput",
         "samples per second: batch size over the median latency",
         symbol="samples/s",
     ),
-    _declare(
+    Variable(
         "rmse_ratio",
         "1",
         "error against the float64 reference, over the baseline's own",
         "an exact baseline counts as one rounding of float32 (2^-24); 1 where both are exact",
     ),
-    _declare("contract", "", "what a timed call includes, as JSON"),
-    _declare("status", "", "what became of the trial", f"one of {', '.join(STATUSES)}"),
-    _declare("error", "", "type and message of a failure, or why the outputs were not checked"),
-    _declare("facts", "", "what else the trial left behind, as JSON"),
+    Variable("contract", "", "what a timed call includes, as JSON"),
+    Variable("status", "", "what became of the trial", f"one of {', '.join(STATUSES)}"),
+    Variable("error", "", "type and message of a failure, or why the outputs were not checked"),
+    Variable("facts", "", "what else the trial left behind, as JSON"),
 )
 
 VARIABLES = {variable.name: variable for variable in (*_SAMPLES, *_TIES, *FIELDS, *FACTS, *_COMPUTED)}
@@ -130,17 +117,17 @@ VARIABLES = {variable.name: variable for variable in (*_SAMPLES, *_TIES, *FIELDS
 COORDINATES = {
     variable.name: variable
     for variable in (
-        _declare("parameters", "1", "number of parameters"),
-        _declare(
+        Variable("parameters", "1", "number of parameters"),
+        Variable(
             "mult_adds",
             "1",
             "mult-adds of one sample as torchinfo counts them: a linear layer once, not once a token",
         ),
-        _declare("macs", "1", "multiply-accumulate operations of one sample"),
-        _declare("weight_bytes", "byte", "parameters and buffers"),
-        _declare("input_bytes", "byte", "inputs of one sample"),
-        _declare("output_bytes", "byte", "outputs of one sample"),
-        _declare("baseline", "", "what identity means"),
+        Variable("macs", "1", "multiply-accumulate operations of one sample"),
+        Variable("weight_bytes", "byte", "parameters and buffers"),
+        Variable("input_bytes", "byte", "inputs of one sample"),
+        Variable("output_bytes", "byte", "outputs of one sample"),
+        Variable("baseline", "", "what identity means"),
     )
 }
 """The coordinates that describe a network."""
