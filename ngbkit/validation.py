@@ -228,12 +228,12 @@ def describe(value: Any) -> str:
     """Describe an invalid value in a few clean words."""
     if isinstance(value, int) and abs(value) > _MAX_INTEGER:
         return "a number of over 18 digits"
-    shown = clean_line(_SHORT.repr(value))
-    return shown if len(shown) <= _MAX_SHOWN else f"{shown[:_MAX_SHOWN]}…"
+    line = clean_line(_SHORT.repr(value))
+    return line if len(line) <= _MAX_SHOWN else f"{line[:_MAX_SHOWN]}…"
 
 
 _SHORT = reprlib.Repr()
-_SHORT.maxstring = _SHORT.maxother = 2 * _MAX_SHOWN
+_SHORT.maxstring = _SHORT.maxother = 4 * _MAX_SHOWN  # of which the end is kept too
 _SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxdict = 10
 
 
