@@ -115,7 +115,7 @@ class Citation:
             A value is invalid; the message says which, and what is valid.
         """
         authors = validation.check("authors", Authors | None, data.get("authors")) or ()
-        licenses = validation.check("license", Licenses | None, data.get("license")) or ()
+        licenses: tuple[License, ...] = validation.check("license", Licenses | None, data.get("license")) or ()
         if url := validation.check("license-url", _URL | None, data.get("license-url")):
             # The page of a license that the id names, or of a license without an id.
             licenses = (License(name=licenses[0].name, url=url),) if len(licenses) == 1 else licenses

@@ -103,7 +103,8 @@ def _find_settings(annotation: Any) -> dict[str, Any]:
     if annotation is bool:
         return {"action": "store_true"}
     plain = kinds[0] if get_origin(annotation) is Annotated else annotation
-    return {int: {"type": int, "metavar": "N"}, float: {"type": float}}.get(plain, {})
+    settings: dict[type, dict[str, Any]] = {int: {"type": int, "metavar": "N"}, float: {"type": float}}
+    return settings.get(plain, {})
 
 
 def arguments_of(sweep: type[Grid]) -> tuple[Argument, ...]:
