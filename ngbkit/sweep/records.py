@@ -257,7 +257,7 @@ def to_json(record: Record) -> dict[str, Any]:
 
 
 def from_json(data: Mapping[str, Any], *, samples: int | None = None) -> Record:
-    """The record that `to_json` wrote; every field is checked, and its texts are cleaned (`ngbkit.sweep.schema`).
+    """The record that `to_json` wrote; every field is checked, and its texts are cleaned (`ngbkit.validation`).
 
     Parameters
     ----------
