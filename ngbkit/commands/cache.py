@@ -1,4 +1,4 @@
-"""``ngbkit cache`` and ``%ngcache``: list what a device keeps between runs, clean it, carry results of tuning."""
+"""``ngbkit cache`` and ``%ngcache``: list what a device keeps between runs, and clean it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from ngbkit.commands.command import Call, Command, Magic
 from ngbkit.errors import UsageError
 from ngbkit.runs.time_left import format_duration
 from ngbkit.sweep.argument import argument
-from ngbkit.user_text import parse_path
 
 if TYPE_CHECKING:
     from ngbkit.cluster.caches.contents import CacheItem, DeviceCaches
@@ -25,33 +24,22 @@ _DAY_S = 86400.0
 _PLURAL = {"preparation": "preparations", "result of tuning": "results of tuning"}
 
 
-ACTIONS = ("list", "clean", "export", "import")
+ACTIONS = ("list", "clean")
 _SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]+)?) *(?:([KMGT])(i?))?B?", re.IGNORECASE)
 _AGE = re.compile(r"([0-9]{1,15}(?:\.[0-9]+)?) *([smhdw])")
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
 _PREFIXES = "kmgt"
 
-_ACTIONS_OF_OPTIONS = {
-    "keep": ("clean",),
-    "older_than": ("clean",),
-    "tuning": ("clean",),
-    "dry_run": ("clean", "import"),
-    "with_libraries": ("import",),
-    "anyway": ("import",),
-    "overwrite": ("export",),
-}
+_CLEANING = ("keep", "older_than", "tuning", "dry_run")
 
 
 def check(args: argparse.Namespace) -> None:
     """Refuse options of another action, and an action without what it needs."""
-    for name, actions in _ACTIONS_OF_OPTIONS.items():
-        if getattr(args, name) and args.action not in actions:
+    for name in _CLEANING:
+        if getattr(args, name) and args.action != "clean":
             raise UsageError(
-                f"invalid option --{name.replace('_', '-')}: got it with {args.action}; expected "
-                f"{' or '.join(actions)}. Leave it out."
+                f"invalid option --{name.replace('_', '-')}: got it with {args.action}; expected clean. Leave it out."
             )
-    if args.action in ("export", "import") and not args.names:
-        raise UsageError(f"{args.action} needs a file: `ngbkit cache {args.action} tuned.tar.gz`.")
     if args.action == "clean" and not (args.names or args.keep or args.older_than):
         raise UsageError("clean needs a limit: --keep 5GB, --older-than 30d, or names; --keep 0 removes all.")
 
@@ -103,20 +91,18 @@ DETAILS = """
 """
 COMMAND = Command(
     name="cache",
-    help="List what a device keeps between runs, clean it, or carry results of tuning to another device.",
+    help="List what a device keeps between runs, or clean it.",
     arguments=(
         argument(
             f"action {'|'.join(ACTIONS)}",
-            "list: what the device keeps (the default); clean: remove the least recently used; export, import: carry "
-            "results of tuning to another device by a FILE, which is a tar archive",
+            "list: what the device keeps (the default); clean: remove the least recently used",
             nargs="?",
             choices=ACTIONS,
             default=ACTIONS[0],
         ),
         argument(
             "names NAME",
-            "export, import: first the FILE. Then a selection: the beginning of a key, a compiler, or a part of a "
-            "network's name (default: all)",
+            "a selection: the beginning of a key, a compiler, or a part of a network's name (default: all)",
             nargs="*",
             completes="kept",
         ),
@@ -129,14 +115,7 @@ COMMAND = Command(
         argument("--keep SIZE", "clean: until at most this size is left, such as 5GB"),
         argument("--older-than AGE", "clean: entries unused for this long, such as 30d, 12h or 2w"),
         argument("--tuning", "clean: also results of tuning, which took long"),
-        argument("--dry-run", "clean, import: only report what would be done"),
-        argument(
-            "--with-libraries",
-            "import: also compiled libraries. They are programs, which run here when the network is measured next: "
-            "import them only from people you trust",
-        ),
-        argument("--anyway", "import: also results from another chip or other versions"),
-        argument("--overwrite", "export: replace the file if it exists"),
+        argument("--dry-run", "clean: only report what would be done"),
     ),
     run=answer_cache,
     magic=Magic(name="ngcache", details=DETAILS),
@@ -182,65 +161,9 @@ def _choose_evictions(caches: DeviceCaches, args: argparse.Namespace) -> list[Ca
     return cleaning.choose_evictions(evictable, keep_bytes=keep_bytes, older_than_s=older_than_s)
 
 
-def _export(caches: DeviceCaches, args: argparse.Namespace) -> Answer:
-    from ngbkit.cluster.caches import contents, transfer
-
-    path, names = parse_path(args.names[0]), args.names[1:]
-    if path.is_dir():
-        raise UsageError(f"{path} is a folder. Name a file in it, such as {path / 'tuned.tar.gz'}.")
-    if path.exists() and not args.overwrite:
-        raise UsageError(f"{path} exists. Choose another name, or replace it with --overwrite.")
-    with caches.lock("export"):
-        items = contents.list_items(caches)
-        results = [item for item in items if item.kind == "tuning" and contents.is_complete(item.metadata)]
-        if not results:
-            raise UsageError(
-                f"device {caches.device} has no complete result of tuning to export. Tune a network first."
-            )
-        results = _select(results, names)
-        transfer.export_results(results, caches, path)
-    size = path.stat().st_size
-    rows = [*_to_rows(results), {"kind": "archive", "what": str(path), "size": format_size(size)}]
-    return Answer(rows=rows, empty="", json={**_to_json(caches, results), "file": str(path), "file_bytes": size})
-
-
-def _import(caches: DeviceCaches, args: argparse.Namespace) -> Answer:
-    from ngbkit.cluster.caches import transfer
-
-    path, names = parse_path(args.names[0]), args.names[1:]
-    with caches.lock("import"):
-        imports = transfer.import_results(
-            path,
-            caches,
-            names,
-            with_libraries=args.with_libraries,
-            anyway=args.anyway,
-            dry_run=args.dry_run,
-        )
-    rows = [
-        {
-            "key": result.key[:_KEY_LENGTH],
-            "what": _describe_result(result.compiler, result.meta),
-            "done": result.outcome,
-        }
-        for result in imports
-    ]
-    report = [
-        {"compiler": result.compiler, "key": result.key, "about": result.meta, "done": result.outcome}
-        for result in imports
-    ]
-    return Answer(
-        rows=rows,
-        empty=f"{path} holds no result of tuning.",
-        json={"device": caches.device, "came": report, "imported": not args.dry_run},
-    )
-
-
 _ACTIONS: Mapping[str, Callable[[DeviceCaches, argparse.Namespace], Answer]] = {
     "list": _list,
     "clean": _clean,
-    "export": _export,
-    "import": _import,
 }
 
 
@@ -287,30 +210,35 @@ def _to_rows(items: Sequence[CacheItem]) -> list[dict[str, Any]]:
 
 def _describe(item: CacheItem) -> str:
     if item.kind == "tuning":
-        return _describe_result(item.compiler, item.metadata)
+        return _describe_result(item)
     factors = "".join(f" {name}={value}" for name, value in item.metadata["factors"].items())
     count = item.metadata["parameters"]
     return f"{item.metadata['network']}{factors}" or ("unfinished" if count is None else f"{count:,} parameters")
 
 
-def _describe_result(compiler: str, meta: Mapping[str, Any]) -> str:
+def _describe_result(item: CacheItem) -> str:
     from ngbkit.cluster.caches import contents
 
-    if not meta:
-        return f"{compiler}: invalid {contents.META}"
-    network = str(meta.get("network", ""))
+    if not item.metadata:
+        return f"{item.compiler}: invalid {contents.META}"
+    network = str(item.metadata.get("network", ""))
     is_hash = len(network) >= 2 * _KEY_LENGTH and all(sign in "0123456789abcdef" for sign in network)
-    return f"{compiler}: {network[:_KEY_LENGTH] if is_hash else network} batch {meta.get('batch_size')}"
+    return f"{item.compiler}: {network[:_KEY_LENGTH] if is_hash else network} batch {item.metadata.get('batch_size')}"
 
 
 def _describe_contents(item: CacheItem) -> str:
+    from ngbkit.cluster.caches import contents
+    from ngbkit.cluster.replies import sanitize
+
     metadata = item.metadata
     if item.kind == "tuning":
         if not metadata:
             return ""
-        seconds = metadata.get("seconds")
+        seconds = metadata.get("tuning_s")
         took = f" in {format_duration(seconds)}" if isinstance(seconds, (int, float)) and seconds < 1e9 else ""
-        return f"{metadata.get('candidates', 0)} candidates{took}, {_format_target(metadata.get('target', ''))}"
+        target = _format_target(metadata.get("target", ""))
+        unused = [f"unused here: {text}" for text in contents.find_differences(item)]
+        return sanitize("; ".join([f"{metadata.get('candidates', 0)} candidates{took}, {target}", *unused]))
     files = [f"{metadata['onnx']} ONNX"] if metadata["onnx"] else []
     files += ["reference"] if metadata["reference"] else []
     files += [f"{metadata['compiled']} compiled"] if metadata["compiled"] else []

@@ -66,9 +66,7 @@ def _list_runs(_cursor: Cursor) -> Iterable[str]:
 
 
 def _list_cache_keys(cursor: Cursor) -> Iterable[str]:
-    """List the keys of a device's cache; export and import take an archive first."""
-    if len(cursor.positionals) == 1 and cursor.positionals[0] in ("export", "import"):
-        return [*files.complete(cursor.typed, ".tar"), *files.complete(cursor.typed, ".gz")]
+    """List the keys of a device's cache."""
     from ngbkit.cluster.caches import contents
 
     pairs = zip(cursor.words, cursor.words[1:], strict=False)

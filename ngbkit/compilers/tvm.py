@@ -127,13 +127,14 @@ def _build_tuned(task: Task, network: Network, target: Any, budget: Mapping[str,
     from ngbkit.compilers.tvm_relax.store import Store
     from ngbkit.compilers.tvm_relax.tuned import Tuner
 
-    store = Store(task.tuning.folder / "tvm", _build_subject(task, network, target, budget))
+    subject = _build_subject(task, network, target, budget)
     tuned = Tuner(
         network=network,
         target=target,
         accelerator=task.accelerator,
         threads=task.threads,
-        store=store,
+        store=Store(task.tuning.folder / "tvm", subject),
+        folder=task.cache / "tvm" / subject.key,
         tuning=task.tuning,
     ).load_or_tune()
     return _Build(

@@ -50,13 +50,6 @@ def test_sizes_are_written_with_three_digits(size: int, text: str) -> None:
         (("clean", "--keep", 400 * "9" + "GB"), "invalid size '999"),
         (("clean", "--older-than", "30"), "invalid age '30'"),
         (("list", "--keep", "5GB"), "invalid option --keep: got it with list; expected clean"),
-        (("export", "a.tar", "--with-libraries"), "invalid option --with-libraries: got it with export"),
-        (("clean", "--keep", "0", "--overwrite"), "invalid option --overwrite: got it with clean; expected export"),
-        (("export",), "export needs a file"),
-        (("import",), "import needs a file"),
-        (("export", "."), "is a folder"),
-        (("export", "a.tar"), "has no complete result of tuning"),
-        (("import", "none.tar"), "cannot read none.tar"),
         (("eat",), "invalid choice: 'eat'"),
     ],
 )

@@ -121,7 +121,7 @@ def test_a_larger_budget_starts_from_a_smaller_one(tune: Tune, tmp_path: Path) -
     large = tune(total=7)
     (larger,) = (result for result in list_results(tmp_path) if result != smaller)
     earlier = read_candidates(larger)
-    shutil.rmtree(larger / "library")
+    shutil.rmtree(tmp_path / "cache")
     rebuilt = tune(total=7)
 
     assert (small["notes"], cut_short) == ("tuned, 3 candidates", False)

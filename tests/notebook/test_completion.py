@@ -174,21 +174,14 @@ def test_runs_complete(shell: InteractiveShell, state_dir: Path) -> None:
     assert [f"%ngruns --resume {folder.name}"] == press_tab(shell, "%ngruns --resume 2030|")
 
 
-def test_cache_keys_complete(
-    shell: InteractiveShell, state_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Tab offers the keys of the device on the line; export and import take an archive first."""
+def test_cache_keys_complete(shell: InteractiveShell, state_dir: Path) -> None:
+    """Tab offers the keys of the device on the line."""
     # No hash begins with "zz": other tests leave caches in the state folder that this one shares.
     for folder in ("cache/cpu/zz12", "cache/orin/zz34", "tuning/cpu/tvm/zz56"):
         (state_dir / folder).mkdir(parents=True)
-    for name in ("about.tar", "above.tar.gz", "abroad.txt"):
-        (tmp_path / name).touch()
-    monkeypatch.chdir(tmp_path)
 
     assert ["%ngcache clean zz12", "%ngcache clean zz56"] == press_tab(shell, "%ngcache clean zz|")
     assert ["%ngcache clean -d orin zz34"] == press_tab(shell, "%ngcache clean -d orin zz|")
-    assert ["%ngcache import about.tar", "%ngcache import above.tar.gz"] == press_tab(shell, "%ngcache import ab|")
-    assert ["%ngcache export x.tar zz12", "%ngcache export x.tar zz56"] == press_tab(shell, "%ngcache export x.tar zz|")
     assert ("zz", []) == completion.complete("ngcache", "clean -d oron zz", {})
 
 

@@ -46,7 +46,7 @@ def remove(caches: DeviceCaches, items: Sequence[CacheItem]) -> list[CacheItem]:
             warnings.warn(f"{item.folder} has files of another user, who can remove it.", NgbkitWarning, stacklevel=2)
             continue
         try:
-            shutil.rmtree(rename_aside(item.folder))
+            shutil.rmtree(_rename_aside(item.folder))
         except OSError as error:
             raise UsageError(f"cannot remove {item.folder}: {error.strerror}. Check its owner.") from error
         removed.append(item)
@@ -55,7 +55,7 @@ def remove(caches: DeviceCaches, items: Sequence[CacheItem]) -> list[CacheItem]:
     return removed
 
 
-def rename_aside(folder: Path) -> Path:
+def _rename_aside(folder: Path) -> Path:
     """Hide a folder in one step, because a partly removed one would pass for a complete one; return its new path."""
     aside = folder.with_name(f".{folder.name}.out")
     shutil.rmtree(aside, ignore_errors=True)

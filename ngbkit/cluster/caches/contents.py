@@ -5,7 +5,9 @@ In the state folder, which only its owner can read::
     cache/<device>/<key>/                  a preparation, see `ngbkit.device.preparation`
         prepared.json, batch-4.onnx, reference.npz
         compiled/<hash>/                   the cache of one compiler
-    tuning/<device>/<compiler>/<key>/      a tuning result: meta.json, records and libraries
+    tuning/<device>/<compiler>/<key>/      a tuning result: meta.json and records
+
+The key of a tuning result is a hash of the network, the chip and the versions, so that a copy is used where it fits.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from ngbkit import options
+from ngbkit import options, registry
 from ngbkit.cluster import devices, keys
 from ngbkit.device import preparation
 from ngbkit.device.groups import tuning
@@ -40,8 +42,6 @@ class DeviceCaches:
 
     device: str
     state_dir: Path
-    # "cpu" or "cuda"; "" for a label without an entry in the devices file.
-    accelerator: str = "cpu"
 
     @property
     def cache(self) -> Path:
@@ -111,7 +111,7 @@ def locate(label: str) -> DeviceCaches:
     state_dir = options.get_state_dir()
     configured = devices.load()
     if label not in configured and keys.is_label(label):
-        remote = DeviceCaches(device=label, state_dir=state_dir, accelerator="")
+        remote = DeviceCaches(device=label, state_dir=state_dir)
         if remote.cache.is_dir() or remote.tuning.is_dir():
             return remote
     device = configured.get(label) or devices.get(label)
@@ -121,7 +121,7 @@ def locate(label: str) -> DeviceCaches:
             "there" + (f" with NGBKIT_STATE_DIR={device.state_dir}." if device.state_dir else ".")
         )
     folder = parse_path(device.state_dir) if device.state_dir else state_dir
-    return DeviceCaches(device=label, state_dir=folder, accelerator=device.accelerator.partition(":")[0])
+    return DeviceCaches(device=label, state_dir=folder)
 
 
 def list_items(caches: DeviceCaches) -> list[CacheItem]:
@@ -131,10 +131,10 @@ def list_items(caches: DeviceCaches) -> list[CacheItem]:
 
 
 def find_leftovers(caches: DeviceCaches) -> list[Path]:
-    """Find the folders that a killed import or removal left behind."""
+    """Find the folders that a killed removal left behind."""
     parents = [caches.cache, caches.tuning, *_list_folders(caches.tuning)]
     entries = [path for parent in parents for path in _list_all_folders(parent)]
-    return [path for path in entries if path.name.startswith(".") and path.name.endswith((".in", ".out"))]
+    return [path for path in entries if path.name.startswith(".") and path.name.endswith(".out")]
 
 
 def read_meta(folder: Path) -> dict[str, Any]:
@@ -146,10 +146,17 @@ def read_meta(folder: Path) -> dict[str, Any]:
     return {}
 
 
-def is_complete(meta: Mapping[str, Any]) -> bool:
-    """Return whether a meta.json has all that an import of the result needs."""
-    candidates = meta.get("candidates")
-    return type(candidates) is int and candidates >= 0 and isinstance(meta.get("versions"), dict)
+def find_differences(item: CacheItem) -> list[str]:
+    """List why no compiler of this machine finds a tuning result: a compiler that it lacks, or other versions."""
+    if item.compiler not in registry.list_names(registry.COMPILERS):
+        return [f"this machine has no compiler {item.compiler}"]
+    versions = _get(item.metadata, "versions", dict)
+    local = {package: registry.find_version(package) if package else None for package in versions}
+    return [
+        f"it was tuned with {package} {version}, this machine has {local[package] or 'none'}"
+        for package, version in versions.items()
+        if version != local[package]
+    ]
 
 
 def walk_files(folder: Path) -> Iterator[Path]:

@@ -2,9 +2,9 @@
 
     <tuning folder>/tvm/<key>/meta.json       a description, for people and for ``ngbkit cache``
                               records.jsonl   the result of each candidate
-                              library/        the code of the best candidates, and the weights
 
-No file contains a path or a machine's name, so a copy is valid wherever the key is the same.
+No file contains a program, a path or a machine's name, so a copy is safe and valid wherever the key is the same. The
+library of the best candidates is in the compiler's cache.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ngbkit.files import write_atomically
 
 # The version of the files, and of the lowering before tuning: results of another version are unusable.
 FORMAT = 1
-_META, _RECORDS, _LIBRARY, _LOCK = "meta.json", "records.jsonl", "library", ".lock"
+_META, _RECORDS, _LOCK = "meta.json", "records.jsonl", ".lock"
 _RETRY_S = 1.0
 
 
@@ -71,11 +71,6 @@ class Store:
     def records(self) -> Path:
         """The file of candidates."""
         return self.folder / _RECORDS
-
-    @property
-    def library(self) -> Path:
-        """The folder of the compiled library."""
-        return self.folder / _LIBRARY
 
     @contextmanager
     def lock(self, on_wait: Callable[[], None]) -> Iterator[None]:

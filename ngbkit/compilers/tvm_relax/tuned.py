@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from ngbkit.compilers.base import Progress, Tuning
@@ -67,6 +68,7 @@ class Tuner:
     accelerator: str
     threads: int
     store: Store
+    folder: Path  # of the library
     tuning: Tuning
     _reporter: Reporter = field(init=False)
     _write_time: float = field(default_factory=time.monotonic)
@@ -77,9 +79,9 @@ class Tuner:
     def load_or_tune(self) -> TunedLibrary:
         """Load the library if its tuning is complete or the budget spent, else tune and build it."""
         with self.store.lock(self._reporter.repeat):
-            facts = library.read_facts(self.store.library)
+            facts = library.read_facts(self.folder)
             if facts and (facts["complete"] or not self._has_budget()):
-                loaded = library.load(self.store.library, targets.find_device(self.accelerator))
+                loaded = library.load(self.folder, targets.find_device(self.accelerator))
                 return _build_result(loaded, "hit", facts["tuning_s"] + facts["build_s"])
             targets.check_tuning(self.store.subject.versions)
             self._prepare_store()
@@ -125,9 +127,9 @@ class Tuner:
             "complete": complete,
         }
         device = targets.find_device(self.accelerator)
-        saved = library.save(lowered, self.store.library, facts)
+        saved = library.save(lowered, self.folder, facts)
         self.store.write_meta(facts)
-        return library.load(self.store.library, device) if saved else library.from_lowered(lowered, facts, device)
+        return library.load(self.folder, device) if saved else library.from_lowered(lowered, facts, device)
 
     def _search(self, module: Any) -> bool:
         """Search in a forked process, restarted after a crash; return whether the sweep's budget cut it short."""

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
-from keeping import list_keys, prepare, run_cache, tune
+from keeping import META, list_keys, prepare, run_cache, switch_machine, tune
 
 from ngbkit.cluster.caches import contents
 from ngbkit.cluster.caches.contents import DeviceCaches
 from ngbkit.errors import UnknownNameError, UsageError
+
+VERSION = META["versions"]["numpy"]
 
 
 def test_preparations_and_results_are_listed(state_dir: Path) -> None:
@@ -43,6 +49,43 @@ def test_a_target_is_rendered_as_text(state_dir: Path) -> None:
     tuned, _ = run_cache("list").rows
 
     assert "200 candidates in 5 min 0 s, llvm num-cores=2 mcpu=znver4" == tuned["holds"]
+
+
+@pytest.mark.parametrize(
+    ("meta", "message"),
+    [
+        (
+            {"versions": {"numpy": "0.1"}},
+            f"unused here: it was tuned with numpy 0.1, this machine has {VERSION}",
+        ),
+        ({"versions": {"no-such-package": "2"}}, "no-such-package 2, this machine has none"),
+        ({"versions": {"": "2"}}, "this machine has none"),
+        ({"versions": 3}, "200 candidates"),
+        ({"compiler": "unheard-of"}, "unused here: this machine has no compiler unheard-of"),
+    ],
+)
+def test_a_result_of_other_versions_is_marked(state_dir: Path, meta: dict[str, Any], message: str) -> None:
+    """The listing of results that were carried here says why a compiler does not use them."""
+    tune(state_dir, "ab12", **meta)
+    result, _ = run_cache("list").rows
+
+    assert message in result["holds"]
+
+
+def test_an_archive_of_a_stranger_stays_in_its_folder(state_dir: Path, tmp_path: Path) -> None:
+    """The line of the documents unpacks it with `zipfile`, which leads no name out of the folder."""
+    tune(state_dir, "ab12")
+    file = tmp_path / "tuned.zip"
+    subprocess.run([sys.executable, "-m", "zipfile", "-c", file, state_dir / "tuning" / "cpu"], check=True)
+    with zipfile.ZipFile(file, "a") as archive:
+        archive.writestr("../../escaped.txt", "")
+    elsewhere = tmp_path / "elsewhere" / "tuning"
+    subprocess.run([sys.executable, "-m", "zipfile", "-e", file, elsewhere], check=True)
+    with switch_machine(tmp_path):
+        keys = list_keys(contents.locate("cpu"))
+
+    assert ["ab12"] == keys
+    assert [] == [path for path in tmp_path.rglob("escaped.txt") if not path.is_relative_to(elsewhere)]
 
 
 def test_caches_may_be_empty(state_dir: Path) -> None:
@@ -97,7 +140,7 @@ def test_a_device_of_another_machine_has_its_own_caches(devices_file: None) -> N
 
 def test_a_device_of_this_machine_may_have_a_folder_of_its_own(devices_file: None, tmp_path: Path) -> None:
     """The devices file names it."""
-    assert DeviceCaches(device="own", state_dir=tmp_path / "own", accelerator="cuda") == contents.locate("own")
+    assert DeviceCaches(device="own", state_dir=tmp_path / "own") == contents.locate("own")
 
 
 def test_a_label_of_a_remote_client_is_valid(state_dir: Path) -> None:
