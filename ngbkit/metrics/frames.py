@@ -115,7 +115,7 @@ def write(frame: pd.DataFrame, path: str | Path, *, overwrite: bool = False) -> 
         content = frame.to_csv(index=False).encode()
     else:
         if find_spec("pyarrow") is None:
-            raise MissingDependencyError("pyarrow", "parquet")
+            raise MissingDependencyError("pyarrow", "publish")
         buffer = io.BytesIO()
         frame.to_parquet(buffer, engine="pyarrow", index=False)
         content = buffer.getvalue()

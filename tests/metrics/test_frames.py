@@ -132,7 +132,7 @@ def test_parquet_without_pyarrow_has_a_hint(tmp_path: Path, monkeypatch: pytest.
     """And leaves no file."""
     monkeypatch.setattr(frames, "find_spec", lambda name: None if name == "pyarrow" else importlib.util.find_spec(name))
 
-    with pytest.raises(MissingDependencyError, match=r"pyarrow is not installed. .*pip install 'ngbkit\[parquet\]'"):
+    with pytest.raises(MissingDependencyError, match=r"pyarrow is not installed. .*pip install 'ngbkit\[publish\]'"):
         frames.write(measured().ngb.to_dataframe(), tmp_path / "a.parquet")
     assert [] == list(tmp_path.iterdir())
 

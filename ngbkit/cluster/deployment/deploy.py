@@ -21,10 +21,10 @@ from ngbkit.device.spec import FORMAT
 from ngbkit.errors import DeviceError, UnknownNameError
 from ngbkit.sweep import records
 
-# The extras with compilers, with a reader of GPUs, and with the load generator; the others are the client's.
+# The extras with compilers, and with the load generator; the others are the client's.
 DEVICE_EXTRAS = (
     *("torch", "onnxruntime", "openvino", "tvm", "iree", "executorch"),
-    *("cuda", "onnxruntime-gpu", "tensorrt", "tensorrt-rtx", "loadgen"),
+    *("onnxruntime-gpu", "tensorrt", "tensorrt-rtx", "loadgen"),
 )
 # The default extras by processor: OpenVINO is Intel's.
 _DEFAULTS = {"x86_64": ("torch", "onnxruntime", "openvino")}

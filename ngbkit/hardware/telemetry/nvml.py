@@ -50,7 +50,7 @@ def find_gpu(accelerator: str) -> NvmlChip | str:
     try:
         module = import_module("pynvml")
     except ImportError:
-        return "cannot read GPU telemetry: nvidia-ml-py is not installed; pip install 'ngbkit[cuda]'"
+        return "cannot read GPU telemetry: nvidia-ml-py is not installed; pip install nvidia-ml-py"
     try:
         module.nvmlInit()
     except module.NVMLError as error:

@@ -19,6 +19,6 @@ SIMPLIFIER = Simplifier(
     name="onnxoptimizer",
     summary="removes and fuses operators",
     packages=("onnxoptimizer",),
-    install="pip install 'ngbkit[simplifiers]'",
+    install="pip install 'ngbkit[predict]'",
     simplify=simplify,
 )

@@ -23,6 +23,6 @@ SIMPLIFIER = Simplifier(
     name="onnxsim",
     summary="folds constants, removes and fuses operators",
     packages=("onnxsim",),
-    install="pip install 'ngbkit[simplifiers]'",
+    install="pip install 'ngbkit[predict]'",
     simplify=simplify,
 )

@@ -18,6 +18,6 @@ SIMPLIFIER = Simplifier(
     name="onnxslim",
     summary="folds constants, removes and fuses operators",
     packages=("onnxslim",),
-    install="pip install 'ngbkit[simplifiers]'",
+    install="pip install 'ngbkit[predict]'",
     simplify=simplify,
 )

@@ -194,7 +194,7 @@ def test_without_nvidia_ml_py_the_problem_is_to_install_it(monkeypatch: pytest.M
     monkeypatch.setitem(sys.modules, "pynvml", None)
 
     assert None is telemetry.open("cuda:0", tmp_path)
-    assert "pip install 'ngbkit[cuda]'" in telemetry.find_problem("cuda:0", tmp_path)
+    assert "pip install nvidia-ml-py" in telemetry.find_problem("cuda:0", tmp_path)
 
 
 def test_without_a_driver_the_problem_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
