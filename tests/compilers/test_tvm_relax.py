@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from multiprocessing.connection import Connection
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +21,7 @@ from tvm_child import write_network
 from ngbkit.compilers.base import Tuning
 from ngbkit.compilers.tvm_relax import measuring, records
 from ngbkit.compilers.tvm_relax.allocation import History, choose
-from ngbkit.compilers.tvm_relax.forked import Channel, ForkedProcess, ProcessEnded
+from ngbkit.compilers.tvm_relax.forked import ForkedProcess, ProcessEnded
 from ngbkit.compilers.tvm_relax.measuring import Bench
 from ngbkit.compilers.tvm_relax.network import Network
 from ngbkit.compilers.tvm_relax.records import Record
@@ -28,18 +29,18 @@ from ngbkit.compilers.tvm_relax.store import Store, Subject
 from ngbkit.compilers.tvm_relax.tuned import Tuner
 
 
-def crash(channel: Channel) -> None:
+def crash(channel: Connection) -> None:
     del channel
     faulthandler.disable()  # an intended crash needs no traceback
     os.kill(os.getpid(), signal.SIGSEGV)
 
 
-def hang(channel: Channel) -> None:
+def hang(channel: Connection) -> None:
     del channel
     time.sleep(600)
 
 
-def fail(channel: Channel) -> None:
+def fail(channel: Connection) -> None:
     raise ValueError("no such schedule")
 
 
@@ -47,7 +48,7 @@ def fail(channel: Channel) -> None:
     ("work", "seconds", "message"),
     [(crash, TEST_S, "killed by SIGSEGV"), (hang, 0.5, "timed out and was killed")],
 )
-def test_a_forked_process_may_end_any_way(work: Callable[[Channel], Any], seconds: float, message: str) -> None:
+def test_a_forked_process_may_end_any_way(work: Callable[[Connection], Any], seconds: float, message: str) -> None:
     """A crash and a hang are reported as such."""
     process = ForkedProcess(work)
 
@@ -58,7 +59,7 @@ def test_a_forked_process_may_end_any_way(work: Callable[[Channel], Any], second
 
 def test_a_forked_process_tells_its_errors_and_its_result() -> None:
     """A process sends its messages, and then its return value or its exception."""
-    failing, echoing = ForkedProcess(fail), ForkedProcess(lambda channel: [channel.receive(), "done"])
+    failing, echoing = ForkedProcess(fail), ForkedProcess(lambda channel: [channel.recv(), "done"])
     echoing.send({"word": 1})
     deadline = time.monotonic() + limit_s()
 
@@ -212,10 +213,10 @@ def test_one_process_holds_a_folder(tmp_path: Path) -> None:
     """A second process waits, and reports it, until the first has ended, even if it was killed."""
     store = Store(tmp_path, build_subject(total=1))
 
-    def hold(channel: Channel) -> None:
+    def hold(channel: Connection) -> None:
         with store.lock(lambda: None):
             channel.send("lock")
-            channel.receive()
+            channel.recv()
 
     holder = ForkedProcess(hold)
     assert holder.receive(time.monotonic() + limit_s()) == "lock"
@@ -279,6 +280,7 @@ def build_tuner(tmp_path: Path, work: Callable[..., Any], monkeypatch: pytest.Mo
         accelerator="cpu",
         threads=1,
         store=store,
+        folder=tmp_path,
         tuning=Tuning(folder=tmp_path),
     )
 
@@ -288,7 +290,7 @@ def test_a_search_that_crashes_goes_on_without_what_it_crashed_at(
 ) -> None:
     """After two crashes in a function the search continues without it."""
 
-    def work(skipped: set[str], channel: Channel) -> dict[str, Any]:
+    def work(skipped: set[str], channel: Connection) -> dict[str, Any]:
         channel.send({"function": "bad"})
         if "bad" not in skipped:
             crash(channel)
@@ -300,7 +302,7 @@ def test_a_search_that_crashes_goes_on_without_what_it_crashed_at(
 def test_a_search_that_cannot_begin_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Crashes before the first function fail after a few restarts, and an error fails at once."""
 
-    def fails(skipped: set[str], channel: Channel) -> None:
+    def fails(skipped: set[str], channel: Connection) -> None:
         fail(channel)
 
     with pytest.raises(RuntimeError, match="crashed before its first function: killed by SIGSEGV"):

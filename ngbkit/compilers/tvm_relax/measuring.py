@@ -6,15 +6,15 @@ or linked; it waits there until all are built.
 
 from __future__ import annotations
 
-import select
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
 from typing import Any
 
 import numpy as np
 
-from ngbkit.compilers.tvm_relax.forked import Channel, ForkedProcess, ProcessEnded
+from ngbkit.compilers.tvm_relax.forked import ForkedProcess, ProcessEnded
 
 # A schedule that takes longer to build is unrolled into code that fits no cache.
 BUILD_S = 12.0
@@ -71,12 +71,12 @@ class Bench:
                 while waiting and len(building) < self.workers and time.monotonic() < deadline:
                     index, job = waiting.pop(0)
                     process = ForkedProcess(job)
-                    building[process.channel.socket] = index, process, time.monotonic() + BUILD_S
+                    building[process.channel] = index, process, time.monotonic() + BUILD_S
                 if not building:
                     return
                 self.tick()
                 next_limit = min(limit for _, _, limit in building.values())
-                ready = select.select(list(building), [], [], max(0.0, next_limit - time.monotonic()))[0]
+                ready = wait(list(building), max(0.0, next_limit - time.monotonic()))
                 expired = [key for key, (_, _, limit) in building.items() if limit <= time.monotonic()]
                 for key in ready or expired:
                     index, process, limit = building.pop(key)
@@ -89,13 +89,13 @@ class Bench:
             for _, process, _ in building.values():
                 process.close()
 
-    def _build_job(self, candidate: Any, best_s: float | None) -> Callable[[Channel], Any]:
+    def _build_job(self, candidate: Any, best_s: float | None) -> Callable[[Connection], Any]:
         module, arguments = candidate.sch.mod, [info.as_json() for info in candidate.args_info]
 
-        def job(channel: Channel) -> Any:
+        def job(channel: Connection) -> Any:
             call = _build(module, self.target)
             channel.send({"built": True})
-            channel.receive()
+            channel.recv()
             return {"seconds": _time_call(call, arguments, self.device(), best_s)}
 
         return job

@@ -8,12 +8,13 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from ngbkit.compilers.base import Progress, Tuning
 from ngbkit.compilers.tvm_relax import library, lowering, records, targets
-from ngbkit.compilers.tvm_relax.forked import Channel, ForkedProcess, ProcessEnded
+from ngbkit.compilers.tvm_relax.forked import ForkedProcess, ProcessEnded
 from ngbkit.compilers.tvm_relax.library import Library
 from ngbkit.compilers.tvm_relax.network import Network
 from ngbkit.compilers.tvm_relax.search import Limits, Search
@@ -159,7 +160,7 @@ class Tuner:
             finally:
                 process.close()
 
-    def _run_search(self, module: Any, limits: Limits, skipped: Collection[str], channel: Channel) -> Any:
+    def _run_search(self, module: Any, limits: Limits, skipped: Collection[str], channel: Connection) -> Any:
         """Run the search in the forked process, without the skipped functions."""
         earlier_s = _read_spent_s(self.store)
         tasks = Tasks(module, self.target, self.threads)
