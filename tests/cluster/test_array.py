@@ -17,9 +17,9 @@ from patience import wait_until
 import ngbkit
 from ngbkit import runs
 from ngbkit.api import Sweep
-from ngbkit.cluster import array_engine, engines, job_queue
-from ngbkit.cluster.array_engine import ArrayEngine
+from ngbkit.cluster import engines, job_queue
 from ngbkit.cluster.devices import Device
+from ngbkit.cluster.launchers import array as launcher
 from ngbkit.device import array, plan
 from ngbkit.device.array import divide
 from ngbkit.errors import DeviceError, JournalError, UsageError
@@ -47,9 +47,9 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSlurm
     file.write_text("[nodes]\n" + "".join(f"{name} = {json.dumps(value)}\n" for name, value in keys.items()))
     file.chmod(0o600)
     monkeypatch.chdir(tmp_path)
-    for module, name in ((job_queue, "LOOK_S"), (job_queue, "FIRST_LOOK_S"), (array_engine, "LOOK_S")):
+    for module, name in ((job_queue, "LOOK_S"), (job_queue, "FIRST_LOOK_S"), (launcher, "LOOK_S")):
         monkeypatch.setattr(module, name, 0.2)
-    monkeypatch.setattr(array_engine, "_POLL_S", 0.05)
+    monkeypatch.setattr(launcher, "_POLL_S", 0.05)
     monkeypatch.setattr(job_queue, "_queues", {})
     yield fake
     subprocess.run(["scancel", "7"], check=True)
@@ -253,7 +253,7 @@ def test_a_budget_for_tuning_is_shared_out() -> None:
 
 def test_a_job_array_has_no_engine() -> None:
     """What needs one says what to do."""
-    engine = ArrayEngine.create(Device(label="nodes", launch="array", indices=3))
+    engine = launcher.start(Device(label="nodes", launch="array", indices=3))
     with pytest.raises(UsageError, match=r'device nodes is a job array, which has no engine.*launch = "slurm"'):
         engine.view.apply_async()
     with pytest.raises(UsageError, match="is a job array"):
