@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from ngbkit.compilers import nvidia
 from ngbkit.compilers import onnxruntime_session as strict
 from ngbkit.compilers.base import Compiler, Option, Program, Task, always
 from ngbkit.compilers.onnxruntime_session import CPU, Provider
@@ -34,7 +35,6 @@ _LEVELS = {
 }
 # Branches run at a time: networks rarely have more, and each takes a thread from the operators.
 _BRANCHES = 2
-_TF32_SINCE = (8, 0)
 
 
 def compile(task: Task) -> Program:
@@ -101,12 +101,7 @@ def _open_gpu_program(
     from ngbkit.hardware.accelerators.cuda import Driver
 
     driver = Driver()
-    capability = driver.compute_capability
-    if precision == "tf32" and capability < _TF32_SINCE:
-        raise UnsupportedError(
-            f"tf32 needs compute capability {_TF32_SINCE[0]}.{_TF32_SINCE[1]}, but {driver.name} has "
-            f"{capability[0]}.{capability[1]}; use precision f32"
-        )
+    nvidia.check_precision(precision, driver)
     preload_cuda()
     stream = driver.stream.value or 0
     provider = build_cuda_provider(stream, precision, cuda_graph=cuda_graph)
@@ -190,9 +185,7 @@ def _get_file(task: Task) -> Any:
 
 def probe_cuda() -> str:
     """Return the reason why ONNX Runtime cannot use a GPU here, or ``""``."""
-    from ngbkit.hardware.accelerators import cuda
-
-    return cuda.find_problem("onnxruntime", f"from {__name__} import diagnose; print(diagnose(), end='')")
+    return nvidia.find_problem("onnxruntime", __name__)
 
 
 def diagnose() -> str:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ngbkit.compilers import onnx_graph
+from ngbkit.compilers import nvidia, onnx_graph
 from ngbkit.compilers.base import Compiler, Option, Program, Task
 from ngbkit.errors import UnsupportedError
 from ngbkit.files import write_atomically
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
 _LEVELS = (0, 1, 2, 3, 4, 5)
 _DEFAULT_LEVEL = 3  # TensorRT's own default
-_TF32_SINCE = (8, 0)
 
 
 def compile(task: Task) -> Program:
@@ -30,7 +28,7 @@ def compile(task: Task) -> Program:
     import tensorrt as trt
 
     driver = cuda.Driver()
-    _check_precision(task, driver)
+    nvidia.check_precision(str(task.options["precision"]), driver)
     log = _make_log(trt)
     # The runtime must outlive its engine, and the engine its context: `enqueue` references all three.
     runtime = trt.Runtime(log)
@@ -129,15 +127,6 @@ def _hash(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
-def _check_precision(task: Task, driver: cuda.Driver) -> None:
-    capability = driver.compute_capability
-    if task.options["precision"] == "tf32" and capability < _TF32_SINCE:
-        raise UnsupportedError(
-            f"tf32 needs compute capability {_TF32_SINCE[0]}.{_TF32_SINCE[1]}, but {driver.name} has "
-            f"{capability[0]}.{capability[1]}; use precision f32 or f16"
-        )
-
-
 def _make_log(trt: Any) -> Any:
     """Build a logger that collects errors for the message of an exception."""
 
@@ -190,31 +179,10 @@ def _set_precision(trt: Any, config: Any, precision: str) -> dict[str, Any]:
 
 def _parse(trt: Any, log: Any, network: Any, task: Task, converted: bool) -> None:
     parser = trt.OnnxParser(network, log)
-    parsed = parser.parse(_convert_to_f16(task.onnx)) if converted else parser.parse_from_file(str(task.onnx))
+    parsed = parser.parse(nvidia.convert_to_f16(task.onnx)) if converted else parser.parse_from_file(str(task.onnx))
     if not parsed:
         errors = [parser.get_error(index).desc() for index in range(parser.num_errors)]
         raise UnsupportedError(f"TensorRT's ONNX parser rejects the graph: {'; '.join(errors)}")
-
-
-def _convert_to_f16(path: Path | None) -> bytes:
-    """Convert the weights and tensors of the graph to float16, except its inputs and outputs."""
-    import onnx
-
-    try:
-        # This import disables the telemetry, so it must be the first.
-        from ngbkit.compilers.onnxruntime_runtime import onnxruntime
-
-        float16, onnx_model = (
-            importlib.import_module(f"{onnxruntime.__name__}.transformers.{name}") for name in ("float16", "onnx_model")
-        )
-    except ImportError as error:
-        raise UnsupportedError(
-            f"this TensorRT takes the precision from the graph, and the converter to f16 is missing ({error}); "
-            "install with: pip install 'ngbkit[onnxruntime]'"
-        ) from error
-    converted = float16.convert_float_to_float16(onnx.load(str(path)), keep_io_types=True)
-    onnx_model.OnnxModel(converted).topological_sort()  # the converter appends the casts of the inputs
-    return bytes(converted.SerializeToString())
 
 
 def _use_timings(config: Any, timings: Path) -> None:
@@ -279,7 +247,7 @@ def _is_fused(layer: str) -> bool:
 
 def probe() -> str:
     """Return the reason why TensorRT cannot work here: no driver, no visible GPU, or libraries that do not load."""
-    return cuda.find_problem("tensorrt", f"from {__name__} import diagnose; print(diagnose(), end='')")
+    return nvidia.find_problem("tensorrt", __name__)
 
 
 def diagnose() -> str:
@@ -305,21 +273,13 @@ COMPILER = Compiler(
     caches=True,
     accelerators={"cuda": probe},
     options={
-        "precision": Option(
-            default="f32",
-            help="precision of the computation; TensorRT's own default for matrix products is tf32",
-            choices=("f32", "tf32", "f16"),
-        ),
+        "precision": nvidia.PRECISION,
         "level": Option(
             default=_DEFAULT_LEVEL,
             help="optimisation effort of the builder, 0 to 5: above 3 it takes much longer and may find faster kernels",
             choices=_LEVELS,
         ),
-        "cuda_graph": Option(
-            default=False,
-            help="record the network's launches and replay them as one; this helps small networks",
-            choices=(False, True),
-        ),
+        "cuda_graph": nvidia.CUDA_GRAPH,
     },
     refusals=(
         r"UNSUPPORTED_(NODE|GRAPH)",

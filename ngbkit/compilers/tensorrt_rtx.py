@@ -16,9 +16,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ngbkit.compilers import nvidia
 from ngbkit.compilers import onnxruntime as runtime
 from ngbkit.compilers import onnxruntime_session as strict
-from ngbkit.compilers.base import Compiler, Option, Program, Task
+from ngbkit.compilers.base import Compiler, Program, Task
 from ngbkit.compilers.onnxruntime_session import Provider
 from ngbkit.errors import UnsupportedError
 from ngbkit.files import read_chunks
@@ -178,20 +179,12 @@ def _build(task: Task, provider: Provider, cache: _Cache) -> Any:
 def _load_source(task: Task) -> Path | bytes:
     """Return the ONNX file or model to build from: the provider computes each node in the precision of the graph."""
     assert task.onnx is not None
-    if task.options["precision"] != "f16":
-        return task.onnx
-    import onnx
-    from onnxruntime.transformers.float16 import convert_float_to_float16
-
-    converted: bytes = convert_float_to_float16(onnx.load(str(task.onnx)), keep_io_types=True).SerializeToString()
-    return converted
+    return nvidia.convert_to_f16(task.onnx) if task.options["precision"] == "f16" else task.onnx
 
 
 def probe_gpu() -> str:
     """Return the reason why TensorRT-RTX cannot work here: no driver, no visible GPU, or the provider's own reason."""
-    from ngbkit.hardware.accelerators import cuda
-
-    return cuda.find_problem("tensorrt-rtx", f"from {__name__} import diagnose; print(diagnose(), end='')")
+    return nvidia.find_problem("tensorrt-rtx", __name__)
 
 
 def diagnose() -> str:
@@ -213,16 +206,8 @@ COMPILER = Compiler(
     caches=True,
     accelerators={"cuda": probe_gpu},
     options={
-        "precision": Option(
-            default="f32",
-            help="precision of the computation; TensorRT's own default for matrix products is tf32",
-            choices=("f32", "tf32", "f16"),
-        ),
-        "cuda_graph": Option(
-            default=False,
-            help="record the kernel launches once and replay them; this helps small networks",
-            choices=(False, True),
-        ),
+        "precision": nvidia.PRECISION,
+        "cuda_graph": nvidia.CUDA_GRAPH,
     },
     refusals=(
         *runtime.REFUSALS,
