@@ -19,10 +19,9 @@ from ngbkit.cluster import replies
 from ngbkit.cluster.replies import Event, ReplyError
 from ngbkit.cluster.safe_client import REFUSED, Events
 from ngbkit.device.serving.load import Load
-from ngbkit.device.spec import FORMAT, Spec
+from ngbkit.device.spec import Spec
 from ngbkit.device.world import World
 from ngbkit.errors import DeviceError
-from ngbkit.sweep import records
 
 _CHUNK_BYTES = 8 << 20
 # Records in one reply: a hundred samples each, they are a few hundred kilobytes.
@@ -87,12 +86,8 @@ class Engine:
         """Shake hands, before any other call; return the device's `ngbkit.hardware.environment.describe`."""
         types = {"format": int, "record_format": int, "state_dir": str, "environment": dict}
         reply = replies.extract(self.device, self._call("hello", "{}"), types)
-        for name, expected in (("format", FORMAT), ("record_format", records.FORMAT)):
-            if reply[name] != expected:
-                raise DeviceError(
-                    f"device {self.device} has {name.replace('_', ' ')} {reply[name]}; expected {expected}. Install "
-                    f"the same ngbkit on both (`ngbkit deploy {self.device}`)."
-                )
+        remedy = f"Install the same ngbkit on both (`ngbkit deploy {self.device}`)."
+        replies.check_formats(self.device, reply, remedy)
         self.state_dir = self.state_dir or Path(reply["state_dir"])
         note = replies.parse_note(self.device, "environment", self.device, reply["environment"])
         environment: dict[str, Any] = note["value"]

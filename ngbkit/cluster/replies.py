@@ -12,6 +12,7 @@ from typing import Any
 
 from ngbkit import validation
 from ngbkit.device.serving.load import LoadTest
+from ngbkit.device.spec import FORMAT
 from ngbkit.errors import DeviceError, JournalError
 from ngbkit.sweep import notes, records
 from ngbkit.user_text import clean_line as sanitize
@@ -20,6 +21,7 @@ __all__ = [
     "MAX_MESSAGE_BYTES",
     "Event",
     "ReplyError",
+    "check_formats",
     "extract",
     "parse",
     "parse_answer",
@@ -160,6 +162,15 @@ def parse_test(device: str, value: Any) -> LoadTest:
     except validation.SchemaError as error:
         raise ReplyError(f"invalid load test from device {device}: {sanitize(str(error))}") from None
     return test
+
+
+def check_formats(device: str, hello: Mapping[str, Any], remedy: str) -> None:
+    """Refuse a device whose ngbkit reads other specs or writes other records."""
+    for name, expected in (("format", FORMAT), ("record_format", records.FORMAT)):
+        if hello[name] != expected:
+            raise DeviceError(
+                f"device {device} has {name.replace('_', ' ')} {hello[name]}; expected {expected}. {remedy}"
+            )
 
 
 def parse_number(value: Any) -> float | None:

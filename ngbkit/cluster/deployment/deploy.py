@@ -17,9 +17,7 @@ from ngbkit.cluster import replies
 from ngbkit.cluster.deployment import wheel, wheelhouse
 from ngbkit.cluster.deployment.remote import Report, discard_line, find_custom_python, request, resolve
 from ngbkit.cluster.devices import Device
-from ngbkit.device.spec import FORMAT
-from ngbkit.errors import DeviceError, UnknownNameError
-from ngbkit.sweep import records
+from ngbkit.errors import UnknownNameError
 
 # The extras with compilers, and with the load generator; the others are the client's.
 DEVICE_EXTRAS = (
@@ -128,12 +126,7 @@ def _parse_deployment(device: Device, answer: Mapping[str, Any]) -> Deployment:
     types = {"python": str, "state_dir": str, "version": str, "hello": dict, "compilers": list}
     fields = replies.extract(device.label, answer, types)
     hello = replies.extract(device.label, fields["hello"], {"format": int, "record_format": int, "environment": dict})
-    for name, expected in (("format", FORMAT), ("record_format", records.FORMAT)):
-        if hello[name] != expected:
-            raise DeviceError(
-                f"device {device.label} has {name} {hello[name]} after the deploy; expected {expected}. Did this "
-                "ngbkit change while it ran? Restart it, and deploy again."
-            )
+    replies.check_formats(device.label, hello, "Did this ngbkit change while it ran? Restart it, and deploy again.")
     return Deployment(
         device=device.label,
         version=replies.sanitize(fields["version"]),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -53,23 +52,18 @@ def save(lowered: Lowered, folder: Path, facts: Mapping[str, Any]) -> bool:
 
     if cc.get_cc() is None:
         return False
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    draft = folder.with_name(f"{folder.name}.{os.getpid()}.draft")
-    draft.mkdir()
-    try:
-        work = draft / "work"
-        work.mkdir()
-        lowered.executable.export_library(str(draft / _CODE), workspace_dir=str(work))
-        shutil.rmtree(work)
-        index = {
-            "weights": _write_weights(lowered.weights, draft / _WEIGHTS),
-            "calls": list(lowered.calls),
-            "facts": dict(facts),
-        }
-        (draft / _INDEX).write_text(json.dumps(index))
-        _replace_folder(draft, folder)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
+    # Of a save that was killed; the device's lock keeps others away.
+    draft = folder.with_name(f"{folder.name}.draft")
+    shutil.rmtree(draft, ignore_errors=True)
+    work = draft / "work"
+    work.mkdir(parents=True)
+    lowered.executable.export_library(str(draft / _CODE), workspace_dir=str(work))
+    shutil.rmtree(work)
+    weights = _write_weights(lowered.weights, draft / _WEIGHTS)
+    index = {"weights": weights, "calls": list(lowered.calls), "facts": dict(facts)}
+    (draft / _INDEX).write_text(json.dumps(index))
+    shutil.rmtree(folder, ignore_errors=True)
+    draft.rename(folder)
     return True
 
 
@@ -108,18 +102,3 @@ def _write_weights(weights: Sequence[np.ndarray], path: Path) -> list[dict[str, 
 def _read_weight(file: Any, entry: Mapping[str, Any]) -> np.ndarray:
     dtype, shape = np.dtype(entry["dtype"]), entry["shape"]
     return np.fromfile(file, dtype, int(np.prod(shape))).reshape(shape)
-
-
-def _replace_folder(draft: Path, folder: Path) -> None:
-    """Rename a folder to its final path, so that readers find a complete one or none."""
-    old = folder.with_name(f"{draft.name}.old")
-    try:
-        if folder.is_dir():
-            folder.rename(old)
-        draft.rename(folder)
-    except OSError:
-        # Another process was faster; its library is equivalent.
-        if not exists(folder):
-            raise
-    finally:
-        shutil.rmtree(old, ignore_errors=True)
