@@ -28,7 +28,7 @@ The columns of the CSV, and the keys of each profile in the JSON:
     Why the outputs could not be compared with the reference, so that a wrong answer would not be noticed; empty where
     they were compared and agree.
 
-The JSON is an object with ``schema`` (``"ngbkit-profiles/2"``), ``run_id``, ``ngbkit_version``, ``devices`` (chip,
+The JSON is an object with ``schema`` (``"ngbkit-profiles/1"``), ``run_id``, ``ngbkit_version``, ``devices`` (chip,
 cores, memory and system by label) and ``profiles``. When a key changes its meaning, the number after the slash changes.
 """
 
@@ -52,7 +52,7 @@ from ngbkit.sweep.json_values import to_json_value
 if TYPE_CHECKING:
     import pandas as pd
 
-SCHEMA = "ngbkit-profiles/2"
+SCHEMA = "ngbkit-profiles/1"
 LEVEL = 0.95
 _DEVICE_KEYS = ("chip", "cores_usable", "memory_bytes", "system")
 
