@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ngbkit.compilers import onnx_graph
@@ -16,7 +15,7 @@ from ngbkit.workloads.canonical import Importer
 if TYPE_CHECKING:
     import numpy as np
 
-    from ngbkit.compilers.tvm_relax.library import Library
+    from ngbkit.compilers.tvm_relax.library import Build, Library
     from ngbkit.compilers.tvm_relax.network import Network
     from ngbkit.compilers.tvm_relax.store import Subject
 
@@ -37,16 +36,6 @@ else:
             "folder, and: pip install cuda-bindings"
         )
 """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Build:
-    """A library, and what the program reports about it."""
-
-    library: Library
-    facts: Mapping[str, Any]
-    notes: str
-    reused_s: float = 0.0
 
 
 def compile(task: Task) -> Program:
@@ -108,7 +97,7 @@ def _read_budget(options: Mapping[str, Any]) -> dict[str, float]:
     return budget
 
 
-def _build_untuned(task: Task, network: Network, target: Any) -> _Build:
+def _build_untuned(task: Task, network: Network, target: Any) -> Build:
     from ngbkit.compilers.tvm_relax import library, lowering, targets
 
     device = targets.find_device(task.accelerator)
@@ -120,15 +109,15 @@ def _build_untuned(task: Task, network: Network, target: Any) -> _Build:
         lowered = lowering.generate_code(lowering.fuse_default(network.import_relax(), target), target)
         saved = library.save(lowered, folder, {})
         built = library.load(folder, device) if saved else library.from_lowered(lowered, {}, device)
-    return _Build(library=built, facts={"cache": "hit" if hit else "miss"}, notes="untuned")
+    return library.Build(library=built, facts={"cache": "hit" if hit else "miss"}, notes="untuned")
 
 
-def _build_tuned(task: Task, network: Network, target: Any, budget: Mapping[str, float]) -> _Build:
+def _build_tuned(task: Task, network: Network, target: Any, budget: Mapping[str, float]) -> Build:
     from ngbkit.compilers.tvm_relax.store import Store
     from ngbkit.compilers.tvm_relax.tuned import Tuner
 
     subject = _build_subject(task, network, target, budget)
-    tuned = Tuner(
+    return Tuner(
         network=network,
         target=target,
         accelerator=task.accelerator,
@@ -137,12 +126,6 @@ def _build_tuned(task: Task, network: Network, target: Any, budget: Mapping[str,
         folder=task.cache / "tvm" / subject.key,
         tuning=task.tuning,
     ).load_or_tune()
-    return _Build(
-        library=tuned.library,
-        facts=tuned.facts,
-        notes=f"tuned, {tuned.candidates} candidates",
-        reused_s=tuned.reused_s,
-    )
 
 
 def _build_subject(task: Task, network: Network, target: Any, budget: Mapping[str, float]) -> Subject:

@@ -32,6 +32,16 @@ class Library:
         return lambda: main(*arguments)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Build:
+    """A library, and what the program reports about it."""
+
+    library: Library
+    facts: Mapping[str, Any]
+    notes: str
+    reused_s: float = 0.0  # seconds of earlier work in it
+
+
 def exists(folder: Path) -> bool:
     """Return whether a folder contains a complete library."""
     return (folder / _INDEX).is_file()

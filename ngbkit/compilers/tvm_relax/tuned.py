@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from multiprocessing.connection import Connection
@@ -15,7 +15,7 @@ from typing import Any
 from ngbkit.compilers.base import Progress, Tuning
 from ngbkit.compilers.tvm_relax import library, lowering, records, targets
 from ngbkit.compilers.tvm_relax.forked import ForkedProcess, ProcessEnded
-from ngbkit.compilers.tvm_relax.library import Library
+from ngbkit.compilers.tvm_relax.library import Build, Library
 from ngbkit.compilers.tvm_relax.network import Network
 from ngbkit.compilers.tvm_relax.search import Limits, Search
 from ngbkit.compilers.tvm_relax.store import Store
@@ -29,16 +29,6 @@ _CRASHES = 2
 _SILENT_S = 300.0
 _REPEAT_S = 5.0
 _WRITE_S = 15.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TunedLibrary:
-    """A library on its device, and the facts about its tuning."""
-
-    library: Library
-    facts: Mapping[str, Any]
-    candidates: int
-    reused_s: float  # seconds of earlier work in it
 
 
 @dataclass(slots=True)
@@ -77,7 +67,7 @@ class Tuner:
     def __post_init__(self) -> None:
         self._reporter = Reporter(self.tuning.report)
 
-    def load_or_tune(self) -> TunedLibrary:
+    def load_or_tune(self) -> Build:
         """Load the library if its tuning is complete or the budget spent, else tune and build it."""
         with self.store.lock(self._reporter.repeat):
             facts = library.read_facts(self.folder)
@@ -200,9 +190,9 @@ class Tuner:
         )
 
 
-def _build_result(built: Library, cache: str, reused_s: float) -> TunedLibrary:
-    facts = {**built.facts, "cache": cache}
-    return TunedLibrary(library=built, facts=facts, candidates=built.facts["candidates"], reused_s=reused_s)
+def _build_result(built: Library, cache: str, reused_s: float) -> Build:
+    facts, notes = {**built.facts, "cache": cache}, f"tuned, {built.facts['candidates']} candidates"
+    return Build(library=built, facts=facts, notes=notes, reused_s=reused_s)
 
 
 def _read_spent_s(store: Store) -> float:
