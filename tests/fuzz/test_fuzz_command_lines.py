@@ -24,7 +24,7 @@ def test_any_command_line_ends_with_an_exit_code() -> None:
         (["run", 'resnet18{"img_size":' + "9" * 5000 + "}"], "a number has too many digits"),
         (["run", "mlp.onnx", "-c", 'onnxruntime{"a":' + "[" * 20000], "nests too deeply"),
         (["show", "9" * 400], "expected at most 255"),
-        (["cache", "import", "~nouser/tuned.tar"], "no such home folder"),
+        (["publish", "~nouser/page.ipynb"], "no such home folder"),
         (["publish", "deep.ipynb"], "deep.ipynb cannot be read as a notebook: it nests too deeply"),
         (["optimize", "mlp.onnx", "-o", ""], "invalid path: got an empty one"),
         (["run", "mlp.onnx", "--cluster", "deep.py"], "invalid connection file deep.py: Expecting value"),
