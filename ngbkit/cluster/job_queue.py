@@ -6,9 +6,11 @@ background once that is old. So a look never holds up events, and no job means n
 
 from __future__ import annotations
 
+import re
+import shlex
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ngbkit.cluster import replies
@@ -17,6 +19,7 @@ from ngbkit.errors import DeviceError
 
 # The interval between looks, the earliest look after a job was submitted or cancelled, and the longest after failures.
 LOOK_S, FIRST_LOOK_S, LONGEST_LOOK_S = 15.0, 2.0, 240.0
+_PAUSE_S = 0.5
 # With the jobs that ended in the last minutes, for their states; `-r` lists each index of an array.
 _PROGRAM = """squeue -h -r -t all -u "$(id -un)" -o '%i %T %r'"""
 # The states of a job that is gone, and of one that will be soon.
@@ -101,6 +104,17 @@ class JobQueue:
             if not self.fault:
                 self._due_at = min(self._due_at, max(self._clock(), self._tried_at + FIRST_LOOK_S))
 
+    def wait_until_gone(self, number: str, timeout_s: float) -> None:
+        """Wait until nothing of a cancelled job, or of any index of an array, runs any more."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            indices = self.read_indices(number)
+            states = [self.read(number)] if not indices else indices.values()
+            if all(state.is_gone for state in states):
+                return
+            self.hasten()
+            time.sleep(_PAUSE_S)
+
     def _is_known(self, number: str) -> bool:
         _, added_at = self._jobs.get(number, (None, -LONGEST_LOOK_S))
         return self._looked_at > added_at
@@ -141,6 +155,19 @@ _queues: dict[str | None, JobQueue] = {}
 def get_queue(host: str | None) -> JobQueue:
     """Get the queue of a login node; None is this machine."""
     return _queues.setdefault(host, JobQueue())
+
+
+def build_submission(label: str, log: str, options: Sequence[str]) -> str:
+    """Build the command that submits a job of a device, whose script it reads, and prints its number."""
+    return f"sbatch --parsable --export=ALL --job-name=ngbkit-{label} --output={log} {shlex.join(options)}"
+
+
+def parse_number(output: str) -> str:
+    """Parse the number of a submitted job, before which a login shell may print."""
+    number = output.strip().splitlines()[-1].partition(";")[0] if output.strip() else ""
+    if not re.fullmatch(r"\d+", number):
+        raise DeviceError(f"invalid output of sbatch: got {output.strip()!r}; expected the number of a job")
+    return number
 
 
 def _parse(output: str) -> dict[str, JobState]:

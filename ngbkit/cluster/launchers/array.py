@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 from ngbkit.cluster import replies
 from ngbkit.cluster.devices import Device, format_cores
 from ngbkit.cluster.engine import Engine, Vitals
-from ngbkit.cluster.job_queue import LOOK_S, JobQueue, JobState, get_queue
+from ngbkit.cluster.job_queue import LOOK_S, JobQueue, JobState, build_submission, get_queue, parse_number
 from ngbkit.cluster.launchers.base import SILENT, Starter, build_python_command, quote_state_dir
 from ngbkit.cluster.replies import ReplyError
 from ngbkit.device.array import ArraySpec, divide
@@ -184,16 +184,10 @@ class ArrayPlan:
         script = f"#!/bin/sh\numask 077\n{device.setup}\n{command}\n"
         log = shlex.quote(f"{self._folder}/%a.log")
         # In one command with the note of its number: no client that ends between them leaves an unknown array.
-        output = device.shell.run(
-            f"cd {folder} && umask 077 && sbatch --parsable --export=ALL --job-name=ngbkit-{device.label} "
-            f"--output={log} {shlex.join(device.sbatch)} --array={format_cores(indices)} > .job && "
-            "number=$(tail -n 1 .job) && echo ${number%%;*} > job && rm .job && cat job",
-            stdin=script.encode(),
-        )
-        number = output.strip().splitlines()[-1]
-        if not re.fullmatch(r"\d+", number):
-            raise DeviceError(f"invalid output of sbatch: got {output.strip()!r}; expected the number of a job")
-        return number
+        submission = build_submission(device.label, log, [*device.sbatch, f"--array={format_cores(indices)}"])
+        note = "number=$(tail -n 1 .job) && echo ${number%%;*} > job && rm .job && cat job"
+        program = f"cd {folder} && umask 077 && {submission} > .job && {note}"
+        return parse_number(device.shell.run(program, stdin=script.encode()))
 
     def _follow(self, queue: JobQueue, number: str, *, cancels: bool = False) -> bool:
         """Report an array until all of its indices have ended; return False if the plan is to stop."""
@@ -238,13 +232,7 @@ class ArrayPlan:
         """Cancel an array: what waits at once, what runs after it has taken back what is in flight."""
         shell = self.engine.configuration.shell
         shell.run(f"scancel --state=PENDING {number}; scancel --batch --signal=INT {number} || true")
-        deadline = time.monotonic() + _INTERRUPT_S
-        while time.monotonic() < deadline:
-            states = queue.read_indices(number)
-            if states is not None and all(state.is_gone for state in states.values()):
-                break
-            queue.hasten()
-            time.sleep(_POLL_S)
+        queue.wait_until_gone(number, _INTERRUPT_S)
         shell.run(f"scancel {number} || true")
 
     def _collect(self) -> None:

@@ -8,7 +8,6 @@ client was killed ends its job after six minutes of silence.
 from __future__ import annotations
 
 import math
-import re
 import secrets
 import shlex
 import time
@@ -20,7 +19,7 @@ from ngbkit.cluster import hubs
 from ngbkit.cluster.devices import Device
 from ngbkit.cluster.engine import Engine, create_identity
 from ngbkit.cluster.hub import Hub
-from ngbkit.cluster.job_queue import JobQueue, get_queue
+from ngbkit.cluster.job_queue import JobQueue, build_submission, get_queue, parse_number
 from ngbkit.cluster.launchers.base import SILENT, Starter, build_python_command, quote_state_dir, starts
 from ngbkit.device.engine import Settings
 from ngbkit.errors import DeviceError
@@ -51,10 +50,7 @@ class _Job:
         """Cancel it, and wait until nothing of it runs."""
         try:
             self.device.shell.run(f"scancel {self.number} || true")
-            deadline = time.monotonic() + _CANCEL_S
-            while time.monotonic() < deadline and not self.queue.read(self.number).is_gone:
-                self.queue.hasten()
-                time.sleep(_PAUSE_S)
+            self.queue.wait_until_gone(self.number, _CANCEL_S)
             self.device.shell.run(f"rm -rf {self.files} {self.files}.*")
         finally:
             self.queue.remove(self.number)
@@ -121,21 +117,14 @@ def _submit(device: Device, identity: str, token: str, hub: Hub) -> _Job:
     file, log = (shlex.quote(f"{folder}/{token}.{suffix}") for suffix in ("told", "log"))
     command = build_python_command(device, *build_arguments("ngbkit.device.launch"))
     script = f"#!/bin/sh\numask 077\n{device.setup}\n{command} --attached {file}\n"
-    options = shlex.join(device.sbatch)
     try:
         # The script is passed on the standard input, so that no file of it remains.
-        output = device.shell.run(
-            f"sbatch --parsable --export=ALL --job-name=ngbkit-{device.label} --output={log} {options}",
-            stdin=script.encode(),
-        )
+        output = device.shell.run(build_submission(device.label, log, device.sbatch), stdin=script.encode())
     except DeviceError:
         device.shell.run(f"rm -f {file}")
         raise
-    number = output.strip().splitlines()[-1].partition(";")[0]
-    if not re.fullmatch(r"\d+", number):
-        raise DeviceError(f"invalid output of sbatch: got {output.strip()!r}; expected the number of a job")
-    job = _Job(device, number, shlex.quote(f"{folder}/{token}"))
-    job.queue.add(number, device.shell)
+    job = _Job(device, parse_number(output), shlex.quote(f"{folder}/{token}"))
+    job.queue.add(job.number, device.shell)
     return job
 
 
