@@ -22,6 +22,7 @@ from ngbkit.commands.runs import describe_failures, list_failures, list_runs
 from ngbkit.compilers.base import Compiler, Option, always
 from ngbkit.errors import RunNotFoundError, UnknownNameError, UsageError
 from ngbkit.hardware import environment
+from ngbkit.runs.folders import build_metadata
 from ngbkit.sweep.journal import Journal
 from ngbkit.sweep.records import Failure
 
@@ -145,9 +146,7 @@ def test_runs_say_how_far_they_came_and_how_to_ask_for_them(state_dir: Path) -> 
     sweep = Sweep(["resnet18"], ["identity", "openvino"], [1, 2, 3], repeats=7)
     folder = state_dir / "runs" / "20300101-000000-abcd"
     folder.mkdir(parents=True)
-    (folder / "run.json").write_text(
-        json.dumps({"format": 1, "id": folder.name, "created": 0, "sweep": sweep.to_json()})
-    )
+    (folder / "run.json").write_text(json.dumps(build_metadata(folder.name, sweep)))
     with Journal(folder / "journal.sqlite") as journal:
         journal.finish([Failure(trial_id=sweep.trials()[0].id, status="timeout", stage="compile", error="too long")])
     (row,) = list_runs()
@@ -163,9 +162,7 @@ def fail_all(state_dir: Path, details: Mapping[str, str]) -> tuple[Sweep, str]:
     sweep = Sweep(["resnet18"], list(details), [1, 2])
     folder = state_dir / "runs" / "20300101-000000-abcd"
     folder.mkdir(parents=True)
-    (folder / "run.json").write_text(
-        json.dumps({"format": 1, "id": folder.name, "created": 0, "sweep": sweep.to_json()})
-    )
+    (folder / "run.json").write_text(json.dumps(build_metadata(folder.name, sweep)))
     with Journal(folder / "journal.sqlite") as journal:
         journal.finish(
             [

@@ -13,6 +13,7 @@ from ngbkit import registry
 from ngbkit.api import Sweep
 from ngbkit.commands.command import load_magics
 from ngbkit.notebook import completion
+from ngbkit.runs.folders import build_metadata
 from ngbkit.sweep.conversion import parse_workload
 from ngbkit.sweep.journal import Journal
 
@@ -166,9 +167,7 @@ def test_runs_complete(shell: InteractiveShell, state_dir: Path) -> None:
     sweep = Sweep(["resnet18"])
     folder = state_dir / "runs" / "20300101-000000-abcd"
     folder.mkdir(parents=True)
-    (folder / "run.json").write_text(
-        json.dumps({"format": 1, "id": folder.name, "created": 0, "sweep": sweep.to_json()})
-    )
+    (folder / "run.json").write_text(json.dumps(build_metadata(folder.name, sweep)))
     Journal(folder / "journal.sqlite").close()
 
     assert [f"%ngruns --resume {folder.name}"] == press_tab(shell, "%ngruns --resume 2030|")
