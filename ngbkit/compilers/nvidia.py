@@ -39,10 +39,10 @@ def convert_to_f16(path: Path | None) -> bytes:
 
     try:
         # This import disables the telemetry, so it must be the first.
-        from ngbkit.compilers.onnxruntime_runtime import onnxruntime
+        import ngbkit.compilers.onnxruntime_runtime  # noqa: F401
 
         float16, onnx_model = (
-            importlib.import_module(f"{onnxruntime.__name__}.transformers.{name}") for name in ("float16", "onnx_model")
+            importlib.import_module(f"onnxruntime.transformers.{name}") for name in ("float16", "onnx_model")
         )
     except ImportError as error:
         raise UnsupportedError(
