@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ngbkit.commands.listing import layout
+from ngbkit.commands.answer import Answer
 from ngbkit.commands.run import answer_estimate
 from ngbkit.notebook import datasets
 from ngbkit.sweep import parsing
@@ -16,32 +16,38 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from ngbkit.figures.accessor import Metrics
-    from ngbkit.predictor.forecast import Estimate
     from ngbkit.sweep.grid import Grid
 
 Row = dict[str, Any]
-Renderers = tuple[Callable[[Any], str], Callable[[Any], str]]
-"""Render a value as text, and as HTML."""
 
 
 def register(shell: InteractiveShell) -> None:
     """Register the displays with a shell; a dataset that is not ngbkit's keeps xarray's own."""
     formatters: Any = shell.display_formatter.formatters  # type: ignore[union-attr]
-    for (module, name), (to_text, to_html) in _DISPLAYS.items():
-        formatters["text/html"].for_type_by_name(module, name, to_html)
-        formatters["text/plain"].for_type_by_name(module, name, _printer(to_text))
+
+    def display(name: tuple[str, str], to_text: Callable[[Any], str], to_html: Callable[[Any], str]) -> None:
+        formatters["text/html"].for_type_by_name(*name, to_html)
+        formatters["text/plain"].for_type_by_name(*name, lambda value, printer, _: printer.text(to_text(value)))
+
+    def display_answer(name: tuple[str, str], to_answer: Callable[[Any], Answer]) -> None:
+        display(name, lambda value: repr(to_answer(value)), lambda value: to_answer(value).to_html())
+
+    for name, to_answer in _ANSWERS.items():
+        display_answer(name, to_answer)
+    for name in _DATASETS:
+        display(name, datasets.to_text, datasets.to_html)
 
 
 def unregister(shell: InteractiveShell) -> None:
     """Restore the plain displays."""
     formatters: Any = shell.display_formatter.formatters  # type: ignore[union-attr]
-    for module, name in _DISPLAYS:
+    for name in (*_ANSWERS, *_DATASETS):
         for kind in ("text/html", "text/plain"):
-            formatters[kind].pop(f"{module}.{name}", None)
+            formatters[kind].pop(".".join(name), None)
 
 
 def describe_sweep(sweep: Grid) -> Row:
-    """Describe a sweep, as a row for `ngbkit.commands.listing.layout.to_sheets`."""
+    """Describe a sweep."""
     groups = sum(1 for _ in sweep.groups())
     row: Row = {
         "sweep": f"{len(sweep)} trials in {groups} groups",
@@ -57,7 +63,7 @@ def describe_sweep(sweep: Grid) -> Row:
 
 
 def describe_metrics(metrics: Metrics) -> Row:
-    """Describe the dataset of an accessor, as a row for `ngbkit.commands.listing.layout.to_sheets`."""
+    """Describe the dataset of an accessor."""
     from ngbkit.dataset.assembly import factor_dims, nodes
     from ngbkit.figures import captions
 
@@ -77,30 +83,10 @@ def _list_public_names(value: object) -> str:
     return ", ".join(name for name in dir(value) if not name.startswith("_"))
 
 
-def _to_sheet(describe: Callable[[Any], Row]) -> Renderers:
-    return (
-        lambda value: layout.to_sheets([describe(value)], ""),
-        lambda value: layout.to_html_sheets([describe(value)], ""),
-    )
-
-
-def _printer(to_text: Callable[[Any], str]) -> Callable[[Any, Any, bool], None]:
-    return lambda value, printer, _cycle: printer.text(to_text(value))
-
-
-def _to_text(estimate: Estimate) -> str:
-    return answer_estimate(estimate).to_text()
-
-
-def _to_html(estimate: Estimate) -> str:
-    return answer_estimate(estimate).to_html()
-
-
 # By name: registering the displays imports none of the classes.
-_DISPLAYS: dict[tuple[str, str], Renderers] = {
-    ("ngbkit.api", "Sweep"): _to_sheet(describe_sweep),
-    ("ngbkit.figures.accessor", "Metrics"): _to_sheet(describe_metrics),
-    ("ngbkit.predictor.forecast.estimate", "Estimate"): (_to_text, _to_html),
-    ("xarray.core.dataset", "Dataset"): (datasets.to_text, datasets.to_html),
-    ("xarray.core.datatree", "DataTree"): (datasets.to_text, datasets.to_html),
+_ANSWERS: dict[tuple[str, str], Callable[[Any], Answer]] = {
+    ("ngbkit.api", "Sweep"): lambda sweep: Answer(rows=[describe_sweep(sweep)], form="sheets"),
+    ("ngbkit.figures.accessor", "Metrics"): lambda metrics: Answer(rows=[describe_metrics(metrics)], form="sheets"),
+    ("ngbkit.predictor.forecast.estimate", "Estimate"): answer_estimate,
 }
+_DATASETS = (("xarray.core.dataset", "Dataset"), ("xarray.core.datatree", "DataTree"))
