@@ -68,7 +68,7 @@ class Magic:
     details
         Paragraphs and examples below the command's help, for ``?``.
     takes_cell
-        Whether it is the magic of a whole cell too.
+        Register it as the magic of a whole cell too.
     """
 
     name: str
