@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 _KEY_LENGTH = 12
 _DAY_S = 86400.0
 _PLURAL = {"preparation": "preparations", "result of tuning": "results of tuning"}
-
-
-ACTIONS = ("list", "clean")
 _SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]+)?) *(?:([KMGT])(i?))?B?", re.IGNORECASE)
 _AGE = re.compile(r"([0-9]{1,15}(?:\.[0-9]+)?) *([smhdw])")
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
@@ -94,11 +91,7 @@ COMMAND = Command(
     help="List what a device keeps between runs, or clean it.",
     arguments=(
         argument(
-            f"action {'|'.join(ACTIONS)}",
-            "list: what the device keeps (the default); clean: remove the least recently used",
-            nargs="?",
-            choices=ACTIONS,
-            default=ACTIONS[0],
+            "action list|clean", "list: what the device keeps (the default); clean: remove the least recently used"
         ),
         argument(
             "names NAME",

@@ -39,7 +39,7 @@ COMMAND = Command(
             type=float,
             default=0.0,
         ),
-        argument("--per", "one choice for each network, or one of all", choices=("network", "all"), default="network"),
+        argument("--per network|all", "one choice for each network, or one of all"),
         argument("--disturbed", "count samples that other work disturbed, too"),
         argument("--figure FILE", "write latency against throughput as a figure: .html, .svg, .png or .pdf"),
     ),

@@ -18,11 +18,9 @@ from ngbkit.sweep.trials import split_labels
 if TYPE_CHECKING:
     from ngbkit.cluster.devices import Device
 
-ACTIONS = ("list", "init", "check")
-
 
 def answer_devices(call: Call) -> Answer:
-    """Carry out the action of a call, one of `ACTIONS`."""
+    """Carry out the action of a call."""
     action, names = call.args.action, call.args.names
     if names and action != "check":
         raise UsageError(f"unexpected argument {names[0]!r}: only `devices check` takes devices.")
@@ -45,12 +43,9 @@ COMMAND = Command(
     help="List the devices, check them, or write a first devices file.",
     arguments=(
         argument(
-            f"action {'|'.join(ACTIONS)}",
+            "action list|init|check",
             "list: the devices (the default); init: write a first devices file; check: whether each device is "
             "reachable and has ngbkit",
-            nargs="?",
-            choices=ACTIONS,
-            default=ACTIONS[0],
         ),
         argument("names DEVICE", "devices to check (default: all)", nargs="*", completes="device"),
     ),

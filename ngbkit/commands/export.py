@@ -33,11 +33,9 @@ COMMAND = Command(
     arguments=(
         SOURCE,
         argument(
-            "--format",
+            "--format profiles|trials|samples",
             "what to write: profiles for planners (the default); trials, one per row with all that was measured; or "
             "samples, every one",
-            choices=("profiles", "trials", "samples"),
-            default="profiles",
         ),
         argument(
             "-o, --out FILE",

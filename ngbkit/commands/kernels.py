@@ -20,8 +20,6 @@ from ngbkit.sweep.argument import argument
 KERNEL = "ngbkit"
 """The kernel in the wheel; the kernel of a device is named ``ngbkit-<label>``."""
 
-ACTIONS = ("list", "install", "remove")
-
 
 def answer_kernels(call: Call) -> Answer:
     """List, install or remove kernels, and list the kernels that result."""
@@ -49,12 +47,9 @@ COMMAND = Command(
     help="List the Jupyter kernels of ngbkit, install one for each device, or remove them.",
     arguments=(
         argument(
-            f"action {'|'.join(ACTIONS)}",
+            "action list|install|remove",
             "list the kernels of ngbkit (the default); install a kernel for each device of the devices file, or for "
             "the named devices; remove the kernels of the named devices, or of all",
-            nargs="?",
-            choices=ACTIONS,
-            default=ACTIONS[0],
         ),
         argument("names DEVICE", "labels of devices", nargs="*", completes="device"),
         argument("--sys-prefix", "install into this Python environment instead of the user's own folder"),

@@ -7,8 +7,6 @@ from ngbkit.commands.command import Call, Command, Magic
 from ngbkit.errors import UsageError
 from ngbkit.sweep.argument import argument
 
-PANELS = ("sweep", "devices", "explore")
-
 
 def build_panel(call: Call) -> Answer:
     """Build the panel that a call names."""
@@ -36,12 +34,9 @@ COMMAND = Command(
     help="Show a panel: a form that composes a sweep, the devices, or an explorer of a dataset.",
     arguments=(
         argument(
-            f"panel {'|'.join(PANELS)}",
+            "panel sweep|devices|explore",
             "sweep composes a sweep, measures it and shows its progress (the default); devices shows the engines, and "
             "starts and stops them; explore draws figures of a dataset and shows every detail of its trials",
-            nargs="?",
-            choices=PANELS,
-            default=PANELS[0],
         ),
         argument("data NAME", "explore: the variable of the dataset", nargs="?", completes="variable"),
     ),

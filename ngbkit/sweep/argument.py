@@ -48,12 +48,18 @@ class Argument:
 def argument(usage: str, help: str, *, completes: str = "", **settings: Any) -> Argument:
     """Declare an `Argument` by its flags and the name of its value; an option without such a name is a switch.
 
+    A name such as ``list|init`` declares choices, of which the first is the default.
+
     >>> argument("-b, --batch-size N", "samples in a call (default: 1)", type=int, default=1).flags
     ('-b', '--batch-size')
     """
     words = usage.split(" ")
     count = max(1, sum(word.startswith("-") for word in words))
-    if metavar := " ".join(words[count:]):
+    metavar = " ".join(words[count:])
+    if "|" in metavar:
+        choices = tuple(metavar.split("|"))
+        settings |= {"choices": choices, "default": choices[0], **({} if usage.startswith("-") else {"nargs": "?"})}
+    if metavar:
         settings["metavar"] = metavar
     elif usage.startswith("-") and not settings:
         settings["action"] = "store_true"
