@@ -125,6 +125,8 @@ Line = Annotated[str, Check(_parse_line, "a text")]
 Label = Annotated[str, text(r"\w[\w.-]*", "a label of letters, digits, '_', '-' and '.'")]
 """The label of a device, which names a folder on it."""
 Precision = Annotated[float, share(_LEAST, "a share between 0 and 1, such as 0.01 or '1%'")]
+Probability = Annotated[float, share(_LEAST, "a probability between 0 and 1, such as 0.95")]
+Quantile = Annotated[float, share(0.5, "a share of the calls from 0.5 to below 1, such as 0.99")]
 Margin = Annotated[float, share(0, "a share from 0 to below 1, such as 0.02 or '2%'")]
 
 

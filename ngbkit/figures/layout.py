@@ -6,10 +6,12 @@ import copy
 import math
 import textwrap
 from collections.abc import Iterator
-from typing import Any
+from typing import Annotated, Any
 
+from ngbkit import validation
 from ngbkit.errors import UsageError
 from ngbkit.figures import pictures
+from ngbkit.validation import number
 
 PX_PER_MM = pictures.PX_PER_INCH / 25.4
 """The pixels a millimetre of a figure as drawn."""
@@ -21,22 +23,27 @@ _EASY_PT, _TEXT_PX, _PT_PER_PX = 6.5, 11, 0.75
 # The mean widths of a letter of the title and of the subtitle, and the width of an entry of a legend, in pixels.
 _TITLE_PX, _SUBTITLE_PX, _ENTRY_PX = 8.5, 5.6, 130
 
+_WIDTH = Annotated[
+    float,
+    number(
+        10,
+        2000,
+        "millimetres from 10 to 2000, such as 88 for a column of a paper with two, and 180 for both",
+    ),
+]
+_DPI = Annotated[float, number(36, 2400, "pixels an inch from 36 to 2400, such as 300 or 600")]
+
 
 def check_width(width: float) -> float:
     """Check a width in millimetres."""
-    if isinstance(width, bool) or not isinstance(width, int | float) or not 10 <= width <= 2000:
-        raise UsageError(
-            f"invalid width={width!r}; expected millimetres from 10 to 2000, "
-            "such as 88 for a column of a paper with two, and 180 for both."
-        )
-    return float(width)
+    millimetres: float = validation.check("width", _WIDTH, width)
+    return millimetres
 
 
 def check_dpi(dpi: float) -> float:
     """Check a number of pixels an inch."""
-    if isinstance(dpi, bool) or not isinstance(dpi, int | float) or not 36 <= dpi <= 2400:
-        raise UsageError(f"invalid dpi={dpi!r}; expected pixels an inch from 36 to 2400, such as 300 or 600.")
-    return float(dpi)
+    pixels: float = validation.check("dpi", _DPI, dpi)
+    return pixels
 
 
 def fit(spec: dict[str, Any], width: float) -> dict[str, Any]:

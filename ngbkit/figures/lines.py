@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 
-from ngbkit.errors import UsageError
+from ngbkit import validation
 from ngbkit.figures import marks, rows, theme
 
 if TYPE_CHECKING:
@@ -55,8 +55,7 @@ def draw(spec: Lines) -> tuple[alt.FacetChart, list[str]]:
     """The chart, each panel with its own axes, and remarks on panels and compilers that are not drawn."""
     import altair as alt
 
-    if spec.by not in get_args(By):
-        raise UsageError(f"invalid by={spec.by!r}; expected one of {', '.join(map(repr, get_args(By)))}.")
+    validation.check("by", By, spec.by)
     trials, remarks = rows.drop_failed_compilers(spec.frame)
     panels, columns = _order_panels(trials, spec)
     frame = trials[trials[spec.by].isin(panels[:PANELS])].copy()

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import xarray as xr
 
+from ngbkit import validation
 from ngbkit.dataset.assembly import nodes
 from ngbkit.dataset.long_form import list_labels
 from ngbkit.dataset.storage import Data
-from ngbkit.errors import MetricError, UsageError
+from ngbkit.errors import MetricError
 from ngbkit.sweep.trials import BASELINE
 
 Unlike = Literal["error", "mask", "allow"]
@@ -41,8 +42,7 @@ def mask_unlike(
     Each trial is compared with the `baseline` of its group (`against` ``"compiler"``), or with its own column at batch
     size 1 (``"batch_size"``). Differing contracts raise `UnlikeContractsError` if `unlike` is ``"error"``.
     """
-    if unlike not in get_args(Unlike):
-        raise UsageError(f"{metric}(): invalid {unlike=}; expected one of {', '.join(map(repr, get_args(Unlike)))}.")
+    validation.check("unlike", Unlike, unlike)
     if unlike == "allow":
         return None
     unequal, reasons = _compare_contracts(dataset, against, baseline)

@@ -22,9 +22,10 @@ from dataclasses import dataclass
 import numpy as np
 import xarray as xr
 
+from ngbkit import validation
 from ngbkit.dataset.assembly import describe
 from ngbkit.device.timing import intervals
-from ngbkit.errors import MetricError, UsageError
+from ngbkit.errors import MetricError
 from ngbkit.metrics import arrays
 
 DRAWS = 1000
@@ -85,8 +86,7 @@ def check_level(metric: str, data: xr.Dataset, ci: float | None) -> None:
     """Reject a `ci` that is no probability, and data without the rounds that an interval needs."""
     if ci is None:
         return
-    if not (isinstance(ci, (int, float)) and 0 < ci < 1):
-        raise UsageError(f"{metric}(): invalid {ci=}; expected a probability between 0 and 1, such as ci=0.95.")
+    validation.check("ci", validation.Probability, ci)
     if "medians" not in data:
         raise MetricError(
             f"{metric}(ci={ci:g}) bootstraps over rounds, but this dataset has no latency or no round numbers. "

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 import xarray as xr
 
-from ngbkit.errors import MetricError, UsageError
+from ngbkit import validation
+from ngbkit.errors import MetricError
 from ngbkit.metrics import ratios
 from ngbkit.metrics.contracts import Unlike
 from ngbkit.metrics.draws import Sampler, estimate
@@ -43,8 +44,7 @@ def break_even(
     UsageError
         `cache` is invalid; or as for `speedup`.
     """
-    if cache not in get_args(Cache):
-        raise UsageError(f"break_even(): invalid {cache=}; expected one of {', '.join(map(repr, get_args(Cache)))}.")
+    validation.check("cache", Cache, cache)
     name = "compile_time" if cache == "cold" else "compile_time_warm"
     if name not in dataset:
         raise MetricError(

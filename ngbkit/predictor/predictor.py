@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ngbkit import validation
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import NgbkitWarning, UnknownNameError, UsageError
 from ngbkit.predictor import storage
@@ -87,8 +88,7 @@ class Predictor:
         2021, https://arxiv.org/abs/1905.02928. A predictor of ngbkit 0.1 has a split conformal interval, which contains
         at least `ci`.
         """
-        if not 0 < ci < 1:
-            raise UsageError(f"invalid {ci=}; expected a probability between 0 and 1, such as ci=0.95.")
+        validation.check("ci", validation.Probability, ci)
         self.check_lowering(graphs)
         seconds = self.model.predict(graphs)
         low, high = self.calibration.predict(graphs, ci)

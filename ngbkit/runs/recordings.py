@@ -16,8 +16,9 @@ import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
+from ngbkit import validation
 from ngbkit.errors import UsageError
 from ngbkit.files import write_atomically
 from ngbkit.sweep.grid import Grid
@@ -40,10 +41,8 @@ class Recordings:
         folder = os.environ.get(FOLDER)
         if not folder:
             return None
-        measure = os.environ.get(MEASURE) or "missing"
-        if measure not in get_args(Measure):
-            raise UsageError(f"invalid {MEASURE}: got {measure!r}; expected one of {', '.join(get_args(Measure))}.")
-        return cls(folder=Path(folder), measure=measure)  # type: ignore[arg-type]  # checked above
+        measure = validation.check(MEASURE, Measure, os.environ.get(MEASURE) or "missing")
+        return cls(folder=Path(folder), measure=measure)
 
     def find(self, sweep: Grid, guide_key: str = "") -> Path | None:
         """Return the recording that replaces measuring a sweep, or None where the sweep is to be measured."""

@@ -142,10 +142,10 @@ def test_a_png_has_its_density(chart, tmp_path, arguments, pixels):
 @pytest.mark.parametrize(
     ("suffix", "arguments", "message"),
     [
-        (".svg", {"width": 0}, r"invalid width=0; expected millimetres from 10 to 2000, such as 88"),
-        (".svg", {"width": "88mm"}, "invalid width='88mm'"),
-        (".svg", {"width": float("nan")}, "invalid width=nan"),
-        (".png", {"dpi": 1e9}, "invalid dpi=1000000000.0; expected pixels an inch from 36 to 2400"),
+        (".svg", {"width": 0}, r"invalid width: got 0; expected millimetres from 10 to 2000, such as 88"),
+        (".svg", {"width": "88mm"}, "invalid width: got '88mm'"),
+        (".svg", {"width": float("nan")}, "invalid width: got nan"),
+        (".png", {"dpi": 1e9}, "invalid dpi: got 1000000000.0; expected pixels an inch from 36 to 2400"),
         (".svg", {"dpi": 300}, "takes no dpi. Save a .png"),
         (".html", {"width": 88}, "takes no width. Save a .svg, .png, .pdf"),
         (".svg", {"width": 12}, r"would be [\d.]+ points high.*Use a width >= \d+ mm, or select fewer trials"),

@@ -169,7 +169,7 @@ def test_panels_by_compiler_have_a_line_a_network():
 
 def test_panels_are_by_network_or_by_compiler():
     """The error lists the valid values."""
-    with pytest.raises(UsageError, match=r"invalid by='device'; expected one of 'network', 'compiler'"):
+    with pytest.raises(UsageError, match=r'invalid by: got .device.; expected "network" or "compiler"'):
         figures.throughput(measured(), by="device")
 
 

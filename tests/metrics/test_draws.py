@@ -219,7 +219,7 @@ def test_a_failed_trial_has_no_interval():
 @pytest.mark.parametrize("ci", [0, 1, 95, -0.5])
 def test_a_level_is_a_probability(ci):
     """Percentages are rejected, with a valid example."""
-    with pytest.raises(UsageError, match=r"invalid ci=.*; expected a probability between 0 and 1, such as ci=0\.95"):
+    with pytest.raises(UsageError, match=r"invalid ci: got .*; expected a probability between 0 and 1, such as 0\.95"):
         metrics.bsr(noisy(1), ci=ci)
 
 

@@ -56,7 +56,7 @@ def test_break_even_says_what_it_lacks(compiled):
         metrics.break_even(compiled.drop_vars("compile_time"))
     with pytest.raises(MetricError, match="relative to the compiler 'identity'"):
         metrics.break_even(compiled.sel(compiler=["faster"]))
-    with pytest.raises(UsageError, match="invalid cache='hot'; expected one of 'cold', 'warm'"):
+    with pytest.raises(UsageError, match='invalid cache: got \'hot\'; expected "cold" or "warm"'):
         metrics.break_even(compiled, cache="hot")
 
 

@@ -7,13 +7,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from ngbkit import validation
 from ngbkit.dataset.storage import Data
 from ngbkit.device.timing import intervals
-from ngbkit.errors import MetricError, UnknownNameError, UsageError
+from ngbkit.errors import MetricError, UnknownNameError
 from ngbkit.metrics.contracts import Unlike
 from ngbkit.metrics.draws import Sampler
 from ngbkit.metrics.estimate import LEVEL, UNSETTLED, Estimate
@@ -83,7 +84,7 @@ def compare_networks(
     """
     import pandas as pd
 
-    _check_level("compare_networks", ci)
+    validation.check("ci", validation.Probability, ci)
     sampler = Sampler(level=ci, generator=np.random.default_rng(_SEED))
     rows = [
         {"device": cell[0], "batch_size": cell[1], **_compare(first, second, sampler).to_row()}
@@ -122,9 +123,8 @@ def network_ranking(
     """
     import pandas as pd
 
-    _check_level("network_ranking", ci)
-    if by not in get_args(By):
-        raise UsageError(f"network_ranking(): invalid {by=}; expected 'best' or 'compiler'.")
+    validation.check("ci", validation.Probability, ci)
+    validation.check("by", By, by)
     rows: list[dict[str, Any]] = []
     for (device, batch_size), candidates in _list_cells(data, "network_ranking", None, unlike, untuned).items():
         compilers = dict.fromkeys(candidate.compiler for candidate in candidates) if by == "compiler" else [None]
@@ -350,8 +350,3 @@ def _advise(comparison: Comparison, run_id: str) -> str:
 
 def _name(candidate: Candidate, with_compiler: bool) -> str:
     return f"{candidate.network} ({candidate.compiler})" if with_compiler else candidate.network
-
-
-def _check_level(metric: str, ci: float) -> None:
-    if isinstance(ci, bool) or not isinstance(ci, (int, float)) or not 0 < ci < 1:
-        raise UsageError(f"{metric}(): invalid {ci=}; expected a probability between 0 and 1, such as ci=0.95.")

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import combinations, product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import xarray as xr
 
+from ngbkit import validation
 from ngbkit.dataset.assembly import factor_dims, nodes
 from ngbkit.dataset.disturbance import find_unchecked
 from ngbkit.dataset.long_form import list_factors, list_labels
 from ngbkit.dataset.storage import Data
-from ngbkit.errors import UsageError
 from ngbkit.metrics import ratios
 from ngbkit.metrics.contracts import Unlike, mask_unranked
 from ngbkit.metrics.draws import DRAWS, Sampler
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _SEED = 0
+_PROBABILITY = Annotated[float, validation.number(0, 1, "a number from 0 to 1, such as 0.95")]
 # The smallest number of rounds from which a spread can be estimated: an interval of 50 %.
 _LEVEL = 0.5
 
@@ -65,8 +66,7 @@ def reversals(data: Data, *, probability: float = 0.0, unlike: Unlike = "error",
     """
     import pandas as pd
 
-    if not 0 <= probability <= 1:
-        raise UsageError(f"reversals(): invalid {probability=}; expected a number from 0 to 1, such as 0.95.")
+    validation.check("probability", _PROBABILITY, probability)
     generator = np.random.default_rng(_SEED)
     cells: dict[Key, list[xr.Dataset]] = {}
     for node in nodes(data).values():

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
+from ngbkit import validation
 from ngbkit.dataset.assembly import nodes
 from ngbkit.dataset.disturbance import select_samples
 from ngbkit.dataset.long_form import expand_labels, list_factors, list_labels, list_trial_dims
 from ngbkit.dataset.storage import Data
 from ngbkit.device.timing import intervals
-from ngbkit.errors import MetricError, UsageError
+from ngbkit.errors import MetricError
 from ngbkit.metrics import contracts, labelled, quantiles, ratios
 from ngbkit.metrics.contracts import Unlike
 from ngbkit.metrics.draws import DRAWS
@@ -32,11 +33,8 @@ NUMBERS = ("throughput", "throughput_low", "throughput_high", "latency", "latenc
 
 def check_quantile(quantile: float) -> float:
     """Reject what is no quantile, or is below the median."""
-    if isinstance(quantile, bool) or not isinstance(quantile, (int, float)) or not 0.5 <= quantile < 1:
-        raise UsageError(
-            f"invalid quantile: got {quantile!r}; expected a share of the calls from 0.5 to below 1, such as 0.99."
-        )
-    return float(quantile)
+    share: float = validation.check("quantile", validation.Quantile, quantile)
+    return share
 
 
 def list_configurations(

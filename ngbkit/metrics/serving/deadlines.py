@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 
+from ngbkit import validation
 from ngbkit.dataset.long_form import list_factors
 from ngbkit.dataset.storage import Data
-from ngbkit.errors import UsageError
 from ngbkit.metrics.contracts import Unlike
 from ngbkit.metrics.serving.choices import Choices, name_configuration, name_setting
 from ngbkit.metrics.serving.configurations import NUMBERS, check_quantile, list_configurations
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Per = Literal["network", "all"]
+_PROBABILITY = Annotated[float, validation.share(0, "a probability from 0 to below 1, such as 0.95")]
 _LABELS = ("device", "compiler", "batch_size")
 
 
@@ -88,10 +89,8 @@ def choose(
     resnet18 in openvino at batch 4 on cpu: 123 ± 4 samples/s, 99 % of calls within 41 ± 2 ms (deadline 50 ms, p = 0.97)
     """
     deadline_s, share = parse_duration(deadline, "deadline"), check_quantile(quantile)
-    if per not in get_args(Per):
-        raise UsageError(f"invalid per={per!r}; expected one of {', '.join(map(repr, get_args(Per)))}.")
-    if isinstance(probability, bool) or not isinstance(probability, (int, float)) or not 0 <= probability < 1:
-        raise UsageError(f"invalid probability: got {probability!r}; expected one from 0 to below 1, such as 0.95.")
+    validation.check("per", Per, per)
+    validation.check("probability", _PROBABILITY, probability)
     trials = list_configurations(data, share, deadline_s, unlike=unlike, untuned=untuned, disturbed=disturbed)
     trials["excluded"] = [_find_exclusion(row, deadline_s) for row in trials.to_dict("records")]
     networks = ["workload", *list_factors(data)]

@@ -252,8 +252,8 @@ def test_it_is_plain_json_and_a_table() -> None:
         ({"deadline": 1, "quantile": 99}, "invalid quantile: got 99; expected a share"),
         ({"deadline": 1, "quantile": 0.1}, "invalid quantile: got 0.1"),
         ({"deadline": 1, "probability": 1}, "invalid probability: got 1"),
-        ({"deadline": 1, "per": "device"}, "invalid per='device'; expected one of 'network', 'all'"),
-        ({"deadline": 1, "unlike": "drop"}, "invalid unlike='drop'"),
+        ({"deadline": 1, "per": "device"}, 'invalid per: got \'device\'; expected "network" or "all"'),
+        ({"deadline": 1, "unlike": "drop"}, "invalid unlike: got 'drop'"),
     ],
 )
 def test_invalid_arguments_are_refused(arguments: dict[str, Any], message: str) -> None:
