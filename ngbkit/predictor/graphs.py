@@ -106,7 +106,7 @@ class Graph:
         Equal for graphs that differ only in names, in the order of operators and in the values of weights.
     dropped
         The number of operators of the file that feed no output or are fed constants alone, and are left out; None if it
-        is unknown, as of graphs that an earlier version stored.
+        is unknown.
     lowering
         The compiler that optimised the network, if these are the operators that it executes: see
         `ngbkit.predictor.lowering`. Empty for the network as it was exported.

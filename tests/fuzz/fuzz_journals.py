@@ -82,7 +82,7 @@ class Damage:
 
 @dataclass(frozen=True)
 class Foreign:
-    """A row that ngbkit did not write; with its checksum, as a hostile or an older device could have had it written."""
+    """A row that ngbkit did not write; with its checksum, as a hostile device could have had it written."""
 
     table: str
     row: tuple[Any, ...]

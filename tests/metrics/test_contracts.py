@@ -97,7 +97,7 @@ def test_a_wrong_answer_to_unlike_is_refused(unlike):
 
 
 def test_what_was_not_measured_differs_from_nothing(unlike):
-    """A failed trial has no contract, and a dataset of an older ngbkit has none at all."""
+    """A failed trial has no contract, and a user may drop those of all trials."""
     unlike["contract"].loc[{"compiler": "low"}] = ""
 
     assert metrics.speedup(unlike).notnull().all()

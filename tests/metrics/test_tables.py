@@ -358,7 +358,7 @@ def test_labels_are_selected_after_the_numbers():
 
 
 def test_a_variable_that_is_missing_is_an_error():
-    """Of a dataset of an older ngbkit."""
+    """The error names the variable that a user dropped."""
     with pytest.raises(MetricError, match="no 'peak_memory'"):
         tables.compact(measured().drop_vars("peak_memory"), "peak_memory")
 

@@ -56,7 +56,7 @@ def test_every_metric_can_be_had_undisturbed(measured, disturbed):
 
 
 def test_a_dataset_that_knows_no_disturbance_stays_itself(disturbed):
-    """A dataset of an older ngbkit is returned unchanged."""
+    """A dataset without marks of disturbance is returned unchanged."""
     plain = disturbed.drop_vars(["disturbed", "anchor_disturbed"])
 
     assert plain is plain.ngb.undisturbed()
@@ -105,7 +105,7 @@ def test_why(explained):
     assert {} == table.iloc[0]["facts"]
 
 
-def test_why_of_an_older_dataset_and_of_a_selection(explained):
+def test_why_of_a_dataset_without_facts_and_of_a_selection(explained):
     """Unknown values are NaN or empty, and a selected label keeps its column."""
     old = explained.drop_vars(["contract", "facts", "nodes_before", "nodes_after", "nodes_fused", "fallbacks"])
 

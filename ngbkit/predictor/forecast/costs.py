@@ -56,7 +56,7 @@ def compute_cost(record: Measurement) -> Cost:
 
 
 def compute_sample_s(facts: Mapping[str, Any], samples: int) -> float | None:
-    """Return the seconds of a sample with the untimed calls, which may be as many; None in earlier records."""
+    """Return the seconds of a sample with the untimed calls, which may be as many; None if they are unknown."""
     called_s = facts.get("called_s")
     return called_s / samples if isinstance(called_s, (int, float)) and called_s > 0 else None
 

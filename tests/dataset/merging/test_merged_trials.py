@@ -122,7 +122,7 @@ def test_the_same_but_for_one_value_is_not_the_same(name, value):
 
 
 def test_a_variable_that_only_one_has_is_missing_in_the_other():
-    """A dataset of an older ngbkit merges with a newer one's."""
+    """A variable that a user dropped from one dataset is empty there after a merge."""
     old = run(sweep(devices=["old"])).drop_vars(["disturbed", "looks", "error", "anchor_latency", "anchor_round"])
 
     merged = merge(old, run(sweep(devices=["new"])))
