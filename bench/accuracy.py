@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from learning_curve import draw_curve, extrapolate, learning_curve
 from scipy.stats import norm
 
 from ngbkit import figures, predictor
@@ -63,7 +64,7 @@ def main() -> None:
             # The figure shows one split; its name tells them apart.
             for split, curve in curves.items():
                 file = args.figure if len(splits) == 1 else args.figure.with_stem(f"{args.figure.stem}-{split}")
-                figures.save(predictor.draw_curve(curve), file)
+                figures.save(draw_curve(curve), file)
         print("\n\n".join(texts), flush=True)
         if args.table:
             pd.concat(curves.values()).to_csv(args.table, index=False)
@@ -98,7 +99,7 @@ def measure_curve(
             file = folder / f"curve-{split}-{kind}-{seed}{scored}.csv"
             if not file.exists():
                 settings = {"gnn": {"folder": folder / "training"}}
-                table = predictor.learning_curve(
+                table = learning_curve(
                     examples_, [kind], split=split, seeds=[seed], max_error=max_error, settings=settings
                 )
                 table.to_csv(file, index=False)
@@ -111,7 +112,7 @@ def format_curve(curve: pd.DataFrame, split: str) -> str:
     keys = ["kind", "compiler"]
     errors = curve.groupby([*keys, "networks"], sort=False)["mape"].agg(["mean", "min", "max"])
     cells = [f"{mean:.1%} ({low:.1%} to {high:.1%})" for mean, low, high in errors.itertuples(index=False)]
-    guess = predictor.extrapolate(curve).set_index(keys)
+    guess = extrapolate(curve).set_index(keys)
     table = pd.Series(cells, errors.index).unstack("networks").reindex(guess.index)
     table = table.assign(floor=guess["floor"].map("{:.1%}".format), ten_times=guess["mape"].map("{:.1%}".format))
     title = f"learning curve, split: {split} (MAPE by networks in training, and of all seeds; ten_times is a guess)"

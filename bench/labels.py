@@ -31,6 +31,7 @@ from itertools import count as count_up
 from pathlib import Path
 from typing import Any
 
+import generate
 import numpy as np
 import onnx_ir as ir
 from single_operators import choose_places, extract_operators, extract_places
@@ -40,7 +41,7 @@ from ngbkit.errors import NgbkitError
 from ngbkit.files import hash_file
 from ngbkit.optimizer.editing import open_model
 from ngbkit.optimizer.rules import RULES
-from ngbkit.predictor import generate, network_graphs, onnx_graphs
+from ngbkit.predictor import network_graphs, onnx_graphs
 from ngbkit.predictor.labels.rows import VARIANTS
 from ngbkit.runs.progress_display import describe, watch
 from ngbkit.workloads import counts, onnx, timm

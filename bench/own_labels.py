@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 import onnx
+from generate import build_nasbench201
 from onnx import helper, numpy_helper
 
 from ngbkit import predictor
-from ngbkit.predictor.generate import build_nasbench201
 from ngbkit.predictor.network_graphs import export_network
 
 DATA = Path(__file__).parents[1] / "notebooks" / "data"

@@ -12,12 +12,12 @@ import time
 from pathlib import Path
 
 import xarray as xr
+from portability_study import MEASURED, study, summary
 
-from ngbkit import optimizer, predictor
+from ngbkit import predictor
 from ngbkit.dataset import storage
 from ngbkit.errors import NgbkitError
 from ngbkit.optimizer import Beam, costs
-from ngbkit.optimizer.portability import MEASURED
 from ngbkit.optimizer.search import Cost
 from ngbkit.optimizer.simplifiers import resolve
 
@@ -55,7 +55,7 @@ def main() -> None:
         if not is_complete(file, labels):
             settings = {"repeats": args.repeats, "min_rounds": args.repeats, "max_seconds": 60.0}
             try:
-                data = optimizer.study([network], costs_by_name, RUNTIMES, beam=BEAM, simplifiers=tools, **settings)
+                data = study([network], costs_by_name, RUNTIMES, beam=BEAM, simplifiers=tools, **settings)
             except NgbkitError as error:
                 print(f"{network}: left out, {error}", flush=True)
                 continue
@@ -70,7 +70,7 @@ def main() -> None:
         return
     combined = xr.concat(parts, dim="network", combine_attrs="override", join="exact")
     storage.save(combined, args.out, overwrite=True)
-    print(optimizer.summary(combined).round(3).to_string())
+    print(summary(combined).round(3).to_string())
 
 
 def is_complete(file: Path, labels: set[str]) -> bool:

@@ -9,9 +9,7 @@ from ngbkit.errors import MissingDependencyError
 
 if TYPE_CHECKING:
     from ngbkit.optimizer.costs import operations, predicted
-    from ngbkit.optimizer.drawing import draw
     from ngbkit.optimizer.optimise import Optimised, Tried, optimize
-    from ngbkit.optimizer.portability import study, summary
     from ngbkit.optimizer.rules import RULES, Rule, rule
     from ngbkit.optimizer.search import USUAL, Beam, Candidate, search
     from ngbkit.optimizer.variants import Outcome
@@ -26,14 +24,11 @@ _EXPORTS = {
     "Rule": "rules",
     "Tried": "optimise",
     "USUAL": "search",
-    "draw": "drawing",
     "operations": "costs",
     "optimize": "optimise",
     "predicted": "costs",
     "rule": "rules",
     "search": "search",
-    "study": "portability",
-    "summary": "portability",
 }
 
 __all__ = [
@@ -45,14 +40,11 @@ __all__ = [
     "Outcome",
     "Rule",
     "Tried",
-    "draw",
     "operations",
     "optimize",
     "predicted",
     "rule",
     "search",
-    "study",
-    "summary",
 ]
 
 

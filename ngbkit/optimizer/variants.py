@@ -17,7 +17,6 @@ from ngbkit.predictor.lowering.execution import locate_values
 from ngbkit.predictor.network_graphs import export_network
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.trials import Choice
-from ngbkit.sweep.variables import NO_ROUND
 from ngbkit.workloads import onnx, values
 from ngbkit.workloads.base import FactorValue, Workload
 
@@ -132,22 +131,6 @@ def compute_outcomes(data: xr.Dataset, compiler: str, files: Sequence[Path]) -> 
         numbers = {name: float(speedups[field].sel(selection).item()) for name, field in _NAMES.items()}
         rows.append(Outcome(**numbers, problem=str(data["error"].sel(selection).item())))
     return rows
-
-
-def split_rounds(data: xr.Dataset) -> tuple[xr.Dataset, xr.Dataset]:
-    """Split the dataset of `measure` into its even and its odd rounds: one to choose by, the other to judge by."""
-    even = data["round"] % 2 == 0
-    return _select_rounds(data, even), _select_rounds(data, ~even)
-
-
-def _select_rounds(data: xr.Dataset, rounds: xr.DataArray) -> xr.Dataset:
-    """Return the dataset with the samples of these rounds; all others become missing."""
-    selected = rounds & (data["round"] >= 0)
-    data_ = data.assign(
-        latency=data["latency"].where(selected).assign_attrs(data["latency"].attrs),
-        round=data["round"].where(selected, NO_ROUND).assign_attrs(data["round"].attrs),
-    )
-    return data_.drop_vars("throughput", errors="ignore")
 
 
 _NAMES = {"speedup": "speedup", "low": "ci_low", "high": "ci_high"}

@@ -9,15 +9,14 @@ from ngbkit.predictor.drawing import draw
 from ngbkit.predictor.graphs import Graph
 from ngbkit.predictor.labels.collection import collect
 from ngbkit.predictor.labels.example_set import Examples, load_examples
+from ngbkit.predictor.labels.frame import to_frame
 from ngbkit.predictor.labels.labelling import examples
-from ngbkit.predictor.labels.rewritings import compare_equal_work, compare_rewritings, to_frame
 from ngbkit.predictor.labels.union import merge
 from ngbkit.predictor.lowering import lower
 from ngbkit.predictor.network_graphs import attach, graph
 from ngbkit.predictor.onnx_graphs import read
 from ngbkit.predictor.predictor import Predictor, fit, load
 from ngbkit.predictor.profiling import profile
-from ngbkit.predictor.scoring.curve import draw_curve, extrapolate, learning_curve
 from ngbkit.predictor.scoring.evaluation import evaluate, summary
 
 __all__ = [
@@ -26,16 +25,11 @@ __all__ = [
     "Predictor",
     "attach",
     "collect",
-    "compare_equal_work",
-    "compare_rewritings",
     "draw",
-    "draw_curve",
     "evaluate",
     "examples",
-    "extrapolate",
     "fit",
     "graph",
-    "learning_curve",
     "load",
     "load_examples",
     "lower",

@@ -48,6 +48,7 @@ def test_notebook_runs(path: Path, tmp_path: Path, state_dir: Path) -> None:
     if path.stem != MEASURED:
         notebook = nbformat.from_dict(replace_measuring_cells(notebook))
     shutil.copytree(FOLDER / "data", tmp_path / "notebooks" / "data")
+    (tmp_path / "bench").symlink_to(FOLDER.parent / "bench")
     replayed = {
         recordings.FOLDER: str(tmp_path / "notebooks" / "data" / "recorded"),
         recordings.MEASURE: "always" if path.stem == MEASURED else "never",

@@ -89,19 +89,6 @@ def test_tools_are_measured_beside_the_original(network: Path) -> None:
     assert 2 == optimised.data.sizes["compiler"]
 
 
-def test_a_study_has_a_label_per_tool(network: Path) -> None:
-    """With its speed-up on every runtime, or the reason why it has none."""
-    runtimes = ["onnxruntime", "openvino"]
-    arguments = {"simplifiers": ["copying", "failing"], "repeats": 12, "min_rounds": 12}
-    data = optimizer.study([str(network)], {"lazy": ignore_graphs}, runtimes, **arguments)
-
-    assert ["copying", "failing"] == data["cost"].values.tolist()[-2:]
-    assert np.isfinite(data["speedup"].sel(cost="copying")).all()
-    assert np.isnan(data["speedup"].sel(cost="failing")).all()
-    assert (data["guarded"].sel(cost="failing") == 1).all()
-    assert ["", "failed: ValueError: no such operator"] == data["problem"].values[0, -2:].tolist()
-
-
 def test_all_are_resolved_and_a_missing_one_has_a_hint() -> None:
     """A name that is not installed is an error; `all` leaves it to its row."""
     assert {*FAULTS, "copying", "hanging", "wrong"} <= {tool.name for tool in resolve(["all"])}

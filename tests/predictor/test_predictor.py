@@ -219,7 +219,6 @@ def test_noisy_labels_are_fitted_and_not_scored(examples: Examples) -> None:
 
     assert int((~original).sum()) == graphs["openvino"]
     assert len(networks) == graphs["onnxruntime"]
-    assert predictor.learning_curve(noisy, ["linear"], max_error=0.05)["floor"].max() < 0.05
     for wrong in (0.0, -1.0, math.nan):
         with pytest.raises(UsageError, match=r"expected a share above 0, such as 0\.05"):
             predictor.evaluate(noisy, ["linear"], max_error=wrong)

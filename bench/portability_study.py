@@ -24,6 +24,7 @@ from ngbkit.optimizer.search import USUAL, Beam, Candidate, Cost, format_steps, 
 from ngbkit.optimizer.simplifiers import Simplifier, resolve
 from ngbkit.optimizer.simplifiers.proved import Simplification, simplify_all
 from ngbkit.optimizer.variants import Outcome
+from ngbkit.sweep.variables import NO_ROUND
 from ngbkit.workloads.base import Workload
 
 MEASURED = "measured on {}"
@@ -246,7 +247,7 @@ def _study_network(
         data = variants.measure(
             workload.name, start, paths, compilers, batch_size=batch_size, device=device, settings=sweep_settings
         )
-        halves = variants.split_rounds(data)
+        halves = split_rounds(data)
         tables = {
             compiler: [
                 dict(zip(files, variants.compute_outcomes(half, compiler, paths), strict=True)) for half in halves
@@ -264,6 +265,22 @@ def compute_conditions(data: xr.Dataset) -> dict[str, float]:
     """Return what disturbed the trials of a dataset, in the mean; nothing where the device told nothing."""
     means = {name: float(data[name].mean()) for name in _CONDITIONS if name in data}
     return {name: value for name, value in means.items() if np.isfinite(value)}
+
+
+def split_rounds(data: xr.Dataset) -> tuple[xr.Dataset, xr.Dataset]:
+    """Split the dataset of `measure` into its even and its odd rounds: one to choose by, the other to judge by."""
+    even = data["round"] % 2 == 0
+    return _select_rounds(data, even), _select_rounds(data, ~even)
+
+
+def _select_rounds(data: xr.Dataset, rounds: xr.DataArray) -> xr.Dataset:
+    """Return the dataset with the samples of these rounds; all others become missing."""
+    selected = rounds & (data["round"] >= 0)
+    data_ = data.assign(
+        latency=data["latency"].where(selected).assign_attrs(data["latency"].attrs),
+        round=data["round"].where(selected, NO_ROUND).assign_attrs(data["round"].attrs),
+    )
+    return data_.drop_vars("throughput", errors="ignore")
 
 
 def _list_digests(candidates: Iterable[Candidate]) -> list[str]:

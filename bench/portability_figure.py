@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from portability_study import NOISE, compute_mean
 
 from ngbkit.figures import lines, marks, provenance, theme
-from ngbkit.optimizer.portability import NOISE, compute_mean
 
 if TYPE_CHECKING:
     import altair as alt
@@ -30,7 +30,7 @@ def draw(data: xr.Dataset, *, guarded: bool = False) -> alt.FacetChart:
     Parameters
     ----------
     data
-        The result of `ngbkit.optimizer.study`.
+        The result of `study`.
     guarded
         Draw the guarded choices, whose candidates are measured, instead of the first choices of the cost models.
 

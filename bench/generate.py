@@ -1,12 +1,11 @@
 """Generates training networks: cells of NAS-Bench-201, stacks of random blocks, and networks of timm at several sizes.
 
-It stays in the package because engines rebuild its networks from the installed entry point `ngbkit.workloads.layers`.
 The name of each network starts with its family. The same count and seed give the same networks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice, product
 from typing import Any
 
@@ -212,7 +211,7 @@ def _add_inception(builder: _Builder, value: int, width: int, generator: np.rand
     return builder.add("concat", ones, threes, fives, pooled)
 
 
-def _add_branched(builder: _Builder, value: int, width: int, generator: np.random.Generator) -> int:  # noqa: ARG001
+def _add_branched(builder: _Builder, value: int, width: int, generator: np.random.Generator) -> int:
     """Add a block of RepVGG in its training form: a 3x3, a 1x1, and their sum."""
     three, pointwise = builder.unit(value, "conv", out=width), builder.unit(value, "conv", out=width, kernel=1)
     return builder.add("relu", builder.add("add", three, pointwise))
@@ -265,10 +264,3 @@ def _draw_activation(generator: np.random.Generator) -> str:
 
 def _draw_kernel(generator: np.random.Generator) -> int:
     return int(generator.choice([1, 3, 3, 3, 5]))
-
-
-def generate_all(count: int, seed: int = 0) -> Iterator[Workload]:
-    """Generate a third cells, a third stacks, and a third networks of timm."""
-    share = -(-count // 3)
-    kinds = (generate_cells, generate_stacks, generate_zoo)
-    yield from islice((workload for generate in kinds for workload in generate(share, seed)), count)

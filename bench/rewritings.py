@@ -1,4 +1,4 @@
-"""Examples as tables: their latencies, what one rewriting does on several runtimes, and what none should do."""
+"""Compares the labels of rewritten networks: a rewriting on several runtimes, and rewritings that change no work."""
 
 from __future__ import annotations
 
@@ -12,28 +12,13 @@ import numpy as np
 from ngbkit.errors import UsageError
 from ngbkit.predictor.graphs import Operator
 from ngbkit.predictor.labels.example_set import Examples
+from ngbkit.predictor.labels.frame import name_runtimes
 
 if TYPE_CHECKING:
     import pandas as pd
 
 GAIN = 0.03
 """The share that a rewriting must gain or lose to count: less is within the noise of most machines."""
-
-
-def to_frame(examples: Examples) -> pd.DataFrame:
-    """The examples, one row per network.
-
-    Returns
-    -------
-    pandas.DataFrame
-        ``name``, ``family``, ``parent``, ``rule`` (empty for an original) and, for each runtime, the median latency in
-        seconds: NaN where there is none. A runtime is named by its compiler, and by its device where there are several.
-    """
-    import pandas as pd
-
-    labels = {"name": examples.names, "family": examples.families, "parent": examples.parents, "rule": examples.rules}
-    seconds = dict(zip(_name_runtimes(examples), examples.seconds.T, strict=True))
-    return pd.DataFrame({**{name: list(values) for name, values in labels.items()}, **seconds})
 
 
 def compare_rewritings(examples: Examples, gain: float = GAIN) -> pd.DataFrame:
@@ -70,7 +55,7 @@ def compare_rewritings(examples: Examples, gain: float = GAIN) -> pd.DataFrame:
     variants, parents = np.array(pairs).T
     gains = examples.seconds[parents] / examples.seconds[variants]
     rows = []
-    names = _name_runtimes(examples)
+    names = name_runtimes(examples)
     for first, second in permutations(range(len(names)), 2):
         selected = gains[(gains[:, first] > 1 + gain) & np.isfinite(gains[:, second]), second]
         if not len(selected):
@@ -109,7 +94,7 @@ def compare_equal_work(examples: Examples) -> pd.DataFrame:
     stated = np.full(examples.seconds.shape, np.nan) if examples.errors is None else examples.errors
     errors = np.where(original[:, None], 0.0, stated)
     rows = []
-    for column, runtime in enumerate(_name_runtimes(examples)):
+    for column, runtime in enumerate(name_runtimes(examples)):
         for parent, places in places_by_parent.items():
             measured = [place for place in places if np.isfinite(examples.seconds[place, column])]
             rows += [
@@ -133,8 +118,3 @@ def _describe_work(operator: Operator) -> Hashable:
 
 # The attributes that the work of an operator depends on; the kernel is that of a runtime.
 _WORK = ("kernel", "kernel_shape", "group")
-
-
-def _name_runtimes(examples: Examples) -> list[str]:
-    devices = {device for device, _ in examples.runtimes}
-    return [compiler if len(devices) == 1 else f"{compiler} on {device}" for device, compiler in examples.runtimes]
