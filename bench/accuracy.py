@@ -1,7 +1,7 @@
 """Measures the accuracy of predictors on unseen networks: every kind, every split, three seeds, in one table.
 
 It fits to notebooks/data/05-labels.nc, which `labels.py` and `profiles.py` measured. It resumes after any interruption:
-results and training are saved in the folder, in one of its own for each content of a file of labels. Two processes with
+results are saved in the folder, in one of its own for each content of a file of labels. Two processes with
 different splits may run in parallel. With `--curve`, it measures the learning curve instead: the error against the
 number of networks, and a guess of it with ten times as many.
 """
@@ -15,17 +15,15 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from learning_curve import draw_curve, extrapolate, learning_curve
+from operator_sum import OperatorSum
 from scipy.stats import norm
 
 from ngbkit import figures, predictor
 from ngbkit.files import hash_file
 from ngbkit.predictor.scoring import scores
-from ngbkit.predictor.scoring.evaluation import BASELINES
 
 LABELS = Path(__file__).parents[1] / "notebooks" / "data" / "05-labels.nc"
-KINDS = (*BASELINES, "gnn")
-#: The kinds that learn from operators that a runtime executes: of --labels 05-labels-onnxruntime.nc or -openvino.nc.
-LOWERED_KINDS = (*KINDS, "kernels")
+KINDS = ("flops", OperatorSum.kind, "linear", "boosting", "gnn")
 
 
 def main() -> None:
@@ -54,8 +52,7 @@ def main() -> None:
 
         torch.set_num_threads(args.threads)
     examples_ = predictor.load_examples(args.labels)
-    default = LOWERED_KINDS if examples_.operator_seconds is not None else KINDS
-    splits, kinds = args.splits.split(","), args.kinds.split(",") if args.kinds else list(default)
+    splits, kinds = args.splits.split(","), args.kinds.split(",") if args.kinds else list(KINDS)
     seeds = [int(seed) for seed in args.seeds.split(",")]
     if args.curve:
         curves = {split: measure_curve(examples_, kinds, split, seeds, args.folder, args.max_error) for split in splits}
@@ -98,10 +95,7 @@ def measure_curve(
             scored = f"-{max_error:g}" if max_error else ""
             file = folder / f"curve-{split}-{kind}-{seed}{scored}.csv"
             if not file.exists():
-                settings = {"gnn": {"folder": folder / "training"}}
-                table = learning_curve(
-                    examples_, [kind], split=split, seeds=[seed], max_error=max_error, settings=settings
-                )
+                table = learning_curve(examples_, [kind], split=split, seeds=[seed], max_error=max_error)
                 table.to_csv(file, index=False)
             rows.append(pd.read_csv(file))
     return pd.concat(rows)
@@ -133,10 +127,7 @@ def evaluate_kind(
     scored = f"-{max_error:g}" if max_error else ""
     file = folder / f"{split}-{kind}-{seed}{adapted}{scored}.csv"
     if not file.exists():
-        settings = {"gnn": {"folder": folder / "training"}}
-        table = predictor.evaluate(
-            examples_, [kind], split=split, seeds=[seed], settings=settings, adapt=adapt, max_error=max_error
-        )
+        table = predictor.evaluate(examples_, [kind], split=split, seeds=[seed], adapt=adapt, max_error=max_error)
         table.to_csv(file, index=False)
     return pd.read_csv(file)
 

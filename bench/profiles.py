@@ -1,6 +1,6 @@
 """Measures how long each operator takes inside the networks that labels are of, in ONNX Runtime and in OpenVINO.
 
-`labels.py` measures whole networks; a predictor of kind `kernels` also learns from the operators that a runtime
+`labels.py` measures whole networks; a graph network also learns from the operators that a runtime
 executes for them, each in its place. This command exports more networks of the same generators, profiles all of them
 and the rewritten networks among the labels in several turns at different times, and writes
 

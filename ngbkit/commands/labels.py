@@ -27,27 +27,21 @@ def load_labels(
     *,
     runtime: Runtime | None = None,
     lowered: bool = False,
-    profiled: bool = False,
     progress: Progress | None = None,
 ) -> Examples:
-    """Load and merge the labels in files, which `option` named; a table that names no runtime was of `runtime`.
-
-    With `profiled`, networks are lowered, and their operators timed on this machine; saved examples stay as they are.
-    """
+    """Load and merge the labels in files, which `option` named; a table that names no runtime was of `runtime`."""
     from ngbkit import predictor
 
     tables = [is_table(path) for path in paths]
     sets = [
         # Without any table, the runtime is refused.
-        _load_file(path, option, runtime if table or not any(tables) else None, lowered, profiled, progress)
+        _load_file(path, option, runtime if table or not any(tables) else None, lowered, progress)
         for path, table in zip(paths, tables, strict=True)
     ]
     return predictor.merge(*sets) if len(sets) > 1 else sets[0]
 
 
-def _load_file(
-    path: Path, option: str, runtime: Runtime | None, lowered: bool, profiled: bool, progress: Progress | None
-) -> Examples:
+def _load_file(path: Path, option: str, runtime: Runtime | None, lowered: bool, progress: Progress | None) -> Examples:
     from ngbkit import predictor
     from ngbkit.dataset import storage
     from ngbkit.predictor.kinds.base import ignore_progress
@@ -56,13 +50,13 @@ def _load_file(
         raise UsageError(f"invalid {option}: got {path}, which is no file. Name a CSV, a dataset, or saved examples.")
     if is_table(path):
         progress = progress or ignore_progress
-        return predictor.examples(path, runtime=runtime, lowered=lowered, profiled=profiled, progress=progress)
+        return predictor.examples(path, runtime=runtime, lowered=lowered, progress=progress)
     if runtime is not None:
         raise UsageError(f"unexpected runtime or device: {path} says what was measured. They are for a CSV.")
     try:
         examples = predictor.load_examples(path)
     except UsageError:
-        return predictor.collect(storage.load(path), lowered=lowered, profiled=profiled)
+        return predictor.collect(storage.load(path), lowered=lowered)
     if lowered and not examples.lowering:
         raise UsageError(
             f"{path} holds examples with graphs as they were exported, and not the networks themselves. Build lowered "

@@ -88,7 +88,7 @@ COMMAND = Command(
         argument(
             "--cost NAME",
             "what leads the search: flops, which needs no measurement (the default); a file that predictor.save() "
-            "wrote; or one of gnn, boosting, linear, operators, learned from --labels",
+            "wrote; or one of gnn, boosting, linear, learned from --labels",
             default="flops",
         ),
         argument(
@@ -138,7 +138,7 @@ def find_cost(args: argparse.Namespace, report: Report | None = None) -> Cost:
     """The cost model that the arguments name; a learned one is kept, and learned once."""
     from ngbkit import predictor
     from ngbkit.optimizer import operations, predicted
-    from ngbkit.predictor.kinds import KINDS, needs_profile
+    from ngbkit.predictor.kinds import KINDS
 
     label = Choice.parse(args.runtime).label
     # A model of another device is no model of this one, however many it knows.
@@ -147,12 +147,6 @@ def find_cost(args: argparse.Namespace, report: Report | None = None) -> Cost:
         return predicted(predictor.load(args.cost), label, device)
     if args.cost == "flops" and args.labels is None:
         return operations
-    if needs_profile(args.cost):
-        learned = ", ".join(kind for kind in KINDS if not needs_profile(kind))
-        raise UsageError(
-            f"invalid --cost: got {args.cost}, which predicts what a runtime executes; a search compares rewritings "
-            f"before any runtime sees them. Expected one of {learned}, or the file of a predictor."
-        )
     if args.labels is None:
         raise UsageError(
             f"invalid --cost: got {args.cost}, which is learned from measurements of this runtime. Name them by "

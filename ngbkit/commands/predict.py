@@ -89,8 +89,7 @@ COMMAND = Command(
         ),
         argument(
             "--kind NAME",
-            "what to fit: gnn (the default), boosting, linear, operators or flops; or kernels, for labels of this "
-            "machine, whose operators it times in the runtime's profiler first",
+            "what to fit: gnn (the default), boosting, linear or flops",
             default="gnn",
         ),
         argument("--runtime NAME", "what a CSV was measured with, where it has no column for that (default: unnamed)"),
@@ -125,10 +124,7 @@ COMMAND = Command(
 def fit_labels(args: argparse.Namespace, report: Report | None = None) -> tuple[Answer, Predictor]:
     """Fit a predictor to the labels that the arguments name, evaluate its kind on them, and save it."""
     from ngbkit import predictor
-    from ngbkit.predictor.kinds import needs_profile
 
-    # A kind that learns from a profiler needs the operators that it timed.
-    profiled = needs_profile(args.kind)
     runtime = None
     if args.runtime is not None or args.device is not None:
         from ngbkit.predictor.labels.labelling import UNNAMED
@@ -136,9 +132,7 @@ def fit_labels(args: argparse.Namespace, report: Report | None = None) -> tuple[
         runtime = (args.device or options.get_device(), args.runtime or UNNAMED)
     progress = to_progress(report)
     paths = [parse_path(file) for file in args.fit]
-    examples = load_labels(
-        paths, "--fit", runtime=runtime, lowered=args.lowered or profiled, profiled=profiled, progress=progress
-    )
+    examples = load_labels(paths, "--fit", runtime=runtime, lowered=args.lowered, progress=progress)
     fitted = predictor.fit(examples, args.kind, progress=progress)
     scores = predictor.evaluate(examples, dict.fromkeys([args.kind, "flops"]), seeds=(0,), progress=progress)
     if args.out is not None:

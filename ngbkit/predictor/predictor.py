@@ -143,8 +143,8 @@ class Predictor:
         contributions = self.model.compute_contributions(graph)
         if contributions is None:
             raise UsageError(
-                f"a model of kind {self.model.kind!r} has no cost per operator; expected one of 'gnn', 'kernels', "
-                "'linear', 'operators'. Fit such a predictor."
+                f"a model of kind {self.model.kind!r} has no cost per operator; expected one of 'flops', 'gnn', "
+                "'linear'. Fit such a predictor."
             )
         return np.asarray(1e3 * contributions[:, self.column(compiler, device)])
 
@@ -319,8 +319,8 @@ def fit(
     data
         The dataset of a run, or of several by `ngbkit.merge`; or examples that were collected from one.
     kind
-        ``"gnn"``; or ``"boosting"``, ``"linear"``, ``"operators"``, ``"flops"``. ``"kernels"`` is the most accurate,
-        and needs examples whose operators were profiled: see `ngbkit.predictor.collect`.
+        ``"gnn"``, which also learns from operators that were profiled (see `ngbkit.predictor.collect`); or
+        ``"boosting"``, ``"linear"``, ``"flops"``.
     folds
         The parts of the networks that are left out in turn to learn the errors that intervals need: fitting takes about
         `folds` times as long as without. 0: no intervals, they are infinite.
@@ -329,7 +329,7 @@ def fit(
     progress
         Called with the share that is complete and a message.
     **settings
-        Settings of the kind, such as ``epochs=100``; with ``folder=``, interrupted training resumes.
+        Settings of the kind, such as ``epochs=100``.
 
     Raises
     ------

@@ -21,7 +21,7 @@ from ngbkit.optimizer import costs
 from ngbkit.optimizer.optimise import TOP
 from ngbkit.optimizer.search import USUAL
 from ngbkit.predictor import Examples, load_examples, read
-from ngbkit.predictor.kinds import KINDS, needs_profile
+from ngbkit.predictor.kinds import KINDS
 
 
 @pytest.fixture
@@ -151,10 +151,4 @@ def test_the_words_say_what_the_code_does() -> None:
     report = {argument.flags[-1]: argument for argument in COMMAND.arguments}
 
     assert (TOP, USUAL.seconds) == (report["--top"].settings["default"], report["--seconds"].settings["default"])
-    assert all(name in report["--cost"].help for name in KINDS if not needs_profile(name))
-
-
-def test_what_a_runtime_executes_leads_no_search(capsys: pytest.CaptureFixture[str]) -> None:
-    """The error lists what does."""
-    assert 2 == cli.main(["optimize", "resnet18", "--cost", "kernels", "--labels", "labels.nc"])
-    assert "got kernels, which predicts what a runtime executes; a search" in capsys.readouterr().err
+    assert all(name in report["--cost"].help for name in KINDS)

@@ -164,20 +164,6 @@ def test_what_the_runtime_executes_is_fitted(capsys: pytest.CaptureFixture[str])
     assert "unnamed tells no graph; expected one of onnxruntime, openvino" in capsys.readouterr().err
 
 
-def test_operators_are_profiled_for_kernels(capsys: pytest.CaptureFixture[str]) -> None:
-    """The kind implies what it learns from; saved examples without it are an error."""
-    words = ["predict", "--fit", "labels.csv", "--kind", "kernels", "--runtime", "openvino", "-o", "p.safetensors"]
-    assert 0 == cli.main([*words, "--quiet", "--json", "residual-8-2-3-16.onnx"])
-    answer = json.loads(capsys.readouterr().out)
-
-    assert {"kernels", "flops"} == {row["kind"] for row in answer["evaluation"]}
-    assert "openvino" == predictor.load("p.safetensors").lowering
-    assert answer["predictions"][0]["latency"] > 0
-    predictor.examples("labels.csv", runtime="openvino", lowered=True).save("lowered.nc")
-    assert 2 == cli.main(["predict", "--fit", "lowered.nc", "--kind", "kernels", "--quiet"])
-    assert "no seconds of operators in these examples" in capsys.readouterr().err
-
-
 def test_exports_alone_cannot_be_lowered(capsys: pytest.CaptureFixture[str]) -> None:
     """Saved examples have graphs, and not the networks."""
     predictor.examples("labels.csv", runtime="onnxruntime").save("examples.nc")

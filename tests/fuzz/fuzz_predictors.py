@@ -29,9 +29,7 @@ from ngbkit.predictor.graphs import Operator, Tensor
 _KINDS: dict[str, dict[str, Any]] = {
     "flops": {},
     "linear": {},
-    "operators": {},
     "boosting": {"rounds": 3, "leaves": 4},
-    "kernels": {"rounds": 3, "leaves": 4},
     "gnn": {"epochs": 1, "width": 4, "layers": 1, "members": 2},
 }
 _JSON = st.recursive(

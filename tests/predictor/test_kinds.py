@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
+import lightgbm
 import numpy as np
 import pytest
 from learned import build_examples
-from onnxgraphs import Builder, graph
 
-from ngbkit.errors import UnknownNameError, UsageError
+from ngbkit.errors import UnknownNameError
 from ngbkit.predictor import Examples, Graph
-from ngbkit.predictor.kinds import KINDS, find_kind
+from ngbkit.predictor.features import encode_graph
+from ngbkit.predictor.kinds import KINDS, boosting, find_kind
 from ngbkit.predictor.kinds.additive import fit_prices
 from ngbkit.predictor.kinds.base import compute_weights, ignore_progress
 from ngbkit.predictor.kinds.gnn import Gnn
 from ngbkit.predictor.scoring.splits import split_examples
 
-SMALL = {"gnn": {"epochs": 40, "width": 32, "layers": 2}, "boosting": {"rounds": 200}, "kernels": {"rounds": 100}}
+SMALL = {"gnn": {"epochs": 40, "width": 32, "layers": 2}, "boosting": {"rounds": 200}}
 
 
 @pytest.fixture(scope="module")
@@ -41,19 +41,6 @@ def test_prices_of_what_adds_up_are_found(examples: Examples) -> None:
 
     assert (linear < 0.02).all()
     assert flops[1] > 5 * linear[1]
-
-
-def test_operators_that_a_runtime_splits_or_drops_have_no_price_of_their_own(examples: Examples) -> None:
-    """As lowered graphs of single operators may be: with a change of the layout before, or without anything to do."""
-    single, another = np.flatnonzero(examples.isolated)[:2]
-    network = next(graph for graph in examples.graphs if len(graph.operators) > 1)
-    graphs = list(examples.graphs)
-    graphs[single] = replace(network, digest="split")
-    graphs[another] = replace(network, operators=(), edges=(), shared=(), digest="dropped")
-    model = find_kind("operators")()
-    model.fit(replace(examples, graphs=tuple(graphs), operator_seconds=None), seed=0, progress=ignore_progress)
-
-    assert int(examples.isolated.sum()) - 2 == len(model.dump_settings()["known"])
 
 
 def test_prices_ignore_a_few_wrong_labels() -> None:
@@ -185,42 +172,6 @@ def test_trees_predict_networks_larger_than_all_that_they_were_fitted_to(example
     assert (np.abs(predicted / examples.seconds[large] - 1).mean(axis=0) < 0.15).all()
 
 
-def test_operators_of_another_family_are_known(examples: Examples) -> None:
-    """A family that was left out is predicted by what its operators cost in others; networks need no latency."""
-    large = [index for index, family in enumerate(examples.families) if family == "width32"]
-    others = [index for index, family in enumerate(examples.families) if family not in ("width32", "operator")]
-    model = find_kind("kernels")()
-    model.fit(examples.take(others), seed=0, progress=ignore_progress)
-    parts = model.compute_contributions(examples.graphs[large[0]])
-
-    assert (np.abs(model.predict(examples.take(large).graphs) / examples.seconds[large] - 1).mean(axis=0) < 0.15).all()
-    assert examples.operator_seconds is not None
-    np.testing.assert_allclose(examples.operator_seconds[large[0]].sum(axis=0), parts.sum(axis=0), rtol=0.3)
-
-
-def test_a_kernel_that_no_network_showed_costs_what_others_cost(examples: Examples) -> None:
-    """By its kind if it multiplies, or else by its bytes."""
-    networks = examples.take(np.flatnonzero(~examples.isolated))
-    model = find_kind("kernels")()
-    model.fit(networks, seed=0, progress=ignore_progress)
-    graph = networks.graphs[0]
-    renamed = tuple(
-        replace(operator, attributes={**operator.attributes, "kernel": "new"})
-        if operator.macs
-        else replace(operator, kind="NeverSeen")
-        for operator in graph.operators
-    )
-    expected, seconds = (model.predict([each])[0] for each in (graph, replace(graph, operators=renamed)))
-
-    np.testing.assert_allclose(expected, seconds, rtol=0.25)
-
-
-def test_kernels_need_the_seconds_of_operators(examples: Examples) -> None:
-    """The error says how to get them."""
-    with pytest.raises(UsageError, match=r"no seconds of operators .* profiled=True"):
-        find_kind("kernels")().fit(replace(examples, operator_seconds=None), seed=0, progress=ignore_progress)
-
-
 def test_trees_fit_a_runtime_with_a_single_network(examples: Examples) -> None:
     """They predict its latency, and a finite one for others."""
     seconds = examples.seconds.copy()
@@ -233,29 +184,6 @@ def test_trees_fit_a_runtime_with_a_single_network(examples: Examples) -> None:
 
     np.testing.assert_allclose(seconds[first, 1], predicted[first], rtol=0.01)
     assert (predicted > 0).all()
-
-
-def test_a_sum_of_operators_is_that_sum(examples: Examples, tmp_path: Path) -> None:
-    """Two convolutions that were measured alone cost the sum of both."""
-    model = find_kind("operators")()
-    model.fit(examples, seed=0, progress=ignore_progress)
-    build = Builder(16)
-    pair = graph(build.model(build.conv(build.conv("x", 16, 3), 16, 1)), tmp_path)
-    seconds = {
-        examples.graphs[index].operators[0].digest: examples.seconds[index]
-        for index in np.flatnonzero(examples.isolated)
-    }
-
-    np.testing.assert_allclose(model.predict([pair])[0], sum(seconds[operator.digest] for operator in pair.operators))
-
-
-def test_without_single_operators_there_is_no_sum(examples: Examples) -> None:
-    """The prediction is NaN, and not zero."""
-    model = find_kind("operators")()
-    networks = examples.take(np.flatnonzero(~examples.isolated))
-    model.fit(networks, seed=0, progress=ignore_progress)
-
-    assert np.isnan(model.predict(networks.graphs)).all()
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -300,30 +228,6 @@ def test_progress_is_reported(examples: Examples) -> None:
         assert shares == sorted(shares)
 
 
-class InterruptedTraining(Exception):
-    """Interrupts training in a test."""
-
-
-def test_interrupted_training_resumes(examples: Examples, tmp_path: Path) -> None:
-    """Resumed training gives the same model as uninterrupted training, and repeats no finished epochs."""
-    settings = {"epochs": 30, "width": 16, "layers": 1}
-    uninterrupted = Gnn(**settings)
-    uninterrupted.fit(examples, seed=0, progress=ignore_progress)
-
-    def interrupt(share: float, text: str) -> None:
-        if share > 0.75:
-            raise InterruptedTraining
-
-    with pytest.raises(InterruptedTraining):
-        Gnn(**settings, folder=tmp_path).fit(examples, seed=0, progress=interrupt)
-    messages: list[str] = []
-    resumed = Gnn(**settings, folder=tmp_path)
-    resumed.fit(examples, seed=0, progress=lambda share, text: messages.append(text))
-
-    assert messages[0].startswith("epoch 21 of 30")
-    np.testing.assert_array_equal(uninterrupted.predict(examples.graphs), resumed.predict(examples.graphs))
-
-
 def test_contributions_are_positive_and_part_of_the_whole(examples: Examples) -> None:
     """The contributions of operators sum up to at most the latency of the graph."""
     model = Gnn(**SMALL["gnn"])
@@ -339,3 +243,39 @@ def test_an_unknown_kind_is_an_error() -> None:
     """The error lists the kinds."""
     with pytest.raises(UnknownNameError, match="gnn"):
         find_kind("gmm")
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "reason"),
+    [
+        ("left", 0, "leads outside of itself"),
+        ("right", 10**6, "leads outside of itself"),
+        ("right", -99, "leads outside of itself"),
+        ("columns", 10**6, "a column that does not exist"),
+        ("columns", -2, "a column that does not exist"),
+        ("roots", -1, "begins outside of the nodes"),
+    ],
+)
+def test_a_tree_that_leads_elsewhere_is_refused(name: str, change: int, reason: str, examples: Examples) -> None:
+    """A hostile file would walk in a circle, or read another column."""
+    model = find_kind("boosting")(rounds=5, leaves=4)
+    model.fit(examples, seed=0, progress=ignore_progress)
+    arrays = {key: array.copy() for key, array in model.dump_arrays().items()}
+    arrays[f"0.{name}"][0] = change
+
+    with pytest.raises(ValueError, match=reason):
+        KINDS["boosting"].restore(model.dump_settings(), arrays)
+
+
+def test_trees_predict_as_lightgbm_does(examples: Examples) -> None:
+    """The arrays hold the very trees that were trained."""
+    table = np.stack([encode_graph(graph) for graph in examples.graphs])
+    logs, weights = np.log(examples.seconds[:, 0]), np.ones(len(examples))
+    parameters = {"num_leaves": 6, "seed": 1}
+    booster = lightgbm.train(
+        {**boosting._TRAINING, **parameters}, lightgbm.Dataset(table, label=logs, weight=weights), num_boost_round=20
+    )
+
+    forest = boosting.Forest.train(table, logs, weights, 20, **parameters)
+
+    np.testing.assert_allclose(booster.predict(table), forest.predict(table), rtol=1e-12)

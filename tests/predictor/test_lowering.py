@@ -260,13 +260,13 @@ def test_a_dataset_is_collected_with_lowered_graphs(tmp_path: Path, monkeypatch:
 
 
 def test_operators_are_profiled_with_the_labels(tmp_path: Path) -> None:
-    """Of one runtime of this machine, and scaled to the labels; a predictor of kernels is fitted to them."""
+    """Of one runtime of this machine, and scaled to the labels; a graph network is fitted to them."""
     files = [residual(tmp_path, width, blocks) for width in (8, 16, 24) for blocks in (1, 2)]
     seconds = np.linspace(1e-3, 6e-3, 6)
     with set_options(state_dir=tmp_path / "state"):
         examples = predictor.examples(files, seconds, runtime="openvino", lowered=True, profiled=True)
         again = predictor.load_examples(examples.save(tmp_path / "examples.nc"))
-        fitted = predictor.fit(again, "kernels", folds=2, rounds=5)
+        fitted = predictor.fit(again, folds=2, epochs=3, width=8, layers=1)
         path = residual(tmp_path, 8, 3)
         latency = fitted.predict(str(path), ci=0.5)["latency"]
 
@@ -275,7 +275,7 @@ def test_operators_are_profiled_with_the_labels(tmp_path: Path) -> None:
     np.testing.assert_allclose(seconds, [np.nansum(values) for values in examples.operator_seconds])
     for expected, actual in zip(examples.operator_seconds, again.operator_seconds, strict=True):
         np.testing.assert_array_equal(expected, actual)
-    np.testing.assert_allclose(1e3 * latency, fitted.costs(lower(path, "openvino"), "openvino").sum(), rtol=1e-6)
+    assert 0 < fitted.costs(lower(path, "openvino"), "openvino").sum() <= 1e3 * float(latency[0])
 
 
 @pytest.mark.parametrize(

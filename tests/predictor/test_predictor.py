@@ -97,7 +97,7 @@ def test_a_predictor_is_saved_as_arrays(kind: str, examples: Examples, tmp_path:
     """The loaded predictor predicts the same."""
     settings = {
         **{"gnn": {"epochs": 3, "width": 16, "layers": 1, "members": 2}},
-        **{"boosting": {"rounds": 20}, "kernels": {"rounds": 20}},
+        **{"boosting": {"rounds": 20}},
     }.get(kind, {})
     fitted = predictor.fit(examples, kind, **settings)
     again = predictor.load(fitted.save(tmp_path / "deep" / "one.safetensors"))
@@ -224,15 +224,7 @@ def test_noisy_labels_are_fitted_and_not_scored(examples: Examples) -> None:
             predictor.evaluate(noisy, ["linear"], max_error=wrong)
 
 
-def test_a_kind_that_predicts_nothing_is_said(examples: Examples) -> None:
-    """Sums of operators need operators that were measured alone."""
-    networks = examples.take(np.flatnonzero(~examples.isolated))
-
-    with pytest.raises(UsageError, match="no score: operators predicts none of these networks"):
-        predictor.evaluate(networks, ["operators"], seeds=[0])
-
-
-@pytest.mark.parametrize("kind", ["linear", "operators", "gnn", "kernels"])
+@pytest.mark.parametrize("kind", ["linear", "gnn"])
 def test_the_cost_of_each_operator_is_part_of_the_whole(kind: str, examples: Examples) -> None:
     """Costs are in milliseconds, for a figure; the rest is the cost of the call."""
     settings = {"epochs": 3} if kind == "gnn" else {}
@@ -251,7 +243,7 @@ def test_trees_have_no_cost_per_operator(examples: Examples) -> None:
     """The error lists the kinds that have one."""
     fitted = predictor.fit(examples, "boosting", rounds=5)
 
-    with pytest.raises(UsageError, match="expected one of 'gnn'"):
+    with pytest.raises(UsageError, match="expected one of 'flops', 'gnn'"):
         fitted.costs(examples.graphs[0], "openvino")
     with pytest.raises(UnknownNameError, match="openvino"):
         fitted.column("openvno")

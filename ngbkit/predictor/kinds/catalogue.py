@@ -7,15 +7,8 @@ from ngbkit.predictor.kinds.additive import Flops, Linear
 from ngbkit.predictor.kinds.base import Model
 from ngbkit.predictor.kinds.boosting import Boosting
 from ngbkit.predictor.kinds.gnn import Gnn
-from ngbkit.predictor.kinds.kernels import Kernels
-from ngbkit.predictor.kinds.operators import OperatorSum
 
-KINDS: dict[str, type[Model]] = {model.kind: model for model in (Flops, Linear, OperatorSum, Boosting, Gnn, Kernels)}
-
-
-def needs_profile(name: str) -> bool:
-    """Return whether a kind learns from operators that a profiler timed, or raise the error of `find_kind`."""
-    return find_kind(name) is Kernels
+KINDS: dict[str, type[Model]] = {model.kind: model for model in (Flops, Linear, Boosting, Gnn)}
 
 
 def find_kind(name: str) -> type[Model]:

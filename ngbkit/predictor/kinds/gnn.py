@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -48,8 +47,6 @@ class Gnn:
         the seconds of networks.
     members
         Networks trained from different seeds; the prediction is their mean.
-    folder
-        The folder of checkpoints from which interrupted training resumes; None: no checkpoints.
     """
 
     kind: ClassVar[str] = "gnn"
@@ -64,17 +61,14 @@ class Gnn:
         pairs: float = 1.0,
         inside: float = 1.0,
         members: int = 1,
-        folder: str | Path | None = None,
     ) -> None:
         self._epochs, self._width, self._layers = epochs, width, layers
         self._rate, self._batch, self._pairs, self._members = learning_rate, batch, pairs, members
         self._inside = inside
-        self._folder = Path(folder) if folder is not None else None
         self._networks: list[GraphNetwork] = []
         self._runtimes = 0
 
     def fit(self, examples: Examples, *, seed: int, progress: Progress) -> None:
-        """Fit to all examples; resume from the checkpoint of an interrupted equal call."""
         from ngbkit.predictor.kinds.network import Encoded
 
         self._runtimes = len(examples.runtimes)
@@ -155,7 +149,7 @@ class Gnn:
     def _train(self, examples: Examples, encoded: list[Encoded], seed: int, progress: Progress) -> GraphNetwork:
         import torch
 
-        from ngbkit.predictor.kinds.training import Checkpoint, Labels, train
+        from ngbkit.predictor.kinds.training import Labels, train
 
         priced, held_out = split_holdout(examples, HOLDOUT, seed)
         training = priced[~examples.isolated[priced]]
@@ -174,6 +168,5 @@ class Gnn:
             batch=self._batch,
             rate=self._rate,
             seed=seed,
-            checkpoint=Checkpoint.open(self._folder, self.dump_settings(), examples, seed),
             progress=progress,
         )

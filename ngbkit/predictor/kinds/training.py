@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from torch.nn.functional import huber_loss
 
-from ngbkit.files import write_atomically
 from ngbkit.predictor.kinds.base import TOLERANCE, Floats, Progress, compute_weights
 from ngbkit.predictor.kinds.network import Encoded, GraphNetwork, collate
 from ngbkit.predictor.labels.example_set import Examples
 from ngbkit.predictor.scoring.splits import Indices
-from ngbkit.workloads.base import hash_json
 
 # Errors of a logarithm above this size count linearly instead of quadratically.
 _HUBER = 0.1
@@ -29,8 +24,6 @@ _JOINED, _JOINED_RATE = 5, 0.3
 _LEAST_S = 1e-7
 # Graphs predicted at once.
 _CHUNK = 128
-# The version of the format of checkpoints: a change invalidates all of them.
-_LAYOUT = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +111,6 @@ def train(
     batch: int,
     rate: float,
     seed: int,
-    checkpoint: Checkpoint | None,
     progress: Progress,
 ) -> GraphNetwork:
     """Train a network on most graphs, and from the epoch with the least error on those that are held out on all.
@@ -127,16 +119,15 @@ def train(
     """
     optimizer = torch.optim.AdamW(network.parameters(), lr=rate, weight_decay=1e-4)
     start_errors, weights = labels.compute_errors(network, encoded, held_out)
-    best = Best(error=math.inf, epoch=0, state=_copy_state(network))
+    best_error, best_state = math.inf, _copy_state(network)
     joined = np.union1d(training, held_out)
     search = epochs - epochs // _JOINED
-    for epoch in range(checkpoint.load(network, optimizer, best) if checkpoint else 0, epochs):
+    for epoch in range(epochs):
         if epoch == search:
-            network.load_state_dict(best.state)
+            network.load_state_dict(best_state)
         share = epoch / search if epoch < search else 1 - _JOINED_RATE * (1 - (epoch - search) / (epochs - search))
         for group in optimizer.param_groups:
             group["lr"] = rate * _compute_rate_share(share)
-        # Each epoch has a seed of its own, so that it is the same after an interruption.
         generator = np.random.default_rng([seed, epoch])
         members = training if epoch < search else joined
         loss = _train_epoch(network, optimizer, encoded, labels, members, batch, generator)
@@ -144,14 +135,12 @@ def train(
         if epoch < search:
             errors, _ = labels.compute_errors(network, encoded, held_out)
             error = float(errors.sum() / max(weights.sum(), 1e-9))
-            if error < best.error:
-                best.error, best.epoch, best.state = error, epoch + 1, _copy_state(network)
+            if error < best_error:
+                best_error, best_state = error, _copy_state(network)
             message += f", held out {error:.5f}"
-        if checkpoint and ((epoch + 1) % checkpoint.every == 0 or epoch + 1 == epochs):
-            checkpoint.save(network, optimizer, best, epoch + 1)
         progress((epoch + 1) / epochs, message)
-    final = _copy_state(network) if epochs > search else best.state
-    network.load_state_dict(best.state)
+    final = _copy_state(network) if epochs > search else best_state
+    network.load_state_dict(best_state)
     errors, _ = labels.compute_errors(network, encoded, held_out)
     network.load_state_dict(final)
     network.drop_factors((errors >= start_errors).tolist())
@@ -182,70 +171,6 @@ def _train_epoch(
     return total / len(members)
 
 
-@dataclass(slots=True, kw_only=True)
-class Best:
-    """The epoch with the least error on the graphs that are held out, and its weights."""
-
-    error: float
-    epoch: int
-    state: dict[str, torch.Tensor]
-
-
-class Checkpoint:
-    """The state that training resumes from: weights, those of the best epoch and the optimizer's state, as arrays."""
-
-    every = 10
-
-    def __init__(self, folder: Path, key: str) -> None:
-        self._path = folder / f"training-{key}.safetensors"
-
-    @classmethod
-    def open(cls, folder: Path | None, settings: Mapping[str, Any], examples: Examples, seed: int) -> Checkpoint | None:
-        """Open the checkpoint of these settings, examples and seed; None without a folder."""
-        if folder is None:
-            return None
-        seconds, errors = (_to_lists(values) for values in (examples.seconds, examples.errors))
-        inside = [_to_lists(values) for values in examples.operator_seconds or ()]
-        key = {"settings": dict(settings), "seed": seed, "graphs": [graph.digest for graph in examples.graphs]}
-        labels = {"seconds": seconds, "errors": errors, "operators": inside}
-        return cls(folder, hash_json({**key, **labels, "layout": _LAYOUT}))
-
-    def save(self, network: GraphNetwork, optimizer: torch.optim.Optimizer, best: Best, epochs: int) -> None:
-        from safetensors.torch import save_file
-
-        states = optimizer.state_dict()["state"]
-        arrays = {f"network.{name}": value for name, value in network.state_dict().items()}
-        arrays |= {f"best.{name}": value for name, value in best.state.items()}
-        arrays |= {
-            f"optimiser.{index}.{name}": value for index, state in states.items() for name, value in state.items()
-        }
-        numbers = {"epochs": json.dumps([epochs, best.epoch, best.error])}
-        with write_atomically(self._path) as temporary:
-            save_file({name: value.contiguous() for name, value in arrays.items()}, temporary, numbers)
-
-    def load(self, network: GraphNetwork, optimizer: torch.optim.Optimizer, best: Best) -> int:
-        """Restore the weights, the best epoch and the optimizer, and return the number of finished epochs."""
-        if not self._path.exists():
-            return 0
-        from safetensors import safe_open
-
-        with safe_open(self._path, framework="pt") as file:
-            epochs, best.epoch, best.error = json.loads((file.metadata() or {})["epochs"])
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  not a mapping
-        network.load_state_dict(_select(arrays, "network"))
-        best.state = _select(arrays, "best")
-        state: dict[int, dict[str, torch.Tensor]] = {}
-        for name, value in _select(arrays, "optimiser").items():
-            index, _, slot = name.partition(".")
-            state.setdefault(int(index), {})[slot] = value
-        optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
-        return int(epochs)
-
-
-def _to_lists(values: Floats | None) -> list[list[float | None]] | None:
-    return None if values is None else [[None if value != value else float(value) for value in row] for row in values]
-
-
 def _copy_state(network: GraphNetwork) -> dict[str, torch.Tensor]:
     return {name: value.clone() for name, value in network.state_dict().items()}
 
@@ -257,10 +182,6 @@ def _compute_mean_error(predicted: torch.Tensor, truth: torch.Tensor, weights: t
     errors = huber_loss(predicted, torch.where(finite, truth, predicted.detach()), delta=_HUBER, reduction="none")
     weights = torch.where(finite, weights, 0.0)
     return (weights * errors).sum() / weights.sum().clamp(min=1e-9)
-
-
-def _select(arrays: Mapping[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
-    return {name.removeprefix(f"{prefix}."): value for name, value in arrays.items() if name.startswith(f"{prefix}.")}
 
 
 def _compute_rate_share(share: float) -> float:

@@ -41,8 +41,8 @@ def collect(*data: Data | Iterable[Data], lowered: bool = False, profiled: bool 
         ``ds.sel(compiler=["openvino"])``. Rewritings that the runtime undoes are then one example.
     profiled
         Whether the operators of `lowered` graphs are timed in the profiler of the runtime, on this machine, for a
-        predictor of kind ``"kernels"``: for a device that is this machine, or one like it. A network takes a second or
-        two. Variants are not profiled.
+        graph network, which learns from them: for a device that is this machine, or one like it. A network takes a
+        second or two. Variants are not profiled.
 
     Raises
     ------

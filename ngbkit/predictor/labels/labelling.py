@@ -87,8 +87,8 @@ def examples(
         that tells them: ``"onnxruntime"`` or ``"openvino"``. A `Graph` stays as it is.
     profiled
         Whether the operators of `lowered` graphs are timed in the profiler of the runtime, on this machine, for a
-        predictor of kind ``"kernels"``: for labels that were measured on it, or on one like it. A network takes a
-        second or two.
+        graph network, which learns from them: for labels that were measured on it, or on one like it. A network
+        takes a second or two.
     progress
         Called with the share that is complete and a message: a network by name is built and exported, once.
 

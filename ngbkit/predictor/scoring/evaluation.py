@@ -21,7 +21,7 @@ from ngbkit.predictor.scoring.splits import Indices, Split, split_examples
 if TYPE_CHECKING:
     import pandas as pd
 
-BASELINES = ("flops", "operators", "linear", "boosting")
+BASELINES = ("flops", "linear", "boosting")
 
 
 def evaluate(
@@ -100,8 +100,7 @@ def evaluate(
             rows += [labels | row for row in score_predictions(predicted[scored], test_examples.take(scored))]
     if not rows:
         raise UsageError(
-            f"no score: {', '.join(dict(tasks))} predicts none of these networks. Kinds such as linear need no single "
-            "operators that were measured alone; operators does."
+            f"no score: {', '.join(dict(tasks))} predicts none of these networks. Measure more networks of a runtime."
         )
     first = ["kind", "device", "compiler", "split", "seed", "left_out"]
     frame = pd.DataFrame(rows)

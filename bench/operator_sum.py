@@ -1,4 +1,4 @@
-"""The sum of operators that were measured alone: the cost model of optimisers such as TASO.
+"""The sum of operators that were measured alone: the cost model of optimisers such as TASO, as a kind of model.
 
 It ignores fusion, layouts that a runtime keeps between operators, and warm caches.
 """
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ngbkit.predictor import features
 from ngbkit.predictor.graphs import Graph, Operator
+from ngbkit.predictor.kinds import KINDS
 from ngbkit.predictor.kinds.additive import fit_prices
 from ngbkit.predictor.kinds.base import Arrays, Floats, Progress, compute_weights, iterate_columns
 from ngbkit.predictor.labels.example_set import Examples
@@ -31,7 +32,7 @@ class OperatorSum:
         self._seconds: Floats = np.empty((0, 0))
         self._prices: Floats = np.empty((0, 0))
 
-    def fit(self, examples: Examples, *, seed: int, progress: Progress) -> None:  # noqa: ARG002  nothing is random
+    def fit(self, examples: Examples, *, seed: int, progress: Progress) -> None:
         """Keep the seconds of single operators and ignore networks; without single operators the model predicts NaN."""
         # A runtime may execute several operators for one, or none: their seconds are those of no operator.
         is_single = np.array([len(graph.operators) == 1 for graph in examples.graphs], dtype=bool)
@@ -88,3 +89,6 @@ _COLUMNS = 1 + len(features.sum_amounts([]))
 
 def _build_amounts(operator: Operator) -> Floats:
     return np.array([1.0, *features.sum_amounts([operator])])
+
+
+KINDS[OperatorSum.kind] = OperatorSum
