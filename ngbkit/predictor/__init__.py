@@ -11,7 +11,7 @@ from ngbkit.predictor.labels.collection import collect
 from ngbkit.predictor.labels.example_set import Examples, load_examples
 from ngbkit.predictor.labels.frame import to_frame
 from ngbkit.predictor.labels.labelling import examples
-from ngbkit.predictor.labels.union import merge
+from ngbkit.predictor.labels.merging import merge
 from ngbkit.predictor.lowering import lower
 from ngbkit.predictor.network_graphs import attach, graph
 from ngbkit.predictor.onnx_graphs import read

@@ -1,6 +1,7 @@
-"""Merges labels of equal graphs: each graph is one example, the spread of its labels is their noise.
+"""Merges labels: of equal graphs, and of several sets. Each graph is one example.
 
-Graphs that ngbkit reads as equal and that differ in latency beyond that noise are not what ran; a warning reports them.
+Graphs that ngbkit reads as equal and that differ in latency beyond the noise of their labels are not what ran; a
+warning reports them.
 """
 
 from __future__ import annotations
@@ -8,12 +9,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import chain, combinations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ngbkit.errors import NgbkitWarning
+from ngbkit.errors import NgbkitWarning, UsageError
 from ngbkit.predictor.graphs import Graph
 from ngbkit.predictor.labels import drift
 from ngbkit.predictor.labels.example_set import TEXTS, Examples
@@ -38,6 +39,8 @@ _ADVICE_LOWERED = (
     "what lowered graphs lack differs, such as memory layouts and kernels, or a label is wrong. Measure both again."
 )
 
+# The smallest standard error that a label is weighed by: a label that states none at all would outweigh all others.
+_LEAST_ERROR = 1e-4
 # Standard errors within which two labels of one graph agree: many pairs are compared.
 _ERRORS = 3.0
 
@@ -65,37 +68,84 @@ class Mismatch:
     runtime: Runtime
 
 
-def merge_labels(labels: Sequence[Label], runtimes: Sequence[Runtime]) -> Examples:
-    """Merge the labels of equal graphs to one example, with the texts of the first and the geometric mean of all."""
+def merge(*sets: Examples) -> Examples:
+    """The examples of several sets, such as those of two files.
+
+    Parameters
+    ----------
+    *sets
+        Examples, of `ngbkit.predictor.examples`, `collect` or `load_examples`. Their runtimes may differ.
+
+    Returns
+    -------
+    Examples
+        Every graph once, with a column for each runtime of any set; NaN where it was not measured.
+
+    Raises
+    ------
+    UsageError
+        An argument is not of this form; or the graphs of one set are as exported, and those of another lowered.
+
+    Warns
+    -----
+    NgbkitWarning
+        Two networks have the same graph and differ in latency by more than noise.
+
+    Notes
+    -----
+    Sets that share graphs are corrected for the drift of a device between them, towards the first set; measure one or
+    two networks of the first set again in each later one. Sets that share none are taken as they are.
+
+    The label of a shared graph is the mean of its labels, weighed by their inverse variances (10 % where an error is
+    unknown); a measurement that two sets have in common counts once. Its error is that of the mean; where the labels
+    differ by more than their errors, it is larger by the Birge ratio (Birge, Physical Review 40, 1932).
+    """
+    for examples in sets:
+        if not isinstance(examples, Examples):
+            raise UsageError(
+                f"invalid examples: got a {type(examples).__name__}; expected Examples, such as "
+                "ngbkit.predictor.load_examples(path), examples(…) and collect(…) return."
+            )
+    if not sets:
+        raise UsageError("no examples to merge; expected one set or more.")
+    runtimes = list(dict.fromkeys(chain.from_iterable(examples.runtimes for examples in sets)))
+    labels = [label for run, examples in enumerate(sets) for label in _list_labels(examples, run, runtimes)]
+    return merge_labels(labels, runtimes, keep_first=True)
+
+
+def merge_labels(labels: Sequence[Label], runtimes: Sequence[Runtime], *, keep_first: bool = False) -> Examples:
+    """Merge the labels of equal graphs to one example, with the texts of the first and the weighted mean of all.
+
+    They are corrected for the drift between runs: to their mean, or with `keep_first` to the first run.
+    """
     firsts: dict[str, Label] = {}
     for label in labels:
         firsts.setdefault(label.graph.digest, label)
     digests = {digest: index for index, digest in enumerate(firsts)}
-    graph = np.array([digests[label.graph.digest] for label in labels])
+    graph = np.array([digests[label.graph.digest] for label in labels], dtype=np.intp)
     devices = list(dict.fromkeys(device for device, _ in runtimes))
-    device = np.array([devices.index(name) for name, _ in runtimes])
-    run = np.array([label.run for label in labels])
+    device = np.array([devices.index(name) for name, _ in runtimes], dtype=np.intp)
+    run = np.array([label.run for label in labels], dtype=np.intp)
     logs = np.log(np.stack([label.seconds for label in labels]))
-    corrected = drift.correct(logs, graph, run, device)
-    means, spread = drift.compute_means(corrected, graph)
     blank = np.full(len(runtimes), np.nan)
     errors = np.stack([blank if label.errors is None else label.errors for label in labels])
+    corrected = drift.correct(logs, graph, run, device)
+    if keep_first:
+        corrected = _keep_first(logs, corrected, run, device)
     warn_of_mismatches(find_mismatches(labels, corrected, errors, graph, runtimes), labels[0].graph.lowering)
+    distinct = _find_distinct(labels)
+    means, combined = _combine(corrected[distinct], errors[distinct], graph[distinct])
+    seconds = np.exp(means)
     unique = list(firsts.values())
+    graphs, profiles = [label.graph for label in labels], [label.profile for label in labels]
     return Examples(
         graphs=tuple(label.graph for label in unique),
-        seconds=np.exp(means),
-        errors=np.where(np.isfinite(spread), spread, _combine_errors(errors, graph, len(unique))),
+        seconds=seconds,
+        errors=combined,
         runtimes=tuple(runtimes),
-        operator_seconds=merge_label_profiles(labels, graph, np.exp(means)),
+        operator_seconds=merge_profiles(graphs, profiles, graph.tolist(), seconds),
         **{name: tuple(label.texts[name] for label in unique) for name in TEXTS},
     )
-
-
-def merge_label_profiles(labels: Sequence[Label], graph: Indices, seconds: Floats) -> tuple[Floats, ...] | None:
-    """Return the seconds of the operators of each distinct graph, whose label is a row of `seconds`."""
-    graphs, profiles = [label.graph for label in labels], [label.profile for label in labels]
-    return merge_profiles(graphs, profiles, graph.tolist(), seconds)
 
 
 def find_mismatches(
@@ -165,9 +215,73 @@ def _estimate_noise(logs: Floats, groups: Sequence[list[int]]) -> float:
     return float(np.sqrt(squares / freedom)) if freedom else float("nan")
 
 
-def _combine_errors(errors: Floats, graph: Indices, graphs: int) -> Floats:
-    """Return the stated error of the mean label of each graph; NaN where none is stated."""
-    squares, count = np.zeros((graphs, errors.shape[1])), np.zeros((graphs, errors.shape[1]))
-    np.add.at(squares, graph, np.nan_to_num(errors) ** 2)
-    np.add.at(count, graph, np.isfinite(errors))
-    return np.where(count > 0, np.sqrt(squares) / np.maximum(count, 1), np.nan)
+def _list_labels(examples: Examples, run: int, runtimes: list[tuple[str, str]]) -> list[Label]:
+    """Return a label per example, with a column for each of all `runtimes`."""
+    columns = [runtimes.index(runtime) for runtime in examples.runtimes]
+    seconds = np.full((len(examples), len(runtimes)), np.nan)
+    seconds[:, columns] = examples.seconds
+    errors = np.full(seconds.shape, np.nan)
+    if examples.errors is not None:
+        errors[:, columns] = examples.errors
+    profiles: list[Floats | None] = [None] * len(examples)
+    for place, values in enumerate(examples.operator_seconds or ()):
+        profile = np.full((len(values), len(runtimes)), np.nan)
+        profile[:, columns] = values
+        profiles[place] = profile
+    return [
+        Label(
+            graph=graph,
+            seconds=seconds[place],
+            errors=errors[place],
+            profile=profiles[place],
+            texts={name: getattr(examples, name)[place] for name in TEXTS},
+            run=run,
+        )
+        for place, graph in enumerate(examples.graphs)
+    ]
+
+
+def _find_distinct(labels: Sequence[Label]) -> Indices:
+    """Return the places of labels without those that an earlier run has too: the same measurement in two sets."""
+    runs: dict[tuple[str, bytes], int] = {}
+    keys = [(label.graph.digest, label.seconds.tobytes()) for label in labels]
+    places = [place for place, key in enumerate(keys) if runs.setdefault(key, labels[place].run) == labels[place].run]
+    return np.array(places, dtype=np.intp)
+
+
+def _keep_first(logs: Floats, corrected: Floats, run: Indices, device: Indices) -> Floats:
+    """Return the corrected logarithms, shifted so that the first run of each device stays as it was.
+
+    A runtime that the first run lacks is shifted as the others of its device are in the mean.
+    """
+    shift = corrected - logs
+    shifted = corrected.copy()
+    for index in range(int(device.max()) + 1):
+        columns = np.flatnonzero(device == index)
+        rows = np.flatnonzero(np.isfinite(shift[:, columns]).any(axis=1))
+        if not len(rows):
+            continue
+        first = shift[np.ix_(rows[run[rows] == run[rows].min()], columns)]
+        present = np.isfinite(first)
+        of_runtime = np.where(present, first, 0.0).sum(axis=0) / np.maximum(present.sum(axis=0), 1)
+        in_first = present.any(axis=0)
+        shifted[:, columns] -= np.where(in_first, of_runtime, of_runtime[in_first].mean())
+    return shifted
+
+
+def _combine(logs: Floats, errors: Floats, graph: Indices) -> tuple[Floats, Floats]:
+    """Return the weighted mean of the labels of each graph, and its standard error."""
+    shape = (int(graph.max()) + 1, logs.shape[1])
+    finite = np.isfinite(logs)
+    weights = np.where(finite, 1 / np.maximum(np.where(np.isfinite(errors), errors, UNKNOWN), _LEAST_ERROR) ** 2, 0.0)
+    total, count, summed, squares = (np.zeros(shape) for _ in range(4))
+    np.add.at(total, graph, weights)
+    np.add.at(count, graph, finite)
+    np.add.at(summed, graph, weights * np.where(finite, logs, 0.0))
+    means = np.where(count > 0, summed / np.where(count > 0, total, 1), np.nan)
+    np.add.at(squares, graph, weights * np.where(finite, logs - means[graph], 0.0) ** 2)
+    birge = np.sqrt(np.maximum(1.0, squares / np.maximum(count - 1, 1)))
+    stated = np.zeros(shape, dtype=bool)
+    np.logical_or.at(stated, graph, finite & np.isfinite(errors))
+    _, spread = drift.compute_means(logs, graph)
+    return means, np.where(stated, birge / np.sqrt(np.where(count > 0, total, 1)), spread)
