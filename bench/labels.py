@@ -34,13 +34,13 @@ from typing import Any
 import generate
 import numpy as np
 import onnx_ir as ir
+from opposite_rules import ALL_RULES
 from single_operators import choose_places, extract_operators, extract_places
 
 from ngbkit import Sweep, predictor, registry, runs
 from ngbkit.errors import NgbkitError
 from ngbkit.files import hash_file
 from ngbkit.optimizer.editing import open_model
-from ngbkit.optimizer.rules import RULES
 from ngbkit.predictor import network_graphs, onnx_graphs
 from ngbkit.predictor.labels.rows import VARIANTS
 from ngbkit.runs.progress_display import describe, watch
@@ -231,11 +231,12 @@ def _draw_variants(model: ir.Model, generator: np.random.Generator, directory: P
     for attempt in range(4 * VARIANTS_EACH):
         variant, names = model, []
         for _ in range(int(generator.integers(1, MOST_STEPS + 1))):
-            sites_by_rule = {name: sites for name, rule in RULES.items() if (sites := rule.sites(variant))}
+            sites_by_rule = {name: sites for name, rule in ALL_RULES.items() if (sites := rule.sites(variant))}
             if not sites_by_rule:
                 break
             name = str(generator.choice(sorted(sites_by_rule)))
-            variant = RULES[name].apply(variant, sites_by_rule[name][int(generator.integers(len(sites_by_rule[name])))])
+            sites = sites_by_rule[name]
+            variant = ALL_RULES[name].apply(variant, sites[int(generator.integers(len(sites)))])
             names.append(name)
         digest = onnx_graphs.annotate(variant.clone().graph).digest
         if names and digest not in digests:

@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import xarray as xr
+from opposite_rules import ALL_RULES
 
 from ngbkit import options
 from ngbkit.optimizer import proof, variants
 from ngbkit.optimizer.editing import load_model, open_model
 from ngbkit.optimizer.optimise import TOP, choose
-from ngbkit.optimizer.rules import RULES, Rule
+from ngbkit.optimizer.rules import Rule
 from ngbkit.optimizer.rules.selection import select
 from ngbkit.optimizer.saving import save_model
 from ngbkit.optimizer.search import USUAL, Beam, Candidate, Cost, format_steps, search, select_cheaper
@@ -42,7 +43,7 @@ def study(
     *,
     batch_size: int = 1,
     device: str | None = None,
-    rules: Iterable[Any] = tuple(RULES.values()),
+    rules: Iterable[Any] = tuple(ALL_RULES.values()),
     beam: Beam = USUAL,
     top: int = TOP,
     simplifiers: Iterable[str] = (),

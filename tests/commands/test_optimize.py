@@ -63,7 +63,7 @@ def test_the_verb_writes_what_it_keeps(branches: Path, tmp_path: Path, capsys: p
     assert ("branches", "onnxruntime", 0) == (report["network"], report["compiler"], report["chosen"])
     assert ["sum-branches"] * 2 == [name for name, _ in report["tried"][0]["steps"]]
     assert ["Conv", "Relu"] * 2 == [node.kind for node in read(out).operators]
-    assert 0 == cli.main([*words, "--rules", "split-conv", "--quiet"])
+    assert 0 == cli.main([*words, "--rules", "conv-to-matmul", "--quiet"])
     assert "the original stays" in capsys.readouterr().out
 
 

@@ -1,4 +1,4 @@
-"""Every rule preserves the results of a graph at each of its sites, and its inverse undoes it."""
+"""Every rule preserves the results of a graph at each of its sites."""
 
 from __future__ import annotations
 
@@ -47,14 +47,6 @@ def build_batchnorm() -> Builder:
     return build
 
 
-def build_biased() -> Builder:
-    build = Builder()
-    value = build.conv("x", 16)
-    build.nodes[-1].input.append(add_constant(build, draw_values(build, 16), "bias"))
-    build.add("Relu", value)
-    return build
-
-
 def build_parallel() -> Builder:
     build = Builder()
     parts = [build.conv("x", width) for width in (8, 16, 24)]
@@ -75,39 +67,6 @@ def build_hollow() -> Builder:
     weight[:, :, [0, 0, 0, 1, 1, 2, 2, 2], [0, 1, 2, 0, 2, 0, 1, 2]] = 0
     build.weights[0].CopyFrom(numpy_helper.from_array(weight, "w0"))
     build.add("Concat", "v0", build.conv("x", 8, 3), axis=1)
-    return build
-
-
-def build_grouped() -> Builder:
-    build = Builder()
-    build.conv("x", 16, 3, group=4)
-    return build
-
-
-def build_blocks() -> Builder:
-    build = Builder()
-    build.conv("x", 16, 3, group=2)
-    weight = numpy_helper.to_array(build.weights[0]).copy()
-    weight[:4, 2:] = 0
-    weight[4:8, :2] = 0
-    weight[8:12, 2:] = 0
-    weight[12:, :2] = 0
-    build.weights[0].CopyFrom(numpy_helper.from_array(weight, "w0"))
-    return build
-
-
-def build_pooled() -> Builder:
-    build = Builder()
-    build.add(
-        "AveragePool", build.add("Relu", "x"), kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4, count_include_pad=1
-    )
-    return build
-
-
-def build_means() -> Builder:
-    build = Builder()
-    build.conv("x", 8, 3, group=8)
-    build.weights[0].CopyFrom(numpy_helper.from_array(np.full((8, 1, 3, 3), 1 / 9, np.float32), "w0"))
     return build
 
 
@@ -134,21 +93,6 @@ def build_projections() -> Builder:
     ]
     build.add("Add", build.add("MatMul", parts[0], parts[1]), parts[2])
     return build
-
-
-def build_product() -> Builder:
-    build = Builder()
-    build.add("MatMul", "x", add_constant(build, draw_values(build, 16, 40), "matrix"))
-    return build
-
-
-def build_single(kind: str, *constants: np.ndarray) -> Callable[[], Builder]:
-    def make() -> Builder:
-        build = Builder()
-        build.add(kind, "x", *[add_constant(build, values, f"c{index}") for index, values in enumerate(constants)])
-        return build
-
-    return make
 
 
 def build_gated() -> Builder:
@@ -211,27 +155,15 @@ def build_normalised_branch() -> Builder:
 # By rule, the builder of a graph with a site for it.
 FITTING: dict[str, Callable[[], Builder]] = {
     "fold-batchnorm": build_batchnorm,
-    "unfold-batchnorm": build_biased,
     "merge-convs": build_parallel,
-    "split-conv": build_biased,
     "sum-branches": build_branches,
-    "split-branch": build_biased,
-    "enlarge-conv": build_branches,
     "shrink-conv": build_hollow,
     "absorb-batchnorm": build_normalised_branch,
-    "merge-groups": build_grouped,
-    "split-groups": build_blocks,
-    "average-to-depthwise": build_pooled,
-    "depthwise-to-average": build_means,
     "conv-to-matmul": build_pointwise,
     "matmul-to-conv": build_disguised,
     "merge-matmuls": build_projections,
-    "split-matmul": build_product,
-    "unfuse-hardswish": build_single("HardSwish"),
     "fuse-hardswish": build_gated,
-    "unfuse-gelu": build_single("Gelu"),
     "fuse-gelu": build_erf,
-    "unfuse-layernorm": build_single("LayerNormalization", np.linspace(-1, 2, 16, dtype=np.float32)),
     "fuse-layernorm": build_layernorm,
     "push-transpose": build_transpose_before,
     "pull-transpose": build_transpose_after,
@@ -278,22 +210,6 @@ def test_a_rule_preserves_results(name: str, tmp_path: Path) -> None:
     assert before == onnx_graphs.annotate(original.graph).digest
 
 
-@pytest.mark.parametrize("name", [name for name, rule_ in RULES.items() if rule_.inverse])
-def test_an_inverse_fits_what_a_rule_made(name: str, tmp_path: Path) -> None:
-    """A rule and its inverse preserve the results."""
-    original = build_model(FITTING[name]())
-    rewritten = rule(name).apply(original, rule(name).sites(original)[0])
-    back = rule(RULES[name].inverse)
-    sites = back.sites(rewritten)
-
-    assert name == back.inverse
-    assert sites
-    for values, new_values in zip(
-        compute_outputs(original, tmp_path), compute_outputs(back.apply(rewritten, sites[0]), tmp_path), strict=True
-    ):
-        np.testing.assert_allclose(new_values, values, rtol=2e-5, atol=2e-5 * np.abs(values).max())
-
-
 @pytest.mark.parametrize("name", RULES)
 def test_a_rule_fits_no_more_than_it_says(name: str) -> None:
     """No rule has a site in a graph of a softmax and a maximum."""
@@ -303,14 +219,13 @@ def test_a_rule_fits_no_more_than_it_says(name: str) -> None:
     assert [] == rule(name).sites(build_model(build))
 
 
-def test_an_output_keeps_its_name(tmp_path: Path) -> None:
+def test_an_output_keeps_its_name() -> None:
     """The new value takes the name of the output."""
-    original = build_model(build_means())
-    rewritten = rule("depthwise-to-average").apply(original, rule("depthwise-to-average").sites(original)[0])
+    original = build_model(build_gated())
+    rewritten = rule("fuse-hardswish").apply(original, rule("fuse-hardswish").sites(original)[0])
 
     assert [value.name for value in original.graph.outputs] == [value.name for value in rewritten.graph.outputs]
-    assert ["AveragePool"] == [node.op_type for node in rewritten.graph]
-    assert not rewritten.graph.initializers
+    assert ["HardSwish"] == [node.op_type for node in rewritten.graph]
 
 
 def test_a_value_with_two_consumers_is_not_folded() -> None:

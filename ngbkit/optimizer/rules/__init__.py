@@ -7,9 +7,7 @@ from ngbkit.optimizer.rules import (
     batchnorm,
     branches,
     fusions,
-    groups,
     parallel,
-    pooling,
     products,
     transposes,
     windows,
@@ -18,10 +16,7 @@ from ngbkit.optimizer.rules.base import Rule, Site
 
 __all__ = ["RULES", "Rule", "Site", "rule"]
 
-_MODULES = (
-    *(batchnorm, parallel, windows, branches, groups, pooling),
-    *(products, fusions, transposes),
-)
+_MODULES = (*(batchnorm, parallel, windows, branches, products, fusions, transposes),)
 
 RULES: dict[str, Rule] = {rule_.name: rule_ for module in _MODULES for rule_ in module.RULES}
 

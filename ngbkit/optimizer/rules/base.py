@@ -28,15 +28,12 @@ class Rule:
         Yields the nodes of each matching site.
     rewrite
         Rewrites one such site.
-    inverse
-        The name of the inverse rule; empty if there is none.
     """
 
     name: str
     summary: str
     find: Find
     rewrite: Rewrite
-    inverse: str = ""
 
     def sites(self, model: ir.Model) -> list[Site]:
         """The matching sites."""

@@ -1,4 +1,4 @@
-"""Folds a BatchNorm into the convolution before it, and unfolds it again."""
+"""Folds a BatchNorm into the convolution before it."""
 
 from __future__ import annotations
 
@@ -41,37 +41,11 @@ def _fold_batchnorm(edit: Edit, nodes: Sequence[ir.Node]) -> None:
     edit.replace(norm.outputs[0], add_convolution(edit, norm, conv.source, weight, bias, conv.pads, **conv.window))
 
 
-def _find_biased(graph: ir.Graph) -> Iterator[Sequence[ir.Node]]:
-    return ((conv.node,) for conv in find_convolutions(graph) if conv.bias is not None)
-
-
-def _unfold_batchnorm(edit: Edit, nodes: Sequence[ir.Node]) -> None:
-    """Move the scales of the channels and the bias into a BatchNorm."""
-    conv = read_convolution(nodes[0])
-    assert conv is not None
-    scale = np.sqrt((conv.weight.astype(np.float64) ** 2).mean(axis=(1, 2, 3)))
-    scale = np.where(scale > 0, scale, 1.0)
-    weight = (conv.weight / scale[:, None, None, None]).astype(conv.weight.dtype)
-    product = add_convolution(edit, conv.node, conv.source, weight, None, conv.pads, **conv.window)
-    channels, dtype = len(weight), conv.weight.dtype
-    numbers = [scale, conv.dense_bias, np.zeros(channels), np.ones(channels)]
-    constants = [edit.add_constant(np.asarray(values).astype(dtype), conv.node) for values in numbers]
-    edit.replace(conv.output, edit.compute(conv.node, "BatchNormalization", product, *constants, epsilon=0.0))
-
-
 RULES = (
     Rule(
         name="fold-batchnorm",
         summary="a BatchNorm into the convolution before it",
         find=_find_batchnorm,
         rewrite=_fold_batchnorm,
-        inverse="unfold-batchnorm",
-    ),
-    Rule(
-        name="unfold-batchnorm",
-        summary="scales and bias of a convolution into a BatchNorm",
-        find=_find_biased,
-        rewrite=_unfold_batchnorm,
-        inverse="fold-batchnorm",
     ),
 )

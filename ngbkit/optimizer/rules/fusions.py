@@ -1,11 +1,10 @@
-"""Functions that ONNX has an operator for: expands them into smaller operators, and fuses these again."""
+"""Functions that ONNX has an operator for: fuses the smaller operators that compute them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
 
-import numpy as np
 import onnx_ir as ir
 
 from ngbkit.optimizer.editing import (
@@ -22,21 +21,10 @@ from ngbkit.optimizer.rules.base import Rule
 
 # The first opset of each operator.
 _HARD_SWISH, _LAYER_NORM, _GELU = 14, 17, 20
-_REDUCE_BY_INPUT = 18  # from here on, the axes of a mean are an input and not an attribute
 
 
 def _read_opset(graph: ir.Graph) -> int:
     return graph.opset_imports.get("", 0)
-
-
-def _find_hard_swish(graph: ir.Graph) -> Iterator[Sequence[ir.Node]]:
-    return ((node,) for node in graph if is_kind(node, "HardSwish"))
-
-
-def _unfuse_hard_swish(edit: Edit, nodes: Sequence[ir.Node]) -> None:
-    (node,) = nodes
-    gate = edit.compute(node, "HardSigmoid", node.inputs[0], alpha=1 / 6, beta=0.5)
-    edit.replace(node.outputs[0], edit.compute(node, "Mul", node.inputs[0], gate))
 
 
 def _find_gated(graph: ir.Graph) -> Iterator[Sequence[ir.Node]]:
@@ -61,21 +49,6 @@ def _find_gated(graph: ir.Graph) -> Iterator[Sequence[ir.Node]]:
 def _fuse_hard_swish(edit: Edit, nodes: Sequence[ir.Node]) -> None:
     gate, product = nodes
     edit.replace(product.outputs[0], edit.compute(product, "HardSwish", gate.inputs[0]))
-
-
-def _find_gelu(graph: ir.Graph) -> Iterator[Sequence[ir.Node]]:
-    return (
-        (node,) for node in graph if is_kind(node, "Gelu") and read_attribute(node, "approximate", "none") == "none"
-    )
-
-
-def _unfuse_gelu(edit: Edit, nodes: Sequence[ir.Node]) -> None:
-    (node,) = nodes
-    source = node.inputs[0]
-    root, unit, half = (edit.add_constant(_build_scalar(source, number), node) for number in (math.sqrt(2), 1.0, 0.5))
-    part = edit.compute(node, "Erf", edit.compute(node, "Div", source, root))
-    doubled = edit.compute(node, "Mul", source, edit.compute(node, "Add", part, unit))
-    edit.replace(node.outputs[0], edit.compute(node, "Mul", doubled, half))
 
 
 def _find_erf(graph: ir.Graph) -> Iterator[Sequence[ir.Node]]:
@@ -136,35 +109,6 @@ def _fuse_gelu(edit: Edit, nodes: Sequence[ir.Node]) -> None:
     edit.replace(last.outputs[0], edit.compute(last, "Gelu", source))
 
 
-def _find_layer_norm(graph: ir.Graph) -> Iterator[Sequence[ir.Node]]:
-    for node in graph:
-        sides = read_shape(node.inputs[0]) if is_kind(node, "LayerNormalization") and node.inputs else None
-        if sides is not None and len(node.outputs) == 1 and read_attribute(node, "axis", -1) in (-1, len(sides) - 1):
-            yield (node,)
-
-
-def _unfuse_layer_norm(edit: Edit, nodes: Sequence[ir.Node]) -> None:
-    (node,) = nodes
-    source, *affine = node.inputs
-    epsilon = edit.add_constant(_build_scalar(source, read_attribute(node, "epsilon", 1e-5)), node)
-    difference = edit.compute(node, "Sub", source, _add_mean(edit, node, source))
-    variance = _add_mean(edit, node, edit.compute(node, "Mul", difference, difference))
-    result = edit.compute(
-        node, "Div", difference, edit.compute(node, "Sqrt", edit.compute(node, "Add", variance, epsilon))
-    )
-    for kind, value in zip(("Mul", "Add"), affine, strict=False):
-        if value is not None:
-            result = edit.compute(node, kind, result, value)
-    edit.replace(node.outputs[0], result)
-
-
-def _add_mean(edit: Edit, node: ir.Node, value: ir.Value | None) -> ir.Value:
-    """Add the mean over the last dimension, which is kept."""
-    if _read_opset(edit.graph) >= _REDUCE_BY_INPUT:
-        return edit.compute(node, "ReduceMean", value, edit.add_constant(np.array([-1], np.int64), node), keepdims=1)
-    return edit.compute(node, "ReduceMean", value, axes=[-1], keepdims=1)
-
-
 def _find_normalised(graph: ir.Graph) -> Iterator[Sequence[ir.Node]]:
     """Find (x - mean) / sqrt(variance + epsilon), times a constant of the last dimension, optionally plus another."""
     if _read_opset(graph) < _LAYER_NORM:
@@ -223,53 +167,23 @@ def _fuse_layer_norm(edit: Edit, nodes: Sequence[ir.Node]) -> None:
     edit.replace(last.outputs[0], result)
 
 
-def _build_scalar(value: ir.Value | None, number: float) -> np.ndarray:
-    """Build a number of the dtype of a value."""
-    kind = value.dtype.numpy() if value is not None and value.dtype is not None else np.dtype(np.float32)
-    return np.array(number, kind)
-
-
 RULES = (
-    Rule(
-        name="unfuse-hardswish",
-        summary="HardSwish into a product with a hard sigmoid",
-        find=_find_hard_swish,
-        rewrite=_unfuse_hard_swish,
-        inverse="fuse-hardswish",
-    ),
     Rule(
         name="fuse-hardswish",
         summary="a product with the own hard sigmoid into HardSwish",
         find=_find_gated,
         rewrite=_fuse_hard_swish,
-        inverse="unfuse-hardswish",
-    ),
-    Rule(
-        name="unfuse-gelu",
-        summary="GELU into its error function",
-        find=_find_gelu,
-        rewrite=_unfuse_gelu,
-        inverse="fuse-gelu",
     ),
     Rule(
         name="fuse-gelu",
         summary="the error function of a GELU into GELU",
         find=_find_erf,
         rewrite=_fuse_gelu,
-        inverse="unfuse-gelu",
-    ),
-    Rule(
-        name="unfuse-layernorm",
-        summary="LayerNorm into means, differences and a root",
-        find=_find_layer_norm,
-        rewrite=_unfuse_layer_norm,
-        inverse="fuse-layernorm",
     ),
     Rule(
         name="fuse-layernorm",
         summary="means, differences and a root into LayerNorm",
         find=_find_normalised,
         rewrite=_fuse_layer_norm,
-        inverse="unfuse-layernorm",
     ),
 )

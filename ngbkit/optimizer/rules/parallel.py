@@ -1,4 +1,4 @@
-"""Convolutions of one value: merges two into one, and splits one into two."""
+"""Convolutions of one value: merges several into one."""
 
 from __future__ import annotations
 
@@ -11,9 +11,6 @@ import onnx_ir as ir
 from ngbkit.optimizer.editing import Edit
 from ngbkit.optimizer.rules.base import Rule
 from ngbkit.optimizer.rules.convolution import Convolution, add_convolution, find_convolutions, read_convolution
-
-# The fewest channels in each half, below which a split only adds calls.
-_LEAST_CHANNELS = 8
 
 
 def _find_parallel(graph: ir.Graph) -> Iterator[Sequence[ir.Node]]:
@@ -47,36 +44,11 @@ def _merge_parallel(edit: Edit, nodes: Sequence[ir.Node]) -> None:
         edit.replace(conv.output, part)
 
 
-def _find_wide(graph: ir.Graph) -> Iterator[Sequence[ir.Node]]:
-    for conv in find_convolutions(graph):
-        if conv.group == 1 and len(conv.weight) >= 2 * _LEAST_CHANNELS:
-            yield (conv.node,)
-
-
-def _split_channels(edit: Edit, nodes: Sequence[ir.Node]) -> None:
-    conv = read_convolution(nodes[0])
-    assert conv is not None
-    half = len(conv.weight) // 2
-    parts = []
-    for span in (slice(0, half), slice(half, None)):
-        bias = None if conv.bias is None else conv.bias[span]
-        parts.append(add_convolution(edit, conv.node, conv.source, conv.weight[span], bias, conv.pads, **conv.window))
-    edit.replace(conv.output, edit.compute(conv.node, "Concat", *parts, axis=1))
-
-
 RULES = (
     Rule(
         name="merge-convs",
         summary="two convolutions of one value into one",
         find=_find_parallel,
         rewrite=_merge_parallel,
-        inverse="split-conv",
-    ),
-    Rule(
-        name="split-conv",
-        summary="a convolution into one for each half of its channels",
-        find=_find_wide,
-        rewrite=_split_channels,
-        inverse="merge-convs",
     ),
 )

@@ -1,4 +1,4 @@
-"""Matrix products: merges several of one value, splits one, and converts 1x1 convolutions to products and back."""
+"""Matrix products: merges several of one value, and converts 1x1 convolutions to products and back."""
 
 from __future__ import annotations
 
@@ -21,9 +21,6 @@ from ngbkit.optimizer.rules.convolution import add_convolution, find_convolution
 
 _LAST, _FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 """Orders of dimensions: channels to the end, and back."""
-
-# The fewest columns in each half, below which a split only adds calls.
-_LEAST_COLUMNS = 16
 
 
 def _find_pointwise(graph: ir.Graph) -> Iterator[Sequence[ir.Node]]:
@@ -97,52 +94,23 @@ def _merge(edit: Edit, nodes: Sequence[ir.Node]) -> None:
         edit.replace(node.outputs[0], part)
 
 
-def _find_wide(graph: ir.Graph) -> Iterator[Sequence[ir.Node]]:
-    for node in graph:
-        weight = read_constant(node.inputs[1]) if is_kind(node, "MatMul") else None
-        if weight is not None and weight.ndim == 2 and weight.shape[1] >= 2 * _LEAST_COLUMNS:
-            yield (node,)
-
-
-def _split(edit: Edit, nodes: Sequence[ir.Node]) -> None:
-    (node,) = nodes
-    weight = read_constant(node.inputs[1])
-    assert weight is not None
-    half = weight.shape[1] // 2
-    parts = [
-        edit.compute(node, "MatMul", node.inputs[0], edit.add_constant(columns, node))
-        for columns in (weight[:, :half], weight[:, half:])
-    ]
-    edit.replace(node.outputs[0], edit.compute(node, "Concat", *parts, axis=-1))
-
-
 RULES = (
     Rule(
         name="conv-to-matmul",
         summary="a 1x1 convolution into a matrix product between two transpositions",
         find=_find_pointwise,
         rewrite=_to_matmul,
-        inverse="matmul-to-conv",
     ),
     Rule(
         name="matmul-to-conv",
         summary="a matrix product between two transpositions into a 1x1 convolution",
         find=_find_disguised,
         rewrite=_to_conv,
-        inverse="conv-to-matmul",
     ),
     Rule(
         name="merge-matmuls",
         summary="matrix products of one value into one, as queries, keys and values",
         find=_find_parallel,
         rewrite=_merge,
-        inverse="split-matmul",
-    ),
-    Rule(
-        name="split-matmul",
-        summary="a matrix product into one for each half of its columns",
-        find=_find_wide,
-        rewrite=_split,
-        inverse="merge-matmuls",
     ),
 )

@@ -77,14 +77,12 @@ RULES = (
         summary="a transposition past an operator that works by element",
         find=_find_before,
         rewrite=_push,
-        inverse="pull-transpose",
     ),
     Rule(
         name="pull-transpose",
         summary="a transposition in front of an operator that works by element",
         find=_find_behind,
         rewrite=_pull,
-        inverse="push-transpose",
     ),
     Rule(
         name="merge-transposes",

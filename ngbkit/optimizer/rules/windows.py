@@ -1,4 +1,4 @@
-"""Windows of convolutions: merges two that are summed, and enlarges one so that it can be merged."""
+"""Windows of convolutions: merges two that are summed, and shrinks one that is zero around its middle."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import onnx_ir as ir
 from ngbkit.optimizer.editing import Edit, find_only_user, find_producer, is_kind
 from ngbkit.optimizer.rules.base import Rule
 from ngbkit.optimizer.rules.convolution import (
-    Convolution,
     add_convolution,
     find_convolutions,
     is_centred,
@@ -49,46 +48,6 @@ def _sum_branches(edit: Edit, nodes: Sequence[ir.Node]) -> None:
     edit.replace(add.outputs[0], add_convolution(edit, add, left.source, weight, bias, pads, **left.window))
 
 
-def _find_centred(graph: ir.Graph) -> Iterator[Sequence[ir.Node]]:
-    return ((conv.node,) for conv in find_convolutions(graph) if is_centred(conv) and min(conv.kernel) > 1)
-
-
-def _split_branch(edit: Edit, nodes: Sequence[ir.Node]) -> None:
-    """Move the middle of the window into a convolution of its own."""
-    conv = read_convolution(nodes[0])
-    assert conv is not None
-    height, width = conv.kernel
-    middle = conv.weight[:, :, height // 2, width // 2][:, :, None, None]
-    rest = conv.weight.copy()
-    rest[:, :, height // 2, width // 2] = 0
-    wide = add_convolution(edit, conv.node, conv.source, rest, conv.bias, conv.pads, **conv.window)
-    narrow = add_convolution(edit, conv.node, conv.source, middle, None, (0, 0, 0, 0), **conv.window)
-    edit.replace(conv.output, edit.compute(conv.node, "Add", wide, narrow))
-
-
-def _find_pointwise(graph: ir.Graph) -> Iterator[Sequence[ir.Node]]:
-    """Find a 1x1 beside a 3x3 of the same value, so that both can be merged."""
-    by_value: dict[ir.Value, list[Convolution]] = {}
-    for conv in find_convolutions(graph):
-        if conv.group == 1 and is_centred(conv):
-            by_value.setdefault(conv.source, []).append(conv)
-    for members in by_value.values():
-        for conv in members:
-            if conv.kernel == (1, 1) and any(
-                other.kernel == (3, 3) and other.strides == conv.strides for other in members
-            ):
-                yield (conv.node,)
-
-
-def _enlarge(edit: Edit, nodes: Sequence[ir.Node]) -> None:
-    conv = read_convolution(nodes[0])
-    assert conv is not None
-    result = add_convolution(
-        edit, conv.node, conv.source, pad_kernel(conv.weight, (3, 3)), conv.bias, (1, 1, 1, 1), **conv.window
-    )
-    edit.replace(conv.output, result)
-
-
 def _find_hollow(graph: ir.Graph) -> Iterator[Sequence[ir.Node]]:
     """Find a 3x3 whose window is zero except in the middle."""
     for conv in find_convolutions(graph):
@@ -113,27 +72,11 @@ RULES = (
         summary="a sum of two convolutions of one value into one",
         find=_find_branches,
         rewrite=_sum_branches,
-        inverse="split-branch",
-    ),
-    Rule(
-        name="split-branch",
-        summary="the middle of a window into a convolution of its own",
-        find=_find_centred,
-        rewrite=_split_branch,
-        inverse="sum-branches",
-    ),
-    Rule(
-        name="enlarge-conv",
-        summary="a 1x1 beside a 3x3 into a 3x3",
-        find=_find_pointwise,
-        rewrite=_enlarge,
-        inverse="shrink-conv",
     ),
     Rule(
         name="shrink-conv",
         summary="a 3x3 that is zero around its middle into a 1x1",
         find=_find_hollow,
         rewrite=_shrink,
-        inverse="enlarge-conv",
     ),
 )

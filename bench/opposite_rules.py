@@ -1,0 +1,358 @@
+"""Rules that make no network cheaper: for labels of rewritten networks, and as traps of cost models.
+
+Each of the 18 networks of notebook 05 that was surely faster was so without them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from ngbkit.optimizer.editing import Edit, is_kind, read_attribute, read_constant, read_shape
+from ngbkit.optimizer.rules import RULES, Rule
+from ngbkit.optimizer.rules.convolution import (
+    Array,
+    Convolution,
+    add_convolution,
+    find_convolutions,
+    is_centred,
+    pad_kernel,
+    read_convolution,
+)
+
+# The fewest channels and columns in each half, below which a split only adds calls.
+_LEAST_CHANNELS, _LEAST_COLUMNS = 8, 16
+# From this opset on, the axes of a mean are an input and not an attribute.
+_REDUCE_BY_INPUT = 18
+
+
+def _find_biased(graph: ir.Graph) -> Iterator[Sequence[ir.Node]]:
+    return ((conv.node,) for conv in find_convolutions(graph) if conv.bias is not None)
+
+
+def _unfold_batchnorm(edit: Edit, nodes: Sequence[ir.Node]) -> None:
+    """Move the scales of the channels and the bias into a BatchNorm."""
+    conv = read_convolution(nodes[0])
+    assert conv is not None
+    scale = np.sqrt((conv.weight.astype(np.float64) ** 2).mean(axis=(1, 2, 3)))
+    scale = np.where(scale > 0, scale, 1.0)
+    weight = (conv.weight / scale[:, None, None, None]).astype(conv.weight.dtype)
+    product = add_convolution(edit, conv.node, conv.source, weight, None, conv.pads, **conv.window)
+    channels, dtype = len(weight), conv.weight.dtype
+    numbers = [scale, conv.dense_bias, np.zeros(channels), np.ones(channels)]
+    constants = [edit.add_constant(np.asarray(values).astype(dtype), conv.node) for values in numbers]
+    edit.replace(conv.output, edit.compute(conv.node, "BatchNormalization", product, *constants, epsilon=0.0))
+
+
+def _find_wide(graph: ir.Graph) -> Iterator[Sequence[ir.Node]]:
+    for conv in find_convolutions(graph):
+        if conv.group == 1 and len(conv.weight) >= 2 * _LEAST_CHANNELS:
+            yield (conv.node,)
+
+
+def _split_channels(edit: Edit, nodes: Sequence[ir.Node]) -> None:
+    conv = read_convolution(nodes[0])
+    assert conv is not None
+    half = len(conv.weight) // 2
+    parts = []
+    for span in (slice(0, half), slice(half, None)):
+        bias = None if conv.bias is None else conv.bias[span]
+        parts.append(add_convolution(edit, conv.node, conv.source, conv.weight[span], bias, conv.pads, **conv.window))
+    edit.replace(conv.output, edit.compute(conv.node, "Concat", *parts, axis=1))
+
+
+def _find_centred(graph: ir.Graph) -> Iterator[Sequence[ir.Node]]:
+    return ((conv.node,) for conv in find_convolutions(graph) if is_centred(conv) and min(conv.kernel) > 1)
+
+
+def _split_branch(edit: Edit, nodes: Sequence[ir.Node]) -> None:
+    """Move the middle of the window into a convolution of its own."""
+    conv = read_convolution(nodes[0])
+    assert conv is not None
+    height, width = conv.kernel
+    middle = conv.weight[:, :, height // 2, width // 2][:, :, None, None]
+    rest = conv.weight.copy()
+    rest[:, :, height // 2, width // 2] = 0
+    wide = add_convolution(edit, conv.node, conv.source, rest, conv.bias, conv.pads, **conv.window)
+    narrow = add_convolution(edit, conv.node, conv.source, middle, None, (0, 0, 0, 0), **conv.window)
+    edit.replace(conv.output, edit.compute(conv.node, "Add", wide, narrow))
+
+
+def _find_pointwise(graph: ir.Graph) -> Iterator[Sequence[ir.Node]]:
+    """Find a 1x1 beside a 3x3 of the same value, so that both can be merged."""
+    by_value: dict[ir.Value, list[Convolution]] = {}
+    for conv in find_convolutions(graph):
+        if conv.group == 1 and is_centred(conv):
+            by_value.setdefault(conv.source, []).append(conv)
+    for members in by_value.values():
+        for conv in members:
+            if conv.kernel == (1, 1) and any(
+                other.kernel == (3, 3) and other.strides == conv.strides for other in members
+            ):
+                yield (conv.node,)
+
+
+def _enlarge(edit: Edit, nodes: Sequence[ir.Node]) -> None:
+    conv = read_convolution(nodes[0])
+    assert conv is not None
+    result = add_convolution(
+        edit, conv.node, conv.source, pad_kernel(conv.weight, (3, 3)), conv.bias, (1, 1, 1, 1), **conv.window
+    )
+    edit.replace(conv.output, result)
+
+
+def _find_grouped(graph: ir.Graph) -> Iterator[Sequence[ir.Node]]:
+    """Find groups that can be merged in pairs; a depthwise convolution would only waste work."""
+    for conv in find_convolutions(graph):
+        if conv.group > 1 and conv.group % 2 == 0 and conv.weight.shape[1] > 1:
+            yield (conv.node,)
+
+
+def _merge_groups(edit: Edit, nodes: Sequence[ir.Node]) -> None:
+    conv = read_convolution(nodes[0])
+    assert conv is not None
+    out, inner = conv.weight.shape[:2]
+    each = out // conv.group
+    weight = np.zeros((out, 2 * inner, *conv.kernel), conv.weight.dtype)
+    for group in range(conv.group):
+        rows, first = slice(group * each, (group + 1) * each), (group % 2) * inner
+        weight[rows, first : first + inner] = conv.weight[rows]
+    window = conv.window | {"group": conv.group // 2}
+    edit.replace(conv.output, add_convolution(edit, conv.node, conv.source, weight, conv.bias, conv.pads, **window))
+
+
+def _find_blocks(graph: ir.Graph) -> Iterator[Sequence[ir.Node]]:
+    """Find convolutions whose weights connect each half of a group's inputs to one half of its outputs."""
+    for conv in find_convolutions(graph):
+        out, inner = conv.weight.shape[:2]
+        each = out // conv.group
+        if inner % 2 or each % 2 or not _is_block_diagonal(conv.weight, conv.group, each, inner):
+            continue
+        yield (conv.node,)
+
+
+def _is_block_diagonal(weight: Array, groups: int, each: int, inner: int) -> bool:
+    for group in range(groups):
+        rows = weight[group * each : (group + 1) * each]
+        if rows[: each // 2, inner // 2 :].any() or rows[each // 2 :, : inner // 2].any():
+            return False
+    return True
+
+
+def _split_groups(edit: Edit, nodes: Sequence[ir.Node]) -> None:
+    conv = read_convolution(nodes[0])
+    assert conv is not None
+    out, inner = conv.weight.shape[:2]
+    half, each = inner // 2, out // conv.group
+    weight = np.empty((out, half, *conv.kernel), conv.weight.dtype)
+    for group in range(2 * conv.group):
+        rows = slice(group * each // 2, (group + 1) * each // 2)
+        first = (group % 2) * half
+        weight[rows] = conv.weight[rows, first : first + half]
+    window = conv.window | {"group": 2 * conv.group}
+    edit.replace(conv.output, add_convolution(edit, conv.node, conv.source, weight, conv.bias, conv.pads, **window))
+
+
+def _find_average(graph: ir.Graph) -> Iterator[Sequence[ir.Node]]:
+    """Find mean pooling with the same divisor everywhere."""
+    for node in graph:
+        if (
+            not is_kind(node, "AveragePool")
+            or read_attribute(node, "ceil_mode", 0)
+            or len(read_shape(node.inputs[0]) or ()) != 4
+        ):
+            continue
+        padded = any(read_attribute(node, "pads", (0,)))
+        plain = read_attribute(node, "auto_pad", "NOTSET") == "NOTSET" and set(
+            read_attribute(node, "dilations", (1,))
+        ) == {1}
+        if plain and (not padded or read_attribute(node, "count_include_pad", 0)):
+            yield (node,)
+
+
+def _average_to_depthwise(edit: Edit, nodes: Sequence[ir.Node]) -> None:
+    (node,) = nodes
+    source = node.inputs[0]
+    sides, kernel = read_shape(source), read_attribute(node, "kernel_shape")
+    assert source is not None
+    assert sides is not None
+    dtype = source.dtype.numpy() if source.dtype is not None else np.dtype(np.float32)
+    weight = np.full((sides[1], 1, *kernel), 1 / np.prod(kernel), dtype)
+    window = {"strides": list(read_attribute(node, "strides", (1, 1))), "dilations": [1, 1], "group": sides[1]}
+    pads = read_attribute(node, "pads", (0, 0, 0, 0))
+    edit.replace(node.outputs[0], add_convolution(edit, node, source, weight, None, pads, **window))
+
+
+def _find_means(graph: ir.Graph) -> Iterator[Sequence[ir.Node]]:
+    """Find depthwise convolutions that compute means."""
+    for conv in find_convolutions(graph):
+        depthwise = conv.group > 1 and conv.weight.shape[:2] == (conv.group, 1) and conv.dilations == (1, 1)
+        if depthwise and not np.any(conv.dense_bias) and np.allclose(conv.weight, 1 / np.prod(conv.kernel), rtol=1e-6):
+            yield (conv.node,)
+
+
+def _depthwise_to_average(edit: Edit, nodes: Sequence[ir.Node]) -> None:
+    conv = read_convolution(nodes[0])
+    assert conv is not None
+    window = {"kernel_shape": list(conv.kernel), "strides": list(conv.strides), "pads": list(conv.pads)}
+    edit.replace(conv.output, edit.compute(conv.node, "AveragePool", conv.source, count_include_pad=1, **window))
+
+
+def _find_wide_product(graph: ir.Graph) -> Iterator[Sequence[ir.Node]]:
+    for node in graph:
+        weight = read_constant(node.inputs[1]) if is_kind(node, "MatMul") else None
+        if weight is not None and weight.ndim == 2 and weight.shape[1] >= 2 * _LEAST_COLUMNS:
+            yield (node,)
+
+
+def _split(edit: Edit, nodes: Sequence[ir.Node]) -> None:
+    (node,) = nodes
+    weight = read_constant(node.inputs[1])
+    assert weight is not None
+    half = weight.shape[1] // 2
+    parts = [
+        edit.compute(node, "MatMul", node.inputs[0], edit.add_constant(columns, node))
+        for columns in (weight[:, :half], weight[:, half:])
+    ]
+    edit.replace(node.outputs[0], edit.compute(node, "Concat", *parts, axis=-1))
+
+
+def _find_hard_swish(graph: ir.Graph) -> Iterator[Sequence[ir.Node]]:
+    return ((node,) for node in graph if is_kind(node, "HardSwish"))
+
+
+def _unfuse_hard_swish(edit: Edit, nodes: Sequence[ir.Node]) -> None:
+    (node,) = nodes
+    gate = edit.compute(node, "HardSigmoid", node.inputs[0], alpha=1 / 6, beta=0.5)
+    edit.replace(node.outputs[0], edit.compute(node, "Mul", node.inputs[0], gate))
+
+
+def _find_gelu(graph: ir.Graph) -> Iterator[Sequence[ir.Node]]:
+    return (
+        (node,) for node in graph if is_kind(node, "Gelu") and read_attribute(node, "approximate", "none") == "none"
+    )
+
+
+def _unfuse_gelu(edit: Edit, nodes: Sequence[ir.Node]) -> None:
+    (node,) = nodes
+    source = node.inputs[0]
+    root, unit, half = (edit.add_constant(_build_scalar(source, number), node) for number in (math.sqrt(2), 1.0, 0.5))
+    part = edit.compute(node, "Erf", edit.compute(node, "Div", source, root))
+    doubled = edit.compute(node, "Mul", source, edit.compute(node, "Add", part, unit))
+    edit.replace(node.outputs[0], edit.compute(node, "Mul", doubled, half))
+
+
+def _find_layer_norm(graph: ir.Graph) -> Iterator[Sequence[ir.Node]]:
+    for node in graph:
+        sides = read_shape(node.inputs[0]) if is_kind(node, "LayerNormalization") and node.inputs else None
+        if sides is not None and len(node.outputs) == 1 and read_attribute(node, "axis", -1) in (-1, len(sides) - 1):
+            yield (node,)
+
+
+def _unfuse_layer_norm(edit: Edit, nodes: Sequence[ir.Node]) -> None:
+    (node,) = nodes
+    source, *affine = node.inputs
+    epsilon = edit.add_constant(_build_scalar(source, read_attribute(node, "epsilon", 1e-5)), node)
+    difference = edit.compute(node, "Sub", source, _add_mean(edit, node, source))
+    variance = _add_mean(edit, node, edit.compute(node, "Mul", difference, difference))
+    result = edit.compute(
+        node, "Div", difference, edit.compute(node, "Sqrt", edit.compute(node, "Add", variance, epsilon))
+    )
+    for kind, value in zip(("Mul", "Add"), affine, strict=False):
+        if value is not None:
+            result = edit.compute(node, kind, result, value)
+    edit.replace(node.outputs[0], result)
+
+
+def _add_mean(edit: Edit, node: ir.Node, value: ir.Value | None) -> ir.Value:
+    """Add the mean over the last dimension, which is kept."""
+    if edit.graph.opset_imports.get("", 0) >= _REDUCE_BY_INPUT:
+        return edit.compute(node, "ReduceMean", value, edit.add_constant(np.array([-1], np.int64), node), keepdims=1)
+    return edit.compute(node, "ReduceMean", value, axes=[-1], keepdims=1)
+
+
+def _build_scalar(value: ir.Value | None, number: float) -> np.ndarray:
+    """Build a number of the dtype of a value."""
+    kind = value.dtype.numpy() if value is not None and value.dtype is not None else np.dtype(np.float32)
+    return np.array(number, kind)
+
+
+OPPOSITES = (
+    Rule(
+        name="unfold-batchnorm",
+        summary="scales and bias of a convolution into a BatchNorm",
+        find=_find_biased,
+        rewrite=_unfold_batchnorm,
+    ),
+    Rule(
+        name="split-conv",
+        summary="a convolution into one for each half of its channels",
+        find=_find_wide,
+        rewrite=_split_channels,
+    ),
+    Rule(
+        name="split-branch",
+        summary="the middle of a window into a convolution of its own",
+        find=_find_centred,
+        rewrite=_split_branch,
+    ),
+    Rule(
+        name="enlarge-conv",
+        summary="a 1x1 beside a 3x3 into a 3x3",
+        find=_find_pointwise,
+        rewrite=_enlarge,
+    ),
+    Rule(
+        name="merge-groups",
+        summary="the groups of a convolution two by two",
+        find=_find_grouped,
+        rewrite=_merge_groups,
+    ),
+    Rule(
+        name="split-groups",
+        summary="weights in blocks into twice as many groups",
+        find=_find_blocks,
+        rewrite=_split_groups,
+    ),
+    Rule(
+        name="average-to-depthwise",
+        summary="mean pooling into a depthwise convolution",
+        find=_find_average,
+        rewrite=_average_to_depthwise,
+    ),
+    Rule(
+        name="depthwise-to-average",
+        summary="a depthwise convolution that takes means into pooling",
+        find=_find_means,
+        rewrite=_depthwise_to_average,
+    ),
+    Rule(
+        name="split-matmul",
+        summary="a matrix product into one for each half of its columns",
+        find=_find_wide_product,
+        rewrite=_split,
+    ),
+    Rule(
+        name="unfuse-hardswish",
+        summary="HardSwish into a product with a hard sigmoid",
+        find=_find_hard_swish,
+        rewrite=_unfuse_hard_swish,
+    ),
+    Rule(
+        name="unfuse-gelu",
+        summary="GELU into its error function",
+        find=_find_gelu,
+        rewrite=_unfuse_gelu,
+    ),
+    Rule(
+        name="unfuse-layernorm",
+        summary="LayerNorm into means, differences and a root",
+        find=_find_layer_norm,
+        rewrite=_unfuse_layer_norm,
+    ),
+)
+
+ALL_RULES = {**RULES, **{rule.name: rule for rule in OPPOSITES}}
