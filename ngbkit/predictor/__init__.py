@@ -13,10 +13,9 @@ from ngbkit.predictor.labels.frame import to_frame
 from ngbkit.predictor.labels.labelling import examples
 from ngbkit.predictor.labels.merging import merge
 from ngbkit.predictor.lowering import lower
-from ngbkit.predictor.network_graphs import attach, graph
+from ngbkit.predictor.network_graphs import attach, graph, profile
 from ngbkit.predictor.onnx_graphs import read
 from ngbkit.predictor.predictor import Predictor, fit, load
-from ngbkit.predictor.profiling import profile
 from ngbkit.predictor.scoring.evaluation import evaluate, summary
 
 __all__ = [

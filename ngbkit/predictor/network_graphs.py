@@ -1,4 +1,4 @@
-"""The graphs of networks: each is built and exported once, then in a cache, or embedded in a dataset."""
+"""The graphs of networks: built and exported once, then cached or embedded in a dataset; and their profiles."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ngbkit import options
 from ngbkit.dataset.assembly import nodes
@@ -19,6 +23,7 @@ from ngbkit.predictor import lowering as lowerings
 from ngbkit.predictor.graphs import Graph
 from ngbkit.predictor.labels.rows import build_rows, list_runtimes
 from ngbkit.predictor.lowering.execution import Execution, locate_values
+from ngbkit.sweep.conversion import parse_workload
 from ngbkit.workloads import building, feeds, values
 from ngbkit.workloads.base import Factors, Workload, hash_json
 from ngbkit.workloads.export import export_for
@@ -64,19 +69,65 @@ def graph(
     return result
 
 
-def execute(
-    workload: Workload,
+def profile(
+    workload: Any,
     batch_size: int = 1,
     factors: Factors | None = None,
     *,
-    lowering: str,
+    runtime: str = "onnxruntime",
     calls: int = 20,
     threads: int | None = None,
-) -> Execution:
-    """Execute a network in a runtime, and time each operator: see `ngbkit.predictor.profile`."""
+) -> tuple[Graph, NDArray[np.float64]]:
+    """The operators that a runtime executes for a network on this CPU, and the milliseconds of each.
+
+    Parameters
+    ----------
+    workload
+        One network, as for `ngbkit.Sweep`.
+    batch_size
+        Samples in a call.
+    factors
+        A value of each factor that the network varies.
+    runtime
+        ``"onnxruntime"`` or ``"openvino"``, with its options.
+    calls
+        Timed calls; the median of each operator counts.
+    threads
+        Threads of the runtime. Default: this process's cores.
+
+    Returns
+    -------
+    graph : Graph
+        The operators after the runtime's own fusions, as `ngbkit.predictor.lower` returns them.
+    cost : numpy.ndarray
+        Milliseconds, of shape ``(operators,)``, for `ngbkit.predictor.draw`. Their sum is the median latency of calls
+        without the profiler, which take turns with those under it; NaN for an operator that the profiler does not tell.
+
+    Raises
+    ------
+    UsageError
+        The runtime does not tell its graph.
+    UnsupportedError
+        The network has no ONNX form, or the runtime cannot run it.
+    MissingDependencyError
+        The runtime is not installed.
+
+    Notes
+    -----
+    A profiler costs a few microseconds per operator, which can only be corrected on average: use its times to find hot
+    spots and to fit predictors, not to compare compilers.
+    """
+    parsed = workload if isinstance(workload, Workload) else parse_workload(str(workload))
     with TemporaryDirectory(prefix="ngbkit-graph-") as folder:
-        path = export_network(workload, batch_size, Path(folder), factors)
-        return lowerings.execute(path, lowering, batch_size, calls=calls, threads=threads)
+        path = export_network(parsed, batch_size, Path(folder), factors)
+        execution = lowerings.execute(path, runtime, batch_size, calls=calls, threads=threads)
+    return execution.graph, 1e3 * execution.seconds
+
+
+def execute(workload: Workload, batch_size: int, factors: Factors, lowering: str) -> Execution:
+    """Execute a network in a runtime, and time each operator."""
+    with TemporaryDirectory(prefix="ngbkit-graph-") as folder:
+        return lowerings.execute(export_network(workload, batch_size, Path(folder), factors), lowering, batch_size)
 
 
 def export_network(workload: Workload, batch_size: int, folder: Path, factors: Factors | None = None) -> Path:
@@ -166,7 +217,7 @@ def execute_network(data: Data, key: str, lowering: str) -> Execution:
     network, factors, batch_size = _find_network(data, key, lowering)
     if isinstance(network, Path):
         return lowerings.execute(network, lowering, batch_size)
-    return execute(network, batch_size, factors, lowering=lowering)
+    return execute(network, batch_size, factors, lowering)
 
 
 def _find_network(data: Data, key: str, lowering: str) -> tuple[Path | Workload, Factors, int]:

@@ -153,7 +153,7 @@ def _parse_workload(workload: Workload, name: str, measurement: Measurement) -> 
 def _build(workload: Workload, size: int, factors: Factors, measurement: Measurement) -> Built:
     if not measurement.profiled:
         return network_graphs.graph(workload, size, factors, lowering=measurement.lowering), None
-    execution = network_graphs.execute(workload, size, factors, lowering=measurement.lowering)
+    execution = network_graphs.execute(workload, size, factors, measurement.lowering)
     return execution.graph, execution.seconds
 
 
