@@ -47,7 +47,7 @@ def study(
     beam: Beam = USUAL,
     top: int = TOP,
     simplifiers: Iterable[str] = (),
-    told: Callable[[str], None] | None = None,
+    report: Callable[[str], None] | None = None,
     **sweep_settings: Any,
 ) -> xr.Dataset:
     """Optimise every network by every cost model, and measure the results on every runtime.
@@ -64,8 +64,10 @@ def study(
         Cost models by name.
     compilers
         Runtimes that read ONNX.
-    batch_size, device, rules, beam, top, simplifiers, told, **sweep_settings
+    batch_size, device, rules, beam, top, simplifiers, **sweep_settings
         As for `ngbkit.optimizer.optimize`.
+    report
+        Called with a message on progress.
 
     Returns
     -------
@@ -91,8 +93,8 @@ def study(
     steps, problems = (np.full((len(workloads), len(names)), "", dtype=object) for _ in range(2))
     conditions = {name: np.full(len(workloads), np.nan) for name in _CONDITIONS}
     for row, workload in enumerate(workloads):
-        if told is not None:
-            told(f"{workload.name}, {row + 1} of {len(workloads)}")
+        if report is not None:
+            report(f"{workload.name}, {row + 1} of {len(workloads)}")
         study_ = _study_network(
             workload, costs, compilers, batch_size, device, selected, beam, top, tools, sweep_settings
         )
@@ -123,7 +125,7 @@ def study(
     return xr.Dataset({**variables, **texts, **disturbances}, labels, {"batch_size": batch_size, "device": device})
 
 
-def summary(found: xr.Dataset) -> pd.DataFrame:
+def summary(data: xr.Dataset) -> pd.DataFrame:
     """The matrix of a study: the scores of each cost model on each runtime, unguarded and guarded.
 
     Returns
@@ -137,10 +139,10 @@ def summary(found: xr.Dataset) -> pd.DataFrame:
         ``guarded_regret``, ``guarded_gain``.
     """
     rows = []
-    for compiler in found["compiler"].values.tolist():
-        best = found["speedup"].sel(compiler=compiler, cost=MEASURED.format(compiler)).values
-        for cost in found["cost"].values.tolist():
-            selected = found.sel(compiler=compiler, cost=cost)
+    for compiler in data["compiler"].values.tolist():
+        best = data["speedup"].sel(compiler=compiler, cost=MEASURED.format(compiler)).values
+        for cost in data["cost"].values.tolist():
+            selected = data.sel(compiler=compiler, cost=cost)
             first = _summarise(selected["speedup"].values, selected["high"].values, best)
             guarded_scores = _summarise(selected["guarded"].values, selected["guarded_high"].values, best)
             networks = int(np.isfinite(selected["speedup"].values).sum())
@@ -263,7 +265,7 @@ def _study_network(
 
 
 def compute_conditions(data: xr.Dataset) -> dict[str, float]:
-    """Return what disturbed the trials of a dataset, in the mean; nothing where the device told nothing."""
+    """Return what disturbed the trials of a dataset, in the mean; nothing where the device reports nothing."""
     means = {name: float(data[name].mean()) for name in _CONDITIONS if name in data}
     return {name: value for name, value in means.items() if np.isfinite(value)}
 

@@ -23,8 +23,6 @@ PUBLIC = frozenset(
         ("ngbkit/optimizer/costs.py", "several"),
         ("ngbkit/optimizer/optimise.py", "told"),
         ("ngbkit/optimizer/optimise.py", "tried"),
-        ("ngbkit/optimizer/portability.py", "found"),
-        ("ngbkit/optimizer/portability.py", "told"),
         ("ngbkit/optimizer/search.py", "told"),
         ("ngbkit/publish/checking.py", "said"),
         ("ngbkit/publish/checking.py", "what"),

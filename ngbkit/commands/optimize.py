@@ -138,7 +138,7 @@ def find_cost(args: argparse.Namespace, report: Report | None = None) -> Cost:
     """The cost model that the arguments name; a learned one is kept, and learned once."""
     from ngbkit import predictor
     from ngbkit.optimizer import operations, predicted
-    from ngbkit.predictor.kinds import KINDS
+    from ngbkit.predictor.kinds import KINDS, find_kind
 
     label = Choice.parse(args.runtime).label
     # A model of another device is no model of this one, however many it knows.
@@ -147,6 +147,7 @@ def find_cost(args: argparse.Namespace, report: Report | None = None) -> Cost:
         return predicted(predictor.load(args.cost), label, device)
     if args.cost == "flops" and args.labels is None:
         return operations
+    find_kind(args.cost)
     if args.labels is None:
         raise UsageError(
             f"invalid --cost: got {args.cost}, which is learned from measurements of this runtime. Name them by "

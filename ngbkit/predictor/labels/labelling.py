@@ -107,8 +107,8 @@ def examples(
 
     Notes
     -----
-    Equal graphs are one example: its label is their geometric mean. Its error is that of the mean by `errors`, or else
-    by their spread.
+    Equal graphs are one example: its label is their geometric mean, weighed by `errors`. Its error is that of the mean
+    by `errors`, or else by their spread.
 
     A table has a row per measurement: a column ``file`` or ``network``, with paths relative to the CSV, and
     ``milliseconds`` (or ``latency_ms``, ``seconds``, …); or a column per runtime, such as ``onnxruntime_ms``. Optional

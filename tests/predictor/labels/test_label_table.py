@@ -58,7 +58,7 @@ def test_a_column_a_runtime(folder: Path) -> None:
 
 
 def test_a_row_a_measurement(folder: Path) -> None:
-    """Columns name runtime, device, family, batch size and error; a row again is a repetition."""
+    """Columns name runtime, device, family, batch size and error; a row again is a repetition, weighed by its error."""
     rows = ("nets/a.onnx,ort,pi,x,4,1,0.1", "nets/a.onnx,ov,pi,x,4,2,", "nets/b.onnx,ort,pi,y,4,3,0.3")
     again = "nets/b.onnx,ort,pi,y,4,3.3,0.3"
     header = "file,runtime,device,family,batch_size,ms,error_ms"
@@ -66,8 +66,10 @@ def test_a_row_a_measurement(folder: Path) -> None:
 
     assert (("pi", "ort"), ("pi", "ov")) == labels.runtimes
     assert (("x", "y"), 4) == (labels.families, labels.graphs[0].inputs[0].shape[0])
-    np.testing.assert_allclose([[1e-3, 2e-3], [np.sqrt(9.9) * 1e-3, np.nan]], labels.seconds)
-    np.testing.assert_allclose([[0.1, np.nan], [np.sqrt(np.pi / 2) * np.log(1.1) / 2, np.nan]], labels.errors)
+    # The weights of 3 and 3.3 ms are as the squares of their latencies: their errors are equal in ms.
+    mean = 3e-3 * 1.1 ** (1.1**2 / (1 + 1.1**2))
+    np.testing.assert_allclose([[1e-3, 2e-3], [mean, np.nan]], labels.seconds)
+    np.testing.assert_allclose([[0.1, np.nan], [0.1 / np.sqrt(1 + 1.1**2), np.nan]], labels.errors)
 
 
 @pytest.mark.parametrize(
