@@ -1,19 +1,29 @@
 """Generates training networks: cells of NAS-Bench-201, stacks of random blocks, and networks of timm at several sizes.
 
-The name of each network starts with its family. The same count and seed give the same networks.
+The name of each network starts with its family. The same count and seed give the same networks. Engines build them by
+the plugin in `layers`, which this module puts on their path.
 """
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Sequence
 from itertools import islice, product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ngbkit.errors import UsageError
-from ngbkit.workloads import layers, timm
+from ngbkit.workloads import timm
 from ngbkit.workloads.base import Workload
+
+PLUGIN = str(Path(__file__).parent / "layers")
+sys.path.insert(0, PLUGIN)
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [PLUGIN, os.environ.get("PYTHONPATH")]))
+
+import ngbkit_layers as layers  # noqa: E402  of the folder that was put on the path
 
 Layers = list[dict[str, Any]]
 

@@ -1,8 +1,8 @@
-"""Networks described by a list of layers, for programs that generate networks.
+"""A plugin of ngbkit: networks described by a list of layers, which engines build by its entry point.
 
->>> from ngbkit.workloads import layers
+>>> import ngbkit_layers
 >>> stem = {"op": "conv", "out": 8, "stride": 2}
->>> layers.network("tiny", [stem, {"op": "relu"}, {"op": "mean"}, {"op": "linear", "out": 10}], (3, 32, 32)).source
+>>> ngbkit_layers.network("tiny", [stem, {"op": "relu"}, {"op": "mean"}], (3, 32, 32)).source
 'layers'
 """
 
@@ -54,7 +54,7 @@ def network(name: str, layers: Iterable[Layer], shape: Shape) -> Workload:
     return Workload(name=name, source="layers", spec=spec)
 
 
-def build(workload: Workload, factors: Factors) -> Network:  # noqa: ARG001  a list of layers varies no factor
+def build(workload: Workload, factors: Factors) -> Network:
     """Build the network, its weights drawn from the option `seed`."""
     seed, shape = options.get_options()["seed"], tuple(workload.spec["shape"])
     with seed_generators(seed):
@@ -62,12 +62,12 @@ def build(workload: Workload, factors: Factors) -> Network:  # noqa: ARG001  a l
     return build_network(module, shape, seed)
 
 
-def parse(text: str) -> Workload | None:  # noqa: ARG001  the protocol's
+def parse(text: str) -> Workload | None:
     """Return None: no word names a list of layers."""
     return None
 
 
-def complete(prefix: str) -> Iterator[str]:  # noqa: ARG001  the protocol's
+def complete(prefix: str) -> Iterator[str]:
     """Yield nothing: no word names a list of layers."""
     return iter(())
 
@@ -149,7 +149,7 @@ def _build_conv(
 
 
 def _build_pool(kind: str) -> Callable[..., torch.nn.Module]:
-    def build_pool(shape: Shape, kernel: int = 3, stride: int = 1) -> torch.nn.Module:  # noqa: ARG001
+    def build_pool(shape: Shape, kernel: int = 3, stride: int = 1) -> torch.nn.Module:
         from torch import nn
 
         if kind == "max":
@@ -171,7 +171,7 @@ def _from_shape(build_module: Callable[[Any, Shape], torch.nn.Module]) -> Callab
 
 
 def _build_activation(name: str) -> Callable[..., torch.nn.Module]:
-    return _from_shape(lambda nn, shape: getattr(nn, name)())  # noqa: ARG005  it works by element
+    return _from_shape(lambda nn, shape: getattr(nn, name)())
 
 
 def _build_linear(shape: Shape, out: int, bias: bool = True) -> torch.nn.Module:
@@ -204,7 +204,7 @@ def _build_attention(shape: Shape, heads: int = 4) -> torch.nn.Module:
 def _wrap(function: Callable[..., torch.Tensor]) -> Callable[..., torch.nn.Module]:
     """Wrap a function of values as the builder of a module without weights."""
 
-    def build_step(shape: Shape, **arguments: Any) -> torch.nn.Module:  # noqa: ARG001  every builder gets the shape
+    def build_step(shape: Shape, **arguments: Any) -> torch.nn.Module:
         from torch import nn
 
         class Step(nn.Module):
