@@ -52,7 +52,7 @@ _WINDOW = ("kernel", "stride", "dilation", "groups", "channels_a_group", "out_a_
 _FIT = ("channels_of_8", "channels_of_16", "out_of_8", "out_of_16")
 
 OPERATOR = (*(f"is_{name}" for name in PRICED), *_SIZES, *_SHAPE, *_WINDOW, *_FIT)
-"""The columns of `encode_operators`."""
+"""The columns of `Features.operators`."""
 
 _TOTALS = ("operators", "edges", "longest", "inputs", "outputs", "weights", "macs", "bytes")
 _AMOUNTS = ("count", "macs", "bytes")
@@ -121,11 +121,6 @@ def encode(graph: Graph) -> Features:
         codes=np.array([work.code for work in works], dtype=np.uint64),
         totals=_encode_totals(graph, works),
     )
-
-
-def encode_operators(graph: Graph) -> Floats:
-    """Return a row per operator, with the columns `OPERATOR`."""
-    return encode(graph).operators
 
 
 def encode_graph(graph: Graph) -> Floats:

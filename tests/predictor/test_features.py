@@ -20,7 +20,7 @@ def test_an_operator_is_encoded_with_its_kind_and_sizes(tmp_path: Path) -> None:
     """The features are one kind, logarithms of sizes, the window, and whether channels fill a register."""
     build = Builder(channels=16, size=8)
     value = build.conv("x", 32, kernel=3, stride=2)
-    rows = features.encode_operators(graph(build.model(build.add("Relu", build.conv(value, 32, group=32))), tmp_path))
+    rows = features.encode(graph(build.model(build.add("Relu", build.conv(value, 32, group=32))), tmp_path)).operators
 
     assert (3, len(features.OPERATOR)) == rows.shape
     assert [1.0, 1.0, 1.0] == rows[:, : len(features.PRICED)].sum(axis=1).tolist()
@@ -49,7 +49,7 @@ def test_channels_that_fill_no_register_have_a_price(
 ) -> None:
     """It is on top of that of the kind, and counts the channels of a group; colours keep their own layout."""
     build = Builder(channels=channels, size=8)
-    row = features.encode_operators(graph(build.model(build.conv("x", outputs, **settings)), tmp_path))[0]
+    row = features.encode(graph(build.model(build.conv("x", outputs, **settings)), tmp_path)).operators[0]
     priced = {name for name, value in zip(features.PRICED, row, strict=False) if value}
 
     assert {"Conv"} | ragged == priced
@@ -58,7 +58,7 @@ def test_channels_that_fill_no_register_have_a_price(
 def test_an_unknown_operator_is_other(tmp_path: Path) -> None:
     """It has the shared column."""
     build = Builder()
-    rows = features.encode_operators(graph(build.model(build.add("Mish", "x")), tmp_path))
+    rows = features.encode(graph(build.model(build.add("Mish", "x")), tmp_path)).operators
 
     assert [1.0] == get_column("is_other", rows)
 

@@ -138,7 +138,7 @@ def test_features_know_fused_operators(tmp_path: Path) -> None:
 
     for optimization in ("all", "extended"):
         graph = lower(residual(tmp_path, 8, 2), f'onnxruntime{{"optimization":"{optimization}"}}')
-        rows = features.encode_operators(graph)
+        rows = features.encode(graph).operators
 
         assert not rows[:, features.OPERATOR.index("is_other")].any()
         assert 2 == rows[:, features.OPERATOR.index("is_Conv")].sum()

@@ -19,20 +19,13 @@ Indices = NDArray[np.intp]
 _ROUNDS = 200
 
 
-def remove_drift(logs: Floats, graph: Indices, run: Indices, device: Indices) -> tuple[Floats, Floats]:
-    """Return the mean logarithm of seconds of each graph without the slowdown of runs, and its standard error.
-
-    `logs` and both results have a column per runtime; `logs` has a row per measurement, the results a row per graph.
-    `graph` and `run` number the graph and the run of each row, `device` the device of each column, all from 0. A graph
-    measured in a single run that shares no graph with another keeps its mean; the error of a single measurement is NaN.
-    """
-    return compute_means(correct(logs, graph, run, device), graph)
-
-
 def correct(logs: Floats, graph: Indices, run: Indices, device: Indices) -> Floats:
-    """Return the logarithms of seconds without the slowdown of runs, for the arguments of `remove_drift`.
+    """Return the logarithms of seconds without the slowdown of runs.
 
-    A runtime that shares no graph with other runs is corrected as the others of its device are in the mean.
+    `logs` and the result have a row per measurement and a column per runtime. `graph` and `run` number the graph and
+    the run of each row, `device` the device of each column, all from 0. A graph measured in a single run that shares no
+    graph with another keeps its mean. A runtime that shares no graph with other runs is corrected as the others of its
+    device are in the mean.
     """
     of_device = logs - _find_slowdowns(logs, graph, run, device)[run][:, device]
     runtime = np.arange(logs.shape[1])
