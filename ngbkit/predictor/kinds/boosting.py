@@ -126,8 +126,8 @@ class Boosting:
         self._forests, self._runtimes = {}, len(examples.runtimes)
         parameters = {"num_leaves": self._leaves, "learning_rate": self._rate, "seed": seed}
         for number, (runtime, rows) in enumerate(iterate_columns(networks.seconds)):
-            labels = table[rows], logs[rows, runtime], weights[rows, runtime]
-            self._forests[runtime] = Forest.train(*labels, self._rounds, **parameters)
+            labels, label_weights = logs[rows, runtime], weights[rows, runtime]
+            self._forests[runtime] = Forest.train(table[rows], labels, label_weights, self._rounds, **parameters)
             progress((number + 1) / self._runtimes, f"{self.kind}: {examples.runtimes[runtime][1]}")
 
     def predict(self, graphs: Sequence[Graph]) -> Floats:
