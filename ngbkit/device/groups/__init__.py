@@ -1,6 +1,9 @@
 """Measurement of groups: the trials of one network, device and batch size, measured against each other.
 
-bench           prepares the networks, loads each compiler into a worker, and writes records
+bench           measures the bundles of a plan, and writes records
+forking         forks the workers of a plan
+preparing       first phase: networks, from the cache or from a child
+loading         second phase: compiles each trial in a worker, and warms it up
 bundles         what is timed in the same rounds
 tuning          the tuning budget of a sweep, divided among trials
 compiled        the compile cache of a trial

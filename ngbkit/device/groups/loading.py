@@ -1,0 +1,109 @@
+"""The second phase of a bundle: each trial is compiled in a worker, which is warm when its first turn begins."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ngbkit.device import canonical_graphs, preparation
+from ngbkit.device.groups import tuning
+from ngbkit.device.groups.bundles import Job
+from ngbkit.device.groups.compiled import CompileCache
+from ngbkit.device.groups.preparing import Preparer
+from ngbkit.device.groups.tuning import Budget
+from ngbkit.device.groups.worker import TrialFailedError, Worker, build_failure
+from ngbkit.device.isolation.server_pool import choose_form
+from ngbkit.sweep.trials import Group, Trial
+
+
+@dataclass(slots=True, kw_only=True)
+class Loader(Preparer):
+    """Compiles the trials of one plan, within its tuning budget."""
+
+    _finished: set[str] = field(init=False)
+    # The trials of this plan that search for fast code.
+    _tuning: set[str] = field(init=False)
+    _budget: Budget = field(init=False)
+
+    def __post_init__(self) -> None:
+        Preparer.__post_init__(self)
+        self._finished = set(self.journal.statuses()) | self.spec.have
+        sweep = self.spec.sweep
+        self._budget = Budget(sweep.tuning_seconds, sweep.tuning_candidates, self.journal)
+        tuned = {label for label in sweep.compilers if tuning.is_tuned(self._load_compiler(label), label)}
+        trials = sweep.trials(self.spec.device) if tuned else []
+        self._tuning = {trial.id for trial in trials if trial.compiler in tuned}
+
+    def _load(self, job: Job) -> Worker:
+        trial, group, prepared = job.trial, job.group, job.prepared
+        task = self._build_task(trial, group, prepared)
+        self.journal.start([trial.id], "load")
+        cache = CompileCache.locate(Path(prepared["folder"]), trial.compiler, trial.batch_size, self.threads)
+        caches = self._load_compiler(trial.compiler).caches
+        cold_s = self._compile_cold(trial, group, task, cache) if caches else None
+        worker = self._start_worker(trial, group, task)
+        try:
+            worker.load({**task, "cache": str(cache.folder)})
+            if cold_s is not None:
+                worker.set_cold_compile(cold_s)
+            worker.warm_up()
+        except BaseException:
+            worker.end()
+            raise
+        self.journal.passed([trial.id], "load")
+        return worker
+
+    def _compile_cold(self, trial: Trial, group: Group, task: Mapping[str, Any], cache: CompileCache) -> float:
+        """Compile with an empty cache unless it is full, and return the seconds of the cold compile."""
+        cold_s = cache.read_cold_s()
+        if cold_s is not None:
+            return cold_s
+        cache.clear()
+        worker = self._start_worker(trial, group, task)
+        try:
+            worker.load({**task, "cache": str(cache.folder)})
+        finally:
+            worker.end()
+        cache.mark_full(worker.compile_time_s)
+        return worker.compile_time_s
+
+    def _build_task(self, trial: Trial, group: Group, prepared: Mapping[str, Any]) -> dict[str, Any]:
+        """Build the task that the worker's child loads."""
+        compiler = self._load_compiler(trial.compiler)
+        form = choose_form(compiler, group.workload.source)
+        size = str(trial.batch_size)
+        reason = compiler.unavailable(self.spec.accelerator)
+        if not reason and form is None:
+            reason = f"{compiler.name} needs a torch module; {group.workload.name} is an ONNX file"
+        if not reason and prepared["batch_size"] not in (None, trial.batch_size):
+            reason = preparation.describe_batch(group.workload.name, prepared)
+        if not reason and form == "onnx" and size not in prepared["onnx"]:
+            failure = self._unexportable.get(prepared["folder"])
+            if failure is not None:
+                line = f"the export to ONNX: {failure.error}"
+                raise TrialFailedError(replace(failure, trial_id=trial.id, error=line, started_at=time.time()))
+            reason = prepared["refused"].get(size) or "it has no ONNX file"
+        if reason:
+            raise TrialFailedError(build_failure(trial, "unsupported", "compile", reason))
+        return {
+            **self._describe_network(group),
+            "compiler": trial.compiler,
+            "form": form,
+            **canonical_graphs.choose(compiler, prepared, trial.batch_size),
+            "inputs": prepared["inputs"],
+            "examples": prepared["examples"],
+            "reference": preparation.find_reference(prepared, trial.batch_size),
+            "precision": prepared["precision"],
+            "batch_size": trial.batch_size,
+            "threads": self.threads,
+            "accelerator": self.spec.accelerator,
+            "gpu_timer": self.spec.sweep.gpu_timer,
+            "flush_l2": self.spec.sweep.flush_l2,
+            "tuning": {
+                "folder": str(tuning.locate_folder(self.spec.state_dir, self.spec.place)),
+                **self._budget.allot(len(self._tuning - self._finished)),
+            },
+        }
