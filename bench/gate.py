@@ -25,8 +25,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from ngbkit import set_options
 from ngbkit.api import build_gate_sweep
+from ngbkit.device.timing.normal import LEVEL
 from ngbkit.hardware import environment
-from ngbkit.metrics.estimate import LEVEL
 from ngbkit.metrics.gates.regressions import judge
 from ngbkit.metrics.gates.sides import judge_sides
 

@@ -40,7 +40,7 @@ from ngbkit.device.groups.worker import Worker
 from ngbkit.device.timing.intervals import compute_median_interval
 from ngbkit.device.timing.patience import Patience
 from ngbkit.hardware.environment import is_virtual_machine
-from ngbkit.runs.selfcheck.estimates import estimate_share
+from ngbkit.metrics.statistics import estimate_share
 from ngbkit.sweep.json_values import to_json_value
 from ngbkit.sweep.records import Contract, Measurement
 from ngbkit.workloads import blocks, timm

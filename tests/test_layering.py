@@ -17,6 +17,7 @@ DEVICE_SIDE = (
     *(
         "errors",
         "user_text",
+        "tabular",
         "validation",
         "options",
         "registry",
@@ -43,6 +44,7 @@ CLIENT_PACKAGES = {
     "ipykernel",
     "rich",
     "h5netcdf",
+    "scipy",
 }
 # The engine is ipyparallel's, and events leave it by ipykernel's publisher.
 EXCEPTIONS = {("device/plan.py", "ipykernel"), ("device/engine.py", "ipyparallel")}
@@ -51,7 +53,6 @@ CIRCLES = {
     ("sweep/expansion.py", "sweep/grid.py"),
     ("sweep/option.py", "sweep/grid.py"),
     ("figures/comparison.py", "figures/charts/changes.py"),
-    ("runs/selfcheck/report.py", "runs/selfcheck/record.py"),
 }
 FILES = {path.relative_to(ROOT).as_posix(): path for path in sorted(ROOT.rglob("*.py"))}
 MODULES = {name.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for name in FILES}

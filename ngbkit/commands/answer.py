@@ -8,18 +8,18 @@ from dataclasses import dataclass, replace
 from html import escape
 from typing import Any, Literal
 
-from ngbkit.commands.listing import layout
-from ngbkit.commands.listing.layout import Row
+from ngbkit import tabular
 from ngbkit.errors import translate_commands
+from ngbkit.tabular import Row
 
 OK, FAILED, INVALID, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 130, 141
 """Exit codes."""
 
 _CODE = re.compile(r"`([^`]+)`")
 _RENDER: dict[str, Callable[[Iterable[Row], str], str]] = {
-    "table": layout.to_text,
-    "sheets": layout.to_sheets,
-    "markdown": layout.to_markdown,
+    "table": tabular.to_text,
+    "sheets": tabular.to_sheets,
+    "markdown": tabular.to_markdown,
 }
 
 
@@ -67,7 +67,7 @@ class Answer:
 
     def to_html(self) -> str:
         """Render the answer for a page."""
-        render = layout.to_html_sheets if self.form == "sheets" else layout.to_html
+        render = tabular.to_html_sheets if self.form == "sheets" else tabular.to_html
         text = f"<p>{escape(self.text)}</p>" if self.text else ""
         table = "" if self.rows is None else render(self.rows, self.empty)
         notes = "<br>".join(map(quote_code, self.notes))

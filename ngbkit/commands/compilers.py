@@ -10,11 +10,11 @@ from typing import Any
 from ngbkit import registry
 from ngbkit.commands.answer import Answer
 from ngbkit.commands.command import Call, Command, Magic
-from ngbkit.commands.listing.layout import Row
 from ngbkit.compilers.base import Compiler
 from ngbkit.registry import find_version
 from ngbkit.sweep.argument import argument
 from ngbkit.sweep.trials import split_labels
+from ngbkit.tabular import Row
 
 _CANNOT_TUNE = next(field.default for field in fields(Compiler) if field.name == "tunes")
 _FORMS = {"module": "a torch module", "onnx": "an ONNX file"}

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from ngbkit.commands.answer import FAILED, OK, Answer
 from ngbkit.commands.command import Call, Command, Magic
-from ngbkit.commands.listing.layout import Row
 from ngbkit.errors import UsageError
 from ngbkit.hardware import environment, telemetry
 from ngbkit.sweep.argument import argument
 from ngbkit.sweep.trials import split_labels
+from ngbkit.tabular import Row
 
 if TYPE_CHECKING:
     from ngbkit.cluster.devices import Device

@@ -14,10 +14,10 @@ from ngbkit.sweep.json_values import to_json_value
 from ngbkit.sweep.trials import BASELINE, Choice
 
 if TYPE_CHECKING:
-    from ngbkit.commands.listing.layout import Row
     from ngbkit.compilers.base import Compiler
     from ngbkit.predictor.forecast import Estimate
     from ngbkit.sweep.grid import Grid
+    from ngbkit.tabular import Row
 
 DETAILS = """
 In a cell, `model` (a torch module, or a function of the factors that returns one) and `input_shape` (of one

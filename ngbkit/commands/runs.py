@@ -11,10 +11,10 @@ from ngbkit import validation
 from ngbkit.commands import arguments
 from ngbkit.commands.answer import Answer
 from ngbkit.commands.command import Call, Command, Magic
-from ngbkit.commands.listing.layout import Row
 from ngbkit.errors import NgbkitError, NgbkitWarning, UsageError
 from ngbkit.sweep.argument import argument
 from ngbkit.sweep.option import format_options
+from ngbkit.tabular import Row
 
 # Trials with one reason that are named one by one.
 _MOST_NAMED = 4

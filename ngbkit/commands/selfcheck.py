@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ngbkit.commands.answer import Answer
 from ngbkit.commands.command import CLIENT_SIDE, JSON, QUIET, Call, Command, Magic
 from ngbkit.errors import UsageError
-from ngbkit.runs.selfcheck.check import GROUPS, ROUNDS
-from ngbkit.runs.selfcheck.limits import PARTNERS
+from ngbkit.runs.selfcheck.check import GROUPS, PARTNERS, ROUNDS
 from ngbkit.sweep.argument import argument
+from ngbkit.sweep.json_values import to_json_value
 from ngbkit.sweep.parsing import parse_compilers
 
 if TYPE_CHECKING:
@@ -26,19 +25,20 @@ _MEASURED = ("groups", "compilers", "hog", "repeats", "precision")
 
 def check_machine(call: Call) -> Answer:
     """Check this machine, measure the disturbances, or compare the stored runs, as a call says."""
+    from ngbkit.metrics.rendering import to_text
     from ngbkit.runs import selfcheck
     from ngbkit.runs.selfcheck import disturbances
 
     args = call.args
     if args.disturbances:
-        effects = disturbances.measure(**to_disturbances(args), tell=call.report)
-        rows = json.loads(disturbances.to_json(effects))
-        return Answer(json=rows, text=disturbances.to_text(effects), value=disturbances.table(effects))
+        effects = disturbances.measure(**to_disturbances(args), report=call.report)
+        table = disturbances.tabulate(effects)
+        return Answer(json=to_json_value(effects.to_dict("records")), text=to_text(table), value=table)
     if args.history:
         check_history(args)
         result: History | SelfCheck = selfcheck.compare_runs()
     else:
-        result = selfcheck.run(**to_call(args), wait=lambda run: call.wait(run, REPORT), tell=call.report)
+        result = selfcheck.run(**to_call(args), wait=lambda run: call.wait(run, REPORT))
     return Answer(json=result.to_json(), text=result.to_text(), value=result)
 
 
@@ -74,11 +74,10 @@ COMMAND = Command(
             "instead of --repeats: measure until the interval is this narrow on either side, such as 1%%",
         ),
         argument("--threads N", "worker threads (default: one a core)", type=int),
-        argument("--full", "also measure the bias against the vendors' own tools, which takes some minutes"),
         argument(
             "--disturbances", "instead: measure how each precaution of ngbkit changes the numbers when it is left out"
         ),
-        argument("--rounds N", f"rounds of those (default: {ROUNDS})", type=int),
+        argument("--rounds N", f"rounds of the disturbances (default: {ROUNDS})", type=int),
         argument("--run ID", "report on the earlier self-check with this id, and measure no group", completes="run"),
         argument("--history", "instead: compare the stored runs of each sweep with each other, and measure nothing"),
     ),
@@ -94,9 +93,9 @@ def to_call(args: argparse.Namespace) -> dict[str, Any]:
     """The keywords of `ngbkit.runs.selfcheck.run`."""
     if args.run is not None:
         _refuse(args, _MEASURED, f"--run {args.run} reports on an earlier self-check")
-    if args.rounds is not None and not args.full:
-        raise UsageError("--rounds is about the vendors' tools and disturbances. Add --full or --disturbances.")
-    names = ("groups", "hog", "repeats", "precision", "threads", "full", "rounds")
+    if args.rounds is not None:
+        raise UsageError("--rounds is about disturbances. Add --disturbances.")
+    names = ("groups", "hog", "repeats", "precision", "threads")
     compilers = None if args.compilers is None else parse_compilers(args.compilers)
     keywords = {**{name: getattr(args, name) for name in names}, "compilers": compilers, "run_id": args.run}
     return {name: value for name, value in keywords.items() if value is not None}
@@ -104,14 +103,14 @@ def to_call(args: argparse.Namespace) -> dict[str, Any]:
 
 def to_disturbances(args: argparse.Namespace) -> dict[str, Any]:
     """The keywords of `ngbkit.runs.selfcheck.disturbances.measure`."""
-    others = ("groups", "compilers", "hog", "precision", "full", "run", "history")
+    others = ("groups", "compilers", "hog", "precision", "run", "history")
     _refuse(args, others, "--disturbances is a measurement of its own")
     return {name: getattr(args, name) for name in ("rounds", "repeats", "threads") if getattr(args, name) is not None}
 
 
 def check_history(args: argparse.Namespace) -> None:
     """Reject arguments that are about measuring beside `--history`."""
-    _refuse(args, (*_MEASURED, "threads", "full", "disturbances", "rounds", "run"), "--history compares stored runs")
+    _refuse(args, (*_MEASURED, "threads", "disturbances", "rounds", "run"), "--history compares stored runs")
 
 
 def _refuse(args: argparse.Namespace, names: Sequence[str], purpose: str) -> None:

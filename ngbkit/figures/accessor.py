@@ -14,12 +14,12 @@ from ngbkit.dataset.environments import environments
 from ngbkit.dataset.long_form import list_factors
 from ngbkit.dataset.selection import select
 from ngbkit.dataset.storage import Data
+from ngbkit.device.timing.normal import LEVEL
 from ngbkit.errors import MetricError, UnknownNameError
 from ngbkit.figures.comparison import Comparison, compare
 from ngbkit.metrics import economy, factors, frames, labelled, trials
 from ngbkit.metrics.contracts import Unlike, UnlikeContractsError
 from ngbkit.metrics.economy import Cache
-from ngbkit.metrics.estimate import LEVEL
 from ngbkit.metrics.means import Groups, mean
 from ngbkit.metrics.published import beside_paper
 from ngbkit.metrics.rankings.front import front

@@ -119,14 +119,3 @@ def contradict(slope: ArrayLike, retention: ArrayLike) -> NDArray[np.bool_]:
     """
     slopes, retentions = np.asarray(slope, float), np.asarray(retention, float)
     return np.asarray(((slopes > 0) & (retentions < 1)) | ((slopes < 0) & (retentions > 1)))
-
-
-def to_normal_scores(scores: ArrayLike, degrees: ArrayLike) -> Floats:
-    """The normal scores with the tail probabilities of these of Student's t, as an approximation.
-
-    Wallace (1959), "Bounds on Normal Approximations to Student's and the Chi-Square Distributions", Annals of
-    Mathematical Statistics 30.
-    """
-    values, freedom = np.asarray(scores, float), np.asarray(degrees, float)
-    shrinkage = (8 * freedom + 1) / (8 * freedom + 3)
-    return np.asarray(np.sign(values) * shrinkage * np.sqrt(freedom * np.log1p(values**2 / freedom)))

@@ -15,10 +15,10 @@ from ngbkit.dataset.disturbance import find_undisturbed
 from ngbkit.dataset.environments import read_environments
 from ngbkit.dataset.long_form import list_factors, list_labels, to_frame
 from ngbkit.dataset.storage import Data
+from ngbkit.device.timing.normal import LEVEL
 from ngbkit.errors import MetricError
 from ngbkit.hardware.conditions import describe_other_work
 from ngbkit.metrics.draws import HOSTED_SD
-from ngbkit.metrics.estimate import LEVEL
 from ngbkit.metrics.rankings.networks import describe_fastest_networks
 from ngbkit.metrics.rankings.ranking import ranking
 from ngbkit.metrics.ratios import is_hosted

@@ -17,6 +17,7 @@ import xarray as xr
 from ngbkit.dataset.assembly import nodes
 from ngbkit.dataset.long_form import expand_labels, list_labels
 from ngbkit.dataset.storage import Data
+from ngbkit.device.timing.normal import MAD_SCALE
 from ngbkit.metrics import ratios
 from ngbkit.metrics.draws import compute_medians
 from ngbkit.sweep.records import MEASURED
@@ -128,6 +129,6 @@ def _find_differences(parts: xr.Dataset) -> np.ndarray:
 def _estimate_sd(differences: np.ndarray, copies_sd: float, assumed_sd: float) -> float:
     """Estimate the deviation of one throughput from differences of two, each of a process of its own."""
     count = len(differences)
-    measured = 1.4826 * float(np.median(abs(differences))) if count else 0.0
+    measured = MAD_SCALE * float(np.median(abs(differences))) if count else 0.0
     variance = max(0.0, measured**2 - copies_sd**2) / 2
     return math.sqrt((count * variance + _ASSUMED_WEIGHT * assumed_sd**2) / (count + _ASSUMED_WEIGHT))

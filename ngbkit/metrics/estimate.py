@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import math
 
-LEVEL = 0.95
-"""The level of the intervals in tables."""
-
 UNSETTLED, UNBOUNDED = "?", "~"
 """Marks of a number that is not settled, behind it, and of one without an interval, before it."""
 

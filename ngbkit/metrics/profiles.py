@@ -44,6 +44,7 @@ import xarray as xr
 from ngbkit.dataset.assembly import nodes
 from ngbkit.dataset.long_form import list_trial_dims, to_frame
 from ngbkit.dataset.storage import Data, check_target, write_whole
+from ngbkit.device.timing.normal import LEVEL
 from ngbkit.errors import UsageError
 from ngbkit.metrics import contracts, frames, labelled, quantiles
 from ngbkit.metrics.serving.configurations import list_configurations
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SCHEMA = "ngbkit-profiles/1"
-LEVEL = 0.95
 _DEVICE_KEYS = ("chip", "cores_usable", "memory_bytes", "system")
 
 

@@ -13,9 +13,9 @@ from ngbkit.dataset.assembly import nodes
 from ngbkit.dataset.long_form import expand_labels, list_labels
 from ngbkit.dataset.selection import select
 from ngbkit.dataset.storage import Data
+from ngbkit.device.timing.normal import LEVEL
 from ngbkit.errors import MetricError, UnknownNameError, UsageError
 from ngbkit.metrics import factors, labelled, ratios
-from ngbkit.metrics.estimate import LEVEL
 from ngbkit.sweep.trials import BASELINE
 from ngbkit.workloads.paper import FAMILIES
 

@@ -16,11 +16,12 @@ from ngbkit.dataset.disturbance import find_unchecked, select_samples
 from ngbkit.dataset.long_form import expand_labels, list_factors, list_labels, to_frame
 from ngbkit.dataset.selection import Select, list_selected, select_rows
 from ngbkit.dataset.storage import Data
+from ngbkit.device.timing.normal import LEVEL
 from ngbkit.errors import MetricError, UnknownNameError
 from ngbkit.metrics import arrays, contracts, economy, factors, labelled, means
 from ngbkit.metrics.conclusions import describe_disturbance
 from ngbkit.metrics.drift import describe_drift
-from ngbkit.metrics.estimate import LEVEL, UNBOUNDED, UNSETTLED, Estimate, Uncertain
+from ngbkit.metrics.estimate import UNBOUNDED, UNSETTLED, Estimate, Uncertain
 from ngbkit.metrics.means import Groups
 from ngbkit.metrics.rendering import format_number, to_html, to_text
 from ngbkit.metrics.unchecked import describe_unchecked, explain_unsettled

@@ -17,7 +17,6 @@ from ngbkit import registry
 from ngbkit.api import Sweep
 from ngbkit.commands.compilers import describe_compilers, list_compilers, summarize_compilers
 from ngbkit.commands.devices import list_devices
-from ngbkit.commands.listing.layout import to_html, to_html_sheets, to_sheets, to_text
 from ngbkit.commands.runs import describe_failures, list_failures, list_runs
 from ngbkit.compilers.base import Compiler, Option, always
 from ngbkit.errors import RunNotFoundError, UnknownNameError, UsageError
@@ -25,6 +24,7 @@ from ngbkit.hardware import environment
 from ngbkit.runs.folders import build_metadata
 from ngbkit.sweep.journal import Journal
 from ngbkit.sweep.records import Failure
+from ngbkit.tabular import to_html, to_html_sheets, to_sheets, to_text
 
 
 def test_devices_say_what_they_are() -> None:

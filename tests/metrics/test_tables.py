@@ -159,9 +159,9 @@ def test_text_for_a_terminal():
     lines = tables.to_text(tables.compact(measured())).splitlines()
 
     assert "throughput (samples/s)" == lines[0]
-    assert ["workload", "batch_size", "identity", "openvino"] == lines[2].replace("┃", " ").split()
-    assert ["net", "1", "~2.0", "~4.0"] == lines[4].replace("│", " ").split()
-    assert ["4", "~8.0", "crashed"] == lines[5].replace("│", " ").split()
+    assert ["workload", "batch_size", "identity", "openvino"] == lines[1].split()
+    assert ["net", "1", "~2.0", "~4.0"] == lines[2].split()
+    assert ["4", "~8.0", "crashed"] == lines[3].split()
     assert [UNBOUNDED, APART] == lines[-2:]
     assert not any("\x1b" in line for line in lines)
 
@@ -173,9 +173,9 @@ def test_text_takes_markup_as_it_is():
 
 def test_text_fits_a_width():
     """No line exceeds the width."""
-    text = tables.to_text(tables.build_trial_table(measured()), width=60)
+    text = tables.to_text(tables.compact(measured()), width=40)
 
-    assert max(map(len, text.splitlines())) <= 60
+    assert max(map(len, text.splitlines())) <= 40
 
 
 APART = "two groups also differ by their minutes: 3 % (standard deviation, assumed)"
@@ -220,7 +220,7 @@ def test_notes_stand_below_the_table(unlike):
     table = tables.compact(unlike, "speedup")
 
     assert set(table.attrs["notes"]) == set(tables.to_text(table).splitlines()[-3:])
-    assert all(len(line) <= 40 for line in tables.to_text(table, width=40).splitlines())
+    assert all(len(line) <= 80 for line in tables.to_text(table, width=80).splitlines())
     page = Tags(tables.to_html(table))
     assert "tfoot" in page.tags
     assert table.attrs["notes"] == page.texts[-3:]

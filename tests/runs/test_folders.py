@@ -20,7 +20,6 @@ import pytest
 
 from ngbkit import cli, runs
 from ngbkit.api import Sweep
-from ngbkit.commands.listing.layout import to_text
 from ngbkit.commands.runs import list_runs
 from ngbkit.dataset import synthetic
 from ngbkit.errors import JournalError
@@ -31,6 +30,7 @@ from ngbkit.runs.progress_display import describe, list_warnings
 from ngbkit.runs.run import Run
 from ngbkit.sweep import records as record_format
 from ngbkit.sweep.journal import Journal
+from ngbkit.tabular import to_text
 from ngbkit.workloads.base import Workload, hash_json
 
 SWEEP = Sweep([Workload(name="net", source="timm", spec={"name": "net"})], ["identity", "openvino"], [1, 4], repeats=5)

@@ -23,10 +23,9 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import ArrayLike, NDArray
 
-Floats = NDArray[np.floating[Any]]
+from ngbkit.device.timing.normal import LEVEL, MAD_SCALE, find_quantile
 
-LEVEL = 0.95
-"""The level of the stopping rule's intervals."""
+Floats = NDArray[np.floating[Any]]
 
 FIRST_LOOK = 10
 """Rounds before the stopping rule's first look."""
@@ -41,7 +40,7 @@ RACE_LEVEL = 0.995
 """The level of the interval by which a race ends the turns of a slower one: high, since it looks often."""
 
 # The series of which an autocorrelation is estimated: its length, its outliers, and the highest estimate.
-_FEWEST_ROUNDS, _OUTLYING, _MAD, _MOST_CORRELATED = 8, 3.0, 1.4826, 0.8
+_FEWEST_ROUNDS, _OUTLYING, _MOST_CORRELATED = 8, 3.0, 0.8
 # The number of shared variates, from which each row of a large array uses a segment at a random offset.
 _POOL = 1 << 16
 # Rows that are looked up at once: few enough for the cache of a core, which is five times as fast.
@@ -140,7 +139,7 @@ def estimate_inflation(log_values: ArrayLike) -> Floats:
     count = np.count_nonzero(present, axis=-1)
     center = _compute_middle(ordered, count)
     deviations = np.where(present, ordered - center[..., None], np.nan)
-    limit = _OUTLYING * _MAD * _compute_middle(np.abs(deviations), count)
+    limit = _OUTLYING * MAD_SCALE * _compute_middle(np.abs(deviations), count)
     clipped = np.nan_to_num(np.clip(deviations, -limit[..., None], limit[..., None]))
     squares, products = (clipped**2).sum(axis=-1), (clipped[..., 1:] * clipped[..., :-1]).sum(axis=-1)
     correlation = np.divide(products, squares, out=np.zeros_like(squares), where=squares > 0)
@@ -170,8 +169,7 @@ def adjust_level(level: float, looks: float) -> float:
     """
     if not looks > 0:
         return level
-    normal = NormalDist()
-    return 2 * normal.cdf(WIDENING * normal.inv_cdf((1 + level) / 2)) - 1
+    return 2 * NormalDist().cdf(WIDENING * find_quantile(level)) - 1
 
 
 def schedule_next_look(rounds: int) -> int:

@@ -9,6 +9,7 @@ from itertools import pairwise
 from statistics import fmean, median
 from typing import TypeVar
 
+from ngbkit.device.timing.normal import MAD_SCALE
 from ngbkit.device.timing.sampling import choose_block_size
 
 T = TypeVar("T")
@@ -27,8 +28,6 @@ TURN_S = 0.025
 PILOT_SAMPLES, MOST_SAMPLES = 2, 8
 # The fewest rounds of which the noise is estimated.
 PILOT_ROUNDS = 6
-# The standard deviation of normal values over their median absolute deviation.
-_MAD = 1.4826
 
 
 def plan_turns(
@@ -102,12 +101,12 @@ def _estimate_variances(turns: Turns, reference: Turns) -> tuple[float, float]:
 def _estimate_within(turns: Sequence[Sequence[float]]) -> float:
     """Estimate the variance of samples of one turn, from differences of consecutive ones."""
     steps = [abs(later - earlier) for turn in turns for earlier, later in pairwise(turn)]
-    return (_MAD * median(steps)) ** 2 / 2
+    return (MAD_SCALE * median(steps)) ** 2 / 2
 
 
 def _estimate_variance(values: Sequence[float]) -> float:
     center = median(values)
-    return (_MAD * median(abs(value - center) for value in values)) ** 2
+    return (MAD_SCALE * median(abs(value - center) for value in values)) ** 2
 
 
 def count_settling_calls(call_s: float) -> int:

@@ -10,8 +10,8 @@ import numpy as np
 from ngbkit.dataset.long_form import list_factors
 from ngbkit.dataset.selection import LABELS, select_rows
 from ngbkit.dataset.storage import Data
+from ngbkit.device.timing.normal import LEVEL
 from ngbkit.figures import captions, lines, marks, provenance, rows, theme
-from ngbkit.metrics.estimate import LEVEL
 from ngbkit.metrics.serving.configurations import check_quantile, list_configurations
 from ngbkit.sweep.records import NOT_CHECKED
 from ngbkit.user_text import parse_duration

@@ -6,21 +6,21 @@ Procedure", Scandinavian Journal of Statistics 6), which keeps the probability o
 the trials have in common.
 
 The tests reach far into the tails, where the spread that few rounds show is too uncertain for a normal distribution:
-they use Student's t with `_DEGREES` times the square root of the rounds as degrees of freedom, since the relative error
-of the spread of a median falls with the fourth root of the rounds. ``tests/metrics/gates/test_regressions.py`` counts
+they use Student's t (`ngbkit.metrics.statistics.FAMILY_DEGREES`). ``tests/metrics/gates/test_regressions.py`` counts
 false alarms of 10 to 40 rounds and 1 to 40 trials.
 """
 
 from __future__ import annotations
 
 import math
-from statistics import NormalDist
 from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtr
 
-from ngbkit.metrics import arrays
+from ngbkit.device.timing.normal import find_quantile
+from ngbkit.metrics.statistics import FAMILY_DEGREES, adjust_by_holm, to_normal_scores
 
 Verdict = Literal["slower", "failed", "not settled", "not judged", "not slower"]
 """``"slower"`` by more than the margin, beyond chance; ``"failed"`` where the earlier side was measured and the later
@@ -34,10 +34,6 @@ ALPHA = 0.05
 
 MARGIN = 0.01
 """The slowdown that is no regression unless the user says otherwise."""
-
-# With 4.5, which fits the tails of one trial, any of 40 trials has an alarm in 7 % of simulated gates of 20 rounds.
-_DEGREES = 3.0
-_normal = NormalDist()
 
 
 def judge(
@@ -87,21 +83,8 @@ def compute_p_values(
     """
     bounds = np.log([np.asarray(end, float) for end in (slowdown, low, high)])
     excess = bounds[0] - math.log1p(margin)
-    width = (bounds[2] - bounds[1]) / 2 / _normal.inv_cdf((1 + level) / 2)
+    width = (bounds[2] - bounds[1]) / 2 / find_quantile(level)
     with np.errstate(divide="ignore", invalid="ignore"):
         score = np.where(width > 0, excess / width, np.nan)
-    degrees = _DEGREES * np.sqrt(np.asarray(rounds, float))
-    normal = arrays.to_normal_scores(score, degrees)
-    below = np.array([math.nan if math.isnan(value) else _normal.cdf(value) for value in normal.ravel().tolist()])
-    above = np.array([math.nan if math.isnan(value) else _normal.cdf(-value) for value in normal.ravel().tolist()])
-    return above.reshape(normal.shape), below.reshape(normal.shape)
-
-
-def adjust_by_holm(p_values: ArrayLike) -> NDArray[np.floating[Any]]:
-    """Adjust p-values by Holm's procedure: those below a level are rejected, with that family-wise error at most."""
-    values = np.asarray(p_values, float)
-    order = np.argsort(values, kind="stable")
-    steps = np.minimum(values[order] * np.arange(len(values), 0, -1), 1.0)
-    adjusted = np.empty_like(values)
-    adjusted[order] = np.maximum.accumulate(steps) if len(values) else steps
-    return adjusted
+    normal = to_normal_scores(score, rounds, FAMILY_DEGREES)
+    return ndtr(-normal), ndtr(normal)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -20,9 +19,9 @@ from ngbkit.dataset.assembly import nodes
 from ngbkit.dataset.long_form import list_trial_dims, to_frame
 from ngbkit.dataset.storage import Data
 from ngbkit.device.timing.intervals import WIDENING
+from ngbkit.device.timing.normal import LEVEL, find_quantile
 from ngbkit.errors import UsageError
 from ngbkit.metrics.draws import Sampler
-from ngbkit.metrics.estimate import LEVEL
 from ngbkit.metrics.gates.gate import Gate, build_gate, describe_lost
 from ngbkit.metrics.gates.regressions import MARGIN, judge
 from ngbkit.metrics.rankings.candidates import Candidate, Cell, compute_lead, list_candidates
@@ -33,7 +32,6 @@ BEFORE, AFTER = " (before)", " (after)"
 """How the labels of the networks of either side end."""
 
 _SEED = 0
-_QUANTILE = NormalDist().inv_cdf((1 + LEVEL) / 2)
 
 
 def name_sides(before: Sequence[Workload], after: Sequence[Workload]) -> list[Workload]:
@@ -143,7 +141,7 @@ def _compare(earlier: Candidate, later: Candidate, sampler: Sampler) -> tuple[di
     if earlier.stopped or later.stopped:
         deviation *= WIDENING
     medians = [float(np.median(list(each.rounds.values()))) for each in (earlier, later)]
-    half = _QUANTILE * deviation
+    half = find_quantile(LEVEL) * deviation
     row = {
         "before": medians[0],
         "after": medians[1],

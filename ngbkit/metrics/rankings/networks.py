@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -14,10 +13,11 @@ import numpy as np
 from ngbkit import validation
 from ngbkit.dataset.storage import Data
 from ngbkit.device.timing import intervals
+from ngbkit.device.timing.normal import LEVEL, find_quantile
 from ngbkit.errors import MetricError, UnknownNameError
 from ngbkit.metrics.contracts import Unlike
 from ngbkit.metrics.draws import Sampler
-from ngbkit.metrics.estimate import LEVEL, UNSETTLED, Estimate
+from ngbkit.metrics.estimate import UNSETTLED, Estimate
 from ngbkit.metrics.rankings.candidates import (
     Candidate,
     Cell,
@@ -184,7 +184,7 @@ class Comparison:
             return 0.0
         if math.isnan(self.probability):
             return float(_FEWEST_ROUNDS)
-        quantile = NormalDist().inv_cdf((1 + self.level) / 2)
+        quantile = find_quantile(self.level)
         room = self.lead.log_ratio**2 - (quantile * self.lead.process_sd) ** 2
         if room <= 0:
             return math.inf

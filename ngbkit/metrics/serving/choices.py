@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ngbkit.metrics.estimate import LEVEL, Estimate, format_time
+from ngbkit.device.timing.normal import LEVEL
+from ngbkit.metrics.estimate import Estimate, format_time
 from ngbkit.metrics.rendering import to_html
 from ngbkit.sweep.json_values import to_json_value
 from ngbkit.user_text import format_value

@@ -15,11 +15,11 @@ from ngbkit.dataset.disturbance import select_samples
 from ngbkit.dataset.long_form import expand_labels, list_factors, list_labels, list_trial_dims
 from ngbkit.dataset.storage import Data
 from ngbkit.device.timing import intervals
+from ngbkit.device.timing.normal import LEVEL
 from ngbkit.errors import MetricError
 from ngbkit.metrics import contracts, labelled, quantiles, ratios
 from ngbkit.metrics.contracts import Unlike
 from ngbkit.metrics.draws import DRAWS
-from ngbkit.metrics.estimate import LEVEL
 from ngbkit.metrics.unchecked import describe_status
 from ngbkit.sweep.trials import BASELINE
 

@@ -9,12 +9,11 @@ from typing import Any
 
 import ipywidgets as widgets
 
-from ngbkit import runs
+from ngbkit import runs, tabular
 from ngbkit.cluster import devices, engines
 from ngbkit.cluster.engine import Vitals
 from ngbkit.cluster.launchers.base import Starter
 from ngbkit.commands.devices import list_devices
-from ngbkit.commands.listing import layout
 from ngbkit.notebook.panels.panel import Panel, render_error
 from ngbkit.runs.progress_display import describe_progress
 
@@ -52,7 +51,7 @@ class DevicesPanel(Panel):
     def refresh(self) -> None:
         """Update the table, or show in its place why that is not possible."""
         try:
-            html = layout.to_html([self._build_row(row) for row in list_devices()], "No device.")
+            html = tabular.to_html([self._build_row(row) for row in list_devices()], "No device.")
         except Exception as error:  # noqa: BLE001  the next refresh may succeed
             html = render_error(error)
         if html != self.table.value:

@@ -10,8 +10,7 @@ from typing import Any
 
 import ipywidgets as widgets
 
-from ngbkit import figures
-from ngbkit.commands.listing import layout
+from ngbkit import figures, tabular
 from ngbkit.dataset.assembly import factor_dims, nodes
 from ngbkit.dataset.storage import Data
 from ngbkit.figures import renderer
@@ -188,7 +187,7 @@ class ExplorerPanel(Panel):
 
     def _show_trial(self) -> None:
         index = self.trial.value
-        sheet = "" if index is None else layout.to_html_sheets([trials.describe(self._data, self._trials[index])], "")
+        sheet = "" if index is None else tabular.to_html_sheets([trials.describe(self._data, self._trials[index])], "")
         self.sheet.value = sheet
 
     def _build_save_button(self, suffix: str) -> widgets.Button:

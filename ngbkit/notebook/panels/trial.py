@@ -15,9 +15,10 @@ from ngbkit.dataset.assembly import factor_dims, nodes
 from ngbkit.dataset.disturbance import find_unchecked
 from ngbkit.dataset.environments import read_environments
 from ngbkit.dataset.storage import Data
+from ngbkit.device.timing.normal import LEVEL
 from ngbkit.errors import MetricError
 from ngbkit.figures import rows
-from ngbkit.metrics.estimate import LEVEL, UNSETTLED, Estimate
+from ngbkit.metrics.estimate import UNSETTLED, Estimate
 from ngbkit.metrics.unchecked import explain_unsettled
 from ngbkit.sweep.records import NOT_CHECKED
 from ngbkit.sweep.variables import VARIABLES
@@ -64,7 +65,7 @@ def match_row(row: Mapping[str, Any], trials: Sequence[Mapping[str, Any]]) -> It
 
 
 def describe(data: Data, trial: Mapping[str, Any]) -> dict[str, Any]:
-    """Describe a trial of `list_trials`, as a row for `ngbkit.commands.listing.layout.to_html_sheets`."""
+    """Describe a trial of `list_trials`, as a row for `ngbkit.tabular.to_html_sheets`."""
     node, results = next(
         (node, results) for node in nodes(data).values() if (results := _select(node, trial)) is not None
     )

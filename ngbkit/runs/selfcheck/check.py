@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ngbkit import options, validation
+from ngbkit import options
 from ngbkit.runs.selfcheck import store
-from ngbkit.runs.selfcheck.limits import PARTNERS
-from ngbkit.runs.selfcheck.record import SelfCheck
 
 if TYPE_CHECKING:
     from ngbkit.dataset.storage import Data
     from ngbkit.runs import Run
+    from ngbkit.runs.selfcheck.report import SelfCheck
 
 GROUPS = 12
-ROUNDS = 8
+# The rounds of the disturbances.
+ROUNDS = 6
+# The compilers that are compared with identity: light ones that run on any CPU.
+PARTNERS = ("onnxruntime", "openvino")
 
 
 def run(
@@ -31,11 +32,8 @@ def run(
     precision: float | str | None = None,
     threads: int | None = None,
     device: str | None = None,
-    full: bool = False,
-    rounds: int = ROUNDS,
     run_id: str | None = None,
     wait: Callable[[Run], Data] | None = None,
-    tell: Callable[[str], None] | None = None,
 ) -> SelfCheck:
     """Measure whether a machine is fit to measure on, and store the result for every later run.
 
@@ -56,16 +54,10 @@ def run(
         As for `Sweep`: the result applies to runs with the same settings.
     device
         Label of the device. Default: the option `device`.
-    full
-        Measure the bias against the vendors' own tools too, which takes a few minutes more.
-    rounds
-        Number of rounds in which ngbkit and each of those tools take turns.
     run_id
         Report on this earlier run of a self-check, and measure no group.
     wait
         Waits for the end of the run and returns its dataset. Default: `Run.result`.
-    tell
-        Receives lines of text on the progress of the bias.
 
     Returns
     -------
@@ -90,10 +82,8 @@ def run(
     """
     from ngbkit import runs
     from ngbkit.hardware import conditions
-    from ngbkit.runs.selfcheck import bias, noise
+    from ngbkit.runs.selfcheck import noise
 
-    rounds = validation.check("rounds", validation.PositiveCount, rounds)
-    save: Callable[[SelfCheck], object] = store.save
     if run_id is None:
         devices = (device or options.get_device(),)
         sweep = noise.build_sweep(
@@ -110,27 +100,12 @@ def run(
         data = started.result() if wait is None else wait(started)
         check = _assess(data, started.folder, observed)
         if started.is_replay:
-            save = _discard  # the check is of the machine that recorded it
+            return check  # it is of the machine that recorded it
     else:
         folder = runs.find(run_id)
         check = _assess(runs.load_dataset(folder), folder, None)
-    save(check)
-    if not full:
-        return check
-    try:
-        measured = bias.measure(rounds=rounds, threads=threads, tell=tell)
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(
-            f"stopped before the bias was measured. The noise is stored: `ngbkit selfcheck --run {check.run}` reports "
-            "it, and --full measures the bias too."
-        ) from None
-    check = replace(check, bias=measured)
-    save(check)
+    store.save(check)
     return check
-
-
-def _discard(check: SelfCheck) -> None:
-    del check
 
 
 def _assess(data: Data, folder: Path, observed: Mapping[str, Any] | None) -> SelfCheck:
@@ -138,6 +113,7 @@ def _assess(data: Data, folder: Path, observed: Mapping[str, Any] | None) -> Sel
     from ngbkit.hardware import conditions
     from ngbkit.runs.folders import load_metadata
     from ngbkit.runs.selfcheck import noise, pairs
+    from ngbkit.runs.selfcheck.report import SelfCheck
 
     quiet, disturbed = noise.estimate(data)
     sweep = json.loads(data.attrs["sweep"])

@@ -10,10 +10,13 @@ import numpy as np
 import xarray as xr
 
 from ngbkit.dataset.disturbance import select_samples
+from ngbkit.device.timing.normal import LEVEL
 from ngbkit.metrics import arrays
-from ngbkit.runs.selfcheck.estimates import Floats
-from ngbkit.runs.selfcheck.limits import LEVEL
+from ngbkit.metrics.statistics import Floats
 from ngbkit.sweep.trials import BASELINE
+
+DETECTED = 0.9
+"""What is distinguishable, is so in this share of the groups."""
 
 # Cross-validation: the allowance for processes of a group is estimated from the groups of the other folds.
 _FOLDS = 10

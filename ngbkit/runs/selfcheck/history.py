@@ -22,9 +22,9 @@ from ngbkit.figures.comparison import LEVEL, Comparison, compare
 from ngbkit.hardware import environment
 from ngbkit.metrics import tables
 from ngbkit.metrics.draws import HOSTED_SD, UNCHECKED_SD
+from ngbkit.metrics.statistics import estimate_share
 from ngbkit.runs import folders
 from ngbkit.runs.selfcheck import store
-from ngbkit.runs.selfcheck.estimates import estimate_share
 from ngbkit.runs.selfcheck.spread import LEAST_HOURS, LEAST_RUNS, estimate_deviations, merge_deviations
 from ngbkit.sweep.json_values import to_json_value
 

@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 
 from ngbkit import validation
 from ngbkit.dataset.storage import Data
+from ngbkit.device.timing.normal import LEVEL
 from ngbkit.errors import UsageError
-from ngbkit.runs.selfcheck import estimates
-from ngbkit.runs.selfcheck.estimates import Floats
+from ngbkit.metrics.statistics import Floats, estimate_process_sd, estimate_robust_sd, estimate_share
 from ngbkit.runs.selfcheck.groups import (
+    DETECTED,
     compute_intervals,
     compute_log_ratios,
     compute_round_medians,
@@ -26,7 +27,6 @@ from ngbkit.runs.selfcheck.groups import (
     find_measured,
     flatten,
 )
-from ngbkit.runs.selfcheck.limits import DETECTED, LEVEL
 from ngbkit.runs.selfcheck.record import Noise
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.trials import BASELINE
@@ -84,12 +84,12 @@ def _estimate(dataset: xr.Dataset, allowance: float | None) -> Noise:
     covered_within = _find_covering(low, high)
     middle = np.array([np.median(ratios) if len(ratios) else np.nan for ratios in groups])
     wide_low, wide_high = (
-        cross_validate_intervals(measured, COPY, groups, estimates.estimate_process_sd)
+        cross_validate_intervals(measured, COPY, groups, estimate_process_sd)
         if allowance is None
         else compute_intervals(measured, COPY, allowance)
     )
     covered = _find_covering(wide_low, wide_high)
-    coverage, coverage_low, coverage_high = estimates.estimate_share(int(covered.sum()), len(covered), LEVEL)
+    coverage, coverage_low, coverage_high = estimate_share(int(covered.sum()), len(covered), LEVEL)
     samples = flatten(measured["latency"].sel(compiler=BASELINE).notnull().sum("repeat"))
     return Noise(
         groups=len(groups),
@@ -99,13 +99,13 @@ def _estimate(dataset: xr.Dataset, allowance: float | None) -> Noise:
         samples=float(np.median(samples)),
         noise_floor=compute_quantile((np.exp(high - middle) - np.exp(low - middle)) / 2, 0.5),
         smallest_speedup=float(np.exp(compute_quantile(np.concatenate([-wide_low, wide_high]), DETECTED))),
-        process_sd=estimates.estimate_process_sd(groups),
-        round_sd=estimates.estimate_round_sd(groups),
-        drift=estimates.estimate_drift(np.nanmedian(compute_round_medians(measured, BASELINE)[0], axis=-1)),
+        process_sd=estimate_process_sd(groups),
+        round_sd=float(np.median([estimate_robust_sd(ratios) for ratios in groups])),
+        drift=_estimate_drift(np.nanmedian(compute_round_medians(measured, BASELINE)[0], axis=-1)),
         coverage=coverage,
         coverage_low=coverage_low,
         coverage_high=coverage_high,
-        coverage_within=estimates.estimate_share(int(covered_within.sum()), len(covered_within))[0],
+        coverage_within=estimate_share(int(covered_within.sum()), len(covered_within))[0],
         disturbed_share=_compute_disturbed_share(measured),
     )
 
@@ -114,6 +114,12 @@ def compute_quantile(values: Floats, share: float) -> float:
     """Compute a quantile of the finite values; NaN where there is none, for want of rounds."""
     finite = values[np.isfinite(values)]
     return float(np.quantile(finite, share)) if len(finite) else math.nan
+
+
+def _estimate_drift(latency: Floats) -> float:
+    """Estimate how far the latency of one block moved over the groups: its 90th percentile over its 10th, less 1."""
+    low, high = np.quantile(latency, [0.1, 0.9])
+    return float(high / low - 1)
 
 
 def _find_covering(low: Floats, high: Floats) -> NDArray[np.bool_]:

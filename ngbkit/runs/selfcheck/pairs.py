@@ -16,16 +16,16 @@ import xarray as xr
 from ngbkit.dataset.disturbance import settled
 from ngbkit.dataset.storage import Data
 from ngbkit.device.timing import intervals
-from ngbkit.runs.selfcheck import estimates
-from ngbkit.runs.selfcheck.estimates import Floats
+from ngbkit.device.timing.normal import LEVEL
+from ngbkit.metrics.statistics import Floats, estimate_process_sd
 from ngbkit.runs.selfcheck.groups import (
+    DETECTED,
     compute_intervals,
     compute_log_ratios,
     cross_validate_intervals,
     find_measured,
     flatten,
 )
-from ngbkit.runs.selfcheck.limits import DETECTED, LEVEL
 from ngbkit.runs.selfcheck.noise import COPY, compute_quantile, split
 from ngbkit.runs.selfcheck.record import Pair
 from ngbkit.sweep.trials import BASELINE
@@ -44,13 +44,13 @@ def estimate(data: Data) -> tuple[Pair, ...]:
 def estimate_group_sd(groups: Sequence[Floats]) -> float:
     """Estimate the standard deviation between groups of a log ratio that is the same in all of them.
 
-    As `ngbkit.runs.selfcheck.estimates.estimate_process_sd`, about the median of the groups.
+    As `ngbkit.metrics.statistics.estimate_process_sd`, about the median of the groups.
     """
     groups = [ratios for ratios in groups if len(ratios) > 1]
     if len(groups) < 2:
         return 0.0
     center = np.median([np.median(ratios) for ratios in groups])
-    spread = estimates.estimate_process_sd([ratios - center for ratios in groups])
+    spread = estimate_process_sd([ratios - center for ratios in groups])
     return spread * math.sqrt(len(groups) / (len(groups) - 1))
 
 

@@ -1,13 +1,9 @@
-"""The result of a self-check, as frozen records."""
+"""What a self-check measures: the noise of identical processes, and pairs of different programs."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
-from typing import Any
-
-from ngbkit.runs.selfcheck.limits import TARGET
-from ngbkit.sweep.json_values import to_json_value
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,109 +96,3 @@ class Pair:
     judged: int = 0
     agreeing: int = 0
     problem: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bias:
-    """Our median latency of one network over that of a vendor's tool.
-
-    Parameters
-    ----------
-    network, compiler, tool
-        The network, our compiler, and the vendor's tool.
-    ratio, low, high
-        Our latency over theirs in the same round: the median over the rounds and its 95 % interval.
-    ours_s, theirs_s
-        Median latencies over the rounds, in seconds.
-    rounds
-        Number of rounds with a ratio.
-    problem
-        Why there is no ratio and what to do about it; empty where there is one.
-    """
-
-    network: str
-    compiler: str
-    tool: str
-    ratio: float = math.nan
-    low: float = math.nan
-    high: float = math.nan
-    ours_s: float = math.nan
-    theirs_s: float = math.nan
-    rounds: int = 0
-    problem: str = ""
-
-    @property
-    def within(self) -> bool:
-        """Whether the ratio is within `TARGET`."""
-        return TARGET[0] <= self.ratio <= TARGET[1]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class SelfCheck:
-    """Whether a machine is fit to measure on; displayed as a table.
-
-    Parameters
-    ----------
-    device, chip, threads
-        Label and chip of the device, and the number of threads.
-    repeats, precision
-        Samples a trial, or the target width of the intervals.
-    run
-        Id of the run: ``ngbkit selfcheck --run ID`` reports on it again.
-    created
-        Start of the run, in UTC and ISO 8601.
-    ngbkit_version
-        Version of ngbkit that measured.
-    conditions
-        Sentences on what disturbed the machine before the run.
-    quiet
-        Noise of the groups without a busy process.
-    disturbed
-        Noise of the groups beside a busy process, with ``hog``.
-    pairs
-        What can be told of different programs, by compiler: first of the quiet groups, then beside a busy process.
-    bias
-        Bias of ngbkit for each network and tool, with ``full``.
-    """
-
-    device: str
-    chip: str
-    threads: int
-    repeats: int | None
-    precision: float | None
-    run: str
-    created: str
-    ngbkit_version: str
-    conditions: tuple[str, ...]
-    quiet: Noise
-    disturbed: Noise | None = None
-    pairs: tuple[Pair, ...] = ()
-    bias: tuple[Bias, ...] = ()
-
-    @property
-    def coverage(self) -> float:
-        """The share of all groups, quiet or not, whose interval covers 1."""
-        parts = [part for part in (self.quiet, self.disturbed) if part is not None and part.groups]
-        return sum(part.coverage * part.groups for part in parts) / sum(part.groups for part in parts)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON: the quiet noise at the top level, the rest under ``disturbed``, ``pairs`` and ``bias``."""
-        data = asdict(self)
-        biases = [{**asdict(bias), "within": bias.within} for bias in self.bias]
-        quiet = data.pop("quiet")
-        json_value: dict[str, Any] = to_json_value({**data, **quiet, "bias": biases})
-        return json_value
-
-    def to_text(self) -> str:
-        """Return tables for a terminal."""
-        from ngbkit.runs.selfcheck import report
-
-        return report.to_text(self)
-
-    def __repr__(self) -> str:
-        return self.to_text()
-
-    def _repr_html_(self) -> str:
-        from ngbkit.runs.selfcheck import report
-
-        return report.to_html(self)

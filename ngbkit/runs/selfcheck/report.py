@@ -1,26 +1,120 @@
-"""Reports a self-check to users: the conditions, tables of the noise and the bias, and the conclusions."""
+"""The report of a self-check: the conditions, the noise, pairs of different programs, and the conclusions."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ngbkit.metrics import tables
+from ngbkit.device.timing.normal import LEVEL
 from ngbkit.metrics.conclusions import QUIET
 from ngbkit.metrics.estimate import Estimate
-from ngbkit.runs.selfcheck.estimates import estimate_share
-from ngbkit.runs.selfcheck.limits import LEVEL, TARGET
+from ngbkit.metrics.rendering import to_html, to_text
+from ngbkit.metrics.statistics import estimate_share
+from ngbkit.runs.selfcheck.record import Noise, Pair
+from ngbkit.sweep.json_values import to_json_value
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ngbkit.runs.selfcheck.record import Bias, Noise, Pair, SelfCheck
-
-
 # A drift of the latency beyond this share is worth a word.
 UNSTEADY = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class SelfCheck:
+    """Whether a machine is fit to measure on; displayed as a table.
+
+    Parameters
+    ----------
+    device, chip, threads
+        Label and chip of the device, and the number of threads.
+    repeats, precision
+        Samples a trial, or the target width of the intervals.
+    run
+        Id of the run: ``ngbkit selfcheck --run ID`` reports on it again.
+    created
+        Start of the run, in UTC and ISO 8601.
+    ngbkit_version
+        Version of ngbkit that measured.
+    conditions
+        Sentences on what disturbed the machine before the run.
+    quiet
+        Noise of the groups without a busy process.
+    disturbed
+        Noise of the groups beside a busy process, with ``hog``.
+    pairs
+        What can be told of different programs, by compiler: first of the quiet groups, then beside a busy process.
+    """
+
+    device: str
+    chip: str
+    threads: int
+    repeats: int | None
+    precision: float | None
+    run: str
+    created: str
+    ngbkit_version: str
+    conditions: tuple[str, ...]
+    quiet: Noise
+    disturbed: Noise | None = None
+    pairs: tuple[Pair, ...] = ()
+
+    @property
+    def coverage(self) -> float:
+        """The share of all groups, quiet or not, whose interval covers 1."""
+        parts = [part for part in (self.quiet, self.disturbed) if part is not None and part.groups]
+        return sum(part.coverage * part.groups for part in parts) / sum(part.groups for part in parts)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON: the quiet noise at the top level, the rest under ``disturbed`` and ``pairs``."""
+        data = asdict(self)
+        quiet = data.pop("quiet")
+        json_value: dict[str, Any] = to_json_value({**data, **quiet})
+        return json_value
+
+    def list_tables(self) -> list[pd.DataFrame]:
+        """List the tables: a row for each figure of the noise, and a row for each other compiler."""
+        return [_build_noise_table(self), *([_build_pair_table(self)] if self.pairs else [])]
+
+    def conclude(self) -> list[str]:
+        """Say in sentences which speed-ups are distinguishable, and where intervals are too narrow."""
+        smallest = self.quiet.smallest_speedup
+        sentences = [
+            f"A speed-up of {smallest:.4f} or more, or of {1 / smallest:.4f} or less, is distinguishable from none "
+            "between two copies of one program here."
+            if math.isfinite(smallest)
+            else "There are too few rounds for intervals; measure more repeats (-r)."
+        ]
+        sentences += [*_describe_pairs(self.pairs), *_warn_of_other_programs(self)]
+        for noise, where in ((self.quiet, ""), (self.disturbed, " beside a busy process")):
+            if noise is not None and noise.coverage_high < LEVEL:
+                sentences.append(
+                    f"The {LEVEL:.0%} intervals cover the truth in {100 * noise.coverage:.1f} % of the groups{where}: "
+                    "they are too narrow. Find out what disturbs the machine, then repeat the self-check."
+                )
+        return sentences
+
+    @property
+    def _origin(self) -> str:
+        return f"run {self.run}, {self.created}, ngbkit {self.ngbkit_version}"
+
+    def to_text(self) -> str:
+        """Render the conditions, the tables and the conclusions for a terminal."""
+        tables = map(to_text, self.list_tables())
+        parts = ["\n".join(self.conditions), *tables, "\n".join([*self.conclude(), self._origin])]
+        return "\n\n".join(filter(None, parts))
+
+    def __repr__(self) -> str:
+        return self.to_text()
+
+    def _repr_html_(self) -> str:
+        before, after = (
+            "".join(f"<p>{escape(line)}</p>" for line in lines) for lines in (self.conditions, self.conclude())
+        )
+        return f"{before}{''.join(map(to_html, self.list_tables()))}{after}<p><small>{escape(self._origin)}</small></p>"
 
 
 def _format_percent(value: float) -> str:
@@ -90,31 +184,6 @@ _FIGURES: tuple[tuple[str, Callable[[Noise], str], str], ...] = (
 )
 
 
-def write_conclusions(check: SelfCheck) -> list[str]:
-    """Write sentences on the smallest distinguishable speed-up, on intervals that are too narrow, and on a bias."""
-    smallest = check.quiet.smallest_speedup
-    sentences = [
-        f"A speed-up of {smallest:.4f} or more, or of {1 / smallest:.4f} or less, is distinguishable from none between "
-        "two copies of one program here."
-        if math.isfinite(smallest)
-        else "There are too few rounds for intervals; measure more repeats (-r)."
-    ]
-    sentences += _describe_pairs(check.pairs)
-    sentences += _warn_of_other_programs(check)
-    for noise, where in ((check.quiet, ""), (check.disturbed, " beside a busy process")):
-        if noise is not None and noise.coverage_high < LEVEL:
-            sentences.append(
-                f"The {LEVEL:.0%} intervals cover the truth in {100 * noise.coverage:.1f} % of the groups{where}: they "
-                "are too narrow. Find out what disturbs the machine, then repeat the self-check."
-            )
-    sentences += [
-        f"{bias.network} takes {bias.ratio:.3f} times as long in ngbkit ({bias.compiler}) as in {bias.tool}."
-        for bias in check.bias
-        if not bias.problem and not bias.within
-    ]
-    return sentences
-
-
 def _describe_pairs(pairs: Sequence[Pair]) -> list[str]:
     """Describe how well the speed-up of each compiler is known here, and where that is less than its intervals say."""
     measured = [pair for pair in pairs if not pair.problem]
@@ -166,7 +235,7 @@ def _warn_of_other_programs(check: SelfCheck) -> list[str]:
     ]
 
 
-def build_noise_table(check: SelfCheck) -> pd.DataFrame:
+def _build_noise_table(check: SelfCheck) -> pd.DataFrame:
     """Build a table with one row a figure, and one column for the quiet and for the disturbed groups each."""
     import pandas as pd
 
@@ -182,45 +251,13 @@ def build_noise_table(check: SelfCheck) -> pd.DataFrame:
     return table
 
 
-def build_pair_table(check: SelfCheck) -> pd.DataFrame:
+def _build_pair_table(check: SelfCheck) -> pd.DataFrame:
     """Build a table with one row a compiler, and another for its groups beside a busy process."""
     import pandas as pd
 
     table = pd.DataFrame([_build_pair_row(pair) for pair in check.pairs])
     table.attrs["title"] = "identity against other compilers: the true speed-up is unknown, and the same in all groups"
     return table
-
-
-def build_bias_table(check: SelfCheck) -> pd.DataFrame:
-    """Build a table with one row a network and a vendor's tool."""
-    import pandas as pd
-
-    table = pd.DataFrame([_build_bias_row(bias) for bias in check.bias])
-    table.attrs["title"] = f"ngbkit's median latency over that of vendors' tools (target {TARGET[0]} to {TARGET[1]})"
-    return table
-
-
-def to_text(check: SelfCheck) -> str:
-    """Format a self-check for a terminal."""
-    parts = ["\n".join(check.conditions), tables.to_text(build_noise_table(check))]
-    if check.pairs:
-        parts.append(tables.to_text(build_pair_table(check)))
-    if check.bias:
-        parts.append(tables.to_text(build_bias_table(check)))
-    parts.append("\n".join([*write_conclusions(check), _format_origin(check)]))
-    return "\n\n".join(part for part in parts if part)
-
-
-def to_html(check: SelfCheck) -> str:
-    """Format a self-check for a notebook, without scripts or requests."""
-    parts = [f"<p>{escape(line)}</p>" for line in check.conditions]
-    parts.append(tables.to_html(build_noise_table(check)))
-    if check.pairs:
-        parts.append(tables.to_html(build_pair_table(check)))
-    if check.bias:
-        parts.append(tables.to_html(build_bias_table(check)))
-    parts += [f"<p>{escape(line)}</p>" for line in write_conclusions(check)]
-    return "".join([*parts, f"<p><small>{escape(_format_origin(check))}</small></p>"])
 
 
 def _build_pair_row(pair: Pair) -> dict[str, str]:
@@ -239,21 +276,3 @@ def _build_pair_row(pair: Pair) -> dict[str, str]:
         "agreeing": f"{pair.agreeing} of {pair.judged}",
         "": "",
     }
-
-
-def _build_bias_row(bias: Bias) -> dict[str, str]:
-    keys = {"network": bias.network, "compiler": bias.compiler, "tool": bias.tool}
-    if bias.problem:
-        return {**keys, "ratio": "–", "95 % interval": "", "ngbkit (ms)": "", "tool (ms)": "", "": bias.problem}
-    return {
-        **keys,
-        "ratio": f"{bias.ratio:.3f}",
-        "95 % interval": "–" if math.isnan(bias.low) else f"{bias.low:.3f} to {bias.high:.3f}",
-        "ngbkit (ms)": f"{1e3 * bias.ours_s:.3f}",
-        "tool (ms)": f"{1e3 * bias.theirs_s:.3f}",
-        "": "" if bias.within else "outside the target",
-    }
-
-
-def _format_origin(check: SelfCheck) -> str:
-    return f"run {check.run}, {check.created}, ngbkit {check.ngbkit_version}"

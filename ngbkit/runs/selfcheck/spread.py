@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,10 +12,11 @@ import xarray as xr
 from ngbkit.dataset.assembly import nodes
 from ngbkit.dataset.long_form import to_frame
 from ngbkit.dataset.storage import Data
+from ngbkit.device.timing.normal import LEVEL, find_quantile
 from ngbkit.errors import MetricError
 from ngbkit.metrics import labelled
+from ngbkit.metrics.statistics import widen_for_freedom
 from ngbkit.runs.selfcheck.groups import set_process_sd
-from ngbkit.runs.selfcheck.limits import LEVEL
 from ngbkit.sweep.trials import BASELINE
 
 if TYPE_CHECKING:
@@ -27,8 +27,6 @@ LEAST_RUNS, LEAST_HOURS = 3, 1.0
 
 # What was assumed before counts as many degrees of freedom: three runs that agree by chance do not outweigh it.
 _PRIOR = 2
-# Student's t at 97.5 % by degrees of freedom: a standard deviation of few runs is itself uncertain.
-_STUDENT = {4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
 
 
 def estimate_deviations(runs: Sequence[Data], device: str, prior: float) -> dict[str, float]:
@@ -69,7 +67,6 @@ def _compute_speedups(data: Data, device: str) -> pd.DataFrame:
     """The logarithm of each settled speed-up on a device, and its variance by its own rounds."""
     import pandas as pd
 
-    z = NormalDist().inv_cdf(0.5 + LEVEL / 2)
     frames = []
     for node in nodes(data).values():
         try:
@@ -80,7 +77,7 @@ def _compute_speedups(data: Data, device: str) -> pd.DataFrame:
         frame = to_frame(result)
         usable = (frame["device"] == device) & (frame["compiler"] != BASELINE) & frame["settled"].astype(bool)
         frame = frame[usable & (frame["ci_low"] > 0) & np.isfinite(frame["speedup"])]
-        half = np.log(frame["ci_high"] / frame["ci_low"]) / 2 / z
+        half = np.log(frame["ci_high"] / frame["ci_low"]) / 2 / find_quantile(LEVEL)
         columns = frame.drop(columns=["speedup", "ci_low", "ci_high", "settled"])
         frames.append(columns.assign(log=np.log(frame["speedup"]), variance=half**2))
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["compiler", "log", "variance"])
@@ -89,5 +86,4 @@ def _compute_speedups(data: Data, device: str) -> pd.DataFrame:
 def _pool(variance: float, freedom: int, prior: float) -> float:
     """Pool a variance of so many degrees of freedom with the prior one, and widen its root as few runs need."""
     pooled = (_PRIOR * prior**2 + freedom * variance) / (_PRIOR + freedom)
-    student = _STUDENT.get(_PRIOR + freedom, min(_STUDENT.values()))
-    return math.sqrt(pooled) * student / NormalDist().inv_cdf(0.5 + LEVEL / 2)
+    return widen_for_freedom(math.sqrt(pooled), _PRIOR + freedom)

@@ -12,7 +12,7 @@ from ngbkit.files import write_atomically
 from ngbkit.hardware import environment
 
 if TYPE_CHECKING:
-    from ngbkit.runs.selfcheck.record import SelfCheck
+    from ngbkit.runs.selfcheck.report import SelfCheck
 
 
 def latest(device: str = "cpu", *, chip: str | None = None) -> dict[str, Any] | None:

@@ -7,7 +7,8 @@ import pytest
 
 from ngbkit.device.timing import intervals
 from ngbkit.metrics.gates import regressions
-from ngbkit.metrics.gates.regressions import adjust_by_holm, judge
+from ngbkit.metrics.gates.regressions import judge
+from ngbkit.metrics.statistics import adjust_by_holm
 
 RUNS = 400
 

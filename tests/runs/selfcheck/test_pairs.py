@@ -14,8 +14,8 @@ from selfchecks import NOISE, make
 from ngbkit import metrics
 from ngbkit.dataset import synthetic
 from ngbkit.metrics.draws import HOSTED_SD
-from ngbkit.runs.selfcheck import Pair, noise, pairs, report
-from ngbkit.runs.selfcheck.estimates import Floats
+from ngbkit.metrics.statistics import Floats
+from ngbkit.runs.selfcheck import Pair, noise, pairs
 
 ROUNDS, SAMPLES = 20, 5
 SPEEDUP = 2.0
@@ -65,7 +65,7 @@ def test_a_busy_process_that_bends_one_program_is_seen() -> None:
     """Copies cannot show it; the intervals of its groups miss what the quiet ones measured."""
     data = draw(20, round_sd=0.01, group_sd=0.0, hog=True, bend=1.4)
     quiet, busy = pairs.estimate(data)
-    text = report.to_text(make(pairs=(quiet, busy)))
+    text = make(pairs=(quiet, busy)).to_text()
 
     assert (False, True) == (quiet.beside_busy, busy.beside_busy)
     assert pytest.approx(1.4, rel=0.02) == busy.speedup / quiet.speedup
@@ -91,7 +91,7 @@ def test_groups_that_are_not_settled_are_counted_and_left_out() -> None:
     assert pytest.approx(SPEEDUP, rel=0.02) == pair.speedup
     assert (4, 4) == (all_bent.groups, all_bent.unsettled)
     assert pytest.approx(3 * SPEEDUP, rel=0.02) == all_bent.speedup
-    assert "4 of 12 groups of onnxruntime are marked as not settled" in report.to_text(make(pairs=(pair,)))
+    assert "4 of 12 groups of onnxruntime are marked as not settled" in make(pairs=(pair,)).to_text()
 
 
 def test_a_compiler_that_is_missing_is_told() -> None:
@@ -115,7 +115,7 @@ def test_the_report_says_how_well_each_pair_is_known() -> None:
     ends = {"low": 1.9, "high": 2.1, "group_sd": 0.04, "half_width": 0.08}
     pair = Pair(compiler="openvino", groups=12, speedup=2.0, judged=12, agreeing=12, **ends)
     unsteady = make(quiet=replace(NOISE, drift=0.53, process_sd=0.0), pairs=(pair,))
-    text = "\n".join(report.write_conclusions(unsteady))
+    text = "\n".join(unsteady.conclude())
 
     assert "known to ± 8 % for openvino here" in text
     assert "that of two copies of identity by 0 %, that of identity to openvino by 4 % (standard deviations" in text

@@ -1,32 +1,78 @@
-"""The bias: ngbkit's median latency over that of each vendor's tool, measured in turns so that drift cancels."""
+"""Measures ngbkit's median latency over that of each vendor's own tool, in turns so that drift cancels.
+
+    python bench/vendor_bias.py --rounds 6 > notebooks/data/02-bias.json
+
+Claim: the ratio is from 0.97 to 1.03. Output: JSON with one ratio a network and tool, with its 95 % interval, or why
+there is none.
+"""
 
 from __future__ import annotations
 
+import argparse
+import json
 import math
 import os
 import random
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import vendors
+from prepared import prepare
 
 from ngbkit import options, runs, validation
 from ngbkit.device.isolation.settings import build_child_settings
 from ngbkit.device.timing import intervals
+from ngbkit.device.timing.normal import LEVEL
 from ngbkit.hardware import environment
-from ngbkit.runs.selfcheck import vendors
-from ngbkit.runs.selfcheck.limits import LEVEL
-from ngbkit.runs.selfcheck.prepared import prepare
-from ngbkit.runs.selfcheck.record import Bias
 from ngbkit.sweep.grid import Grid
+from ngbkit.sweep.json_values import to_json_value
 from ngbkit.workloads import blocks, timm
 from ngbkit.workloads.base import Workload
 
 REPEATS = 50
 # How long a tool times its calls.
 SECONDS = 4.0
+# The range in which our median latency over that of a vendor's tool should be.
+TARGET = (0.97, 1.03)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bias:
+    """Our median latency of one network over that of a vendor's tool.
+
+    Parameters
+    ----------
+    network, compiler, tool
+        The network, our compiler, and the vendor's tool.
+    ratio, low, high
+        Our latency over theirs in the same round: the median over the rounds and its 95 % interval.
+    ours_s, theirs_s
+        Median latencies over the rounds, in seconds.
+    rounds
+        Number of rounds with a ratio.
+    problem
+        Why there is no ratio and what to do about it; empty where there is one.
+    """
+
+    network: str
+    compiler: str
+    tool: str
+    ratio: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+    ours_s: float = math.nan
+    theirs_s: float = math.nan
+    rounds: int = 0
+    problem: str = ""
+
+    @property
+    def within(self) -> bool:
+        """Whether the ratio is within `TARGET`."""
+        return TARGET[0] <= self.ratio <= TARGET[1]
 
 
 @dataclass(slots=True)
@@ -119,3 +165,18 @@ def _compare(comparison: _Comparison, compiler: str, missing: str) -> Bias:
         theirs_s=float(np.median(theirs[paired])),
         rounds=int(paired.sum()),
     )
+
+
+def main() -> None:
+    """Measure, and print JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=8, help="rounds in which all take turns (default: 8)")
+    parser.add_argument("--threads", type=int, help="worker threads (default: one a core)")
+    args = parser.parse_args()
+    biases = measure(rounds=args.rounds, threads=args.threads, tell=lambda line: print(line, file=sys.stderr))
+    rows = [{**asdict(bias), "within": bias.within} for bias in biases]
+    print(json.dumps({"bias": to_json_value(rows)}, indent=2))
+
+
+if __name__ == "__main__":
+    main()

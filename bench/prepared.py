@@ -1,4 +1,4 @@
-"""Exports a network as any sweep does, so that other benchmarks can run exactly the same network."""
+"""Exports a network as any sweep does, so that other tools can run exactly the same network."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from ngbkit.runs.selfcheck import estimates
+from ngbkit.metrics import statistics
 
 ROUNDS, ROUND_SD = 20, 0.02
 
@@ -22,7 +22,7 @@ def draw(groups: int, process_sd: float, seed: int = 0) -> list[np.ndarray]:
 @pytest.mark.parametrize("process_sd", [0.01, 0.03, 0.1])
 def test_variation_between_processes_is_separated_from_that_between_rounds(process_sd: float) -> None:
     """Even where it is as small as the error of a group's own median."""
-    estimate = estimates.estimate_process_sd(draw(1000, process_sd))
+    estimate = statistics.estimate_process_sd(draw(1000, process_sd))
 
     assert process_sd == pytest.approx(estimate, rel=0.1)
 
@@ -31,7 +31,7 @@ def test_identical_processes_hardly_differ() -> None:
     """The estimate is far below the error of a group's own median."""
     scatter = float(np.std([np.median(ratios) for ratios in draw(1000, 0.0)]))
 
-    assert estimates.estimate_process_sd(draw(1000, 0.0)) < scatter / 3
+    assert statistics.estimate_process_sd(draw(1000, 0.0)) < scatter / 3
 
 
 def test_rounds_that_resemble_each_other_are_no_process() -> None:
@@ -45,17 +45,17 @@ def test_rounds_that_resemble_each_other_are_no_process() -> None:
         groups.append(np.array(values[1:]))
     scatter = float(np.std([np.median(ratios) for ratios in groups]))
 
-    assert estimates.estimate_process_sd(groups) < scatter / 3
+    assert statistics.estimate_process_sd(groups) < scatter / 3
     moved = [ratios + generator.normal(0, 2 * scatter) for ratios in groups]
-    assert 2 * scatter == pytest.approx(estimates.estimate_process_sd(moved), rel=0.15)
+    assert 2 * scatter == pytest.approx(statistics.estimate_process_sd(moved), rel=0.15)
 
 
 def test_identical_rounds_are_all_process() -> None:
     """Rounds without any spread show the deviation between processes itself."""
     offsets = np.random.default_rng(0).normal(0, 0.01, 400)
 
-    assert 0.01 == pytest.approx(estimates.estimate_process_sd([np.full(20, offset) for offset in offsets]), rel=0.1)
-    assert 0.0 == estimates.estimate_process_sd([np.zeros(20)] * 4)
+    assert 0.01 == pytest.approx(statistics.estimate_process_sd([np.full(20, offset) for offset in offsets]), rel=0.1)
+    assert 0.0 == statistics.estimate_process_sd([np.zeros(20)] * 4)
 
 
 def test_an_outlying_group_does_not_decide() -> None:
@@ -63,20 +63,33 @@ def test_an_outlying_group_does_not_decide() -> None:
     groups = draw(100, 0.01)
     groups[7] = groups[7] + 2.0
 
-    assert estimates.estimate_process_sd(groups) < 0.02
+    assert statistics.estimate_process_sd(groups) < 0.02
 
 
 def test_groups_of_single_rounds_are_ignored() -> None:
     """They have no halves to compare."""
-    assert 0.0 == estimates.estimate_process_sd([np.array([0.5]), np.array([])])
+    assert 0.0 == statistics.estimate_process_sd([np.array([0.5]), np.array([])])
 
 
-def test_rounds_and_drift_are_robust() -> None:
-    """The first is scaled to a normal distribution; the second ignores the outermost tenths."""
-    latency = [1.0] + [2.0] * 9 + [3.0] * 9 + [50.0]
+def test_a_robust_deviation_ignores_outliers() -> None:
+    """It is scaled to a normal distribution."""
+    values = np.append(np.random.default_rng(0).normal(1, ROUND_SD, 1000), [50.0] * 20)
 
-    assert pytest.approx(ROUND_SD, rel=0.15) == estimates.estimate_round_sd(draw(400, 0.1))
-    assert pytest.approx(0.5) == estimates.estimate_drift(latency)
+    assert pytest.approx(ROUND_SD, rel=0.1) == statistics.estimate_robust_sd(values)
+
+
+@pytest.mark.parametrize(("freedom", "quantile"), [(4, 2.776), (9, 2.262), (30, 2.042)])
+def test_few_runs_widen_a_deviation_as_students_t_does(freedom: int, quantile: float) -> None:
+    """The quantiles are those of any table, at 97.5 %."""
+    assert quantile / 1.96 == pytest.approx(statistics.widen_for_freedom(1.0, freedom), rel=1e-3)
+
+
+def test_normal_scores_keep_the_tails_of_students_t() -> None:
+    """A score of 2.776 has a tail of 2.5 % with four degrees of freedom, which 16 rounds and a factor of one give."""
+    scores = statistics.to_normal_scores([2.776, -2.776, 0.0, math.inf, math.nan], 16, degrees=1.0)
+
+    assert [1.96, -1.96, 0.0, math.inf] == pytest.approx(scores[:4].tolist(), abs=1e-3)
+    assert math.isnan(scores[4])
 
 
 @pytest.mark.parametrize(
@@ -84,7 +97,7 @@ def test_rounds_and_drift_are_robust() -> None:
 )
 def test_a_share_has_wilsons_interval(hits: int, total: int, interval: tuple[float, float]) -> None:
     """The last is the example of Newcombe (1998), table I."""
-    rate, *ends = estimates.estimate_share(hits, total)
+    rate, *ends = statistics.estimate_share(hits, total)
 
     assert hits / total == rate
     assert interval == pytest.approx(tuple(ends), abs=1e-3)
@@ -92,4 +105,4 @@ def test_a_share_has_wilsons_interval(hits: int, total: int, interval: tuple[flo
 
 def test_a_share_of_nothing_is_nan() -> None:
     """So is its interval."""
-    assert all(math.isnan(value) for value in estimates.estimate_share(0, 0))
+    assert all(math.isnan(value) for value in statistics.estimate_share(0, 0))

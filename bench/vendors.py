@@ -1,6 +1,6 @@
 """The vendors' own benchmarks, each in a process of its own, on exactly the network and file that ngbkit measures.
 
-``python -m ngbkit.runs.selfcheck.vendors TOOL SPEC`` prints the median latency as JSON on its last line.
+``python bench/vendors.py TOOL SPEC`` prints the median latency as JSON on its last line.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from prepared import build_network, draw_inputs
+
 from ngbkit import registry
 from ngbkit.compilers.base import Compiler
 from ngbkit.errors import DeviceError, NgbkitError
 from ngbkit.hardware import subprocesses
-from ngbkit.runs.selfcheck.prepared import build_network, draw_inputs
 from ngbkit.workloads import feeds
 from ngbkit.workloads.export import to_tensor
-from ngbkit.workloads.subprocesses import SAFE_PATH, build_arguments, build_python_path
+from ngbkit.workloads.subprocesses import SAFE_PATH, build_python_path
 
 # The duration of the untimed calls; the spec says that of the timed ones.
 _WARM_UP_S = 0.5
@@ -56,7 +57,7 @@ class Tool:
 
 def run(tool: str, spec: Mapping[str, Any], environment: Mapping[str, str]) -> float:
     """Run a tool (a key of `TOOLS`) in a process with that environment: its median latency in seconds at batch 1."""
-    command = [sys.executable, *build_arguments("ngbkit.runs.selfcheck.vendors", tool, json.dumps(spec))]
+    command = [sys.executable, __file__, tool, json.dumps(spec)]
     environment = {**environment, "PYTHONPATH": build_python_path()}
     try:
         return float(subprocesses.run_json(command, environment=environment, timeout_s=_TIMEOUT_S)["latency_s"])

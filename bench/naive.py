@@ -1,6 +1,6 @@
 """A benchmark as it is often written, for comparison: every compiler in one process, timed in one loop.
 
-``python -m ngbkit.runs.selfcheck.naive SPEC`` prints the median latencies as JSON. `SPEC` is a JSON object as `prepare`
+``python bench/naive.py SPEC`` prints the median latencies as JSON. `SPEC` is a JSON object as `prepare`
 returns it, with ``compilers``, ``repeats``, and ``training``: whether the module is in training mode.
 """
 
@@ -15,12 +15,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from prepared import build_network, draw_inputs
+
 from ngbkit import registry
 from ngbkit.compilers.base import Compiler, Program, Task, Tuning
 from ngbkit.device.timing.rounds import shuffle
 from ngbkit.device.timing.sampling import sample
 from ngbkit.device.timing.warming import warm_up
-from ngbkit.runs.selfcheck.prepared import build_network, draw_inputs
 
 SAMPLES_A_TURN = 5
 
@@ -66,4 +67,4 @@ def _compile(name: str, spec: Mapping[str, Any]) -> Program:
 
 
 if __name__ == "__main__":
-    print(json.dumps(measure(json.loads(sys.argv[1]))))  # noqa: T201  the caller parses it
+    print(json.dumps(measure(json.loads(sys.argv[1]))))

@@ -1,1 +1,0 @@
-"""Rows as text for a terminal and as HTML for a page."""
