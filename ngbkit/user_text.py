@@ -12,6 +12,7 @@ import re
 import sys
 import textwrap
 import unicodedata
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,11 @@ def parse_duration(duration: str | float, kind: str = "duration") -> float:
 def format_value(value: object) -> str:
     """Write a label: a number without trailing zeros, a moment without an empty time, all else as its text."""
     return f"{value:.12g}" if isinstance(value, float) else str(value).removesuffix(" 00:00:00")
+
+
+def format_network(name: str, factors: Mapping[str, object]) -> str:
+    """Write the name of a network with the values of its factors: ``conv width=64``."""
+    return name + "".join(f" {factor}={format_value(value)}" for factor, value in factors.items())
 
 
 def parse_json(text: str) -> Any:

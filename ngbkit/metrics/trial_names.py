@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ngbkit.dataset.assembly import nodes
 from ngbkit.dataset.long_form import list_labels
 from ngbkit.dataset.storage import Data
-from ngbkit.user_text import format_value
+from ngbkit.user_text import format_network
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,8 +35,8 @@ def name_group(row: dict[Any, Any], factors: Sequence[str]) -> str:
 
 def name_network(row: dict[Any, Any], factors: Sequence[str]) -> str:
     """Name a network with the values of its factors: ``net width=64``."""
-    values = "".join(f" {name}={format_value(row[name])}" for name in factors if name in row and row[name] == row[name])
-    return f"{row['workload']}{values}{row.get('where', '')}"
+    values = {name: row[name] for name in factors if name in row and row[name] == row[name]}
+    return f"{format_network(row['workload'], values)}{row.get('where', '')}"
 
 
 def join_names(names: Iterable[str], separator: str = ", ") -> str:

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 import attrs
 
 from ngbkit.device.groups.bundles import describe_group
-from ngbkit.metrics.rankings.candidates import Candidate, Cell, list_candidates, name_network
+from ngbkit.metrics.rankings.candidates import Candidate, Cell, list_candidates
 from ngbkit.metrics.rankings.networks import Comparison, iterate_comparisons
 from ngbkit.runs.folders import load_dataset, read_sweep
 from ngbkit.runs.time_left import format_duration
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.trials import Group
+from ngbkit.user_text import format_network
 
 if TYPE_CHECKING:
     from ngbkit.dataset.storage import Data
@@ -126,4 +127,4 @@ def _list_places(data: Data, pairs: Sequence[tuple[Cell, Comparison]]) -> dict[t
 
 
 def _get_place(group: Group) -> tuple[str, int, str]:
-    return group.device, group.batch_size, name_network(group.workload.name, group.factors)
+    return group.device, group.batch_size, format_network(group.workload.name, group.factors)

@@ -7,7 +7,8 @@ loading         second phase: compiles each trial in a worker, and warms it up
 bundles         what is timed in the same rounds
 tuning          the tuning budget of a sweep, divided among trials
 compiled        the compile cache of a trial
-worker          one compiled trial: a live child and its measurements so far
+worker          one compiled trial: a live child, which is asked for turns
+turn_log        the turns of a trial so far
 interleaving    gives workers their turns, round by round
 stopping        ends a worker's turns early: precise enough, or out of the race
 """

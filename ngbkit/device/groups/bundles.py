@@ -10,7 +10,7 @@ from typing import Any
 
 from ngbkit.device.timing.patience import SPARED
 from ngbkit.sweep.trials import BASELINE, Bundle, Group, Trial
-from ngbkit.user_text import format_value
+from ngbkit.user_text import format_network
 
 # The width of the random number of a set of trials that take turns: a float holds it exactly.
 _NUMBER_BITS = 40
@@ -57,7 +57,7 @@ def find_earlier_group(jobs: Sequence[Job], index: int) -> int | None:
 
 def describe_group(group: Group) -> str:
     """Describe a group in a few words: ``conv width=64 depth=2 batch 8``."""
-    return f"{_describe_network(group)} batch {group.batch_size}"
+    return f"{format_network(group.workload.name, group.factors)} batch {group.batch_size}"
 
 
 def describe_round(groups: Sequence[Group], disturbed: float) -> str:
@@ -65,12 +65,7 @@ def describe_round(groups: Sequence[Group], disturbed: float) -> str:
     if len(groups) == 1:
         text = f"measuring {describe_group(groups[0])}"
     else:
-        names = [_describe_network(group) for group in groups]
+        names = [format_network(group.workload.name, group.factors) for group in groups]
         more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
         text = f"measuring {', '.join(names[:_MOST_NAMES])}{more} batch {groups[0].batch_size} side by side"
     return f"{text}, {100 * disturbed:.0f} % of its turns disturbed" if disturbed > SPARED else text
-
-
-def _describe_network(group: Group) -> str:
-    factors = "".join(f" {name}={format_value(value)}" for name, value in group.factors.items())
-    return f"{group.workload.name}{factors}"

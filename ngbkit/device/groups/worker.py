@@ -6,11 +6,11 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from statistics import median
 from typing import Any
 
 import numpy as np
 
+from ngbkit.device.groups.turn_log import TurnLog
 from ngbkit.device.isolation.channel import Message
 from ngbkit.device.isolation.servers import Child, ChildEndedError, ChildTimeoutError
 from ngbkit.device.timing.patience import PIECE_S, SPARED, Patience
@@ -24,11 +24,6 @@ from ngbkit.hardware.telemetry import Meter, Use
 from ngbkit.sweep.records import Contract, Failure, FailureStatus, Measurement, Stage
 from ngbkit.sweep.trials import Trial
 
-# A piece of a turn with less of its usual core time by more than this share was stopped, or the hypervisor ran
-# something else without telling. Some runtimes differ by a tenth from piece to piece on a quiet machine.
-STALLED = 0.12
-# Usual is this quantile of so many of the last pieces, and at least of so many.
-_USUAL_QUANTILE, _RECENT_PIECES, _FEWEST_PIECES = 0.75, 40, 3
 # Long enough for the energy of a turn by a counter that is updated every tenth of a second.
 _ENERGY_TURN_S = 1.5
 
@@ -41,8 +36,8 @@ class TrialFailedError(DeviceError):
         self.failure = failure
 
 
-@dataclass(slots=True)
-class Worker:
+@dataclass(slots=True, kw_only=True)
+class Worker(TurnLog):
     """A trial in a child of its own."""
 
     trial: Trial
@@ -68,20 +63,8 @@ class Worker:
     _loaded: Message = field(default_factory=dict)
     _warm_compile_s: float | None = None
     _monitor: InterferenceMonitor = field(init=False)
-    _latency_s: list[float] = field(default_factory=list)
-    _rounds: list[int] = field(default_factory=list)
-    _disturbed: list[bool] = field(default_factory=list)
-    # The cores that this worker usually has, as the last pieces of its turns had them.
-    _activity: list[float] = field(default_factory=list)
-    _foreign_s: float = 0.0
-    _steal_s: float = 0.0
-    _turns: int = 0
-    _undisturbed_turns: int = 0
     _cpu: CpuUse = field(default_factory=CpuUse)
     _warm_up_s: float = 0.0
-    _turns_s: float = 0.0
-    _timed_s: float = 0.0
-    _turns_cpu_s: float = 0.0
 
     def __post_init__(self) -> None:
         self._monitor = InterferenceMonitor(self.child.pid)
@@ -142,52 +125,11 @@ class Worker:
         self._undisturbed_turns += 2 * undisturbed >= samples
         self._cpu.add(start, CpuClock.read())
 
-    @property
-    def disturbed_share(self) -> float:
-        """The share of turns that were disturbed for the most part."""
-        return 1 - self._undisturbed_turns / self._turns if self._turns else 0.0
-
     def _time_piece(self, round_number: int, samples: int, block: int, settle: int) -> tuple[float, bool]:
         """Time some samples of a turn; return how long it took, in seconds, and whether it was disturbed."""
         self._monitor.begin_turn()
         reply = self._ask({"op": "turn", "samples": samples, "block": block, "settle": settle}, "measure")
-        interference = self._monitor.end_turn()
-        stalled = self._compute_stalled(interference.active)
-        disturbed = interference.disturbed or stalled > STALLED
-        self._turns_s += reply["spent_s"]
-        self._timed_s += reply["timed_s"]
-        self._turns_cpu_s += reply["cpu_s"]
-        self._latency_s += reply["latency_s"]
-        self._rounds += [round_number] * samples
-        self._disturbed += [disturbed] * samples
-        self._activity = [*self._activity[1 - _RECENT_PIECES :], interference.active]
-        self._foreign_s += interference.foreign * reply["spent_s"]
-        self._steal_s += interference.steal * reply["spent_s"]
-        return float(reply["spent_s"]), disturbed
-
-    def _compute_stalled(self, active: float) -> float:
-        """Compute which share of the core time that this worker usually has is missing in a piece."""
-        if len(self._activity) < _FEWEST_PIECES:
-            return 0.0
-        usual = float(np.quantile(self._activity, _USUAL_QUANTILE))
-        return max(0.0, 1 - active / usual) if usual > 0 else 0.0
-
-    def count_rounds(self, first_round: int) -> int:
-        """Count the rounds from that number on that have an undisturbed sample."""
-        numbers = zip(self._rounds, self._disturbed, strict=True)
-        return len({number for number, disturbed in numbers if not disturbed and number >= first_round})
-
-    def list_turns(self) -> dict[int, list[float]]:
-        """List the latencies of the undisturbed samples of each round so far, in seconds."""
-        turns: dict[int, list[float]] = {}
-        for number, latency_s, disturbed in zip(self._rounds, self._latency_s, self._disturbed, strict=True):
-            if not disturbed:
-                turns.setdefault(number, []).append(latency_s)
-        return turns
-
-    def compute_round_medians(self) -> dict[int, float]:
-        """Compute the median latency of each undisturbed round so far, in seconds."""
-        return {number: median(latency_s) for number, latency_s in sorted(self.list_turns().items())}
+        return float(reply["spent_s"]), self._record_piece(round_number, reply, self._monitor.end_turn())
 
     def finish(self, baseline_rmse: float) -> Measurement | Failure:
         """End the child; return its measurement, or its failure at the last moment."""

@@ -19,7 +19,7 @@ from ngbkit.workloads.subprocesses import SAFE_PATH
 TIMEOUT_S = 120.0
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
-_INSPECT = "import json; from ngbkit.hardware.accelerators.looking import inspect_gpu; print(json.dumps(inspect_gpu()))"
+_INSPECT = "import json; from ngbkit.hardware.accelerators import inspection as i; print(json.dumps(i.inspect_gpu()))"
 
 
 def find_problem(library: str, program: str) -> str:
@@ -95,7 +95,7 @@ def _describe_missing(library: str, inspection: dict[str, Any], visible: str | N
 
 @lru_cache
 def _inspect(visible: str | None) -> dict[str, Any]:
-    """Run the module `looking` in a process of its own with that `CUDA_VISIBLE_DEVICES`."""
+    """Run the module `inspection` in a process of its own with that `CUDA_VISIBLE_DEVICES`."""
     del visible  # the process inherits it; here it is only the key of the cache
     try:
         inspection = subprocesses.run_json(

@@ -21,7 +21,7 @@ from ngbkit.dataset.storage import Data
 from ngbkit.device.timing.intervals import WIDENING
 from ngbkit.device.timing.normal import LEVEL, find_quantile
 from ngbkit.errors import UsageError
-from ngbkit.metrics.draws import Sampler
+from ngbkit.metrics.draws import SEED, Sampler
 from ngbkit.metrics.gates.gate import Gate, build_gate, describe_lost
 from ngbkit.metrics.gates.regressions import MARGIN, judge
 from ngbkit.metrics.rankings.candidates import Candidate, Cell, compute_lead, list_candidates
@@ -30,8 +30,6 @@ from ngbkit.workloads.base import Workload
 
 BEFORE, AFTER = " (before)", " (after)"
 """How the labels of the networks of either side end."""
-
-_SEED = 0
 
 
 def name_sides(before: Sequence[Workload], after: Sequence[Workload]) -> list[Workload]:
@@ -69,7 +67,7 @@ def judge_sides(data: Data, margin: float | str = MARGIN) -> Gate:
     import pandas as pd
 
     share = validation.check("margin", validation.Margin, margin)
-    sampler = Sampler(level=LEVEL, generator=np.random.default_rng(_SEED))
+    sampler = Sampler(level=LEVEL, generator=np.random.default_rng(SEED))
     before, after = (_list_outcomes(data, side) for side in (BEFORE, AFTER))
     rows: list[dict[str, Any]] = []
     failed: list[dict[str, Any]] = []

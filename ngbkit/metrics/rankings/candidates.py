@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -24,7 +24,7 @@ from ngbkit.metrics.contracts import Unlike, mask_unranked
 from ngbkit.metrics.draws import DRAWS, Sampler
 from ngbkit.metrics.drift import Drift, estimate_drifts
 from ngbkit.sweep.trials import BASELINE
-from ngbkit.user_text import format_value
+from ngbkit.user_text import format_network
 
 Compared = Literal["side by side", "tied by anchors", "minutes apart"]
 
@@ -59,7 +59,7 @@ class Candidate:
     @property
     def network(self) -> str:
         """The name of the network with the values of its factors."""
-        return name_network(self.workload, self.factors)
+        return format_network(self.workload, self.factors)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -81,11 +81,6 @@ class Lead:
 
 Cell = tuple[str, int]
 """A device and a batch size."""
-
-
-def name_network(workload: str, factors: Mapping[str, Any]) -> str:
-    """Name a network with the values of its factors: ``conv width=64``."""
-    return workload + "".join(f" {name}={format_value(value)}" for name, value in factors.items())
 
 
 def list_candidates(data: Data, metric: str, unlike: Unlike, untuned: bool) -> dict[Cell, list[Candidate]]:
@@ -112,8 +107,9 @@ def compute_lead(candidate: Candidate, reference: Candidate, sampler: Sampler) -
     parts = [1 / np.array(list(each.rounds.values())) for each in (candidate, reference)]
     drift_sd = math.hypot(candidate.drift_sd, reference.drift_sd)
     lead = _build_lead("minutes apart", parts, sampler, process_sd, drift_sd)
+    # Around another centre: a throughput is of samples, and not of the medians of rounds.
     log_ratio = math.log(candidate.throughput / reference.throughput)
-    return _move(lead, log_ratio)
+    return replace(lead, log_ratio=log_ratio, draws=lead.draws - lead.log_ratio + log_ratio)
 
 
 def find_fastest(columns: Sequence[Candidate]) -> Candidate:
@@ -177,18 +173,6 @@ def _build_lead(
         draws=above - sum(below),
         process_sd=process_sd,
         between_sd=between_sd,
-    )
-
-
-def _move(lead: Lead, log_ratio: float) -> Lead:
-    """The same lead around another centre: a throughput is of samples, and not of the medians of rounds."""
-    return Lead(
-        log_ratio=log_ratio,
-        compared=lead.compared,
-        rounds=lead.rounds,
-        draws=lead.draws - lead.log_ratio + log_ratio,
-        process_sd=lead.process_sd,
-        between_sd=lead.between_sd,
     )
 
 

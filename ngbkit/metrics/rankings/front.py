@@ -14,14 +14,11 @@ from ngbkit.dataset.long_form import expand_labels, list_factors
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError
 from ngbkit.metrics import ratios
-from ngbkit.metrics.draws import Sampler
+from ngbkit.metrics.draws import PROBABILITY_LEVEL, SEED, Sampler
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_SEED = 0
-# The smallest number of rounds from which a spread can be estimated: an interval of 50 %.
-_LEVEL = 0.5
 SIZES = ("parameters", "macs", "weight_bytes")
 """The sizes that ngbkit stores of a network."""
 
@@ -57,7 +54,7 @@ def front(data: Data, size: str = "parameters") -> pd.DataFrame:
     """
     import pandas as pd
 
-    generator = np.random.default_rng(_SEED)
+    generator = np.random.default_rng(SEED)
     rows = [row for node in nodes(data).values() for row in _find_fronts(node, size, generator)]
     names = ["workload", *list_factors(data), "device", "batch_size", "compiler"]
     return pd.DataFrame(rows, columns=[*names, size, "throughput", "on_front", "probability", "checked"])
@@ -83,7 +80,7 @@ def _find_fronts(node: xr.Dataset, size: str, generator: np.random.Generator) ->
     )
     draws = None
     if "medians" in data:
-        replicates = ratios.throughput(data, Sampler(level=_LEVEL, generator=generator))
+        replicates = ratios.throughput(data, Sampler(level=PROBABILITY_LEVEL, generator=generator))
         draws = replicates.stack(configuration=dims).transpose(*_COLUMN, "configuration", "draw")
     stacked, checks = (
         values.stack(configuration=dims).transpose(*_COLUMN, "configuration") for values in (rates, is_checked)

@@ -16,7 +16,7 @@ from ngbkit.device.timing import intervals
 from ngbkit.device.timing.normal import LEVEL, find_quantile
 from ngbkit.errors import MetricError, UnknownNameError
 from ngbkit.metrics.contracts import Unlike
-from ngbkit.metrics.draws import Sampler
+from ngbkit.metrics.draws import SEED, Sampler
 from ngbkit.metrics.estimate import UNSETTLED, Estimate
 from ngbkit.metrics.rankings.candidates import (
     Candidate,
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 By = Literal["best", "compiler"]
 
-_SEED = 0
 # Fewer rounds allow no interval.
 _FEWEST_ROUNDS = 10
 # A verdict names so many devices and batch sizes.
@@ -85,7 +84,7 @@ def compare_networks(
     import pandas as pd
 
     validation.check("ci", validation.Probability, ci)
-    sampler = Sampler(level=ci, generator=np.random.default_rng(_SEED))
+    sampler = Sampler(level=ci, generator=np.random.default_rng(SEED))
     rows = [
         {"device": cell[0], "batch_size": cell[1], **_compare(first, second, sampler).to_row()}
         for cell, candidates in _list_cells(data, "compare_networks", compiler, unlike, untuned).items()
@@ -130,7 +129,7 @@ def network_ranking(
         compilers = dict.fromkeys(candidate.compiler for candidate in candidates) if by == "compiler" else [None]
         for compiler in compilers:
             members = [candidate for candidate in candidates if compiler in (None, candidate.compiler)]
-            ranked = _rank(_select_best(members), Sampler(level=ci, generator=np.random.default_rng(_SEED)))
+            ranked = _rank(_select_best(members), Sampler(level=ci, generator=np.random.default_rng(SEED)))
             rows += [{"device": device, "batch_size": batch_size, **row} for row in ranked]
     names = ["device", "batch_size", "rank", "network", "compiler", "of_best", "ci_low", "ci_high", "probability"]
     return pd.DataFrame(rows, columns=[*names, "compared", "settled"])
@@ -219,7 +218,7 @@ def iterate_comparisons(data: Data) -> Iterator[tuple[Cell, Comparison]]:
 
     What was not checked is left out: no number of rounds settles it.
     """
-    sampler = Sampler(level=LEVEL, generator=np.random.default_rng(_SEED))
+    sampler = Sampler(level=LEVEL, generator=np.random.default_rng(SEED))
     for cell, candidates in _list_cells(data, "compare_networks", None, "mask", untuned=False).items():
         checked = [candidate for candidate in candidates if candidate.checked]
         best = _select_best(checked)
@@ -311,7 +310,7 @@ def _rank(candidates: Sequence[Candidate], sampler: Sampler) -> Iterator[dict[st
 
 def _describe_fastest(candidates: Sequence[Candidate], place: str, run_id: str) -> str:
     """Describe the fastest of some networks, the one of the highest throughput first."""
-    sampler = Sampler(level=LEVEL, generator=np.random.default_rng(_SEED))
+    sampler = Sampler(level=LEVEL, generator=np.random.default_rng(SEED))
     ranked = list(_rank(candidates, sampler))
     many_compilers = len({candidate.compiler for candidate in candidates}) > 1
     names = {candidate.network: _name(candidate, many_compilers) for candidate in candidates}

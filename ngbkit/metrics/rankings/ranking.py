@@ -14,15 +14,11 @@ from ngbkit.dataset.long_form import expand_labels, list_factors, list_labels, l
 from ngbkit.dataset.storage import Data
 from ngbkit.metrics import ratios
 from ngbkit.metrics.contracts import Unlike, mask_unranked
-from ngbkit.metrics.draws import Sampler
+from ngbkit.metrics.draws import PROBABILITY_LEVEL, SEED, Sampler
 from ngbkit.sweep.trials import BASELINE
 
 if TYPE_CHECKING:
     import pandas as pd
-
-_SEED = 0
-# The smallest number of rounds from which a spread can be estimated: an interval of 50 %.
-_LEVEL = 0.5
 
 
 def ranking(data: Data, *, unlike: Unlike = "error", untuned: bool = False) -> pd.DataFrame:
@@ -58,7 +54,7 @@ def ranking(data: Data, *, unlike: Unlike = "error", untuned: bool = False) -> p
     """
     import pandas as pd
 
-    generator = np.random.default_rng(_SEED)
+    generator = np.random.default_rng(SEED)
     rows = [row for node in nodes(data).values() for row in _rank_node(node, unlike, untuned, generator)]
     names = ["workload", *list_factors(data), "batch_size", "device", "rank", "compiler", "of_best", "probability"]
     names.append("checked")
@@ -110,7 +106,7 @@ def _rank_node(
     speeds = speeds.transpose(*dims)
     draws = None
     if "medians" in data:
-        sampler = Sampler(level=_LEVEL, generator=generator)
+        sampler = Sampler(level=PROBABILITY_LEVEL, generator=generator)
         replicates = ratios.speedup(data, "ranking", sampler) if has_baseline else ratios.throughput(data, sampler)
         draws = replicates.transpose(*dims, "draw").values
     labels = {dim: list_labels(speeds, dim) for dim in dims}

@@ -16,16 +16,13 @@ from ngbkit.dataset.long_form import list_factors, list_labels
 from ngbkit.dataset.storage import Data
 from ngbkit.metrics import ratios
 from ngbkit.metrics.contracts import Unlike, mask_unranked
-from ngbkit.metrics.draws import DRAWS, Sampler
+from ngbkit.metrics.draws import DRAWS, PROBABILITY_LEVEL, SEED, Sampler
 from ngbkit.metrics.drift import estimate_drifts
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_SEED = 0
 _PROBABILITY = Annotated[float, validation.number(0, 1, "a number from 0 to 1, such as 0.95")]
-# The smallest number of rounds from which a spread can be estimated: an interval of 50 %.
-_LEVEL = 0.5
 
 # The values of the factors by name, and the batch size.
 Key = tuple[tuple[tuple[str, Any], ...], int]
@@ -67,7 +64,7 @@ def reversals(data: Data, *, probability: float = 0.0, unlike: Unlike = "error",
     import pandas as pd
 
     validation.check("probability", _PROBABILITY, probability)
-    generator = np.random.default_rng(_SEED)
+    generator = np.random.default_rng(SEED)
     cells: dict[Key, list[xr.Dataset]] = {}
     for node in nodes(data).values():
         for key, cell in _iterate_cells(_prepare_node(node, unlike, untuned)):
@@ -108,7 +105,8 @@ def _compute_log_rates(data: xr.Dataset, generator: np.random.Generator) -> xr.D
     """The logarithms of the throughputs of one set of factors and one batch size, and their replicates."""
     rates = data["throughput"]
     blank = xr.full_like(rates, np.nan).expand_dims(draw=DRAWS)
-    draws = ratios.throughput(data, Sampler(level=_LEVEL, generator=generator)) if "medians" in data else blank
+    sampler = Sampler(level=PROBABILITY_LEVEL, generator=generator)
+    draws = ratios.throughput(data, sampler) if "medians" in data else blank
     draws = draws.transpose("workload", "device", "compiler", "draw")
     noise = generator.standard_normal((draws.sizes["workload"], draws.sizes["device"], 1, draws.sizes["draw"]))
     drift = np.broadcast_to(data["drift"].values, draws.sizes["device"])[:, None, None]

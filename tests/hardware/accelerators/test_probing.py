@@ -10,7 +10,7 @@ import pytest
 from hardware.accelerators.faking import VISIBLE, show_driver
 
 from ngbkit.errors import DeviceError
-from ngbkit.hardware.accelerators import cuda, looking, probing
+from ngbkit.hardware.accelerators import cuda, inspection, probing
 
 
 @pytest.fixture(autouse=True)
@@ -151,7 +151,7 @@ def test_the_version_of_the_driver_is_read(file: str, text: str, version: str, t
     (tmp_path / file).parent.mkdir(parents=True)
     (tmp_path / file).write_text(text)
 
-    assert version == looking.read_driver_version(tmp_path)
+    assert version == inspection.read_driver_version(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,79 @@
+"""The turns of one trial so far: its samples, which of them other work disturbed, and what they cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from statistics import median
+
+import numpy as np
+
+from ngbkit.device.isolation.channel import Message
+from ngbkit.hardware.conditions import Interference
+
+# A piece of a turn with less of its usual core time by more than this share was stopped, or the hypervisor ran
+# something else without telling. Some runtimes differ by a tenth from piece to piece on a quiet machine.
+STALLED = 0.12
+# Usual is this quantile of so many of the last pieces, and at least of so many.
+_USUAL_QUANTILE, _RECENT_PIECES, _FEWEST_PIECES = 0.75, 40, 3
+
+
+@dataclass(slots=True, kw_only=True)
+class TurnLog:
+    """The samples of a trial, piece by piece of its turns."""
+
+    _latency_s: list[float] = field(default_factory=list)
+    _rounds: list[int] = field(default_factory=list)
+    _disturbed: list[bool] = field(default_factory=list)
+    # The cores that this worker usually has, as the last pieces of its turns had them.
+    _activity: list[float] = field(default_factory=list)
+    _foreign_s: float = 0.0
+    _steal_s: float = 0.0
+    _turns: int = 0
+    _undisturbed_turns: int = 0
+    _turns_s: float = 0.0
+    _timed_s: float = 0.0
+    _turns_cpu_s: float = 0.0
+
+    def _record_piece(self, round_number: int, reply: Message, interference: Interference) -> bool:
+        """Record a child's reply about a piece of a turn; return whether other work disturbed it."""
+        disturbed = interference.disturbed or self._compute_stalled(interference.active) > STALLED
+        samples = len(reply["latency_s"])
+        self._turns_s += reply["spent_s"]
+        self._timed_s += reply["timed_s"]
+        self._turns_cpu_s += reply["cpu_s"]
+        self._latency_s += reply["latency_s"]
+        self._rounds += [round_number] * samples
+        self._disturbed += [disturbed] * samples
+        self._activity = [*self._activity[1 - _RECENT_PIECES :], interference.active]
+        self._foreign_s += interference.foreign * reply["spent_s"]
+        self._steal_s += interference.steal * reply["spent_s"]
+        return disturbed
+
+    def _compute_stalled(self, active: float) -> float:
+        """Compute which share of the core time that this worker usually has is missing in a piece."""
+        if len(self._activity) < _FEWEST_PIECES:
+            return 0.0
+        usual = float(np.quantile(self._activity, _USUAL_QUANTILE))
+        return max(0.0, 1 - active / usual) if usual > 0 else 0.0
+
+    @property
+    def disturbed_share(self) -> float:
+        """The share of turns that were disturbed for the most part."""
+        return 1 - self._undisturbed_turns / self._turns if self._turns else 0.0
+
+    def count_rounds(self, first_round: int) -> int:
+        """Count the rounds from that number on that have an undisturbed sample."""
+        numbers = zip(self._rounds, self._disturbed, strict=True)
+        return len({number for number, disturbed in numbers if not disturbed and number >= first_round})
+
+    def list_turns(self) -> dict[int, list[float]]:
+        """List the latencies of the undisturbed samples of each round so far, in seconds."""
+        turns: dict[int, list[float]] = {}
+        for number, latency_s, disturbed in zip(self._rounds, self._latency_s, self._disturbed, strict=True):
+            if not disturbed:
+                turns.setdefault(number, []).append(latency_s)
+        return turns
+
+    def compute_round_medians(self) -> dict[int, float]:
+        """Compute the median latency of each undisturbed round so far, in seconds."""
+        return {number: median(latency_s) for number, latency_s in sorted(self.list_turns().items())}
