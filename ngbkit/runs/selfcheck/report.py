@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -117,70 +117,40 @@ class SelfCheck:
         return f"{before}{''.join(map(to_html, self.list_tables()))}{after}<p><small>{escape(self._origin)}</small></p>"
 
 
-def _format_percent(value: float) -> str:
-    return "–" if math.isnan(value) else f"{100 * value:.3g} %"
+def _format_percent(value: float, digits: int = 3) -> str:
+    return "–" if math.isnan(value) else f"{100 * value:.{digits}g} %"
 
 
-def _format_share(value: float) -> str:
-    return "–" if math.isnan(value) else f"{100 * value:.2g} %"
-
-
-def _format_factor(value: float) -> str:
-    return "–" if math.isnan(value) else f"{value:.4f}"
-
-
-def _format_coverage(noise: Noise) -> str:
-    if math.isnan(noise.coverage):
-        return "–"
-    interval = f"{100 * noise.coverage_low:.1f} to {100 * noise.coverage_high:.1f} %"
-    return f"{100 * noise.coverage:.1f} % ({interval})"
-
-
-def _format_groups(noise: Noise) -> str:
+def _list_figures(noise: Noise) -> dict[str, str]:
+    """List the figures of the noise by name, as people read them."""
     others = {"failed": noise.failed, "not measured yet": noise.pending}
-    return ", ".join([str(noise.groups), *(f"{count} {state}" for state, count in others.items() if count)])
+    interval = f"{100 * noise.coverage_low:.1f} to {100 * noise.coverage_high:.1f} %"
+    return {
+        "groups": ", ".join([str(noise.groups), *(f"{count} {state}" for state, count in others.items() if count)]),
+        "samples": f"{noise.samples:g} in {noise.rounds:g} rounds",
+        "noise floor": _format_percent(noise.noise_floor),
+        "smallest speed-up": "–" if math.isnan(noise.smallest_speedup) else f"{noise.smallest_speedup:.4f}",
+        "between processes": _format_percent(noise.process_sd),
+        "between rounds": _format_percent(noise.round_sd),
+        "drift": _format_percent(noise.drift),
+        "coverage": "–" if math.isnan(noise.coverage) else f"{100 * noise.coverage:.1f} % ({interval})",
+        "coverage, rounds alone": _format_percent(noise.coverage_within),
+        "disturbed": _format_percent(noise.disturbed_share),
+    }
 
 
-# The name, the format and the meaning of each figure.
-_FIGURES: tuple[tuple[str, Callable[[Noise], str], str], ...] = (
-    ("groups", _format_groups, "pairs of processes that run the same block"),
-    ("samples", lambda noise: f"{noise.samples:g} in {noise.rounds:g} rounds", "a column: median over the groups"),
-    (
-        "noise floor",
-        lambda noise: _format_percent(noise.noise_floor),
-        f"half the width of a {LEVEL:.0%} interval from the rounds of one pair alone: median over the groups",
-    ),
-    (
-        "smallest speed-up",
-        lambda noise: _format_factor(noise.smallest_speedup),
-        "distinguishable from 1 in nine groups of ten",
-    ),
-    (
-        "between processes",
-        lambda noise: _format_percent(noise.process_sd),
-        "standard deviation of the latency ratio of two identical processes",
-    ),
-    (
-        "between rounds",
-        lambda noise: _format_percent(noise.round_sd),
-        "standard deviation of the latency ratio within a group: median over the groups",
-    ),
-    (
-        "drift",
-        lambda noise: _format_percent(noise.drift),
-        "of the latency over the groups; it cancels in speed-ups",
-    ),
-    ("coverage", _format_coverage, f"share of {LEVEL:.0%} intervals that cover 1, with its own {LEVEL:.0%} interval"),
-    (
-        "coverage, rounds alone",
-        lambda noise: _format_percent(noise.coverage_within),
-        "the same without an allowance for processes",
-    ),
-    (
-        "disturbed",
-        lambda noise: _format_percent(noise.disturbed_share),
-        "share of samples from rounds in which other work used the cores",
-    ),
+# In the order of the figures.
+_MEANINGS = (
+    "pairs of processes that run the same block",
+    "a column: median over the groups",
+    f"half the width of a {LEVEL:.0%} interval from the rounds of one pair alone: median over the groups",
+    "distinguishable from 1 in nine groups of ten",
+    "standard deviation of the latency ratio of two identical processes",
+    "standard deviation of the latency ratio within a group: median over the groups",
+    "of the latency over the groups; it cancels in speed-ups",
+    f"share of {LEVEL:.0%} intervals that cover 1, with its own {LEVEL:.0%} interval",
+    "the same without an allowance for processes",
+    "share of samples from rounds in which other work used the cores",
 )
 
 
@@ -189,7 +159,7 @@ def _describe_pairs(pairs: Sequence[Pair]) -> list[str]:
     measured = [pair for pair in pairs if not pair.problem]
     quiet = {pair.compiler: pair for pair in measured if not pair.beside_busy}
     precisions = [
-        f"± {_format_share(pair.half_width)} for {name}" for name, pair in quiet.items() if pair.half_width > 0
+        f"± {_format_percent(pair.half_width, 2)} for {name}" for name, pair in quiet.items() if pair.half_width > 0
     ]
     sentences = []
     if precisions:
@@ -222,9 +192,9 @@ def _warn_of_other_programs(check: SelfCheck) -> list[str]:
         reasons.append(f"the latency moved by {100 * noise.drift:.0f} % over the groups")
     if not reasons:
         return []
-    spreads = [f"that of two copies of identity by {_format_share(noise.process_sd)}"]
+    spreads = [f"that of two copies of identity by {_format_percent(noise.process_sd, 2)}"]
     spreads += [
-        f"that of identity to {pair.compiler} by {_format_share(pair.group_sd)}"
+        f"that of identity to {pair.compiler} by {_format_percent(pair.group_sd, 2)}"
         for pair in check.pairs
         if not pair.problem and not pair.beside_busy
     ]
@@ -239,14 +209,12 @@ def _build_noise_table(check: SelfCheck) -> pd.DataFrame:
     """Build a table with one row a figure, and one column for the quiet and for the disturbed groups each."""
     import pandas as pd
 
-    columns = {"quiet": check.quiet}
-    if check.disturbed is not None:
-        columns["beside a busy process"] = check.disturbed
-    rows = [
-        {"figure": name, **{label: write(noise) for label, noise in columns.items()}, "meaning": meaning}
-        for name, write, meaning in _FIGURES
-    ]
-    table = pd.DataFrame(rows)
+    columns = {"quiet": check.quiet, "beside a busy process": check.disturbed}
+    figures = {name: _list_figures(noise) for name, noise in columns.items() if noise is not None}
+    table = pd.DataFrame(
+        {"figure": [*figures["quiet"]], **{name: [*column.values()] for name, column in figures.items()}}
+    )
+    table["meaning"] = _MEANINGS
     table.attrs["title"] = f"identity against identity: {check.device}, {check.chip}, {check.threads} threads"
     return table
 
@@ -271,8 +239,8 @@ def _build_pair_row(pair: Pair) -> dict[str, str]:
         "speed-up": str(Estimate(pair.speedup, pair.low, pair.high, settled=has_settled)),
         "groups": str(pair.groups),
         "not settled": str(pair.unsettled),
-        "between groups": _format_share(pair.group_sd),
-        "one group": f"± {_format_share(pair.half_width)}",
+        "between groups": _format_percent(pair.group_sd, 2),
+        "one group": f"± {_format_percent(pair.half_width, 2)}",
         "agreeing": f"{pair.agreeing} of {pair.judged}",
         "": "",
     }
