@@ -62,7 +62,7 @@ recordings: $(READY) ## measure the sweeps of notebooks and documents that have 
 	NGBKIT_MEASURE=missing $(BIN)/python -m pytest --timeout 0 tests/notebook/test_documents.py
 
 durations: $(READY) ## record how long each test takes, for --quick and for the order of tests
-	$(PYTEST) --record-durations
+	$(PYTEST) --record-durations $(ARGS)
 
 pages: $(READY) ## write notebooks/options.md from the declarations of options
 	PYTHONPATH=tests $(BIN)/python tests/pages.py

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from collections.abc import Generator, Iterator
 from functools import partial
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import durations
 import numpy as np
+import psutil
 import pytest
 import requirements
 from hardware.accelerators.faking import FakeGpu, adopt, build_driver
@@ -85,7 +87,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Genera
     stats = terminalreporter.stats
     if terminalreporter.config.getoption("--record-durations"):
         reports = (report for name in ("passed", "skipped", "failed", "error", "") for report in stats.get(name, []))
-        durations.save(reports)
+        elapsed_s = time.time() - psutil.Process().create_time()
+        durations.save(reports, available_s=elapsed_s * environment.count_usable_cores())
     skipped = [dict(report.user_properties) for report in stats.get("skipped", [])]
     missing = [properties[requirements.PROPERTY] for properties in skipped if requirements.PROPERTY in properties]
     if line := requirements.summarize(missing):

@@ -1,11 +1,12 @@
 """Recorded durations of tests: they order the tests, and select those that are quick enough to run after a change.
 
-``make durations`` records them, on one machine and in one run.
+``make durations`` and continuous integration record them, on one machine and in one run of all tests.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -22,11 +23,16 @@ def load() -> dict[str, float]:
     return json.loads(RECORD.read_text()) if RECORD.exists() else {}
 
 
-def save(reports: Iterable[pytest.TestReport]) -> None:
-    """Save the durations of the long tests of these reports, replacing the earlier record."""
+def save(reports: Iterable[pytest.TestReport], available_s: float = math.inf) -> None:
+    """Save the durations of the long tests of these reports, replacing the earlier record.
+
+    Tests that share cores take longer; scaled to a sum of `available_s`, the seconds of all cores, they are as if alone.
+    """
     seconds: Counter[str] = Counter()
     for report in reports:
         seconds[report.nodeid] += report.duration
+    share = min(1.0, available_s / max(sum(seconds.values()), LONG_S))
+    seconds = Counter({test: share * total for test, total in seconds.items()})
     long = {test: round(total, 1) for test, total in sorted(seconds.items()) if total >= LONG_S}
     RECORD.write_text(json.dumps(long, indent=1) + "\n")
 

@@ -33,3 +33,11 @@ def test_saved_durations_are_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert {} == durations.load()
     durations.save(SimpleNamespace(nodeid=test, duration=seconds) for test, seconds in reports)  # type: ignore[misc]
     assert {"a": 1.3} == durations.load()
+
+
+def test_durations_are_those_of_a_test_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests that shared cores took longer, all by the same share."""
+    monkeypatch.setattr(durations, "RECORD", tmp_path / "durations.json")
+    durations.save([SimpleNamespace(nodeid=test, duration=30.0) for test in "ab"], available_s=40.0)  # type: ignore[misc]
+
+    assert {"a": 20.0, "b": 20.0} == durations.load()

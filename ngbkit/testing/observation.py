@@ -55,7 +55,7 @@ class Attempt:
         What the program's `explain` returned, or why that is not plain JSON.
     again, again_facts, again_error
         Outputs of the first call, facts and error of a second compile, in a new process with the first one's cache;
-        only for the default cases at the first batch size of a compiler that caches.
+        only for the first case of a compiler that caches.
     stray
         Files that the children left in their home and temporary folder, outside the cache.
     error, refused
@@ -102,9 +102,9 @@ class Attempt:
 def observe(reference: str, accelerator: str = "cpu") -> tuple[Attempt, ...]:
     """Compile every case with a compiler for an accelerator, in child processes, once per process.
 
-    The cases are three networks at batch sizes 1 and 3 in every form of the compiler, every other choice of every
-    option on one of them, and an ONNX graph with an unknown operator. For a compiler that caches, another child
-    compiles the default cases once more.
+    The cases are three networks at batch size 3 in every form of the compiler, one of them at batch size 1, too, with
+    every other choice of every option, and an ONNX graph with an unknown operator. For a compiler that caches, another
+    child compiles the first case once more.
 
     Raises
     ------

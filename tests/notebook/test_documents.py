@@ -104,10 +104,15 @@ def reader(folder: Path, shell: InteractiveShell, few: ngbkit.predictor.Examples
         if _is_far(words):
             FAR[words[1]](parsed)
             return
+        if "--re-run" in words or "--missing" in words:
+            return  # the same site again, by way of measurements
         with pytest.MonkeyPatch.context() as patch:
+            line = list(map(_resolve_run, words[1:]))
             if words[1] == "optimize":  # its candidates depend on the speed of its search
                 patch.delenv(recordings.FOLDER)
-            assert cli.OK == cli.main([_resolve_run(word) for word in words[1:]])
+                # Its network is rewritten and exported for a minute; that of the next line takes seconds.
+                line = ["model.onnx" if word == "resnet18" else word for word in line]
+            assert cli.OK == cli.main(line)
 
     def table(text: str) -> None:
         file = folder / devices.NAME
