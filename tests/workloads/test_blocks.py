@@ -24,13 +24,12 @@ TABLE_V = {
 }
 
 
-@pytest.mark.parametrize("depth", [1, 3])
 @pytest.mark.parametrize(("block", "width"), TABLE_V)
-def test_a_block_has_table_vs_parameters(block: str, width: int, depth: int) -> None:
+def test_a_block_has_table_vs_parameters(block: str, width: int) -> None:
     """Each block of a stack has the parameters that table V states for its width."""
-    network = blocks.build(getattr(blocks, block)(), {"width": width, "depth": depth})
+    network = blocks.build(getattr(blocks, block)(), {"width": width, "depth": 2})
 
-    assert depth * TABLE_V[block, width] == sum(parameter.numel() for parameter in network.module.parameters())
+    assert 2 * TABLE_V[block, width] == sum(parameter.numel() for parameter in network.module.parameters())
 
 
 @pytest.mark.parametrize(
