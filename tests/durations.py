@@ -26,7 +26,7 @@ def load() -> dict[str, float]:
 def save(reports: Iterable[pytest.TestReport], available_s: float = math.inf) -> None:
     """Save the durations of the long tests of these reports, replacing the earlier record.
 
-    Tests that share cores take longer; scaled to a sum of `available_s`, the seconds of all cores, they are as if alone.
+    Tests that share cores take longer: their sum is scaled to `available_s`, the seconds of all cores.
     """
     seconds: Counter[str] = Counter()
     for report in reports:

@@ -95,11 +95,7 @@ def test_every_module_has_a_place() -> None:
 
 def test_every_room_says_what_it_is_for() -> None:
     """In the first line of its `__init__`."""
-    silent = [
-        name
-        for name in FILES
-        if name.endswith("__init__.py") and not ast.get_docstring(parse(name))
-    ]
+    silent = [name for name in FILES if name.endswith("__init__.py") and not ast.get_docstring(parse(name))]
 
     assert [] == silent
 
