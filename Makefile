@@ -17,7 +17,7 @@ COMPILE := $(BIN)/uv pip compile pyproject.toml --no-annotate --no-header --quie
 # A thousand processes import the same modules: let the first write their byte code.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: environment demo test check lint lab site bench efficiency screens gallery recordings durations pages pins clean
+.PHONY: environment demo test pythons check lint lab site bench efficiency screens gallery recordings durations pages pins clean
 
 environment: $(READY) ## set up .venv for the other targets
 
@@ -26,6 +26,9 @@ demo: $(READY) ## measure on this machine's CPU: a table, results/demo.nc and re
 
 test: $(READY) ## run the tests
 	$(PYTEST) $(ARGS)
+
+pythons: $(READY) ## run the device side's tests on the oldest and the newest Python, without torch
+	$(BIN)/python tests/pythons.py
 
 check: lint ## run after each change: ruff, mypy, and the quick tests
 	$(PYTEST) --quick $(ARGS)

@@ -1,4 +1,8 @@
-"""Pythons of another version, with and without ngbkit."""
+"""Pythons of another version, with and without ngbkit.
+
+``python tests/pythons.py`` runs the tests of the device side on the oldest and the newest of them, with nothing but
+ngbkit's dependencies.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,6 +20,14 @@ from ngbkit.cluster.deployment import wheel
 
 _PINS = Path(__file__).parents[1] / "constraints.txt"
 VERSIONS = ("3.10", "3.13", "3.12", "3.11")
+#: The files and folders of tests that need neither a compiler nor a package of the client.
+DEVICE_SIDE = (
+    *("tests/test_files.py", "tests/test_registry.py", "tests/test_user_text.py"),
+    *(f"tests/sweep/test_{name}.py" for name in ("journal", "journal_file", "notes", "records", "schema")),
+    "tests/hardware",
+    *(f"tests/device/{name}" for name in ("isolation", "serving", "timing")),
+    *(f"tests/device/test_{name}.py" for name in ("keepalive", "lock", "process_lifetime")),
+)
 
 
 def find_other_python(version: str | None = None) -> Path | None:
@@ -49,3 +62,19 @@ def create_other_environment(tmp: Path, version: str | None = None, extras: Sequ
     run([*install, "--constraint", str(_PINS), package])
     (folder / "complete").touch()
     return python
+
+
+def run_device_side(version: str) -> None:
+    """Run the tests of the device side on a version of Python, which uv downloads if there is none, without torch."""
+    uv = [sys.executable, "-m", "uv"]
+    with tempfile.TemporaryDirectory(prefix="ngbkit-python-") as folder:
+        run([*uv, "venv", "--quiet", "--clear", "--python", str(find_other_python(version) or version), folder])
+        python = str(Path(folder, "bin", "python"))
+        install = [*uv, "pip", "install", "--quiet", "--python", python, "--constraint", str(_PINS)]
+        run([*install, "--editable", str(_PINS.parent), "pytest", "pytest-timeout", "hypothesis"])
+        subprocess.run([python, "-m", "pytest", "-q", *DEVICE_SIDE], cwd=_PINS.parent, check=True)
+
+
+if __name__ == "__main__":
+    for version in VERSIONS[:2]:
+        run_device_side(version)

@@ -25,10 +25,10 @@ LIMIT_S = 300.0
 PROVED = 1e-5
 """The largest relative error of a canonical graph; weights stay as they are, so nearly all have none."""
 
-FOLDING_TOOLS = ("onnxscript", "onnxsim", "onnxslim")
-"""The tools that fold constants, preferred first: only the first one folds without fusing operators."""
+FOLDER = "onnxscript"
+"""The package that folds constants, without fusing operators."""
 
-_PACKAGES = ("onnx", *FOLDING_TOOLS, "onnxruntime", "onnxruntime-gpu")
+_PACKAGES = ("onnx", FOLDER, "onnxruntime", "onnxruntime-gpu")
 _CHILD = "ngbkit.workloads.canonical_child"
 _SHAPES = frozenset({"Shape", "Size"})
 
@@ -74,14 +74,14 @@ class Canonical:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Plan:
-    """One attempt: the opset to lift to, and the tool that folds; 0 and empty for none. Shapes are inferred in all."""
+    """One attempt: the opset to lift to, 0 for none, and whether constants are folded; shapes are inferred in all."""
 
     opset: int
-    tool: str
+    folds: bool
 
     def describe(self) -> str:
         """Describe the attempt, with the versions of its tools."""
-        tools = [tool for tool in ("onnx" if self.opset or not self.tool else "", self.tool) if tool]
+        tools = ["onnx"] * bool(self.opset or not self.folds) + [FOLDER] * self.folds
         return " and ".join(f"{tool} {find_version(tool)}" for tool in tools)
 
 
@@ -200,27 +200,22 @@ def lacks_shapes(model: Any) -> bool:
 
 
 def _plan(path: Path, importer: Importer) -> tuple[list[_Plan], list[str]]:
-    """Plan the attempts in order, and state what no installed tool can do."""
+    """Plan the attempts in order, and state what is not installed."""
     import onnx
 
     model = onnx.load(path, load_external_data=False)
     opset = importer.opset if 0 < find_opset(model) < importer.opset else 0
     # A lifted graph may have constants that the original one does not have.
-    if not importer.folds or not (opset or is_foldable(model)):
-        return [_Plan(opset=opset, tool="")] if opset or lacks_shapes(model) else [], []
-    tools = [tool for tool in FOLDING_TOOLS if find_version(tool) is not None]
-    notes = (
-        []
-        if tools
-        else [
-            f"constants not folded: {FOLDING_TOOLS[0]} is not installed; install with: pip install {FOLDING_TOOLS[0]}"
-        ]
-    )
-    plans = [_Plan(opset=opset, tool=tool) for tool in tools]
+    folds = importer.folds and bool(opset or is_foldable(model))
+    notes = []
+    if folds and find_version(FOLDER) is None:
+        folds = False
+        notes.append(f"constants not folded: {FOLDER} is not installed; install with: pip install {FOLDER}")
+    plans = [_Plan(opset=opset, folds=True)] if folds else []
     if opset or lacks_shapes(model):
-        plans.append(_Plan(opset=opset, tool=""))
-    if opset:
-        plans += [_Plan(opset=0, tool=tool) for tool in tools]
+        plans.append(_Plan(opset=opset, folds=False))
+    if opset and folds:
+        plans.append(_Plan(opset=0, folds=True))
     return plans, notes
 
 
@@ -244,7 +239,7 @@ def _attempt(
         # In the folder of `out`, where the external data is, and moved in one step: a reader never sees half of a file.
         draft = out.with_name(f".{out.stem}.draft.onnx")
         try:
-            arguments = [str(path), str(draft), str(folder), str(plan.opset), plan.tool, str(threads)]
+            arguments = [str(path), str(draft), str(folder), str(plan.opset), str(int(plan.folds)), str(threads)]
             problem = run_module(_CHILD, arguments, limit_s)
             if problem:
                 return [], problem

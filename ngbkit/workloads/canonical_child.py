@@ -1,6 +1,6 @@
 """The process of one attempt at a canonical graph: it lifts, folds and proves.
 
-It is ``python -m ngbkit.workloads.canonical_child SOURCE TARGET FOLDER OPSET TOOL THREADS``. FOLDER has the inputs of
+It is ``python -m ngbkit.workloads.canonical_child SOURCE TARGET FOLDER OPSET FOLDS THREADS``. FOLDER has the inputs of
 the proof, ``0.pb`` and on, and takes ``report.json`` with the steps and the problem. TARGET is written only where the
 graph has changed and is proved.
 """
@@ -10,15 +10,15 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ngbkit.registry import find_version
-from ngbkit.workloads.canonical import PROVED, STORED, find_opset, is_foldable, lacks_shapes, lift
-from ngbkit.workloads.onnx_traversal import find_inputs
+from ngbkit.workloads.canonical import FOLDER, PROVED, STORED, find_opset, is_foldable, lacks_shapes, lift
+from ngbkit.workloads.onnx_traversal import find_inputs, infer_shapes
 
 # A product of more elements than that is left to the compiler: it would only make the file larger.
 _LARGEST_RESULT = 1 << 18
@@ -27,15 +27,15 @@ _LARGEST_RESULT = 1 << 18
 def main(arguments: Sequence[str]) -> None:
     """Make one attempt."""
     source, target, folder = map(Path, arguments[:3])
-    opset, tool, threads = int(arguments[3]), arguments[4], int(arguments[5])
-    steps = rewrite(source, target, opset, tool)
+    opset, folds, threads = map(int, arguments[3:])
+    steps = rewrite(source, target, opset, folds=bool(folds))
     problem = prove(source, target, _read_arrays(folder), threads) if target.exists() else ""
     if problem:
         target.unlink()
     (folder / "report.json").write_text(json.dumps({"steps": steps, "problem": problem}))
 
 
-def rewrite(source: Path, target: Path, opset: int, tool: str) -> list[str]:
+def rewrite(source: Path, target: Path, opset: int, *, folds: bool) -> list[str]:
     """Write the canonical graph of `source` to `target`, unless nothing changes, and return the steps."""
     import onnx
 
@@ -51,19 +51,19 @@ def rewrite(source: Path, target: Path, opset: int, tool: str) -> list[str]:
         else:
             steps.append(f"opset {version} to {opset} (onnx {onnx.__version__})")
             is_changed = True
-    if tool and is_foldable(model):
+    if folds and is_foldable(model):
         fix_weights(model.graph)
-        _save(_infer_shapes(model), target)  # onnxsim wants the shape of every output stated
-        FOLDS[tool](target)
+        _save(infer_shapes(model), target)
+        fold(target)
         model = onnx.load(target, load_external_data=False)
         target.unlink()
-        steps.append(f"constants folded ({tool} {find_version(tool)})")
+        steps.append(f"constants folded ({FOLDER} {find_version(FOLDER)})")
         is_changed = True
     if lacks_shapes(model):
         steps.append(f"shapes inferred (onnx {onnx.__version__})")
         is_changed = True
     if is_changed:
-        _save(_infer_shapes(model), target)
+        _save(infer_shapes(model), target)
     return steps
 
 
@@ -74,7 +74,7 @@ def fix_weights(graph: Any) -> None:
     graph.input.extend(inputs)
 
 
-def fold_by_onnxscript(file: Path) -> None:
+def fold(file: Path) -> None:
     """Fold constants and inline functions; no operator is fused."""
     import onnx_ir as ir
     from onnxscript import optimizer
@@ -90,31 +90,6 @@ def fold_by_onnxscript(file: Path) -> None:
     )
     optimizer.remove_unused_nodes(model)
     ir.save(model, file)
-
-
-def fold_by_onnxsim(file: Path) -> None:
-    """Fold constants, without the fusions that the tool can leave out."""
-    import onnxsim
-
-    model, is_valid = onnxsim.simplify(str(file), perform_optimization=False)
-    if not is_valid:
-        raise ValueError("onnxsim rejects its own result")
-    _save(model, file)
-
-
-def fold_by_onnxslim(file: Path) -> None:
-    """Simplify with the tool's defaults: it folds and fuses in the same pass."""
-    import onnxslim
-
-    onnxslim.slim(str(file), str(file))
-
-
-FOLDS: Mapping[str, Callable[[Path], None]] = {
-    "onnxscript": fold_by_onnxscript,
-    "onnxsim": fold_by_onnxsim,
-    "onnxslim": fold_by_onnxslim,
-}
-"""What folds the constants of a file in place, by the name of its tool."""
 
 
 def prove(original: Path, rewritten: Path, arrays: Mapping[str, np.ndarray], threads: int = 1) -> str:
@@ -199,15 +174,6 @@ def _read_arrays(folder: Path) -> dict[str, np.ndarray]:
         tensor = onnx.load_tensor(file)
         arrays[tensor.name] = onnx.numpy_helper.to_array(tensor)
     return arrays
-
-
-def _infer_shapes(model: Any) -> Any:
-    import onnx
-
-    try:
-        return onnx.shape_inference.infer_shapes(model, data_prop=True)
-    except (onnx.shape_inference.InferenceError, ValueError):  # shapes that contradict each other, or a large model
-        return model
 
 
 def _save(model: Any, file: Path) -> None:

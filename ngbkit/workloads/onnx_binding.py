@@ -10,7 +10,7 @@ from typing import Any
 from ngbkit.errors import UnsupportedError
 from ngbkit.workloads import files, onnx_inputs
 from ngbkit.workloads.base import TensorSpec
-from ngbkit.workloads.onnx_traversal import find_external_files, find_inputs, open_negative
+from ngbkit.workloads.onnx_traversal import find_external_files, find_inputs, infer_shapes, open_negative
 
 #: Larger weights are saved beside the graph: a protobuf message is limited to 2 GB.
 EMBEDDED_BYTES = 1_500_000_000
@@ -36,7 +36,7 @@ def specialise(path: Path, batch_size: int, out: Path, *, inputs: Sequence[Tenso
     if not bind_shapes(model.graph, {spec.name: spec.bind(batch_size) for spec in inputs if not spec.factors}):
         onnx.save(model, out)
         return out
-    onnx.save(_fold(model) if fold else _infer_shapes(model), out)
+    onnx.save(_fold(model) if fold else infer_shapes(model), out)
     return out
 
 
@@ -101,13 +101,4 @@ def _fold(model: Any) -> Any:
             return optimizer.optimize(model)
         except Exception:  # noqa: BLE001  it does not know an operator, and folding is optional
             pass
-    return _infer_shapes(model)
-
-
-def _infer_shapes(model: Any) -> Any:
-    import onnx
-
-    try:
-        return onnx.shape_inference.infer_shapes(model, data_prop=True)
-    except onnx.shape_inference.InferenceError:
-        return model
+    return infer_shapes(model)

@@ -1,8 +1,10 @@
-"""The parts of an ONNX graph, with its subgraphs and functions: inputs, tensors, nodes, and external data."""
+"""The parts of an ONNX graph, with its subgraphs and functions: inputs, tensors, nodes, shapes, and external data."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from graphlib import CycleError, TopologicalSorter
 from itertools import chain
 from typing import Any
 
@@ -79,34 +81,28 @@ def walk_graphs(graph: Any) -> Iterator[Any]:
 
 
 def sort_nodes(graph: Any) -> None:
-    """Sort the nodes of a graph so that each follows those whose results it reads, in place; a circle stays last."""
-    results = {name for node in graph.node for name in node.output if name}
-    pending, done, order = list(graph.node), set[str](), list[Any]()
-    if _is_sorted(pending, results):
+    """Sort the nodes of a graph so that each follows those whose results it reads, in place; a circle stays."""
+    makers = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
+    reads = [{makers[name] for name in find_reads(node) if name in makers} for node in graph.node]
+    if all(maker < index for index, indices in enumerate(reads) for maker in indices):
         return
-    while pending:
-        ready = [node for node in pending if not (find_reads(node) & results) - done]
-        if not ready:
-            order += pending
-            break
-        order += ready
-        done.update(name for node in ready for name in node.output)
-        ready_ids = set(map(id, ready))
-        pending = [node for node in pending if id(node) not in ready_ids]
-    copies = [type(node).FromString(node.SerializeToString()) for node in order]
-    del graph.node[:]
-    graph.node.extend(copies)
-
-
-def _is_sorted(nodes: Iterable[Any], results: set[str]) -> bool:
-    done: set[str] = set()
-    for node in nodes:
-        if (find_reads(node) & results) - done:
-            return False
-        done.update(node.output)
-    return True
+    with suppress(CycleError):
+        order = list(TopologicalSorter(dict(enumerate(reads))).static_order())
+        copies = [type(node).FromString(node.SerializeToString()) for node in graph.node]
+        del graph.node[:]
+        graph.node.extend(copies[index] for index in order)
 
 
 def find_reads(node: Any) -> set[str]:
     """Find the names that a node and its subgraphs read."""
     return set(node.input).union(*(find_reads(inner) for graph in find_subgraphs(node) for inner in graph.node))
+
+
+def infer_shapes(model: Any) -> Any:
+    """Return a copy of a model with the shapes that onnx infers, or the model itself if they contradict each other."""
+    import onnx
+
+    try:
+        return onnx.shape_inference.infer_shapes(model, data_prop=True)
+    except (onnx.shape_inference.InferenceError, ValueError):  # a model may also be too large
+        return model

@@ -10,22 +10,7 @@ CHART = ".vega-embed svg.marks"
 
 
 def test_the_explorer_draws_figures_and_trials(open_notebook: Open, network: str) -> None:
-    """It draws the selected figure, describes the selected trial, and shows the code of the figure."""
-    notebook = open_notebook(
-        "%load_ext ngbkit", f"%ngbench {network} -c identity,onnxruntime -b 1,4 -r 10 -o ds", "%ngpanel explore ds", ""
-    )
-    notebook.run_all()
-    panel = notebook.cell(2)
-    expect(panel.locator(CHART)).to_be_visible()
-    panel.get_by_label("figure", exact=True).select_option("status")
-    expect(panel.get_by_text("ds.ngb.plot.status()")).to_be_visible()
-    expect(panel.locator(f"{CHART} .role-mark.mark-rect path")).to_have_count(4)
-    panel.get_by_label("trial", exact=True).select_option("tiny, onnxruntime, batch 4 on cpu")
-    expect(panel.get_by_text("90 % between")).to_be_visible()
-
-
-def test_a_click_on_a_mark_selects_its_trial(open_notebook: Open, network: str) -> None:
-    """The sheet below the figure describes the trial of the mark."""
+    """It draws the selected figure, describes the trial that is clicked or selected, and shows the figure's code."""
     notebook = open_notebook(
         "%load_ext ngbkit", f"%ngbench {network} -c identity,onnxruntime -b 1,4 -r 10 -o ds", "%ngpanel explore ds", ""
     )
@@ -38,6 +23,11 @@ def test_a_click_on_a_mark_selects_its_trial(open_notebook: Open, network: str) 
         expect(panel.locator("table", has_text="90 % between")).to_contain_text(trial)
         expect(panel.get_by_label("trial", exact=True).locator("option:checked")).to_have_text(trial)
     notebook.screenshot("explorer")
+    panel.get_by_label("figure", exact=True).select_option("status")
+    expect(panel.get_by_text("ds.ngb.plot.status()")).to_be_visible()
+    expect(panel.locator(f"{CHART} .role-mark.mark-rect path")).to_have_count(4)
+    panel.get_by_label("trial", exact=True).select_option("tiny, onnxruntime, batch 4 on cpu")
+    expect(panel.locator("table", has_text="90 % between")).to_contain_text("tiny, onnxruntime, batch 4 on cpu")
 
 
 def test_the_panel_of_devices_starts_an_engine(open_notebook: Open) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from lab_panels import Open, expect_status, fill_form, find_button, find_field, show_panel
 from playwright.sync_api import expect
 
@@ -15,63 +14,45 @@ _LIST_CUT = """inputs => inputs.filter(input => {
 }).map(input => input.placeholder)"""
 
 
-def test_from_a_form_to_a_chart(open_notebook: Open, network: str) -> None:
-    """The dataset is bound to the name in the form."""
+def test_from_a_form_to_a_chart_and_a_cell(open_notebook: Open, network: str) -> None:
+    """The form is not cut; its sweep is bound to its name and drawn; and the copied cell measures the same trials."""
     notebook = show_panel(open_notebook, "print(ds.sizes, sorted(ds.compiler.values))")
-    fill_form(notebook, network, "1,4")
-    find_button(notebook, "Run").click()
-    expect_status(notebook, "has ended; ds is its dataset")
-
-    expect(notebook.page.get_by_label("status of the trials")).to_contain_text("●●")
-    expect(notebook.page.get_by_role("img", name="Throughput and speed-up")).to_be_visible()
-    notebook.page.evaluate("window.jupyterapp.shell.currentWidget.content.activeCellIndex = 2")
-    notebook.execute("notebook:run-cell")
-    expect(notebook.cell(2)).to_contain_text("'batch_size': 2")
-    notebook.screenshot("sweep-panel")
-
-
-def test_nothing_of_the_form_is_cut(open_notebook: Open) -> None:
-    """Every placeholder fits in its field, and what is not available stands below the form, folded."""
-    notebook = show_panel(open_notebook)
     notebook.page.set_viewport_size({"width": 1400, "height": 1000})
     expect(notebook.page.get_by_placeholder("search: resnet")).to_be_visible()
     cut = notebook.page.locator(".jp-OutputArea input[placeholder]").evaluate_all(_LIST_CUT)
     notebook.screenshot("sweep-form")
 
     assert [] == cut
-
-
-def test_the_copied_cell_has_the_same_trials(open_notebook: Open, network: str) -> None:
-    """The clipboard has the cell that the panel shows, and its dataset has the same coordinates."""
-    notebook = show_panel(open_notebook, "")
-    fill_form(notebook, network)
+    fill_form(notebook, network, "1,4")
     find_button(notebook, "Copy as cell").click()
     expect(find_button(notebook, "Copied")).to_be_visible()
     cell = notebook.page.evaluate("navigator.clipboard.readText()")
 
-    assert cell.startswith(f"%ngbench {network} -c identity,onnxruntime,openvino -b 1 -r 5")
+    assert cell.startswith(f"%ngbench {network} -c identity,onnxruntime,openvino -b 1,4 -r 5")
     find_button(notebook, "Run").click()
-    expect_status(notebook, "has ended")
-    code = f"{cell.replace('-o ds', '-o again')}\nprint([ds[name].equals(again[name]) for name in ds.coords])"
+    expect_status(notebook, "has ended; ds is its dataset")
+    expect(notebook.page.get_by_label("status of the trials")).to_contain_text("●●")
+    expect(notebook.page.get_by_role("img", name="Throughput and speed-up")).to_be_visible()
+    notebook.screenshot("sweep-panel")
+    code = f"{cell.replace('-o ds', '-o again')}\nprint(ds.sizes, [ds[name].equals(again[name]) for name in ds.coords])"
     notebook.page.evaluate(
         "code => { const content = window.jupyterapp.shell.currentWidget.content; content.activeCellIndex = 2; "
         "content.activeCell.model.sharedModel.setSource(code); }",
         code,
     )
     notebook.execute("notebook:run-cell")
+    expect(notebook.cell(2)).to_contain_text("'batch_size': 2")
     expect(notebook.cell(2)).to_contain_text("True")
     expect(notebook.cell(2)).not_to_contain_text("False")
 
 
-@pytest.mark.parametrize("beside", ["", "import asyncio\nawait asyncio.sleep(600)"], ids=["idle", "awaiting"])
-def test_stop_and_resume(open_notebook: Open, network: str, beside: str) -> None:
-    """Stop works while no cell runs and while one awaits; measurements are kept, and Resume measures the rest."""
-    notebook = show_panel(open_notebook, beside)
+def test_stop_and_resume(open_notebook: Open, network: str) -> None:
+    """Stop works, even while a cell awaits; measurements are kept, and Resume measures the rest."""
+    notebook = show_panel(open_notebook, "import asyncio\nawait asyncio.sleep(600)")
     fill_form(notebook, network, "1:8")
-    if beside:
-        notebook.page.evaluate("window.jupyterapp.shell.currentWidget.content.activeCellIndex = 2")
-        notebook.execute("notebook:run-cell")
-        notebook.page.wait_for_function("!window.ngbkitIdle()")
+    notebook.page.evaluate("window.jupyterapp.shell.currentWidget.content.activeCellIndex = 2")
+    notebook.execute("notebook:run-cell")
+    notebook.page.wait_for_function("!window.ngbkitIdle()")
     find_button(notebook, "Run").click()
     expect(notebook.page.get_by_label("status of the trials")).to_contain_text("●")
     find_button(notebook, "Stop").click()

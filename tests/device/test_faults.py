@@ -33,12 +33,13 @@ def test_running_out_of_memory_beside_others_is_tried_again_alone(mlp: Workload)
     assert getattr(records["identity", 1], "interleaved", False)
 
 
-@pytest.mark.parametrize("spoilt", ["zeroed", "lowered"])
-def test_altered_weights_are_detected(spoilt: str) -> None:
-    """One tensor in the middle of a network set to zero, or all of them rounded to bfloat16 under the label f32."""
-    records, _ = carry_out(Sweep("resnet18", ["onnxruntime", spoilt], [1], repeats=5))
+def test_altered_weights_are_detected() -> None:
+    """One tensor in the middle of a network set to zero is detected, and so are all rounded to bfloat16 as f32."""
+    records, _ = carry_out(Sweep("resnet18", ["onnxruntime", "zeroed", "lowered"], [1], repeats=5))
 
-    assert ("ok", "not-equivalent") == (records["onnxruntime", 1].status, records[spoilt, 1].status)
+    assert ["ok", "not-equivalent", "not-equivalent"] == [
+        records[compiler, 1].status for compiler in ("onnxruntime", "zeroed", "lowered")
+    ]
 
 
 # The status, the stage and a part of the error, by faulty compiler.
