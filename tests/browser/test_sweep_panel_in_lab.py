@@ -49,7 +49,7 @@ def test_from_a_form_to_a_chart_and_a_cell(open_notebook: Open, network: str) ->
 def test_stop_and_resume(open_notebook: Open, network: str) -> None:
     """Stop works, even while a cell awaits; measurements are kept, and Resume measures the rest."""
     notebook = show_panel(open_notebook, "import asyncio\nawait asyncio.sleep(600)")
-    fill_form(notebook, network, "1:8")
+    fill_form(notebook, network, "1:4")
     notebook.page.evaluate("window.jupyterapp.shell.currentWidget.content.activeCellIndex = 2")
     notebook.execute("notebook:run-cell")
     notebook.page.wait_for_function("!window.ngbkitIdle()")
@@ -67,7 +67,7 @@ def test_stop_and_resume(open_notebook: Open, network: str) -> None:
 def test_a_panel_finds_its_run_after_a_restart_of_the_kernel(open_notebook: Open, network: str) -> None:
     """It shows how many trials are missing, and measures them."""
     notebook = show_panel(open_notebook)
-    fill_form(notebook, network, "1:8")
+    fill_form(notebook, network, "1:4")
     find_button(notebook, "Run").click()
     expect(notebook.page.get_by_label("status of the trials")).to_contain_text("●")
     notebook.execute("kernelmenu:restart")

@@ -55,7 +55,7 @@ class Case:
     # Exceptions to `outcome`, by compiler, by batch size, or by both.
     outcomes: Mapping[str | int | tuple[str, int], Outcome] = field(default_factory=dict)
     compilers: tuple[str, ...] = ("identity", "onnxruntime")
-    batch_sizes: tuple[int, ...] = (1, 2)
+    batch_sizes: tuple[int, ...] = (2,)
     factors: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     # The options `inputs` and `batch_axis`; a sweep of its own measures a case that has them.
     inputs: Mapping[str, np.ndarray] | None = None

@@ -13,4 +13,4 @@ COMPILERS = ("identity", "torchscript", "onnxruntime")
 
 def describe_module(name: str, text: str, **options: Any) -> Case:
     """Describe a Python file that defines a model, measured at batch size 2 beside the anchor at 1."""
-    return Case(**{"name": name, "build": write_source(text), "compilers": COMPILERS, "batch_sizes": (2,), **options})
+    return Case(**{"name": name, "build": write_source(text), "compilers": COMPILERS, **options})

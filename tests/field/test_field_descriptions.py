@@ -173,13 +173,11 @@ CASES = (
     Case(
         name="03d-no-batch-at-two",
         build=write_graph(NO_BATCH),
-        batch_sizes=(2,),
         outcome=expect_failure("batch size 1 only.*a sample is a call"),
     ),
     Case(
         name="03-fixed-at-two",
         build=write_graph(_write_gru("10, 1, 12", "1, 1, 16", "10, 1, 1, 16")),
-        batch_sizes=(2,),
         outcome=expect_failure("batch"),
     ),
 )

@@ -152,7 +152,7 @@ CASES = (
     Case(name="10c-wrong-declared-output", build=write_graph(WRONG_SHAPE), batch_sizes=(1,)),
     Case(name="10d-wrong-declared-rank", build=write_graph(WRONG_RANK)),
     Case(name="10e-count-of-places", build=write_graph(COUNTS)),
-    Case(name="11-rows-output", build=write_graph(ROWS)),
+    Case(name="11-rows-output", build=write_graph(ROWS), batch_sizes=(1, 2)),
     Case(name="11b-time-first-output", build=write_graph(TIME_FIRST)),
     Case(
         name="12-zipmap",
@@ -175,7 +175,7 @@ CASES = (
         outcomes={"tvm": expect_unsupported("Loop")},
     ),
     Case(name="22-sequence-inside", build=write_graph(SEQUENCE)),
-    Case(name="27-mean-over-batch", build=write_graph(MEAN)),
+    Case(name="27-mean-over-batch", build=write_graph(MEAN), batch_sizes=(1, 2)),
     Case(name="28-odd-outputs", build=write_graph(ODD)),
     Case(name="28b-initializer-output", build=write_graph(WEIGHT_RETURNED)),
     Case(name="28c-input-is-output", build=write_graph(INPUT_RETURNED)),
@@ -194,6 +194,7 @@ CASES = (
     Case(
         name="40-baked-batch",
         build=write_graph(BAKED),
+        batch_sizes=(1, 2),
         outcomes={2: expect_failure("(?i)batch|reshape")},
     ),
     Case(name="42-argmax-labels", compilers=WITH_OPENVINO, build=write_graph(SEGMENTS)),

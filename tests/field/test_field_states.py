@@ -285,19 +285,16 @@ CASES = (
         name="from-old-norm",
         build=_build_from_module("from-old-norm", WEIGHT_NORM, 8, 50),
         compilers=COMPILERS,
-        batch_sizes=(2,),
     ),
     Case(
         name="from-feature-hook",
         build=_build_from_module("from-feature-hook", FEATURE_HOOK, 8),
         compilers=COMPILERS,
-        batch_sizes=(2,),
     ),
     Case(
         name="from-traced",
         build=_build_from_module("from-traced", TRACED, 3, 16, 16),
         compilers=COMPILERS,
-        batch_sizes=(2,),
     ),
 )
 
