@@ -166,7 +166,8 @@ def test_only_changed_notebooks_are_executed_again(
 ) -> None:
     """The pages of the others are not written again; a parameter changes its notebook, from the command line too."""
     again = tmp_path / "site"
-    shutil.copytree(site, again)
+    for name in (site.name, f".{site.name}-ngbkit"):
+        shutil.copytree(site.with_name(name), tmp_path / name)
     page = again / "01-first.html"
     modified_ns = page.stat().st_mtime_ns
 
