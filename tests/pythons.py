@@ -20,6 +20,8 @@ from ngbkit.cluster.deployment import wheel
 
 _PINS = Path(__file__).parents[1] / "constraints.txt"
 VERSIONS = ("3.10", "3.13", "3.12", "3.11")
+# What these tests need; SciPy has the right results of statistics.
+_TEST_PACKAGES = ("hypothesis", "pytest", "pytest-timeout", "scipy")
 #: The files and folders of tests that need neither a compiler nor a package of the client.
 DEVICE_SIDE = (
     *("tests/test_files.py", "tests/test_registry.py", "tests/test_user_text.py"),
@@ -71,7 +73,7 @@ def run_device_side(version: str) -> None:
         run([*uv, "venv", "--quiet", "--clear", "--python", str(find_other_python(version) or version), folder])
         python = str(Path(folder, "bin", "python"))
         install = [*uv, "pip", "install", "--quiet", "--python", python, "--constraint", str(_PINS)]
-        run([*install, "--editable", str(_PINS.parent), "pytest", "pytest-timeout", "hypothesis"])
+        run([*install, "--editable", str(_PINS.parent), *_TEST_PACKAGES])
         subprocess.run([python, "-m", "pytest", "-q", *DEVICE_SIDE], cwd=_PINS.parent, check=True)
 
 
