@@ -24,8 +24,8 @@ VERSIONS = ("3.10", "3.13", "3.12", "3.11")
 _TEST_PACKAGES = ("hypothesis", "pytest", "pytest-timeout", "scipy")
 #: The files and folders of tests that need neither a compiler nor a package of the client.
 DEVICE_SIDE = (
-    *("tests/test_files.py", "tests/test_registry.py", "tests/test_user_text.py"),
-    *(f"tests/sweep/test_{name}.py" for name in ("journal", "journal_file", "notes", "records", "schema")),
+    *(f"tests/test_{name}.py" for name in ("files", "registry", "user_text", "validation")),
+    *(f"tests/sweep/test_{name}.py" for name in ("journal", "journal_file", "notes", "records")),
     "tests/hardware",
     *(f"tests/device/{name}" for name in ("isolation", "serving", "timing")),
     *(f"tests/device/test_{name}.py" for name in ("keepalive", "lock", "process_lifetime")),

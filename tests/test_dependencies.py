@@ -12,7 +12,7 @@ from pathlib import Path
 import tomllib
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from pythons import VERSIONS
+from pythons import DEVICE_SIDE, VERSIONS
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -50,6 +50,11 @@ def test_the_classifiers_name_the_pythons_that_are_tested() -> None:
 
     assert sorted(VERSIONS) == versions
     assert f">={versions[0]}" == PROJECT["requires-python"]
+
+
+def test_the_tests_of_the_device_side_exist() -> None:
+    """Other versions of Python run these files and folders, which a rename must follow."""
+    assert [] == [path for path in DEVICE_SIDE if not (ROOT / path).exists()]
 
 
 def find_undeclared(file: str) -> set[str]:
