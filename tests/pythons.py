@@ -1,7 +1,7 @@
 """Pythons of another version, with and without ngbkit.
 
 ``python tests/pythons.py`` runs the tests of the device side on the oldest and the newest of them, with nothing but
-ngbkit's dependencies.
+ngbkit's dependencies and ONNX Runtime.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ _PINS = Path(__file__).parents[1] / "constraints.txt"
 VERSIONS = ("3.10", "3.13", "3.12", "3.11")
 # What these tests need; SciPy has the right results of statistics.
 _TEST_PACKAGES = ("hypothesis", "pytest", "pytest-timeout", "scipy")
-#: The files and folders of tests that need neither a compiler nor a package of the client.
+#: The files and folders of tests that need neither torch nor a package of the client.
 DEVICE_SIDE = (
     *(f"tests/test_{name}.py" for name in ("files", "registry", "user_text", "validation")),
     *(f"tests/sweep/test_{name}.py" for name in ("journal", "journal_file", "notes", "records")),
-    "tests/hardware",
-    *(f"tests/device/{name}" for name in ("isolation", "serving", "timing")),
+    *(f"tests/hardware/{name}" for name in ("conditions", "telemetry", "test_environment.py", "test_resources.py")),
+    *(f"tests/hardware/accelerators/test_{name}.py" for name in ("cuda", "events", "graphs", "probing")),
+    *("tests/device/isolation", "tests/device/timing", "tests/device/serving/test_batcher.py"),
     *(f"tests/device/test_{name}.py" for name in ("keepalive", "lock", "process_lifetime")),
 )
 
@@ -73,7 +74,7 @@ def run_device_side(version: str) -> None:
         run([*uv, "venv", "--quiet", "--clear", "--python", str(find_other_python(version) or version), folder])
         python = str(Path(folder, "bin", "python"))
         install = [*uv, "pip", "install", "--quiet", "--python", python, "--constraint", str(_PINS)]
-        run([*install, "--editable", str(_PINS.parent), *_TEST_PACKAGES])
+        run([*install, "--editable", f"{_PINS.parent}[onnxruntime]", *_TEST_PACKAGES])
         subprocess.run([python, "-m", "pytest", "-q", *DEVICE_SIDE], cwd=_PINS.parent, check=True)
 
 
