@@ -18,7 +18,9 @@ from ngbkit.notebook.panels import trial as trials
 
 @pytest.fixture
 def panel() -> ExplorerPanel:
-    return ExplorerPanel(measured(network("a"), network("b"), compilers=["identity", "openvino", "tvm"]), "mine")
+    data = measured(network("a"), network("b"), compilers=["identity", "openvino", "tvm"])
+    record_tests(data, deadline="50ms")
+    return ExplorerPanel(data, "mine")
 
 
 def read_bundle(panel: ExplorerPanel) -> dict:
@@ -61,7 +63,6 @@ def test_every_figure_can_be_chosen(panel: ExplorerPanel) -> None:
 
 def test_a_capacity_needs_a_deadline(panel: ExplorerPanel) -> None:
     """The panel says how to write it, and draws what was measured with it."""
-    record_tests(measured(network("a"), network("b"), compilers=["identity", "openvino", "tvm"]), deadline="50ms")
     panel.figure.value = "capacity"
 
     assert "expected a time such as &#x27;50ms&#x27;" in panel.message.value
