@@ -84,7 +84,7 @@ def learning_curve(
         def report_share(share: float, message: str, number: int = number, title: str = f"{networks} networks") -> None:
             progress((number + share) / len(tasks), f"{title}: {message}")
 
-        model.fit(examples.take(chosen), seed=seed, progress=report_share)
+        model.fit(examples.take(chosen), seed=seed, report=report_share)
         test_examples = drop_noisy(examples.take(test), max_error)
         labels = {"kind": kind, "split": split, "seed": seed, "left_out": left_out, "networks": networks}
         rows += [labels | row for row in score_predictions(model.predict(test_examples.graphs), test_examples)]

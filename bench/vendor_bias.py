@@ -93,7 +93,7 @@ def measure(
     workloads: Sequence[Workload] | None = None,
     repeats: int = REPEATS,
     seconds: float = SECONDS,
-    tell: Callable[[str], None] | None = None,
+    report: Callable[[str], None] | None = None,
 ) -> tuple[Bias, ...]:
     """Measure the bias for each network and tool on this machine; a tool that fails gets its problem instead.
 
@@ -102,7 +102,7 @@ def measure(
     """
     rounds = validation.check("rounds", validation.PositiveCount, rounds)
     threads = threads or environment.count_usable_cores()
-    report = tell or (lambda _line: None)
+    report = report or (lambda _line: None)
     missing = {compiler: tool.missing() for compiler, tool in vendors.TOOLS.items()}
     compilers = [compiler for compiler, reason in missing.items() if not reason]
     comparisons = []

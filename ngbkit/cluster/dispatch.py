@@ -112,7 +112,7 @@ class Dispatch:
         losses = 0
         trial_ids = {trial.id for group in self.sweep.groups(label) for trial in (*group.trials, *group.anchors)}
         starter = Starter(
-            say=lambda text: self._put({"kind": "stage", "device": label, "text": text}), stopped=self.stop.is_set
+            report=lambda text: self._put({"kind": "stage", "device": label, "text": text}), stopped=self.stop.is_set
         )
         while True:
             if self.stop.is_set():
@@ -132,13 +132,13 @@ class Dispatch:
                     raise DeviceError(
                         f"{error}. Its records are kept: `ngbkit resume {self.run_id}` continues."
                     ) from error
-                starter.say(f"{error}; starting another")
+                starter.report(f"{error}; starting another")
             finally:
                 starts.finish(label)
 
     def _start(self, label: str, starter: Starter, again: bool) -> Engine:
         """Start the device's engine; a failure to start it again counts as one more loss."""
-        starter.say(f"starting the engine of {label}")
+        starter.report(f"starting the engine of {label}")
         try:
             return engines.acquire(label, starter)
         except DeviceError as error:
@@ -165,7 +165,7 @@ class Dispatch:
         if spec.world is None:
             self._warn_of_other_surroundings(label)
         starts.finish(label)
-        starts.wait(label, starter.say, self.stop.is_set)
+        starts.wait(label, starter.report, self.stop.is_set)
         plan = engine.submit(spec)
         for event in follow(plan, trial_ids, self.stop):
             self._put(event)

@@ -23,11 +23,11 @@ class Starts:
         """Count the engine of a device as started, or as one that does not start."""
         self._ready[label].set()
 
-    def wait(self, label: str, say: Callable[[str], object], stopped: Callable[[], bool]) -> None:
+    def wait(self, label: str, report: Callable[[str], object], stopped: Callable[[], bool]) -> None:
         """Wait until the other engines of that machine have started; raise InterruptedError once that is stopped."""
         for neighbour in self._neighbours[label]:
             if not self._ready[neighbour].is_set():
-                say(f"waiting until the engine of {neighbour} has started, on the same machine")
+                report(f"waiting until the engine of {neighbour} has started, on the same machine")
             while not self._ready[neighbour].wait(_POLL_S):
                 if stopped():
                     raise InterruptedError

@@ -27,7 +27,7 @@ def load_labels(
     *,
     runtime: Runtime | None = None,
     lowered: bool = False,
-    progress: Progress | None = None,
+    report: Progress | None = None,
 ) -> Examples:
     """Load and merge the labels in files, which `option` named; a table that names no runtime was of `runtime`."""
     from ngbkit import predictor
@@ -35,13 +35,13 @@ def load_labels(
     tables = [is_table(path) for path in paths]
     sets = [
         # Without any table, the runtime is refused.
-        _load_file(path, option, runtime if table or not any(tables) else None, lowered, progress)
+        _load_file(path, option, runtime if table or not any(tables) else None, lowered, report)
         for path, table in zip(paths, tables, strict=True)
     ]
     return predictor.merge(*sets) if len(sets) > 1 else sets[0]
 
 
-def _load_file(path: Path, option: str, runtime: Runtime | None, lowered: bool, progress: Progress | None) -> Examples:
+def _load_file(path: Path, option: str, runtime: Runtime | None, lowered: bool, report: Progress | None) -> Examples:
     from ngbkit import predictor
     from ngbkit.dataset import storage
     from ngbkit.predictor.kinds.base import ignore_progress
@@ -49,8 +49,8 @@ def _load_file(path: Path, option: str, runtime: Runtime | None, lowered: bool, 
     if not path.is_file():
         raise UsageError(f"invalid {option}: got {path}, which is no file. Name a CSV, a dataset, or saved examples.")
     if is_table(path):
-        progress = progress or ignore_progress
-        return predictor.examples(path, runtime=runtime, lowered=lowered, progress=progress)
+        report = report or ignore_progress
+        return predictor.examples(path, runtime=runtime, lowered=lowered, report=report)
     if runtime is not None:
         raise UsageError(f"unexpected runtime or device: {path} says what was measured. They are for a CSV.")
     try:

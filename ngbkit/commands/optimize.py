@@ -56,7 +56,7 @@ def answer_optimize(call: Call) -> Answer:
         guard=not args.no_guard,
         simplifiers=split_labels(args.simplifiers or ""),
         out=args.out,
-        told=report,
+        report=report,
         repeats=args.repeats,
     )
     return build_answer(optimised)
@@ -200,11 +200,11 @@ def _load_or_learn(name: str, labels: Sequence[Path], report: Report | None) -> 
 
     progress = to_progress(report)
     if any(not path.is_file() or is_table(path) for path in labels):
-        return predictor.fit(load_labels(labels, "--labels", progress=progress), name, progress=progress)
+        return predictor.fit(load_labels(labels, "--labels", report=progress), name, report=progress)
     digest = hashlib.blake2b("".join(map(hash_file, labels)).encode(), digest_size=16).hexdigest()
     file = options.make_state_dir() / options.LAYOUT.predictors / f"{name}-{digest}.safetensors"
     if file.exists():
         with suppress(UsageError):  # damaged, or of another ngbkit: learned anew
             return predictor.load(file)
-    predictor.fit(load_labels(labels, "--labels"), name, progress=progress).save(file)
+    predictor.fit(load_labels(labels, "--labels"), name, report=progress).save(file)
     return predictor.load(file)

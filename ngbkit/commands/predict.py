@@ -132,9 +132,9 @@ def fit_labels(args: argparse.Namespace, report: Report | None = None) -> tuple[
         runtime = (args.device or options.get_device(), args.runtime or UNNAMED)
     progress = to_progress(report)
     paths = [parse_path(file) for file in args.fit]
-    examples = load_labels(paths, "--fit", runtime=runtime, lowered=args.lowered, progress=progress)
-    fitted = predictor.fit(examples, args.kind, progress=progress)
-    scores = predictor.evaluate(examples, dict.fromkeys([args.kind, "flops"]), seeds=(0,), progress=progress)
+    examples = load_labels(paths, "--fit", runtime=runtime, lowered=args.lowered, report=progress)
+    fitted = predictor.fit(examples, args.kind, report=progress)
+    scores = predictor.evaluate(examples, dict.fromkeys([args.kind, "flops"]), seeds=(0,), report=progress)
     if args.out is not None:
         fitted.save(args.out)
     return build_evaluation(examples, fitted, predictor.summary(scores).reset_index()), fitted

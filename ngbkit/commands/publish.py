@@ -16,7 +16,7 @@ def publish(call: Call) -> Answer:
     """Build the site of a call."""
     from ngbkit import publish as publishing
 
-    site = publishing.publish(**to_call(call.args), tell=call.report)
+    site = publishing.publish(**to_call(call.args), report=call.report)
     executed = ", ".join(site.executed) or "no notebook: none changed"
     return Answer(text=f"{site.site}: {site.figures} figures, {site.bytes / 1e6:.1f} MB; executed {executed}")
 

@@ -118,7 +118,7 @@ def optimize(
     guard: bool = True,
     simplifiers: Iterable[str] = (),
     out: str | Path | None = None,
-    told: Callable[[str], None] | None = None,
+    report: Callable[[str], None] | None = None,
     **sweep_settings: Any,
 ) -> Optimised:
     """Rewrite a network for lower latency on a runtime.
@@ -150,7 +150,7 @@ def optimize(
     out
         The ONNX file to write with the kept network. Weights that are too large for one file are written beside it, to
         its name with ``.data``.
-    told
+    report
         Called with a message on progress.
     **sweep_settings
         Further arguments of `Sweep`: ``repeats=100``, ``threads=4``.
@@ -163,7 +163,7 @@ def optimize(
         The network has no ONNX form, cannot run in float64, or has values that no rewriting reads, such as maps; or
         one of the `simplifiers` is not installed.
     """
-    report, device = told or _ignore, device or options.get_device()
+    report_line, device = report or _ignore, device or options.get_device()
     batch_size = validation.check("batch size", validation.PositiveCount, batch_size)
     target = None if out is None else check_target(out, overwrite=True)
     workload = variants.parse_network(network, [compiler], factors, inputs=inputs, batch_axis=batch_axis)
@@ -176,21 +176,21 @@ def optimize(
             cost,
             selected,
             beam,
-            lambda number, best: report(_format_progress(number, best)),
+            lambda number, best: report_line(_format_progress(number, best)),
         )
         original, cheaper = select_cheaper(candidates, top)
         files = [
             save_model(candidate.model, folder / f"candidate-{index + 1}.onnx")
             for index, candidate in enumerate(cheaper)
         ]
-        report(f"proving {len(cheaper)} candidates")
+        report_line(f"proving {len(cheaper)} candidates")
         errors = [proof.measure_error(start, file) for file in files]
         sound = [file for file, error in zip(files, errors, strict=True) if error <= proof.LIMIT]
-        others = simplify_all(tools, start, folder, report)
+        others = simplify_all(tools, start, folder, report_line)
         measured = [*sound, *(other.file for other in others if other.file is not None)]
         data, outcomes = None, {}
         if measured:
-            report(f"measuring {len(measured)} candidates beside the original")
+            report_line(f"measuring {len(measured)} candidates beside the original")
             data = variants.measure(
                 workload.name,
                 start,

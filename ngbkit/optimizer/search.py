@@ -85,7 +85,7 @@ def search(
     cost: Cost,
     rules: Iterable[Any] = tuple(RULES.values()),
     beam: Beam = USUAL,
-    told: Callable[[int, Candidate], None] | None = None,
+    report: Callable[[int, Candidate], None] | None = None,
 ) -> list[Candidate]:
     """The candidates of the search, the cheapest first, including the original.
 
@@ -100,7 +100,7 @@ def search(
         warning.
     beam
         The size of the search.
-    told
+    report
         Called after every round with its number and the best candidate so far.
     """
     rules_by_name = {rule.name: rule for rule in select(rules)}
@@ -120,8 +120,8 @@ def search(
         cheapest = min([best, *priced], key=lambda candidate: candidate.cost)
         idle = 0 if cheapest.cost < best.cost else idle + 1
         best = cheapest
-        if told is not None:
-            told(round_ + 1, best)
+        if report is not None:
+            report(round_ + 1, best)
         frontier = sorted(
             (candidate for candidate in priced if candidate.cost <= beam.alpha * best.cost),
             key=lambda candidate: candidate.cost,

@@ -309,7 +309,7 @@ def fit(
     *,
     folds: int = FOLDS,
     seed: int = 0,
-    progress: Progress = ignore_progress,
+    report: Progress = ignore_progress,
     **settings: Any,
 ) -> Predictor:
     """Fit a predictor to the runtimes of a dataset.
@@ -326,7 +326,7 @@ def fit(
         `folds` times as long as without. 0: no intervals, they are infinite.
     seed
         Seed of the folds and the models: the same data, settings and seed give the same predictor.
-    progress
+    report
         Called with the share that is complete and a message.
     **settings
         Settings of the kind, such as ``epochs=100``.
@@ -358,11 +358,11 @@ def fit(
         model = find_kind(kind)(**settings)
 
         def report_share(share: float, message: str, number: int = number) -> None:
-            progress(
+            report(
                 (number + share) / len(tasks), f"fold {number} of {len(tasks) - 1}: {message}" if number else message
             )
 
-        model.fit(examples.take(train), seed=seed, progress=report_share)
+        model.fit(examples.take(train), seed=seed, report=report_share)
         models.append(model)
         if len(test):
             with np.errstate(divide="ignore", invalid="ignore"):

@@ -66,7 +66,7 @@ def publish(
     *,
     measure: Measure = "never",
     parameters: Mapping[str, Mapping[str, Any]] | None = None,
-    tell: Callable[[str], None] | None = None,
+    report: Callable[[str], None] | None = None,
 ) -> Published:
     """Execute notebooks and build a site from them.
 
@@ -82,7 +82,7 @@ def publish(
         ``"always"``: every sweep is measured again and recorded.
     parameters
         Values for the names in the cell tagged ``parameters``, by stem of the notebook.
-    tell
+    report
         Called with lines of text on the progress.
 
     Raises
@@ -97,7 +97,7 @@ def publish(
     for module, package in _PACKAGES.items():
         if find_spec(module) is None:
             raise MissingDependencyError(package, "publish")
-    report = tell or (lambda _line: None)
+    report = report or (lambda _line: None)
     sources, texts = _find_sources(notebooks)
     folder = sources[0].parent
     settings = config.SiteConfig.read(folder / config.FILE)

@@ -61,7 +61,7 @@ def test_a_waiting_start_can_be_stopped(starts: base._Starts) -> None:
         starts._slots.acquire()
     with (
         pytest.raises(InterruptedError, match="waiting for other engines"),
-        starts.limit(Starter(say=str, stopped=lambda: True)),
+        starts.limit(Starter(report=str, stopped=lambda: True)),
     ):
         pass
 

@@ -39,7 +39,7 @@ def test_a_network_is_rewritten_proved_and_measured(branches: Path, tmp_path: Pa
     """The original and the proved candidates are interleaved, and the kept network is written."""
     messages: list[str] = []
     optimised = optimizer.optimize(
-        str(branches), cost=count_calls, batch_size=2, out=tmp_path / "out.onnx", told=messages.append, repeats=12
+        str(branches), cost=count_calls, batch_size=2, out=tmp_path / "out.onnx", report=messages.append, repeats=12
     )
 
     outcomes = [candidate.outcome for candidate in optimised.tried]

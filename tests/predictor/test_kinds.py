@@ -30,7 +30,7 @@ def compute_error(name: str, examples: Examples) -> np.ndarray:
     """Return the mean relative error of the first random fold, by runtime."""
     _, train, test = next(split_examples(examples, "random"))
     model = find_kind(name)(**SMALL.get(name, {}))
-    model.fit(examples.take(train), seed=0, progress=ignore_progress)
+    model.fit(examples.take(train), seed=0, report=ignore_progress)
     test_examples = examples.take(test)
     return np.abs(model.predict(test_examples.graphs) / test_examples.seconds - 1).mean(axis=0)
 
@@ -66,7 +66,7 @@ def test_a_kind_of_a_single_network_does_not_pay_for_all_that_is_peculiar_about_
     graphs[largest] = rename_activations(graphs[largest])
     seconds[largest] *= 3
     model = find_kind("linear")()
-    model.fit(replace(networks, graphs=tuple(graphs), seconds=seconds), seed=0, progress=ignore_progress)
+    model.fit(replace(networks, graphs=tuple(graphs), seconds=seconds), seed=0, report=ignore_progress)
     expected, predicted = model.predict([graphs[smallest], rename_activations(graphs[smallest])])
 
     assert (predicted < 1.5 * expected).all()
@@ -84,7 +84,7 @@ def test_operators_measured_alone_tell_prices_that_networks_do_not(examples: Exa
     errors = []
     for others in ([], np.flatnonzero(examples.isolated)):
         model = find_kind("linear")()
-        model.fit(data.take([*narrow[:3], *others]), seed=0, progress=ignore_progress)
+        model.fit(data.take([*narrow[:3], *others]), seed=0, report=ignore_progress)
         errors.append(np.abs(model.predict(graphs) / seconds[wide] - 1).mean())
 
     assert errors[1] < 0.2
@@ -116,7 +116,7 @@ def test_a_network_that_helps_nobody_is_not_returned(examples: Examples) -> None
     seconds = 1000 * networks.seconds  # beside which the least cost of an operator is nothing
     seconds[:, 1] *= np.exp(np.random.default_rng(0).normal(0, 2, len(seconds)))
     model = Gnn(epochs=8, width=16, layers=1, learning_rate=1e-2)
-    model.fit(replace(networks, seconds=seconds), seed=0, progress=ignore_progress)
+    model.fit(replace(networks, seconds=seconds), seed=0, report=ignore_progress)
     weights = model.dump_arrays()["0.factor.weight"]
 
     assert (weights[0] == 0).all()
@@ -155,7 +155,7 @@ def test_a_graph_network_learns_from_operators_inside_networks(examples: Example
 def test_trees_fit_their_training_networks(examples: Examples) -> None:
     """The error on the training networks is small, though they are few."""
     model = find_kind("boosting")()
-    model.fit(examples, seed=0, progress=ignore_progress)
+    model.fit(examples, seed=0, report=ignore_progress)
     networks = examples.take(np.flatnonzero(~examples.isolated))
 
     assert (np.abs(model.predict(networks.graphs) / networks.seconds - 1).mean(axis=0) < 0.05).all()
@@ -166,7 +166,7 @@ def test_trees_predict_networks_larger_than_all_that_they_were_fitted_to(example
     large = [index for index, family in enumerate(examples.families) if family == "width32"]
     others = [index for index in range(len(examples)) if index not in large]
     model = find_kind("boosting")(rounds=50)
-    model.fit(examples.take(others), seed=0, progress=ignore_progress)
+    model.fit(examples.take(others), seed=0, report=ignore_progress)
     predicted = model.predict(examples.take(large).graphs)
 
     assert (np.abs(predicted / examples.seconds[large] - 1).mean(axis=0) < 0.15).all()
@@ -178,7 +178,7 @@ def test_trees_fit_a_runtime_with_a_single_network(examples: Examples) -> None:
     first = int(np.flatnonzero(~examples.isolated)[0])
     seconds[np.arange(len(examples)) != first, 1] = np.nan
     model = find_kind("boosting")(rounds=5)
-    model.fit(replace(examples, seconds=seconds), seed=0, progress=ignore_progress)
+    model.fit(replace(examples, seconds=seconds), seed=0, report=ignore_progress)
 
     predicted = model.predict(examples.graphs)[:, 1]
 
@@ -191,7 +191,7 @@ def test_the_same_seed_gives_the_same_model(name: str, examples: Examples) -> No
     """The restored model predicts the same."""
     first, again = (find_kind(name)(**SMALL.get(name, {})) for _ in range(2))
     for model in (first, again):
-        model.fit(examples, seed=3, progress=ignore_progress)
+        model.fit(examples, seed=3, report=ignore_progress)
     restored = KINDS[name].restore(first.dump_settings(), first.dump_arrays())
     expected = first.predict(examples.graphs)
 
@@ -210,7 +210,7 @@ def test_a_runtime_with_gaps_is_fitted_to_its_measurements(name: str, examples: 
         **{**{field: getattr(examples, field) for field in examples.__dataclass_fields__}, "seconds": seconds}
     )
     model = find_kind(name)(**SMALL.get(name, {}))
-    model.fit(sparse, seed=0, progress=ignore_progress)
+    model.fit(sparse, seed=0, report=ignore_progress)
     predictions = model.predict(examples.graphs)
 
     finite = np.isfinite(predictions)
@@ -223,7 +223,7 @@ def test_progress_is_reported(examples: Examples) -> None:
     for name in KINDS:
         shares: list[float] = []
         model = find_kind(name)(**SMALL.get(name, {}))
-        model.fit(examples, seed=0, progress=lambda share, text, report=shares: report.append(share))
+        model.fit(examples, seed=0, report=lambda share, text, report=shares: report.append(share))
         assert 1.0 == shares[-1]
         assert shares == sorted(shares)
 
@@ -231,7 +231,7 @@ def test_progress_is_reported(examples: Examples) -> None:
 def test_contributions_are_positive_and_part_of_the_whole(examples: Examples) -> None:
     """The contributions of operators sum up to at most the latency of the graph."""
     model = Gnn(**SMALL["gnn"])
-    model.fit(examples, seed=0, progress=ignore_progress)
+    model.fit(examples, seed=0, report=ignore_progress)
     parts = model.compute_contributions(examples.graphs[0])
 
     assert (len(examples.graphs[0].operators), 2) == parts.shape
@@ -259,7 +259,7 @@ def test_an_unknown_kind_is_an_error() -> None:
 def test_a_tree_that_leads_elsewhere_is_refused(name: str, change: int, reason: str, examples: Examples) -> None:
     """A hostile file would walk in a circle, or read another column."""
     model = find_kind("boosting")(rounds=5, leaves=4)
-    model.fit(examples, seed=0, progress=ignore_progress)
+    model.fit(examples, seed=0, report=ignore_progress)
     arrays = {key: array.copy() for key, array in model.dump_arrays().items()}
     arrays[f"0.{name}"][0] = change
 

@@ -222,7 +222,7 @@ def test_errors_of_publishing(folder: Path, tmp_path: Path) -> None:
     nbformat.write(build_notebook(new_code_cell("1 / 0")), tmp_path / "bare" / "wrong.ipynb")
     lines: list[str] = []
     with pytest.raises(ExecutionError, match="ZeroDivisionError"):
-        publish(tmp_path / "bare", tmp_path / "site", tell=lines.append)
+        publish(tmp_path / "bare", tmp_path / "site", report=lines.append)
     assert lines[0].startswith("no license: the archive does not say who may use it. Set license in site.toml")
     (tmp_path / "bare" / "site.toml").write_text('license = "free"')
     with pytest.raises(UsageError, match="invalid license: got 'free'"):  # before a cell is executed

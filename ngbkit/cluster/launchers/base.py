@@ -16,13 +16,13 @@ from ngbkit.options import LAYOUT
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Starter:
-    """The caller that waits for an engine: `say` reports the progress, `stopped` returns whether to give up."""
+    """The caller that waits for an engine: `report` reports the progress, `stopped` returns whether to give up."""
 
-    say: Callable[[str], object]
+    report: Callable[[str], object]
     stopped: Callable[[], bool]
 
 
-SILENT = Starter(say=str, stopped=bool)
+SILENT = Starter(report=str, stopped=bool)
 
 # A fleet starts so many engines at once: each start fills a core for a second, and an ssh server refuses connections
 # while ten others log in.

@@ -93,7 +93,7 @@ def _wait(job: _Job, hub: Hub, identity: str, starter: Starter) -> Any:
         elif state.name == "RUNNING":
             deadline = min(deadline, time.monotonic() + _REGISTER_S)
         if text != previous and (job.queue.fault or state.name != "RUNNING"):
-            starter.say(text)
+            starter.report(text)
         previous = text
         if time.monotonic() > deadline:
             raise DeviceError(

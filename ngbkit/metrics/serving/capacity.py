@@ -124,7 +124,7 @@ def _search(
         return
     sweep = build_sweep(data, column)
     check_files(sweep)
-    engine = engine or engines.acquire(str(column.labels["device"]), Starter(say=report, stopped=bool))
+    engine = engine or engines.acquire(str(column.labels["device"]), Starter(report=report, stopped=bool))
     search: Search = searches.resume(question, engine.hello(), again=again)
 
     def record(test: LoadTest) -> None:

@@ -107,7 +107,7 @@ class DevicesPanel(Panel):
         self._show_log()
 
     def _start(self, label: str) -> None:
-        engines.acquire(label, Starter(say=self._report, stopped=bool))
+        engines.acquire(label, Starter(report=self._report, stopped=bool))
         self._check(label)
 
     def _restart(self, label: str) -> None:

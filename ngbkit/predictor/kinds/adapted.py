@@ -90,9 +90,9 @@ class Adapted:
         }
         return cls(model, corrections)
 
-    def fit(self, examples: Examples, *, seed: int, progress: Progress) -> None:
+    def fit(self, examples: Examples, *, seed: int, report: Progress) -> None:
         """Fit the model itself; its corrections stay."""
-        self._model.fit(examples, seed=seed, progress=progress)
+        self._model.fit(examples, seed=seed, report=report)
 
     def predict(self, graphs: Sequence[Graph]) -> Floats:
         seconds = np.array(self._model.predict(graphs), np.float64)

@@ -48,10 +48,10 @@ class Additive:
         """Return the priced amounts, a row per graph, none below 0."""
         raise NotImplementedError
 
-    def fit(self, examples: Examples, *, seed: int, progress: Progress) -> None:  # noqa: ARG002  nothing is random
+    def fit(self, examples: Examples, *, seed: int, report: Progress) -> None:  # noqa: ARG002  nothing is random
         """Find the prices, none of them negative."""
         self._prices = self.find_prices(examples)
-        progress(1.0, f"{self.kind}: {len(self._prices)} runtimes")
+        report(1.0, f"{self.kind}: {len(self._prices)} runtimes")
 
     @classmethod
     def find_prices(cls, examples: Examples) -> Floats:

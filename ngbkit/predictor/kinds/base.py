@@ -30,7 +30,7 @@ class Model(Protocol):
 
     kind: ClassVar[str]
 
-    def fit(self, examples: Examples, *, seed: int, progress: Progress) -> None:
+    def fit(self, examples: Examples, *, seed: int, report: Progress) -> None:
         """Fit the model to all examples; the same examples, settings and seed give the same model."""
 
     def predict(self, graphs: Sequence[Graph]) -> Floats:

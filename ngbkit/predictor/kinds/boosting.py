@@ -118,8 +118,8 @@ class Boosting:
         self._forests: dict[int, Forest] = {}
         self._runtimes = 0
 
-    def fit(self, examples: Examples, *, seed: int, progress: Progress) -> None:
-        self._prices.fit(examples, seed=seed, progress=ignore_progress)
+    def fit(self, examples: Examples, *, seed: int, report: Progress) -> None:
+        self._prices.fit(examples, seed=seed, report=ignore_progress)
         networks = examples.take(np.flatnonzero(~examples.isolated))
         logs = np.log(networks.seconds / self._prices.predict(networks.graphs))
         table, weights = _build_table(networks.graphs), compute_weights(networks)
@@ -128,7 +128,7 @@ class Boosting:
         for number, (runtime, rows) in enumerate(iterate_columns(networks.seconds)):
             labels, label_weights = logs[rows, runtime], weights[rows, runtime]
             self._forests[runtime] = Forest.train(table[rows], labels, label_weights, self._rounds, **parameters)
-            progress((number + 1) / self._runtimes, f"{self.kind}: {examples.runtimes[runtime][1]}")
+            report((number + 1) / self._runtimes, f"{self.kind}: {examples.runtimes[runtime][1]}")
 
     def predict(self, graphs: Sequence[Graph]) -> Floats:
         table = _build_table(graphs)

@@ -68,7 +68,7 @@ class Gnn:
         self._networks: list[GraphNetwork] = []
         self._runtimes = 0
 
-    def fit(self, examples: Examples, *, seed: int, progress: Progress) -> None:
+    def fit(self, examples: Examples, *, seed: int, report: Progress) -> None:
         from ngbkit.predictor.kinds.network import Encoded
 
         self._runtimes = len(examples.runtimes)
@@ -78,7 +78,7 @@ class Gnn:
                 examples,
                 encoded,
                 seed + number,
-                lambda share, text, member=number: progress(  # type: ignore[misc]
+                lambda share, text, member=number: report(  # type: ignore[misc]
                     (member + share) / self._members, text
                 ),
             )
@@ -146,7 +146,7 @@ class Gnn:
 
         return GraphNetwork(self._runtimes, self._width, self._layers)
 
-    def _train(self, examples: Examples, encoded: list[Encoded], seed: int, progress: Progress) -> GraphNetwork:
+    def _train(self, examples: Examples, encoded: list[Encoded], seed: int, report: Progress) -> GraphNetwork:
         import torch
 
         from ngbkit.predictor.kinds.training import Labels, train
@@ -168,5 +168,5 @@ class Gnn:
             batch=self._batch,
             rate=self._rate,
             seed=seed,
-            progress=progress,
+            report=report,
         )

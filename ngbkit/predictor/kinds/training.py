@@ -111,7 +111,7 @@ def train(
     batch: int,
     rate: float,
     seed: int,
-    progress: Progress,
+    report: Progress,
 ) -> GraphNetwork:
     """Train a network on most graphs, and from the epoch with the least error on those that are held out on all.
 
@@ -138,7 +138,7 @@ def train(
             if error < best_error:
                 best_error, best_state = error, _copy_state(network)
             message += f", held out {error:.5f}"
-        progress((epoch + 1) / epochs, message)
+        report((epoch + 1) / epochs, message)
     final = _copy_state(network) if epochs > search else best_state
     network.load_state_dict(best_state)
     errors, _ = labels.compute_errors(network, encoded, held_out)

@@ -52,7 +52,7 @@ def examples(
     factors: Mapping[str, FactorValue | Sequence[FactorValue]] | None = None,
     lowered: bool = False,
     profiled: bool = False,
-    progress: Progress = ignore_progress,
+    report: Progress = ignore_progress,
 ) -> Examples:
     """The examples of networks that were measured elsewhere.
 
@@ -89,7 +89,7 @@ def examples(
         Whether the operators of `lowered` graphs are timed in the profiler of the runtime, on this machine, for a
         graph network, which learns from them: for labels that were measured on it, or on one like it. A network
         takes a second or two.
-    progress
+    report
         Called with the share that is complete and a message: a network by name is built and exported, once.
 
     Raises
@@ -126,7 +126,7 @@ def examples(
         _refuse_columns(family=family, parent=parent, name=name, errors=errors, factors=factors)
         (size,) = _parse_sizes(batch_size, [networks])
         default = (options.get_device(), UNNAMED) if runtime is None else _parse_runtime(runtime)
-        return build_examples(read_table(networks, default, size), progress, lowered=lowered, profiled=profiled)
+        return build_examples(read_table(networks, default, size), report, lowered=lowered, profiled=profiled)
     items, seconds = _split_pairs(networks, seconds, is_table)
     runtimes, values = _parse_columns(seconds, runtime, items, "seconds")
     shares = np.full(values.shape, np.nan)
@@ -153,12 +153,12 @@ def examples(
         )
         for index, item in enumerate(items)
     ]
-    return build_examples(measurements, progress, lowered=lowered, profiled=profiled)
+    return build_examples(measurements, report, lowered=lowered, profiled=profiled)
 
 
 def build_examples(
     measurements: Sequence[Measurement],
-    progress: Progress = ignore_progress,
+    report: Progress = ignore_progress,
     *,
     lowered: bool = False,
     profiled: bool = False,
@@ -188,7 +188,7 @@ def build_examples(
     built: dict[tuple[Any, ...], Built] = {}
     for index, entry in enumerate(entries):
         if entry.key not in built:
-            progress(index / len(entries), f"{'profile' if profiled else 'graph'} of {entry.texts['names']}")
+            report(index / len(entries), f"{'profile' if profiled else 'graph'} of {entry.texts['names']}")
             built[entry.key] = entry.build_graph()
     labels = [
         Label(

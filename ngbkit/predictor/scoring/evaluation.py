@@ -33,7 +33,7 @@ def evaluate(
     adapt: int = 0,
     max_error: float | None = None,
     settings: Mapping[str, Mapping[str, Any]] | None = None,
-    progress: Progress = ignore_progress,
+    report: Progress = ignore_progress,
 ) -> pd.DataFrame:
     """Fit each kind of model on a part of the networks and score its predictions of the others, per seed and fold.
 
@@ -55,7 +55,7 @@ def evaluate(
         Default: all are scored.
     settings
         Settings of the models, by kind.
-    progress
+    report
         Called with the share that is complete and a message.
 
     Returns
@@ -91,9 +91,9 @@ def evaluate(
             def report_share(
                 share: float, message: str, start: float = number + fold / len(folds), count: int = len(folds)
             ) -> None:
-                progress((start + share / count) / len(tasks), f"{kind}, {left_out}: {message}")  # noqa: B023  called now
+                report((start + share / count) / len(tasks), f"{kind}, {left_out}: {message}")  # noqa: B023  called now
 
-            model.fit(examples.take(train), seed=seed, progress=report_share)
+            model.fit(examples.take(train), seed=seed, report=report_share)
             test_examples = drop_noisy(examples.take(test), max_error)
             labels = {"kind": kind, "split": split, "seed": seed, "left_out": left_out}
             predicted, scored = predict_adapted(model, test_examples, adapt, seed)
