@@ -25,7 +25,7 @@ def main() -> None:
         times = []
         for _ in range(2):
             began = time.perf_counter()
-            site = publish(NOTEBOOKS, Path(folder) / "site", tell=lambda line: print(line, flush=True))
+            site = publish(NOTEBOOKS, Path(folder) / "site", report=lambda line: print(line, flush=True))
             times.append(time.perf_counter() - began)
     print(f"\n{site.figures} figures")
     print(f"from nothing      {times[0]:7.1f} s   (target: at most {MOST_S:g})")

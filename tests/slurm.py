@@ -150,7 +150,7 @@ def try_out(folder: Path) -> bool:
     progress: list[str] = []
     deadline = time.monotonic() + 8
     try:
-        launcher.start(device, Starter(say=progress.append, stopped=lambda: time.monotonic() > deadline))
+        launcher.start(device, Starter(report=progress.append, stopped=lambda: time.monotonic() > deadline))
         is_good = False
     except InterruptedError as error:
         print(f"behind another job: {progress[0] if progress else '(no progress)'}; {error}")
