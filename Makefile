@@ -67,7 +67,7 @@ recordings: $(READY) ## measure the sweeps of notebooks and documents that have 
 durations: $(READY) ## record how long each test takes, for --quick and for the order of tests
 	$(PYTEST) --record-durations $(ARGS)
 
-pages: $(READY) ## write notebooks/options.md from the declarations of options
+pages: $(READY) ## write the pages of options and of metrics from their declarations
 	PYTHONPATH=tests $(BIN)/python tests/pages.py
 
 pins: $(READY) ## renew constraints.txt, and what Binder installs of it

@@ -1,7 +1,7 @@
 """The plugins of ngbkit, loaded by entry point, and the versions of packages.
 
-They are compilers, workload sources, launchers of engines, commands, rules that rewrite graphs, and simplifiers of ONNX
-files.
+They are compilers, metrics, workload sources, launchers of engines, commands, rules that rewrite graphs, and
+simplifiers of ONNX files.
 
 A package adds a compiler by an entry point of its own; ngbkit itself needs no change::
 
@@ -20,6 +20,7 @@ from typing import Any
 from ngbkit.errors import NgbkitWarning, UnknownNameError
 
 COMPILERS = "ngbkit.compilers"
+METRICS = "ngbkit.metrics"
 WORKLOADS = "ngbkit.workloads"
 LAUNCHERS = "ngbkit.launchers"
 COMMANDS = "ngbkit.commands"
@@ -28,6 +29,7 @@ SIMPLIFIERS = "ngbkit.simplifiers"
 
 _KINDS = {
     COMPILERS: "compiler",
+    METRICS: "metric",
     WORKLOADS: "workload source",
     LAUNCHERS: "launcher",
     COMMANDS: "command",
@@ -78,13 +80,20 @@ def load_all(group: str, names: Iterable[str] | None = None) -> dict[str, Any]:
 
 def refresh() -> None:
     """Discover the plugins again, after a package was installed while Python runs."""
+    _scan.cache_clear()
     _list_entry_points.cache_clear()
     _load.cache_clear()
 
 
 @cache
 def _list_entry_points(group: str) -> Mapping[str, metadata.EntryPoint]:
-    return drop_duplicates(metadata.entry_points(group=group))
+    return drop_duplicates(_scan().select(group=group))
+
+
+@cache
+def _scan() -> Any:
+    """Read the entry points of all packages, which takes as long as reading those of one group."""
+    return metadata.entry_points()
 
 
 @cache

@@ -6,7 +6,6 @@ import csv
 import io
 import itertools
 import json
-import pkgutil
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -22,7 +21,7 @@ from ngbkit.dataset import assembly as datasets
 from ngbkit.dataset import synthetic
 from ngbkit.dataset.storage import Data
 from ngbkit.device.serving.load import LoadTest
-from ngbkit.figures import charts, theme
+from ngbkit.figures import theme
 from ngbkit.figures.comparison import compare
 from ngbkit.metrics.serving import searches
 from ngbkit.metrics.serving.service import build_question, list_columns, parse_service
@@ -114,8 +113,8 @@ def record_tests(data: Data, tests: Sequence[LoadTest] = (), deadline: str = "10
 
 
 def list_charts() -> list[str]:
-    """Every chart of ngbkit, by name: a new file in ``charts`` is one more."""
-    return sorted(module.name for module in pkgutil.iter_modules(charts.__path__))
+    """Every chart of ngbkit, by name."""
+    return [*figures.list_figures(), "changes"]
 
 
 def draw_example(name: str) -> Any:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ngbkit.commands.command import load_magics
+from ngbkit.metrics.metric import REFERENCES, Metric, load_metrics
 from ngbkit.sweep.argument import to_markdown
 
-OPTIONS = Path(__file__).parents[1] / "notebooks" / "options.md"
+_NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
+OPTIONS, METRICS = _NOTEBOOKS / "options.md", _NOTEBOOKS / "metrics.md"
 
 
 def render_options() -> str:
@@ -21,5 +24,40 @@ def render_options() -> str:
     return head + "".join(sections)
 
 
+def render_metrics() -> str:
+    """The page of all metrics."""
+    head = (
+        "# Metrics\n\n"
+        "Every metric, as `ds.ngb.speedup?` explains it. T(b) is the throughput of a compiler at batch size b, in "
+        "samples per second; S(b) is its speed-up. Each is a method of `ds.ngb`, takes `ci=0.95` for an interval, and "
+        'is a table of `ds.ngb.table("speedup")` and of `ngbkit show --figure speedup` unless it needs arguments. '
+        "A package adds one by an entry point: [a metric is one record](extending.md).\n\n"
+        "| call | metric | | relative to | unit | chart, frames |\n| --- | --- | --- | --- | --- | --- |\n"
+    )
+    return head + "".join(map(_render_metric, load_metrics().values()))
+
+
+def _render_metric(metric: Metric) -> str:
+    required = [name for name, parameter in metric.signature.parameters.items() if parameter.default is parameter.empty]
+    arguments = ", ".join(f"{name}=…" for name in required if name != "dataset")
+    places = [
+        *([f"`ds.ngb.plot.{metric.name}()`"] if metric.chart else []),
+        *(["frames, `compare`, `mean`"] if metric.in_frames and metric.is_tabulated else []),
+    ]
+    cells = [
+        f"`ds.ngb.{metric.name}({arguments})`",
+        metric.describe(**dict.fromkeys(required, "")),
+        metric.meaning,
+        " and ".join(REFERENCES[dim] for dim in metric.relative_to),
+        metric.unit_suffix.strip(" ()"),
+        "; ".join(places),
+    ]
+    return f"| {' | '.join(cells)} |\n"
+
+
+PAGES: Mapping[Path, Callable[[], str]] = {OPTIONS: render_options, METRICS: render_metrics}
+"""Renders the page of each file."""
+
 if __name__ == "__main__":
-    OPTIONS.write_text(render_options(), encoding="utf-8")
+    for path, render in PAGES.items():
+        path.write_text(render(), encoding="utf-8")

@@ -33,9 +33,10 @@ def test_installing_comes_first() -> None:
     assert text.index("pip install") < text.index("make demo") < text.index("%ngbench")
 
 
-def test_the_page_of_options_is_that_of_the_code() -> None:
+@pytest.mark.parametrize("page", pages.PAGES, ids=lambda path: path.name)
+def test_a_generated_page_is_that_of_the_code(page: Path) -> None:
     """If this fails: `make pages`."""
-    assert pages.render_options() == pages.OPTIONS.read_text(encoding="utf-8")
+    assert pages.PAGES[page]() == page.read_text(encoding="utf-8")
 
 
 def test_every_command_of_the_shell_is_listed() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ngbkit import registry
 from ngbkit.commands import gate_report
 from ngbkit.commands.answer import Answer
 from ngbkit.commands.command import CLIENT_SIDE, Call, Command
@@ -39,7 +40,13 @@ COMMAND = Command(
     arguments=(
         argument("first A", "a file that `run -o` wrote, or the id of a run", completes="result"),
         argument("second B", "another of the same sweep", completes="result"),
-        argument("--metric NAME", "speedup (the default), throughput, rtr, ase, bsr", default="speedup"),
+        argument(
+            "--metric NAME",
+            f"a metric with a number for each trial, of {', '.join(registry.list_names(registry.METRICS))} "
+            "(default: speedup)",
+            completes="metric",
+            default="speedup",
+        ),
         *gate_report.VERDICT,
         argument("--all", "every trial, and not only those that changed"),
         argument("--figure FILE", "write the two runs as a figure: .html, .svg, .png or .pdf"),

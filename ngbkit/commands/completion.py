@@ -76,6 +76,18 @@ def _list_cache_keys(cursor: Cursor) -> Iterable[str]:
     return []
 
 
+def _list_metrics(_cursor: Cursor) -> Iterable[str]:
+    from ngbkit.metrics.metric import load_frame_metrics
+
+    return load_frame_metrics()
+
+
+def _list_figures(_cursor: Cursor) -> Iterable[str]:
+    from ngbkit.metrics.tables import list_figures
+
+    return list_figures()
+
+
 LISTERS: Mapping[str, Callable[[Cursor], Iterable[str]]] = {
     "workload": _list_workloads,
     "compiler": lambda _: registry.list_names(registry.COMPILERS),
@@ -87,6 +99,8 @@ LISTERS: Mapping[str, Callable[[Cursor], Iterable[str]]] = {
     "result": lambda cursor: [*files.complete(cursor.typed, ".nc"), *_list_runs(cursor)],
     "path": lambda cursor: files.complete(cursor.typed, ".json"),
     "kept": _list_cache_keys,
+    "metric": _list_metrics,
+    "figure": _list_figures,
 }
 """Lists the values of each kind of `Argument.completes`."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ngbkit import registry
 from ngbkit.commands.answer import Answer
 from ngbkit.commands.arguments import SOURCE
 from ngbkit.commands.command import CLIENT_SIDE, Call, Command
@@ -15,11 +16,18 @@ def show(call: Call) -> Answer:
     return answer_data(data, call.args, [call.args.figure] if call.args.figure else choose_figures(data))
 
 
-_FIGURES = "speedup, throughput, rtr, ase, bsr, latency, … (default: speedup, then throughput)"
+_METRICS = ", ".join(registry.list_names(registry.METRICS))
 COMMAND = Command(
     name="show",
     help="Print the results of a file or of a run.",
-    arguments=(SOURCE, argument("--figure NAME", _FIGURES)),
+    arguments=(
+        SOURCE,
+        argument(
+            "--figure NAME",
+            f"{_METRICS}, latency, or a variable such as compile_time (default: speedup, then throughput)",
+            completes="figure",
+        ),
+    ),
     run=show,
     needs=CLIENT_SIDE,
 )

@@ -1,8 +1,9 @@
 """Charts of a dataset, and the accessor `ds.ngb` for charts and metrics.
 
-charts/ has one chart per file. rows.py builds one row per trial from a dataset and a metric, lines.py draws one panel
-per network, captions.py adds the title and its remarks, marks.py and theme.py style all charts, composition.py lets
-them be parts of others; files.py writes a chart, renderer.py displays it in a notebook.
+charts/ has one kind of chart per file; metric.py draws every metric that declares a chart. rows.py builds one row per
+trial from a dataset and a metric, lines.py draws one panel per network, captions.py adds the title and its remarks,
+marks.py and theme.py style all charts, composition.py lets them be parts of others; files.py writes a chart,
+renderer.py displays it in a notebook.
 """
 
 from __future__ import annotations
@@ -10,30 +11,25 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ngbkit import registry
+
 if TYPE_CHECKING:
-    from ngbkit.figures.charts.ase import ase
     from ngbkit.figures.charts.break_even import break_even
-    from ngbkit.figures.charts.bsr import bsr
     from ngbkit.figures.charts.capacity import capacity
-    from ngbkit.figures.charts.cpu import cpu
-    from ngbkit.figures.charts.depth import depth
     from ngbkit.figures.charts.frontier import frontier
     from ngbkit.figures.charts.heatmap import heatmap
     from ngbkit.figures.charts.latency import latency
+    from ngbkit.figures.charts.metric import cpu, depth
     from ngbkit.figures.charts.networks import networks
     from ngbkit.figures.charts.overview import overview
     from ngbkit.figures.charts.reversals import reversals
     from ngbkit.figures.charts.roofline import roofline
-    from ngbkit.figures.charts.speedup import speedup
     from ngbkit.figures.charts.status import status
-    from ngbkit.figures.charts.throughput import throughput
     from ngbkit.figures.charts.traces import traces
     from ngbkit.figures.files import save
 
 __all__ = [
-    "ase",
     "break_even",
-    "bsr",
     "capacity",
     "cpu",
     "depth",
@@ -45,16 +41,28 @@ __all__ = [
     "reversals",
     "roofline",
     "save",
-    "speedup",
     "status",
-    "throughput",
     "traces",
 ]
+# The others have a file of their name.
+_MODULES = {"save": "files", "cpu": "charts.metric", "depth": "charts.metric"}
+
+
+def list_figures() -> list[str]:
+    """List the charts of a dataset, those of metrics included."""
+    from ngbkit.metrics.metric import load_metrics
+
+    charted = [name for name, metric in load_metrics().items() if metric.chart is not None]
+    return sorted({*__all__, *charted} - {"save"})
 
 
 def __getattr__(name: str) -> Any:
     # altair takes a second to import, and the accessor needs it only for a chart.
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = "files" if name == "save" else f"charts.{name}"
-    return getattr(import_module(f"{__name__}.{module}"), name)
+    if name in __all__:
+        return getattr(import_module(f"{__name__}.{_MODULES.get(name, f'charts.{name}')}"), name)
+    if name in registry.list_names(registry.METRICS) and name in list_figures():
+        from ngbkit.figures.charts.metric import build_figure
+        from ngbkit.metrics.metric import load_metrics
+
+        return build_figure(load_metrics()[name])
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

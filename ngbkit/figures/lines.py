@@ -49,6 +49,7 @@ class Lines:
     zero: bool = True  # whether a linear axis begins at zero
     by: By = "network"  # a panel per network with a line per compiler, or the reverse
     families: bool = True  # whether networks are ordered by family
+    height: int = _HEIGHT  # of a panel, in pixels
 
 
 def draw(spec: Lines) -> tuple[alt.FacetChart, list[str]]:
@@ -61,16 +62,13 @@ def draw(spec: Lines) -> tuple[alt.FacetChart, list[str]]:
     frame = trials[trials[spec.by].isin(panels[:PANELS])].copy()
     remarks += describe_omitted(panels, f"{spec.by}s")
     look = marks.Look.of(frame, "compiler" if spec.by == "network" else "network")
-    frame["place"] = _stack_failures(frame, spec.by, spec.x)
-    names = ["network", "compiler", spec.x, "value", "low", "high", "status", "error", "place"]
-    names += [] if frame["settled"].all() else ["settled"]
-    names += [] if len(frame) > DENSE else ["samples"]
+    frame = _select_columns(spec, frame)
     width = min(_WIDTH, PAGE_WIDTH // columns - _GAP)
-    grid = (columns * (width + _GAP), -(-len(panels[:PANELS]) // columns) * (_HEIGHT + _ROW_GAP))
+    grid = (columns * (width + _GAP), -(-len(panels[:PANELS]) // columns) * (spec.height + _ROW_GAP))
     layers = _build_layers(spec, frame, look, grid)
     layers.append(marks.draw_titles(spec.by, panels[:PANELS], width + _GAP - 10))
     # Panels are aligned by their own edges, whatever space their axes need; the spacing is for those.
-    chart = alt.layer(*layers, data=marks.inline(frame[names]), width=width, height=_HEIGHT).facet(
+    chart = alt.layer(*layers, data=marks.inline(frame), width=width, height=spec.height).facet(
         facet=alt.Facet(f"{spec.by}:N", title=None, sort=panels[:PANELS], header=NO_HEADER),
         columns=columns,
         bounds="flush",
@@ -79,6 +77,24 @@ def draw(spec: Lines) -> tuple[alt.FacetChart, list[str]]:
     # Networks have throughputs of their own; compilers are compared, and those of one network on one axis.
     chart = chart.resolve_scale(y="independent" if spec.by == "network" else "shared")
     return chart.resolve_axis(x="independent"), remarks
+
+
+def draw_panel(spec: Lines, look: marks.Look, width: float) -> alt.LayerChart:
+    """Draw the panel of one network, a part of another chart."""
+    import altair as alt
+
+    frame = _select_columns(spec, spec.frame)
+    layers = _build_layers(spec, frame, look, None)
+    return alt.LayerChart(layer=layers, data=marks.inline(frame), width=width, height=spec.height)
+
+
+def _select_columns(spec: Lines, frame: pd.DataFrame) -> pd.DataFrame:
+    """The columns that layers draw, with the place of each failed trial."""
+    names = ["network", "compiler", spec.x, "value", "low", "high", "status", "error"]
+    names += [] if frame["settled"].all() else ["settled"]
+    names += ["samples"] if "samples" in frame and len(frame) <= DENSE else []
+    columns: pd.DataFrame = frame[names].assign(place=_stack_failures(frame, spec.by, spec.x))
+    return columns
 
 
 def describe_omitted(panels: Sequence[str], kind: str = "panels") -> list[str]:
@@ -93,8 +109,12 @@ NO_HEADER = {"labelExpr": "''", "labelPadding": -26}
 """For panels with `marks.draw_titles`: Vega-Lite has a label for each panel of wrapped rows, even without a header."""
 
 
-def _build_layers(spec: Lines, frame: pd.DataFrame, look: marks.Look, grid: tuple[float, float]) -> list[alt.Chart]:
+def _build_layers(
+    spec: Lines, frame: pd.DataFrame, look: marks.Look, grid: tuple[float, float] | None
+) -> list[alt.Chart]:
     import altair as alt
+
+    is_settled = "settled" not in frame or bool(frame["settled"].all())
 
     x = _build_x(spec, frame)
     scale = _build_scale(spec, frame)
@@ -105,7 +125,8 @@ def _build_layers(spec: Lines, frame: pd.DataFrame, look: marks.Look, grid: tupl
     is_text = rows.has_texts(frame[spec.x])
     labels = ["network:N", "compiler:N", f"{spec.x}:{'N' if is_text else 'Q'}"]
     tooltip: list[Any] = [*labels, alt.Tooltip("value:Q", title=spec.value, format=".4~g")]
-    tooltip += [*(alt.Tooltip(f"{name}:Q", format=".4~g") for name in ("low", "high")), "samples:Q"]
+    tooltip += [*(alt.Tooltip(f"{name}:Q", format=".4~g") for name in ("low", "high"))]
+    tooltip += ["samples:Q"] if "samples" in frame else []
     base = alt.Chart().encode(x, look.encode_colour(area=grid))
     measured = base.transform_filter("isValid(datum.value)")
     dense = len(frame) > DENSE and not is_text
@@ -124,14 +145,14 @@ def _build_layers(spec: Lines, frame: pd.DataFrame, look: marks.Look, grid: tupl
         layers.append(line.encode(y, look.encode_dash()))
     if not dense:
         layers += [points.encode(y, tooltip=tooltip) for points in marks.draw_points(measured, frame, size=34, **shift)]
-    elif not frame["settled"].all():
+    elif not is_settled:
         _, hollow = marks.draw_points(measured, frame, size=34)
         layers.append(hollow.encode(y, tooltip=tooltip))
     failed = base.mark_point(filled=True, size=50, opacity=1)
     for place in range(int(frame["place"].max()) + 1):
         # Stacked at the bottom of the panel, whatever its axis.
         mark = failed.transform_filter(f"datum.place == {place}").encode(look.encode_shape())
-        bottom = alt.value(_HEIGHT - _FOOT - _STEP * place)
+        bottom = alt.value(spec.height - _FOOT - _STEP * place)
         layers.append(mark.encode(y=bottom, tooltip=[*labels, "status:N", "error:N"]))
     return layers
 
@@ -156,7 +177,7 @@ def _build_scale(spec: Lines, frame: pd.DataFrame) -> alt.Scale:
 
     # The marks of trials without a result are below the values.
     places = int(frame["place"].max()) + 1
-    extent = [_HEIGHT - (_STEP * places + _FOOT - 3 if places else 0), 0]
+    extent = [spec.height - (_STEP * places + _FOOT - 3 if places else 0), 0]
     if needs_log_axis(frame, spec.by if spec.by == "network" else None):
         return alt.Scale(type="log", nice=False, padding=10, range=extent)
     # Padding could extend the axis of positive values below zero; a round end never does.

@@ -119,9 +119,9 @@ def draw_points(
 ) -> list[alt.Chart]:
     """Draw a mark for each row, a circle unless `base` encodes a shape, hollow where it is not settled.
 
-    `base` has the column ``settled`` unless all rows are.
+    `frame` and `base` have the column ``settled`` unless all rows are.
     """
-    if frame["settled"].all():
+    if "settled" not in frame or frame["settled"].all():
         return [base.mark_point(filled=True, size=size, opacity=opacity, **options)]
     hollow = base.transform_filter("!datum.settled").mark_point(size=size, opacity=1, fill=theme.BACKGROUND, **options)
     filled = base.transform_filter("datum.settled").mark_point(filled=True, size=size, opacity=opacity, **options)

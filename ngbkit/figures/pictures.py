@@ -59,8 +59,8 @@ def render(
 
 
 def get_title(spec: Mapping[str, Any]) -> str:
-    """The title of a figure, in one line."""
-    title = spec.get("title") or ""
+    """The title of a figure, in one line; ``a chart`` without one."""
+    title = spec.get("title") or "a chart"
     text = title.get("text", "") if isinstance(title, Mapping) else title
     return text if isinstance(text, str) else " ".join(text)
 

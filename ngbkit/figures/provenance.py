@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, wraps
 from importlib import metadata
+from inspect import signature
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -39,7 +40,8 @@ def traced(figure: Callable[_Arguments, _Chart]) -> Callable[_Arguments, _Chart]
     def draw(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Chart:
         chart = figure(*args, **kwargs)
         data: Any = args[0] if args else kwargs["data"]
-        arguments = {name: value for name, value in kwargs.items() if name != "data"}
+        positional = zip(list(signature(figure).parameters)[1:], args[1:], strict=False)
+        arguments = {**dict(positional), **{name: value for name, value in kwargs.items() if name != "data"}}
         provenance = build_provenance(figure.__name__, arguments, data)
         chart.usermeta = {KEY: provenance}  # type: ignore[attr-defined]
         _archive(data, provenance["dataset"])

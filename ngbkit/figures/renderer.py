@@ -9,11 +9,10 @@ from __future__ import annotations
 import base64
 import json
 import math
-import re
 from html import escape
 from typing import Any
 
-from ngbkit.figures.pictures import load_converter
+from ngbkit.figures.pictures import get_title, load_converter, measure
 from ngbkit.figures.slimming import slim
 
 MIME = "application/vnd.vegalite.v5+json"
@@ -33,14 +32,14 @@ _SCALE, _MOST_PIXELS, _QUALITY = 2, 3e6, 85
 def to_mimebundle(spec: dict[str, Any]) -> dict[str, Any]:
     """A Vega-Lite chart as a notebook stores it: the specification, an SVG or a JPEG of it, and its title."""
     kind, picture = _render(spec)
-    return {MIME: spec, "text/plain": _get_title(spec), kind: picture}
+    return {MIME: spec, "text/plain": get_title(spec), kind: picture}
 
 
 def to_html(spec: dict[str, Any]) -> str:
     """The picture alone, as an HTML element, with the chart's title for screen readers."""
     kind, picture = _render(spec)
     if kind == _JPEG:
-        return f'<img alt="{escape(_get_title(spec), quote=True)}" src="data:{kind};base64,{picture}">'
+        return f'<img alt="{escape(get_title(spec), quote=True)}" src="data:{kind};base64,{picture}">'
     return picture
 
 
@@ -49,22 +48,9 @@ def _render(spec: dict[str, Any]) -> tuple[str, str]:
     converter = load_converter()
     if len(json.dumps(spec)) > _DENSE_BYTES:
         return _JPEG, base64.b64encode(converter.vegalite_to_jpeg(spec, scale=1, quality=_QUALITY)).decode()
-    picture = slim(str(converter.vegalite_to_svg(spec)), _get_title(spec))
+    picture = slim(str(converter.vegalite_to_svg(spec)), get_title(spec))
     if len(picture) <= MOST_SVG_BYTES:
         return _SVG, picture
     # An integer keeps the edges of cells sharp, and therefore the file small.
-    scale = max(1, min(_SCALE, int(math.sqrt(_MOST_PIXELS / _measure_area(picture)))))
+    scale = max(1, min(_SCALE, int(math.sqrt(_MOST_PIXELS / math.prod(measure(picture))))))
     return _JPEG, base64.b64encode(converter.svg_to_jpeg(picture, scale=scale, quality=_QUALITY)).decode()
-
-
-def _measure_area(picture: str) -> float:
-    """The area of an SVG, in pixels."""
-    matches = [re.search(rf'<svg[^>]*\s{name}="([\d.]+)', picture) for name in ("width", "height")]
-    width, height = (float(match[1]) if match else 1000.0 for match in matches)
-    return max(1.0, width * height)
-
-
-def _get_title(spec: dict[str, Any]) -> str:
-    title = spec.get("title") or "a chart"
-    text = title if isinstance(title, str) else title.get("text", "")
-    return text if isinstance(text, str) else " ".join(text)

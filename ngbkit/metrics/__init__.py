@@ -1,10 +1,16 @@
-"""Metrics of the measurements, with intervals: on arrays, on labelled datasets, and as tables."""
+"""Metrics of the measurements, with intervals: on arrays, on labelled datasets, and as tables.
 
+Each metric of the entry-point group ``ngbkit.metrics`` is a function here too: ``ngbkit.metrics.speedup(ds)``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ngbkit import registry
 from ngbkit.dataset.disturbance import settled, undisturbed
-from ngbkit.metrics.economy import break_even
-from ngbkit.metrics.factors import depth_slope, friction, retention
-from ngbkit.metrics.labelled import ase, bsr, rtr, speedup, tcr, throughput
 from ngbkit.metrics.means import mean
+from ngbkit.metrics.metric import load_metrics
 from ngbkit.metrics.published import beside_paper
 from ngbkit.metrics.rankings.front import front
 from ngbkit.metrics.rankings.networks import compare_networks, network_ranking
@@ -16,30 +22,31 @@ from ngbkit.metrics.serving.deadlines import choose
 from ngbkit.metrics.trials import failures, summary, why
 
 __all__ = [
-    "ase",
     "beside_paper",
-    "break_even",
-    "bsr",
     "capacity",
     "choose",
     "compare_networks",
-    "depth_slope",
     "failures",
-    "friction",
     "front",
     "mean",
     "network_ranking",
     "ranking",
-    "retention",
     "reversals",
     "roofline",
-    "rtr",
     "settled",
-    "speedup",
     "summary",
-    "tcr",
-    "throughput",
     "undisturbed",
     "why",
     "winners",
+    *registry.list_names(registry.METRICS),
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in registry.list_names(registry.METRICS) and name in (metrics := load_metrics()):
+        return metrics[name].to_function()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -84,7 +84,7 @@ class Sampler:
         return draws * np.exp(noise * deviation)
 
 
-Metric = Callable[[xr.Dataset, Sampler | None], xr.DataArray]
+Compute = Callable[[xr.Dataset, Sampler | None], xr.DataArray]
 
 
 def check_level(metric: str, data: xr.Dataset, ci: float | None) -> None:
@@ -100,7 +100,7 @@ def check_level(metric: str, data: xr.Dataset, ci: float | None) -> None:
 
 
 def estimate(
-    metric: Metric, data: xr.Dataset, ci: float | None, description: tuple[str, str, str], *, along: str = ""
+    metric: Compute, data: xr.Dataset, ci: float | None, description: tuple[str, str, str], *, along: str = ""
 ) -> xr.DataArray | xr.Dataset:
     """A metric of prepared data; with `ci` a dataset of it, ``ci_low``, ``ci_high`` and ``settled``.
 
@@ -148,7 +148,7 @@ def _halve(part: dict[str, slice], rest: int) -> Iterator[dict[str, slice]]:
 
 
 def _compute_bounds(
-    metric: Metric, data: xr.Dataset, point: xr.DataArray, sampler: Sampler
+    metric: Compute, data: xr.Dataset, point: xr.DataArray, sampler: Sampler
 ) -> tuple[xr.DataArray, xr.DataArray]:
     """The interval of one part; wider where a stopping rule ended any trial that contributes to it."""
     draws = metric(data, sampler).transpose(*point.dims, "draw")
@@ -164,7 +164,7 @@ def _compute_bounds(
     return point.copy(data=bounds[0]), point.copy(data=bounds[1])
 
 
-def _find_settled(metric: Metric, data: xr.Dataset, point: xr.DataArray) -> xr.DataArray:
+def _find_settled(metric: Compute, data: xr.Dataset, point: xr.DataArray) -> xr.DataArray:
     """Whether all trials that contribute to each value are settled: it stays the same without the others."""
     if bool(data["settled"].all()):
         return xr.ones_like(point, dtype=bool)

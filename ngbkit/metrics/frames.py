@@ -14,7 +14,8 @@ from ngbkit.dataset.assembly import nodes
 from ngbkit.dataset.long_form import list_factors, list_trial_dims, to_frame
 from ngbkit.dataset.storage import Data, check_target, write_whole
 from ngbkit.errors import MissingDependencyError, UsageError
-from ngbkit.metrics import contracts, labelled, tables
+from ngbkit.metrics import contracts, tables
+from ngbkit.metrics.metric import load_frame_metrics
 from ngbkit.sweep.variables import VARIABLES
 
 if TYPE_CHECKING:
@@ -39,9 +40,9 @@ def to_dataframe(data: Data) -> pd.DataFrame:
     ``batch_size``                                 1         samples per call
     ``samples``                                    1         number of timed samples
     ``latency``                                    s         median time of one call with the whole batch
-    ``throughput``                                 s-1       samples per second: batch size over the median latency
-    ``speedup``, ``rtr``, ``ase``, ``bsr``         1         the ratios; NaN where the dataset lacks their reference
-    … ``_low``, ``_high``                                    the ends of the 95 % interval of each of these five; NaN
+    ``throughput``, ``speedup``, and the other               each metric of a trial, such as ``ngbkit.metrics.speedup``,
+    metrics of trials                                        with its unit; NaN where the dataset lacks its reference
+    … ``_low``, ``_high``                                    the ends of the 95 % interval of each of these; NaN
                                                              with too few rounds
     … ``_settled``                                           whether all trials behind it were checked, in enough
                                                              undisturbed rounds
@@ -154,7 +155,7 @@ def _list_samples(node: xr.Dataset) -> pd.DataFrame:
 
 
 def _describe_units(frame: pd.DataFrame) -> pd.DataFrame:
-    metrics = {name: units for name, (units, _) in labelled.METRICS.items()}
+    metrics = {name: metric.units for name, metric in load_frame_metrics().items()}
     units = {name: variable.units for name, variable in VARIABLES.items() if variable.units} | metrics
     units |= {f"{name}_{end}": unit for name, unit in metrics.items() for end in ("low", "high")}
     units |= {"batch_size": "1", "samples": "1", "threads": "1"}

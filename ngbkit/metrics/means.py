@@ -9,23 +9,14 @@ import xarray as xr
 
 from ngbkit.dataset.assembly import describe
 from ngbkit.dataset.long_form import list_labels
-from ngbkit.errors import MetricError, UnknownNameError
-from ngbkit.metrics import labelled, ratios
+from ngbkit.errors import MetricError
 from ngbkit.metrics.contracts import Unlike
-from ngbkit.metrics.draws import Metric, Sampler, estimate
-from ngbkit.metrics.labelled import Result
+from ngbkit.metrics.draws import Compute, Sampler, estimate
+from ngbkit.metrics.metric import Metric, Result, find_metric, load_frame_metrics
 from ngbkit.workloads.paper import find_family
 
 Groups = Callable[[str], str] | Mapping[str, str]
 """The group of each network: a function of its label, or a mapping; a network that it lacks is left out."""
-
-_COMPUTE: Mapping[str, Metric] = {
-    "throughput": ratios.throughput,
-    "speedup": lambda data, sampler: ratios.speedup(data, "speedup", sampler),
-    "rtr": lambda data, sampler: ratios.scaling(data, "rtr", sampler),
-    "ase": lambda data, sampler: labelled.compute_ase(data, "ase", sampler),
-    "bsr": lambda data, sampler: labelled.compute_bsr(data, "bsr", sampler),
-}
 
 
 def mean(
@@ -46,7 +37,7 @@ def mean(
     dataset
         With the reference of the metric.
     metric
-        ``"speedup"``, ``"throughput"``, ``"rtr"``, ``"ase"`` or ``"bsr"``.
+        A metric of each trial: ``"speedup"``, ``"throughput"``, ``"rtr"``, ``"ase"``, ``"bsr"`` and others.
     by
         The group of each network: a function of its label, or a mapping; a network that a mapping lacks is left out.
         Default: its family, as the figures have it.
@@ -69,16 +60,14 @@ def mean(
     UsageError
         As for the metric.
     """
-    if metric not in _COMPUTE:
-        raise UnknownNameError("metric", metric, _COMPUTE)
+    record = find_metric(metric, load_frame_metrics())
     members = _group(list_labels(dataset, "workload"), by)
     if "workload" not in dataset.dims:
         dataset = dataset.expand_dims("workload")
-    data = _prepare(dataset, metric, unlike)
-    present = _COMPUTE[metric](data, None).notnull()
-    units, long_name = labelled.METRICS[metric]
-    description = (metric, units, f"geometric mean of the {long_name}")
-    result = estimate(_make_mean(metric, members, present), data, ci, description, along="workload")
+    data = record.prepare(dataset, unlike=unlike)
+    present = record.compute(data, None).notnull()
+    description = (metric, record.units, f"geometric mean of the {record.describe()}")
+    result = estimate(_make_mean(record, members, present), data, ci, description, along="workload")
     networks = _reduce(present, members, xr.DataArray.sum)
     networks.attrs = describe("1", "number of networks behind the mean")
     return result.assign_coords(networks=networks).rename({_GROUP: "workload"})
@@ -100,17 +89,9 @@ def _group(networks: list[str], by: Groups) -> dict[str, list[str]]:
     return members
 
 
-def _prepare(dataset: xr.Dataset, metric: str, unlike: Unlike) -> xr.Dataset:
-    if metric == "throughput":
-        return ratios.prepare(dataset)
-    if metric in ("speedup", "bsr"):
-        return labelled.prepare_compared(dataset, metric, unlike)
-    return labelled.prepare_scaled(dataset, metric, True, unlike)
-
-
-def _make_mean(metric: str, members: Mapping[str, list[str]], present: xr.DataArray) -> Metric:
+def _make_mean(metric: Metric, members: Mapping[str, list[str]], present: xr.DataArray) -> Compute:
     def compute(data: xr.Dataset, sampler: Sampler | None) -> xr.DataArray:
-        values = _COMPUTE[metric](data, sampler)
+        values = metric.compute(data, sampler)
         logarithms: xr.DataArray = xr.apply_ufunc(np.log, values)
         # Without a network that has no replicates, or that is not settled, it would be the mean of other networks.
         complete = ~(present & values.isnull())

@@ -46,7 +46,8 @@ from ngbkit.dataset.long_form import list_trial_dims, to_frame
 from ngbkit.dataset.storage import Data, check_target, write_whole
 from ngbkit.device.timing.normal import LEVEL
 from ngbkit.errors import UsageError
-from ngbkit.metrics import contracts, frames, labelled, quantiles
+from ngbkit.metrics import contracts, frames, quantiles
+from ngbkit.metrics.scaling import THROUGHPUT
 from ngbkit.metrics.serving.configurations import list_configurations
 from ngbkit.sweep.json_values import to_json_value
 
@@ -123,7 +124,7 @@ _COLUMNS = (
 
 
 def _profile_node(node: xr.Dataset) -> pd.DataFrame:
-    rates = labelled.throughput(node, ci=LEVEL)
+    rates = THROUGHPUT(node, ci=LEVEL)
     assert isinstance(rates, xr.Dataset)
     size = node["batch_size"]
     variables = {

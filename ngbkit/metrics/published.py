@@ -15,7 +15,9 @@ from ngbkit.dataset.selection import select
 from ngbkit.dataset.storage import Data
 from ngbkit.device.timing.normal import LEVEL
 from ngbkit.errors import MetricError, UnknownNameError, UsageError
-from ngbkit.metrics import factors, labelled, ratios
+from ngbkit.metrics import ratios
+from ngbkit.metrics.factors import DEPTH_SLOPE, RETENTION
+from ngbkit.metrics.scaling import THROUGHPUT
 from ngbkit.sweep.trials import BASELINE
 from ngbkit.workloads.paper import FAMILIES
 
@@ -132,7 +134,7 @@ def _compute_block_sizes(node: xr.Dataset, published: xr.Dataset) -> xr.Dataset:
 def _compute_family_means(node: xr.Dataset, published: xr.Dataset) -> xr.Dataset:
     compilers = [name for name in list_labels(node, "compiler") if name in published["compiler"]]
     part = node.sel(compiler=compilers)
-    rates = labelled.throughput(part)
+    rates = THROUGHPUT(part)
     assert isinstance(rates, xr.DataArray)
     ranges = {text: [int(size) for size in text.split("-")] for text in published["batch_size"].values.tolist()}
     means = []
@@ -154,8 +156,8 @@ def _compute_family_means(node: xr.Dataset, published: xr.Dataset) -> xr.Dataset
 def _compute_depths(node: xr.Dataset, published: xr.Dataset) -> xr.Dataset:
     del published
     with_rounds = {"latency", "round"} <= set(node.variables)
-    slopes = factors.depth_slope(node, ci=LEVEL if with_rounds else None, unlike="mask")
-    retentions = factors.retention(node, unlike="mask")
+    slopes = DEPTH_SLOPE(node, ci=LEVEL if with_rounds else None, unlike="mask")
+    retentions = RETENTION(node, unlike="mask")
     columns = {"ci_low": "depth_slope low", "ci_high": "depth_slope high"}
     values = slopes.to_dataset() if isinstance(slopes, xr.DataArray) else slopes.rename(columns).drop_vars("settled")
     return values.assign(retention=retentions)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,11 +18,12 @@ from ngbkit.dataset.selection import Select, list_selected, select_rows
 from ngbkit.dataset.storage import Data
 from ngbkit.device.timing.normal import LEVEL
 from ngbkit.errors import MetricError, UnknownNameError
-from ngbkit.metrics import arrays, contracts, economy, factors, labelled, means
+from ngbkit.metrics import arrays, contracts, means
 from ngbkit.metrics.conclusions import describe_disturbance
 from ngbkit.metrics.drift import describe_drift
 from ngbkit.metrics.estimate import UNBOUNDED, UNSETTLED, Estimate, Uncertain
 from ngbkit.metrics.means import Groups
+from ngbkit.metrics.metric import Metric, find_metric, load_frame_metrics, load_metrics
 from ngbkit.metrics.rendering import format_number, to_html, to_text
 from ngbkit.metrics.unchecked import describe_unchecked, explain_unsettled
 from ngbkit.sweep.records import MEASURED
@@ -32,53 +33,35 @@ from ngbkit.sweep.variables import VARIABLES
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["FIGURES", "Table", "build_trial_table", "compact", "format_number", "to_html", "to_text"]
+__all__ = ["Table", "build_trial_table", "compact", "format_number", "list_figures", "to_html", "to_text"]
 
-# A trial that is unlike its reference stays empty, and a note explains why.
-_METRICS: dict[str, Callable[..., Any]] = {
-    "throughput": labelled.throughput,
-    "speedup": partial(labelled.speedup, unlike="mask"),
-    "rtr": partial(labelled.rtr, unlike="mask"),
-    "ase": partial(labelled.ase, unlike="mask"),
-    "bsr": partial(labelled.bsr, unlike="mask"),
-}
-# These have no row in the long form: they are of several trials, or of a trial that need not be measured again.
-_DERIVED: dict[str, Callable[..., Any]] = {
-    "depth_slope": partial(factors.depth_slope, unlike="mask"),
-    "retention": partial(factors.retention, unlike="mask"),
-    "friction": partial(factors.friction, unlike="mask"),
-    "break_even": partial(economy.break_even, unlike="mask"),
-    "break_even_warm": partial(economy.break_even, unlike="mask", cache="warm"),
-}
-_RATIOS = ("speedup", "rtr", "ase", "bsr", "retention")
-# The dims along which each is compared.
-_OVER_COMPILERS = ("speedup", "bsr", "depth_slope", "retention", "break_even", "break_even_warm")
-_AGAINST = dict.fromkeys(_OVER_COMPILERS, ("compiler",)) | dict.fromkeys(("rtr", "ase", "friction"), ("batch_size",))
 # The number of curves that a note names.
 _MOST = 6
 _ENDS = ("low", "high")
 _CERTAINTY = (*_ENDS, "settled")
 _VARIABLES = ("compile_time", "first_call_time", "cpu_percent", "peak_memory", "rmse_ratio")
 
-FIGURES = ("latency", *_METRICS, *_DERIVED, *_VARIABLES)
-"""The figures that `compact` can show."""
+
+def list_figures() -> list[str]:
+    """List the figures that `compact` can show: the latency, every metric, and some variables."""
+    return ["latency", *_load_figures(), *_VARIABLES]
 
 
 def build_trial_table(data: Data) -> pd.DataFrame:
     """One row per requested trial, of all nodes of a tree.
 
     Columns are ``workload, <factors>, device, compiler, batch_size``; ``latency`` (the median, s), ``throughput``
-    (samples/s), ``speedup, rtr, ase, bsr`` (NaN throughout where the dataset lacks their reference), each with the ends
-    of its 95 % interval and whether it is settled: ``speedup_low``, ``speedup_high`` (NaN with too few rounds) and
-    ``speedup_settled``; ``compile_time`` (s), ``status`` and ``error``. A factor that a workload does not take is NaN.
-    ``attrs["notes"]`` lists, one per line, the columns that are not compared, and are NaN, since they were timed under
-    another contract.
+    (samples/s), ``speedup`` and the other metrics of trials (NaN throughout where the dataset lacks their reference),
+    each with the ends of its 95 % interval and whether it is settled: ``speedup_low``, ``speedup_high`` (NaN with too
+    few rounds) and ``speedup_settled``; ``compile_time`` (s), ``status`` and ``error``. A factor that a workload does
+    not take is NaN. ``attrs["notes"]`` lists, one per line, the columns that are not compared, and are NaN, since they
+    were timed under another contract.
     """
     import pandas as pd
 
     frame = pd.concat([_tabulate_node(node) for node in nodes(data).values()], ignore_index=True)
     labels = ["workload", *list_factors(data), "device", "compiler", "batch_size"]
-    metrics = [column for name in _METRICS for column in (name, *(f"{name}_{item}" for item in _CERTAINTY))]
+    metrics = [column for name in load_frame_metrics() for column in (name, *(f"{name}_{item}" for item in _CERTAINTY))]
     table = frame[[*labels, "latency", *metrics, "compile_time", "status", "error"]]
     table.attrs["notes"] = contracts.list_uncompared(data, ("compiler", "batch_size"))
     return table
@@ -100,7 +83,7 @@ def compact(
     data
         The dataset or tree of a run. Nodes of a tree that lack the reference of the figure are left out.
     figure
-        One of `FIGURES`.
+        One of `list_figures`.
     by
         The group of each network, as for `ngbkit.metrics.mean`: rows are then groups, with their geometric means.
     select
@@ -117,8 +100,9 @@ def compact(
     """
     import pandas as pd
 
-    if figure not in FIGURES:
-        raise UnknownNameError("figure", figure, FIGURES)
+    if figure not in (names := list_figures()):
+        raise UnknownNameError("figure", figure, names)
+    metric, _ = _load_figures().get(figure, (None, {}))
     parts = _compute_nodes(data, figure, by)
     trials = pd.concat([_compact_node(node, cells) for node, cells in parts], ignore_index=True)
     labels = [name for name in ("workload", *list_factors(data), "device", "batch_size") if name in trials]
@@ -134,9 +118,9 @@ def compact(
         *filter(None, [describe_disturbance(data)]),
         *_explain_marks(data, table),
         *describe_unchecked(data, select),
-        *_explain_times(data, figure, len(table)),
+        *_explain_times(data, figure, metric, len(table)),
         *_list_contradictions(parts, select or {}),
-        *contracts.list_uncompared(data, _AGAINST.get(figure, ())),
+        *contracts.list_uncompared(data, metric.against if metric else ()),
     ]
     return table
 
@@ -167,14 +151,14 @@ def _tabulate_node(node: xr.Dataset) -> pd.DataFrame:
         **{name: node[name] for name in ("compile_time", "status", "error")},
     }
     with_rounds = {"latency", "round"} <= set(node.variables)
-    for name, metric in _METRICS.items():
+    for name, metric in load_frame_metrics().items():
         try:
-            result = metric(node, ci=LEVEL) if with_rounds else metric(node)
+            result = metric.compute_masked(node, ci=LEVEL if with_rounds else None)
         except MetricError:
             result = xr.full_like(node["throughput"], np.nan)
         certainty = result if isinstance(result, xr.Dataset) else {}
         value = result[name] if isinstance(result, xr.Dataset) else result
-        is_itself = _compare_with_itself(value, name) & ~find_unchecked(node)
+        is_itself = _compare_with_itself(value, metric) & ~find_unchecked(node)
         missing = xr.full_like(value, np.nan)
         variables |= {name: value, **{f"{name}_{end}": certainty.get(f"ci_{end}", missing) for end in _ENDS}}
         variables[f"{name}_settled"] = certainty.get("settled", xr.ones_like(value, dtype=bool)) | is_itself
@@ -233,9 +217,11 @@ def _select(trials: pd.DataFrame, labels: list[str], select: Select) -> tuple[pd
 def _compute_figure(node: xr.Dataset, figure: str, by: Groups | None) -> xr.DataArray:
     """The numbers of a figure as objects: estimates, if it is a metric and the dataset has rounds."""
     if by is not None:
-        return _compute_estimates(node, figure, partial(means.mean, metric=figure, by=by, unlike="mask"))
-    if metric := _METRICS.get(figure) or _DERIVED.get(figure):
-        return _compute_estimates(node, figure, metric)
+        metric = find_metric(figure, load_frame_metrics())
+        return _compute_estimates(node, metric, partial(means.mean, metric=figure, by=by, unlike="mask"))
+    if figure in (figures := _load_figures()):
+        metric, options = figures[figure]
+        return _compute_estimates(node, metric, partial(metric.compute_masked, **options))
     if figure == "latency":
         return _mark_unchecked(node, _compute_latency(node))
     if figure not in node:
@@ -243,13 +229,13 @@ def _compute_figure(node: xr.Dataset, figure: str, by: Groups | None) -> xr.Data
     return _mark_unchecked(node, node[figure])
 
 
-def _compute_estimates(node: xr.Dataset, figure: str, metric: Callable[..., Any]) -> xr.DataArray:
+def _compute_estimates(node: xr.Dataset, metric: Metric, compute: Callable[..., Any]) -> xr.DataArray:
     if not {"latency", "round"} <= set(node.variables):
-        numbers: xr.DataArray = metric(node).astype(object)
+        numbers: xr.DataArray = compute(node).astype(object)
         return numbers
-    result = metric(node, ci=LEVEL)
+    result = compute(node, ci=LEVEL)
     numbers = result[next(iter(result.data_vars))]
-    is_itself = _compare_with_itself(numbers, figure)
+    is_itself = _compare_with_itself(numbers, metric)
     ends = (np.where(is_itself.values, numbers.values, result[f"ci_{end}"].values) for end in _ENDS)
     is_settled = result["settled"] | (is_itself & ~_find_unchecked_cells(node, numbers))
     columns = [column.ravel() for column in (numbers.values, *ends, is_settled.transpose(*numbers.dims).values)]
@@ -259,11 +245,10 @@ def _compute_estimates(node: xr.Dataset, figure: str, metric: Callable[..., Any]
     return estimates
 
 
-def _compare_with_itself(values: Any, figure: str) -> Any:
+def _compare_with_itself(values: Any, metric: Metric) -> Any:
     """Where a metric compares a trial with itself: no measured ratio is 1 to the last bit."""
-    if figure in _RATIOS:
-        return values == 1
-    return (values == 0) & (values["compiler"] == BASELINE)
+    is_neutral = values == metric.neutral
+    return is_neutral if metric.neutral == 1 else is_neutral & (values["compiler"] == BASELINE)
 
 
 def _find_unchecked_cells(node: xr.Dataset, numbers: xr.DataArray) -> xr.DataArray:
@@ -312,13 +297,13 @@ def _list_contradictions(parts: list[tuple[xr.Dataset, xr.DataArray]], select: S
     return [f"slope and retention contradict each other, so neither describes: {'; '.join(names[:_MOST])}{more}"]
 
 
-def _explain_times(data: Data, figure: str, rows: int) -> list[str]:
+def _explain_times(data: Data, figure: str, metric: Metric | None, rows: int) -> list[str]:
     """How the numbers of different rows compare: by how much their times differ, or by what a metric is tied to."""
-    if figure in ("throughput", "latency"):
+    if figure == "latency" or (metric and not metric.relative_to):
         return [drift] if rows > 1 and (drift := describe_drift(data)) else []
-    if figure == "bsr":
+    if metric and metric.relative_to == ("compiler", "batch_size"):
         return [f"{figure}: a ratio of speed-ups, each measured in rounds with {BASELINE}"]
-    if figure in ("rtr", "ase") and any("anchor_latency" in node for node in nodes(data).values()):
+    if metric and metric.is_scaled and any("anchor_latency" in node for node in nodes(data).values()):
         return [f"{figure}: tied to {BASELINE} at batch size 1, measured in the same rounds as each batch size"]
     return []
 
@@ -330,8 +315,18 @@ def _compute_latency(node: xr.Dataset) -> xr.DataArray:
 
 
 def _build_title(figure: str, cells: xr.DataArray) -> str:
-    is_variable = figure in VARIABLES and figure not in _METRICS
-    long_name = VARIABLES[figure].long_name if is_variable else cells.attrs["long_name"]
-    symbol = VARIABLES[figure].unit_symbol if figure in VARIABLES else cells.attrs["units"]
-    long_name = "median latency" if figure == "latency" else long_name
-    return long_name if symbol in ("", "1") else f"{long_name} ({symbol})"
+    if figure in (metrics := _load_figures()):
+        return f"{cells.attrs['long_name']}{metrics[figure][0].unit_suffix}"
+    symbol = VARIABLES[figure].unit_symbol
+    long_name = "median latency" if figure == "latency" else VARIABLES[figure].long_name
+    return f"{long_name} ({symbol})" if symbol else long_name
+
+
+def _load_figures() -> dict[str, tuple[Metric, Mapping[str, Any]]]:
+    """Load the metric of each figure, with its options."""
+    figures: dict[str, tuple[Metric, Mapping[str, Any]]] = {}
+    for name, metric in load_metrics().items():
+        if metric.is_tabulated:
+            tables = {name: {}, **metric.variants}
+            figures |= {figure: (metric, options) for figure, options in tables.items()}
+    return figures

@@ -89,15 +89,11 @@ def test_a_failed_trial_is_marked(crashed):
     spec = drawn(crashed)
     failed = panels(spec)[0]["layer"][-2]
 
-    (mark,) = rows(spec, -1)
+    (mark,) = [row for row in rows(spec, 0) if row["value"] is None]
     assert ("openvino", 4, "crashed", "signal 11") == tuple(
         mark[name] for name in ("compiler", "batch_size", "status", "error")
     )
-    low, high = failed["encoding"]["y"]["scale"]["domain"]
-    assert low < mark["value"] < high
     assert ["crashed"] == failed["encoding"]["shape"]["scale"]["domain"]
-    missing = [row for row in rows(spec, 0) if row["value"] is None]
-    assert [("openvino", 4)] == [(row["compiler"], row["batch_size"]) for row in missing]
 
 
 def test_failures_of_one_batch_size_do_not_cover_each_other():
@@ -105,9 +101,7 @@ def test_failures_of_one_batch_size_do_not_cover_each_other():
     compilers = ["identity", "openvino", "tvm"]
     spec = drawn(synthetic.make_dataset(sweep(compilers=compilers), failures=1.0))
 
-    marks = rows(spec, 2)
-
-    assert 6 == len({(row["batch_size"], row["value"]) for row in marks})
+    assert 6 == len({(row["batch_size"], row["place"]) for row in rows(spec, 0)})
 
 
 def test_one_batch_size_is_bars():
@@ -125,7 +119,8 @@ def test_throughput_starts_at_zero_unless_it_spans_much():
     near = panels(drawn(synthetic.make_dataset(sweep())))[0]["layer"][0]["encoding"]["y"]["scale"]
     far = drawn(synthetic.make_dataset(sweep(network("b", width=(8, 512)), batch_sizes=(1, 256, 4096))))
 
-    assert ("linear", 0.0) == (near["type"], near["domain"][0])
+    assert near["zero"]
+    assert "type" not in near
     assert "log" == panels(far)[0]["layer"][0]["encoding"]["y"]["scale"]["type"]
 
 

@@ -9,7 +9,7 @@ from drawn import measured, network
 
 from ngbkit import metrics
 from ngbkit.errors import MetricError, UnknownNameError
-from ngbkit.metrics import labelled
+from ngbkit.metrics.metric import load_metrics
 
 NAMES = ("resnet18", "resnet50", "vit_small")
 GROUPS = {"resnet18": "convolutional", "resnet50": "convolutional", "vit_small": "transformer"}
@@ -34,7 +34,7 @@ def test_a_mean_is_of_logarithms(data: xr.Dataset, name: str) -> None:
     )
     np.testing.assert_allclose(values.sel(workload="vit_small"), means.sel(workload="transformer"))
     assert {2, 1} == set(means["networks"].values.ravel().tolist())
-    assert f"geometric mean of the {labelled.METRICS[name][1]}" == means.attrs["long_name"]
+    assert f"geometric mean of the {load_metrics()[name].describe()}" == means.attrs["long_name"]
 
 
 def test_families_are_the_default(data: xr.Dataset) -> None:

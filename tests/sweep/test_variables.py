@@ -6,13 +6,13 @@ import re
 
 import pytest
 
-from ngbkit.metrics.labelled import METRICS
+from ngbkit.metrics.metric import load_metrics
 from ngbkit.sweep.variables import COORDINATES, VARIABLES
 
 # UDUNITS reads products of these, with exponents; to it "B" is no byte, and it knows no "samples".
 UNITS = re.compile(r"|1|%|(s|byte|J)(-?[1-9])?( (s|byte|J)(-?[1-9])?)*")
 DECLARED = {name: variable.units for name, variable in {**VARIABLES, **COORDINATES}.items()}
-DECLARED |= {name: units for name, (units, _) in METRICS.items()}
+DECLARED |= {name: metric.units for name, metric in load_metrics().items()}
 
 
 @pytest.mark.parametrize("name", DECLARED)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ngbkit.dataset.long_form import list_factors
 from ngbkit.dataset.storage import Data
-from ngbkit.errors import MetricError
+from ngbkit.errors import MetricError, UsageError
 from ngbkit.figures import captions, lines, marks, provenance, rows
 from ngbkit.metrics.serving.capacities import find_capacities
 from ngbkit.metrics.serving.service import format_seconds, list_columns, parse_service
@@ -21,7 +21,7 @@ _MOST_DEADLINES = 3.0
 
 
 @provenance.traced
-def capacity(data: Data, *, deadline: str | float, **keywords: Any) -> alt.FacetChart:
+def capacity(data: Data, deadline: str | float | None = None, **keywords: Any) -> alt.FacetChart:
     """A quantile of the latency at each rate of requests that LoadGen sent: a panel per network, a line per compiler.
 
     The marks are the tests of `ngbkit.metrics.capacity`, hollow where other work disturbed them. A test below the
@@ -45,6 +45,8 @@ def capacity(data: Data, *, deadline: str | float, **keywords: Any) -> alt.Facet
     """
     import altair as alt
 
+    if deadline is None:
+        raise UsageError("invalid deadline: got none; expected a time such as '50ms'. Give one to capacity().")
     settings = {name: keywords.pop(name) for name in _SETTINGS if name in keywords}
     service = parse_service(deadline, **settings)
     tests = find_capacities(data, service, list_columns(data, service, keywords)).tests

@@ -9,7 +9,7 @@ from ngbkit.figures import lines, marks, theme
 if TYPE_CHECKING:
     import altair as alt
 
-    from ngbkit.figures.comparison import Comparison
+    from ngbkit.metrics.comparison import Comparison
 
 _SIDE = 360
 
@@ -22,7 +22,7 @@ def changes(comparison: Comparison) -> alt.LayerChart:
     Parameters
     ----------
     comparison
-        The result of `ngbkit.figures.comparison.compare`.
+        The result of `ngbkit.metrics.comparison.compare`.
     """
     import altair as alt
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
@@ -12,7 +12,7 @@ import xarray as xr
 from ngbkit.dataset.assembly import factor_dims, nodes
 from ngbkit.dataset.long_form import list_labels
 from ngbkit.dataset.storage import Data
-from ngbkit.figures import captions, lines, marks, provenance, rows, theme
+from ngbkit.figures import captions, lines, marks, provenance, rows
 from ngbkit.metrics import contracts
 from ngbkit.metrics.estimate import Estimate
 from ngbkit.metrics.tables import build_trial_table
@@ -69,7 +69,6 @@ class _Look(marks.Look):
 
     batch_sizes: list[int]
     figures: list[str]
-    logarithmic: dict[str, bool]
     columns: int
 
     @property
@@ -88,7 +87,6 @@ class _Look(marks.Look):
             batch_sizes=marks.sort_batch_sizes(frame["batch_size"]),
             figures=figures,
             columns=1 if frame["network"].nunique() < _MOST_IN_COLUMN else 2,
-            logarithmic={name: lines.needs_log_axis(frame, "network", name) for name in figures},
         )
 
 
@@ -104,32 +102,11 @@ def _draw_row(look: _Look, frame: pd.DataFrame) -> alt.HConcatChart:
 
 
 def _draw_lines(look: _Look, frame: pd.DataFrame, figure: str) -> alt.LayerChart:
-    import altair as alt
-
-    highest = frame[[figure, f"{figure}_high"]].max(axis="columns")
-    domain = _compute_domain(highest, look.logarithmic[figure])
-    x = alt.X("batch_size:Q", title="batch size").scale(type="log", base=2, nice=False, padding=14)
-    x = x.axis(values=look.batch_sizes, format="d", grid=False, labelOverlap="greedy", labelSeparation=5)
-    kind: Literal["log", "linear"] = "log" if look.logarithmic[figure] else "linear"
-    axis = alt.Axis(tickCount=5, format="~s" if domain[1] >= 10_000 else ",.3~r")
-    scale = alt.Scale(type=kind, domain=domain, nice=False)
-    y, low = (alt.Y(f"{name}:Q", title=_TITLES[figure], axis=axis, scale=scale) for name in ("value", "low"))
-    base = alt.Chart(_embed_points(frame, figure)).encode(x, y, look.encode_colour(), tooltip=_TOOLTIP)
-    measured = base.transform_filter("isValid(datum.value)")
-    # Intervals at one batch size would cover each other.
-    shift: dict[str, Any] = {"xOffset": look.dodge()}
-    curves = base.mark_line(strokeWidth=2, invalid="break-paths-filter-domains", **shift)
-    points = marks.draw_points(measured, frame.assign(settled=frame[f"{figure}_settled"]), size=42, **shift)
-    layers: list[alt.Chart] = [
-        curves.encode(look.encode_dash()),
-        *_draw_intervals(measured, low, frame, figure, shift),
-        *points,
-    ]
-    if look.statuses:
-        failures = alt.Chart(_embed_failures(frame, domain, look.logarithmic[figure]))
-        failures = failures.encode(x, y, look.encode_colour(), look.encode_shape(), tooltip=_TOOLTIP)
-        layers.append(failures.mark_point(filled=True, size=64, opacity=1))
-    return alt.LayerChart(layer=layers, width=look.width, height=180)
+    certainty = {name: frame[f"{figure}_{name}"] for name in ("low", "high", "settled")}
+    points = frame.assign(value=frame[figure].where(np.isfinite(frame[figure])), **certainty)
+    return lines.draw_panel(
+        lines.Lines(frame=points, x="batch_size", value=_TITLES[figure], height=180), look, look.width
+    )
 
 
 def _draw_bars(look: _Look, frame: pd.DataFrame, figure: str) -> alt.LayerChart:
@@ -164,46 +141,18 @@ def _draw_bars(look: _Look, frame: pd.DataFrame, figure: str) -> alt.LayerChart:
     return alt.LayerChart(layer=[bars, intervals, numbers, reasons], width=look.width, height=alt.Step(20))
 
 
-def _draw_intervals(
-    measured: alt.Chart, low: alt.Y, frame: pd.DataFrame, figure: str, shift: Mapping[str, Any]
-) -> list[alt.Chart]:
-    """The intervals as rules; none where the dataset has too few rounds."""
-    import altair as alt
-
-    if frame[f"{figure}_low"].isna().all():
-        return []
-    return [measured.mark_rule(strokeWidth=1.5, opacity=0.55, **shift).encode(low, alt.Y2("high:Q"))]
-
-
 _TOOLTIP = ["network:N", "compiler:N", "batch_size:Q", "status:N", "text:N", "error:N"]
 _COLUMNS = ["network", "compiler", "batch_size", "status", "error"]
 
 
 def _embed_points(frame: pd.DataFrame, figure: str) -> alt.InlineData:
-    """One row per trial, including those without a value, so that their line breaks there."""
+    """One row per trial, including those without a value, with the text beside its bar."""
     certainty = {name: frame[f"{figure}_{name}"] for name in ("low", "high", "settled")}
     points = frame[_COLUMNS].assign(value=frame[figure].where(np.isfinite(frame[figure])), **certainty)
     columns = zip(points["value"], points["low"], points["high"], points["settled"], strict=True)
     points["text"] = [str(Estimate(*values)) for values in columns]
     uncompared = points["status"].isin(MEASURED) & points["value"].isna()
     return marks.inline(points.assign(why=points["status"].mask(uncompared, "not compared")))
-
-
-def _embed_failures(frame: pd.DataFrame, domain: Sequence[float], logarithmic: bool) -> alt.InlineData:
-    """One row per failed trial, at the bottom of its panel; those of one batch size are stacked."""
-    failed = frame[frame["status"].isin(list(theme.STATUS_SHAPES))][_COLUMNS]
-    share = 0.04 + 0.07 * failed.groupby("batch_size").cumcount()
-    low, high = domain
-    return marks.inline(failed.assign(value=low * (high / low) ** share if logarithmic else low + (high - low) * share))
-
-
-def _compute_domain(values: pd.Series, logarithmic: bool) -> tuple[float, float]:
-    """The domain of an axis: from zero, or if logarithmic from below the smallest value, to above the largest."""
-    positive = values[values > 0]
-    if not len(positive):
-        return (0.1, 1.0) if logarithmic else (0.0, 1.0)
-    low, high = float(positive.min()), float(positive.max())
-    return (low / 2, high * 1.5) if logarithmic else (0.0, high * 1.08)
 
 
 def _build_frame(data: Data) -> pd.DataFrame:

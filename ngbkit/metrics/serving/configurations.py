@@ -17,9 +17,10 @@ from ngbkit.dataset.storage import Data
 from ngbkit.device.timing import intervals
 from ngbkit.device.timing.normal import LEVEL
 from ngbkit.errors import MetricError
-from ngbkit.metrics import contracts, labelled, quantiles, ratios
+from ngbkit.metrics import contracts, quantiles, ratios
 from ngbkit.metrics.contracts import Unlike
 from ngbkit.metrics.draws import DRAWS
+from ngbkit.metrics.scaling import THROUGHPUT
 from ngbkit.metrics.unchecked import describe_status
 from ngbkit.sweep.trials import BASELINE
 
@@ -89,7 +90,7 @@ def _list_trials(
 ) -> Iterator[dict[str, Any]]:
     dims = list_trial_dims(node)
     samples, prepared = select_samples(node), ratios.prepare(node)
-    rates = labelled.throughput(node, ci=LEVEL)
+    rates = THROUGHPUT(node, ci=LEVEL)
     assert isinstance(rates, xr.Dataset)
     grid = samples["latency"].isel(repeat=0, drop=True).transpose(*dims)
     variables = {

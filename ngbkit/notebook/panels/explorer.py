@@ -29,7 +29,7 @@ _NONE = ""
 _INTERVALS = [("95 %", 0.95), ("90 %", 0.9)]
 # The choices of an option, by the annotation of the figure's parameter.
 _CHOICES: Mapping[str, Mapping[str, Sequence[Any]]] = {
-    "by": {"By": ["network", "compiler"], "Networks": ["best", "compiler"]},
+    "by": {"lines.By": ["network", "compiler"], "By": ["best", "compiler"]},
     "ci": {"float": _INTERVALS, "float | None": [*_INTERVALS, ("none", _NONE)]},
 }
 # A longer list is of no use; filters shorten it.
@@ -145,7 +145,7 @@ class ExplorerPanel(Panel):
         return getattr(Plots(self._data), self.figure.value)(**self.arguments)
 
     def _list_parameters(self) -> Mapping[str, inspect.Parameter]:
-        return inspect.signature(getattr(Plots, self.figure.value)).parameters
+        return inspect.signature(getattr(Plots(self._data), self.figure.value)).parameters
 
     def _build_options(self) -> dict[str, widgets.Widget]:
         """Build the control of each parameter of the figures, by its name."""
@@ -204,8 +204,8 @@ def _collect_labels(table: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
 
 def _list_figures(with_factors: bool) -> list[str]:
     """List the figures; without factors there is neither depth nor heatmap."""
-    excluded = {"save"} if with_factors else {"save", "depth", "heatmap"}
-    return [name for name in figures.__all__ if name not in excluded]
+    excluded = set() if with_factors else {"depth", "heatmap"}
+    return [name for name in figures.list_figures() if name not in excluded]
 
 
 def _build_dropdown(description: str, options: list[Any], value: Any) -> widgets.Dropdown:

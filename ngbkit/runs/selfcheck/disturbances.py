@@ -126,6 +126,7 @@ def _measure(disturbance: Disturbance, network: str, arguments: Sequence[str]) -
         return disturbance.measure()
     from ngbkit import metrics
     from ngbkit.dataset import storage
+    from ngbkit.metrics.scaling import SPEEDUP
 
     labels = {name: disturbance.compilers.get(name, name) for name in COMPILERS}
     variables = {**os.environ, "PYTHONPATH": build_python_path(), **disturbance.environment}
@@ -136,7 +137,7 @@ def _measure(disturbance: Disturbance, network: str, arguments: Sequence[str]) -
         command += disturbance.arguments
         subprocesses.run([sys.executable, *command], environment=variables, timeout_s=_TIMEOUT_S)
         dataset: Any = storage.load(target)
-        speedup = metrics.speedup(dataset, unlike="allow")
+        speedup = SPEEDUP(dataset, unlike="allow")
         latency = metrics.summary(dataset)["latency_median"]
         return {
             name: (latency if name == BASELINE else speedup).sel(compiler=label).item()

@@ -14,7 +14,7 @@ from ngbkit.dataset.long_form import to_frame
 from ngbkit.dataset.storage import Data
 from ngbkit.device.timing.normal import LEVEL, find_quantile
 from ngbkit.errors import MetricError
-from ngbkit.metrics import labelled
+from ngbkit.metrics.scaling import SPEEDUP
 from ngbkit.metrics.statistics import widen_for_freedom
 from ngbkit.runs.selfcheck.groups import set_process_sd
 from ngbkit.sweep.trials import BASELINE
@@ -70,7 +70,7 @@ def _compute_speedups(data: Data, device: str) -> pd.DataFrame:
     frames = []
     for node in nodes(data).values():
         try:
-            result = labelled.speedup(set_process_sd(node, 0.0), ci=LEVEL, unlike="mask")
+            result = SPEEDUP(set_process_sd(node, 0.0), ci=LEVEL, unlike="mask")
         except MetricError:
             continue
         assert isinstance(result, xr.Dataset)

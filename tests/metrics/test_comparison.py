@@ -11,7 +11,7 @@ from drawn import measured, network
 from ngbkit import cli
 from ngbkit.dataset import storage
 from ngbkit.errors import UnknownNameError, UsageError
-from ngbkit.figures.comparison import compare
+from ngbkit.metrics.comparison import compare
 
 
 def twice():

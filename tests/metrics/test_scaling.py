@@ -9,7 +9,7 @@ from hypothesis.extra.numpy import arrays as anything
 
 from ngbkit import metrics
 from ngbkit.errors import MetricError, UsageError
-from ngbkit.metrics.labelled import METRICS
+from ngbkit.metrics.metric import load_frame_metrics
 
 COMPILERS = ["identity", "a", "b"]
 BATCHES = [1, 2, 8]
@@ -79,7 +79,7 @@ def test_retention(deepening):
     retention = metrics.retention(deepening)
 
     assert [[1.0], [2.5]] == values(retention)
-    assert "speed-up at depth 4 over that at 1" == retention.attrs["long_name"]
+    assert "speed-up at the largest depth over that at the smallest" == retention.attrs["long_name"]
 
 
 def test_the_order_of_depths_does_not_matter(deepening):
@@ -306,10 +306,14 @@ def test_one_depth_is_not_enough(deepening, name):
 
 def test_every_metric_has_its_name_and_unit(scaling):
     """Name, units and long_name are set on each."""
-    for name in ("throughput", "speedup", "rtr", "ase", "bsr"):
+    for name, record in load_frame_metrics().items():
         metric = getattr(metrics, name)(scaling)
 
-        assert (name, METRICS[name]) == (metric.name, (metric.attrs["units"], metric.attrs["long_name"]))
+        assert (name, record.units, record.describe()) == (
+            metric.name,
+            metric.attrs["units"],
+            metric.attrs["long_name"],
+        )
         assert ("compiler", "batch_size") == metric.dims
 
 

@@ -15,7 +15,7 @@ from drawn import measured, network, sweep
 from ngbkit import cli
 from ngbkit.dataset import assembly, storage, synthetic
 from ngbkit.errors import UsageError
-from ngbkit.figures.comparison import compare
+from ngbkit.metrics.comparison import compare
 from ngbkit.sweep.records import Failure
 
 

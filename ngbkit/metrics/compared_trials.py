@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
@@ -17,6 +16,7 @@ from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError, UsageError
 from ngbkit.metrics.contracts import describe_differences
 from ngbkit.metrics.gates.gate import describe_lost
+from ngbkit.metrics.metric import Metric
 from ngbkit.sweep.records import MEASURED, OPEN
 
 if TYPE_CHECKING:
@@ -25,19 +25,18 @@ if TYPE_CHECKING:
 VALUES = ("value", "low", "high", "settled", "rounds", "reason", "unchecked", "contract")
 
 
-def compute_values(data: Data, metric: str, compute: Callable[..., Any], level: float) -> pd.DataFrame:
+def compute_values(data: Data, metric: Metric, level: float) -> pd.DataFrame:
     """The metric of every trial that has one, with its interval; and those that failed, with their reason."""
     import pandas as pd
 
     frames, problem = [], None
     for node in nodes(data).values():
-        arguments = {} if metric == "throughput" else {"unlike": "mask"}
         try:
-            result = compute(node, ci=level, **arguments)
+            result = metric.compute_masked(node, ci=level)
         except MetricError as error:
             problem = error
             continue
-        columns = {"value": metric, "low": "ci_low", "high": "ci_high", "settled": "settled"}
+        columns = {"value": metric.name, "low": "ci_low", "high": "ci_high", "settled": "settled"}
         variables = {column: result[name] for column, name in columns.items()}
         variables |= {"rounds": _count_rounds(node), "reason": _describe_failures(node)}
         variables["unchecked"] = node["error"].where(find_unchecked(node), "")

@@ -1,0 +1,124 @@
+"""Throughput, the speed-up over the baseline, and the gain of a batch: the metrics of each trial."""
+
+from __future__ import annotations
+
+import numpy as np
+import xarray as xr
+
+from ngbkit.errors import UsageError
+from ngbkit.metrics import ratios
+from ngbkit.metrics.draws import Sampler
+from ngbkit.metrics.metric import Chart, Metric
+from ngbkit.sweep.trials import BASELINE
+
+
+def compute_ase(data: xr.Dataset, sampler: Sampler | None, metric: str = "ase") -> xr.DataArray:
+    """Compute ASE of medians or of replicates, for a metric that errors name."""
+    return ratios.ratio(ratios.scaling(data, metric, sampler), data["throughput"]["batch_size"])
+
+
+def _compute_speedup(data: xr.Dataset, sampler: Sampler | None, *, baseline: str = BASELINE) -> xr.DataArray:
+    return ratios.speedup(data, "speedup", sampler, baseline)
+
+
+def _compute_rtr(data: xr.Dataset, sampler: Sampler | None) -> xr.DataArray:
+    return ratios.scaling(data, "rtr", sampler)
+
+
+def _compute_ase(data: xr.Dataset, sampler: Sampler | None) -> xr.DataArray:
+    return compute_ase(data, sampler)
+
+
+def _compute_bsr(data: xr.Dataset, sampler: Sampler | None, *, baseline: str = BASELINE) -> xr.DataArray:
+    speedups = ratios.speedup(data, "bsr", sampler, baseline)
+    return ratios.ratio(speedups, ratios.select_reference(speedups, "bsr", "batch_size", 1))
+
+
+def _compute_tcr(
+    data: xr.Dataset,
+    sampler: Sampler | None,
+    *,
+    raw_bytes: float | xr.DataArray,
+    compressed_bytes: float | xr.DataArray,
+) -> xr.DataArray:
+    raw, compressed = np.asarray(raw_bytes, float), np.asarray(compressed_bytes, float)
+    if raw.min() < 0 or compressed.min() < 0:
+        raise UsageError(
+            f"tcr(): invalid sizes: got {raw_bytes=} and {compressed_bytes=}; expected bytes of at least 0."
+        )
+    saved = raw_bytes - compressed_bytes
+    if np.any(np.asarray(saved) < 0):
+        raise UsageError(
+            f"tcr(): a compressed sample is larger than a raw one: got {raw_bytes=}, {compressed_bytes=}; "
+            "expected compressed_bytes <= raw_bytes. Swap them, or exclude that network."
+        )
+    rates = ratios.throughput(data, sampler)
+    if sampler is None and isinstance(saved, xr.DataArray):
+        xr.align(rates, saved, join="exact")  # each network of the dataset has its size
+    return rates * saved
+
+
+THROUGHPUT = Metric(
+    name="throughput",
+    units="s-1",
+    unit_symbol="samples/s",
+    long_name="throughput",
+    meaning="T(b), the batch size over the median latency",
+    compute=ratios.throughput,
+    chart=Chart(paper="figure 5"),
+    place=1,
+)
+SPEEDUP = Metric(
+    name="speedup",
+    long_name="speed-up over {baseline}",
+    meaning=f"S(b) = T(b) / T_{BASELINE}(b), paired round by round where there are rounds: above 1, compiling pays",
+    relative_to=("compiler",),
+    compute=_compute_speedup,
+    chart=Chart(reference=1, paper="figure 6"),
+    place=2,
+)
+RTR = Metric(
+    name="rtr",
+    symbol="RTR",
+    long_name="relative throughput rate: T(b) / T(1)",
+    meaning="below 1, a batch costs throughput (the paper, section V-A4)",
+    relative_to=("batch_size",),
+    compute=_compute_rtr,
+    chart=Chart(reference=1),
+    place=3,
+)
+ASE = Metric(
+    name="ase",
+    symbol="ASE",
+    long_name="absolute scaling efficiency: T(b) / (b T(1))",
+    meaning="at 1, the batch gains perfectly; at 1 / b, it takes as long as its samples one by one (section V-A4)",
+    relative_to=("batch_size",),
+    compute=_compute_ase,
+    chart=Chart(reference=1, paper="figure 8"),
+    place=4,
+)
+BSR = Metric(
+    name="bsr",
+    symbol="BSR",
+    long_name="batch scaling resilience: ASE over that of {baseline}",
+    meaning="below 1, a larger batch loses a part of the compiler's gain (section V-A4)",
+    notes="It equals S(b) / S(1), and is computed so: each ratio is of trials that were measured against each other,\n"
+    "so that drift between groups cancels.",
+    relative_to=("compiler", "batch_size"),
+    compute=_compute_bsr,
+    chart=Chart(reference=1, zero=False, paper="figures 9 and 11"),
+    place=5,
+)
+TCR = Metric(
+    name="tcr",
+    units="byte s-1",
+    unit_symbol="B/s",
+    long_name="transfer cost reduction per second",
+    meaning="the bytes that compressed samples save: (raw - compressed) bytes of a sample, times the throughput",
+    compute=_compute_tcr,
+    options=dict.fromkeys(
+        ("raw_bytes", "compressed_bytes"),
+        "The bytes of one sample; an array along `workload` or another dim of the dataset where sizes differ.",
+    ),
+    place=6,
+)
