@@ -51,7 +51,6 @@ EXCEPTIONS = {("device/plan.py", "ipykernel"), ("device/engine.py", "ipyparallel
 CIRCLES = {
     ("sweep/expansion.py", "sweep/grid.py"),
     ("sweep/option.py", "sweep/grid.py"),
-    ("figures/comparison.py", "figures/charts/changes.py"),
 }
 FILES = {path.relative_to(ROOT).as_posix(): path for path in sorted(ROOT.rglob("*.py"))}
 MODULES = {name.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for name in FILES}
