@@ -367,7 +367,7 @@ def test_invalid_arguments_are_refused() -> None:
 
     with pytest.raises(UnknownNameError, match="opnvino"):
         compare_networks(data, "opnvino")
-    with pytest.raises(UsageError, match="expected 'best' or 'compiler'"):
+    with pytest.raises(UsageError, match='expected "best" or "compiler"'):
         network_ranking(data, "network")
     with pytest.raises(UsageError, match="expected a probability"):
         compare_networks(data, ci=1.5)
