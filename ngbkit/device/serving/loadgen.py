@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import platform
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from ngbkit.device.serving.batcher import Requests, serve
-from ngbkit.errors import DeviceError, MissingDependencyError
+from ngbkit.errors import DeviceError, MissingDependencyError, UnsupportedError
 
 # The results that are read from LoadGen's log, by its names.
 _RESULTS = {
@@ -26,6 +27,11 @@ def load() -> Any:
     try:
         import mlperf_loadgen
     except ImportError:
+        if platform.machine() != "x86_64":
+            raise UnsupportedError(
+                f"no LoadGen for {platform.machine()}: the package mlcommons-loadgen has wheels for x86_64 alone. Build "
+                "it from MLCommons' sources, or measure a capacity on another device."
+            ) from None
         raise MissingDependencyError("mlcommons-loadgen", "loadgen") from None
     return mlperf_loadgen
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import signal
 import sys
 import threading
@@ -65,9 +66,12 @@ def test_a_compiler_that_fails_is_the_answer(mlp: Workload) -> None:
 
 
 def test_a_device_without_loadgen_says_how_to_install_it(mlp: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error names the extra before anything is compiled."""
+    """The error names the extra, or the processors that have LoadGen, before anything is compiled."""
     monkeypatch.setitem(sys.modules, "mlperf_loadgen", None)
-    reply = json.loads(plan.serve(build_request(mlp, 1.0)))
+    errors = []
+    for machine in ("x86_64", "aarch64"):
+        monkeypatch.setattr(platform, "machine", lambda machine=machine: machine)
+        errors.append(json.loads(plan.serve(build_request(mlp, 1.0)))["error"])
 
-    assert "error" == reply["state"]
-    assert "pip install 'ngbkit[loadgen]'" in reply["error"]
+    assert "pip install 'ngbkit[loadgen]'" in errors[0]
+    assert errors[1].startswith("no LoadGen for aarch64")
