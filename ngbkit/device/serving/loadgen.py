@@ -29,7 +29,7 @@ def load() -> Any:
     except ImportError:
         if platform.machine() != "x86_64":
             raise UnsupportedError(
-                f"no LoadGen for {platform.machine()}: the package mlcommons-loadgen has wheels for x86_64 alone. Build "
+                f"no LoadGen for {platform.machine()}: mlcommons-loadgen has wheels for x86_64 alone. Build "
                 "it from MLCommons' sources, or measure a capacity on another device."
             ) from None
         raise MissingDependencyError("mlcommons-loadgen", "loadgen") from None
